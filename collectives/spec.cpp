@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/spec.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 11> collectives = {
+    "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "gather",
+    "scatter",    "all_to_all", "scan",       "exscan",     "barrier"};
+
+struct TypeRow {
+  std::string_view name;
+  std::size_t size;
+  std::array<std::string_view, 3> also;
+};
+constexpr std::array<TypeRow, 15> types = {{{"i8", 1, {"int8", "char", ""}},
+                                            {"i16", 2, {"int16", "short", ""}},
+                                            {"i32", 4, {"int32", "int", ""}},
+                                            {"i64", 8, {"int64", "long", ""}},
+                                            {"u8", 1, {"uint8", "byte", ""}},
+                                            {"u16", 2, {"uint16", "", ""}},
+                                            {"u32", 4, {"uint32", "", ""}},
+                                            {"u64", 8, {"uint64", "", ""}},
+                                            {"f16", 2, {"half", "float16", ""}},
+                                            {"bf16", 2, {"bfloat16", "", ""}},
+                                            {"f32", 4, {"float", "float32", "single"}},
+                                            {"f64", 8, {"double", "float64", ""}},
+                                            {"c64", 8, {"complex64", "", ""}},
+                                            {"c128", 16, {"complex128", "", ""}},
+                                            {"bool", 1, {"boolean", "", ""}}}};
+
+constexpr std::array<std::string_view, 11> ops = {"sum", "prod", "min", "max", "avg", "logical_and",
+                                                  "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
+
+// Spellings differ in underscores and case only: AllReduce, allreduce, all_reduce.
+std::string plain(std::string_view name) {
+  std::string all;
+  for (const char letter : name) {
+    if (letter != '_' && letter != '-') all += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return all;
+}
+
+template <class Enum, std::size_t count>
+std::optional<Enum> find_name(const std::array<std::string_view, count>& names, std::string_view name) {
+  const auto found = std::ranges::find_if(names, [&](std::string_view each) { return plain(each) == plain(name); });
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Enum>(found - names.begin());
+}
+
+}  // namespace
+
+std::string_view to_string(Collective collective) { return collectives.at(static_cast<std::size_t>(collective)); }
+std::string_view to_string(DataType type) { return types.at(static_cast<std::size_t>(type)).name; }
+std::string_view to_string(ReduceOp op) { return ops.at(static_cast<std::size_t>(op)); }
+
+std::optional<Collective> parse_collective(std::string_view name) { return find_name<Collective>(collectives, name); }
+
+std::optional<DataType> parse_data_type(std::string_view name) {
+  if (plain(name).empty()) return std::nullopt;
+  const auto found = std::ranges::find_if(types, [&](const TypeRow& row) {
+    return row.name == plain(name) || std::ranges::find(row.also, plain(name)) != row.also.end();
+  });
+  if (found == types.end()) return std::nullopt;
+  return static_cast<DataType>(found - types.begin());
+}
+
+std::optional<ReduceOp> parse_reduce_op(std::string_view name) { return find_name<ReduceOp>(ops, name); }
+
+std::size_t size_of(DataType type) { return types.at(static_cast<std::size_t>(type)).size; }
+
+bool is_defined(ReduceOp op, DataType type) {
+  const bool complex = type == DataType::c64 || type == DataType::c128;
+  const bool real = type >= DataType::f16 && type <= DataType::f64;
+  const bool arithmetic = type != DataType::boolean;
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::prod:
+    case ReduceOp::avg:
+      return arithmetic;
+    case ReduceOp::min:
+    case ReduceOp::max:
+      return arithmetic && !complex;
+    case ReduceOp::logical_and:
+    case ReduceOp::logical_or:
+    case ReduceOp::logical_xor:
+      return !complex && !real;
+    case ReduceOp::bit_and:
+    case ReduceOp::bit_or:
+    case ReduceOp::bit_xor:
+      return !complex && !real;
+  }
+  return false;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands: each is a manual and a function. Adding one is a line in the table of main.cpp.
+#pragma once
+
+#include <string_view>
+
+#include "tools/lockstep/options.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep::command {
+
+struct Subcommand {
+  const Manual& (*manual)();
+  Exit (*run)(const Parsed& parsed);
+};
+
+const Manual& topo_manual();
+Exit run_topo(const Parsed& parsed);
+
+const Manual& doctor_manual();
+Exit run_doctor(const Parsed& parsed);
+
+// Whether this process is the one that speaks for all before MPI is up: rank 0 by the launcher's
+// account, or the only one.
+bool speaks();
+
+}  // namespace lockstep::command

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command. Finds the subcommand, and turns what it throws into one message and an exit code.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+#include <thread>
+
+#include "tools/lockstep/command.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/launcher.hpp"
+#include "topology/machine/read_machine.hpp"
+#include "topology/machine/session.hpp"
+
+namespace lockstep::command {
+
+bool speaks() {
+  const auto rank = launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+  return rank.value_or(0) == 0;
+}
+
+namespace {
+
+constexpr std::array subcommands = {
+    Subcommand{doctor_manual, run_doctor},
+    Subcommand{topo_manual, run_topo},
+};
+
+std::string overview() {
+  std::string all =
+      "lockstep - collectives for MPI ranks and GPUs, and replicas kept in lockstep on top\n\n"
+      "USE\n  lockstep SUBCOMMAND [OPTIONS]\n  mpirun -n N lockstep SUBCOMMAND [OPTIONS]\n\nSUBCOMMANDS\n";
+  for (const Subcommand& each : subcommands) {
+    std::string name(each.manual().name);
+    name.resize(10, ' ');
+    all += text("  ", name, each.manual().one_line, "\n");
+  }
+  all +=
+      "\nOPTIONS\n  -h, --help    This page; `lockstep SUBCOMMAND --help` is the subcommand's own.\n"
+      "  --version     What this program is and what it was built with.\n\n"
+      "EXIT CODES\n  0 well, 1 wrong use, 2 wrong data, 3 a performance gate, 4 time-out, 5 a member died,\n"
+      "  6 the surroundings are unfit, 7 inconclusive\n\n"
+      "Variables LOCKSTEP_*: `lockstep doctor --env`. Errors LOCKSTEP-E...: docs/errors.md.\n";
+  return all;
+}
+
+std::string version_page() {
+  return text("lockstep ", version(), " (", commit(), ")\n", "  MPI    ", mpi_version(), "\n", "  hwloc  ", hwloc_version(),
+              "\n", "  CUDA   ", cuda_version(), "\n", "  NCCL   ", nccl_version(), "\n");
+}
+
+const Subcommand& find(const std::string& name) {
+  std::vector<std::string> names{"--help", "--version"};
+  for (const Subcommand& each : subcommands) {
+    if (each.manual().name == name) return each;
+    names.emplace_back(each.manual().name);
+  }
+  const auto near = nearest(name, names);
+  throw Error(Code::usage, text("there is no subcommand \"", printable(name), "\""),
+              text(near ? text("did you mean ", *near, "? ") : "", "`lockstep --help` lists all"));
+}
+
+Exit say(std::string_view page) {
+  if (speaks()) std::cout << page;
+  return Exit::well;
+}
+
+Exit dispatch(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") return say(overview());
+  if (words[0] == "--version") return say(version_page());
+  const Subcommand& subcommand = find(words[0]);
+  const Parsed parsed = parse(subcommand.manual(), {words.begin() + 1, words.end()});
+  if (parsed.has("help")) return say(page(subcommand.manual()));
+  return subcommand.run(parsed);
+}
+
+// Errors that come to all members alike are said by one: rank 0, or the lowest that is left if rank 0
+// has not ended the job meanwhile.
+bool is_shared(Code code) {
+  constexpr std::array shared = {Code::usage,       Code::bad_setting, Code::bad_description, Code::bad_xml, Code::singleton,
+                                 Code::mpi_ended,   Code::stall,       Code::peer_failed,     Code::mismatch, Code::file,
+                                 Code::settings_differ, Code::versions_differ};
+  return std::find(shared.begin(), shared.end(), code) != shared.end();
+}
+
+Exit fail(Code code, std::string_view what) {
+  const auto rank = launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); }).value_or(0);
+  if (is_shared(code) && rank > 0) {
+    if (code == Code::usage || code == Code::bad_setting) return exit_of(code);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000 + 200 * std::min(rank, 20)));
+  }
+  std::cerr << text("lockstep: ", what, "\n") << std::flush;
+  end_job(exit_of(code));
+  return exit_of(code);
+}
+
+Exit guarded(const std::vector<std::string>& words) {
+  try {
+    const Exit exit = dispatch(words);
+    if (!std::cout.flush()) throw Error(Code::file, "standard output cannot be written", "look at the disk or pipe behind it");
+    return exit;
+  } catch (const Error& error) {
+    return fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    const Error error(Code::out_of_memory, "an allocation failed", "raise the limit (ulimit -v, the control group), or ask for less");
+    return fail(error.code(), error.what());
+  } catch (const std::exception& error) {
+    const Error internal(Code::internal, error.what(), "report it with the command that led here");
+    return fail(internal.code(), internal.what());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::command
+
+int main(int argc, char** argv) {
+  return static_cast<int>(lockstep::command::guarded({argv + 1, argv + argc}));
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A subcommand's manual and options in one value, and what was typed checked against it. Parsing is
+// Boost.Program_options'; unknown words are answered with the nearest known one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::command {
+
+struct Option {
+  std::string_view name;        // "synthetic"
+  char letter = 0;              // 's' for -s; 0: none
+  std::string_view value;       // what stands for the value in the manual, "TEXT"; empty: a flag
+  std::string_view meaning;
+};
+
+struct Manual {
+  std::string_view name;        // "topo"
+  std::string_view one_line;    // for the list of subcommands
+  std::string_view synopsis;    // "mpirun -n N lockstep topo [--svg FILE]"
+  std::string_view description; // paragraphs, wrapped at 80
+  std::vector<Option> options;
+  std::string_view examples;    // "  command\n      what it does\n"
+  std::string_view exit_codes;  // one line each
+  bool positional = false;      // takes words that are not options
+};
+
+class Parsed {
+ public:
+  bool has(std::string_view name) const { return values_.contains(std::string(name)); }
+  // The last one given.
+  std::optional<std::string> value(std::string_view name) const;
+  std::vector<std::string> values(std::string_view name) const;
+  // Throws Error usage when it is no whole number in the range.
+  std::int64_t integer(std::string_view name, std::int64_t least, std::int64_t most, std::int64_t built_in) const;
+  const std::vector<std::string>& words() const { return words_; }
+
+ private:
+  friend Parsed parse(const Manual& manual, const std::vector<std::string>& arguments);
+
+  std::map<std::string, std::vector<std::string>> values_;
+  std::vector<std::string> words_;
+};
+
+// Throws Error usage. `--help` is in every manual.
+Parsed parse(const Manual& manual, const std::vector<std::string>& arguments);
+
+std::string page(const Manual& manual);
+
+}  // namespace lockstep::command

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/base/settings.hpp"
+
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view a_duration = "a duration: 10, 10s, 500ms, 2m or 1h; 0 = never";
+
+constexpr std::array rows = {
+    SettingRow{Setting::allow_singleton, "LOCKSTEP_ALLOW_SINGLETON", "0", "0 or 1", false,
+               "go on as a world of one even where the launcher's variables say that many were meant"},
+    SettingRow{Setting::log, "LOCKSTEP_LOG", "warn", "off, error, warn, info or debug", false,
+               "how much is said on standard error or to the program's log callback"},
+    SettingRow{Setting::stall_warn, "LOCKSTEP_STALL_WARN", "10s", a_duration, false,
+               "how long a wait lasts before a warning names who is missing"},
+    SettingRow{Setting::timeout, "LOCKSTEP_TIMEOUT", "300s", a_duration, true,
+               "how long a wait lasts before it fails with an error that names who is missing"},
+};
+
+bool is_allowed(Setting setting, std::string_view value) {
+  switch (setting) {
+    case Setting::allow_singleton:
+      return value == "0" || value == "1";
+    case Setting::log:
+      return parse_log_level(value).has_value();
+    case Setting::stall_warn:
+    case Setting::timeout:
+      return parse_duration(value).has_value();
+  }
+  return false;
+}
+
+std::string unknown_sentence(std::string_view name) {
+  std::vector<std::string> names;
+  for (const SettingRow& row : rows) names.emplace_back(row.name);
+  const auto near = nearest(name, names);
+  return text(id(Code::unknown_setting), " the variable ", printable(name), " does not exist and is ignored",
+              near ? text("; did you mean ", *near, "?") : text("; `lockstep doctor --env` lists all"));
+}
+
+}  // namespace
+
+std::string_view to_string(Source source) {
+  constexpr std::array<std::string_view, 3> names = {"default", "environment", "program"};
+  return names.at(static_cast<std::size_t>(source));
+}
+
+std::span<const SettingRow> setting_rows() { return rows; }
+
+Settings::Settings() {
+  static_assert(rows.size() == count);
+  for (const SettingRow& row : rows) values_.at(index(row.setting)) = row.built_in;
+}
+
+Settings Settings::from_environment() {
+  std::vector<std::string> lines;
+  if (getauxval(AT_SECURE) == 0) {
+    for (char** line = environ; line != nullptr && *line != nullptr; ++line) lines.emplace_back(*line);
+  }
+  return from_lines(lines);
+}
+
+Settings Settings::from_lines(std::span<const std::string> lines) {
+  Settings settings;
+  for (const std::string& line : lines) {
+    const std::size_t equals = line.find('=');
+    if (!line.starts_with("LOCKSTEP_") || equals == std::string::npos) continue;
+    settings.take_line(std::string_view(line).substr(0, equals), std::string_view(line).substr(equals + 1));
+  }
+  return settings;
+}
+
+void Settings::take_line(std::string_view name, std::string_view value) {
+  const auto row = std::ranges::find(rows, name, &SettingRow::name);
+  if (row == rows.end()) {
+    warnings_.push_back(unknown_sentence(name));
+  } else {
+    set(row->setting, value, Source::environment);
+  }
+}
+
+void Settings::set(Setting setting, std::string_view value, Source source) {
+  const SettingRow& row = rows.at(index(setting));
+  if (!is_allowed(setting, value)) {
+    throw Error(Code::bad_setting, text(row.name, "=\"", printable(value), "\" (from the ", to_string(source), ")"),
+                text("allowed is ", row.allowed, "; the default is ", row.built_in));
+  }
+  values_.at(index(setting)) = value;
+  sources_.at(index(setting)) = source;
+}
+
+LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::warn); }
+
+Duration Settings::stall_warn() const { return parse_duration(value(Setting::stall_warn)).value_or(Duration{}); }
+
+Duration Settings::timeout() const { return parse_duration(value(Setting::timeout)).value_or(Duration{}); }
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one table of LOCKSTEP_ variables: parsed once at the edge, checked, handed down by reference.
+// An unknown name is a warning with the nearest name; a bad value is an error that says what is allowed.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/base/log.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+enum class Source : std::uint8_t { built_in, environment, program };
+
+std::string_view to_string(Source source);
+
+enum class Setting : std::uint8_t { allow_singleton, log, stall_warn, timeout };
+
+struct SettingRow {
+  Setting setting;
+  std::string_view name;
+  std::string_view built_in;
+  std::string_view allowed;  // as people read it
+  bool agree;                // must be the same on all members
+  std::string_view meaning;
+};
+
+// Sorted by name; the position of a row is its Setting.
+std::span<const SettingRow> setting_rows();
+
+class Settings {
+ public:
+  Settings();
+
+  // From the process's environment. A set-user-id program ignores the environment.
+  static Settings from_environment();
+  // From "NAME=value" lines; those that do not begin with LOCKSTEP_ are passed over.
+  static Settings from_lines(std::span<const std::string> lines);
+
+  // Throws Error bad_setting when the value is not allowed.
+  void set(Setting setting, std::string_view value, Source source = Source::program);
+
+  const std::string& value(Setting setting) const { return values_.at(index(setting)); }
+  Source source(Setting setting) const { return sources_.at(index(setting)); }
+
+  bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
+  LogLevel log_level() const;
+  Duration stall_warn() const;  // zero: never
+  Duration timeout() const;     // zero: never
+
+  // One sentence for each unknown LOCKSTEP_ variable.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
+  void take_line(std::string_view name, std::string_view value);
+
+  static constexpr std::size_t count = 4;
+  std::array<std::string, count> values_;
+  std::array<Source, count> sources_{};
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/exchange.hpp"
+
+#include <algorithm>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+std::vector<Bytes> Exchange::all_gather(std::string_view what, std::span<const std::byte> mine, Patience patience) {
+  refuse_if_failed();
+  try {
+    return gather_all(what, mine, patience);
+  } catch (const Error& error) {
+    failure_ = error.what();
+    throw;
+  }
+}
+
+Bytes Exchange::broadcast(std::string_view what, std::span<const std::byte> mine, int root) {
+  if (root < 0 || root >= size_) {
+    throw Error(Code::usage, text("broadcast \"", what, "\" from root ", root, " among ", size_, " members"),
+                text("give a root from 0 to ", size_ - 1));
+  }
+  auto all = all_gather(text(what, " from root ", root), rank_ == root ? mine : std::span<const std::byte>{});
+  return std::move(all.at(static_cast<std::size_t>(root)));
+}
+
+std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
+  Writer mine;
+  mine.put(colour).put(key).put(std::span<const std::byte>(channels_in_use()));
+  const auto all = all_gather("split", mine.take());
+  std::vector<std::pair<int, int>> chosen;  // key, rank
+  std::vector<Bytes> used;
+  for (int rank = 0; rank < size_; ++rank) {
+    Reader reader(all.at(static_cast<std::size_t>(rank)));
+    const int their_colour = reader.get<int>();
+    const int their_key = reader.get<int>();
+    used.push_back(reader.get_bytes());
+    if (their_colour == colour) chosen.emplace_back(their_key, rank);
+  }
+  if (colour < 0) return nullptr;
+  std::ranges::sort(chosen);
+  std::vector<int> ranks;
+  for (const auto& [their_key, rank] : chosen) ranks.push_back(rank);
+  return make_split(ranks, used);
+}
+
+void Exchange::fail(std::string_view why) {
+  if (!failure_.empty()) return;
+  failure_ = why;
+  tell_failure(why);
+}
+
+void Exchange::refuse_if_failed() const {
+  if (failure_.empty()) return;
+  throw Error(Code::poisoned, text("this exchange failed earlier: ", failure_),
+              "make a new session, or end the program");
+}
+
+}  // namespace lockstep

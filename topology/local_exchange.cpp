@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/local_exchange.hpp"
+
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+namespace {
+
+// The place where the threads of one exchange meet. A meeting is filled by all, read by all, and then
+// empty again; nobody enters the next one before everybody has read this one.
+class Room {
+ public:
+  explicit Room(int size) : size_(size), blocks_(static_cast<std::size_t>(size)) {}
+
+  std::vector<Bytes> meet(Exchange& who, std::string_view what, std::span<const std::byte> mine, Patience patience);
+  void fail(std::string_view why);
+  std::shared_ptr<Room> side_room(const std::vector<int>& ranks);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  void wait(Lock& lock, Exchange& who, std::string_view what, Patience patience, const std::function<bool()>& done);
+  std::string missing(std::string_view what) const;
+  void fail_locked(const Error& error);
+  void check_failure(Lock& lock) const;
+
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Bytes> blocks_;
+  IndexSet arrived_;
+  int readers_ = 0;  // who still has to read the meeting that is complete
+  std::string what_;
+  int who_first_ = -1;
+  std::exception_ptr failure_;
+  std::map<std::vector<int>, std::pair<std::shared_ptr<Room>, std::size_t>> side_rooms_;
+};
+
+std::string Room::missing(std::string_view what) const {
+  IndexSet absent;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!arrived_.contains(rank)) absent.insert(rank);
+  }
+  return text("\"", what, "\" among ", size_, " threads: rank ", absent.to_string(), " did not come");
+}
+
+void Room::check_failure(Lock&) const {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void Room::fail_locked(const Error& error) {
+  if (!failure_) failure_ = std::make_exception_ptr(error);
+  changed_.notify_all();
+}
+
+void Room::fail(std::string_view why) {
+  const Lock lock(mutex_);
+  fail_locked(Error(Code::peer_failed, why));
+}
+
+void Room::wait(Lock& lock, Exchange& who, std::string_view what, Patience patience,
+                const std::function<bool()>& done) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto ready = [&] { return done() || failure_ != nullptr; };
+  const auto wait_until = [&](Duration after) { return changed_.wait_until(lock, begin + after, ready); };
+  bool came = false;
+  if (patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit)) {
+    came = wait_until(patience.warn);
+    if (!came) who.log().warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn), " in ", missing(what)));
+  }
+  if (!came && patience.limit > Duration{} && !wait_until(patience.limit)) {
+    fail_locked(Error(Code::stall, text("waited ", format_duration(patience.limit), " in ", missing(what)),
+                      "look what those members do; LOCKSTEP_TIMEOUT sets the limit"));
+  }
+  changed_.wait(lock, ready);
+  check_failure(lock);
+}
+
+std::vector<Bytes> Room::meet(Exchange& who, std::string_view what, std::span<const std::byte> mine,
+                              Patience patience) {
+  Lock lock(mutex_);
+  check_failure(lock);
+  wait(lock, who, what, patience, [&] { return readers_ == 0; });
+  if (arrived_.empty()) {
+    what_ = what;
+    who_first_ = who.rank();
+  } else if (what_ != what) {
+    fail_locked(Error(Code::mismatch,
+                      text("rank ", who_first_, " is in \"", what_, "\" while rank ", who.rank(), " is in \"", what, "\""),
+                      "make the same calls in the same order on all members"));
+    check_failure(lock);
+  }
+  blocks_.at(static_cast<std::size_t>(who.rank())).assign(mine.begin(), mine.end());
+  arrived_.insert(who.rank());
+  if (arrived_.size() == static_cast<std::size_t>(size_)) {
+    readers_ = size_;
+    changed_.notify_all();
+  } else {
+    wait(lock, who, what, patience, [&] { return readers_ > 0; });
+  }
+  auto all = blocks_;
+  if (--readers_ == 0) {
+    arrived_ = {};
+    changed_.notify_all();
+  }
+  return all;
+}
+
+std::shared_ptr<Room> Room::side_room(const std::vector<int>& ranks) {
+  const Lock lock(mutex_);
+  auto& [room, takers] = side_rooms_[ranks];
+  if (!room) room = std::make_shared<Room>(static_cast<int>(ranks.size()));
+  auto taken = room;
+  if (++takers == ranks.size()) side_rooms_.erase(ranks);
+  return taken;
+}
+
+class LocalExchange final : public Exchange {
+ public:
+  LocalExchange(std::shared_ptr<Room> room, int rank, int size, Patience patience, Log log)
+      : Exchange(rank, size, patience, std::move(log)), room_(std::move(room)) {}
+
+ private:
+  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
+    return room_->meet(*this, what, mine, patience);
+  }
+  void tell_failure(std::string_view why) override { room_->fail(text("rank ", rank(), " failed: ", why)); }
+  Bytes channels_in_use() override { return {}; }
+  std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>&) override {
+    int index = 0;
+    while (ranks.at(static_cast<std::size_t>(index)) != rank()) ++index;
+    return std::make_unique<LocalExchange>(room_->side_room(ranks), index, static_cast<int>(ranks.size()),
+                                           patience(), log());
+  }
+
+  std::shared_ptr<Room> room_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Exchange>> make_local_exchanges(int size, Patience patience, Log log) {
+  if (size < 1) throw Error(Code::usage, text("an exchange among ", size, " members"), "give at least 1");
+  auto room = std::make_shared<Room>(size);
+  std::vector<std::unique_ptr<Exchange>> all;
+  for (int rank = 0; rank < size; ++rank) {
+    all.push_back(std::make_unique<LocalExchange>(room, rank, size, patience,
+                                                  log.speaking_as(text("rank ", rank, " of ", size))));
+  }
+  return all;
+}
+
+void run_local(int size, const std::function<void(Exchange&)>& body, Patience patience, Log log) {
+  const auto exchanges = make_local_exchanges(size, patience, std::move(log));
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (const auto& exchange : exchanges) {
+    threads.emplace_back([&, own = exchange.get()] {
+      try {
+        body(*own);
+      } catch (const std::exception& error) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        own->fail(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/child.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr auto time_limit = std::chrono::seconds(20);
+
+void write_all(int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written <= 0) _exit(1);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void limit_self() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  statm >> pages;
+  constexpr std::uint64_t more = 2ULL << 30;
+  const std::uint64_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + more;
+  rlimit memory{};
+  getrlimit(RLIMIT_AS, &memory);
+  memory.rlim_cur = std::min<rlim_t>(memory.rlim_cur, bytes);
+  setrlimit(RLIMIT_AS, &memory);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+}
+
+// What the child does: its answer is one byte (1 good, 0 bad) and the bytes or the text of the error.
+[[noreturn]] void be_child(int out, const std::function<Bytes()>& work) {
+  for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTERM}) signal(number, SIG_DFL);
+  limit_self();
+  Bytes answer{std::byte{1}};
+  try {
+    const Bytes bytes = work();
+    answer.insert(answer.end(), bytes.begin(), bytes.end());
+  } catch (const std::exception& error) {
+    answer = to_bytes(text('\0', error.what()));
+  }
+  write_all(out, answer);
+  _exit(0);
+}
+
+// Everything until the child closes the pipe; false when it takes too long.
+bool read_answer(int in, Bytes& answer) {
+  const auto end = std::chrono::steady_clock::now() + time_limit;
+  std::array<std::byte, 65536> buffer;
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    pollfd waiting{in, POLLIN, 0};
+    if (left.count() <= 0) return false;
+    if (::poll(&waiting, 1, static_cast<int>(left.count())) <= 0) continue;
+    const ssize_t got = ::read(in, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return true;
+    answer.insert(answer.end(), buffer.begin(), buffer.begin() + got);
+  }
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+}  // namespace
+
+Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()>& work) {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) throw system_error(text(what, ": no pipe"), errno);
+  const pid_t child = ::fork();
+  if (child < 0) {
+    const int error = errno;
+    ::close(ends[0]);
+    ::close(ends[1]);
+    throw system_error(text(what, ": no child process"), error, "raise the limits of processes and memory (ulimit -a)");
+  }
+  if (child == 0) {
+    ::close(ends[0]);
+    be_child(ends[1], work);
+  }
+  ::close(ends[1]);
+  Bytes answer;
+  const bool in_time = read_answer(ends[0], answer);
+  ::close(ends[0]);
+  if (!in_time) ::kill(child, SIGKILL);
+  const int status = wait_for(child);
+  if (!in_time) throw Error(code, text(what, " took more than ", format_duration(time_limit)));
+  if (WIFSIGNALED(status)) {
+    throw Error(code, text(what, " crashed (signal ", WTERMSIG(status), ", ", ::strsignal(WTERMSIG(status)), ")"),
+                "the input makes the library that reads it crash; do not trust it");
+  }
+  if (answer.empty()) throw Error(code, text(what, " ended without an answer"));
+  const std::span<const std::byte> rest = std::span<const std::byte>(answer).subspan(1);
+  if (answer.front() == std::byte{0}) throw Error(code, text(what, ": ", to_string(rest)));
+  return {rest.begin(), rest.end()};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on foreign input in a throw-away process: when it crashes, loops or eats memory, only the child
+// does, and the caller gets an error that says so.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "topology/base/bytes.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+// The bytes that `work` returns, computed in a child that may use 20 s and 2 GiB more than now. An
+// Error inside keeps its text; everything bad is thrown as an Error of the given code.
+Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()>& work);
+
+}  // namespace lockstep

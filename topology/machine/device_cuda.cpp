@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPUs as the CUDA runtime shows them. Reads only: it makes no context and takes no memory.
+#include "topology/machine/device.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdio>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+// The UUID in nvidia-smi's spelling.
+std::string spell(const cudaUUID_t& uuid) {
+  std::string all = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    std::array<char, 4> two{};
+    std::snprintf(two.data(), two.size(), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    if (i == 4 || i == 6 || i == 8 || i == 10) all += '-';
+    all += two.data();
+  }
+  return all;
+}
+
+std::string spell_bus(const cudaDeviceProp& properties) {
+  std::array<char, 32> bus{};
+  std::snprintf(bus.data(), bus.size(), "%04x:%02x:%02x.0", static_cast<unsigned>(properties.pciDomainID),
+                static_cast<unsigned>(properties.pciBusID), static_cast<unsigned>(properties.pciDeviceID));
+  return bus.data();
+}
+
+std::string spell_version(int version) { return text(version / 1000, ".", version % 1000 / 10); }
+
+std::string why(cudaError_t error, const Devices& devices) {
+  if (devices.driver_version == 0) return "no CUDA driver on this machine";
+  if (error == cudaErrorInsufficientDriver) {
+    return text("the driver knows CUDA ", spell_version(devices.driver_version), " but this build needs ",
+                spell_version(devices.runtime_version));
+  }
+  return cudaGetErrorString(error);
+}
+
+}  // namespace
+
+Devices read_devices() {
+  Devices devices;
+  devices.built = true;
+  cudaRuntimeGetVersion(&devices.runtime_version);
+  if (cudaDriverGetVersion(&devices.driver_version) != cudaSuccess) devices.driver_version = 0;
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    devices.why_none = why(error, devices);
+    return devices;
+  }
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    devices.gpus.push_back({properties.name, spell(properties.uuid), spell_bus(properties), properties.totalGlobalMem});
+  }
+  if (devices.gpus.empty()) devices.why_none = "the driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)";
+  return devices;
+}
+
+std::string cuda_version() { return spell_version(CUDART_VERSION); }
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The build without CUDA: there are no GPUs, and it says why.
+#include "topology/machine/device.hpp"
+
+namespace lockstep {
+
+Devices read_devices() {
+  Devices devices;
+  devices.why_none = "this build has no CUDA (meson setup -Dcuda=enabled builds with it)";
+  return devices;
+}
+
+std::string cuda_version() { return "not built in"; }
+
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/discover.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "topology/base/error.hpp"
+#include "topology/machine/cgroup.hpp"
+#include "topology/machine/network.hpp"
+#include "topology/machine/read_machine.hpp"
+#include "topology/machine/share.hpp"
+
+namespace lockstep {
+namespace {
+
+struct ReportedGpu {
+  SeenGpu gpu;
+  int numa = none;
+  int package = none;
+};
+
+// What one member says of itself.
+struct Report {
+  std::string host;
+  int process = 0;
+  IndexSet pus;
+  double cpu_quota = 0;
+  std::vector<ReportedGpu> gpus;
+  std::vector<NicAddress> addresses;
+  std::uint64_t shape_hash = 0;
+};
+
+Bytes write(const Report& report) {
+  Writer writer;
+  writer.put(report.host).put(report.process).put(report.pus).put(report.cpu_quota).put(report.shape_hash);
+  writer.put(static_cast<std::uint64_t>(report.gpus.size()));
+  for (const auto& [gpu, numa, package] : report.gpus) {
+    writer.put(gpu.name).put(gpu.id).put(gpu.bus).put(gpu.memory_bytes).put(numa).put(package);
+  }
+  writer.put(static_cast<std::uint64_t>(report.addresses.size()));
+  for (const NicAddress& each : report.addresses) writer.put(each.nic).put(each.address);
+  return writer.take();
+}
+
+Report read(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  Report report;
+  report.host = reader.get_string();
+  report.process = reader.get<int>();
+  report.pus = reader.get_set();
+  report.cpu_quota = reader.get<double>();
+  report.shape_hash = reader.get<std::uint64_t>();
+  report.gpus.resize(reader.get_count(4 * sizeof(std::uint64_t)));
+  for (auto& [gpu, numa, package] : report.gpus) {
+    gpu.name = reader.get_string();
+    gpu.id = reader.get_string();
+    gpu.bus = reader.get_string();
+    gpu.memory_bytes = reader.get<std::uint64_t>();
+    numa = reader.get<int>();
+    package = reader.get<int>();
+  }
+  report.addresses.resize(reader.get_count(sizeof(int) + sizeof(std::uint64_t)));
+  for (NicAddress& each : report.addresses) {
+    each.nic = reader.get<int>();
+    each.address = reader.get_string();
+  }
+  reader.expect_done();
+  return report;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+Report report_self(const MachineShape& shape, const Devices& devices, std::span<const std::byte> shape_bytes) {
+  Report report;
+  report.host = host_name();
+  report.process = static_cast<int>(::getpid());
+  report.pus = allowed_pus(shape);
+  report.cpu_quota = cpu_quota().value_or(0);
+  report.shape_hash = hash(shape_bytes);
+  for (const SeenGpu& gpu : devices.gpus) {
+    const auto known = std::ranges::find(shape.gpus, gpu.bus, &Gpu::bus);
+    const bool found = known != shape.gpus.end();
+    report.gpus.push_back({gpu, found ? known->numa : none, found ? known->package : none});
+  }
+  const auto nics = read_nics();
+  for (const LocalNic& nic : nics) {
+    const auto known = std::ranges::find(shape.nics, nic.nic.name, &Nic::name);
+    if (known == shape.nics.end()) continue;
+    const int index = static_cast<int>(known - shape.nics.begin());
+    for (const std::string& address : nic.addresses) report.addresses.push_back({index, address});
+  }
+  return report;
+}
+
+// The pictures of the machines, each sent once, by the first member that has it.
+std::map<std::uint64_t, MachineShape> gather_shapes(Exchange& exchange, const std::vector<Report>& reports,
+                                                    std::span<const std::byte> mine) {
+  std::map<std::uint64_t, int> first;
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) first.emplace(reports[rank].shape_hash, static_cast<int>(rank));
+  const bool i_send = first.at(reports.at(static_cast<std::size_t>(exchange.rank())).shape_hash) == exchange.rank();
+  const auto all = exchange.all_gather("topology: machines", i_send ? mine : std::span<const std::byte>{});
+  std::map<std::uint64_t, MachineShape> shapes;
+  for (const auto& [key, rank] : first) {
+    Reader reader(all.at(static_cast<std::size_t>(rank)));
+    shapes.emplace(key, MachineShape::read(reader));
+  }
+  return shapes;
+}
+
+// What hwloc cannot know for certain, the members do: the GPUs of the node are all that any of them sees.
+// Where none sees any, hwloc's stay, so that unusable ones are shown.
+void take_gpus(MachineShape& shape, Node& node, const std::vector<const Report*>& members) {
+  std::map<std::pair<std::string, std::string>, ReportedGpu> seen;  // by bus, then serial
+  for (const Report* report : members) {
+    for (const ReportedGpu& each : report->gpus) seen.emplace(std::pair(each.gpu.bus, each.gpu.id), each);
+  }
+  if (seen.empty()) return;
+  const MachineShape before = shape;
+  shape.gpus.clear();
+  shape.gpu_links.clear();
+  std::vector<int> known;
+  for (const auto& [key, each] : seen) {
+    const auto found = std::ranges::find(before.gpus, each.gpu.bus, &Gpu::bus);
+    known.push_back(found == before.gpus.end() ? none : static_cast<int>(found - before.gpus.begin()));
+    shape.gpus.push_back({each.gpu.name, each.gpu.bus, each.numa, each.package});
+    node.gpu_ids.push_back(each.gpu.id);
+  }
+  for (std::size_t a = 0; a < known.size(); ++a) {
+    for (std::size_t b = 0; b < known.size(); ++b) {
+      const bool both = known[a] != none && known[b] != none;
+      shape.gpu_links.push_back(a == b ? GpuLink::same : both ? before.gpu_link(known[a], known[b]) : GpuLink::via_host);
+    }
+  }
+}
+
+Place place_of(const Report& report, int machine, const Node& node) {
+  Place place{.machine = machine, .pus = report.pus, .cpu_quota = report.cpu_quota, .gpus = {}};
+  for (const ReportedGpu& each : report.gpus) {
+    const auto found = std::ranges::find(node.gpu_ids, each.gpu.id);
+    if (found != node.gpu_ids.end()) place.gpus.push_back(static_cast<int>(found - node.gpu_ids.begin()));
+  }
+  return place;
+}
+
+TopologyParts assemble(const std::vector<Report>& reports, const SharedNodes& shared,
+                       const std::map<std::uint64_t, MachineShape>& shapes) {
+  TopologyParts parts;
+  parts.remarks = shared.remarks;
+  std::map<int, std::vector<const Report*>> members_of;  // by representative, which is the lowest rank
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) members_of[shared.representative[rank]].push_back(&reports[rank]);
+  std::map<int, int> node_of;
+  for (const auto& [representative, members] : members_of) {
+    const Report& first = *members.front();
+    MachineShape shape = shapes.at(first.shape_hash);
+    Node node{first.host, 0, {}, first.addresses};
+    take_gpus(shape, node, members);
+    node.machine = parts.intern(shape);
+    node_of[representative] = static_cast<int>(parts.nodes.size());
+    parts.nodes.push_back(std::move(node));
+  }
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const int number = node_of.at(shared.representative[rank]);
+    const Node& node = parts.nodes.at(static_cast<std::size_t>(number));
+    const int place = parts.intern(place_of(reports[rank], node.machine, node));
+    parts.members.push_back({number, place, reports[rank].process});
+  }
+  return parts;
+}
+
+}  // namespace
+
+Topology discover(Exchange& exchange, int colour, const Devices& devices) {
+  const MachineShape shape = read_this_machine(exchange.log());
+  Writer writer;
+  shape.write(writer);
+  const Bytes shape_bytes = writer.take();
+  std::vector<Report> reports;
+  for (const Bytes& bytes : exchange.all_gather("topology: members", write(report_self(shape, devices, shape_bytes)))) {
+    reports.push_back(read(bytes));
+  }
+  const SharedNodes shared = find_shared_nodes(exchange, colour);
+  return Topology(assemble(reports, shared, gather_shapes(exchange, reports, shape_bytes)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/launcher.hpp"
+
+#include <array>
+#include <string_view>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+struct Launcher {
+  const char* size;      // the variable that tells how many
+  const char* presence;  // must be set too; null: nothing more
+  std::string_view command;
+};
+
+// Slurm sets SLURM_NTASKS in batch scripts too, where one process is right; only a job step sets the
+// SLURM_STEP_ variables.
+constexpr std::array launchers = {
+    Launcher{"OMPI_COMM_WORLD_SIZE", nullptr, "start it with the mpirun of the MPI library it was built with (lockstep --version), not with Open MPI's"},
+    Launcher{"PMI_SIZE", nullptr, "start it with the mpirun of the MPI library it was built with (lockstep --version), not with MPICH's; under Slurm: srun --mpi=pmix"},
+    Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "srun --mpi=pmix -n {} PROGRAM (srun --mpi=list shows what there is), or mpirun -n {} PROGRAM inside an allocation"},
+    Launcher{"PALS_APP_SIZE", nullptr, "start it with an MPI library that knows this launcher, or mpirun -n {} PROGRAM"},
+    Launcher{"WORLD_SIZE", "RANK", "mpirun -n {} PROGRAM; or set TF_CONFIG, which names a cluster without MPI"},
+};
+
+std::string fill(std::string_view command, int size) {
+  std::string all(command);
+  for (std::size_t at = all.find("{}"); at != std::string::npos; at = all.find("{}")) all.replace(at, 2, text(size));
+  return all;
+}
+
+}  // namespace
+
+std::optional<LauncherHint> launcher_hint(const Environment& environment) {
+  for (const Launcher& launcher : launchers) {
+    const char* value = environment(launcher.size);
+    if (value == nullptr) continue;
+    if (launcher.presence != nullptr && environment(launcher.presence) == nullptr) continue;
+    const auto size = parse_integer(trim(value));
+    if (!size || *size <= 1 || *size > 1 << 24) continue;
+    return LauncherHint{launcher.size, static_cast<int>(*size), fill(launcher.command, static_cast<int>(*size))};
+  }
+  return std::nullopt;
+}
+
+std::optional<int> launcher_rank(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"}) {
+    const char* value = environment(name);
+    const auto rank = value == nullptr ? std::nullopt : parse_integer(trim(value));
+    if (rank && *rank >= 0 && *rank < 1 << 24) return static_cast<int>(*rank);
+  }
+  return std::nullopt;
+}
+
+bool tf_config_names_cluster(const Environment& environment) {
+  const char* value = environment("TF_CONFIG");
+  // Whether it is well formed is the resolver's to say; an empty one names nothing.
+  return value != nullptr && std::string_view(value).find("\"cluster\"") != std::string_view::npos;
+}
+
+}  // namespace lockstep

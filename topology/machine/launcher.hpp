@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the launcher's variables say, as hints and never as truth: they show that many processes were
+// meant where MPI sees one, which is the commonest way to lose a day on a new cluster.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+using Environment = std::function<const char*(const char* name)>;  // like getenv
+
+struct LauncherHint {
+  std::string variable;  // "SLURM_STEP_NUM_TASKS"
+  int size = 0;          // what it says
+  std::string command;   // what to type so that this MPI library sees it
+};
+
+// The first launcher that means more than one process; nothing when none does.
+std::optional<LauncherHint> launcher_hint(const Environment& environment);
+
+// This process's number by the launcher's account; nothing when there is no launcher.
+std::optional<int> launcher_rank(const Environment& environment);
+
+// TF_CONFIG names a cluster, so that processes find each other without MPI.
+bool tf_config_names_cluster(const Environment& environment);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// An exchange over MPI's point-to-point messages: up a binomial tree and down again, 2 log n steps.
+// When somebody does not come, those who wait find out who, exactly, and all say the same.
+#pragma once
+
+#include "topology/exchange.hpp"
+#include "topology/machine/mpi/wire.hpp"
+
+namespace lockstep {
+
+class MpiExchange final : public Exchange {
+ public:
+  // `ranks` are the members' ranks on the wire, in the order of this exchange.
+  MpiExchange(std::shared_ptr<Wire> wire, int channel, std::vector<int> ranks, Patience patience, Log log);
+  ~MpiExchange() override;
+
+ private:
+  class Call;
+  enum Kind : std::uint8_t { up, down, present, absent_list, verdict };
+
+  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
+  void tell_failure(std::string_view why) override;
+  std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) override;
+  Bytes channels_in_use() override;
+
+  void send(int to, Kind kind, Bytes bytes);
+  std::optional<Wire::Arrived> try_receive(int from, Kind kind);  // the source is a rank of this exchange
+
+  std::shared_ptr<Wire> wire_;
+  int channel_;
+  std::vector<int> ranks_;
+  std::uint64_t sequence_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/session.hpp"
+
+#include <mpi.h>
+
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <mutex>
+
+#include "topology/machine/discover.hpp"
+#include "topology/machine/launcher.hpp"
+#include "topology/machine/mpi/check.hpp"
+#include "topology/machine/mpi/mpi_exchange.hpp"
+#include "topology/machine/session_mpi.hpp"
+#include "topology/machine/watch.hpp"
+
+namespace lockstep {
+
+std::string_view to_string(ThreadLevel level) {
+  constexpr std::array<std::string_view, 4> names = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED",
+                                                     "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
+  return names.at(static_cast<std::size_t>(level));
+}
+
+namespace {
+
+constexpr std::array mpi_levels = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+
+ThreadLevel level_of(int mpi_level) {
+  for (std::size_t i = mpi_levels.size(); i-- > 1;) {
+    if (mpi_level >= mpi_levels.at(i)) return static_cast<ThreadLevel>(i);
+  }
+  return ThreadLevel::single;
+}
+
+// MPI is one per process, so who started it and who still needs it is one per process too.
+struct MpiProcess {
+  std::mutex mutex;
+  bool ours = false;  // a session started it and it has not ended
+  int sessions = 0;
+};
+
+MpiProcess& mpi_process() {
+  static MpiProcess process;
+  return process;
+}
+
+Patience patience_of(const Settings& settings) { return {settings.stall_warn(), settings.timeout()}; }
+
+}  // namespace
+
+struct Session::Parts {
+  explicit Parts(SessionOptions given)
+      : options(std::move(given)),
+        settings(options.settings ? *options.settings : Settings::from_environment()),
+        log(settings.log_level(), options.log) {}
+  ~Parts();
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+
+  void start_mpi(int* argc, char*** argv);
+  void connect(MPI_Comm comm);
+  void guard_singleton() const;
+  void shake_hands();
+  int host_colour();
+
+  SessionOptions options;
+  Settings settings;
+  Log log;
+  ThreadLevel level = ThreadLevel::single;
+  bool counted = false;
+  bool started = false;
+  int exceptions = std::uncaught_exceptions();
+  std::shared_ptr<Wire> wire;
+  std::unique_ptr<MpiExchange> exchange;
+  Devices devices;
+  std::optional<Topology> topology;
+};
+
+void Session::Parts::start_mpi(int* argc, char*** argv) {
+  MpiProcess& process = mpi_process();
+  const std::lock_guard lock(process.mutex);
+  int ended = 0;
+  MPI_Finalized(&ended);
+  if (ended != 0) {
+    throw Error(Code::mpi_ended, "a session cannot begin after MPI was ended, and MPI cannot start twice in one process",
+                "keep one session alive around all others, or call MPI_Init_thread and MPI_Finalize yourself");
+  }
+  int running = 0;
+  MPI_Initialized(&running);
+  int got = MPI_THREAD_SINGLE;
+  if (running == 0) {
+    const Watch watch("MPI_Init_thread", patience_of(settings), log);
+    check_mpi(MPI_Init_thread(argc, argv, mpi_levels.at(static_cast<std::size_t>(options.thread_level)), &got));
+    process.ours = started = true;
+  }
+  check_mpi(MPI_Query_thread(&got));
+  level = level_of(got);
+  ++process.sessions;
+  counted = true;
+}
+
+// With an error under way, or after the exchange failed, others may never come: MPI_Finalize would
+// wait for them, so the process leaves without it and the launcher sees that it did.
+Session::Parts::~Parts() {
+  const bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed());
+  if (failing && wire) wire->abandon();
+  exchange.reset();
+  if (!counted) return;
+  MpiProcess& process = mpi_process();
+  const std::lock_guard lock(process.mutex);
+  --process.sessions;
+  int ended = 0;
+  MPI_Finalized(&ended);
+  {
+    const Watch watch("MPI_Comm_free", patience_of(settings), log);
+    wire.reset();
+  }
+  if (ended != 0 || failing || !process.ours || process.sessions > 0) return;
+  const Watch watch("MPI_Finalize", patience_of(settings), log);
+  MPI_Finalize();
+  process.ours = false;
+}
+
+void Session::Parts::guard_singleton() const {
+  int size = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size));
+  if (size > 1 || settings.allow_singleton() || options.cluster_named) return;
+  const Environment environment = [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
+  const auto hint = launcher_hint(environment);
+  if (!hint || tf_config_names_cluster(environment)) return;
+  throw Error(Code::singleton, text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (", mpi_version(), ") sees one"),
+              text(hint->command, "; LOCKSTEP_ALLOW_SINGLETON=1 goes on as a world of one"));
+}
+
+void Session::Parts::connect(MPI_Comm comm) {
+  MPI_Comm own = MPI_COMM_NULL;
+  {
+    const Watch watch("MPI_Comm_dup", patience_of(settings), log);
+    check_mpi(MPI_Comm_dup(comm, &own));
+  }
+  wire = std::make_shared<Wire>(own, level);
+  std::vector<int> everybody;
+  for (int rank = 0; rank < wire->size(); ++rank) everybody.push_back(rank);
+  log = log.speaking_as(text("rank ", wire->rank(), " of ", wire->size()));
+  exchange = std::make_unique<MpiExchange>(wire, 0, std::move(everybody), patience_of(settings), log);
+  if (wire->rank() == 0) {
+    for (const std::string& warning : settings.warnings()) log.warn(warning);
+  }
+  log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
+  shake_hands();
+  devices = read_devices();
+  topology.emplace(discover(*exchange, host_colour(), devices));
+  if (wire->rank() == 0) {
+    for (const std::string& remark : topology->remarks()) log.warn(remark);
+  }
+}
+
+// All members run the same build with the same settings, or the difference is named.
+void Session::Parts::shake_hands() {
+  Writer writer;
+  writer.put(version());
+  for (const SettingRow& row : setting_rows()) writer.put(row.agree ? std::string_view(settings.value(row.setting)) : "");
+  const auto all = exchange->all_gather("session: builds and settings", writer.take());
+  if (options.tolerant) return;
+  const auto compare = [&](std::string_view name, Code code, std::size_t field) {
+    std::map<std::string, IndexSet> ranks;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      Reader reader(all[rank]);
+      for (std::size_t skipped = 0; skipped < field; ++skipped) reader.get_string();
+      ranks[reader.get_string()].insert(static_cast<int>(rank));
+    }
+    if (ranks.size() < 2) return;
+    std::vector<std::string> parts;
+    for (const auto& [value, who] : ranks) parts.push_back(text(printable(value), " on ranks ", who.to_string()));
+    throw Error(code, text(name, " is ", join(parts, " and ")), "give all members the same");
+  };
+  compare("the version of Lockstep", Code::versions_differ, 0);
+  for (std::size_t i = 0; i < setting_rows().size(); ++i) compare(setting_rows()[i].name, Code::settings_differ, i + 1);
+}
+
+// MPI's own account of who is on one host: the lowest of their ranks.
+int Session::Parts::host_colour() {
+  const Watch watch("MPI_Comm_split_type", patience_of(settings), log);
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm world = wire->comm();
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, wire->rank(), MPI_INFO_NULL, &host));
+  MPI_Group host_group = MPI_GROUP_NULL;
+  MPI_Group world_group = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(host, &host_group));
+  check_mpi(MPI_Comm_group(world, &world_group));
+  const int first = 0;
+  int colour = 0;
+  check_mpi(MPI_Group_translate_ranks(host_group, 1, &first, world_group, &colour));
+  MPI_Group_free(&host_group);
+  MPI_Group_free(&world_group);
+  MPI_Comm_free(&host);
+  return colour;
+}
+
+Session::Session(SessionOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {
+  parts_->start_mpi(nullptr, nullptr);
+  parts_->guard_singleton();
+  parts_->connect(MPI_COMM_WORLD);
+}
+
+Session::Session(int& argc, char**& argv, SessionOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {
+  parts_->start_mpi(&argc, &argv);
+  parts_->guard_singleton();
+  parts_->connect(MPI_COMM_WORLD);
+}
+
+Session::Session(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+Session session_over(MPI_Comm comm, SessionOptions options) {
+  int running = 0;
+  MPI_Initialized(&running);
+  if (running == 0) throw Error(Code::usage, "a session over a communicator before MPI was started", "call MPI_Init_thread first, or make a Session without a communicator");
+  if (comm == MPI_COMM_NULL) throw Error(Code::usage, "a session over MPI_COMM_NULL", "give a communicator that this process is in");
+  auto parts = std::make_unique<Session::Parts>(std::move(options));
+  parts->start_mpi(nullptr, nullptr);
+  parts->connect(comm);
+  return Session(std::move(parts));
+}
+
+int Session::rank() const { return parts_->exchange->rank(); }
+int Session::size() const { return parts_->exchange->size(); }
+Exchange& Session::exchange() { return *parts_->exchange; }
+const Topology& Session::topology() const { return *parts_->topology; }
+const Devices& Session::devices() const { return parts_->devices; }
+const Settings& Session::settings() const { return parts_->settings; }
+const Log& Session::log() const { return parts_->log; }
+ThreadLevel Session::thread_level() const { return parts_->level; }
+bool Session::started_mpi() const { return parts_->started; }
+
+void end_job(Exit code) {
+  int running = 0;
+  int ended = 0;
+  MPI_Initialized(&running);
+  MPI_Finalized(&ended);
+  if (running == 0 || ended != 0) return;
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size > 1) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+}
+
+std::string mpi_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> buffer{};
+  int length = 0;
+  MPI_Get_library_version(buffer.data(), &length);
+  // "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\nMPICH Release date: ..."
+  std::string all(buffer.data(), static_cast<std::size_t>(length));
+  all = all.substr(0, all.find_first_of(",\n"));
+  for (const std::string_view noise : {" Version:\t", " Version:", " v"}) {
+    const std::size_t at = all.find(noise);
+    if (at != std::string::npos) all.replace(at, noise.size(), " ");
+  }
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/mpi/wire.hpp"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/mpi/check.hpp"
+
+namespace lockstep {
+
+void check_mpi(int code, std::source_location where) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> buffer{};
+  int length = 0;
+  MPI_Error_string(code, buffer.data(), &length);
+  throw Error(Code::mpi, text(std::string_view(buffer.data(), static_cast<std::size_t>(length)), " (", where.function_name(), ")"));
+}
+
+Wire::Wire(MPI_Comm owned, ThreadLevel level) : comm_(owned), level_(level) {
+  check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+  check_mpi(MPI_Comm_rank(comm_, &rank_));
+  check_mpi(MPI_Comm_size(comm_, &size_));
+  void* bound = nullptr;
+  int found = 0;
+  check_mpi(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &bound, &found));
+  const int largest_tag = found != 0 ? *static_cast<int*>(bound) : 32767;  // what MPI guarantees
+  largest_channel_ = largest_tag / tags_per_channel - 1;
+}
+
+Wire::~Wire() {
+  int ended = 0;
+  MPI_Finalized(&ended);
+  if (ended != 0) return;
+  if (!leaving_.empty() || !arriving_.empty()) {
+    abandon();
+  } else {
+    MPI_Comm_free(&comm_);
+  }
+}
+
+// With less than MPI_THREAD_SERIALIZED only the thread that started MPI may call it.
+Wire::Lock Wire::enter() {
+  if (level_ < ThreadLevel::serialized && std::this_thread::get_id() != home_) {
+    throw Error(Code::thread_level, "called from a second thread, but MPI was started for one thread only",
+                "start MPI with MPI_THREAD_SERIALIZED or more, or make the call from the thread that started it");
+  }
+  return Lock(mutex_);
+}
+
+void Wire::send(int target, int tag, Bytes bytes) {
+  if (bytes.size() > INT_MAX) throw Error(Code::usage, text("a set-up message of ", bytes.size(), " bytes"), "keep it under 2 GiB");
+  const Lock lock = enter();
+  leaving_.push_back({MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
+  Leaving& last = leaving_.back();
+  check_mpi(MPI_Isend(last.bytes->data(), static_cast<int>(last.bytes->size()), MPI_BYTE, target, tag, comm_, &last.request));
+}
+
+bool Wire::flushed() {
+  const Lock lock = enter();
+  std::erase_if(leaving_, [](Leaving& each) {
+    int done = 0;
+    check_mpi(MPI_Test(&each.request, &done, MPI_STATUS_IGNORE));
+    return done != 0;
+  });
+  return leaving_.empty();
+}
+
+std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
+  const Lock lock = enter();
+  const Key key{source, tag};
+  auto found = arriving_.find(key);
+  if (found == arriving_.end()) {
+    int here = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    const int from = source < 0 ? MPI_ANY_SOURCE : source;
+    check_mpi(MPI_Improbe(from, tag, comm_, &here, &message, &status));
+    if (here == 0) return std::nullopt;
+    int size = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &size));
+    Arriving arriving{MPI_REQUEST_NULL, status.MPI_SOURCE, std::make_unique<Bytes>(static_cast<std::size_t>(size))};
+    check_mpi(MPI_Imrecv(arriving.bytes->data(), size, MPI_BYTE, &message, &arriving.request));
+    found = arriving_.emplace(key, std::move(arriving)).first;
+  }
+  int done = 0;
+  check_mpi(MPI_Test(&found->second.request, &done, MPI_STATUS_IGNORE));
+  if (done == 0) return std::nullopt;
+  Arrived arrived{found->second.source, std::move(*found->second.bytes)};
+  arriving_.erase(found);
+  return arrived;
+}
+
+// MPI may still read these buffers at any time until it ends, so they must outlive us: they are given
+// up on purpose, once, when a job is failing.
+void Wire::abandon() {
+  for (Leaving& each : leaving_) static_cast<void>(each.bytes.release());
+  for (auto& [key, each] : arriving_) static_cast<void>(each.bytes.release());
+  leaving_.clear();
+  arriving_.clear();
+}
+
+void Wire::take_channel(int channel) { channels_.push_back(channel); }
+
+void Wire::give_back_channel(int channel) { std::erase(channels_, channel); }
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our own lane through MPI: one private duplicate of a communicator, on which nothing ever blocks.
+// Channels (tags) keep the exchanges that share it apart.
+#pragma once
+
+#include <mpi.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "topology/base/bytes.hpp"
+#include "topology/machine/session.hpp"
+
+namespace lockstep {
+
+class Wire {
+ public:
+  // Takes the communicator, which must be private to us, and frees it at the end.
+  Wire(MPI_Comm owned, ThreadLevel level);
+  ~Wire();
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  MPI_Comm comm() const { return comm_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // The bytes are kept here until they are gone; flushed() says when all are.
+  void send(int target, int tag, Bytes bytes);
+  bool flushed();
+
+  struct Arrived {
+    int source;
+    Bytes bytes;
+  };
+  // A message that is here, whole, or nothing. `source` may be any (-1). Never blocks.
+  std::optional<Arrived> try_receive(int source, int tag);
+
+  // After a failure: what cannot be delivered any more is left to MPI, and nothing waits for it.
+  void abandon();
+
+  // Channels in use by this process, and one taken or given back.
+  const std::vector<int>& channels() const { return channels_; }
+  void take_channel(int channel);
+  void give_back_channel(int channel);
+  int largest_channel() const { return largest_channel_; }
+
+  static constexpr int tags_per_channel = 8;
+  static int tag(int channel, int kind) { return channel * tags_per_channel + kind; }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Leaving {
+    MPI_Request request;
+    std::unique_ptr<Bytes> bytes;
+  };
+  struct Arriving {
+    MPI_Request request;
+    int source;
+    std::unique_ptr<Bytes> bytes;
+  };
+  using Key = std::pair<int, int>;  // wanted source, tag
+
+  Lock enter();
+
+  MPI_Comm comm_;
+  ThreadLevel level_;
+  std::thread::id home_ = std::this_thread::get_id();
+  int rank_ = 0;
+  int size_ = 0;
+  int largest_channel_ = 0;
+  std::mutex mutex_;
+  std::vector<Leaving> leaving_;
+  std::map<Key, Arriving> arriving_;
+  std::vector<int> channels_;
+};
+
+}  // namespace lockstep

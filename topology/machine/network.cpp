@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/network.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+std::string first_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+int numa_of(const std::filesystem::path& device) {
+  const auto numa = parse_integer(first_line(device / "numa_node"));
+  return numa && *numa >= 0 ? static_cast<int>(*numa) : none;
+}
+
+// "10.0.0.1/24"; empty for addresses that no other node can use.
+std::string readable_address(const sockaddr* address, const sockaddr* mask) {
+  std::array<char, INET6_ADDRSTRLEN> name{};
+  int bits = 0;
+  if (address->sa_family == AF_INET) {
+    const auto* four = reinterpret_cast<const sockaddr_in*>(address);
+    inet_ntop(AF_INET, &four->sin_addr, name.data(), name.size());
+    if (mask != nullptr) bits = std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr);
+  } else if (address->sa_family == AF_INET6) {
+    const auto* six = reinterpret_cast<const sockaddr_in6*>(address);
+    if (IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)) return {};
+    inet_ntop(AF_INET6, &six->sin6_addr, name.data(), name.size());
+    for (int i = 0; mask != nullptr && i < 16; ++i) {
+      bits += std::popcount(reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr[i]);
+    }
+  } else {
+    return {};
+  }
+  return text(name.data(), "/", bits);
+}
+
+void add_infiniband(const std::filesystem::path& sys, std::vector<LocalNic>& all) {
+  std::error_code error;
+  for (const auto& device : std::filesystem::directory_iterator(sys / "class/infiniband", error)) {
+    for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", error)) {
+      const auto rate = parse_infiniband_rate(first_line(port.path() / "rate"));
+      if (!rate || first_line(port.path() / "state").find("ACTIVE") == std::string::npos) continue;
+      const std::string name = text(device.path().filename().string(), ":", port.path().filename().string());
+      all.push_back({{name, *rate, numa_of(device.path() / "device"), none}, {}});
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_infiniband_rate(std::string_view line) {
+  const auto number = parse_number(line.substr(0, line.find(' ')));
+  if (!number || line.find("Gb/sec") == std::string_view::npos) return std::nullopt;
+  return std::llround(*number * 1000);
+}
+
+std::vector<LocalNic> read_nics(const std::string& sys) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) throw system_error("the network interfaces cannot be read", errno);
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, &freeifaddrs);
+  std::map<std::string, std::vector<std::string>> found;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    const bool usable = (each->ifa_flags & IFF_UP) != 0 && (each->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || each->ifa_addr == nullptr) continue;
+    const std::string address = readable_address(each->ifa_addr, each->ifa_netmask);
+    if (!address.empty()) found[each->ifa_name].push_back(address);
+  }
+  std::vector<LocalNic> all;
+  for (auto& [name, addresses] : found) {
+    const std::filesystem::path place = std::filesystem::path(sys) / "class/net" / name;
+    const auto speed = parse_integer(first_line(place / "speed"));
+    all.push_back({{name, speed && *speed > 0 ? *speed : 0, numa_of(place / "device"), none}, std::move(addresses)});
+  }
+  add_infiniband(sys, all);
+  std::ranges::sort(all, {}, [](const LocalNic& each) { return each.nic.name; });
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network interfaces of this machine that could carry traffic between nodes: up, with an address
+// or an InfiniBand port; never the loopback.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/machine_shape.hpp"
+
+namespace lockstep {
+
+struct LocalNic {
+  Nic nic;
+  std::vector<std::string> addresses;  // "10.0.0.1/24"
+};
+
+// Sorted by name. `sys` is where the kernel shows its devices: /sys, except in tests.
+std::vector<LocalNic> read_nics(const std::string& sys = "/sys");
+
+// "100 Gb/sec (4X EDR)" is 100000.
+std::optional<std::int64_t> parse_infiniband_rate(std::string_view line);
+
+}  // namespace lockstep

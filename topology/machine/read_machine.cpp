@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/read_machine.hpp"
+
+#include <hwloc.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+#include "topology/description.hpp"
+#include "topology/machine/child.hpp"
+#include "topology/machine/network.hpp"
+
+namespace lockstep {
+namespace {
+
+struct Destroy {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+};
+using Hwloc = std::unique_ptr<hwloc_topology, Destroy>;
+
+Hwloc start_hwloc() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) throw Error(Code::out_of_memory, "hwloc cannot start");
+  Hwloc owned(topology);
+  // The machine as it is, not as this process's cpuset shows it: ranks with different cpusets must
+  // agree on the picture.
+  hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  return owned;
+}
+
+int ancestor_index(hwloc_topology_t topology, hwloc_obj_t object, hwloc_obj_type_t type) {
+  const hwloc_obj_t found = hwloc_get_ancestor_obj_by_type(topology, type, object);
+  return found == nullptr ? none : static_cast<int>(found->logical_index);
+}
+
+// The NUMA node that covers the object, when there is exactly one.
+int numa_index(hwloc_topology_t topology, hwloc_obj_t object) {
+  while (object != nullptr && object->nodeset == nullptr) object = object->parent;
+  if (object == nullptr || hwloc_bitmap_weight(object->nodeset) != 1) return none;
+  const hwloc_obj_t numa =
+      hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(hwloc_bitmap_first(object->nodeset)));
+  return numa == nullptr ? none : static_cast<int>(numa->logical_index);
+}
+
+std::string info(hwloc_obj_t object, const char* key) {
+  const char* value = hwloc_obj_get_info_by_name(object, key);
+  return value == nullptr ? std::string() : std::string(trim(value));
+}
+
+std::string model_of(hwloc_topology_t topology) {
+  const hwloc_obj_t root = hwloc_get_root_obj(topology);
+  const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+  for (const hwloc_obj_t object : {package, root}) {
+    if (object == nullptr) continue;
+    for (const char* key : {"CPUModel", "PlatformModel", "SyntheticDescription"}) {
+      const std::string model = info(object, key);
+      if (!model.empty()) return model;
+    }
+  }
+  return "unknown processor";
+}
+
+std::uint64_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
+  const hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0);
+  return cache == nullptr ? 0 : cache->attr->cache.size;
+}
+
+void add_pus(hwloc_topology_t topology, MachineShape& shape) {
+  const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
+  for (int i = 0; i < count; ++i) {
+    const hwloc_obj_t pu = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PU, static_cast<unsigned>(i));
+    const int core = ancestor_index(topology, pu, HWLOC_OBJ_CORE);
+    shape.pus.push_back({.os_index = static_cast<int>(pu->os_index),
+                         .core = core == none ? i : core,  // machines that show no cores: each thread is one
+                         .l2 = ancestor_index(topology, pu, HWLOC_OBJ_L2CACHE),
+                         .l3 = ancestor_index(topology, pu, HWLOC_OBJ_L3CACHE),
+                         .numa = numa_index(topology, pu),
+                         .package = ancestor_index(topology, pu, HWLOC_OBJ_PACKAGE)});
+  }
+}
+
+bool names_gpu(hwloc_obj_t device) {
+  constexpr unsigned nvidia = 0x10de;
+  constexpr unsigned amd = 0x1002;
+  constexpr unsigned display = 0x03;
+  constexpr unsigned display_3d = 0x0302;
+  const auto& pci = device->attr->pcidev;
+  const bool maker = pci.vendor_id == nvidia || pci.vendor_id == amd;
+  if (pci.class_id == display_3d || (maker && pci.class_id >> 8 == display)) return true;
+  for (hwloc_obj_t child = device->io_first_child; child != nullptr; child = child->next_sibling) {
+    if (child->type == HWLOC_OBJ_OS_DEVICE && child->attr->osdev.type == HWLOC_OBJ_OSDEV_COPROC) return true;
+  }
+  return false;
+}
+
+std::string bus_of(hwloc_obj_t device) {
+  const auto& pci = device->attr->pcidev;
+  char bus[32];
+  std::snprintf(bus, sizeof bus, "%04x:%02x:%02x.%x", static_cast<unsigned>(pci.domain), pci.bus, pci.dev, pci.func);
+  return bus;
+}
+
+std::string name_of_gpu(hwloc_obj_t device) {
+  for (hwloc_obj_t child = device->io_first_child; child != nullptr; child = child->next_sibling) {
+    const std::string model = info(child, "GPUModel");
+    if (!model.empty()) return model;
+  }
+  const std::string name = device->name == nullptr ? info(device, "PCIDevice") : device->name;
+  return name.empty() ? "GPU" : name;
+}
+
+hwloc_obj_t outside_of_io(hwloc_topology_t topology, hwloc_obj_t object) {
+  return hwloc_get_non_io_ancestor_obj(topology, object);
+}
+
+// NVLink where hwloc was told of it (its distances), else PCIe below a common bridge, else the host.
+class GpuLinks {
+ public:
+  explicit GpuLinks(hwloc_topology_t topology) : topology_(topology) {
+    unsigned count = 1;
+    hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &nvlink_, 0);
+    if (count == 0) nvlink_ = nullptr;
+  }
+  ~GpuLinks() {
+    if (nvlink_ != nullptr) hwloc_distances_release(topology_, nvlink_);
+  }
+  GpuLinks(const GpuLinks&) = delete;
+  GpuLinks& operator=(const GpuLinks&) = delete;
+
+  GpuLink between(hwloc_obj_t a, hwloc_obj_t b) const {
+    if (a == b) return GpuLink::same;
+    if (nvlink_between(a, b)) return GpuLink::nvlink;
+    for (hwloc_obj_t up = a->parent; up != nullptr && up->type == HWLOC_OBJ_BRIDGE; up = up->parent) {
+      for (hwloc_obj_t other = b->parent; other != nullptr && other->type == HWLOC_OBJ_BRIDGE; other = other->parent) {
+        if (up == other) return GpuLink::pcie;
+      }
+    }
+    return GpuLink::via_host;
+  }
+
+ private:
+  // The distances name OS devices (nvml0); ours are the PCI devices that hold them.
+  bool nvlink_between(hwloc_obj_t a, hwloc_obj_t b) const {
+    for (unsigned i = 0; nvlink_ != nullptr && i < nvlink_->nbobjs; ++i) {
+      for (unsigned j = 0; j < nvlink_->nbobjs; ++j) {
+        if (holds(a, nvlink_->objs[i]) && holds(b, nvlink_->objs[j]) && nvlink_->values[i * nvlink_->nbobjs + j] > 0) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+  static bool holds(hwloc_obj_t device, hwloc_obj_t part) {
+    return part != nullptr && (part == device || part->parent == device);
+  }
+
+  hwloc_topology_t topology_;
+  hwloc_distances_s* nvlink_ = nullptr;
+};
+
+void add_gpus(hwloc_topology_t topology, MachineShape& shape) {
+  std::vector<hwloc_obj_t> found;
+  for (hwloc_obj_t device = hwloc_get_next_pcidev(topology, nullptr); device != nullptr;
+       device = hwloc_get_next_pcidev(topology, device)) {
+    if (names_gpu(device)) found.push_back(device);
+  }
+  for (const hwloc_obj_t device : found) {
+    const hwloc_obj_t near = outside_of_io(topology, device);
+    const int package = near->type == HWLOC_OBJ_PACKAGE ? static_cast<int>(near->logical_index)
+                                                        : ancestor_index(topology, near, HWLOC_OBJ_PACKAGE);
+    shape.gpus.push_back({name_of_gpu(device), bus_of(device), numa_index(topology, near), package});
+  }
+  const GpuLinks links(topology);
+  for (const hwloc_obj_t a : found) {
+    for (const hwloc_obj_t b : found) shape.gpu_links.push_back(links.between(a, b));
+  }
+}
+
+void add_nics(hwloc_topology_t topology, MachineShape& shape) {
+  for (hwloc_obj_t device = hwloc_get_next_osdev(topology, nullptr); device != nullptr;
+       device = hwloc_get_next_osdev(topology, device)) {
+    const auto type = device->attr->osdev.type;
+    if (type != HWLOC_OBJ_OSDEV_NETWORK && type != HWLOC_OBJ_OSDEV_OPENFABRICS) continue;
+    const hwloc_obj_t near = outside_of_io(topology, device);
+    const int package = near->type == HWLOC_OBJ_PACKAGE ? static_cast<int>(near->logical_index)
+                                                        : ancestor_index(topology, near, HWLOC_OBJ_PACKAGE);
+    shape.nics.push_back({device->name == nullptr ? "net" : device->name, 0, numa_index(topology, near), package});
+  }
+  std::ranges::sort(shape.nics, {}, &Nic::name);
+}
+
+MachineShape shape_of(hwloc_topology_t topology) {
+  MachineShape shape;
+  shape.model = model_of(topology);
+  const std::uint64_t memory = hwloc_get_root_obj(topology)->total_memory;
+  constexpr std::uint64_t gib = 1ULL << 30;
+  shape.memory_gib = (memory + gib / 2) / gib;  // rounded: equal machines differ by what their kernels keep
+  shape.l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE);
+  shape.l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE);
+  add_pus(topology, shape);
+  add_gpus(topology, shape);
+  return shape;
+}
+
+MachineShape load_xml(const std::string& path) {
+  const Hwloc hwloc = start_hwloc();
+  if (hwloc_topology_set_xml(hwloc.get(), path.c_str()) != 0 || hwloc_topology_load(hwloc.get()) != 0) {
+    throw Error(Code::bad_xml, text("hwloc cannot understand ", printable(path, 200)),
+                "export it again on that machine with `lstopo machine.xml`");
+  }
+  MachineShape shape = shape_of(hwloc.get());
+  add_nics(hwloc.get(), shape);
+  shape.check();
+  return shape;
+}
+
+}  // namespace
+
+MachineShape read_this_machine(const Log& log) {
+  const Hwloc hwloc = start_hwloc();
+  if (hwloc_topology_load(hwloc.get()) != 0) throw system_error("hwloc cannot read this machine", errno);
+  if (hwloc_topology_is_thissystem(hwloc.get()) == 0) {
+    log.warn("HWLOC_XMLFILE or HWLOC_SYNTHETIC is set: the picture of this machine is not the real one");
+  }
+  MachineShape shape = shape_of(hwloc.get());
+  for (const LocalNic& nic : read_nics()) shape.nics.push_back(nic.nic);
+  return shape;
+}
+
+MachineShape read_synthetic_machine(std::string_view words) {
+  const Hwloc hwloc = start_hwloc();
+  const std::string copy(words);
+  if (hwloc_topology_set_synthetic(hwloc.get(), copy.c_str()) != 0 || hwloc_topology_load(hwloc.get()) != 0) {
+    throw Error(Code::bad_description, text("hwloc does not accept \"", printable(words), "\""),
+                "give levels from large to small that end with pu, as \"package:2 core:4 pu:1\" (man 7 hwloc); "
+                "HWLOC_SYNTHETIC_VERBOSE=1 lets hwloc say what it does not like");
+  }
+  MachineShape shape = shape_of(hwloc.get());
+  shape.model = copy;
+  shape.gpus.clear();
+  shape.gpu_links.clear();
+  return shape;
+}
+
+MachineShape read_xml_machine(const std::string& path) {
+  constexpr std::uintmax_t largest = 64U << 20U;
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) {
+    throw Error(Code::bad_xml, text(printable(path, 200), ": ", error.message()), "give the path of a readable file");
+  }
+  if (size > largest) throw Error(Code::bad_xml, text(printable(path, 200), " has ", size, " bytes"), "the limit is 64 MiB");
+  const Bytes bytes = run_in_child(text("reading ", printable(path, 200)), Code::bad_xml, [&] {
+    Writer writer;
+    load_xml(path).write(writer);
+    return writer.take();
+  });
+  Reader reader(bytes);
+  return MachineShape::read(reader);
+}
+
+IndexSet allowed_pus(const MachineShape& machine) {
+  std::size_t words = 1;
+  for (const Pu& pu : machine.pus) words = std::max(words, static_cast<std::size_t>(pu.os_index) / 64 + 1);
+  words = std::bit_ceil(std::max<std::size_t>(words, 16));
+  std::vector<std::uint64_t> mask(words);
+  IndexSet allowed;
+  if (sched_getaffinity(0, mask.size() * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
+    throw system_error("the processors that this process may run on cannot be read", errno);
+  }
+  for (std::size_t i = 0; i < machine.pus.size(); ++i) {
+    const auto os_index = static_cast<std::size_t>(machine.pus[i].os_index);
+    if ((mask.at(os_index / 64) >> (os_index % 64) & 1U) != 0) allowed.insert(static_cast<int>(i));
+  }
+  // A picture from HWLOC_XMLFILE may lack our processors altogether.
+  return allowed.empty() ? IndexSet::range(0, static_cast<int>(machine.pus.size()) - 1) : allowed;
+}
+
+Topology topology_from_description(std::string_view description, int ranks_per_node) {
+  std::vector<DescribedNodes> nodes;
+  std::map<std::string, MachineShape> known;  // equal groups are read once
+  for (const NodeDescription& each : parse_description(description)) {
+    if (!known.contains(each.hwloc)) known[each.hwloc] = read_synthetic_machine(each.hwloc);
+    nodes.push_back({with_devices(known[each.hwloc], each), each.count, each.ranks > 0 ? each.ranks : ranks_per_node});
+  }
+  return describe(nodes);
+}
+
+Topology topology_from_xml(const std::vector<std::string>& paths, int nodes_each, int ranks_per_node) {
+  std::vector<DescribedNodes> nodes;
+  for (const std::string& path : paths) nodes.push_back({read_xml_machine(path), nodes_each, ranks_per_node});
+  return describe(nodes);
+}
+
+std::string hwloc_version() {
+  const unsigned version = hwloc_get_api_version();
+  return text(version >> 16U, ".", version >> 8U & 0xffU, ".", version & 0xffU);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a program begins: starts MPI if nobody did, finds the other members, learns the topology, and
+// ends what it started. MPI's own header is not needed to include this one; a communicator of the
+// user's is taken by topology/machine/session_mpi.hpp.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "topology/base/error.hpp"
+#include "topology/base/settings.hpp"
+#include "topology/exchange.hpp"
+#include "topology/machine/device.hpp"
+#include "topology/topology.hpp"
+
+namespace lockstep {
+
+enum class ThreadLevel : std::uint8_t { single, funneled, serialized, multiple };
+
+std::string_view to_string(ThreadLevel level);
+
+struct SessionOptions {
+  // What the program wants set, whatever the environment says.
+  std::optional<Settings> settings = std::nullopt;
+  // Where log lines go; standard error if empty.
+  Log::Sink log = {};
+  // What to ask MPI for when we start it: with `serialized`, members may be driven from any thread,
+  // one at a time inside MPI.
+  ThreadLevel thread_level = ThreadLevel::serialized;
+  // Something else than MPI names the cluster (a resolver), so that a world of one is meant.
+  bool cluster_named = false;
+  // For tools that look at broken set-ups: differing settings and builds are no error.
+  bool tolerant = false;
+};
+
+class Session {
+ public:
+  explicit Session(SessionOptions options = {});
+  Session(int& argc, char**& argv, SessionOptions options = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  int rank() const;
+  int size() const;
+  Exchange& exchange();
+  const Topology& topology() const;
+  const Devices& devices() const;  // of this process
+  const Settings& settings() const;
+  const Log& log() const;
+  ThreadLevel thread_level() const;  // what MPI granted
+  bool started_mpi() const;
+
+  struct Parts;
+  explicit Session(std::unique_ptr<Parts> parts);
+
+ private:
+  std::unique_ptr<Parts> parts_;
+};
+
+// For a program's main, after an error: ends all members of the job with this exit code. Returns only
+// where MPI is not running, or this process is alone.
+void end_job(Exit code);
+
+// "Open MPI 4.1.4", of the library in use.
+std::string mpi_version();
+
+// Lockstep's own: "0.1.0".
+std::string_view version();
+std::string_view commit();  // of the source it was built from
+
+}  // namespace lockstep

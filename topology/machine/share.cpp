@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/share.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "topology/base/error.hpp"
+#include "topology/base/index_set.hpp"
+
+namespace lockstep {
+namespace {
+
+using Token = std::array<std::byte, 16>;
+
+Token random_token() {
+  Token token{};
+  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+    throw system_error("no random numbers", errno);
+  }
+  return token;
+}
+
+std::string hexadecimal(const Token& token) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string all;
+  for (const std::byte each : token) {
+    all += digits[static_cast<std::size_t>(each >> 4U)];
+    all += digits[static_cast<std::size_t>(each & std::byte{15})];
+  }
+  return all;
+}
+
+std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is safe
+
+// A file in shared memory that holds a token which nobody can guess. Gone when this object is.
+class Beacon {
+ public:
+  explicit Beacon(const std::string& directory) {
+    const std::string path = text(directory, "/lockstep-", hexadecimal(random_token()));
+    const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0) {
+      problem_ = text("cannot create a file in ", directory, ": ", reason(errno));
+      return;
+    }
+    path_ = path;
+    // The allocation turns a full file system into an error here instead of a SIGBUS later.
+    const int error = ::posix_fallocate(file, 0, 4096);
+    if (error != 0) {
+      problem_ = text("no space in ", directory, ": ", reason(error));
+    } else if (::pwrite(file, token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
+      problem_ = text("cannot write a file in ", directory, ": ", reason(errno));
+    }
+    ::close(file);
+    if (!problem_.empty()) remove();
+  }
+  ~Beacon() { remove(); }
+  Beacon(const Beacon&) = delete;
+  Beacon& operator=(const Beacon&) = delete;
+
+  const std::string& path() const { return path_; }
+  const Token& token() const { return token_; }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void remove() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+    path_.clear();
+  }
+
+  Token token_ = random_token();
+  std::string path_;
+  std::string problem_;
+};
+
+struct Seen {
+  int colour = 0;
+  std::string path;  // empty: could not create one
+  Token token{};
+  std::string problem;
+};
+
+Bytes write(const Seen& seen) {
+  Writer writer;
+  writer.put(seen.colour).put(seen.path).put(std::span<const std::byte>(seen.token)).put(seen.problem);
+  return writer.take();
+}
+
+Seen read(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  Seen seen;
+  seen.colour = reader.get<int>();
+  seen.path = reader.get_string();
+  const Bytes token = reader.get_bytes();
+  if (token.size() == seen.token.size()) std::memcpy(seen.token.data(), token.data(), token.size());
+  seen.problem = reader.get_string();
+  return seen;
+}
+
+bool can_open(const Seen& beacon) {
+  if (beacon.path.empty()) return false;
+  const int file = ::open(beacon.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return false;
+  Token token{};
+  const bool read_it = ::pread(file, token.data(), token.size(), 0) == static_cast<ssize_t>(token.size());
+  ::close(file);
+  return read_it && token == beacon.token;
+}
+
+// Sharing is an equivalence, so the lowest rank whose beacon I can open names my node.
+int lowest_shared(const std::vector<Seen>& all, int me) {
+  const Seen& mine = all.at(static_cast<std::size_t>(me));
+  for (int rank = 0; rank < me; ++rank) {
+    const Seen& other = all.at(static_cast<std::size_t>(rank));
+    if (other.colour == mine.colour && can_open(other)) return rank;
+  }
+  return me;
+}
+
+std::vector<std::string> explain(const std::vector<Seen>& all, const std::vector<int>& representative,
+                                 const std::string& directory) {
+  std::vector<std::string> remarks;
+  std::map<int, IndexSet> nodes_of_colour;
+  std::map<int, IndexSet> ranks_of_colour;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    nodes_of_colour[all[i].colour].insert(representative[i]);
+    ranks_of_colour[all[i].colour].insert(rank);
+  }
+  for (const auto& [colour, nodes] : nodes_of_colour) {
+    if (nodes.size() == 1) continue;
+    remarks.push_back(text("ranks ", ranks_of_colour[colour].to_string(), " are on one host by MPI's account but cannot ",
+                           "share memory in ", directory, ": they count as ", nodes.size(), " nodes"));
+  }
+  for (const auto& [colour, ranks] : ranks_of_colour) {
+    const std::string& problem = all.at(static_cast<std::size_t>(ranks.first())).problem;
+    if (!problem.empty()) remarks.push_back(text("ranks ", ranks.to_string(), ": ", problem));
+  }
+  return remarks;
+}
+
+}  // namespace
+
+SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory) {
+  const Beacon beacon(directory);
+  const Seen mine{colour, beacon.path(), beacon.token(), beacon.problem()};
+  std::vector<Seen> all;
+  for (const Bytes& bytes : exchange.all_gather("shared memory: offer", write(mine))) all.push_back(read(bytes));
+  Writer answer;
+  answer.put(lowest_shared(all, exchange.rank()));
+  SharedNodes nodes;
+  for (const Bytes& bytes : exchange.all_gather("shared memory: answer", answer.take())) {
+    Reader reader(bytes);
+    const int lowest = reader.get<int>();
+    if (lowest < 0 || lowest > static_cast<int>(nodes.representative.size())) {
+      throw Error(Code::bad_message, text("rank ", nodes.representative.size(), " says it shares memory with rank ", lowest));
+    }
+    const bool itself = lowest == static_cast<int>(nodes.representative.size());
+    nodes.representative.push_back(itself ? lowest : nodes.representative.at(static_cast<std::size_t>(lowest)));
+  }
+  nodes.remarks = explain(all, nodes.representative, directory);
+  return nodes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/watch.hpp"
+
+#include <unistd.h>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+Watch::Watch(std::string what, Patience patience, Log log, std::function<void()> end)
+    : what_(std::move(what)), patience_(patience), log_(std::move(log)), end_(std::move(end)) {
+  if (!end_) end_ = [] { ::_exit(static_cast<int>(Exit::timeout)); };
+  if (patience_.warn > Duration{} || patience_.limit > Duration{}) thread_ = std::thread([this] { run(); });
+}
+
+Watch::~Watch() {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watch::run() {
+  std::unique_lock lock(mutex_);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto done_within = [&](Duration time) { return changed_.wait_until(lock, begin + time, [&] { return done_; }); };
+  const bool warn_first = patience_.limit == Duration{} || patience_.warn < patience_.limit;
+  if (patience_.warn > Duration{} && warn_first) {
+    if (done_within(patience_.warn)) return;
+    log_.warn(text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(patience_.warn)));
+  }
+  if (patience_.limit == Duration{} || done_within(patience_.limit)) return;
+  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit)),
+                    "look for members that are stopped or not started and for network interfaces that lead nowhere "
+                    "(lockstep doctor); LOCKSTEP_TIMEOUT sets the limit");
+  log_.error(error.what());
+  end_();
+}
+
+}  // namespace lockstep

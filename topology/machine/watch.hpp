@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A guard around the few MPI calls that may block: a thread that names the hang and ends it, because
+// nothing else can be done about a call that does not come back.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "topology/exchange.hpp"
+
+namespace lockstep {
+
+class Watch {
+ public:
+  // `end` is called at the limit; it must not return control to the hanging call, and does by default
+  // end the process with exit code 4.
+  Watch(std::string what, Patience patience, Log log, std::function<void()> end = {});
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  void run();
+
+  std::string what_;
+  Patience patience_;
+  Log log_;
+  std::function<void()> end_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

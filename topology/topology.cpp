@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/topology.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+std::string_view to_string(Link link) {
+  constexpr std::array<std::string_view, 7> names = {"self",         "same core", "shared cache", "same numa",
+                                                     "same package", "same node", "network"};
+  return names.at(static_cast<std::size_t>(link));
+}
+
+namespace {
+
+template <class T>
+int intern_in(std::vector<T>& all, const T& value) {
+  const auto found = std::ranges::find(all, value);
+  if (found != all.end()) return static_cast<int>(found - all.begin());
+  all.push_back(value);
+  return static_cast<int>(all.size()) - 1;
+}
+
+template <class T>
+bool is_index(const std::vector<T>& all, int index) {
+  return index >= 0 && static_cast<std::size_t>(index) < all.size();
+}
+
+void require(bool good, std::string_view what) {
+  if (!good) throw Error(Code::bad_topology, what, "run the same build of the program on all nodes");
+}
+
+}  // namespace
+
+int TopologyParts::intern(const MachineShape& machine) { return intern_in(machines, machine); }
+
+int TopologyParts::intern(const Place& place) { return intern_in(places, place); }
+
+Topology::Topology(TopologyParts parts) : parts_(std::move(parts)) {
+  check();
+  for (const Place& place : parts_.places) {
+    spans_.push_back(lockstep::span_of(at(parts_.machines, place.machine), place.pus));
+  }
+  sort_members();
+}
+
+void Topology::check_place(const Place& place) const {
+  require(is_index(parts_.machines, place.machine), text("a place on machine ", place.machine, ", which is not there"));
+  const MachineShape& machine = at(parts_.machines, place.machine);
+  require(!place.pus.empty(), "a place without a hardware thread");
+  require(place.pus.ranges().back().last < static_cast<int>(machine.pus.size()),
+          text("a place on hardware threads ", place.pus.to_string(), " of a machine with ", machine.pus.size()));
+  require(place.cpu_quota >= 0, "a negative CPU quota");
+  for (const int gpu : place.gpus) require(is_index(machine.gpus, gpu), text("GPU ", gpu, " is not on the machine"));
+}
+
+void Topology::check() const {
+  require(!parts_.members.empty(), "there is no member");
+  for (const MachineShape& machine : parts_.machines) machine.check();
+  for (const Place& place : parts_.places) check_place(place);
+  for (const Node& node : parts_.nodes) {
+    require(is_index(parts_.machines, node.machine), text("node ", printable(node.host), " has no machine"));
+    const MachineShape& machine = at(parts_.machines, node.machine);
+    require(node.gpu_ids.empty() || node.gpu_ids.size() == machine.gpus.size(),
+            text("node ", printable(node.host), " names ", node.gpu_ids.size(), " of ", machine.gpus.size(), " GPUs"));
+    for (const NicAddress& address : node.addresses) require(is_index(machine.nics, address.nic), "an address without an interface");
+  }
+  std::vector<bool> used(parts_.nodes.size());
+  for (int rank = 0; rank < size(); ++rank) {
+    const Member& each = member(rank);
+    require(is_index(parts_.nodes, each.node), text("rank ", rank, " is on node ", each.node, ", which is not there"));
+    require(is_index(parts_.places, each.place), text("rank ", rank, " has no place"));
+    require(place_of(rank).machine == node(each.node).machine, text("rank ", rank, " has a place of another machine"));
+    used.at(static_cast<std::size_t>(each.node)) = true;
+  }
+  require(std::ranges::find(used, false) == used.end(), "a node without members");
+}
+
+void Topology::sort_members() {
+  order_.resize(static_cast<std::size_t>(size()));
+  std::iota(order_.begin(), order_.end(), 0);
+  // pus are in the machine's order already, so the first one of a place says where it lies.
+  const auto key = [&](int rank) { return std::tuple(member(rank).node, place_of(rank).pus.first(), rank); };
+  std::ranges::sort(order_, {}, key);
+  index_in_node_.resize(order_.size());
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    const bool begins = i == 0 || member(order_[i]).node != member(order_[i - 1]).node;
+    if (begins) begins_.push_back(static_cast<int>(i));
+    index_in_node_.at(static_cast<std::size_t>(order_[i])) = static_cast<int>(i) - begins_.back();
+  }
+  begins_.push_back(size());
+}
+
+std::span<const int> Topology::ranks_of_node(int node) const {
+  const int begin = at(begins_, node);
+  const int end = at(begins_, node + 1);
+  return std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+}
+
+bool Topology::equal_nodes() const {
+  for (int node = 1; node < node_count(); ++node) {
+    if (ranks_of_node(node).size() != ranks_of_node(0).size()) return false;
+  }
+  return true;
+}
+
+Link Topology::link(int a, int b) const {
+  if (a == b) return Link::self;
+  if (member(a).node != member(b).node) return Link::network;
+  const Span& one = span_of(a);
+  const Span& two = span_of(b);
+  const auto share = [&](int Span::*what) { return one.*what != none && one.*what == two.*what; };
+  if (share(&Span::core)) return Link::same_core;
+  if (share(&Span::l2) || share(&Span::l3)) return Link::shared_cache;
+  if (share(&Span::numa)) return Link::same_numa;
+  if (share(&Span::package)) return Link::same_package;
+  return Link::same_node;
+}
+
+GpuLink Topology::gpu_link(int a, int gpu_of_a, int b, int gpu_of_b) const {
+  if (member(a).node != member(b).node) return GpuLink::network;
+  return machine_of(a).gpu_link(gpu_of_a, gpu_of_b);
+}
+
+namespace {
+
+// 0 in the same NUMA node, 1 in the same package or where the machine does not say, 2 beyond.
+template <class Device>
+int distance(const Span& span, const Device& device) {
+  if (device.numa != none && device.numa == span.numa) return 0;
+  const bool elsewhere = device.package != none && span.package != none && device.package != span.package;
+  return elsewhere ? 2 : 1;
+}
+
+template <class Device>
+std::vector<int> nearest_devices(const Span& span, const std::vector<Device>& devices, const std::vector<int>& seen) {
+  std::vector<int> near;
+  int best = 3;
+  for (const int each : seen) {
+    const int far = distance(span, devices.at(static_cast<std::size_t>(each)));
+    if (far < best) near.clear();
+    best = std::min(best, far);
+    if (far == best) near.push_back(each);
+  }
+  return near;
+}
+
+}  // namespace
+
+std::vector<int> Topology::near_gpus(int rank) const {
+  return nearest_devices(span_of(rank), machine_of(rank).gpus, place_of(rank).gpus);
+}
+
+std::vector<int> Topology::near_nics(int rank) const {
+  const auto& nics = machine_of(rank).nics;
+  std::vector<int> all(nics.size());
+  std::iota(all.begin(), all.end(), 0);
+  return nearest_devices(span_of(rank), nics, all);
+}
+
+double Topology::members_per_core(int node) const {
+  std::map<int, int> crowd;  // members by place
+  for (const int rank : ranks_of_node(node)) ++crowd[member(rank).place];
+  const MachineShape& machine = machine_of_node(node);
+  double most = 0;
+  for (const auto& [place, count] : crowd) {
+    const IndexSet& pus = at(parts_.places, place).pus;
+    IndexSet cores;
+    for (const int pu : pus.members()) cores.insert(at(machine.pus, pu).core);
+    double share = static_cast<double>(cores.size());
+    const double quota = at(parts_.places, place).cpu_quota;
+    if (quota > 0) share = std::min(share, quota);
+    int inside = 0;  // members that can run nowhere but here
+    for (const auto& [other, others] : crowd) {
+      if (pus.contains(at(parts_.places, other).pus)) inside += others;
+    }
+    most = std::max(most, inside / share);
+  }
+  return most;
+}
+
+std::size_t Topology::size_bytes() const {
+  std::size_t all = sizeof *this;
+  for (const MachineShape& machine : parts_.machines) all += machine.size_bytes();
+  for (const Place& place : parts_.places) {
+    all += sizeof place + place.pus.ranges().capacity() * sizeof(IndexSet::Range) + place.gpus.capacity() * sizeof(int);
+  }
+  for (const Node& node : parts_.nodes) {
+    all += sizeof node + node.host.capacity() + node.gpu_ids.capacity() * sizeof(std::string) +
+           node.addresses.capacity() * sizeof(NicAddress);
+    for (const std::string& gpu : node.gpu_ids) all += gpu.capacity();
+    for (const NicAddress& address : node.addresses) all += address.address.capacity();
+  }
+  all += parts_.members.capacity() * sizeof(Member) + spans_.capacity() * sizeof(Span);
+  return all + (order_.capacity() + begins_.capacity() + index_in_node_.capacity()) * sizeof(int);
+}
+
+std::uint64_t Topology::fingerprint() const { return hash(to_bytes()); }
+
+}  // namespace lockstep
