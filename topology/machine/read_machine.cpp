@@ -43,13 +43,19 @@ int ancestor_index(hwloc_topology_t topology, hwloc_obj_t object, hwloc_obj_type
   return found == nullptr ? none : static_cast<int>(found->logical_index);
 }
 
-// The NUMA node that covers the object, when there is exactly one.
+// The NUMA node of the object: the one that is near all of it, or the first of several that are near the
+// same processors (fast and plain memory side by side).
 int numa_index(hwloc_topology_t topology, hwloc_obj_t object) {
   while (object != nullptr && object->nodeset == nullptr) object = object->parent;
-  if (object == nullptr || hwloc_bitmap_weight(object->nodeset) != 1) return none;
-  const hwloc_obj_t numa =
-      hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(hwloc_bitmap_first(object->nodeset)));
-  return numa == nullptr ? none : static_cast<int>(numa->logical_index);
+  if (object == nullptr) return none;
+  hwloc_obj_t first = nullptr;
+  for (int os_index = hwloc_bitmap_first(object->nodeset); os_index != -1; os_index = hwloc_bitmap_next(object->nodeset, os_index)) {
+    const hwloc_obj_t numa = hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(os_index));
+    if (numa == nullptr) continue;
+    if (first == nullptr) first = numa;
+    if (hwloc_bitmap_isequal(first->cpuset, numa->cpuset) == 0) return none;
+  }
+  return first == nullptr ? none : static_cast<int>(first->logical_index);
 }
 
 std::string info(hwloc_obj_t object, const char* key) {
@@ -302,9 +308,6 @@ Topology topology_from_xml(const std::vector<std::string>& paths, int nodes_each
   return describe(nodes);
 }
 
-std::string hwloc_version() {
-  const unsigned version = hwloc_get_api_version();
-  return text(version >> 16U, ".", version >> 8U & 0xffU, ".", version & 0xffU);
-}
+std::string hwloc_version() { return HWLOC_VERSION; }
 
 }  // namespace lockstep

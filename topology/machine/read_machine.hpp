@@ -31,6 +31,6 @@ IndexSet allowed_pus(const MachineShape& machine);
 Topology topology_from_description(std::string_view description, int ranks_per_node);
 Topology topology_from_xml(const std::vector<std::string>& paths, int nodes_each, int ranks_per_node);
 
-std::string hwloc_version();  // at run time
+std::string hwloc_version();  // that this was built with
 
 }  // namespace lockstep

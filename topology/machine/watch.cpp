@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-Watch::Watch(std::string what, Patience patience, Log log, std::function<void()> end)
-    : what_(std::move(what)), patience_(patience), log_(std::move(log)), end_(std::move(end)) {
+Watch::Watch(std::string what, std::string hint, Patience patience, Log log, std::function<void()> end)
+    : what_(std::move(what)), hint_(std::move(hint)), patience_(patience), log_(std::move(log)), end_(std::move(end)) {
   if (!end_) end_ = [] { ::_exit(static_cast<int>(Exit::timeout)); };
   if (patience_.warn > Duration{} || patience_.limit > Duration{}) thread_ = std::thread([this] { run(); });
 }
@@ -33,8 +33,7 @@ void Watch::run() {
   }
   if (patience_.limit == Duration{} || done_within(patience_.limit)) return;
   const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit)),
-                    "look for members that are stopped or not started and for network interfaces that lead nowhere "
-                    "(lockstep doctor); LOCKSTEP_TIMEOUT sets the limit");
+                    text(hint_, "; LOCKSTEP_TIMEOUT sets the limit"));
   log_.error(error.what());
   end_();
 }

@@ -15,9 +15,9 @@ namespace lockstep {
 
 class Watch {
  public:
-  // `end` is called at the limit; it must not return control to the hanging call, and does by default
-  // end the process with exit code 4.
-  Watch(std::string what, Patience patience, Log log, std::function<void()> end = {});
+  // `hint` tells people where to look. `end` is called at the limit; it must not return control to the
+  // hanging call, and does by default end the process with exit code 4.
+  Watch(std::string what, std::string hint, Patience patience, Log log, std::function<void()> end = {});
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -26,6 +26,7 @@ class Watch {
   void run();
 
   std::string what_;
+  std::string hint_;
   Patience patience_;
   Log log_;
   std::function<void()> end_;

@@ -4,10 +4,9 @@
 
 #include <mpi.h>
 
-#include <source_location>
-
 namespace lockstep {
 
-void check_mpi(int code, std::source_location where = std::source_location::current());
+// The place is the caller's (std::source_location is not in clang 14).
+void check_mpi(int code, const char* function = __builtin_FUNCTION(), int line = __builtin_LINE());
 
 }  // namespace lockstep

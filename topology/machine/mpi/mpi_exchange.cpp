@@ -61,6 +61,7 @@ class MpiExchange::Call {
   // Calls `ready` until it is true; throws when another member failed or the limit is reached.
   template <class Ready>
   void wait_until(const Ready& ready) {
+    check_verdict();  // also when nothing is left to wait for: the others may have given up on us
     for (int round = 0; !ready(); ++round) {
       check_verdict();
       answer_present();

@@ -13,6 +13,7 @@
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/mpi/check.hpp"
 #include "topology/machine/mpi/mpi_exchange.hpp"
+#include "topology/machine/network.hpp"
 #include "topology/machine/session_mpi.hpp"
 #include "topology/machine/watch.hpp"
 
@@ -45,6 +46,18 @@ struct MpiProcess {
 MpiProcess& mpi_process() {
   static MpiProcess process;
   return process;
+}
+
+// Where to look when a call does not come back. An interface that leads nowhere (a container's bridge)
+// is the usual reason between nodes, so those of this node are named.
+std::string hang_hint() {
+  std::vector<std::string> interfaces;
+  for (const LocalNic& nic : read_nics()) {
+    interfaces.push_back(text(nic.nic.name, nic.addresses.empty() ? "" : text(" ", join(nic.addresses, " "))));
+  }
+  return text("look for members that are stopped or were not started; between nodes, MPI may have taken an interface that leads nowhere (here: ",
+              interfaces.empty() ? "none" : join(interfaces, ", "),
+              "): with Open MPI, mpirun --mca btl_tcp_if_include SUBNET names the one to take");
 }
 
 Patience patience_of(const Settings& settings) { return {settings.stall_warn(), settings.timeout()}; }
@@ -92,7 +105,7 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
   MPI_Initialized(&running);
   int got = MPI_THREAD_SINGLE;
   if (running == 0) {
-    const Watch watch("MPI_Init_thread", patience_of(settings), log);
+    const Watch watch("MPI_Init_thread", hang_hint(), patience_of(settings), log);
     check_mpi(MPI_Init_thread(argc, argv, mpi_levels.at(static_cast<std::size_t>(options.thread_level)), &got));
     process.ours = started = true;
   }
@@ -115,11 +128,11 @@ Session::Parts::~Parts() {
   int ended = 0;
   MPI_Finalized(&ended);
   {
-    const Watch watch("MPI_Comm_free", patience_of(settings), log);
+    const Watch watch("MPI_Comm_free", hang_hint(), patience_of(settings), log);
     wire.reset();
   }
   if (ended != 0 || failing || !process.ours || process.sessions > 0) return;
-  const Watch watch("MPI_Finalize", patience_of(settings), log);
+  const Watch watch("MPI_Finalize", hang_hint(), patience_of(settings), log);
   MPI_Finalize();
   process.ours = false;
 }
@@ -138,7 +151,7 @@ void Session::Parts::guard_singleton() const {
 void Session::Parts::connect(MPI_Comm comm) {
   MPI_Comm own = MPI_COMM_NULL;
   {
-    const Watch watch("MPI_Comm_dup", patience_of(settings), log);
+    const Watch watch("MPI_Comm_dup", hang_hint(), patience_of(settings), log);
     check_mpi(MPI_Comm_dup(comm, &own));
   }
   wire = std::make_shared<Wire>(own, level);
@@ -183,7 +196,7 @@ void Session::Parts::shake_hands() {
 
 // MPI's own account of who is on one host: the lowest of their ranks.
 int Session::Parts::host_colour() {
-  const Watch watch("MPI_Comm_split_type", patience_of(settings), log);
+  const Watch watch("MPI_Comm_split_type", hang_hint(), patience_of(settings), log);
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm world = wire->comm();
   check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, wire->rank(), MPI_INFO_NULL, &host));
@@ -258,7 +271,7 @@ std::string mpi_version() {
   all = all.substr(0, all.find_first_of(",\n"));
   for (const std::string_view noise : {" Version:\t", " Version:", " v"}) {
     const std::size_t at = all.find(noise);
-    if (at != std::string::npos) all.replace(at, noise.size(), " ");
+    if (at != std::string::npos) return text(all.substr(0, at), ' ', all.substr(at + noise.size()));
   }
   return all;
 }

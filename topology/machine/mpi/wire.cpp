@@ -11,12 +11,12 @@
 
 namespace lockstep {
 
-void check_mpi(int code, std::source_location where) {
+void check_mpi(int code, const char* function, int line) {
   if (code == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> buffer{};
   int length = 0;
   MPI_Error_string(code, buffer.data(), &length);
-  throw Error(Code::mpi, text(std::string_view(buffer.data(), static_cast<std::size_t>(length)), " (", where.function_name(), ")"));
+  throw Error(Code::mpi, text(std::string_view(buffer.data(), static_cast<std::size_t>(length)), " (in ", function, ", line ", line, ")"));
 }
 
 Wire::Wire(MPI_Comm owned, ThreadLevel level) : comm_(owned), level_(level) {

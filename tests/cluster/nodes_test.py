@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Lockstep on several virtual nodes (tools/cluster): the exchange works across them, the topology sees the
+nodes, and the doctor sees their interfaces.
+"""
+import argparse
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name in ("cluster", "lockstep", "exchange"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+PERMITTED = cases.run([given.cluster, "check"])[0] == 0
+
+
+@unittest.skipUnless(PERMITTED, "the permission to make network namespaces (tools/cluster check says what is lacking)")
+class Nodes(unittest.TestCase):
+    def cluster(self, options, *command, **variables):
+        return cases.run([given.cluster, "run", "--timeout", "100", *options, "--", *command], timeout=130, **variables)
+
+    def topology(self, *options):
+        code, out, err = self.cluster(options, given.lockstep, "topo", "--json")
+        self.assertEqual(code, 0, err)
+        return json.loads(out)
+
+    def test_topology_sees_the_nodes(self):
+        found = self.topology("--nodes", "3", "--ranks-per-node", "3,2,1", "--rate", "1gbit")
+        self.assertEqual([node["host"] for node in found["node_list"]], ["node0", "node1", "node2"])
+        self.assertEqual([len(node["ranks"]) for node in found["node_list"]], [3, 2, 1])
+        self.assertEqual([len(rail) for rail in found["order"]["rails"]], [3, 2, 1])
+        self.assertEqual(len(found["order"]["leaders"]), 3)
+        for node in found["node_list"]:
+            self.assertTrue(any(each["address"].startswith("10.77.") for each in node["addresses"]), node)
+
+    def test_ranks_dealt_out_in_turn_still_give_a_ring_of_neighbours(self):
+        found = self.topology("--nodes", "2", "--ranks-per-node", "3", "--mpirun", "--map-by node")
+        node_of = {member["rank"]: member["node"] for member in found["member_list"]}
+        self.assertEqual([node_of[rank] for rank in range(4)], [0, 1, 0, 1], "dealt out in turn")
+        ring = [node_of[rank] for rank in found["order"]["ring"]]
+        self.assertEqual(ring, [0, 0, 0, 1, 1, 1], "but the ring goes through node after node")
+
+    def test_the_exchange_works_across_nodes(self):
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2,1"], given.exchange, "--gtest_color=no")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("[  PASSED  ]", out)
+
+    def test_doctor_is_content_with_one_network(self):
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2"], given.lockstep, "doctor", "--json")
+        self.assertEqual(code, 0, out + err)
+        self.assertEqual([each for each in json.loads(out)["findings"] if each["check"] == "network"], [])
+
+    def test_doctor_sees_interfaces_that_lead_nowhere(self):
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "1", "--unreachable", "--mpirun",
+                                       "--mca btl_tcp_if_include 10.77.0.0/24"], given.lockstep, "doctor", "--json")
+        self.assertIn(code, (0, 6), err)
+        found = [each for each in json.loads(out)["findings"] if each["check"] == "network"]
+        self.assertTrue(found, out)
+        self.assertIn("btl_tcp_if_include 10.77.", json.dumps(found))
+
+    def test_a_hang_on_an_interface_that_leads_nowhere_is_named_with_the_interfaces(self):
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "1", "--unreachable"], given.lockstep, "topo",
+                                      LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="5")
+        if code == 0:
+            self.skipTest("an MPI library that hangs on an interface that leads nowhere; this one found its way")
+        self.assertEqual(code, 4, out + err)
+        self.assertIn("LOCKSTEP-E009", err)
+        self.assertIn("172.17.0.1/16", err)
+        self.assertIn("btl_tcp_if_include", err)
+
+    def test_doctor_grades_more_ranks_than_cores_as_slow_and_strict_counts_it(self):
+        many = str((os.cpu_count() or 1) + 1)
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", many], given.lockstep, "doctor", "--strict")
+        self.assertEqual(code, 6, out + err)
+        self.assertIn("slow", out.lower())
+
+
+cases.main(given.json)

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""README.md and ARCHITECTURE.md are true: the program in README compiles and runs, every command of its `A look
+around` runs, and every path that they name exists.
+"""
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name in ("source", "build", "mpirun"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+
+
+def read(name):
+    with open(os.path.join(given.source, name), encoding="utf-8") as file:
+        return file.read()
+
+
+class Documents(unittest.TestCase):
+    def test_the_program_of_the_readme_compiles_and_runs(self):
+        code = re.search(r"```cpp\n(.*?)```", read("README.md"), re.S).group(1)
+        with open(os.path.join(given.build, "compile_commands.json"), encoding="utf-8") as file:
+            entry = next(each for each in json.load(file) if each["file"].endswith("ten_lines.cpp"))
+        link = next(line for line in subprocess.run(["ninja", "-C", given.build, "-t", "commands", "examples/ten_lines"], capture_output=True,
+                                                    text=True, check=True).stdout.splitlines() if " -o examples/ten_lines " in line)
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "readme.cpp")
+            with open(source, "w", encoding="utf-8") as file:
+                file.write(code)
+            build = entry["command"].replace(entry["file"], source).replace(entry["output"], os.path.join(folder, "readme.o"))
+            subprocess.run(build, shell=True, cwd=given.build, check=True)
+            link = link.replace(" -o examples/ten_lines ", f" -o {folder}/readme ").replace(entry["output"], os.path.join(folder, "readme.o"))
+            subprocess.run(link, shell=True, cwd=given.build, check=True)
+            status, out, err = cases.run([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "60", os.path.join(folder, "readme")])
+        self.assertEqual(status, 0, err)
+        self.assertRegex(out, r"rank [01] -> rank [01]: ")
+
+    def test_every_command_of_a_look_around_runs(self):
+        block = re.search(r"## A look around\n+```\n(.*?)```", read("README.md"), re.S).group(1)
+        commands = [line for line in block.splitlines() if line.strip()]
+        self.assertGreaterEqual(len(commands), 4)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("tools", "examples", "build"):
+                os.symlink(given.build if name == "build" else os.path.join(given.source, name), os.path.join(folder, name))
+            for command in commands:
+                words = shlex.split(command)
+                if words[0] == "tools/cluster" and cases.run([os.path.join(given.source, words[0]), "check"])[0] != 0:
+                    print("not run, namespaces are not permitted: " + command)
+                    continue
+                if words[0] == "mpirun":
+                    words[:1] = [given.mpirun, "--timeout", "60"]
+                with self.subTest(command=command):
+                    done = subprocess.run(words, cwd=folder, env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"),
+                                          capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_every_path_that_is_named_exists(self):
+        for document in ("README.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"):
+            text = read(document)
+            named = set(re.findall(r"\]\(([^)#:]+)\)", text)) | set(re.findall(r"`((?:topology|collectives|tools|tests|docs|bench|examples)/[\w./-]+)`", text))
+            for path in named:
+                with self.subTest(document=document, path=path):
+                    self.assertTrue(os.path.exists(os.path.join(given.source, path)))
+
+    def test_the_two_commands_refuse_what_they_do_not_know(self):
+        for command in ("tools/build", "tools/run", "tools/test"):
+            path = os.path.join(given.source, command)
+            self.assertEqual(cases.run([path, "--help"])[0], 0)
+            code, _, err = cases.run([path, "nonsense"])
+            self.assertEqual(code, 1, command)
+            self.assertIn("nonsense", err)
+
+    @unittest.skipUnless(shutil.which("git"), "git")
+    def test_nothing_in_the_repository_names_a_path_of_one_machine(self):
+        done = subprocess.run(["git", "-C", given.source, "grep", "-nE", r"(^|[^[:alnum:]_./])/(home|root|Users)/[[:alnum:]]", "--", ".", ":!tests/docs"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.stdout, "")
+
+
+cases.main(given.json)

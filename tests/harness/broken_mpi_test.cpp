@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests that are broken on purpose, on one rank each: tests/harness/harness_test.py runs them one at a
+// time and sees to it that each is reported and makes the run fail.
+#include <unistd.h>
+
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+TEST(Broken, nothing) { world().barrier("all is well"); }
+
+TEST(Broken, fails_on_rank_1) {
+  world().barrier("before");
+  ASSERT_NE(world().rank(), 1) << "the text of rank 1";
+  world().barrier("rank 1 never comes here");
+}
+
+TEST(Broken, expects_in_vain_on_rank_1) {
+  EXPECT_NE(world().rank(), 1) << "the text of rank 1";
+  world().barrier("everybody still comes here");
+}
+
+TEST(Broken, throws_on_rank_1) {
+  if (world().rank() == 1) throw std::runtime_error("the text of rank 1");
+  world().barrier("rank 1 never comes here");
+}
+
+void sleep_for_ever() {
+  while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+TEST(Broken, hangs_on_rank_1) {
+  if (world().rank() == 1) sleep_for_ever();
+}
+
+TEST(Broken, crashes_on_rank_1) {
+  if (world().rank() == 1) std::raise(SIGSEGV);
+  world().barrier("rank 1 never comes here");
+}
+
+TEST(Broken, leaves_on_rank_1) {
+  if (world().rank() == 1) ::_exit(0);
+  world().barrier("rank 1 never comes here");
+}
+
+class NeedsTooMany : public NeedsRanks<1000> {};
+TEST_F(NeedsTooMany, is_skipped) {}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each layer includes only what lies below it. Read from the compilers' own dependency records, so what a
+file really includes is judged, through however many headers. One planted violation per layer shows that
+the judge sees it.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name in ("build", "source", "compiler"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+
+# Folder of a source file -> the folders and vendors it may include. The longest folder that fits counts.
+LAYERS = {
+    "topology/base": {"topology/base"},
+    "topology": {"topology/base", "topology"},
+    "topology/machine": {"topology/base", "topology", "topology/machine", "hwloc", "cuda", "nccl"},
+    "topology/machine/mpi": {"topology/base", "topology", "topology/machine", "topology/machine/mpi", "mpi"},
+    "collectives": {"topology/base", "topology", "collectives"},
+    "runtime": {"topology/base", "topology", "topology/machine", "collectives", "runtime"},
+    "bindings": {"topology/base", "topology", "topology/machine", "collectives", "runtime", "bindings"},
+    "tools": {"topology/base", "topology", "topology/machine", "collectives", "runtime", "tools", "boost", "json"},
+    "bench": {"topology/base", "topology", "topology/machine", "collectives", "runtime", "bench"},
+    "examples": {"topology/base", "topology", "topology/machine", "collectives", "runtime", "bindings"},
+}
+
+VENDORS = {
+    "mpi": re.compile(r"/(mpi|mpi-ext|mpif-.*|mpi_portable_platform)\.h$|/(openmpi|mpich)/"),
+    "hwloc": re.compile(r"/hwloc(\.h$|/)"),
+    "cuda": re.compile(r"/(cuda|cuda_runtime|cuda_runtime_api|driver_types|device_types)\.h$"),
+    "nccl": re.compile(r"/nccl[^/]*\.h$"),
+    "boost": re.compile(r"/boost/"),
+    "json": re.compile(r"/nlohmann/"),
+    "gtest": re.compile(r"/g(test|mock)/"),
+}
+TOP = ("topology", "collectives", "runtime", "bindings", "bench", "tools", "examples", "tests")
+
+
+def layer_of(path):
+    """The longest layer whose folder holds the path; nothing for what is not ours to judge."""
+    fitting = [layer for layer in LAYERS if path.startswith(layer + "/")]
+    return max(fitting, key=len) if fitting else None
+
+
+def kind_of(header):
+    """What an included file is: a layer of ours, a vendor, or nothing of interest."""
+    real = os.path.realpath(header)
+    inside = os.path.relpath(real, os.path.realpath(given.source))
+    if inside.split("/")[0] in TOP:
+        return "tests" if inside.startswith("tests/") else layer_of(inside)
+    for vendor, pattern in VENDORS.items():
+        if pattern.search(header) or pattern.search(real):
+            return vendor
+    return None
+
+
+def violations(source, headers):
+    layer = layer_of(source)
+    if layer is None:
+        return []
+    wrong = []
+    for header in headers:
+        kind = kind_of(header)
+        if kind is not None and kind not in LAYERS[layer]:
+            wrong.append(f"{source} includes {header}: the layer {layer} may not see {kind}")
+    return wrong
+
+
+def recorded():
+    """(source, headers) of every object that ninja has built."""
+    out = subprocess.run(["ninja", "-C", given.build, "-t", "deps"], capture_output=True, text=True, check=True).stdout
+    entries = []
+    for block in out.split("\n\n"):
+        lines = [line.strip() for line in block.splitlines() if line.startswith("    ")]
+        paths = [os.path.normpath(os.path.join(given.build, line)) for line in lines]
+        if not paths:
+            continue
+        source = os.path.relpath(paths[0], given.source)
+        entries.append((source, paths[1:]))
+    return entries
+
+
+def compile_and_judge(layer, text):
+    """Compiles a planted source as if it lay in the layer, and judges it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = os.path.join(folder, "planted.cpp")
+        depfile = os.path.join(folder, "planted.d")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(text)
+        flags = ["-std=c++20", "-I", given.source, "-I", os.path.join(given.source, "bindings")]
+        for package in ("ompi-c", "mpich", "hwloc"):
+            found = subprocess.run(["pkg-config", "--cflags", package], capture_output=True, text=True, check=False)
+            if found.returncode == 0:
+                flags += found.stdout.split()
+                if package == "ompi-c":
+                    break
+        subprocess.run([given.compiler, *flags, "-M", "-MF", depfile, source], check=True)
+        with open(depfile, encoding="utf-8") as file:
+            words = file.read().replace("\\\n", " ").split()[2:]
+        return violations(f"{layer}/planted.cpp", words)
+
+
+class Layers(unittest.TestCase):
+    def test_no_file_includes_what_its_layer_may_not_see(self):
+        entries = [entry for entry in recorded() if layer_of(entry[0])]
+        self.assertGreater(len(entries), 20, "the dependency records of the build are there")
+        built = {layer_of(source) for source, _ in entries}
+        self.assertLessEqual({"topology/base", "topology", "topology/machine", "topology/machine/mpi", "collectives", "tools"}, built)
+        wrong = [each for source, headers in entries for each in violations(source, headers)]
+        self.assertEqual(wrong, [])
+
+    def test_a_planted_violation_is_seen_in_every_layer(self):
+        planted = {
+            "topology/base": "#include \"topology/topology.hpp\"",
+            "topology": "#include <hwloc.h>",
+            "topology/machine": "#include \"collectives/spec.hpp\"",
+            "topology/machine/mpi": "#include <boost/program_options.hpp>",
+            "collectives": "#include \"topology/machine/session_mpi.hpp\"",
+            "runtime": "#include <mpi.h>",
+            "bindings": "#include <nlohmann/json.hpp>",
+            "tools": "#include <mpi.h>",
+            "bench": "#include \"tools/lockstep/command.hpp\"",
+            "examples": "#include <mpi.h>",
+        }
+        self.assertEqual(planted.keys(), LAYERS.keys(), "one for every layer")
+        for layer, text in planted.items():
+            with self.subTest(layer=layer):
+                found = compile_and_judge(layer, text + "\n")
+                self.assertTrue(found, f"{text} in {layer} went unseen")
+                self.assertIn(f"{layer}/planted.cpp includes", found[0])
+                self.assertIn(f"the layer {layer} may not see", found[0])
+
+    def test_what_is_allowed_is_not_reported(self):
+        self.assertEqual(compile_and_judge("collectives", "#include \"collectives/spec.hpp\"\n#include \"topology/group.hpp\"\n#include <vector>\n"), [])
+        self.assertEqual(compile_and_judge("topology/machine/mpi", "#include <mpi.h>\n"), [])
+
+    def test_every_header_of_ours_compiles_alone(self):
+        headers = subprocess.run(["git", "-C", given.source, "ls-files", "*.hpp"], capture_output=True, text=True, check=False).stdout.split()
+        headers = [header for header in headers if header.split("/")[0] in TOP and not header.startswith("tests/")]
+        if not headers:
+            self.skipTest("git, which lists the headers")
+        for header in headers:
+            with self.subTest(header=header):
+                compile_and_judge("bindings", f"#include \"{header}\"\n")
+
+
+cases.main(given.json)

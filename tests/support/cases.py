@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python's unittest with our form of results: every case goes to --json FILE, and the last line is
+`N passed, N failed, N skipped`. Exit code 1 on a failure, 77 when everything was skipped.
+"""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+
+class Recorder(unittest.TestResult):
+    def __init__(self):
+        super().__init__()
+        self.cases = []
+
+    def _add(self, test, result, message=""):
+        name = f"{type(test).__name__}.{getattr(test, '_testMethodName', test)}"
+        self.cases.append({"name": name.replace("test_", "", 1), "result": result, "message": message})
+        print(f"{result:8}{self.cases[-1]['name']}  {message}", flush=True)
+
+    def addSuccess(self, test):
+        self._add(test, "passed")
+
+    def addFailure(self, test, err):
+        self._add(test, "failed", self._exc_info_to_string(err, test))
+
+    addError = addFailure
+
+    def addSkip(self, test, reason):
+        self._add(test, "skipped", reason)
+
+    def addSubTest(self, test, subtest, err):
+        if err is not None:
+            self._add(test, "failed", f"{subtest}: {self._exc_info_to_string(err, test)}")
+
+
+def main(json_path, module="__main__"):
+    recorder = Recorder()
+    unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module]).run(recorder)
+    if json_path:
+        with open(json_path, "w", encoding="utf-8") as file:
+            json.dump({"cases": recorder.cases}, file)
+    count = {kind: sum(case["result"] == kind for case in recorder.cases) for kind in ("passed", "failed", "skipped")}
+    print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
+    sys.exit(1 if count["failed"] else 77 if not count["passed"] else 0)
+
+
+def run(words, timeout=90, **variables):
+    """(exit code, standard output, standard error), with mpirun allowed to root."""
+    env = dict(os.environ)
+    if os.geteuid() == 0:
+        env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    env.update(variables)
+    done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, errors="replace")
+    return done.returncode, done.stdout, done.stderr
+
+
+def mpirun_words(mpirun, flavour, ranks, *more):
+    words = [mpirun, "-n", str(ranks)]
+    return words + (["--oversubscribe", "--timeout", "60", *more] if flavour == "openmpi" else list(more))

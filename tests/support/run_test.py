@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one test program, plain or under mpirun, and leaves its cases as RESULTS/NAME.json.
+
+A program that crashes, hangs or is ended leaves no results of its own: that is one failed case, never
+silence. Kinds: gtest (GoogleTest's own JSON), cases (the program writes our form to --json FILE),
+script (exit code 0 passed, 77 skipped, else failed).
+"""
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+SKIPPED = 77
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--results", required=True)
+    parser.add_argument("--kind", choices=["gtest", "cases", "script"], default="gtest")
+    parser.add_argument("--ranks", type=int, default=0, help="0: not under mpirun")
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--flavour", choices=["openmpi", "mpich"], default="openmpi")
+    parser.add_argument("--timeout", type=int, default=300)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    given.command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    return given
+
+
+def environment():
+    env = dict(os.environ)
+    if os.geteuid() == 0:
+        env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    env.setdefault("OMPI_MCA_btl_base_warn_component_unused", "0")
+    return env
+
+
+def launcher(given):
+    if given.ranks == 0:
+        return []
+    words = [given.mpirun, "-n", str(given.ranks)]
+    if given.flavour == "openmpi":
+        words += ["--oversubscribe", "--timeout", str(given.timeout)]
+    return words
+
+
+def run(given, own_results):
+    command = launcher(given) + given.command
+    if given.kind == "gtest":
+        command += [f"--gtest_output=json:{own_results}", "--gtest_brief=1", "--gtest_color=no"]
+    elif given.kind == "cases":
+        command += ["--json", own_results]
+    process = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait(given.timeout + 15)
+    except subprocess.TimeoutExpired:
+        print(f"{given.name}: ended after {given.timeout + 15} s", flush=True)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return -signal.SIGKILL
+
+
+def gtest_cases(path):
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    cases = []
+    for suite in report.get("testsuites", []):
+        for test in suite.get("testsuite", []):
+            failures = test.get("failures", [])
+            skipped = test.get("result") == "SKIPPED" or test.get("status") == "NOTRUN"
+            result = "failed" if failures else "skipped" if skipped else "passed"
+            message = "; ".join(each.get("failure", "") for each in failures)
+            if result == "skipped":
+                message = test.get("lacks", "")  # recorded by lacks(), tests/support/lacks.hpp
+            cases.append({"name": f"{suite['name']}.{test['name']}", "result": result, "message": message[:2000]})
+    return cases
+
+
+def read_cases(given, own_results, code):
+    if given.kind == "script":
+        result = {0: "passed", SKIPPED: "skipped"}.get(code, "failed")
+        return [{"name": f"Script.{given.name}", "result": result, "message": f"exit code {code}"}]
+    try:
+        if given.kind == "gtest":
+            return gtest_cases(own_results)
+        with open(own_results, encoding="utf-8") as file:
+            return json.load(file)["cases"]
+    except (OSError, ValueError, KeyError):
+        if given.kind == "cases" and code == SKIPPED:
+            return [{"name": f"Script.{given.name}", "result": "skipped", "message": "the program said why"}]
+        return []
+
+
+def main():
+    given = arguments()
+    os.makedirs(given.results, exist_ok=True)
+    own_results = os.path.join(given.results, given.name + ".raw")
+    final = os.path.join(given.results, given.name + ".json")
+    for path in (own_results, final):
+        if os.path.exists(path):
+            os.remove(path)
+    begin = time.monotonic()
+    code = run(given, own_results)
+    cases = read_cases(given, own_results, code)
+    failed = any(case["result"] == "failed" for case in cases)
+    if not cases or (code not in (0, SKIPPED) and not failed):
+        cases.append({"name": f"Run.{given.name}", "result": "failed",
+                      "message": f"exit code {code} and no word of what failed: it crashed, hung or was ended"})
+        failed = True
+    with open(final, "w", encoding="utf-8") as file:
+        json.dump({"name": given.name, "seconds": time.monotonic() - begin, "cases": cases}, file)
+    skipped = all(case["result"] == "skipped" for case in cases)
+    sys.exit(1 if failed else SKIPPED if skipped else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Adds up what the test programs left behind, holds tests/mission.toml against it, and ends with the one
+line `N passed, N failed, N skipped`. Exit code 1 when anything failed.
+"""
+import argparse
+import glob
+import json
+import os
+import re
+import sys
+import tomllib
+
+ROWS = 135
+RANKS_SUFFIX = re.compile(r"/\d+$")
+
+
+def read_cases(folders):
+    cases = []
+    for folder in folders:
+        for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+            with open(path, encoding="utf-8") as file:
+                report = json.load(file)
+            cases += [dict(case, program=report.get("name", path)) for case in report["cases"]]
+    return cases
+
+
+def by_test(cases):
+    """Results by test name; a parametrised test (Suite.Name/3) counts for Suite.Name too."""
+    results = {}
+    for case in cases:
+        for name in {case["name"], RANKS_SUFFIX.sub("", case["name"])}:
+            results.setdefault(name, []).append(case["result"])
+    return results
+
+
+def check_form(rows):
+    problems = []
+    seen = set()
+    for row in rows:
+        where = f"row {row.get('id')}"
+        if not isinstance(row.get("id"), int) or not 1 <= row["id"] <= ROWS:
+            problems.append(f"{where}: the id is a whole number from 1 to {ROWS}")
+        if row.get("id") in seen:
+            problems.append(f"{where}: named twice")
+        seen.add(row.get("id"))
+        for key in row.keys() - {"id", "tests", "needs", "open"}:
+            problems.append(f"{where}: unknown key \"{key}\"; allowed are id, tests, needs, open")
+        if not isinstance(row.get("tests", []), list):
+            problems.append(f"{where}: tests is a list of names")
+    return problems
+
+
+def judge(row, results):
+    """(kind, problems) of one row: proven, part, elsewhere (not provable here), or unproven."""
+    problems = []
+    elsewhere = False
+    for test in row.get("tests", []):
+        found = results.get(test, [])
+        if not found:
+            problems.append(f"row {row['id']}: the test {test} does not exist or did not run")
+        elif "failed" in found:
+            problems.append(f"row {row['id']}: the test {test} failed")
+        elif "passed" not in found:
+            if row.get("needs"):
+                elsewhere = True
+            else:
+                problems.append(f"row {row['id']}: the test {test} was skipped, and the row names no need for that")
+    if not row.get("tests"):
+        return "unproven", problems
+    if elsewhere:
+        return "elsewhere", problems
+    return ("part" if row.get("open") else "proven"), problems
+
+
+def check_mission(path, cases):
+    with open(path, "rb") as file:
+        rows = tomllib.load(file).get("row", [])
+    problems = check_form(rows)
+    results = by_test(cases)
+    counts = {"proven": 0, "part": 0, "elsewhere": 0, "unproven": ROWS - len(rows)}
+    for row in rows if not problems else []:
+        kind, found = judge(row, results)
+        counts[kind] += 1
+        problems += found
+    print(f"mission: {counts['proven']} of {ROWS} rows proven, {counts['part']} in part, "
+          f"{counts['elsewhere']} not provable here, {counts['unproven']} open")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mission")
+    parser.add_argument("--expect", type=int, default=1, help="the least number of test programs that ran")
+    parser.add_argument("--also-failed", type=int, default=0, help="failed steps that are no test programs")
+    parser.add_argument("folders", nargs="+")
+    given = parser.parse_args()
+    cases = read_cases(given.folders)
+    failed = [case for case in cases if case["result"] == "failed"]
+    skipped = [case for case in cases if case["result"] == "skipped"]
+    reasons = {}
+    for case in skipped:
+        reasons.setdefault(case.get("message") or "no reason given", set()).add(case["name"])
+    for reason, names in sorted(reasons.items()):
+        some = ", ".join(sorted(names)[:3])
+        print(f"skipped ({len(names)}): {some}{', ...' if len(names) > 3 else ''}: {reason}")
+    problems = check_mission(given.mission, cases) if given.mission else []
+    programs = {case["program"] for case in cases}
+    if len(programs) < given.expect:
+        problems.append(f"only {len(programs)} of {given.expect} test programs left results")
+    for case in failed:
+        print(f"FAILED {case['name']} ({case['program']}): {case.get('message', '').strip()[:600]}")
+    for problem in problems:
+        print(f"FAILED {problem}")
+    count = len(failed) + len(problems) + given.also_failed
+    print(f"{len(cases) - len(failed) - len(skipped)} passed, {count} failed, {len(skipped)} skipped")
+    sys.exit(1 if count else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The tally and the mission list: what they count, and what they refuse."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--json")
+given = parser.parse_args()
+
+RESULTS = [("Good.one", "passed"), ("Good.many/0", "passed"), ("Good.many/1", "passed"), ("Bad.one", "failed"), ("Gpu.one", "skipped")]
+
+
+def tally(mission, results=RESULTS, *more):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "mission.toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(mission)
+        listed = [{"name": name, "result": result, "message": ""} for name, result in results]
+        os.mkdir(os.path.join(folder, "results"))
+        with open(os.path.join(folder, "results", "x.json"), "w", encoding="utf-8") as file:
+            json.dump({"name": "x", "cases": listed}, file)
+        script = os.path.join(os.path.dirname(__file__), "tally.py")
+        done = subprocess.run([sys.executable, script, "--mission", path, *more, os.path.join(folder, "results")],
+                              capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+
+GOOD = [each for each in RESULTS if each[1] == "passed"]
+
+
+class Tally(unittest.TestCase):
+    def test_counts_and_ends_with_the_one_line(self):
+        code, out = tally("")
+        self.assertEqual(code, 1)
+        self.assertEqual(out.splitlines()[-1], "3 passed, 1 failed, 1 skipped")
+        code, out = tally("", GOOD)
+        self.assertEqual((code, out.splitlines()[-1]), (0, "3 passed, 0 failed, 0 skipped"))
+
+    def test_proven_in_part_and_not_provable_here(self):
+        code, out = tally('[[row]]\nid = 1\ntests = ["Good.one"]\n[[row]]\nid = 2\ntests = ["Good.many"]\nopen = "more"\n'
+                          '[[row]]\nid = 3\ntests = ["Gpu.one"]\nneeds = ["gpu"]\n', GOOD + [("Gpu.one", "skipped")])
+        self.assertEqual(code, 0, out)
+        self.assertIn("mission: 1 of 135 rows proven, 1 in part, 1 not provable here, 132 open", out)
+
+    def test_a_test_that_does_not_exist_fails(self):
+        code, out = tally('[[row]]\nid = 1\ntests = ["No.such"]\n', GOOD)
+        self.assertEqual(code, 1)
+        self.assertIn("row 1: the test No.such does not exist", out)
+
+    def test_a_test_that_failed_or_was_skipped_without_need_fails(self):
+        code, out = tally('[[row]]\nid = 1\ntests = ["Bad.one"]\n[[row]]\nid = 2\ntests = ["Gpu.one"]\n')
+        self.assertEqual(code, 1)
+        self.assertIn("row 1: the test Bad.one failed", out)
+        self.assertIn("row 2: the test Gpu.one was skipped", out)
+
+    def test_malformed_rows_fail(self):
+        for bad in ('[[row]]\nid = 136\ntests = []\n', '[[row]]\nid = 1\ntest = ["Good.one"]\n', '[[row]]\nid = 1\n[[row]]\nid = 1\n',
+                    '[[row]]\nid = 1\ntests = "Good.one"\n', '[[row]]\ntests = []\n'):
+            self.assertEqual(tally(bad, GOOD)[0], 1, bad)
+
+    def test_missing_programs_fail(self):
+        code, out = tally("", GOOD, "--expect", "2")
+        self.assertEqual(code, 1)
+        self.assertIn("only 1 of 2 test programs", out)
+
+
+cases.main(given.json)

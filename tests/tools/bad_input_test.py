@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The command with bad input: every one gets a sentence that says what was wrong and how to mend it, the
+right exit code, no stack trace, no hang, and nothing left behind.
+"""
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--lockstep", required=True)
+parser.add_argument("--mpirun", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+
+
+def left_behind():
+    return {name for folder in ("/dev/shm", tempfile.gettempdir()) for name in os.listdir(folder) if "lockstep" in name}
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        self.before = left_behind()
+
+    def tearDown(self):
+        self.assertEqual(left_behind() - self.before, set())
+
+    def refused(self, words, code, *parts, **variables):
+        got, out, err = cases.run([given.lockstep, *words], **variables)
+        self.assertEqual(got, code, f"{words}: {out}{err}")
+        for part in parts:
+            self.assertIn(part, err, words)
+        self.assertIn("LOCKSTEP-E", err)
+        self.assertLessEqual(len(err.strip().splitlines()), 3, err)
+
+    def test_words_that_do_not_exist(self):
+        self.refused(["tpo"], 1, "did you mean topo?")
+        self.refused(["topo", "--synthetik", "pu:1"], 1, "did you mean --synthetic?")
+        self.refused(["doctor", "word"], 1, "not expected")
+        self.refused(["topo", "--synthetic"], 1)
+        self.refused(["\x1b[31mred"], 1, "?[31mred")
+        self.refused(["x" * 100000], 1)
+
+    def test_descriptions(self):
+        for text in ("", "junk", "node(", "node()", "0 x node(pu:1)", "9999999 x node(pu:1)", "core:4", "core:999999999 pu:999999999",
+                     "65536 x node(core:64 pu:1)", "node(pu:1 gpu:-1)", "node(pu:1 nic:fast)", "((((((((", "+" * 5000, "\0".join("ab").replace("\0", "\x01")):
+            with self.subTest(text=text[:40]):
+                self.refused(["topo", "--synthetic", text], 1, "->")
+
+    def test_xml(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def write(name, content):
+                path = os.path.join(folder, name)
+                with open(path, "wb") as file:
+                    file.write(content)
+                return path
+            for path in (write("empty.xml", b""), write("junk.xml", os.urandom(4096)), write("html.xml", b"<html></html>"),
+                         write("cut.xml", b"<?xml version=\"1.0\"?><topology version=\"2.0\"><object type=\"Machine\""), folder,
+                         os.path.join(folder, "none.xml"), "/dev/null"):
+                with self.subTest(path=path):
+                    self.refused(["topo", "--xml", path], 1, "LOCKSTEP-E005")
+
+    def test_variables(self):
+        self.refused(["doctor", "--env"], 1, "LOCKSTEP_TIMEOUT", "allowed is", LOCKSTEP_TIMEOUT="{\"cluster\": 1}")
+        self.refused(["doctor"], 1, "LOCKSTEP_LOG", LOCKSTEP_LOG="\x1b[31m" + "x" * 5000)
+
+    def test_output_that_cannot_be_written(self):
+        self.refused(["topo", "--synthetic", "pu:1", "--svg", "/no/such/folder/x.svg"], 1, "/no/such/folder")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([given.lockstep, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("LOCKSTEP-E021", done.stderr)
+
+    def test_little_memory(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (80 << 20, 80 << 20))
+        done = subprocess.run([given.lockstep, "topo", "--synthetic", "60000 x node(core:16 pu:1 ranks:16)"], preexec_fn=limit, capture_output=True,
+                              text=True, check=False, timeout=60)
+        self.assertNotEqual(done.returncode, 0, done.stdout[:200])
+        self.assertGreater(done.returncode, 0, "a signal is no answer: " + done.stderr)
+        self.assertIn("LOCKSTEP-E", done.stderr)
+
+    def test_read_only_shared_memory(self):
+        def inside(words):
+            script = "mount -t tmpfs -o ro tmpfs /dev/shm && exec \"$@\""
+            return ["unshare", "--mount", "--propagation", "private", "bash", "-c", script, "bash", *words]
+        if subprocess.run(inside(["true"]), capture_output=True, check=False).returncode != 0:
+            self.skipTest("the permission to make a mount namespace")
+        code, out, err = cases.run(inside([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "60", given.lockstep, "topo"]),
+                                   OMPI_MCA_btl="self,tcp")
+        self.assertEqual(code, 0, err)
+        self.assertIn("cannot share memory", out + err)
+        code, out, err = cases.run(inside([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "60", given.lockstep, "doctor"]),
+                                   OMPI_MCA_btl="self,tcp")
+        self.assertEqual(code, 6, out + err)
+        self.assertIn("/dev/shm", out + err)
+
+
+cases.main(given.json)

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange among threads: what every exchange must do, and how it names who is missing.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/support/threads.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::on_threads;
+using namespace std::chrono_literals;
+
+Bytes block(int rank) { return Bytes(static_cast<std::size_t>(rank * 7 % 5), static_cast<std::byte>(rank)); }
+
+class LocalExchange : public testing::TestWithParam<int> {};
+
+TEST_P(LocalExchange, gathers_blocks_of_unequal_length) {
+  on_threads(GetParam(), [](Exchange& exchange) {
+    for (int round = 0; round < 50; ++round) {
+      const auto all = exchange.all_gather("blocks", block(exchange.rank() + round));
+      ASSERT_EQ(all.size(), static_cast<std::size_t>(exchange.size()));
+      for (int rank = 0; rank < exchange.size(); ++rank) ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank + round));
+    }
+  });
+}
+
+TEST_P(LocalExchange, broadcasts_from_every_root) {
+  on_threads(GetParam(), [](Exchange& exchange) {
+    for (int root = 0; root < exchange.size(); ++root) {
+      const Bytes got = exchange.broadcast("word", to_bytes(text("from ", exchange.rank())), root);
+      ASSERT_EQ(to_string(got), text("from ", root));
+    }
+  });
+}
+
+TEST_P(LocalExchange, nobody_leaves_a_barrier_before_all_have_come) {
+  std::atomic<int> arrived = 0;
+  on_threads(GetParam(), [&](Exchange& exchange) {
+    for (int round = 1; round <= 20; ++round) {
+      ++arrived;
+      exchange.barrier("meet");
+      ASSERT_GE(arrived, round * exchange.size());
+      exchange.barrier("part");
+    }
+  });
+}
+
+TEST_P(LocalExchange, splits_by_colour_and_key) {
+  on_threads(GetParam(), [](Exchange& exchange) {
+    const int colour = exchange.rank() % 3 == 2 ? -1 : exchange.rank() % 3;
+    const auto part = exchange.split(colour, -exchange.rank());
+    ASSERT_EQ(part == nullptr, colour < 0);
+    if (part) {
+      const auto all = part->all_gather("ranks", Writer().put(exchange.rank()).take());
+      int last = exchange.size();
+      for (const Bytes& bytes : all) {
+        const int rank = Reader(bytes).get<int>();
+        ASSERT_EQ(rank % 3, colour);
+        ASSERT_LT(rank, last);
+        last = rank;
+      }
+      const auto copy = part->duplicate();
+      ASSERT_EQ(copy->rank(), part->rank());
+    }
+    exchange.barrier("end");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LocalExchange, testing::Values(1, 2, 3, 4, 5, 8, 17));
+
+// The error that each rank ended with, by rank.
+std::vector<std::string> endings(int size, const std::function<void(Exchange&)>& body, Patience patience, const Log& log = Log(LogLevel::off)) {
+  const auto exchanges = make_local_exchanges(size, patience, log);
+  std::vector<std::string> all(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (const auto& exchange : exchanges) {
+    threads.emplace_back([&, own = exchange.get()] {
+      try {
+        body(*own);
+      } catch (const Error& error) {
+        all[static_cast<std::size_t>(own->rank())] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return all;
+}
+
+TEST(LocalExchangeFailure, who_is_missing_is_named_in_a_warning_and_then_an_error) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  const Log log(LogLevel::warn, [&](LogLevel, std::string_view line) {
+    const std::lock_guard lock(mutex);
+    lines.emplace_back(line);
+  });
+  const auto all = endings(5, [](Exchange& exchange) {
+    if (exchange.rank() != 1 && exchange.rank() != 3) exchange.barrier("dinner");
+  }, {50ms, 200ms}, log);
+  for (const int rank : {0, 2, 4}) {
+    EXPECT_NE(all[static_cast<std::size_t>(rank)].find("LOCKSTEP-E014"), std::string::npos);
+    EXPECT_NE(all[static_cast<std::size_t>(rank)].find("\"dinner\" among 5 threads: rank 1,3 did not come"), std::string::npos) << all[0];
+  }
+  ASSERT_FALSE(lines.empty());
+  EXPECT_NE(lines[0].find("rank 1,3 did not come"), std::string::npos) << lines[0];
+}
+
+TEST(LocalExchangeFailure, different_calls_are_an_error_on_all_that_names_both) {
+  const auto all = endings(4, [](Exchange& exchange) { exchange.barrier(exchange.rank() == 2 ? "lunch" : "dinner"); }, {1s, 5s});
+  for (const std::string& each : all) {
+    EXPECT_NE(each.find("LOCKSTEP-E016"), std::string::npos) << each;
+    EXPECT_NE(each.find("\"lunch\""), std::string::npos);
+    EXPECT_NE(each.find("\"dinner\""), std::string::npos);
+  }
+}
+
+TEST(LocalExchangeFailure, one_that_fails_sets_the_others_free_at_once_and_for_good) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto all = endings(3, [](Exchange& exchange) {
+    if (exchange.rank() == 1) {
+      exchange.fail("no wine");
+      return;
+    }
+    EXPECT_THROW(exchange.barrier("dinner"), Error);
+    exchange.barrier("again");  // refused: once failed, for good
+  }, {10s, 60s});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+  EXPECT_NE(all[0].find("rank 1 failed: no wine"), std::string::npos) << all[0];
+  EXPECT_NE(all[0].find("LOCKSTEP-E017"), std::string::npos) << all[0];
+}
+
+TEST(LocalExchangeFailure, the_first_exception_comes_out_of_run_local) {
+  try {
+    run_local(4, [](Exchange& exchange) {
+      if (exchange.rank() == 2) throw std::runtime_error("the soup is cold");
+      exchange.barrier("dinner");
+    }, {10s, 60s}, Log(LogLevel::off));
+    FAIL() << "nothing came out";
+  } catch (const std::exception& error) {
+    EXPECT_STREQ(error.what(), "the soup is cold");
+  }
+}
+
+TEST(LocalExchangeFailure, misuse_is_refused) {
+  EXPECT_THROW(make_local_exchanges(0), Error);
+  on_threads(2, [](Exchange& exchange) {
+    EXPECT_THROW(exchange.broadcast("x", {}, 2), Error);
+    EXPECT_THROW(exchange.broadcast("x", {}, -1), Error);
+    exchange.barrier("a wrong root is no failure of the exchange");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

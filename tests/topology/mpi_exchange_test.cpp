@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange over MPI, the session and the discovered topology, with real ranks under mpirun.
+#include "tests/support/mpi_test.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <set>
+#include <thread>
+
+#include "topology/base/error.hpp"
+#include "topology/group.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::NeedsRanks;
+using test::session;
+using test::world;
+using namespace std::chrono_literals;
+
+Bytes block(int rank) { return Bytes(static_cast<std::size_t>(rank * 7 % 5), static_cast<std::byte>(rank)); }
+
+TEST(MpiExchange, gathers_blocks_of_unequal_length) {
+  for (int round = 0; round < 50; ++round) {
+    const auto all = world().all_gather("blocks", block(world().rank() + round));
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(world().size()));
+    for (int rank = 0; rank < world().size(); ++rank) ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank + round));
+  }
+}
+
+TEST(MpiExchange, gathers_megabytes) {
+  const std::size_t size = 3'000'000;
+  const auto all = world().all_gather("large", Bytes(size, static_cast<std::byte>(world().rank())));
+  for (int rank = 0; rank < world().size(); ++rank) {
+    ASSERT_EQ(all[static_cast<std::size_t>(rank)], Bytes(size, static_cast<std::byte>(rank)));
+  }
+}
+
+TEST(MpiExchange, broadcasts_from_every_root) {
+  for (int root = 0; root < world().size(); ++root) {
+    ASSERT_EQ(to_string(world().broadcast("word", to_bytes(text("from ", world().rank())), root)), text("from ", root));
+  }
+}
+
+TEST(MpiExchange, splits_by_colour_and_key_and_splits_again) {
+  const int colour = world().rank() % 3 == 2 ? -1 : world().rank() % 3;
+  const auto part = world().split(colour, -world().rank());
+  ASSERT_EQ(part == nullptr, colour < 0);
+  if (!part) return;
+  int last = world().size();
+  for (const Bytes& bytes : part->all_gather("ranks", Writer().put(world().rank()).take())) {
+    const int rank = Reader(bytes).get<int>();
+    ASSERT_EQ(rank % 3, colour);
+    ASSERT_LT(rank, last);
+    last = rank;
+  }
+  const auto copy = part->duplicate();
+  copy->barrier("in the copy");
+  part->barrier("in the part");
+}
+
+TEST(MpiExchange, a_thousand_splits_use_up_nothing) {
+  for (int i = 0; i < 1000; ++i) world().duplicate()->barrier("once");
+}
+
+TEST(MpiExchange, exchanges_do_not_mix_when_used_in_different_order) {
+  const auto a = world().duplicate();
+  const auto b = world().duplicate();
+  // A barrier of one rank alone cannot end; so both are driven in one order here, and their blocks must
+  // not be confused although all travel on one communicator.
+  for (int round = 0; round < 20; ++round) {
+    const auto from_a = a->all_gather("a", to_bytes(text("a", round)));
+    const auto from_b = b->all_gather("b", to_bytes(text("b", round)));
+    for (const Bytes& bytes : from_a) ASSERT_EQ(to_string(bytes), text("a", round));
+    for (const Bytes& bytes : from_b) ASSERT_EQ(to_string(bytes), text("b", round));
+  }
+}
+
+std::string ending(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Every rank in turn does not come; all others must name exactly it.
+TEST(MpiExchangeFailure, who_is_missing_is_named_by_all_whoever_it_is) {
+  for (int absent = 0; absent < world().size() && world().size() > 1; ++absent) {
+    const auto meeting = world().duplicate();
+    if (world().rank() != absent) {
+      const std::string end = ending([&] { meeting->all_gather("dinner", {}, {100ms, 400ms}); });
+      EXPECT_NE(end.find("LOCKSTEP-E014"), std::string::npos) << end;
+      EXPECT_NE(end.find(text("rank ", absent, " did not come")), std::string::npos) << "absent " << absent << ": " << end;
+    }
+    world().barrier("after dinner");
+    if (world().rank() == absent) {
+      const std::string end = ending([&] { meeting->barrier("dinner"); });
+      EXPECT_NE(end.find("LOCKSTEP-E014"), std::string::npos) << "the late one is told: " << end;
+    }
+  }
+}
+
+class MpiExchangeThree : public NeedsRanks<3> {};
+
+TEST_F(MpiExchangeThree, several_missing_are_all_named) {
+  const auto meeting = world().duplicate();
+  const int last = world().size() - 1;
+  if (world().rank() != 0 && world().rank() != last) {
+    const std::string end = ending([&] { meeting->all_gather("dinner", {}, {100ms, 400ms}); });
+    EXPECT_NE(end.find(text("rank 0,", last, " did not come")), std::string::npos) << end;
+  }
+  world().barrier("after dinner");
+}
+
+TEST_F(MpiExchangeThree, a_late_one_is_no_failure) {
+  const auto meeting = world().duplicate();
+  if (world().rank() == 1) std::this_thread::sleep_for(600ms);
+  EXPECT_NO_THROW(meeting->all_gather("dinner", {}, {100ms, 20s}));
+  EXPECT_NO_THROW(meeting->barrier("and the next one works"));
+}
+
+class MpiExchangeTwo : public NeedsRanks<2> {};
+
+TEST_F(MpiExchangeTwo, different_calls_are_an_error_on_all_that_names_both) {
+  const auto meeting = world().duplicate();
+  const std::string end = ending([&] { meeting->barrier(world().rank() == world().size() - 1 ? "lunch" : "dinner"); });
+  EXPECT_NE(end.find("LOCKSTEP-E016"), std::string::npos) << end;
+  EXPECT_NE(end.find("\"lunch\""), std::string::npos) << end;
+  EXPECT_NE(end.find("\"dinner\""), std::string::npos) << end;
+  EXPECT_NE(ending([&] { meeting->barrier("again"); }).find("LOCKSTEP-E017"), std::string::npos);
+}
+
+TEST_F(MpiExchangeTwo, one_that_fails_sets_the_others_free_at_once) {
+  const auto meeting = world().duplicate();
+  const auto begin = std::chrono::steady_clock::now();
+  if (world().rank() == 1) {
+    meeting->fail("no wine");
+  } else {
+    const std::string end = ending([&] { meeting->barrier("dinner"); });
+    EXPECT_NE(end.find("rank 1 failed: no wine"), std::string::npos) << end;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  }
+  world().barrier("after dinner");
+}
+
+TEST(MpiTopology, is_the_same_on_all_ranks_and_true) {
+  const Topology& topology = session().topology();
+  EXPECT_EQ(topology.size(), session().size());
+  for (const Bytes& bytes : world().all_gather("fingerprints", Writer().put(topology.fingerprint()).take())) {
+    EXPECT_EQ(Reader(bytes).get<std::uint64_t>(), topology.fingerprint());
+  }
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::set<std::string> hosts;
+  for (const Bytes& bytes : world().all_gather("hosts", to_bytes(host.data()))) hosts.insert(to_string(bytes));
+  EXPECT_EQ(topology.node_count(), static_cast<int>(hosts.size())) << "every host of the tests has its own /dev/shm";
+  EXPECT_EQ(topology.node(topology.member(session().rank()).node).host, host.data());
+  EXPECT_EQ(topology.member(session().rank()).process, static_cast<int>(::getpid()));
+  EXPECT_TRUE(world_group(topology, session().rank()).contains_me());
+}
+
+TEST(MpiSession, says_what_it_got) {
+  EXPECT_TRUE(session().started_mpi());
+  EXPECT_GE(session().thread_level(), ThreadLevel::serialized);
+  EXPECT_FALSE(mpi_version().empty());
+}
+
+TEST(MpiSession, can_be_made_again_while_one_lives) {
+  for (int i = 0; i < 5; ++i) {
+    Session inner;
+    EXPECT_FALSE(inner.started_mpi());
+    EXPECT_EQ(inner.rank(), session().rank());
+    inner.exchange().barrier("inner");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

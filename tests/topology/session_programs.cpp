@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small programs around a session, one for each way in which a program may start and end MPI;
+// tests/topology/session_test.py runs them and judges what they print.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "topology/base/error.hpp"
+#include "topology/machine/session.hpp"
+#include "topology/machine/session_mpi.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+bool mpi_ended() {
+  int ended = 0;
+  MPI_Finalized(&ended);
+  return ended != 0;
+}
+
+void plain() {
+  {
+    const Session session;
+    if (session.rank() == 0) std::cout << "size " << session.size() << " started " << session.started_mpi() << "\n";
+  }
+  if (!mpi_ended()) std::cout << "MPI was not ended\n";
+}
+
+// MPI cannot start twice: the second session must say so, and not crash.
+void twice() {
+  { const Session session; }
+  try {
+    const Session session;
+    std::cout << "a second session began\n";
+  } catch (const Error& error) {
+    std::cout << error.what() << "\n";
+  }
+}
+
+// In a program that has started MPI itself, sessions come and go, and MPI stays.
+void inside_user_mpi() {
+  int got = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SINGLE, &got);
+  for (int i = 0; i < 5; ++i) {
+    Session session;
+    session.exchange().barrier("inside");
+  }
+  int rank = 0;
+  int sum = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int one = 1;
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (rank == 0) std::cout << "MPI still works: " << sum << " ended " << mpi_ended() << "\n";
+  MPI_Finalize();
+}
+
+// A session over half of the world, and the user's traffic on that communicator at the same time.
+void over_comm() {
+  MPI_Init(nullptr, nullptr);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+  {
+    Session session = session_over(half);
+    int size = 0;
+    MPI_Comm_size(half, &size);
+    int word = -1;
+    MPI_Request request = MPI_REQUEST_NULL;
+    // Anything of ours on the user's communicator would be caught by this wildcard.
+    MPI_Irecv(&word, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, half, &request);
+    session.exchange().barrier("beside the user's traffic");
+    const int mine = 1000 + rank;
+    MPI_Send(&mine, 1, MPI_INT, (session.rank() + 1) % size, 7, half);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    const bool good = word >= 1000 && session.size() == size;
+    const auto all = session.exchange().all_gather("good", Writer().put(good).take());
+    for (const Bytes& bytes : all) {
+      if (!Reader(bytes).get<bool>()) std::cout << "the user's message was lost or mixed\n";
+    }
+  }
+  MPI_Comm_free(&half);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) std::cout << "done\n";
+  MPI_Finalize();
+}
+
+void thread_level() {
+  int got = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SINGLE, &got);
+  {
+    Session session;
+    std::string said = "nothing";
+    std::thread([&] {
+      try {
+        session.exchange().barrier("from a second thread");
+      } catch (const Error& error) {
+        said = error.what();
+      }
+    }).join();
+    if (session.rank() == 0) std::cout << to_string(session.thread_level()) << ": " << said << "\n";
+  }
+  MPI_Finalize();
+}
+
+// One rank throws out of main: the others must not wait for it.
+void throws() {
+  Session session;
+  if (session.rank() == session.size() - 1) throw Error(Code::usage, "thrown on purpose");
+  session.exchange().barrier("the last rank never comes");
+}
+
+// One rank never leaves: MPI_Finalize on the others is ended by its watch.
+void finalize_hangs() {
+  const Session session;
+  if (session.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::seconds(40));
+    ::_exit(0);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::map<std::string, void (*)()> programs = {{"plain", plain},       {"twice", twice},
+                                                      {"inside", inside_user_mpi}, {"over_comm", over_comm},
+                                                      {"thread_level", thread_level}, {"throws", throws},
+                                                      {"finalize_hangs", finalize_hangs}};
+  const auto found = programs.find(argc > 1 ? argv[1] : "");
+  if (found == programs.end()) return 1;
+  try {
+    found->second();
+  } catch (const Error& error) {
+    std::cerr << error.what() << std::endl;
+    end_job(error.exit());
+    return static_cast<int>(error.exit());
+  }
+  return 0;
+}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# Shared by tools/build, tools/run and tools/test: where things are, installing what is missing, and
+# running a step quietly. Sourced, never run.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export PATH="/usr/bin:$PATH"  # meson and its Python are the system's, whatever else comes first
+
+packages_build=(g++ meson ninja-build pkg-config python3 libopenmpi-dev openmpi-bin libhwloc-dev libboost-program-options-dev
+                nlohmann-json3-dev libgtest-dev)
+packages_test=(iproute2 util-linux)
+packages_ci=(clang libclang-rt-14-dev libfuzzer-14-dev clang-format clang-tidy mpich libmpich-dev git)
+packages_night=(g++-aarch64-linux-gnu qemu-user)
+
+if [ "$(id -u)" = 0 ]; then  # Open MPI asks root twice whether it is meant
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+fail() {
+  printf '%s: %s\n' "$(basename "$0")" "$1" >&2
+  exit "${2:-1}"
+}
+
+# install_missing PACKAGE... : installs those that are not there; without the right to do so it prints the
+# one line to type. On systems without apt the build itself says what it lacks.
+install_missing() {
+  command -v dpkg-query >/dev/null || return 0
+  local missing=() package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+      as_root=(sudo -n env DEBIAN_FRONTEND=noninteractive)
+    else
+      fail "packages are missing and this user may not install them; type
+  sudo apt-get install --no-install-recommends ${missing[*]}" 6
+    fi
+  fi
+  echo "installing ${missing[*]}" >&2
+  local get=("${as_root[@]}" apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300)
+  export DEBIAN_FRONTEND=noninteractive
+  local log
+  log=$(mktemp)
+  if ! "${get[@]}" install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1 &&
+     ! { "${get[@]}" update && "${get[@]}" install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    fail "apt-get could not install ${missing[*]}" 6
+  fi
+  rm -f "$log"
+}
+
+# quietly WHAT LOG COMMAND... : silent when it works; the end of its log when it does not.
+quietly() {
+  local what=$1 log=$2
+  shift 2
+  mkdir -p "$(dirname "$log")"
+  if "$@" >"$log" 2>&1; then return 0; fi
+  tail -n 60 "$log" >&2
+  echo "$what failed; the whole log: $log" >&2
+  return 1
+}
+
+# build_in FOLDER MESON-OPTION... : configures once and builds; again after that only what changed. Builds all, or
+# what the array `targets` names.
+targets=()
+build_in() {
+  local folder=$1
+  shift
+  local wanted="$*"
+  if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/options" 2>/dev/null)" != "$wanted" ]; then
+    rm -rf "$folder"
+    echo "configuring and building $(basename "$folder") (a minute or two the first time)" >&2
+    quietly "configuring" "$folder.configure.log" meson setup "$folder" "$root" "$@" || return 1
+    mv "$folder.configure.log" "$folder/configure.log"
+    printf '%s' "$wanted" >"$folder/options"
+  fi
+  quietly "building" "$folder/build.log" ninja -C "$folder" ${targets[@]+"${targets[@]}"}
+}
