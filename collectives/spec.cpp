@@ -9,9 +9,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 11> collectives = {
-    "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "gather",
-    "scatter",    "all_to_all", "scan",       "exscan",     "barrier"};
+constexpr std::array<std::string_view, 11> collectives = {"all_reduce", "reduce", "reduce_scatter", "all_gather",
+                                                          "broadcast",  "gather", "scatter",        "all_to_all",
+                                                          "scan",       "exscan", "barrier"};
 
 struct TypeRow {
   std::string_view name;
@@ -34,8 +34,8 @@ constexpr std::array<TypeRow, 15> types = {{{"i8", 1, {"int8", "char", ""}},
                                             {"c128", 16, {"complex128", "", ""}},
                                             {"bool", 1, {"boolean", "", ""}}}};
 
-constexpr std::array<std::string_view, 11> ops = {"sum", "prod", "min", "max", "avg", "logical_and",
-                                                  "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
+constexpr std::array<std::string_view, 11> ops = {
+    "sum", "prod", "min", "max", "avg", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
 
 // Spellings differ in underscores and case only: AllReduce, allreduce, all_reduce.
 std::string plain(std::string_view name) {

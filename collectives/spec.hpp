@@ -11,13 +11,33 @@
 namespace lockstep {
 
 enum class Collective : std::uint8_t {
-  all_reduce, reduce, reduce_scatter, all_gather, broadcast, gather, scatter, all_to_all, scan, exscan, barrier,
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  gather,
+  scatter,
+  all_to_all,
+  scan,
+  exscan,
+  barrier,
 };
 
 enum class DataType : std::uint8_t { i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, c64, c128, boolean };
 
 enum class ReduceOp : std::uint8_t {
-  sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor,
+  sum,
+  prod,
+  min,
+  max,
+  avg,
+  logical_and,
+  logical_or,
+  logical_xor,
+  bit_and,
+  bit_or,
+  bit_xor,
 };
 
 std::string_view to_string(Collective collective);

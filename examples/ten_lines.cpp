@@ -9,8 +9,9 @@ int main(int argc, char** argv) {
   const lockstep::Topology& topology = session.topology();
   const lockstep::Group ring = lockstep::world_group(topology, session.rank());
   const int next = ring.rank((ring.index() + 1) % ring.size());
-  const auto greeting = lockstep::text("rank ", session.rank(), " on ", topology.node(topology.member(session.rank()).node).host,
-                                       " -> rank ", next, ": ", to_string(topology.link(session.rank(), next)), "\n");
+  const auto greeting =
+      lockstep::text("rank ", session.rank(), " on ", topology.node(topology.member(session.rank()).node).host,
+                     " -> rank ", next, ": ", to_string(topology.link(session.rank(), next)), "\n");
   for (const auto& line : session.exchange().all_gather("greetings", lockstep::to_bytes(greeting))) {
     if (session.rank() == 0) std::cout << lockstep::to_string(line);
   }

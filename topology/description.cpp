@@ -35,7 +35,8 @@ std::int64_t parse_rate(std::string_view rate) {
   const auto number = parse_number(digits);
   const double scale = rate.ends_with('M') ? 1 : rate.ends_with('G') ? 1e3 : rate.ends_with('T') ? 1e6 : 0;
   if (!number || scale == 0 || *number * scale < 1 || *number * scale > 1e9) {
-    refuse(text("\"", printable(rate), "\" as the rate of an interface"), "give bits per second such as 100M, 25G or 2x100G");
+    refuse(text("\"", printable(rate), "\" as the rate of an interface"),
+           "give bits per second such as 100M, 25G or 2x100G");
   }
   return std::llround(*number * scale);
 }
@@ -126,7 +127,8 @@ NodeDescription parse_group(std::string_view group) {
   if (at == std::string_view::npos || (!before.empty() && !before.ends_with('x'))) return parse_items(group);
   if (!group.ends_with(')')) refuse(text("\"", printable(group), "\" does not end with ')'"));
   NodeDescription node = parse_items(group.substr(at + 5, group.size() - at - 6));
-  if (!before.empty()) node.count = parse_count(trim(before.substr(0, before.size() - 1)), "the number of nodes", most_nodes);
+  if (!before.empty())
+    node.count = parse_count(trim(before.substr(0, before.size() - 1)), "the number of nodes", most_nodes);
   return node;
 }
 
@@ -153,7 +155,8 @@ std::vector<std::string_view> split_groups(std::string_view description) {
 
 std::vector<NodeDescription> parse_description(std::string_view description) {
   constexpr std::size_t longest = 4096;
-  if (description.size() > longest) refuse(text("a description of ", description.size(), " letters"), "keep it under 4096");
+  if (description.size() > longest)
+    refuse(text("a description of ", description.size(), " letters"), "keep it under 4096");
   std::vector<NodeDescription> groups;
   int nodes = 0;
   for (const std::string_view group : split_groups(description)) {
@@ -189,8 +192,7 @@ MachineShape with_devices(MachineShape shape, const NodeDescription& description
   if (gpus > 0) shape.gpu_links.clear();
   for (std::size_t a = 0; a < gpus; ++a) {
     for (std::size_t b = 0; b < gpus; ++b) {
-      const GpuLink by_place =
-          shape.gpus[a].package == shape.gpus[b].package ? GpuLink::pcie : GpuLink::via_host;
+      const GpuLink by_place = shape.gpus[a].package == shape.gpus[b].package ? GpuLink::pcie : GpuLink::via_host;
       const GpuLink link = description.gpu_link == GpuLink::same ? by_place : description.gpu_link;
       shape.gpu_links.push_back(a == b ? GpuLink::same : link);
     }
@@ -241,7 +243,8 @@ Topology describe(const std::vector<DescribedNodes>& nodes) {
   for (const DescribedNodes& each : nodes) {
     const int ranks = each.ranks > 0 ? each.ranks : default_ranks(each.shape);
     members += static_cast<std::int64_t>(each.count) * ranks;
-    if (members > most_members) refuse(text("more than ", most_members, " members"), "describe fewer nodes, or fewer ranks on each");
+    if (members > most_members)
+      refuse(text("more than ", most_members, " members"), "describe fewer nodes, or fewer ranks on each");
     const int machine = parts.intern(each.shape);
     std::vector<int> places;
     for (const Place& place : even_places(each.shape, machine, ranks)) places.push_back(parts.intern(place));

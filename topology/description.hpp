@@ -23,11 +23,11 @@ namespace lockstep {
 
 struct NodeDescription {
   int count = 1;
-  std::string hwloc;             // "package:2 numa:2 core:8 pu:2"
+  std::string hwloc;  // "package:2 numa:2 core:8 pu:2"
   int gpus = 0;
   GpuLink gpu_link = GpuLink::same;  // same: by place, PCIe in a package and via the host beyond
   std::vector<std::int64_t> nic_mbit_per_s;
-  int ranks = 0;                 // 0: not said
+  int ranks = 0;  // 0: not said
   bool operator==(const NodeDescription&) const = default;
 };
 

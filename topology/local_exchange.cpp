@@ -71,7 +71,8 @@ void Room::wait(Lock& lock, Exchange& who, std::string_view what, Patience patie
   bool came = false;
   if (patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit)) {
     came = wait_until(patience.warn);
-    if (!came) who.log().warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn), " in ", missing(what)));
+    if (!came)
+      who.log().warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn), " in ", missing(what)));
   }
   if (!came && patience.limit > Duration{} && !wait_until(patience.limit)) {
     fail_locked(Error(Code::stall, text("waited ", format_duration(patience.limit), " in ", missing(what)),
@@ -90,9 +91,10 @@ std::vector<Bytes> Room::meet(Exchange& who, std::string_view what, std::span<co
     what_ = what;
     who_first_ = who.rank();
   } else if (what_ != what) {
-    fail_locked(Error(Code::mismatch,
-                      text("rank ", who_first_, " is in \"", what_, "\" while rank ", who.rank(), " is in \"", what, "\""),
-                      "make the same calls in the same order on all members"));
+    fail_locked(
+        Error(Code::mismatch,
+              text("rank ", who_first_, " is in \"", what_, "\" while rank ", who.rank(), " is in \"", what, "\""),
+              "make the same calls in the same order on all members"));
     check_failure(lock);
   }
   blocks_.at(static_cast<std::size_t>(who.rank())).assign(mine.begin(), mine.end());
@@ -134,8 +136,8 @@ class LocalExchange final : public Exchange {
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>&) override {
     int index = 0;
     while (ranks.at(static_cast<std::size_t>(index)) != rank()) ++index;
-    return std::make_unique<LocalExchange>(room_->side_room(ranks), index, static_cast<int>(ranks.size()),
-                                           patience(), log());
+    return std::make_unique<LocalExchange>(room_->side_room(ranks), index, static_cast<int>(ranks.size()), patience(),
+                                           log());
   }
 
   std::shared_ptr<Room> room_;

@@ -70,7 +70,8 @@ void Topology::check() const {
     const MachineShape& machine = at(parts_.machines, node.machine);
     require(node.gpu_ids.empty() || node.gpu_ids.size() == machine.gpus.size(),
             text("node ", printable(node.host), " names ", node.gpu_ids.size(), " of ", machine.gpus.size(), " GPUs"));
-    for (const NicAddress& address : node.addresses) require(is_index(machine.nics, address.nic), "an address without an interface");
+    for (const NicAddress& address : node.addresses)
+      require(is_index(machine.nics, address.nic), "an address without an interface");
   }
   std::vector<bool> used(parts_.nodes.size());
   for (int rank = 0; rank < size(); ++rank) {

@@ -21,22 +21,22 @@ std::string_view to_string(Link link);
 // Where a member may run and what it may use, on a machine of a given shape.
 struct Place {
   int machine = 0;
-  IndexSet pus;            // positions in the machine's pus: what the binding and the cpuset allow
-  double cpu_quota = 0;    // cores' worth of time that the cgroup grants; 0: no limit
-  std::vector<int> gpus;   // positions in the machine's gpus that the member sees
+  IndexSet pus;           // positions in the machine's pus: what the binding and the cpuset allow
+  double cpu_quota = 0;   // cores' worth of time that the cgroup grants; 0: no limit
+  std::vector<int> gpus;  // positions in the machine's gpus that the member sees
   bool operator==(const Place&) const = default;
 };
 
 struct NicAddress {
-  int nic = 0;             // position in the machine's nics
-  std::string address;     // "10.0.0.1/24"
+  int nic = 0;          // position in the machine's nics
+  std::string address;  // "10.0.0.1/24"
   bool operator==(const NicAddress&) const = default;
 };
 
 struct Node {
   std::string host;
   int machine = 0;
-  std::vector<std::string> gpu_ids;      // one per GPU of the machine; empty if unknown
+  std::vector<std::string> gpu_ids;  // one per GPU of the machine; empty if unknown
   std::vector<NicAddress> addresses;
   bool operator==(const Node&) const = default;
 };
@@ -118,9 +118,9 @@ class Topology {
   void sort_members();
 
   TopologyParts parts_;
-  std::vector<Span> spans_;     // by place
-  std::vector<int> order_;      // all ranks in ring order
-  std::vector<int> begins_;     // by node: where its ranks begin in order_; one more at the end
+  std::vector<Span> spans_;  // by place
+  std::vector<int> order_;   // all ranks in ring order
+  std::vector<int> begins_;  // by node: where its ranks begin in order_; one more at the end
   std::vector<int> index_in_node_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fuzz/fuzz.hpp"
 #include "topology/description.hpp"
+#include "tests/fuzz/fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return lockstep::fuzz::answers_or_refuses(data, size, [](std::string_view text) {

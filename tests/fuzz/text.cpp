@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "topology/base/text.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "topology/base/index_set.hpp"
-#include "topology/base/text.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return lockstep::fuzz::answers_or_refuses(data, size, [](std::string_view text) {

@@ -28,7 +28,9 @@ std::string uuid_of(const cudaDeviceProp& properties) {
 class Nvml {
  public:
   using Device = void*;
-  Nvml() : library_({"libnvidia-ml.so.1", "libnvidia-ml.so"}) { expect(library_.find<int()>("nvmlInit_v2")(), "nvmlInit_v2"); }
+  Nvml() : library_({"libnvidia-ml.so.1", "libnvidia-ml.so"}) {
+    expect(library_.find<int()>("nvmlInit_v2")(), "nvmlInit_v2");
+  }
   std::string driver() const {
     std::array<char, 96> version{};
     const auto get = library_.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
@@ -37,7 +39,8 @@ class Nvml {
   }
   Device device(const std::string& uuid) const {
     Device found = nullptr;
-    expect(library_.find<int(const char*, Device*)>("nvmlDeviceGetHandleByUUID")(uuid.c_str(), &found), "the device by uuid");
+    expect(library_.find<int(const char*, Device*)>("nvmlDeviceGetHandleByUUID")(uuid.c_str(), &found),
+           "the device by uuid");
     return found;
   }
   // Asks for one number, or for two of which the first is the present state; says why where it is not told.
@@ -100,8 +103,9 @@ void ask_gpus(Answer& answer) {
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp p{};
     check(cudaGetDeviceProperties(&p, device));
-    answer.detail(text("device ", device, ": ", p.name, ", ", p.major, ".", p.minor, ", ", p.multiProcessorCount, " SMs, ",
-                       p.totalGlobalMem >> 20, " MiB, L2 ", p.l2CacheSize >> 20, " MiB, ", p.asyncEngineCount, " copy engines"));
+    answer.detail(text("device ", device, ": ", p.name, ", ", p.major, ".", p.minor, ", ", p.multiProcessorCount,
+                       " SMs, ", p.totalGlobalMem >> 20, " MiB, L2 ", p.l2CacheSize >> 20, " MiB, ", p.asyncEngineCount,
+                       " copy engines"));
     if (device == 0) answer.say(text(count, " x ", p.name));
   }
   answer.figure("gpus", count, "");
@@ -253,7 +257,8 @@ void ask_host_rate(Answer& answer) {
     check(cudaMemcpyAsync(other.as(), second, size, cudaMemcpyHostToDevice, streams[1]));
   }
   check(cudaDeviceSynchronize());
-  answer.figure("both ways at once, together", 2.0 * 9 * static_cast<double>(size) / seconds_since(start) / 1e9, "GB/s");
+  answer.figure("both ways at once, together", 2.0 * 9 * static_cast<double>(size) / seconds_since(start) / 1e9,
+                "GB/s");
   answer.say(text("median of 9, ", size >> 20, " MiB"));
 }
 
@@ -266,7 +271,8 @@ void ask_registered(Answer& answer) {
   void* mapped = memory.registered();
   answer.figure("registering", seconds_since(start) * 1e3, "ms");
   const HostRates rates = host_rates(memory.as(), device.as(), size);
-  require(count_wrong(mapped, size, 4) == 0, "a kernel reads other bytes from registered memory than were copied there");
+  require(count_wrong(mapped, size, 4) == 0,
+          "a kernel reads other bytes from registered memory than were copied there");
   answer.figure("to device", rates.up, "GB/s");
   answer.figure("from device", rates.down, "GB/s");
   answer.say("yes: memory shared by processes can be registered, copied to, and read by kernels");
@@ -317,7 +323,8 @@ void ask_pointers(Answer& answer) {
   require(kind(pinned) == cudaMemoryTypeHost, "pinned memory is not recognised");
   require(kind(pageable.data()) == cudaMemoryTypeUnregistered, "ordinary memory is not recognised");
   constexpr int asked = 100'000;
-  const std::array<std::pair<const char*, const void*>, 2> pointers{{{"device", device.as()}, {"ordinary", pageable.data()}}};
+  const std::array<std::pair<const char*, const void*>, 2> pointers{
+      {{"device", device.as()}, {"ordinary", pageable.data()}}};
   for (const auto& [name, pointer] : pointers) {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < asked; ++i) kind(pointer);

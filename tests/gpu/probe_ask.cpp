@@ -40,7 +40,8 @@ long check_system(long result, std::source_location where) {
 
 void Answer::write(std::string_view key, std::string_view value) {
   std::string line = text(key, "\t", value);
-  std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
   line += '\n';
   if (::write(descriptor_, line.data(), line.size()) < 0) std::abort();
 }
@@ -106,7 +107,8 @@ int Channel::receive_descriptor() {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const long length = check_system(recvmsg(socket_, &message, 0));
-  if (length > 0 && buffer[0] == 'f') throw Refused(text("in the other process: ", std::string(&buffer[1], length - 1)));
+  if (length > 0 && buffer[0] == 'f')
+    throw Refused(text("in the other process: ", std::string(&buffer[1], length - 1)));
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   require(length > 0 && header != nullptr && header->cmsg_type == SCM_RIGHTS, "the other process sent no descriptor");
   int descriptor = -1;
@@ -135,8 +137,10 @@ pid_t start_process(const std::vector<std::string>& command, int keep_open) {
 }
 
 Partner::Partner(std::string_view question_id)
-    : sockets_{-1, -1}, channel_((check_system(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets_)), sockets_[0])) {
-  process_ = start_process({own_path(), "--partner", std::string(question_id), std::to_string(sockets_[1])}, sockets_[1]);
+    : sockets_{-1, -1},
+      channel_((check_system(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets_)), sockets_[0])) {
+  process_ =
+      start_process({own_path(), "--partner", std::string(question_id), std::to_string(sockets_[1])}, sockets_[1]);
   close(sockets_[1]);
 }
 

@@ -40,7 +40,8 @@ void ask_system(Answer& answer) {
   answer.say(text(name.sysname, " ", name.release, " ", name.machine, ", glibc ", gnu_get_libc_version(), ", ",
                   colon == std::string::npos ? "unknown processor" : model.substr(colon + 2)));
   answer.figure("cpus", static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)), "");
-  answer.figure("memory", static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / gib, "GiB");
+  answer.figure("memory",
+                static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / gib, "GiB");
   int nodes = 0;
   while (std::filesystem::exists(text("/sys/devices/system/node/node", nodes))) ++nodes;
   answer.figure("numa_nodes", nodes, "");
@@ -151,8 +152,20 @@ void ask_nccl_library(Answer& answer) {
 }
 
 void ask_tools(Answer& answer) {
-  constexpr std::array names{"nvidia-smi", "nvcc", "compute-sanitizer", "nvidia-cuda-mps-control", "cuda-gdb", "ncu",
-                             "nsys", "cuobjdump", "g++", "cmake", "meson", "ninja", "python3", "lstopo-no-graphics"};
+  constexpr std::array names{"nvidia-smi",
+                             "nvcc",
+                             "compute-sanitizer",
+                             "nvidia-cuda-mps-control",
+                             "cuda-gdb",
+                             "ncu",
+                             "nsys",
+                             "cuobjdump",
+                             "g++",
+                             "cmake",
+                             "meson",
+                             "ninja",
+                             "python3",
+                             "lstopo-no-graphics"};
   std::string there;
   std::string missing;
   for (const char* name : names) {

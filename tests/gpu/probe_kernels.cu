@@ -18,19 +18,23 @@ __host__ __device__ std::uint32_t pattern(std::size_t index, std::uint32_t seed)
 }
 
 __global__ void fill_words(std::uint32_t* words, std::size_t count, std::uint32_t seed) {
-  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count; i += std::size_t{gridDim.x} * blockDim.x)
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
+       i += std::size_t{gridDim.x} * blockDim.x)
     words[i] = pattern(i, seed);
 }
 
-__global__ void count_wrong_words(const std::uint32_t* words, std::size_t count, std::uint32_t seed, unsigned long long* wrong) {
+__global__ void count_wrong_words(const std::uint32_t* words, std::size_t count, std::uint32_t seed,
+                                  unsigned long long* wrong) {
   unsigned long long mine = 0;
-  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count; i += std::size_t{gridDim.x} * blockDim.x)
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
+       i += std::size_t{gridDim.x} * blockDim.x)
     mine += words[i] != pattern(i, seed);
   if (mine != 0) atomicAdd(wrong, mine);
 }
 
 __global__ void add_words(uint4* into, const uint4* from, std::size_t count) {
-  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count; i += std::size_t{gridDim.x} * blockDim.x) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < count;
+       i += std::size_t{gridDim.x} * blockDim.x) {
     const uint4 a = into[i];
     const uint4 b = from[i];
     into[i] = make_uint4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
@@ -53,8 +57,8 @@ __device__ std::uint64_t now_ns() {
   return now;
 }
 
-__global__ void meet(volatile std::uint32_t* mine, volatile std::uint32_t* theirs, std::uint32_t rounds, std::uint64_t limit_ns,
-                     Meetings* meetings) {
+__global__ void meet(volatile std::uint32_t* mine, volatile std::uint32_t* theirs, std::uint32_t rounds,
+                     std::uint64_t limit_ns, Meetings* meetings) {
   const std::uint64_t start = now_ns();
   std::uint32_t round = 1;
   for (; round <= rounds; ++round) {

@@ -1,8 +1,7 @@
 // gpu-probe: asks a machine what it permits lockstep's GPU paths to do, and prints a table, JSON or Markdown.
 // This file holds the options and the reports; the questions are in the files beside it. The process that prints
-// never calls CUDA. Exit status: 0 asked a GPU, whatever it answered; 77 there is no GPU to ask; 6 there is a driver that
-// does not work; 1 wrong usage or a report not written.
-// SPDX-License-Identifier: Apache-2.0
+// never calls CUDA. Exit status: 0 asked a GPU, whatever it answered; 77 there is no GPU to ask; 6 there is a driver
+// that does not work; 1 wrong usage or a report not written. SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 
 #include <array>
@@ -73,7 +72,8 @@ bool begins_with_any(std::string_view id, const std::vector<std::string>& beginn
 int positive(const std::string& word) {
   char* end = nullptr;
   const long value = std::strtol(word.c_str(), &end, 10);
-  if (*end != '\0' || value < 1 || value > 100'000) throw std::invalid_argument("--deadline wants whole seconds, 1 to 100000");
+  if (*end != '\0' || value < 1 || value > 100'000)
+    throw std::invalid_argument("--deadline wants whole seconds, 1 to 100000");
   return static_cast<int>(value);
 }
 
@@ -84,19 +84,28 @@ Options read_options(const std::vector<std::string>& words) {
       if (i + 1 == words.size()) throw std::invalid_argument(words[i] + " wants a value");
       return words[++i];
     };
-    if (words[i] == "--only") options.only = split(next());
-    else if (words[i] == "--skip") options.skip = split(next());
-    else if (words[i] == "--json") options.json = next();
-    else if (words[i] == "--markdown") options.markdown = next();
-    else if (words[i] == "--deadline") options.deadline_s = positive(next());
-    else if (words[i] == "--list") options.list = true;
-    else if (words[i] == "--self-test") options.self_test = true;
-    else throw std::invalid_argument("unknown option " + words[i]);
+    if (words[i] == "--only")
+      options.only = split(next());
+    else if (words[i] == "--skip")
+      options.skip = split(next());
+    else if (words[i] == "--json")
+      options.json = next();
+    else if (words[i] == "--markdown")
+      options.markdown = next();
+    else if (words[i] == "--deadline")
+      options.deadline_s = positive(next());
+    else if (words[i] == "--list")
+      options.list = true;
+    else if (words[i] == "--self-test")
+      options.self_test = true;
+    else
+      throw std::invalid_argument("unknown option " + words[i]);
   }
   for (const auto* chosen : {&options.only, &options.skip})
     for (const std::string& beginning : *chosen) {
       bool known = false;
-      for (const Question& question : all_questions()) known = known || std::string_view(question.id).starts_with(beginning);
+      for (const Question& question : all_questions())
+        known = known || std::string_view(question.id).starts_with(beginning);
       if (!known) throw std::invalid_argument("no question begins with " + beginning);
     }
   return options;
@@ -116,7 +125,8 @@ std::string number(double value) {
 std::string figures_of(const Outcome& outcome) {
   std::string all;
   for (const Figure& figure : outcome.figures)
-    all += text(all.empty() ? "" : "; ", figure.name, " ", number(figure.value), figure.unit.empty() ? "" : " ", figure.unit);
+    all += text(all.empty() ? "" : "; ", figure.name, " ", number(figure.value), figure.unit.empty() ? "" : " ",
+                figure.unit);
   return all;
 }
 
@@ -126,8 +136,10 @@ std::string quoted(std::string_view words) {
   for (const char c : words) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n' || c == '\t') out += c == '\n' ? "\\n" : "\\t";
-    else out += byte < 0x20 || byte > 0x7e ? '?' : c;
+    if (c == '\n' || c == '\t')
+      out += c == '\n' ? "\\n" : "\\t";
+    else
+      out += byte < 0x20 || byte > 0x7e ? '?' : c;
   }
   return out + '"';
 }
@@ -142,9 +154,9 @@ void write_json(std::ostream& out, const std::vector<Row>& rows, const Outcome& 
   const char* comma = "\n";
   for (const auto& [question, outcome] : rows) {
     out << comma << "    {\"id\": " << quoted(question.id) << ", \"question\": " << quoted(question.question)
-        << ", \"needs_gpu\": " << (question.needs == Needs::gpu ? "true" : "false") << ", \"state\": \"" << name_of(outcome.state)
-        << "\", \"answer\": " << quoted(outcome.answer) << ",\n     \"seconds\": " << json_number(outcome.seconds)
-        << ", \"figures\": [";
+        << ", \"needs_gpu\": " << (question.needs == Needs::gpu ? "true" : "false") << ", \"state\": \""
+        << name_of(outcome.state) << "\", \"answer\": " << quoted(outcome.answer)
+        << ",\n     \"seconds\": " << json_number(outcome.seconds) << ", \"figures\": [";
     const char* between = "";
     for (const Figure& figure : outcome.figures) {
       out << between << "{\"name\": " << quoted(figure.name) << ", \"value\": " << json_number(figure.value)
@@ -176,7 +188,8 @@ void write_markdown(std::ostream& out, const std::vector<Row>& rows, const Outco
 }
 
 void print_row(const Question& question, const Outcome& outcome) {
-  std::printf("%-24s | %-44s | %s | %s\n", question.id, question.question, outcome.answer.c_str(), figures_of(outcome).c_str());
+  std::printf("%-24s | %-44s | %s | %s\n", question.id, question.question, outcome.answer.c_str(),
+              figures_of(outcome).c_str());
   std::fflush(stdout);
 }
 
@@ -221,7 +234,8 @@ int self_test() {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const Outcome outcome = ask(questions[i], questions[i].deadline_s);
     const bool well = outcome.state == expected[i] && outcome.seconds < 10;
-    std::printf("%s %s: %s, %s\n", well ? "ok  " : "FAIL", questions[i].id, name_of(outcome.state), outcome.answer.c_str());
+    std::printf("%s %s: %s, %s\n", well ? "ok  " : "FAIL", questions[i].id, name_of(outcome.state),
+                outcome.answer.c_str());
     wrong += well ? 0 : 1;
   }
   return wrong == 0 ? 0 : 1;
@@ -239,7 +253,8 @@ int run(const std::vector<std::string>& words) {
   if (options.self_test) return self_test();
   if (!options.list) return ask_all(options);
   for (const Question& question : all_questions())
-    std::printf("%-24s | %-8s | %s\n", question.id, question.needs == Needs::gpu ? "GPU" : "anywhere", question.question);
+    std::printf("%-24s | %-8s | %s\n", question.id, question.needs == Needs::gpu ? "GPU" : "anywhere",
+                question.question);
   return 0;
 }
 

@@ -59,7 +59,8 @@ double time_all_reduce(const Nccl& nccl, Nccl::Communicator communicator, int ra
   give();
   nccl.all_reduce(data.as<int>(), count, communicator);
   check(cudaMemcpy(sum.data(), data.as(), data.size(), cudaMemcpyDeviceToHost));
-  require(std::count(sum.begin(), sum.end(), ranks * (ranks + 1) / 2) == static_cast<long>(count), "NCCL's sum is wrong");
+  require(std::count(sum.begin(), sum.end(), ranks * (ranks + 1) / 2) == static_cast<long>(count),
+          "NCCL's sum is wrong");
   constexpr int calls = 20;
   check(cudaDeviceSynchronize());
   const auto start = std::chrono::steady_clock::now();
@@ -139,7 +140,8 @@ void ask_shared_permitted(Answer& answer) {
 constexpr std::array questions{
     Question{"nccl_one_rank", "does NCCL run with one rank?", Needs::gpu, ask_one_rank},
     Question{"nccl_shared_gpu", "two ranks on one GPU: what says NCCL?", Needs::gpu, ask_shared, join_as_second},
-    Question{"nccl_shared_permitted", "... with 2.30's permission set?", Needs::gpu, ask_shared_permitted, join_as_second, 90},
+    Question{"nccl_shared_permitted", "... with 2.30's permission set?", Needs::gpu, ask_shared_permitted,
+             join_as_second, 90},
 };
 
 }  // namespace

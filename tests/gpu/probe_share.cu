@@ -1,6 +1,6 @@
 // What gpu-probe asks of two processes that share a GPU: memory by CUDA IPC, by descriptors and by fabric handles,
-// events, kernels that wait for each other, and whether MPS can be started for them. MPS runs in a folder of its own and
-// is stopped again; no setting of the GPU is touched. Two processes are enough: more differ in number, not in kind.
+// events, kernels that wait for each other, and whether MPS can be started for them. MPS runs in a folder of its own
+// and is stopped again; no setting of the GPU is touched. Two processes are enough: more differ in number, not in kind.
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 #include <sys/wait.h>
@@ -184,7 +184,8 @@ struct EventOffer {
   cudaIpcEventHandle_t event;
 };
 
-// The first process enqueues slow work, then a pattern, then the event; the second waits for the event on the GPU alone.
+// The first process enqueues slow work, then a pattern, then the event; the second waits for the event on the GPU
+// alone.
 void ask_ipc_event(Answer& answer) {
   Partner partner("ipc_event");
   const DeviceMemory memory(std::size_t{16} << 20);
@@ -328,7 +329,8 @@ class Mps {
   ~Mps() {
     const pid_t stopper = start_process({"/bin/sh", "-c", "echo quit -t 5 | timeout 15 \"$0\"", control_});
     waitpid(stopper, nullptr, 0);
-    for (int waited = 0; waited < 100 && running(); ++waited) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int waited = 0; waited < 100 && running(); ++waited)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (running()) kill(process_, SIGKILL);
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);

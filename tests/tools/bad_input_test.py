@@ -81,7 +81,7 @@ class BadInput(unittest.TestCase):
     def test_little_memory(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (80 << 20, 80 << 20))
-        done = subprocess.run([given.lockstep, "topo", "--synthetic", "60000 x node(core:16 pu:1 ranks:16)"], preexec_fn=limit, capture_output=True,
+        done = subprocess.run([given.lockstep, "topo", "--synthetic", "60000 x node(core:16 pu:1 ranks:16)", "--json"], preexec_fn=limit, capture_output=True,
                               text=True, check=False, timeout=60)
         self.assertNotEqual(done.returncode, 0, done.stdout[:200])
         self.assertGreater(done.returncode, 0, "a signal is no answer: " + done.stderr)

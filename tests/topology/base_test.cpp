@@ -96,7 +96,8 @@ TEST(IndexSet, unions_intersections_and_containment) {
   EXPECT_EQ(set("0-6,8").intersect(set("5-9")).to_string(), "5-6,8");
   EXPECT_TRUE(set("0-6,8").contains(set("1-2,8")));
   EXPECT_FALSE(set("0-6,8").contains(set("6-8")));
-  for (const char* junk : {"x", "3-1", "-1", "1-", "1,,2", "0-99999999999"}) EXPECT_EQ(IndexSet::parse(junk), std::nullopt) << junk;
+  for (const char* junk : {"x", "3-1", "-1", "1-", "1,,2", "0-99999999999"})
+    EXPECT_EQ(IndexSet::parse(junk), std::nullopt) << junk;
 }
 
 TEST(Bytes, come_back_as_they_went) {
@@ -117,12 +118,14 @@ TEST(Bytes, truncated_anywhere_is_an_error) {
   writer.put("word").put(IndexSet{1, 2, 9}).put(7);
   const Bytes whole = writer.take();
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    refusal([&] {
-      Reader reader(std::span<const std::byte>(whole).first(size));
-      reader.get_string();
-      reader.get_set();
-      reader.get<int>();
-    }, Code::bad_message);
+    refusal(
+        [&] {
+          Reader reader(std::span<const std::byte>(whole).first(size));
+          reader.get_string();
+          reader.get_set();
+          reader.get<int>();
+        },
+        Code::bad_message);
   }
 }
 
@@ -170,7 +173,8 @@ TEST(Settings, come_from_default_environment_and_program) {
 }
 
 TEST(Settings, a_bad_value_names_variable_value_and_what_is_allowed) {
-  for (const char* line : {"LOCKSTEP_TIMEOUT=soon", "LOCKSTEP_STALL_WARN=-1", "LOCKSTEP_ALLOW_SINGLETON=yes", "LOCKSTEP_LOG=loud"}) {
+  for (const char* line :
+       {"LOCKSTEP_TIMEOUT=soon", "LOCKSTEP_STALL_WARN=-1", "LOCKSTEP_ALLOW_SINGLETON=yes", "LOCKSTEP_LOG=loud"}) {
     const std::vector<std::string> lines{line};
     const std::string all = refusal([&] { Settings::from_lines(lines); }, Code::bad_setting);
     const auto parts = split(line, '=');
@@ -211,7 +215,8 @@ TEST(Settings, the_documentation_has_the_same_table) {
 
 TEST(Log, goes_to_the_sink_and_respects_the_level) {
   std::vector<std::string> lines;
-  const Log log(LogLevel::warn, [&](LogLevel level, std::string_view line) { lines.push_back(text(to_string(level), ": ", line)); });
+  const Log log(LogLevel::warn,
+                [&](LogLevel level, std::string_view line) { lines.push_back(text(to_string(level), ": ", line)); });
   log.info("too quiet");
   log.speaking_as("rank 3").warn("heard");
   log.error("heard too");

@@ -23,7 +23,8 @@ TEST_P(LocalExchange, gathers_blocks_of_unequal_length) {
     for (int round = 0; round < 50; ++round) {
       const auto all = exchange.all_gather("blocks", block(exchange.rank() + round));
       ASSERT_EQ(all.size(), static_cast<std::size_t>(exchange.size()));
-      for (int rank = 0; rank < exchange.size(); ++rank) ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank + round));
+      for (int rank = 0; rank < exchange.size(); ++rank)
+        ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank + round));
     }
   });
 }
@@ -73,7 +74,8 @@ TEST_P(LocalExchange, splits_by_colour_and_key) {
 INSTANTIATE_TEST_SUITE_P(Sizes, LocalExchange, testing::Values(1, 2, 3, 4, 5, 8, 17));
 
 // The error that each rank ended with, by rank.
-std::vector<std::string> endings(int size, const std::function<void(Exchange&)>& body, Patience patience, const Log& log = Log(LogLevel::off)) {
+std::vector<std::string> endings(int size, const std::function<void(Exchange&)>& body, Patience patience,
+                                 const Log& log = Log(LogLevel::off)) {
   const auto exchanges = make_local_exchanges(size, patience, log);
   std::vector<std::string> all(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -97,19 +99,25 @@ TEST(LocalExchangeFailure, who_is_missing_is_named_in_a_warning_and_then_an_erro
     const std::lock_guard lock(mutex);
     lines.emplace_back(line);
   });
-  const auto all = endings(5, [](Exchange& exchange) {
-    if (exchange.rank() != 1 && exchange.rank() != 3) exchange.barrier("dinner");
-  }, {50ms, 200ms}, log);
+  const auto all = endings(
+      5,
+      [](Exchange& exchange) {
+        if (exchange.rank() != 1 && exchange.rank() != 3) exchange.barrier("dinner");
+      },
+      {50ms, 200ms}, log);
   for (const int rank : {0, 2, 4}) {
     EXPECT_NE(all[static_cast<std::size_t>(rank)].find("LOCKSTEP-E014"), std::string::npos);
-    EXPECT_NE(all[static_cast<std::size_t>(rank)].find("\"dinner\" among 5 threads: rank 1,3 did not come"), std::string::npos) << all[0];
+    EXPECT_NE(all[static_cast<std::size_t>(rank)].find("\"dinner\" among 5 threads: rank 1,3 did not come"),
+              std::string::npos)
+        << all[0];
   }
   ASSERT_FALSE(lines.empty());
   EXPECT_NE(lines[0].find("rank 1,3 did not come"), std::string::npos) << lines[0];
 }
 
 TEST(LocalExchangeFailure, different_calls_are_an_error_on_all_that_names_both) {
-  const auto all = endings(4, [](Exchange& exchange) { exchange.barrier(exchange.rank() == 2 ? "lunch" : "dinner"); }, {1s, 5s});
+  const auto all =
+      endings(4, [](Exchange& exchange) { exchange.barrier(exchange.rank() == 2 ? "lunch" : "dinner"); }, {1s, 5s});
   for (const std::string& each : all) {
     EXPECT_NE(each.find("LOCKSTEP-E016"), std::string::npos) << each;
     EXPECT_NE(each.find("\"lunch\""), std::string::npos);
@@ -119,14 +127,16 @@ TEST(LocalExchangeFailure, different_calls_are_an_error_on_all_that_names_both) 
 
 TEST(LocalExchangeFailure, one_that_fails_sets_the_others_free_at_once_and_for_good) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto all = endings(3, [](Exchange& exchange) {
-    if (exchange.rank() == 1) {
-      exchange.fail("no wine");
-      return;
-    }
-    EXPECT_THROW(exchange.barrier("dinner"), Error);
-    exchange.barrier("again");  // refused: once failed, for good
-  }, {10s, 60s});
+  const auto all = endings(3,
+                           [](Exchange& exchange) {
+                             if (exchange.rank() == 1) {
+                               exchange.fail("no wine");
+                               return;
+                             }
+                             EXPECT_THROW(exchange.barrier("dinner"), Error);
+                             exchange.barrier("again");  // refused: once failed, for good
+                           },
+                           {10s, 60s});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
   EXPECT_NE(all[0].find("rank 1 failed: no wine"), std::string::npos) << all[0];
   EXPECT_NE(all[0].find("LOCKSTEP-E017"), std::string::npos) << all[0];
@@ -134,10 +144,13 @@ TEST(LocalExchangeFailure, one_that_fails_sets_the_others_free_at_once_and_for_g
 
 TEST(LocalExchangeFailure, the_first_exception_comes_out_of_run_local) {
   try {
-    run_local(4, [](Exchange& exchange) {
-      if (exchange.rank() == 2) throw std::runtime_error("the soup is cold");
-      exchange.barrier("dinner");
-    }, {10s, 60s}, Log(LogLevel::off));
+    run_local(
+        4,
+        [](Exchange& exchange) {
+          if (exchange.rank() == 2) throw std::runtime_error("the soup is cold");
+          exchange.barrier("dinner");
+        },
+        {10s, 60s}, Log(LogLevel::off));
     FAIL() << "nothing came out";
   } catch (const std::exception& error) {
     EXPECT_STREQ(error.what(), "the soup is cold");

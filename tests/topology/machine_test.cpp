@@ -76,7 +76,8 @@ TEST(Synthetic, machines_have_the_levels_that_were_described) {
 }
 
 TEST(Synthetic, nonsense_is_refused) {
-  for (const char* junk : {"", "core:4", "nonsense:3 pu:1", "pu:0", "core:-1 pu:1", "package:2 pu:x", "((((", "pu:1 core:2"}) {
+  for (const char* junk :
+       {"", "core:4", "nonsense:3 pu:1", "pu:0", "core:-1 pu:1", "package:2 pu:x", "((((", "pu:1 core:2"}) {
     const std::string what = refusal([&] { read_synthetic_machine(junk); }, Code::bad_description);
     EXPECT_NE(what.find(" -> "), std::string::npos);
   }
@@ -117,8 +118,13 @@ bool operator==(const Expected& a, const Expected& b) {
 Expected summary(const MachineShape& machine) {
   int nvlinks = 0;
   for (const GpuLink link : machine.gpu_links) nvlinks += link == GpuLink::nvlink ? 1 : 0;
-  return {machine.packages(), machine.numas(), machine.l3s(), machine.cores(), static_cast<int>(machine.pus.size()),
-          static_cast<int>(machine.gpus.size()), nvlinks};
+  return {machine.packages(),
+          machine.numas(),
+          machine.l3s(),
+          machine.cores(),
+          static_cast<int>(machine.pus.size()),
+          static_cast<int>(machine.gpus.size()),
+          nvlinks};
 }
 
 fs::path xml_folder() {
@@ -141,16 +147,17 @@ TEST_P(RealMachine, is_read_from_its_xml) {
   EXPECT_EQ(topology.machines().size(), 1U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, RealMachine, testing::Values(
-    std::pair("power8gpudistances.xml", Expected{2, 2, 8, 8, 16, 4, 4}),
-    std::pair("24em64t-2n6c2t-pci.xml", Expected{2, 2, 2, 12, 24, 4, 0}),
-    std::pair("96em64t-4n4d3ca2co-pci.xml", Expected{16, 4, 16, 96, 96, 1, 0}),
-    std::pair("16em64t-4s2c2t.xml", Expected{4, 1, 4, 8, 16, 0, 0}),
-    std::pair("192em64t-12gr2n8c2t.xml", Expected{24, 24, 24, 192, 384, 0, 0}),
-    std::pair("64intel64-3g2n+2n-irregulargroups+pci.xml", Expected{8, 8, 8, 64, 64, 2, 0}),
-    std::pair("28intel64-2p2g7c-CoDgroups.v1.xml", Expected{2, 4, 0, 28, 28, 0, 0}),
-    std::pair("16intel64-manyVFs.xml", Expected{2, 2, 2, 16, 16, 0, 0}),
-    std::pair("64intel64-fakeKNL-SNC4-hybrid.xml", Expected{1, 4, 4, 16, 64, 0, 0})));
+INSTANTIATE_TEST_SUITE_P(
+    Files, RealMachine,
+    testing::Values(std::pair("power8gpudistances.xml", Expected{2, 2, 8, 8, 16, 4, 4}),
+                    std::pair("24em64t-2n6c2t-pci.xml", Expected{2, 2, 2, 12, 24, 4, 0}),
+                    std::pair("96em64t-4n4d3ca2co-pci.xml", Expected{16, 4, 16, 96, 96, 1, 0}),
+                    std::pair("16em64t-4s2c2t.xml", Expected{4, 1, 4, 8, 16, 0, 0}),
+                    std::pair("192em64t-12gr2n8c2t.xml", Expected{24, 24, 24, 192, 384, 0, 0}),
+                    std::pair("64intel64-3g2n+2n-irregulargroups+pci.xml", Expected{8, 8, 8, 64, 64, 2, 0}),
+                    std::pair("28intel64-2p2g7c-CoDgroups.v1.xml", Expected{2, 4, 0, 28, 28, 0, 0}),
+                    std::pair("16intel64-manyVFs.xml", Expected{2, 2, 2, 16, 16, 0, 0}),
+                    std::pair("64intel64-fakeKNL-SNC4-hybrid.xml", Expected{1, 4, 4, 16, 64, 0, 0})));
 
 TEST(Xml, this_machine_comes_back_from_its_own_export) {
   const Folder folder;
@@ -168,11 +175,15 @@ TEST(Xml, this_machine_comes_back_from_its_own_export) {
 TEST(Xml, broken_files_are_errors_and_never_crashes) {
   const Folder folder;
   const std::string whole =
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n"
-      "  <object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" allowed_cpuset=\"0x1\" nodeset=\"0x1\" "
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology "
+      "version=\"2.0\">\n"
+      "  <object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" allowed_cpuset=\"0x1\" "
+      "nodeset=\"0x1\" "
       "complete_nodeset=\"0x1\" allowed_nodeset=\"0x1\" gp_index=\"1\">\n"
-      "    <object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" gp_index=\"2\" local_memory=\"1024\"/>\n"
-      "    <object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" gp_index=\"3\"/>\n"
+      "    <object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" "
+      "complete_nodeset=\"0x1\" gp_index=\"2\" local_memory=\"1024\"/>\n"
+      "    <object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" "
+      "complete_nodeset=\"0x1\" gp_index=\"3\"/>\n"
       "  </object>\n</topology>\n";
   folder.write("good.xml", whole);
   ASSERT_EQ(read_xml_machine((folder.path() / "good.xml").string()).pus.size(), 1U);
@@ -183,7 +194,8 @@ TEST(Xml, broken_files_are_errors_and_never_crashes) {
   // Known to crash the importer of some versions: an object without its complete set.
   std::string lacking = whole;
   const std::string part = " complete_cpuset=\"0x1\"";
-  for (std::size_t at = lacking.find(part); at != std::string::npos; at = lacking.find(part)) lacking.erase(at, part.size());
+  for (std::size_t at = lacking.find(part); at != std::string::npos; at = lacking.find(part))
+    lacking.erase(at, part.size());
   folder.write("lacking.xml", lacking);
   try {
     read_xml_machine((folder.path() / "lacking.xml").string());
@@ -198,21 +210,26 @@ TEST(Child, keeps_crashes_and_errors_to_itself) {
   EXPECT_EQ(to_string(run_in_child("work", Code::bad_xml, [] { return to_bytes("answer"); })), "answer");
   EXPECT_TRUE(run_in_child("work", Code::bad_xml, [] { return Bytes{}; }).empty());
   EXPECT_EQ(run_in_child("work", Code::bad_xml, [] { return Bytes(1'000'000); }).size(), 1'000'000U);
-  const std::string crash = refusal([] {
-    run_in_child("work", Code::bad_xml, []() -> Bytes {
-      ::raise(SIGKILL);
-      return {};
-    });
-  }, Code::bad_xml);
+  const std::string crash = refusal(
+      [] {
+        run_in_child("work", Code::bad_xml, []() -> Bytes {
+          ::raise(SIGKILL);
+          return {};
+        });
+      },
+      Code::bad_xml);
   EXPECT_NE(crash.find("crashed (signal 9"), std::string::npos) << crash;
-  const std::string thrown = refusal([] { run_in_child("work", Code::bad_xml, []() -> Bytes { throw std::runtime_error("inside"); }); }, Code::bad_xml);
+  const std::string thrown =
+      refusal([] { run_in_child("work", Code::bad_xml, []() -> Bytes { throw std::runtime_error("inside"); }); },
+              Code::bad_xml);
   EXPECT_NE(thrown.find("inside"), std::string::npos);
   refusal([] { run_in_child("work", Code::bad_xml, []() -> Bytes { ::_exit(3); }); }, Code::bad_xml);
 }
 
 TEST(Cgroup, quotas_of_both_versions) {
   EXPECT_EQ(parse_cpu_max("250000 100000"), 2.5);
-  for (const char* none : {"max 100000", "", "x y", "0 100000", "100000", "-1 100000", "1 0"}) EXPECT_EQ(parse_cpu_max(none), std::nullopt) << none;
+  for (const char* none : {"max 100000", "", "x y", "0 100000", "100000", "-1 100000", "1 0"})
+    EXPECT_EQ(parse_cpu_max(none), std::nullopt) << none;
   const Folder v2;
   v2.write("proc/self/cgroup", "0::/job/step\n");
   v2.write("sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
@@ -265,9 +282,11 @@ TEST(Launcher, that_meant_many_is_recognised_with_the_command_to_type) {
 }
 
 TEST(Launcher, one_process_and_batch_scripts_and_junk_are_let_through) {
-  EXPECT_EQ(launcher_hint(environment_of({{"SLURM_NTASKS", "16"}, {"SLURM_JOB_ID", "7"}})), std::nullopt) << "a batch script outside a step";
+  EXPECT_EQ(launcher_hint(environment_of({{"SLURM_NTASKS", "16"}, {"SLURM_JOB_ID", "7"}})), std::nullopt)
+      << "a batch script outside a step";
   EXPECT_EQ(launcher_hint(environment_of({{"OMPI_COMM_WORLD_SIZE", "1"}})), std::nullopt);
-  EXPECT_EQ(launcher_hint(environment_of({{"WORLD_SIZE", "4"}})), std::nullopt) << "without a RANK it is somebody's own variable";
+  EXPECT_EQ(launcher_hint(environment_of({{"WORLD_SIZE", "4"}})), std::nullopt)
+      << "without a RANK it is somebody's own variable";
   for (const char* junk : {"", "many", "-3", "99999999999999999999", "4x"}) {
     EXPECT_EQ(launcher_hint(environment_of({{"PMI_SIZE", junk}})), std::nullopt) << junk;
   }
@@ -296,7 +315,8 @@ TEST(Share, colours_and_different_folders_part_nodes) {
   const Folder two;
   on_threads(6, [&](Exchange& exchange) {
     const bool second = exchange.rank() % 2 == 1;
-    const SharedNodes nodes = find_shared_nodes(exchange, exchange.rank() < 4 ? 0 : 4, (second ? two : one).path().string());
+    const SharedNodes nodes =
+        find_shared_nodes(exchange, exchange.rank() < 4 ? 0 : 4, (second ? two : one).path().string());
     // The folders are told by path, and a path of the other container cannot be opened there; here both
     // can be opened, so ranks of one colour share whatever folder they use.
     ASSERT_EQ(nodes.representative, (std::vector<int>{0, 0, 0, 0, 4, 4}));
@@ -327,7 +347,8 @@ TEST(Discover, threads_find_one_node_and_agree) {
 TEST(Discover, gpus_seen_by_members_are_the_nodes_gpus) {
   on_threads(2, [&](Exchange& exchange) {
     Devices devices;
-    devices.gpus = {{"H200", text("GPU-", exchange.rank()), text("0000:0", exchange.rank(), ":00.0"), 1}, {"H200", "GPU-both", "0000:09:00.0", 1}};
+    devices.gpus = {{"H200", text("GPU-", exchange.rank()), text("0000:0", exchange.rank(), ":00.0"), 1},
+                    {"H200", "GPU-both", "0000:09:00.0", 1}};
     const Topology topology = discover(exchange, 0, devices);
     ASSERT_EQ(topology.machine_of(0).gpus.size(), 3U);
     ASSERT_EQ(topology.node(0).gpu_ids.size(), 3U);
@@ -356,7 +377,8 @@ TEST(Watch, warns_names_and_ends_what_hangs) {
   EXPECT_TRUE(ended);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_NE(lines[1].find("LOCKSTEP-E009"), std::string::npos) << lines[1];
-  EXPECT_NE(lines[1].find("MPI_Sleep has not come back for 60 ms -> look here; LOCKSTEP_TIMEOUT"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[1].find("MPI_Sleep has not come back for 60 ms -> look here; LOCKSTEP_TIMEOUT"), std::string::npos)
+      << lines[1];
 }
 
 TEST(Watch, leaves_alone_what_comes_back) {

@@ -25,7 +25,8 @@ TEST(MpiExchange, gathers_blocks_of_unequal_length) {
   for (int round = 0; round < 50; ++round) {
     const auto all = world().all_gather("blocks", block(world().rank() + round));
     ASSERT_EQ(all.size(), static_cast<std::size_t>(world().size()));
-    for (int rank = 0; rank < world().size(); ++rank) ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank + round));
+    for (int rank = 0; rank < world().size(); ++rank)
+      ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank + round));
   }
 }
 
@@ -93,7 +94,8 @@ TEST(MpiExchangeFailure, who_is_missing_is_named_by_all_whoever_it_is) {
     if (world().rank() != absent) {
       const std::string end = ending([&] { meeting->all_gather("dinner", {}, {100ms, 400ms}); });
       EXPECT_NE(end.find("LOCKSTEP-E014"), std::string::npos) << end;
-      EXPECT_NE(end.find(text("rank ", absent, " did not come")), std::string::npos) << "absent " << absent << ": " << end;
+      EXPECT_NE(end.find(text("rank ", absent, " did not come")), std::string::npos)
+          << "absent " << absent << ": " << end;
     }
     world().barrier("after dinner");
     if (world().rank() == absent) {

@@ -126,9 +126,12 @@ void finalize_hangs() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)()> programs = {{"plain", plain},       {"twice", twice},
-                                                      {"inside", inside_user_mpi}, {"over_comm", over_comm},
-                                                      {"thread_level", thread_level}, {"throws", throws},
+  const std::map<std::string, void (*)()> programs = {{"plain", plain},
+                                                      {"twice", twice},
+                                                      {"inside", inside_user_mpi},
+                                                      {"over_comm", over_comm},
+                                                      {"thread_level", thread_level},
+                                                      {"throws", throws},
                                                       {"finalize_hangs", finalize_hangs}};
   const auto found = programs.find(argc > 1 ? argv[1] : "");
   if (found == programs.end()) return 1;

@@ -12,10 +12,10 @@ namespace lockstep::test {
 
 struct Made {
   int packages = 1;
-  int numas = 1;    // in each package
-  int cores = 1;    // in each NUMA node
-  int threads = 1;  // in each core
-  int l3_cores = 0; // cores that share an L3; 0: no L3
+  int numas = 1;     // in each package
+  int cores = 1;     // in each NUMA node
+  int threads = 1;   // in each core
+  int l3_cores = 0;  // cores that share an L3; 0: no L3
 };
 
 inline MachineShape shape(const Made& made) {

@@ -18,7 +18,9 @@ namespace {
 using test::made_of;
 using test::shape;
 
-Topology four_nodes(int ranks) { return describe({{shape({.packages = 2, .numas = 2, .cores = 4, .threads = 2}), 4, ranks}}); }
+Topology four_nodes(int ranks) {
+  return describe({{shape({.packages = 2, .numas = 2, .cores = 4, .threads = 2}), 4, ranks}});
+}
 
 TEST(Description, is_read_as_written) {
   const auto groups = parse_description("4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)");
@@ -30,7 +32,8 @@ TEST(Description, is_read_as_written) {
 }
 
 TEST(Description, groups_counts_links_and_rates) {
-  const auto groups = parse_description("2x node(core:8 pu:1 ranks:3 nic:2x100G nic:1.5T gpu:8@nvlink) + node( core:4(x=1 y) pu:1 ) + pack:1 pu:2");
+  const auto groups = parse_description(
+      "2x node(core:8 pu:1 ranks:3 nic:2x100G nic:1.5T gpu:8@nvlink) + node( core:4(x=1 y) pu:1 ) + pack:1 pu:2");
   ASSERT_EQ(groups.size(), 3U);
   EXPECT_EQ(groups[0].count, 2);
   EXPECT_EQ(groups[0].ranks, 3);
@@ -42,11 +45,29 @@ TEST(Description, groups_counts_links_and_rates) {
 }
 
 TEST(Description, what_makes_no_sense_is_refused_with_a_way_out) {
-  for (const char* junk :
-       {"", "+", "node()", "node(gpu:4)", "0 x node(pu:1)", "-1 x node(pu:1)", "99999999 x node(pu:1)", "node(pu:1", "pu:1)", "node(pu:1))",
-        "4 x node(pu:1) +", "node(pu:1 gpu:0)", "node(pu:1 gpu:x)", "node(pu:1 gpu:2@magic)", "node(pu:1 nic:25)", "node(pu:1 nic:G)",
-        "node(pu:1 nic:0x25G)", "node(pu:1 nic:99999x25G)", "node(pu:1 nic:-5G)", "node(core:100000 pu:100000)", "40000 x node(pu:1) + 40000 x node(pu:1)",
-        "node(pu:1 ranks:0)", "4 x node(pu:1) trailing"}) {
+  for (const char* junk : {"",
+                           "+",
+                           "node()",
+                           "node(gpu:4)",
+                           "0 x node(pu:1)",
+                           "-1 x node(pu:1)",
+                           "99999999 x node(pu:1)",
+                           "node(pu:1",
+                           "pu:1)",
+                           "node(pu:1))",
+                           "4 x node(pu:1) +",
+                           "node(pu:1 gpu:0)",
+                           "node(pu:1 gpu:x)",
+                           "node(pu:1 gpu:2@magic)",
+                           "node(pu:1 nic:25)",
+                           "node(pu:1 nic:G)",
+                           "node(pu:1 nic:0x25G)",
+                           "node(pu:1 nic:99999x25G)",
+                           "node(pu:1 nic:-5G)",
+                           "node(core:100000 pu:100000)",
+                           "40000 x node(pu:1) + 40000 x node(pu:1)",
+                           "node(pu:1 ranks:0)",
+                           "4 x node(pu:1) trailing"}) {
     try {
       parse_description(junk);
       ADD_FAILURE() << "accepted: " << junk;
@@ -83,7 +104,8 @@ TEST(Description, too_many_members_are_refused) {
 TEST(Links, from_near_to_far) {
   const MachineShape machine = shape({.packages = 2, .numas = 2, .cores = 4, .threads = 2, .l3_cores = 2});
   // rank i on hardware threads: two on one core, then same L3, same NUMA, same package, same node, other node
-  const Topology topology = made_of({machine}, {{0, {{0, 0}, {1, 1}, {2, 2}, {4, 4}, {8, 8}, {16, 16}}}, {0, {{0, 0}}}});
+  const Topology topology =
+      made_of({machine}, {{0, {{0, 0}, {1, 1}, {2, 2}, {4, 4}, {8, 8}, {16, 16}}}, {0, {{0, 0}}}});
   EXPECT_EQ(topology.link(0, 0), Link::self);
   EXPECT_EQ(topology.link(0, 1), Link::same_core);
   EXPECT_EQ(topology.link(0, 2), Link::shared_cache);
@@ -259,7 +281,8 @@ TEST_P(RandomTopology, everybody_finds_itself_in_its_groups) {
     ASSERT_TRUE(world.contains_me());
     EXPECT_EQ(world.rank(world.index()), me);
     EXPECT_EQ(node_group(topology, topology.member(me).node, me).index(), topology.index_in_node(me));
-    const Group parity = split_group(world, [](int rank) { return rank % 2; }, [](int rank) { return -rank; }, me);
+    const Group parity = split_group(
+        world, [](int rank) { return rank % 2; }, [](int rank) { return -rank; }, me);
     EXPECT_EQ(parity.rank(parity.index()), me);
     for (int i = 1; i < parity.size(); ++i) EXPECT_GT(parity.rank(i - 1), parity.rank(i));
   }

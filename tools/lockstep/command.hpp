@@ -20,8 +20,4 @@ Exit run_topo(const Parsed& parsed);
 const Manual& doctor_manual();
 Exit run_doctor(const Parsed& parsed);
 
-// Whether this process is the one that speaks for all before MPI is up: rank 0 by the launcher's
-// account, or the only one.
-bool speaks();
-
 }  // namespace lockstep::command

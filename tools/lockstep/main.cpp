@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command. Finds the subcommand, and turns what it throws into one message and an exit code.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <thread>
 
@@ -15,11 +19,6 @@
 #include "topology/machine/session.hpp"
 
 namespace lockstep::command {
-
-bool speaks() {
-  const auto rank = launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
-  return rank.value_or(0) == 0;
-}
 
 namespace {
 
@@ -47,8 +46,8 @@ std::string overview() {
 }
 
 std::string version_page() {
-  return text("lockstep ", version(), " (", commit(), ")\n", "  MPI    ", mpi_version(), "\n", "  hwloc  ", hwloc_version(),
-              "\n", "  CUDA   ", cuda_version(), "\n", "  NCCL   ", nccl_version(), "\n");
+  return text("lockstep ", version(), " (", commit(), ")\n", "  MPI    ", mpi_version(), "\n", "  hwloc  ",
+              hwloc_version(), "\n", "  CUDA   ", cuda_version(), "\n", "  NCCL   ", nccl_version(), "\n");
 }
 
 const Subcommand& find(const std::string& name) {
@@ -79,16 +78,16 @@ Exit dispatch(const std::vector<std::string>& words) {
 // Errors that come to all members alike are said by one: rank 0, or the lowest that is left if rank 0
 // has not ended the job meanwhile.
 bool is_shared(Code code) {
-  constexpr std::array shared = {Code::usage,       Code::bad_setting, Code::bad_description, Code::bad_xml, Code::singleton,
-                                 Code::mpi_ended,   Code::stall,       Code::peer_failed,     Code::mismatch, Code::file,
-                                 Code::settings_differ, Code::versions_differ};
+  constexpr std::array shared = {Code::usage,     Code::bad_setting, Code::bad_description, Code::bad_xml,
+                                 Code::singleton, Code::mpi_ended,   Code::stall,           Code::peer_failed,
+                                 Code::mismatch,  Code::file,        Code::settings_differ, Code::versions_differ};
   return std::find(shared.begin(), shared.end(), code) != shared.end();
 }
 
 Exit fail(Code code, std::string_view what) {
-  const auto rank = launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); }).value_or(0);
+  const auto rank =
+      launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); }).value_or(0);
   if (is_shared(code) && rank > 0) {
-    if (code == Code::usage || code == Code::bad_setting) return exit_of(code);
     std::this_thread::sleep_for(std::chrono::milliseconds(1000 + 200 * std::min(rank, 20)));
   }
   std::cerr << text("lockstep: ", what, "\n") << std::flush;
@@ -96,15 +95,22 @@ Exit fail(Code code, std::string_view what) {
   return exit_of(code);
 }
 
-Exit guarded(const std::vector<std::string>& words) {
+// Given back when memory is short, so that there is enough to say so.
+std::unique_ptr<std::byte[]>& reserve() {
+  static std::unique_ptr<std::byte[]> bytes = std::make_unique<std::byte[]>(1 << 20);
+  return bytes;
+}
+
+// What is being thrown, as one of our errors.
+Exit fail_now() {
+  reserve().reset();
   try {
-    const Exit exit = dispatch(words);
-    if (!std::cout.flush()) throw Error(Code::file, "standard output cannot be written", "look at the disk or pipe behind it");
-    return exit;
+    throw;
   } catch (const Error& error) {
     return fail(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    const Error error(Code::out_of_memory, "an allocation failed", "raise the limit (ulimit -v, the control group), or ask for less");
+    const Error error(Code::out_of_memory, "an allocation failed",
+                      "raise the limit (ulimit -v, the control group), or ask for less");
     return fail(error.code(), error.what());
   } catch (const std::exception& error) {
     const Error internal(Code::internal, error.what(), "report it with the command that led here");
@@ -112,9 +118,21 @@ Exit guarded(const std::vector<std::string>& words) {
   }
 }
 
+Exit guarded(const std::vector<std::string>& words) {
+  reserve();
+  // Libraries allocate in destructors too, where an exception cannot leave.
+  std::set_terminate([] { ::_exit(static_cast<int>(std::current_exception() ? fail_now() : Exit::unfit)); });
+  try {
+    const Exit exit = dispatch(words);
+    if (!std::cout.flush())
+      throw Error(Code::file, "standard output cannot be written", "look at the disk or pipe behind it");
+    return exit;
+  } catch (...) {
+    return fail_now();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::command
 
-int main(int argc, char** argv) {
-  return static_cast<int>(lockstep::command::guarded({argv + 1, argv + argc}));
-}
+int main(int argc, char** argv) { return static_cast<int>(lockstep::command::guarded({argv + 1, argv + argc})); }

@@ -2,9 +2,11 @@
 #include "tools/lockstep/options.hpp"
 
 #include <boost/program_options.hpp>
+#include <cstdlib>
 
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
+#include "topology/machine/launcher.hpp"
 
 namespace lockstep::command {
 namespace {
@@ -80,12 +82,14 @@ std::vector<std::string> Parsed::values(std::string_view name) const {
   return found == values_.end() ? std::vector<std::string>{} : found->second;
 }
 
-std::int64_t Parsed::integer(std::string_view name, std::int64_t least, std::int64_t most, std::int64_t built_in) const {
+std::int64_t Parsed::integer(std::string_view name, std::int64_t least, std::int64_t most,
+                             std::int64_t built_in) const {
   const auto given = value(name);
   if (!given) return built_in;
   const auto number = parse_integer(*given);
   if (!number || *number < least || *number > most) {
-    throw Error(Code::usage, text("--", name, " \"", printable(*given), "\""), text("give a whole number from ", least, " to ", most));
+    throw Error(Code::usage, text("--", name, " \"", printable(*given), "\""),
+                text("give a whole number from ", least, " to ", most));
   }
   return *number;
 }
@@ -119,16 +123,24 @@ std::string page(const Manual& manual) {
   std::vector<Option> options = manual.options;
   options.push_back({"help", 'h', "", "This page."});
   for (const Option& option : options) {
-    std::string left = option.letter == 0 ? text("      --", option.name) : text("  -", option.letter, ", --", option.name);
+    std::string left =
+        option.letter == 0 ? text("      --", option.name) : text("  -", option.letter, ", --", option.name);
     if (!option.value.empty()) left += text(" ", option.value);
     constexpr std::size_t column = 30;
-    if (left.size() + 2 > column) left += text("\n", std::string(column, ' '));
-    else left.resize(column, ' ');
+    if (left.size() + 2 > column)
+      left += text("\n", std::string(column, ' '));
+    else
+      left.resize(column, ' ');
     all += text(left, wrapped(option.meaning, column), "\n");
   }
   if (!manual.examples.empty()) all += text("\nEXAMPLES\n", manual.examples);
   if (!manual.exit_codes.empty()) all += text("\nEXIT CODES\n", manual.exit_codes);
   return all;
+}
+
+bool speaks() {
+  const auto rank = launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+  return rank.value_or(0) == 0;
 }
 
 }  // namespace lockstep::command

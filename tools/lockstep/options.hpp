@@ -13,17 +13,17 @@
 namespace lockstep::command {
 
 struct Option {
-  std::string_view name;        // "synthetic"
-  char letter = 0;              // 's' for -s; 0: none
-  std::string_view value;       // what stands for the value in the manual, "TEXT"; empty: a flag
+  std::string_view name;   // "synthetic"
+  char letter = 0;         // 's' for -s; 0: none
+  std::string_view value;  // what stands for the value in the manual, "TEXT"; empty: a flag
   std::string_view meaning;
 };
 
 struct Manual {
-  std::string_view name;        // "topo"
-  std::string_view one_line;    // for the list of subcommands
-  std::string_view synopsis;    // "mpirun -n N lockstep topo [--svg FILE]"
-  std::string_view description; // paragraphs, wrapped at 80
+  std::string_view name;         // "topo"
+  std::string_view one_line;     // for the list of subcommands
+  std::string_view synopsis;     // "mpirun -n N lockstep topo [--svg FILE]"
+  std::string_view description;  // paragraphs, wrapped at 80
   std::vector<Option> options;
   std::string_view examples;    // "  command\n      what it does\n"
   std::string_view exit_codes;  // one line each
@@ -51,5 +51,9 @@ class Parsed {
 Parsed parse(const Manual& manual, const std::vector<std::string>& arguments);
 
 std::string page(const Manual& manual);
+
+// Whether this process is the one that speaks for all before MPI is up: rank 0 by the launcher's
+// account, or the only one.
+bool speaks();
 
 }  // namespace lockstep::command

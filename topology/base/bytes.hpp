@@ -59,8 +59,7 @@ class Reader {
     return value;
   }
   template <class T>
-    requires std::is_enum_v<T>
-  T get_enum(T last) {
+  requires std::is_enum_v<T> T get_enum(T last) {
     const T value = get<T>();
     check(value <= last, "an unknown kind");
     return value;

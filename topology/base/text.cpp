@@ -52,8 +52,7 @@ std::optional<std::int64_t> parse_integer(std::string_view whole) {
 
 std::optional<double> parse_number(std::string_view whole) {
   double value = 0;
-  const auto [end, error] =
-      std::from_chars(whole.data(), whole.data() + whole.size(), value, std::chars_format::fixed);
+  const auto [end, error] = std::from_chars(whole.data(), whole.data() + whole.size(), value, std::chars_format::fixed);
   if (error != std::errc{} || end != whole.data() + whole.size() || !std::isfinite(value)) return std::nullopt;
   return value;
 }

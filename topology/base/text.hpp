@@ -20,8 +20,7 @@ namespace detail {
 inline void append(std::string& all, std::string_view part) { all += part; }
 inline void append(std::string& all, char part) { all += part; }
 template <std::integral T>
-  requires(!std::same_as<T, bool> && !std::same_as<T, char>)
-void append(std::string& all, T part) {
+requires(!std::same_as<T, bool> && !std::same_as<T, char>) void append(std::string& all, T part) {
   all += std::to_string(part);
 }
 void append(std::string& all, double part);

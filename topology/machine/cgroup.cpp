@@ -31,8 +31,7 @@ std::optional<double> quota_v2(const fs::path& group) { return parse_cpu_max(fir
 
 // The smallest quota from the group up to its mount. In a container the mount shows the own group as
 // its root, so paths that do not exist are passed over.
-std::optional<double> tightest(const fs::path& mount, fs::path group,
-                               std::optional<double> (*read)(const fs::path&)) {
+std::optional<double> tightest(const fs::path& mount, fs::path group, std::optional<double> (*read)(const fs::path&)) {
   std::optional<double> least;
   while (true) {
     const auto here = read(mount / group.relative_path());

@@ -103,7 +103,8 @@ Report report_self(const MachineShape& shape, const Devices& devices, std::span<
 std::map<std::uint64_t, MachineShape> gather_shapes(Exchange& exchange, const std::vector<Report>& reports,
                                                     std::span<const std::byte> mine) {
   std::map<std::uint64_t, int> first;
-  for (std::size_t rank = 0; rank < reports.size(); ++rank) first.emplace(reports[rank].shape_hash, static_cast<int>(rank));
+  for (std::size_t rank = 0; rank < reports.size(); ++rank)
+    first.emplace(reports[rank].shape_hash, static_cast<int>(rank));
   const bool i_send = first.at(reports.at(static_cast<std::size_t>(exchange.rank())).shape_hash) == exchange.rank();
   const auto all = exchange.all_gather("topology: machines", i_send ? mine : std::span<const std::byte>{});
   std::map<std::uint64_t, MachineShape> shapes;
@@ -135,7 +136,9 @@ void take_gpus(MachineShape& shape, Node& node, const std::vector<const Report*>
   for (std::size_t a = 0; a < known.size(); ++a) {
     for (std::size_t b = 0; b < known.size(); ++b) {
       const bool both = known[a] != none && known[b] != none;
-      shape.gpu_links.push_back(a == b ? GpuLink::same : both ? before.gpu_link(known[a], known[b]) : GpuLink::via_host);
+      shape.gpu_links.push_back(a == b ? GpuLink::same
+                                : both ? before.gpu_link(known[a], known[b])
+                                       : GpuLink::via_host);
     }
   }
 }
@@ -154,7 +157,8 @@ TopologyParts assemble(const std::vector<Report>& reports, const SharedNodes& sh
   TopologyParts parts;
   parts.remarks = shared.remarks;
   std::map<int, std::vector<const Report*>> members_of;  // by representative, which is the lowest rank
-  for (std::size_t rank = 0; rank < reports.size(); ++rank) members_of[shared.representative[rank]].push_back(&reports[rank]);
+  for (std::size_t rank = 0; rank < reports.size(); ++rank)
+    members_of[shared.representative[rank]].push_back(&reports[rank]);
   std::map<int, int> node_of;
   for (const auto& [representative, members] : members_of) {
     const Report& first = *members.front();

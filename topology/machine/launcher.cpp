@@ -18,10 +18,16 @@ struct Launcher {
 // Slurm sets SLURM_NTASKS in batch scripts too, where one process is right; only a job step sets the
 // SLURM_STEP_ variables.
 constexpr std::array launchers = {
-    Launcher{"OMPI_COMM_WORLD_SIZE", nullptr, "start it with the mpirun of the MPI library it was built with (lockstep --version), not with Open MPI's"},
-    Launcher{"PMI_SIZE", nullptr, "start it with the mpirun of the MPI library it was built with (lockstep --version), not with MPICH's; under Slurm: srun --mpi=pmix"},
-    Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "srun --mpi=pmix -n {} PROGRAM (srun --mpi=list shows what there is), or mpirun -n {} PROGRAM inside an allocation"},
-    Launcher{"PALS_APP_SIZE", nullptr, "start it with an MPI library that knows this launcher, or mpirun -n {} PROGRAM"},
+    Launcher{"OMPI_COMM_WORLD_SIZE", nullptr,
+             "start it with the mpirun of the MPI library it was built with (lockstep --version), not with Open MPI's"},
+    Launcher{"PMI_SIZE", nullptr,
+             "start it with the mpirun of the MPI library it was built with (lockstep --version), not with MPICH's; "
+             "under Slurm: srun --mpi=pmix"},
+    Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID",
+             "srun --mpi=pmix -n {} PROGRAM (srun --mpi=list shows what there is), or mpirun -n {} PROGRAM inside an "
+             "allocation"},
+    Launcher{"PALS_APP_SIZE", nullptr,
+             "start it with an MPI library that knows this launcher, or mpirun -n {} PROGRAM"},
     Launcher{"WORLD_SIZE", "RANK", "mpirun -n {} PROGRAM; or set TF_CONFIG, which names a cluster without MPI"},
 };
 

@@ -49,7 +49,8 @@ int numa_index(hwloc_topology_t topology, hwloc_obj_t object) {
   while (object != nullptr && object->nodeset == nullptr) object = object->parent;
   if (object == nullptr) return none;
   hwloc_obj_t first = nullptr;
-  for (int os_index = hwloc_bitmap_first(object->nodeset); os_index != -1; os_index = hwloc_bitmap_next(object->nodeset, os_index)) {
+  for (int os_index = hwloc_bitmap_first(object->nodeset); os_index != -1;
+       os_index = hwloc_bitmap_next(object->nodeset, os_index)) {
     const hwloc_obj_t numa = hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(os_index));
     if (numa == nullptr) continue;
     if (first == nullptr) first = numa;
@@ -265,7 +266,8 @@ MachineShape read_xml_machine(const std::string& path) {
   if (error) {
     throw Error(Code::bad_xml, text(printable(path, 200), ": ", error.message()), "give the path of a readable file");
   }
-  if (size > largest) throw Error(Code::bad_xml, text(printable(path, 200), " has ", size, " bytes"), "the limit is 64 MiB");
+  if (size > largest)
+    throw Error(Code::bad_xml, text(printable(path, 200), " has ", size, " bytes"), "the limit is 64 MiB");
   const Bytes bytes = run_in_child(text("reading ", printable(path, 200)), Code::bad_xml, [&] {
     Writer writer;
     load_xml(path).write(writer);

@@ -135,8 +135,9 @@ std::vector<std::string> explain(const std::vector<Seen>& all, const std::vector
   }
   for (const auto& [colour, nodes] : nodes_of_colour) {
     if (nodes.size() == 1) continue;
-    remarks.push_back(text("ranks ", ranks_of_colour[colour].to_string(), " are on one host by MPI's account but cannot ",
-                           "share memory in ", directory, ": they count as ", nodes.size(), " nodes"));
+    remarks.push_back(text("ranks ", ranks_of_colour[colour].to_string(),
+                           " are on one host by MPI's account but cannot ", "share memory in ", directory,
+                           ": they count as ", nodes.size(), " nodes"));
   }
   for (const auto& [colour, ranks] : ranks_of_colour) {
     const std::string& problem = all.at(static_cast<std::size_t>(ranks.first())).problem;
@@ -159,7 +160,8 @@ SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string&
     Reader reader(bytes);
     const int lowest = reader.get<int>();
     if (lowest < 0 || lowest > static_cast<int>(nodes.representative.size())) {
-      throw Error(Code::bad_message, text("rank ", nodes.representative.size(), " says it shares memory with rank ", lowest));
+      throw Error(Code::bad_message,
+                  text("rank ", nodes.representative.size(), " says it shares memory with rank ", lowest));
     }
     const bool itself = lowest == static_cast<int>(nodes.representative.size());
     nodes.representative.push_back(itself ? lowest : nodes.representative.at(static_cast<std::size_t>(lowest)));

@@ -25,7 +25,9 @@ Watch::~Watch() {
 void Watch::run() {
   std::unique_lock lock(mutex_);
   const auto begin = std::chrono::steady_clock::now();
-  const auto done_within = [&](Duration time) { return changed_.wait_until(lock, begin + time, [&] { return done_; }); };
+  const auto done_within = [&](Duration time) {
+    return changed_.wait_until(lock, begin + time, [&] { return done_; });
+  };
   const bool warn_first = patience_.limit == Duration{} || patience_.warn < patience_.limit;
   if (patience_.warn > Duration{} && warn_first) {
     if (done_within(patience_.warn)) return;

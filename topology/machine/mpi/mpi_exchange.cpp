@@ -145,8 +145,8 @@ class MpiExchange::Call {
   }
 
   std::string sentence() const {
-    const std::string who = missing_.empty() ? "nobody could say who is missing"
-                                             : text("rank ", missing_.to_string(), " did not come");
+    const std::string who =
+        missing_.empty() ? "nobody could say who is missing" : text("rank ", missing_.to_string(), " did not come");
     return text("\"", what_, "\" (call ", exchange_.sequence_, " among ", exchange_.size(), " members): ", who);
   }
 
@@ -194,7 +194,8 @@ void MpiExchange::send(int to, Kind kind, Bytes bytes) {
 }
 
 std::optional<Wire::Arrived> MpiExchange::try_receive(int from, Kind kind) {
-  auto arrived = wire_->try_receive(from < 0 ? from : ranks_.at(static_cast<std::size_t>(from)), Wire::tag(channel_, kind));
+  auto arrived =
+      wire_->try_receive(from < 0 ? from : ranks_.at(static_cast<std::size_t>(from)), Wire::tag(channel_, kind));
   if (arrived) arrived->source = static_cast<int>(std::ranges::find(ranks_, arrived->source) - ranks_.begin());
   return arrived;
 }
@@ -216,7 +217,8 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
       Parcel theirs = receive(child, up);
       if (parcel.disagreement.empty()) parcel.disagreement = theirs.disagreement;
       if (parcel.disagreement.empty() && theirs.what != parcel.what) {
-        parcel.disagreement = text("rank ", rank(), " is in \"", what, "\" while rank ", child, " is in \"", theirs.what, "\"");
+        parcel.disagreement =
+            text("rank ", rank(), " is in \"", what, "\" while rank ", child, " is in \"", theirs.what, "\"");
       }
       for (auto& [from, bytes] : theirs.blocks) {
         call.note(from);
@@ -245,7 +247,8 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
 void MpiExchange::tell_failure(std::string_view why) {
   failed_ = true;
   for (int to = 0; to < size(); ++to) {
-    if (to != rank()) send(to, verdict, Writer().put(Code::peer_failed).put(text("rank ", rank(), " failed: ", why)).take());
+    if (to != rank())
+      send(to, verdict, Writer().put(Code::peer_failed).put(text("rank ", rank(), " failed: ", why)).take());
   }
   // A short push: messages this small leave at once wherever the other side lives.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
@@ -264,7 +267,8 @@ std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks,
   int channel = 0;
   while (all.contains(channel)) ++channel;
   if (channel > wire_->largest_channel()) {
-    throw Error(Code::mpi, text(channel, " exchanges at once are more than MPI's tags allow"), "destroy those that are no longer used");
+    throw Error(Code::mpi, text(channel, " exchanges at once are more than MPI's tags allow"),
+                "destroy those that are no longer used");
   }
   std::vector<int> on_wire;
   for (const int rank : ranks) on_wire.push_back(ranks_.at(static_cast<std::size_t>(rank)));

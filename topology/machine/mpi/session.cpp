@@ -55,9 +55,11 @@ std::string hang_hint() {
   for (const LocalNic& nic : read_nics()) {
     interfaces.push_back(text(nic.nic.name, nic.addresses.empty() ? "" : text(" ", join(nic.addresses, " "))));
   }
-  return text("look for members that are stopped or were not started; between nodes, MPI may have taken an interface that leads nowhere (here: ",
-              interfaces.empty() ? "none" : join(interfaces, ", "),
-              "): with Open MPI, mpirun --mca btl_tcp_if_include SUBNET names the one to take");
+  return text(
+      "look for members that are stopped or were not started; between nodes, MPI may have taken an interface that "
+      "leads nowhere (here: ",
+      interfaces.empty() ? "none" : join(interfaces, ", "),
+      "): with Open MPI, mpirun --mca btl_tcp_if_include SUBNET names the one to take");
 }
 
 Patience patience_of(const Settings& settings) { return {settings.stall_warn(), settings.timeout()}; }
@@ -98,7 +100,8 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
   int ended = 0;
   MPI_Finalized(&ended);
   if (ended != 0) {
-    throw Error(Code::mpi_ended, "a session cannot begin after MPI was ended, and MPI cannot start twice in one process",
+    throw Error(Code::mpi_ended,
+                "a session cannot begin after MPI was ended, and MPI cannot start twice in one process",
                 "keep one session alive around all others, or call MPI_Init_thread and MPI_Finalize yourself");
   }
   int running = 0;
@@ -144,7 +147,9 @@ void Session::Parts::guard_singleton() const {
   const Environment environment = [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
   const auto hint = launcher_hint(environment);
   if (!hint || tf_config_names_cluster(environment)) return;
-  throw Error(Code::singleton, text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (", mpi_version(), ") sees one"),
+  throw Error(Code::singleton,
+              text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (",
+                   mpi_version(), ") sees one"),
               text(hint->command, "; LOCKSTEP_ALLOW_SINGLETON=1 goes on as a world of one"));
 }
 
@@ -175,7 +180,8 @@ void Session::Parts::connect(MPI_Comm comm) {
 void Session::Parts::shake_hands() {
   Writer writer;
   writer.put(version());
-  for (const SettingRow& row : setting_rows()) writer.put(row.agree ? std::string_view(settings.value(row.setting)) : "");
+  for (const SettingRow& row : setting_rows())
+    writer.put(row.agree ? std::string_view(settings.value(row.setting)) : "");
   const auto all = exchange->all_gather("session: builds and settings", writer.take());
   if (options.tolerant) return;
   const auto compare = [&](std::string_view name, Code code, std::size_t field) {
@@ -219,7 +225,8 @@ Session::Session(SessionOptions options) : parts_(std::make_unique<Parts>(std::m
   parts_->connect(MPI_COMM_WORLD);
 }
 
-Session::Session(int& argc, char**& argv, SessionOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {
+Session::Session(int& argc, char**& argv, SessionOptions options)
+    : parts_(std::make_unique<Parts>(std::move(options))) {
   parts_->start_mpi(&argc, &argv);
   parts_->guard_singleton();
   parts_->connect(MPI_COMM_WORLD);
@@ -233,8 +240,11 @@ Session& Session::operator=(Session&&) noexcept = default;
 Session session_over(MPI_Comm comm, SessionOptions options) {
   int running = 0;
   MPI_Initialized(&running);
-  if (running == 0) throw Error(Code::usage, "a session over a communicator before MPI was started", "call MPI_Init_thread first, or make a Session without a communicator");
-  if (comm == MPI_COMM_NULL) throw Error(Code::usage, "a session over MPI_COMM_NULL", "give a communicator that this process is in");
+  if (running == 0)
+    throw Error(Code::usage, "a session over a communicator before MPI was started",
+                "call MPI_Init_thread first, or make a Session without a communicator");
+  if (comm == MPI_COMM_NULL)
+    throw Error(Code::usage, "a session over MPI_COMM_NULL", "give a communicator that this process is in");
   auto parts = std::make_unique<Session::Parts>(std::move(options));
   parts->start_mpi(nullptr, nullptr);
   parts->connect(comm);

@@ -16,7 +16,8 @@ void check_mpi(int code, const char* function, int line) {
   std::array<char, MPI_MAX_ERROR_STRING> buffer{};
   int length = 0;
   MPI_Error_string(code, buffer.data(), &length);
-  throw Error(Code::mpi, text(std::string_view(buffer.data(), static_cast<std::size_t>(length)), " (in ", function, ", line ", line, ")"));
+  throw Error(Code::mpi, text(std::string_view(buffer.data(), static_cast<std::size_t>(length)), " (in ", function,
+                              ", line ", line, ")"));
 }
 
 Wire::Wire(MPI_Comm owned, ThreadLevel level) : comm_(owned), level_(level) {
@@ -51,11 +52,13 @@ Wire::Lock Wire::enter() {
 }
 
 void Wire::send(int target, int tag, Bytes bytes) {
-  if (bytes.size() > INT_MAX) throw Error(Code::usage, text("a set-up message of ", bytes.size(), " bytes"), "keep it under 2 GiB");
+  if (bytes.size() > INT_MAX)
+    throw Error(Code::usage, text("a set-up message of ", bytes.size(), " bytes"), "keep it under 2 GiB");
   const Lock lock = enter();
   leaving_.push_back({MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
   Leaving& last = leaving_.back();
-  check_mpi(MPI_Isend(last.bytes->data(), static_cast<int>(last.bytes->size()), MPI_BYTE, target, tag, comm_, &last.request));
+  check_mpi(
+      MPI_Isend(last.bytes->data(), static_cast<int>(last.bytes->size()), MPI_BYTE, target, tag, comm_, &last.request));
 }
 
 bool Wire::flushed() {

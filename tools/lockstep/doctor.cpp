@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// lockstep doctor: gathers facts from all members, lets rank 0 judge them, and gives all the same exit
+// code. It must come through where other programs would not start, so the session is a tolerant one.
+#include <cstdlib>
+#include <iostream>
+
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/doctor_report.hpp"
+#include "topology/machine/launcher.hpp"
+#include "topology/machine/session.hpp"
+
+namespace lockstep::command {
+namespace {
+
+std::string describe_checks() {
+  std::string all =
+      "Looks for what makes jobs slow, wrong or hang, before the job is run: by asking the system, and where\n"
+      "the answer cannot be trusted, by trying. Start it exactly as you start your program, with the same\n"
+      "launcher, options and variables. Each finding says what, where, why it matters, and what mends it;\n"
+      "it is a note, slow, or broken. A run without findings prints one line for each check:\n\n";
+  std::size_t widest = 0;
+  for (const Check& each : checks()) widest = std::max(widest, each.name.size());
+  for (const Check& each : checks())
+    all += text("  ", each.name, std::string(widest + 2 - each.name.size(), ' '), each.looks_at, "\n");
+  all.pop_back();
+  return all;
+}
+
+Manual make_manual() {
+  static const std::string description = describe_checks();
+  return {.name = "doctor",
+          .one_line = "is this allocation healthy, and how to mend it",
+          .synopsis = "mpirun -n N lockstep doctor [--strict] [--json]\n  lockstep doctor --env [--json]",
+          .description = description,
+          .options = {{"env", 0, "",
+                       "Print the LOCKSTEP_ variables instead: value, where it came from, default, what is "
+                       "allowed, what it means. Needs no MPI."},
+                      {"json", 0, "", "One JSON object on standard output instead of text."},
+                      {"strict", 0, "", "Findings that are slow give exit code 6 too, not only broken ones."}},
+          .examples =
+              "  mpirun -n 4 lockstep doctor\n      before the first run on a new machine\n"
+              "  mpirun -n 64 lockstep doctor --strict --json > health.json\n      in the prologue of a batch system\n"
+              "  lockstep doctor --env\n      all variables, and the ones that are misspelt\n",
+          .exit_codes = "  0 nothing is broken (with --strict: nor slow), 1 wrong use, 6 something is\n"};
+}
+
+// What the session would say of settings and of this machine is a finding here, and said once. What it
+// says of members that do not come must be seen at once.
+Log::Sink only_stalls() {
+  return [](LogLevel level, std::string_view line) {
+    const auto tells = [&](Code code) { return line.find(id(code)) != std::string_view::npos; };
+    if (level == LogLevel::warn && !tells(Code::stall) && !tells(Code::mpi_hang)) return;
+    std::cerr << text("lockstep: ", line, "\n") << std::flush;
+  };
+}
+
+// Under a launcher that does not suit, each of many processes is rank 0 of a world of its own.
+bool prints(const Session& session, const Facts& mine) {
+  return session.rank() == 0 && (mine.launcher_size <= 1 || session.size() > 1 || speaks());
+}
+
+Exit diagnose(const Parsed& parsed) {
+  const Settings given = Settings::from_environment();
+  Settings tolerant = given;
+  tolerant.set(Setting::allow_singleton, "1");
+  Session session({.settings = tolerant, .log = only_stalls(), .tolerant = true});
+  const auto facts = try_and_gather(session.exchange(), session.topology(), ask(session, given));
+  Exit exit = Exit::well;
+  if (session.rank() == 0) {
+    const Diagnosis diagnosis = examine(facts, session.topology());
+    const View view{facts, session.topology()};
+    exit = exit_for(diagnosis.worst(), parsed.has("strict"));
+    if (prints(session, facts.front())) {
+      std::cout << (parsed.has("json") ? report_json(view, diagnosis, parsed.has("strict"))
+                                       : report_text(view, diagnosis))
+                << std::flush;
+    }
+  }
+  const Bytes verdict = session.exchange().broadcast("doctor: verdict", Writer().put(exit).take(), 0);
+  return Reader(verdict).get_enum(Exit::inconclusive);
+}
+
+}  // namespace
+
+const Manual& doctor_manual() {
+  static const Manual manual = make_manual();
+  return manual;
+}
+
+Exit run_doctor(const Parsed& parsed) {
+  if (!parsed.has("env")) return diagnose(parsed);
+  if (parsed.has("strict")) throw Error(Code::usage, "--strict with --env", "leave one of them out");
+  const Settings settings = Settings::from_environment();
+  if (speaks()) std::cout << (parsed.has("json") ? settings_json(settings) : settings_text(settings));
+  return Exit::well;
+}
+
+}  // namespace lockstep::command

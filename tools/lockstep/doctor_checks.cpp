@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/doctor_checks.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep::command {
+namespace {
+
+constexpr std::array table = {
+    Check{"launcher", "as many processes in MPI as the launcher meant", check::launcher},
+    Check{"MPI library", "one MPI library, the launcher's own, on all ranks", check::mpi_library},
+    Check{"build", "the same version of Lockstep on all ranks", check::build},
+    Check{"settings", "LOCKSTEP_ variables: equal on all ranks, no unknown ones", check::settings},
+    Check{"hwloc", "variables that replace the real machine by a picture", check::hwloc},
+    Check{"machines", "the same kind of processor on all nodes", check::machines},
+    Check{"clock", "the cost of reading the clock, and clocks that differ between nodes", check::clocks},
+    Check{"binding", "ranks bound to cores of their own", check::binding},
+    Check{"cores", "no more ranks than cores on a machine", check::cores},
+    Check{"CPU quota", "the processor time that the control group grants", check::cpu_quota},
+    Check{"waiting", "MPI that yields where ranks outnumber cores", check::waiting},
+    Check{"shared memory", "the size of /dev/shm, by allocating in it", check::shared_memory},
+    Check{"node sharing", "ranks of one machine that can share memory", check::node_sharing},
+    Check{"huge pages", "huge pages for shared memory", check::huge_pages},
+    Check{"neighbour memory", "reading the memory of every neighbour on the node, by trying", check::neighbour_memory},
+    Check{"locked memory", "memory that network adapters and GPUs may pin, by locking some", check::locked_memory},
+    Check{"open files", "the limit on open files and connections", check::open_files},
+    Check{"network", "interfaces and subnets that not all nodes share", check::network},
+    Check{"GPU driver", "GPUs that can be used: driver against runtime, on all ranks", check::gpu_driver},
+    Check{"GPU sharing", "ranks that take the same GPU", check::gpu_sharing},
+};
+
+}  // namespace
+
+std::string_view to_string(Grade grade) {
+  constexpr std::array<std::string_view, 4> names = {"ok", "note", "slow", "broken"};
+  return names.at(static_cast<std::size_t>(grade));
+}
+
+void Outcome::add(Finding finding) {
+  for (Finding& known : findings) {
+    if (known.grade != finding.grade || known.what != finding.what || known.mend != finding.mend) continue;
+    known.ranks.insert(finding.ranks);
+    return;
+  }
+  findings.push_back(std::move(finding));
+}
+
+Grade Outcome::grade() const {
+  Grade worst = Grade::ok;
+  for (const Finding& each : findings) worst = std::max(worst, each.grade);
+  return worst;
+}
+
+IndexSet View::ranks_of_node(int node) const {
+  IndexSet ranks;
+  for (const int rank : topology.ranks_of_node(node)) ranks.insert(rank);
+  return ranks;
+}
+
+std::span<const Check> checks() { return table; }
+
+Grade Diagnosis::worst() const {
+  Grade worst = Grade::ok;
+  for (const Outcome& each : outcomes) worst = std::max(worst, each.grade());
+  return worst;
+}
+
+std::size_t Diagnosis::count(Grade grade) const {
+  std::size_t all = 0;
+  for (const Outcome& each : outcomes) {
+    all += static_cast<std::size_t>(std::ranges::count(each.findings, grade, &Finding::grade));
+  }
+  return all;
+}
+
+Diagnosis examine(std::span<const Facts> facts, const Topology& topology) {
+  if (facts.size() != static_cast<std::size_t>(topology.size())) {
+    throw Error(Code::internal, text("facts of ", facts.size(), " among ", topology.size(), " members"));
+  }
+  const View view{facts, topology};
+  Diagnosis diagnosis;
+  diagnosis.outcomes.reserve(table.size());
+  for (const Check& each : table) diagnosis.outcomes.push_back(each.look(view));
+  return diagnosis;
+}
+
+std::string counted(std::size_t count, std::string_view one) { return text(count, " ", one, count == 1 ? "" : "s"); }
+
+std::string name_ranks(const IndexSet& ranks) {
+  return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
+}
+
+std::string by_ranks(const std::map<std::string, IndexSet>& values) {
+  std::vector<std::string> parts;
+  parts.reserve(values.size());
+  for (const auto& [value, ranks] : values) {
+    parts.push_back(text(value.empty() ? "nothing" : printable(value), " on ", name_ranks(ranks)));
+  }
+  return join(parts, " and ");
+}
+
+IndexSet odd_ones(const std::map<std::string, IndexSet>& values) {
+  const auto size = [](const auto& each) { return each.second.size(); };
+  const auto commonest = std::ranges::max_element(values, {}, size);
+  IndexSet odd;
+  for (auto each = values.begin(); each != values.end(); ++each) {
+    if (each != commonest) odd.insert(each->second);
+  }
+  return odd;
+}
+
+bool is_open_mpi(const Facts& facts) { return facts.mpi.starts_with("Open MPI"); }
+
+}  // namespace lockstep::command

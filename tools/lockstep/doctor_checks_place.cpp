@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where ranks may run, how many of them compete there, and which GPUs they take.
+#include <algorithm>
+#include <limits>
+
+#include "tools/lockstep/doctor_checks.hpp"
+
+namespace lockstep::command::check {
+namespace {
+
+IndexSet cores_of(const MachineShape& machine, const IndexSet& pus) {
+  IndexSet cores;
+  for (const int pu : pus.members()) cores.insert(machine.pus.at(static_cast<std::size_t>(pu)).core);
+  return cores;
+}
+
+// How the ranks of one node lie on its cores. Quotas are another check's.
+struct Crowd {
+  IndexSet bound;      // cores that some rank may use now
+  IndexSet reachable;  // cores that the node's cpusets would allow
+  IndexSet tight;      // the ranks at the most crowded place
+  std::size_t tight_cores = 1;
+  double per_core = 0;  // members for each core there
+
+  std::size_t free() const { return reachable.size() - reachable.intersect(bound).size(); }
+};
+
+Crowd crowd_of(const View& view, int node) {
+  const Topology& topology = view.topology;
+  const MachineShape& machine = topology.machine_of_node(node);
+  Crowd crowd;
+  std::map<int, IndexSet> ranks_of_place;
+  for (const int rank : topology.ranks_of_node(node)) {
+    ranks_of_place[topology.member(rank).place].insert(rank);
+    crowd.bound.insert(cores_of(machine, topology.place_of(rank).pus));
+    for (const Pu& pu : machine.pus) {
+      if (view.of(rank).reachable_pus.contains(pu.os_index)) crowd.reachable.insert(pu.core);
+    }
+  }
+  crowd.reachable.insert(crowd.bound);
+  for (const auto& [place, own] : ranks_of_place) {
+    const IndexSet& pus = topology.place_of(own.first()).pus;
+    IndexSet inside;  // can run nowhere but here
+    for (const auto& [other, ranks] : ranks_of_place) {
+      if (pus.contains(topology.place_of(ranks.first()).pus)) inside.insert(ranks);
+    }
+    const std::size_t cores = cores_of(machine, pus).size();
+    const double per_core = static_cast<double>(inside.size()) / static_cast<double>(cores);
+    if (per_core <= crowd.per_core) continue;
+    crowd.per_core = per_core;
+    crowd.tight = inside;
+    crowd.tight_cores = cores;
+  }
+  return crowd;
+}
+
+// Ranks of the node that may run in more than one NUMA node.
+IndexSet roaming(const View& view, int node) {
+  IndexSet ranks;
+  const bool several = view.topology.machine_of_node(node).numas() > 1 && view.topology.ranks_of_node(node).size() > 1;
+  for (const int rank : view.topology.ranks_of_node(node)) {
+    if (several && view.topology.span_of(rank).numa == none) ranks.insert(rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Outcome binding(const View& view) {
+  Outcome outcome{"no two ranks are bound to one core", {}};
+  for (int node = 0; node < view.topology.node_count(); ++node) {
+    const Crowd crowd = crowd_of(view, node);
+    const bool enough = view.topology.ranks_of_node(node).size() <= crowd.reachable.size();
+    if (crowd.per_core > 1 && (crowd.free() > 0 || enough)) {
+      outcome.add(
+          {Grade::slow, crowd.tight,
+           text(counted(crowd.tight.size(), "rank"), " bound to ", counted(crowd.tight_cores, "core"), " while ",
+                crowd.free() > 0 ? text(crowd.free(), " that they may use ", crowd.free() == 1 ? "is" : "are", " idle")
+                                 : std::string("others have more than they need")),
+           "they take turns: a rank that waits keeps the one that it waits for from running",
+           "mpirun --bind-to core --map-by core ... (look at taskset, cpusets and --cpu-bind around it too)"});
+    }
+    const IndexSet loose = roaming(view, node);
+    if (!loose.empty()) {
+      outcome.add(
+          {Grade::note, loose,
+           text("bound to none of the ", view.topology.machine_of_node(node).numas(), " NUMA nodes of the machine"),
+           "the system moves them away from their memory",
+           "mpirun --bind-to core --map-by core ... (or --bind-to numa --map-by numa for threaded ranks)"});
+    }
+  }
+  return outcome;
+}
+
+namespace {
+
+// Nodes on one kernel, as containers are, compete for the same cores.
+struct SharedMachine {
+  IndexSet ranks;
+  IndexSet cores;
+  std::size_t nodes = 0;
+
+  bool crowded() const { return ranks.size() > cores.size(); }
+  std::string what() const {
+    return text(counted(ranks.size(), "rank"), nodes > 1 ? text(" of ", nodes, " nodes") : "", " on ",
+                counted(cores.size(), "core"), " of one machine");
+  }
+};
+
+std::map<std::string, SharedMachine> shared_machines(const View& view) {
+  std::map<std::string, SharedMachine> all;
+  for (int node = 0; node < view.topology.node_count(); ++node) {
+    SharedMachine& machine = all[view.first_of_node(node).kernel];
+    machine.ranks.insert(view.ranks_of_node(node));
+    machine.cores.insert(crowd_of(view, node).reachable);
+    ++machine.nodes;
+  }
+  return all;
+}
+
+}  // namespace
+
+Outcome cores(const View& view) {
+  std::size_t most_ranks = 0;
+  std::size_t least_cores = std::numeric_limits<std::size_t>::max();
+  Outcome outcome;
+  for (const auto& [kernel, machine] : shared_machines(view)) {
+    most_ranks = std::max(most_ranks, machine.ranks.size());
+    least_cores = std::min(least_cores, machine.cores.size());
+    if (!machine.crowded()) continue;
+    outcome.add({Grade::slow, machine.ranks, machine.what(),
+                 "they take turns, so that every exchange waits for the scheduler; times say nothing of the hardware",
+                 text("mpirun --map-by ppr:", std::max<std::size_t>(1, machine.cores.size() / machine.nodes),
+                      ":node ... on more machines, or nothing if this is meant")});
+  }
+  outcome.summary =
+      text("at most ", counted(most_ranks, "rank"), " on a machine, at least ", counted(least_cores, "core"));
+  return outcome;
+}
+
+// Ranks with one quota are taken for ranks of one control group, wherever they are bound.
+Outcome cpu_quota(const View& view) {
+  bool any = false;
+  Outcome outcome;
+  for (int node = 0; node < view.topology.node_count(); ++node) {
+    std::map<double, IndexSet> groups;
+    for (const int rank : view.topology.ranks_of_node(node))
+      groups[view.topology.place_of(rank).cpu_quota].insert(rank);
+    groups.erase(0);
+    any = any || !groups.empty();
+    for (const auto& [quota, ranks] : groups) {
+      const std::size_t members = ranks.size();
+      if (static_cast<double>(members) <= quota) continue;
+      outcome.add({Grade::slow, ranks,
+                   text("the control group grants the time of ", quota, " cores to ", counted(members, "rank")),
+                   "when it is used up, all ranks stand still until the next period, often in mid-exchange",
+                   view.of(ranks.first()).container == "kubernetes"
+                       ? text("set resources.limits.cpu of the pod to ", members, " or more, or leave it out")
+                       : text("docker run --cpus=", members,
+                              " ..., or systemctl set-property UNIT CPUQuota=", 100 * members, "%")});
+    }
+  }
+  outcome.summary = any ? "enough for all ranks" : "none";
+  return outcome;
+}
+
+Outcome waiting(const View& view) {
+  Outcome outcome{"each rank can wait on a core of its own", {}};
+  const auto machines = shared_machines(view);
+  for (int node = 0; node < view.topology.node_count(); ++node) {
+    const bool crowded = machines.at(view.first_of_node(node).kernel).crowded();
+    if (!crowded && view.topology.members_per_core(node) <= 1) continue;
+    outcome.summary = "MPI yields where ranks share cores";
+    for (const int rank : view.topology.ranks_of_node(node)) {
+      if (!is_open_mpi(view.of(rank)) || view.of(rank).yields) continue;
+      outcome.add(
+          {Grade::note,
+           {rank},
+           "Open MPI may wait without yielding while ranks share cores",
+           "a rank that waits takes the core from the one that it waits for: small messages take 100 times longer",
+           "mpirun --mca mpi_yield_when_idle 1 ..."});
+    }
+  }
+  return outcome;
+}
+
+Outcome machines(const View& view) {
+  std::map<std::string, IndexSet> kinds;
+  for (int rank = 0; rank < view.size(); ++rank) {
+    const MachineShape& machine = view.topology.machine_of(rank);
+    kinds[text(machine.model, " with ", counted(static_cast<std::size_t>(machine.cores()), "core"))].insert(rank);
+  }
+  Outcome outcome{kinds.begin()->first, {}};
+  if (kinds.size() > 1) {
+    outcome.add({Grade::note, odd_ones(kinds), text("nodes differ: ", by_ranks(kinds)),
+                 "everybody waits for the slowest; results may differ in the last bits where instructions do",
+                 "ask the batch system for one kind of node (Slurm: --constraint), or give the faster ones more work"});
+  }
+  return outcome;
+}
+
+namespace {
+
+std::string spell_cuda(int version) { return text(version / 1000, ".", version % 1000 / 10); }
+
+void judge_gpu(const View& view, int rank, Outcome& outcome) {
+  const Facts& facts = view.of(rank);
+  const std::size_t present = view.topology.machine_of(rank).gpus.size();
+  if (!facts.gpu_ids.empty() || (present == 0 && facts.gpu_driver == 0)) return;
+  const IndexSet here{rank};
+  constexpr std::string_view unused = "the GPUs of the node stay idle";
+  if (!facts.gpu_built) {
+    outcome.add({Grade::note, here, text(counted(present, "GPU"), " in the machine, but this build has no CUDA"),
+                 std::string(unused), "build with it: meson setup -Dcuda=enabled -Dnccl=enabled BUILD"});
+  } else if (facts.gpu_driver == 0) {
+    outcome.add(
+        {Grade::note, here, text(counted(present, "GPU"), " in the machine, but no driver"), std::string(unused),
+         facts.container.empty() ? "install the GPU's driver; nvidia-smi shows whether it works"
+                                 : "docker run --gpus all ... (needs the container toolkit of the GPU's maker)"});
+  } else if (facts.gpu_driver < facts.gpu_runtime) {
+    outcome.add({Grade::broken, here,
+                 text("the driver knows CUDA ", spell_cuda(facts.gpu_driver), ", this build needs ",
+                      spell_cuda(facts.gpu_runtime)),
+                 "no GPU can be used",
+                 text("install a driver for CUDA ", spell_cuda(facts.gpu_runtime), " or newer, or build with CUDA ",
+                      spell_cuda(facts.gpu_driver))});
+  } else {
+    outcome.add({Grade::note, here, text("no GPU can be used: ", printable(facts.why_no_gpu, 200)), std::string(unused),
+                 "look at CUDA_VISIBLE_DEVICES, nvidia-smi and the batch system's --gpus"});
+  }
+}
+
+}  // namespace
+
+Outcome gpu_driver(const View& view) {
+  Outcome outcome;
+  IndexSet with;
+  for (int rank = 0; rank < view.size(); ++rank) {
+    judge_gpu(view, rank, outcome);
+    if (!view.of(rank).gpu_ids.empty()) with.insert(rank);
+  }
+  IndexSet without;
+  for (int rank = 0; rank < view.size(); ++rank) {
+    if (!with.contains(rank)) without.insert(rank);
+  }
+  if (!with.empty() && !without.empty()) {
+    outcome.add({Grade::slow, without,
+                 text("no GPU is seen here, while ", name_ranks(with), with.size() == 1 ? " sees one" : " see some"),
+                 "the ranks with a GPU wait for those without",
+                 "give every rank a GPU (Slurm: --gpus-per-task=1), or run on nodes of one kind"});
+  }
+  const auto drivers = group_ranks(view, [](const Facts& facts) { return spell_cuda(facts.gpu_driver); });
+  if (without.empty() && drivers.size() > 1) {
+    outcome.add({Grade::note, odd_ones(drivers), text("the driver knows CUDA ", by_ranks(drivers)),
+                 "GPUs of different drivers may not exchange memory in all ways", "install one driver on all nodes"});
+  }
+  const Facts& mine = view.of(0);
+  outcome.summary = with.empty() ? "no GPU in the machines"
+                                 : text("driver for CUDA ", spell_cuda(mine.gpu_driver), ", built with ",
+                                        spell_cuda(mine.gpu_runtime));
+  return outcome;
+}
+
+// Every rank takes the first GPU that it sees, unless the program says otherwise.
+Outcome gpu_sharing(const View& view) {
+  std::map<std::string, IndexSet> first_of;
+  for (int rank = 0; rank < view.size(); ++rank) {
+    if (!view.of(rank).gpu_ids.empty()) first_of[view.of(rank).gpu_ids.front()].insert(rank);
+  }
+  Outcome outcome{first_of.empty() ? "no rank has a GPU" : "every rank has a GPU of its own", {}};
+  for (const auto& [gpu, ranks] : first_of) {
+    if (ranks.size() < 2) continue;
+    std::size_t fewest = std::numeric_limits<std::size_t>::max();
+    for (const int rank : ranks.members()) fewest = std::min(fewest, view.of(rank).gpu_ids.size());
+    const bool can_part = fewest >= ranks.size();
+    outcome.add({can_part ? Grade::note : Grade::slow, ranks,
+                 can_part ? text("the first GPU of all of them is ", printable(gpu), ", of ", fewest, " that they see")
+                          : text("all of them use one GPU, ", printable(gpu)),
+                 "they take turns on it, and NCCL before 2.30 refuses two ranks on one GPU",
+                 text("give each rank its own: mpirun ... sh -c 'CUDA_VISIBLE_DEVICES=$",
+                      is_open_mpi(view.of(ranks.first())) ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID",
+                      " exec \"$@\"' sh PROGRAM (Slurm: --gpus-per-task=1), or fewer ranks on a node")});
+  }
+  return outcome;
+}
+
+}  // namespace lockstep::command::check

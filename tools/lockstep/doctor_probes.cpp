@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/doctor_probes.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+namespace lockstep::command {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+std::optional<std::uint64_t> read_number(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  const auto number = parse_integer(trim(line));
+  if (!number || *number < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(*number);
+}
+
+// The kernel sends a signal that ends the process at this limit, so it must not be reached.
+std::uint64_t file_size_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<std::uint64_t>::max();
+  }
+  return limit.rlim_cur;
+}
+
+int allocate(int file, std::uint64_t offset, std::uint64_t size) {
+  int error = EINTR;
+  for (int tries = 0; error == EINTR && tries < 10; ++tries) {
+    error = ::posix_fallocate(file, static_cast<off_t>(offset), static_cast<off_t>(size));
+  }
+  return error;
+}
+
+}  // namespace
+
+int open_unlinked(const std::string& directory) {
+  std::array<unsigned char, 16> number{};
+  if (::getrandom(number.data(), number.size(), 0) != static_cast<ssize_t>(number.size())) return -1;
+  std::string path = text(directory, "/lockstep-doctor-");
+  for (const unsigned char each : number) {
+    path += "0123456789abcdef"[each >> 4U];
+    path += "0123456789abcdef"[each & 15U];
+  }
+  const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file >= 0) ::unlink(path.c_str());
+  return file;
+}
+
+HeldMemory::HeldMemory(const std::string& directory, std::uint64_t wanted_bytes, Duration limit) {
+  tried_.wanted_bytes = wanted_bytes;
+  file_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+  if (file_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) file_ = open_unlinked(directory);
+  if (file_ < 0) {
+    tried_.error = errno;
+    return;
+  }
+  struct statfs system {};
+  is_disk_ = ::fstatfs(file_, &system) == 0 && system.f_type != TMPFS_MAGIC && system.f_type != RAMFS_MAGIC;
+  grow(limit);
+}
+
+HeldMemory::~HeldMemory() {
+  if (file_ >= 0) ::close(file_);
+}
+
+// In small steps, because what does not fit is undone as a whole: members that allocate at the same time
+// would otherwise take turns in failing.
+void HeldMemory::grow(Duration limit) {
+  const std::uint64_t most = std::min(tried_.wanted_bytes, file_size_limit());
+  if (most < tried_.wanted_bytes) tried_.error = EFBIG;
+  const auto end = Clock::now() + limit;
+  for (const std::uint64_t step : {mebibyte, mebibyte / 16, mebibyte / 256}) {
+    while (tried_.got_bytes + step <= most) {
+      if (Clock::now() >= end) {
+        tried_.wanted_bytes = tried_.got_bytes;  // slow, but there
+        return;
+      }
+      const int error = allocate(file_, tried_.got_bytes, step);
+      if (error != 0) {
+        tried_.error = error;
+        break;
+      }
+      tried_.got_bytes += step;
+    }
+  }
+}
+
+Token::Token() { [[maybe_unused]] const auto got = ::getrandom(content_.data(), content_.size(), 0); }
+
+Bytes Token::offer() const {
+  Writer writer;
+  writer.put(reinterpret_cast<std::uintptr_t>(content_.data())).put(std::span<const std::byte>(content_));
+  return writer.take();
+}
+
+ReadResult read_token(int process, std::span<const std::byte> offer) {
+  Reader reader(offer);
+  const auto address = reader.get<std::uintptr_t>();
+  const Bytes expected = reader.get_bytes();
+  reader.expect_done();
+  std::array<std::byte, Token::size_bytes> found{};
+  const iovec here{found.data(), found.size()};
+  const iovec there{reinterpret_cast<void*>(address), found.size()};  // NOLINT: an address of another process
+  const ssize_t got = ::process_vm_readv(process, &here, 1, &there, 1, 0);
+  if (got < 0) return {false, errno};
+  const bool same = got == static_cast<ssize_t>(found.size()) && std::ranges::equal(found, expected);
+  return {same, 0};
+}
+
+Tried try_lock(std::uint64_t wanted_bytes) {
+  Tried tried{.wanted_bytes = wanted_bytes};
+  if (wanted_bytes == 0) return tried;
+  void* memory = ::mmap(nullptr, wanted_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    tried.error = errno;
+    return tried;
+  }
+  if (::mlock(memory, wanted_bytes) == 0) {
+    tried.got_bytes = wanted_bytes;
+  } else {
+    tried.error = errno;
+  }
+  ::munmap(memory, wanted_bytes);
+  return tried;
+}
+
+IndexSet reachable_pus() {
+  constexpr std::size_t words = 1024;  // 65536 processors; the kernel refuses masks that are too short
+  std::vector<std::uint64_t> own(words);
+  std::vector<std::uint64_t> all(words, ~std::uint64_t{0});
+  const std::size_t size = words * sizeof own[0];
+  const auto as_set = [](std::vector<std::uint64_t>& mask) { return reinterpret_cast<cpu_set_t*>(mask.data()); };
+  IndexSet reachable;
+  if (::sched_getaffinity(0, size, as_set(own)) != 0) return reachable;
+  // The kernel grants what the cpuset allows of it.
+  const bool granted = ::sched_setaffinity(0, size, as_set(all)) == 0;
+  if (::sched_getaffinity(0, size, as_set(all)) != 0) all = own;
+  if (granted) ::sched_setaffinity(0, size, as_set(own));
+  for (std::size_t bit = 0; bit < words * 64; ++bit) {
+    if ((all[bit / 64] >> (bit % 64) & 1U) != 0) reachable.insert(static_cast<int>(bit));
+  }
+  return reachable;
+}
+
+double clock_cost_ns() {
+  constexpr int batches = 20;
+  constexpr int readings = 100;
+  double best = std::numeric_limits<double>::max();
+  for (int batch = 0; batch < batches; ++batch) {
+    const auto begin = Clock::now();
+    for (int i = 1; i < readings; ++i) static_cast<void>(Clock::now());
+    const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
+    best = std::min(best, took.count() / readings);
+  }
+  return best;
+}
+
+namespace {
+
+// What a control group may still take, from the group up to its mount. In a container the mount shows
+// the own group as its root, so paths that do not exist are passed over.
+std::uint64_t left_in_group(const fs::path& mount, fs::path group, const char* limit_name, const char* used_name) {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  while (true) {
+    const fs::path here = mount / group.relative_path();
+    const auto limit = read_number(here / limit_name);
+    const auto used = read_number(here / used_name);
+    if (limit) least = std::min(least, *limit - std::min(*limit, used.value_or(0)));
+    if (!group.has_relative_path()) return least;
+    group = group.parent_path();
+  }
+}
+
+std::uint64_t left_by_groups(const fs::path& top) {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  std::ifstream file(top / "proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const auto parts = split(line, ':');  // id:controllers:path
+    if (parts.size() < 3) continue;
+    const fs::path mounts = top / "sys/fs/cgroup";
+    if (parts[1].empty()) least = std::min(least, left_in_group(mounts, parts[2], "memory.max", "memory.current"));
+    if (parts[1] == "memory") {
+      least =
+          std::min(least, left_in_group(mounts / "memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes"));
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+std::uint64_t free_memory_bytes(const std::string& root) {
+  const fs::path top(root);
+  std::uint64_t available = 0;
+  std::ifstream file(top / "proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view name = "MemAvailable:";
+    if (!line.starts_with(name)) continue;
+    const std::string_view rest = trim(std::string_view(line).substr(name.size()));
+    const auto kib = parse_integer(rest.substr(0, rest.find(' ')));
+    if (kib && *kib > 0) available = static_cast<std::uint64_t>(*kib) * 1024;
+  }
+  return std::min(available, left_by_groups(top));
+}
+
+std::uint64_t fair_share_bytes(std::uint64_t free_bytes, std::size_t members) {
+  constexpr std::uint64_t page = 4096;
+  const std::uint64_t share = free_bytes / 2 / std::max<std::size_t>(members, 1);
+  return std::min(wanted_shared_bytes, share / page * page);
+}
+
+std::vector<std::string> mpi_libraries(std::string_view maps) {
+  std::vector<std::string> found;
+  for (const std::string& line : split(maps, '\n')) {
+    const std::size_t slash = line.find('/');
+    if (slash == std::string::npos) continue;
+    const std::string path = line.substr(slash);
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (!name.starts_with("libmpi.so") && !name.starts_with("libmpich.so")) continue;
+    if (std::ranges::find(found, path) == found.end()) found.push_back(path);
+  }
+  return found;
+}
+
+std::string chosen_word(std::string_view line) {
+  const std::size_t open = line.find('[');
+  const std::size_t close = line.find(']');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return {};
+  return std::string(line.substr(open + 1, close - open - 1));
+}
+
+}  // namespace lockstep::command

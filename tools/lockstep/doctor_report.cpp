@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/doctor_report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::command {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t grade_width = 8;
+
+std::string padded(std::string_view word, std::size_t width) {
+  std::string all(word);
+  all.resize(std::max(width, word.size()), ' ');
+  return all;
+}
+
+std::string_view shout(Grade grade) {
+  constexpr std::array<std::string_view, 4> words = {"ok", "note", "SLOW", "BROKEN"};
+  return words.at(static_cast<std::size_t>(grade));
+}
+
+std::size_t name_width() {
+  std::size_t widest = 0;
+  for (const Check& each : checks()) widest = std::max(widest, each.name.size());
+  return widest + 2;
+}
+
+// Hosts of some ranks, each once, in the order of nodes.
+std::vector<std::string> hosts_of(const View& view, const IndexSet& ranks) {
+  std::vector<std::string> hosts;
+  for (const int rank : ranks.members()) {
+    const std::string host = printable(view.topology.node(view.topology.member(rank).node).host);
+    if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+// "ranks 0-7" in a world of one node, "ranks 0-7 on a, b" in a larger one.
+std::string where(const View& view, const IndexSet& ranks) {
+  if (view.topology.node_count() == 1) return name_ranks(ranks);
+  constexpr std::size_t most = 3;
+  std::vector<std::string> hosts = hosts_of(view, ranks);
+  const std::size_t more = hosts.size() - std::min(hosts.size(), most);
+  hosts.resize(hosts.size() - more);
+  return text(name_ranks(ranks), " on ", join(hosts, ", "), more > 0 ? text(" and ", more, " more") : "");
+}
+
+std::string lines_of(const View& view, const Check& check, const Outcome& outcome) {
+  const auto head = [&](Grade grade) {
+    return text(padded(shout(grade), grade_width), padded(check.name, name_width()));
+  };
+  if (outcome.findings.empty()) return text(head(Grade::ok), outcome.summary, "\n");
+  const std::string margin(grade_width + 2, ' ');
+  std::string all;
+  for (const Finding& each : outcome.findings) {
+    all += text(head(each.grade), where(view, each.ranks), ": ", each.what, "\n");
+    all += text(margin, "why   ", each.why, "\n", margin, "mend  ", each.mend, "\n");
+  }
+  return all;
+}
+
+std::string verdict(const Diagnosis& diagnosis) {
+  std::vector<std::string> parts;
+  if (const auto count = diagnosis.count(Grade::broken); count > 0) parts.push_back(text(count, " broken"));
+  if (const auto count = diagnosis.count(Grade::slow); count > 0) parts.push_back(text(count, " slow"));
+  if (const auto count = diagnosis.count(Grade::note); count > 0) parts.push_back(counted(count, "note"));
+  return parts.empty() ? "healthy" : join(parts, ", ");
+}
+
+}  // namespace
+
+Exit exit_for(Grade worst, bool strict) {
+  return worst >= (strict ? Grade::slow : Grade::broken) ? Exit::unfit : Exit::well;
+}
+
+std::string report_text(const View& view, const Diagnosis& diagnosis) {
+  std::string all;
+  for (std::size_t i = 0; i < diagnosis.outcomes.size(); ++i) all += lines_of(view, checks()[i], diagnosis.outcomes[i]);
+  const auto nodes = static_cast<std::size_t>(view.topology.node_count());
+  return text(all, "\n", checks().size(), " checks of ", counted(static_cast<std::size_t>(view.size()), "rank"), " on ",
+              counted(nodes, "node"), ": ", verdict(diagnosis), "\n");
+}
+
+namespace {
+
+// Nothing that comes from a machine may break the report: bytes that are no UTF-8 are replaced.
+std::string dump(const Json& json) { return text(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n"); }
+
+Json node_json(const View& view, int node) {
+  const MachineShape& machine = view.topology.machine_of_node(node);
+  Json nics = Json::array();
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    Json addresses = Json::array();
+    for (const NicAddress& each : view.topology.node(node).addresses) {
+      if (static_cast<std::size_t>(each.nic) == i) addresses.push_back(each.address);
+    }
+    nics.push_back(
+        {{"name", machine.nics[i].name}, {"mbit_per_s", machine.nics[i].mbit_per_s}, {"addresses", addresses}});
+  }
+  return {{"host", view.topology.node(node).host},
+          {"ranks", view.ranks_of_node(node).to_string()},
+          {"cores", machine.cores()},
+          {"gpus", machine.gpus.size()},
+          {"nics", nics}};
+}
+
+Json facts_json(const View& view) {
+  Json nodes = Json::array();
+  for (int node = 0; node < view.topology.node_count(); ++node) nodes.push_back(node_json(view, node));
+  return {{"ranks", view.size()},
+          {"mpi", view.of(0).mpi},
+          {"cuda", view.of(0).cuda},
+          {"nodes", std::move(nodes)},
+          {"remarks", view.topology.remarks()}};
+}
+
+Json finding_json(const View& view, const Check& check, const Finding& finding) {
+  return {{"check", check.name},
+          {"grade", to_string(finding.grade)},
+          {"what", finding.what},
+          {"ranks", finding.ranks.to_string()},
+          {"hosts", hosts_of(view, finding.ranks)},
+          {"why", finding.why},
+          {"mend", finding.mend}};
+}
+
+}  // namespace
+
+std::string report_json(const View& view, const Diagnosis& diagnosis, bool strict) {
+  Json rows = Json::array();
+  Json findings = Json::array();
+  for (std::size_t i = 0; i < diagnosis.outcomes.size(); ++i) {
+    const Check& check = checks()[i];
+    const Outcome& outcome = diagnosis.outcomes[i];
+    rows.push_back({{"name", check.name},
+                    {"looks_at", check.looks_at},
+                    {"grade", to_string(outcome.grade())},
+                    {"summary", outcome.summary}});
+    for (const Finding& each : outcome.findings) findings.push_back(finding_json(view, check, each));
+  }
+  const Json all = {{"schema", "lockstep-doctor"},
+                    {"version", 1},
+                    {"lockstep", {{"version", view.of(0).version}, {"commit", view.of(0).commit}}},
+                    {"verdict", to_string(diagnosis.worst())},
+                    {"exit", static_cast<int>(exit_for(diagnosis.worst(), strict))},
+                    {"strict", strict},
+                    {"checks", std::move(rows)},
+                    {"findings", std::move(findings)},
+                    {"facts", facts_json(view)}};
+  return dump(all);
+}
+
+std::string settings_text(const Settings& settings) {
+  using Row = std::array<std::string, 6>;
+  std::vector<Row> rows{{"NAME", "VALUE", "FROM", "DEFAULT", "ALLOWED", "MEANING"}};
+  for (const SettingRow& row : setting_rows()) {
+    rows.push_back({std::string(row.name), printable(settings.value(row.setting)),
+                    std::string(to_string(settings.source(row.setting))), std::string(row.built_in),
+                    std::string(row.allowed), text(row.meaning, row.agree ? " (the same on all ranks)" : "")});
+  }
+  std::array<std::size_t, 6> widths{};
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths.at(i) = std::max(widths.at(i), row.at(i).size());
+  }
+  std::string all;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) all += padded(row.at(i), widths.at(i) + 2);
+    all += text(row.back(), "\n");
+  }
+  for (const std::string& warning : settings.warnings()) all += text("\n", warning, "\n");
+  return all;
+}
+
+std::string settings_json(const Settings& settings) {
+  Json rows = Json::array();
+  for (const SettingRow& row : setting_rows()) {
+    rows.push_back({{"name", row.name},
+                    {"value", settings.value(row.setting)},
+                    {"from", to_string(settings.source(row.setting))},
+                    {"default", row.built_in},
+                    {"allowed", row.allowed},
+                    {"agree", row.agree},
+                    {"meaning", row.meaning}});
+  }
+  return dump({{"schema", "lockstep-settings"},
+               {"version", 1},
+               {"settings", std::move(rows)},
+               {"warnings", settings.warnings()}});
+}
+
+}  // namespace lockstep::command

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep topo`: what was asked for, where the topology comes from, and who prints it.
+#include <iostream>
+
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/topo_json.hpp"
+#include "tools/lockstep/topo_svg.hpp"
+#include "tools/lockstep/topo_text.hpp"
+#include "tools/lockstep/write_file.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/read_machine.hpp"
+#include "topology/machine/session.hpp"
+
+namespace lockstep::command {
+namespace {
+
+constexpr std::string_view description =
+    R"manual(Shows the members of a job on the machines that they run on: which cores, GPUs and network
+interfaces each member may use, which of them are near, what two members share, and the
+order in which collectives go through them. Nodes that are equal are shown once, so that
+the answer fits a screen at a thousand members and at a hundred thousand.
+
+There are three sources:
+  under mpirun       the running job. All members take part, rank 0 prints. Without mpirun
+                     it is this machine with one member.
+  --synthetic TEXT   machines that are only described. MPI is not started.
+  --xml FILE         machines that were exported with `lstopo machine.xml`. MPI is not
+                     started; several files are several kinds of node.
+
+and three answers: a text tree, unless something else is asked for; --svg, a picture; and
+--json, everything for scripts: schema, members, nodes, fingerprint, machine_shapes and
+places (each once), node_list, member_list, order (ring, leaders, rails) and remarks. In it
+machines, places and devices are referred to by their position in those lists.
+
+HOW TO DESCRIBE MACHINES
+  description = group { "+" group }
+  group       = [ count "x" ] "node(" item { " " item } ")"  |  item { " " item }
+  item        = "gpu:" count [ "@nvlink" | "@pcie" | "@host" ]
+              | "nic:" [ count "x" ] rate        rate = number "M" | "G" | "T", bits per second
+              | "ranks:" count                   members on each node of this group
+              | anything else                    goes to hwloc as it is: levels from large to
+                                                 small that end with pu, such as package, numa,
+                                                 l3, l2, core, pu (man 7 hwloc, SYNTHETIC)
+
+  "package:1 core:4 pu:1"
+      one node, one package, four cores
+  "4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)"
+      four nodes of two packages, each with two NUMA nodes of eight cores with two threads;
+      four GPUs and one interface of 25 Gbit/s on each node
+  "2 x node(core:8 pu:1 ranks:3) + node(core:4 pu:1 ranks:1)"
+      two nodes with three members and a smaller one with one
+
+A node has one member for each GPU, else one for each core, unless ranks: or
+--ranks-per-node says otherwise; ranks: goes first. Members get even shares of cores and
+GPUs, in the machine's order.
+
+HOW TO READ THE TREE
+  CPUs are numbered as the operating system does it (taskset, /proc/cpuinfo); packages, NUMA
+  nodes, cores and GPUs are counted from 0 in the machine's order, as lstopo -l does.
+  "0-1016 by 8" is 0, 8, 16 and so on up to 1016; "node[0-3]" is node0 to node3.)manual";
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> all{
+      {"synthetic", 's', "TEXT", "Machines described in a line of text; see above."},
+      {"xml", 'x', "FILE",
+       "A machine that hwloc or lstopo exported. May be given several times, for several kinds of node."},
+      {"nodes", 'n', "N", "With --xml: how many nodes there are of each file; 1 unless given."},
+      {"ranks-per-node", 'r', "N", "With --synthetic or --xml: members on each node that does not say it by itself."},
+      {"svg", 0, "FILE",
+       "Write a picture to FILE as well, for a browser or a document; - prints the picture instead of the text."},
+      {"json", 0, "", "Print JSON instead of the text."},
+      {"links", 0, "", "Print also how many pairs of members share what, and for up to 16 members each pair."},
+      {"order", 0, "",
+       "Print also the order of the ring, the leaders (the first member of each node) and the rails (the "
+       "first, second, ... members of all nodes)."},
+  };
+  return all;
+}
+
+constexpr std::string_view examples =
+    "  mpirun -n 4 lockstep topo\n"
+    "      where the members of this job are\n"
+    "  mpirun -n 4 --bind-to none lockstep topo --links --order\n"
+    "      the same without binding, with what members share and in which order they stand\n"
+    "  lockstep topo --synthetic \"8 x node(package:2 core:16 pu:2 gpu:4@nvlink nic:2x100G)\" --svg eight.svg\n"
+    "      text and a picture of a cluster that one would like to have\n"
+    "  lstopo machine.xml; lockstep topo --xml machine.xml --nodes 16 --ranks-per-node 8\n"
+    "      sixteen nodes like this one, with eight members each\n"
+    "  mpirun -n 64 lockstep topo --json | jq '.node_list[] | [.host, .members_per_core]'\n"
+    "      hosts where members compete for a core\n";
+
+constexpr std::string_view exit_codes =
+    "  0  printed\n"
+    "  1  wrong use: an option, a description or an XML file is not understood, a file cannot be written\n"
+    "  6  the surroundings are unfit, for example MPI does not start\n";
+
+constexpr std::int64_t most_nodes = 65536;
+constexpr std::int64_t most_ranks = 65536;
+
+void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
+  if (wrong) throw Error(Code::usage, what, mend);
+}
+
+void check(const Parsed& parsed) {
+  const bool synthetic = parsed.has("synthetic");
+  const bool xml = parsed.has("xml");
+  const bool print_svg = parsed.value("svg") == "-";
+  const bool more_text = parsed.has("links") || parsed.has("order");
+  refuse_if(synthetic && xml, "--synthetic and --xml name two sources of machines", "give one of them");
+  refuse_if(parsed.values("synthetic").size() > 1, "--synthetic is given twice",
+            "join the descriptions with a plus: --synthetic \"node(core:8 pu:1) + node(core:4 pu:1)\"");
+  refuse_if(parsed.values("svg").size() > 1, "--svg is given twice", "give one file");
+  refuse_if(parsed.has("nodes") && !xml, "--nodes belongs to --xml",
+            synthetic ? "write the number into the description: --synthetic \"4 x node(...)\""
+                      : "under mpirun the launcher decides it");
+  refuse_if(parsed.has("ranks-per-node") && !xml && !synthetic, "--ranks-per-node belongs to --synthetic and --xml",
+            "under mpirun the launcher decides it: mpirun --map-by ppr:N:node");
+  refuse_if(parsed.value("svg") == "", "--svg has an empty file name", "give a path, or - for standard output");
+  refuse_if(print_svg && parsed.has("json"), "--svg - and --json both want standard output", "give --svg a file name");
+  refuse_if(
+      more_text && (print_svg || parsed.has("json")),
+      "--links and --order are parts of the text, which is not printed here",
+      print_svg ? "give --svg a file name" : "leave them out: the JSON has the order in it, and places tell the links");
+}
+
+bool imagined(const Parsed& parsed) { return parsed.has("synthetic") || parsed.has("xml"); }
+
+Topology imagine(const Parsed& parsed) {
+  const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_ranks, 0));
+  if (const auto text = parsed.value("synthetic")) return topology_from_description(*text, ranks);
+  return topology_from_xml(parsed.values("xml"), static_cast<int>(parsed.integer("nodes", 1, most_nodes, 1)), ranks);
+}
+
+std::string answer(const Topology& topology, const Parsed& parsed) {
+  const auto svg = parsed.value("svg");
+  if (svg == "-") return topo_svg(topology);
+  if (svg) write_file(*svg, topo_svg(topology));
+  if (parsed.has("json")) return topo_json(topology);
+  std::string all = topo_tree(topology);
+  if (parsed.has("links")) all += text("\n", topo_links(topology));
+  if (parsed.has("order")) all += text("\n", topo_order(topology));
+  if (svg) all += text("\nThe picture is in ", printable(*svg, 200), "\n");
+  return all;
+}
+
+}  // namespace
+
+const Manual& topo_manual() {
+  static const Manual manual{
+      .name = "topo",
+      .one_line = "who is where, and what lies between",
+      .synopsis =
+          "mpirun -n N lockstep topo [--links] [--order] [--svg FILE] [--json]\n"
+          "  lockstep topo --synthetic TEXT [--ranks-per-node N] [...]\n"
+          "  lockstep topo --xml FILE [--xml FILE ...] [--nodes N] [--ranks-per-node N] [...]",
+      .description = description,
+      .options = options(),
+      .examples = examples,
+      .exit_codes = exit_codes,
+  };
+  return manual;
+}
+
+Exit run_topo(const Parsed& parsed) {
+  check(parsed);
+  if (imagined(parsed)) {
+    if (speaks()) std::cout << answer(imagine(parsed), parsed);
+    return Exit::well;
+  }
+  Session session(SessionOptions{.tolerant = true});
+  if (session.rank() == 0) std::cout << answer(session.topology(), parsed);
+  return Exit::well;
+}
+
+}  // namespace lockstep::command

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/topo_scene.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "tools/lockstep/topo_members.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+// One decimal is a tenth of a pixel; text() would turn large numbers to 1.2e+04.
+std::string number(double value) {
+  std::array<char, 32> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.1f", value);
+  std::string all = buffer.data();
+  if (all.ends_with(".0")) all.resize(all.size() - 2);
+  return all;
+}
+
+std::string attributes(const Paint& paint) {
+  std::string all = text(" fill=\"", paint.fill, "\"");
+  if (paint.opacity < 1) all += text(" fill-opacity=\"", paint.opacity, "\"");
+  if (paint.stroke != "none")
+    all += text(" stroke=\"", paint.stroke, "\" stroke-width=\"", number(paint.stroke_width), "\"");
+  if (!paint.dash.empty()) all += text(" stroke-dasharray=\"", paint.dash, "\"");
+  return all;
+}
+
+// The point `distance` away from `corner` on the way to `to`, at most half of the way.
+Point towards(Point corner, Point to, double distance) {
+  const double length = std::hypot(to.x - corner.x, to.y - corner.y);
+  if (length == 0) return corner;
+  const double part = std::min(distance / length, 0.5);
+  return {corner.x + (to.x - corner.x) * part, corner.y + (to.y - corner.y) * part};
+}
+
+std::string pair(Point point) { return text(number(point.x), " ", number(point.y)); }
+
+}  // namespace
+
+std::string xml_escaped(std::string_view words) {
+  std::string all;
+  for (const char letter : words) {
+    switch (letter) {
+      case '&':
+        all += "&amp;";
+        break;
+      case '<':
+        all += "&lt;";
+        break;
+      case '>':
+        all += "&gt;";
+        break;
+      case '"':
+        all += "&quot;";
+        break;
+      case '\'':
+        all += "&apos;";
+        break;
+      default:
+        all += static_cast<unsigned char>(letter) < 0x20 ? '?' : letter;
+    }
+  }
+  return all;
+}
+
+void Scene::rectangle(Layer layer, const Box& box, double radius, const Paint& paint, std::string_view tip) {
+  std::string& all = in(layer);
+  all += text("<rect x=\"", number(box.x), "\" y=\"", number(box.y), "\" width=\"", number(box.width), "\" height=\"",
+              number(box.height), "\" rx=\"", number(radius), "\"", attributes(paint));
+  all += tip.empty() ? "/>\n" : text("><title>", xml_escaped(tip), "</title></rect>\n");
+}
+
+void Scene::words(Layer layer, Point at, std::string_view words, const Font& font) {
+  std::string& all = in(layer);
+  all += text("<text x=\"", number(at.x), "\" y=\"", number(at.y), "\" font-size=\"", number(font.size), "\" fill=\"",
+              font.fill, "\"");
+  if (font.bold) all += " font-weight=\"600\"";
+  if (font.anchor != "start") all += text(" text-anchor=\"", font.anchor, "\"");
+  all += text(">", xml_escaped(words), "</text>\n");
+}
+
+void Scene::line(const std::vector<Point>& points, const Paint& paint) {
+  if (points.size() < 2) return;
+  constexpr double radius = 6;
+  std::string path = text("M", pair(points.front()));
+  for (std::size_t i = 1; i + 1 < points.size(); ++i) {
+    path += text(" L", pair(towards(points[i], points[i - 1], radius)), " Q", pair(points[i]), " ",
+                 pair(towards(points[i], points[i + 1], radius)));
+  }
+  path += text(" L", pair(points.back()));
+  in(Layer::ring) += text("<path d=\"", path, "\" stroke-linecap=\"round\"", attributes(paint), "/>\n");
+}
+
+std::string Scene::svg(double width, double height, std::string_view title) const {
+  std::string all =
+      text("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", number(width), "\" height=\"", number(height),
+           "\" viewBox=\"0 0 ", number(width), " ", number(height),
+           "\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif\">\n");
+  all += text("<title>", xml_escaped(title), "</title>\n");
+  all += text("<rect width=\"", number(width), "\" height=\"", number(height), "\" fill=\"#f5f7fa\"/>\n");
+  for (const std::string& layer : layers_) all += text("<g>\n", layer, "</g>\n");
+  return all + "</svg>\n";
+}
+
+double words_width(std::string_view words, double size, bool bold) {
+  return static_cast<double>(screen_width(words)) * size * (bold ? 0.66 : 0.6);
+}
+
+std::string fitted(std::string_view words, double size, double width, bool bold) {
+  const double letters = width / words_width("x", size, bold);
+  return cut(words, static_cast<std::size_t>(std::max(1.0, letters)));
+}
+
+}  // namespace lockstep::command

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// A drawing as a list of shapes in layers, and its SVG: self-contained, with the viewer's own fonts.
+// Rank labels are kept beside the text, so that a test can ask whether two of them overlap.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::command {
+
+struct Box {
+  double x = 0;
+  double y = 0;
+  double width = 0;
+  double height = 0;
+  double right() const { return x + width; }
+  double bottom() const { return y + height; }
+  double middle_x() const { return x + width / 2; }
+  double middle_y() const { return y + height / 2; }
+  bool overlaps(const Box& other) const {
+    return x < other.right() && other.x < right() && y < other.bottom() && other.y < bottom();
+  }
+};
+
+struct Point {
+  double x = 0;
+  double y = 0;
+};
+
+// From back to front.
+enum class Layer : std::uint8_t { boxes, cells, ring, dots };
+
+struct Paint {
+  std::string_view fill = "none";
+  std::string_view stroke = "none";
+  double stroke_width = 1;
+  double opacity = 1;          // of the fill
+  std::string_view dash = {};  // "4 3"
+};
+
+struct Font {
+  double size = 12;
+  std::string_view fill = "#0f172a";
+  bool bold = false;
+  std::string_view anchor = "start";  // or "middle", "end"
+};
+
+struct RankLabel {
+  int rank = 0;
+  Box box;
+};
+
+class Scene {
+ public:
+  // `tip` is what a browser shows when the pointer rests there.
+  void rectangle(Layer layer, const Box& box, double radius, const Paint& paint, std::string_view tip = {});
+  void words(Layer layer, Point at, std::string_view words, const Font& font);
+  // Straight pieces with rounded corners.
+  void line(const std::vector<Point>& points, const Paint& paint);
+  void add_label(const RankLabel& label) { labels_.push_back(label); }
+
+  const std::vector<RankLabel>& labels() const { return labels_; }
+  std::string svg(double width, double height, std::string_view title) const;
+
+ private:
+  std::string& in(Layer layer) { return layers_.at(static_cast<std::size_t>(layer)); }
+
+  std::array<std::string, 4> layers_;
+  std::vector<RankLabel> labels_;
+};
+
+// Text for XML: the five special characters named, others that XML forbids replaced.
+std::string xml_escaped(std::string_view words);
+// What the words take in a wide font of this size; a guess on the safe side.
+double words_width(std::string_view words, double size, bool bold = false);
+// The words, cut where they would be wider.
+std::string fitted(std::string_view words, double size, double width, bool bold = false);
+
+}  // namespace lockstep::command

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/write_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, int reason) {
+  throw Error(Code::file, text(printable(path, 200), " cannot be written: ", std::generic_category().message(reason)),
+              "give a path in a directory that you may write to, on a disk with room");
+}
+
+// 0, or the errno of what failed.
+int write_all(int file, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(file, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+int write_and_close(int file, std::string_view content) {
+  const int failed = write_all(file, content);
+  const int closed = ::close(file) == 0 ? 0 : errno;
+  return failed != 0 ? failed : closed;
+}
+
+// A new file beside `target`, with the permissions that an ordinary new file has.
+int create_beside(std::string& name) {
+  const int file = ::mkstemp(name.data());
+  if (file < 0) return file;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  ::fchmod(file, 0666 & ~mask);
+  return file;
+}
+
+void write_in_place(const std::string& path, std::string_view content) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) refuse(path, errno);
+  if (const int failed = write_and_close(file, content); failed != 0) refuse(path, failed);
+}
+
+}  // namespace
+
+void write_file(const std::string& path, std::string_view content) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  const bool exists = std::filesystem::exists(status);
+  if (exists && !std::filesystem::is_regular_file(status)) return write_in_place(path, content);
+  // A link stays a link: what it points to is replaced.
+  const std::string target = exists ? std::filesystem::canonical(path).string() : path;
+  std::string name = text(target, ".XXXXXX");
+  const int file = create_beside(name);
+  if (file < 0) refuse(path, errno);
+  int failed = write_and_close(file, content);
+  if (failed == 0 && std::rename(name.c_str(), target.c_str()) != 0) failed = errno;
+  if (failed == 0) return;
+  ::unlink(name.c_str());
+  refuse(path, failed);
+}
+
+}  // namespace lockstep::command

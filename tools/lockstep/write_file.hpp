@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that is there as a whole or not at all: written beside its place and moved there at the end.
+// What is no regular file (a pipe, /dev/null) is written to as it is.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::command {
+
+// Throws Error file, which names the path and the reason; what was there before is then unchanged.
+void write_file(const std::string& path, std::string_view content);
+
+}  // namespace lockstep::command
