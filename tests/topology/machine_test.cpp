@@ -83,6 +83,12 @@ TEST(Synthetic, nonsense_is_refused) {
   }
 }
 
+TEST(Synthetic, what_hwloc_would_never_end_on_is_ended) {
+  const auto begin = std::chrono::steady_clock::now();
+  refusal([] { read_synthetic_machine("core:60000 pu:1"); }, Code::bad_description);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
+}
+
 TEST(Synthetic, a_described_cluster_is_a_topology) {
   const Topology topology = topology_from_description("4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)", 0);
   EXPECT_EQ(topology.node_count(), 4);

@@ -64,6 +64,10 @@ Exit exit_of(Code code) { return entry(code).exit; }
 Error::Error(Code code, std::string_view what, std::string_view mend)
     : std::runtime_error(compose(code, what, mend)), code_(code) {}
 
+std::string_view Error::detail() const {
+  return std::string_view(what()).substr(id(code_).size() + 1 + title(code_).size() + 2);
+}
+
 Error system_error(std::string_view what, int error_number, std::string_view mend) {
   const std::string reason = std::generic_category().message(error_number);
   return {Code::system, text(what, ": ", reason, " (errno ", error_number, ")"), mend};

@@ -71,6 +71,8 @@ class Error : public std::runtime_error {
   Error(Code code, std::string_view what, std::string_view mend = {});
 
   Code code() const { return code_; }
+  // What was wrong and how to mend it, without the id and title before it.
+  std::string_view detail() const;
   Exit exit() const { return exit_of(code_); }
 
  private:

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr auto time_limit = std::chrono::seconds(20);
+constexpr auto time_limit = std::chrono::seconds(10);
 
 void write_all(int file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -42,18 +42,29 @@ void limit_self() {
   setrlimit(RLIMIT_CORE, &no_core);
 }
 
-// What the child does: its answer is one byte (1 good, 0 bad) and the bytes or the text of the error.
+enum class Answer : std::uint8_t { good, refused, broken };
+
+Bytes answer_of(Answer kind, Writer rest) {
+  Bytes bytes = Writer().put(kind).take();
+  const Bytes more = rest.take();
+  bytes.insert(bytes.end(), more.begin(), more.end());
+  return bytes;
+}
+
+Bytes try_work(const std::function<Bytes()>& work) {
+  try {
+    return answer_of(Answer::good, std::move(Writer().put(std::span<const std::byte>(work()))));
+  } catch (const Error& error) {
+    return answer_of(Answer::refused, std::move(Writer().put(error.code()).put(error.detail())));
+  } catch (const std::exception& error) {
+    return answer_of(Answer::broken, std::move(Writer().put(std::string_view(error.what()))));
+  }
+}
+
 [[noreturn]] void be_child(int out, const std::function<Bytes()>& work) {
   for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTERM}) signal(number, SIG_DFL);
   limit_self();
-  Bytes answer{std::byte{1}};
-  try {
-    const Bytes bytes = work();
-    answer.insert(answer.end(), bytes.begin(), bytes.end());
-  } catch (const std::exception& error) {
-    answer = to_bytes(text('\0', error.what()));
-  }
-  write_all(out, answer);
+  write_all(out, try_work(work));
   _exit(0);
 }
 
@@ -108,9 +119,18 @@ Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()
                 "the input makes the library that reads it crash; do not trust it");
   }
   if (answer.empty()) throw Error(code, text(what, " ended without an answer"));
-  const std::span<const std::byte> rest = std::span<const std::byte>(answer).subspan(1);
-  if (answer.front() == std::byte{0}) throw Error(code, text(what, ": ", to_string(rest)));
-  return {rest.begin(), rest.end()};
+  Reader reader(answer);
+  switch (reader.get_enum(Answer::broken)) {
+    case Answer::good:
+      return reader.get_bytes();
+    case Answer::refused: {
+      const auto its_code = reader.get<Code>();
+      throw Error(its_code, reader.get_string());
+    }
+    case Answer::broken:
+      break;
+  }
+  throw Error(code, text(what, ": ", reader.get_string()));
 }
 
 }  // namespace lockstep

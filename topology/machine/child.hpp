@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// The bytes that `work` returns, computed in a child that may use 20 s and 2 GiB more than now. An
+// The bytes that `work` returns, computed in a child that may use 10 s and 2 GiB more than now. An
 // Error inside keeps its text; everything bad is thrown as an Error of the given code.
 Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()>& work);
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -206,12 +207,19 @@ void add_nics(hwloc_topology_t topology, MachineShape& shape) {
   std::ranges::sort(shape.nics, {}, &Nic::name);
 }
 
+// What was built in: kernels keep some for themselves, not the same on equal machines, so the number is
+// rounded to three binary digits.
+std::uint64_t nominal_gib(std::uint64_t bytes) {
+  constexpr std::uint64_t gib = 1ULL << 30;
+  const std::uint64_t whole = (bytes + gib / 2) / gib;
+  const std::uint64_t step = std::max<std::uint64_t>(std::bit_floor(whole) / 4, 1);
+  return (whole + step / 2) / step * step;
+}
+
 MachineShape shape_of(hwloc_topology_t topology) {
   MachineShape shape;
   shape.model = model_of(topology);
-  const std::uint64_t memory = hwloc_get_root_obj(topology)->total_memory;
-  constexpr std::uint64_t gib = 1ULL << 30;
-  shape.memory_gib = (memory + gib / 2) / gib;  // rounded: equal machines differ by what their kernels keep
+  shape.memory_gib = nominal_gib(hwloc_get_root_obj(topology)->total_memory);
   shape.l2_bytes = cache_bytes(topology, HWLOC_OBJ_L2CACHE);
   shape.l3_bytes = cache_bytes(topology, HWLOC_OBJ_L3CACHE);
   add_pus(topology, shape);
@@ -244,19 +252,40 @@ MachineShape read_this_machine(const Log& log) {
   return shape;
 }
 
-MachineShape read_synthetic_machine(std::string_view words) {
+namespace {
+
+MachineShape load_synthetic(const std::string& words) {
   const Hwloc hwloc = start_hwloc();
-  const std::string copy(words);
-  if (hwloc_topology_set_synthetic(hwloc.get(), copy.c_str()) != 0 || hwloc_topology_load(hwloc.get()) != 0) {
+  if (hwloc_topology_set_synthetic(hwloc.get(), words.c_str()) != 0 || hwloc_topology_load(hwloc.get()) != 0) {
     throw Error(Code::bad_description, text("hwloc does not accept \"", printable(words), "\""),
                 "give levels from large to small that end with pu, as \"package:2 core:4 pu:1\" (man 7 hwloc); "
                 "HWLOC_SYNTHETIC_VERBOSE=1 lets hwloc say what it does not like");
   }
   MachineShape shape = shape_of(hwloc.get());
-  shape.model = copy;
+  shape.model = words;
   shape.gpus.clear();
   shape.gpu_links.clear();
   return shape;
+}
+
+// Reads a machine in a child process, where hwloc can do no harm.
+MachineShape read_in_child(std::string_view what, Code code, const std::function<MachineShape()>& load) {
+  const Bytes bytes = run_in_child(what, code, [&] {
+    Writer writer;
+    load().write(writer);
+    return writer.take();
+  });
+  Reader reader(bytes);
+  return MachineShape::read(reader);
+}
+
+}  // namespace
+
+// hwloc takes hours over some descriptions (tens of thousands of cores side by side), so a child with a
+// limit on time reads them.
+MachineShape read_synthetic_machine(std::string_view words) {
+  return read_in_child(text("reading \"", printable(words), "\""), Code::bad_description,
+                       [&] { return load_synthetic(std::string(words)); });
 }
 
 MachineShape read_xml_machine(const std::string& path) {
@@ -268,13 +297,7 @@ MachineShape read_xml_machine(const std::string& path) {
   }
   if (size > largest)
     throw Error(Code::bad_xml, text(printable(path, 200), " has ", size, " bytes"), "the limit is 64 MiB");
-  const Bytes bytes = run_in_child(text("reading ", printable(path, 200)), Code::bad_xml, [&] {
-    Writer writer;
-    load_xml(path).write(writer);
-    return writer.take();
-  });
-  Reader reader(bytes);
-  return MachineShape::read(reader);
+  return read_in_child(text("reading ", printable(path, 200)), Code::bad_xml, [&] { return load_xml(path); });
 }
 
 IndexSet allowed_pus(const MachineShape& machine) {
