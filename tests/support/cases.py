@@ -59,3 +59,9 @@ def run(words, timeout=90, **variables):
 def mpirun_words(mpirun, flavour, ranks, *more):
     words = [mpirun, "-n", str(ranks)]
     return words + (["--oversubscribe", "--timeout", "60", *more] if flavour == "openmpi" else list(more))
+
+
+def sanitized(program):
+    """Whether the program carries AddressSanitizer, which needs terabytes of address space and comes first."""
+    with open(program, "rb") as file:
+        return b"__asan_init" in file.read()

@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
@@ -78,7 +79,66 @@ class BadInput(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("LOCKSTEP-E021", done.stderr)
 
+    def test_pipes_links_and_permissions_of_output(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe, link, old = (os.path.join(folder, name) for name in ("pipe", "link", "old"))
+            os.mkfifo(pipe)
+            self.refused(["topo", "--synthetic", "pu:1", "--svg", pipe], 1, "nobody reads the pipe")
+            os.symlink(os.path.join(folder, "nowhere"), link)
+            self.refused(["topo", "--synthetic", "pu:1", "--svg", link], 1, "cannot be written")
+            with open(old, "w", encoding="utf-8"):
+                os.chmod(old, 0o600)
+            self.assertEqual(cases.run([given.lockstep, "topo", "--synthetic", "pu:1", "--svg", old])[0], 0)
+            self.assertEqual(os.stat(old).st_mode & 0o777, 0o600)
+            self.assertEqual(sorted(os.listdir(folder)), ["link", "old", "pipe"])
+
+            def limit():
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+            done = subprocess.run([given.lockstep, "topo", "--synthetic", "pu:1", "--svg", old], preexec_fn=limit, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("LOCKSTEP-E021", done.stderr)
+            self.assertEqual(sorted(os.listdir(folder)), ["link", "old", "pipe"])
+
+    def test_an_mpi_library_that_cannot_start_is_unfit_and_not_wrong_use(self):
+        done = subprocess.run([given.lockstep, "topo"], env={}, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode == 0:
+            self.skipTest("an MPI library that cannot start without PATH")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("LOCKSTEP-E008", done.stderr)
+
+    def test_ranks_that_do_different_things_are_told_so(self):
+        words = [given.mpirun, "--oversubscribe", "--timeout", "60", "-n", "1", given.lockstep, "topo", ":", "-n", "1", given.lockstep, "doctor"]
+        code, out, err = cases.run(words)
+        self.assertNotEqual(code, 0, out)
+        self.assertIn("LOCKSTEP-E016", err)
+        self.assertIn("doctor on ranks 1", err)
+
+    def test_a_stray_rank_variable_silences_nothing(self):
+        self.assertIn("1 member", cases.run([given.lockstep, "topo", "--synthetic", "pu:1"], RANK="3")[1])
+
+    def test_many_unknown_variables_do_not_flood(self):
+        code, _, err = cases.run([given.lockstep, "topo"], **{f"LOCKSTEP_JUNK_{i}": "1" for i in range(100)})
+        self.assertEqual(code, 0, err)
+        self.assertLess(len(err.splitlines()), 12)
+        self.assertIn("92 more", err)
+
+    def test_closed_streams_lose_nothing_silently(self):
+        done = subprocess.run(["sh", "-c", "exec \"$0\" doctor --env <&- >&-", given.lockstep], stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("LOCKSTEP-E021", done.stderr)
+
+    def test_a_killed_command_leaves_no_child(self):
+        process = subprocess.Popen([given.lockstep, "topo", "--synthetic", "core:50001 pu:1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(1)
+        process.kill()
+        process.wait()
+        time.sleep(0.5)
+        left = subprocess.run(["pgrep", "-f", "core:5000[1]"], capture_output=True, text=True, check=False)
+        self.assertEqual(left.stdout, "")
+
     def test_little_memory(self):
+        if cases.sanitized(given.lockstep):
+            self.skipTest("a program without a sanitizer, which needs much address space")
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (80 << 20, 80 << 20))
         done = subprocess.run([given.lockstep, "topo", "--synthetic", "60000 x node(core:16 pu:1 ranks:16)", "--json"], preexec_fn=limit, capture_output=True,

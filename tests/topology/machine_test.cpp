@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading machines: hwloc's synthetic ones, XML in a child, control groups, interfaces, launcher
 // variables, real sharing of memory, and the watch over calls that hang.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -299,7 +301,11 @@ TEST(Launcher, one_process_and_batch_scripts_and_junk_are_let_through) {
 }
 
 TEST(Launcher, rank_and_tf_config) {
-  EXPECT_EQ(launcher_rank(environment_of({{"OMPI_COMM_WORLD_RANK", "3"}})), 3);
+  EXPECT_EQ(launcher_rank(environment_of({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}})), 3);
+  EXPECT_EQ(launcher_rank(environment_of({{"RANK", "3"}})), std::nullopt) << "alone it is somebody's own variable";
+  EXPECT_EQ(launcher_rank(environment_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})), std::nullopt)
+      << "a batch script";
+  EXPECT_EQ(launcher_rank(environment_of({{"RANK", "4"}, {"WORLD_SIZE", "4"}})), std::nullopt);
   EXPECT_EQ(launcher_rank(environment_of({{"PMI_RANK", "x"}})), std::nullopt);
   EXPECT_EQ(launcher_rank(environment_of({})), std::nullopt);
   EXPECT_TRUE(tf_config_names_cluster(environment_of({{"TF_CONFIG", R"({"cluster": {"worker": ["a:1"]}})"}})));
@@ -314,6 +320,24 @@ TEST(Share, threads_of_one_process_share_memory_and_leave_nothing_behind) {
     ASSERT_TRUE(nodes.remarks.empty());
   });
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(Share, what_killed_members_left_is_swept_and_nothing_else) {
+  const Folder folder;
+  const std::string left = "lockstep-0123456789abcdef0123456789abcdef";
+  const std::string held = "lockstep-ffffffffffffffffffffffffffffffff";
+  for (const std::string& name : {left, held, std::string("lockstep-mine"), std::string("other")}) {
+    folder.write(name, "x");
+    fs::last_write_time(folder.path() / name, fs::file_time_type::clock::now() - 5min);
+  }
+  folder.write("lockstep-00000000000000000000000000000000", "young");
+  const int lock = ::open((folder.path() / held).c_str(), O_RDWR);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  on_threads(2, [&](Exchange& exchange) { find_shared_nodes(exchange, 0, folder.path().string()); });
+  ::close(lock);
+  EXPECT_FALSE(fs::exists(folder.path() / left));
+  EXPECT_TRUE(fs::exists(folder.path() / held));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 4);
 }
 
 TEST(Share, colours_and_different_folders_part_nodes) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/doctor_report.hpp"
 #include "topology/machine/launcher.hpp"
@@ -63,7 +64,9 @@ Exit diagnose(const Parsed& parsed) {
   const Settings given = Settings::from_environment();
   Settings tolerant = given;
   tolerant.set(Setting::allow_singleton, "1");
-  Session session({.settings = tolerant, .log = only_stalls(), .tolerant = true});
+  // Who asks a doctor does not want to wait five minutes for a job that hangs.
+  if (given.source(Setting::timeout) == Source::built_in) tolerant.set(Setting::timeout, "60s");
+  Session session = begin_session({.settings = tolerant, .log = only_stalls(), .purpose = "doctor", .tolerant = true});
   const auto facts = try_and_gather(session.exchange(), session.topology(), ask(session, given));
   Exit exit = Exit::well;
   if (session.rank() == 0) {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command. Finds the subcommand, and turns what it throws into one message and an exit code.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <new>
+#include <system_error>
 #include <thread>
 
 #include "tools/lockstep/command.hpp"
@@ -112,14 +115,27 @@ Exit fail_now() {
     const Error error(Code::out_of_memory, "an allocation failed",
                       "raise the limit (ulimit -v, the control group), or ask for less");
     return fail(error.code(), error.what());
+  } catch (const std::system_error& error) {
+    const Error system(Code::system, error.what(), "raise the limits (ulimit -u, -v, -n) or look at the file system");
+    return fail(system.code(), system.what());
   } catch (const std::exception& error) {
     const Error internal(Code::internal, error.what(), "report it with the command that led here");
     return fail(internal.code(), internal.what());
   }
 }
 
+// Standard streams that are closed would be given to the next files that are opened, and our words would
+// go there. What stands in for them refuses our words, so that the loss is noticed.
+void occupy_standard_streams() {
+  for (const auto& [file, mode] : {std::pair(0, O_WRONLY), std::pair(1, O_RDONLY), std::pair(2, O_RDWR)}) {
+    if (::fcntl(file, F_GETFD) < 0) static_cast<void>(::open("/dev/null", mode));
+  }
+}
+
 Exit guarded(const std::vector<std::string>& words) {
   reserve();
+  occupy_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of its write
   // Libraries allocate in destructors too, where an exception cannot leave.
   std::set_terminate([] { ::_exit(static_cast<int>(std::current_exception() ? fail_now() : Exit::unfit)); });
   try {

@@ -2,6 +2,7 @@
 // `lockstep topo`: what was asked for, where the topology comes from, and who prints it.
 #include <iostream>
 
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/topo_json.hpp"
 #include "tools/lockstep/topo_svg.hpp"
@@ -167,7 +168,7 @@ Exit run_topo(const Parsed& parsed) {
     if (speaks()) std::cout << answer(imagine(parsed), parsed);
     return Exit::well;
   }
-  Session session(SessionOptions{.tolerant = true});
+  Session session = begin_session({.purpose = "topo", .tolerant = true});
   if (session.rank() == 0) std::cout << answer(session.topology(), parsed);
   return Exit::well;
 }

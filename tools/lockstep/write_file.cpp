@@ -38,20 +38,39 @@ int write_and_close(int file, std::string_view content) {
   return failed != 0 ? failed : closed;
 }
 
-// A new file beside `target`, with the permissions that an ordinary new file has.
-int create_beside(std::string& name) {
+// A new file with the permissions of the one that it will replace, or of an ordinary new file.
+int create(std::string& name, const std::filesystem::path& target) {
   const int file = ::mkstemp(name.data());
   if (file < 0) return file;
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  ::fchmod(file, 0666 & ~mask);
+  struct stat before {};
+  if (::stat(target.c_str(), &before) == 0) {
+    static_cast<void>(::fchown(file, before.st_uid, before.st_gid));
+    ::fchmod(file, before.st_mode & 07777);
+  } else {
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    ::fchmod(file, 0666 & ~mask);
+  }
   return file;
 }
 
+// Pipes and devices cannot be replaced. A pipe that nobody reads would make us wait for ever.
 void write_in_place(const std::string& path, std::string_view content) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0 && errno == ENXIO)
+    throw Error(Code::file, text("nobody reads the pipe ", printable(path, 200)), "start its reader first");
   if (file < 0) refuse(path, errno);
+  ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
   if (const int failed = write_and_close(file, content); failed != 0) refuse(path, failed);
+}
+
+// A link stays a link: what it points to is written.
+std::filesystem::path target_of(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(std::filesystem::symlink_status(path, error))) return path;
+  const auto target = std::filesystem::canonical(path, error);
+  if (error) refuse(path, error.value());
+  return target;
 }
 
 }  // namespace
@@ -59,12 +78,11 @@ void write_in_place(const std::string& path, std::string_view content) {
 void write_file(const std::string& path, std::string_view content) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  const bool exists = std::filesystem::exists(status);
-  if (exists && !std::filesystem::is_regular_file(status)) return write_in_place(path, content);
-  // A link stays a link: what it points to is replaced.
-  const std::string target = exists ? std::filesystem::canonical(path).string() : path;
-  std::string name = text(target, ".XXXXXX");
-  const int file = create_beside(name);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return write_in_place(path, content);
+  const std::filesystem::path target = target_of(path);
+  std::string name = target.parent_path() / ".lockstep-XXXXXX";
+  const int file = create(name, target);
   if (file < 0) refuse(path, errno);
   int failed = write_and_close(file, content);
   if (failed == 0 && std::rename(name.c_str(), target.c_str()) != 0) failed = errno;

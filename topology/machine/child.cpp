@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/machine/child.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +40,8 @@ void limit_self() {
   getrlimit(RLIMIT_AS, &memory);
   memory.rlim_cur = std::min<rlim_t>(memory.rlim_cur, bytes);
   setrlimit(RLIMIT_AS, &memory);
+  const rlimit processor{time_limit.count() + 1, time_limit.count() + 2};
+  setrlimit(RLIMIT_CPU, &processor);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
 }
@@ -61,7 +65,10 @@ Bytes try_work(const std::function<Bytes()>& work) {
   }
 }
 
-[[noreturn]] void be_child(int out, const std::function<Bytes()>& work) {
+[[noreturn]] void be_child(pid_t parent, int out, const std::function<Bytes()>& work) {
+  // Whatever ends the caller ends the child too.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) _exit(1);
   for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTERM}) signal(number, SIG_DFL);
   limit_self();
   write_all(out, try_work(work));
@@ -95,7 +102,8 @@ int wait_for(pid_t child) {
 
 Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()>& work) {
   std::array<int, 2> ends{};
-  if (::pipe(ends.data()) != 0) throw system_error(text(what, ": no pipe"), errno);
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error(text(what, ": no pipe"), errno);
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) {
     const int error = errno;
@@ -105,7 +113,7 @@ Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()
   }
   if (child == 0) {
     ::close(ends[0]);
-    be_child(ends[1], work);
+    be_child(parent, ends[1], work);
   }
   ::close(ends[1]);
   Bytes answer;
@@ -113,7 +121,10 @@ Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()
   ::close(ends[0]);
   if (!in_time) ::kill(child, SIGKILL);
   const int status = wait_for(child);
-  if (!in_time) throw Error(code, text(what, " took more than ", format_duration(time_limit)));
+  if (!in_time) {
+    throw Error(code, text(what, " took more than ", format_duration(time_limit)),
+                "give many cores a level above them, as \"package:64 core:1024 pu:1\", or describe a smaller machine");
+  }
   if (WIFSIGNALED(status)) {
     throw Error(code, text(what, " crashed (signal ", WTERMSIG(status), ", ", ::strsignal(WTERMSIG(status)), ")"),
                 "the input makes the library that reads it crash; do not trust it");

@@ -52,10 +52,20 @@ std::optional<LauncherHint> launcher_hint(const Environment& environment) {
 }
 
 std::optional<int> launcher_rank(const Environment& environment) {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"}) {
-    const char* value = environment(name);
-    const auto rank = value == nullptr ? std::nullopt : parse_integer(trim(value));
-    if (rank && *rank >= 0 && *rank < 1 << 24) return static_cast<int>(*rank);
+  struct Source {
+    const char* rank;
+    const char* size;  // must be set too: names such as RANK are used by others for other things
+  };
+  constexpr std::array sources = {Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                  Source{"PMI_RANK", "PMI_SIZE"}, Source{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+                                  Source{"RANK", "WORLD_SIZE"}};
+  for (const Source& source : sources) {
+    const char* rank_text = environment(source.rank);
+    const char* size_text = environment(source.size);
+    if (rank_text == nullptr || size_text == nullptr) continue;
+    const auto rank = parse_integer(trim(rank_text));
+    const auto size = parse_integer(trim(size_text));
+    if (rank && size && *rank >= 0 && *rank < *size && *size < 1 << 24) return static_cast<int>(*rank);
   }
   return std::nullopt;
 }

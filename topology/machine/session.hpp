@@ -29,6 +29,8 @@ struct SessionOptions {
   ThreadLevel thread_level = ThreadLevel::serialized;
   // Something else than MPI names the cluster (a resolver), so that a world of one is meant.
   bool cluster_named = false;
+  // What the program is about: members that meet with different purposes are told so.
+  std::string purpose = {};
   // For tools that look at broken set-ups: differing settings and builds are no error.
   bool tolerant = false;
 };

@@ -2,6 +2,7 @@
 #include "topology/machine/share.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
 #include <map>
 
 #include "topology/base/error.hpp"
@@ -39,25 +42,48 @@ std::string hexadecimal(const Token& token) {
 
 std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is safe
 
-// A file in shared memory that holds a token which nobody can guess. Gone when this object is.
+// Members that were killed while they tried leave their file behind; whoever tries next removes those of
+// its own user that nobody holds a lock on any more.
+void sweep(const std::string& directory) {
+  constexpr std::string_view prefix = "lockstep-";
+  constexpr std::size_t digits = 2 * sizeof(Token);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename();
+    const bool ours = name.size() == prefix.size() + digits && name.starts_with(prefix) &&
+                      name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string::npos;
+    if (!ours) continue;
+    const int file = ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;
+    struct stat status {};
+    const bool abandoned = ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() &&
+                           ::time(nullptr) - status.st_mtime > 60 && ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (abandoned) ::unlink(entry.path().c_str());
+    ::close(file);
+  }
+}
+
+// A file in shared memory that holds a token which nobody can guess, locked as long as it is wanted. Gone
+// when this object is.
 class Beacon {
  public:
   explicit Beacon(const std::string& directory) {
+    sweep(directory);
     const std::string path = text(directory, "/lockstep-", hexadecimal(random_token()));
-    const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file < 0) {
+    file_ = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file_ < 0) {
       problem_ = text("cannot create a file in ", directory, ": ", reason(errno));
       return;
     }
     path_ = path;
+    ::flock(file_, LOCK_EX | LOCK_NB);
     // The allocation turns a full file system into an error here instead of a SIGBUS later.
-    const int error = ::posix_fallocate(file, 0, 4096);
+    const int error = ::posix_fallocate(file_, 0, 4096);
     if (error != 0) {
       problem_ = text("no space in ", directory, ": ", reason(error));
-    } else if (::pwrite(file, token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
+    } else if (::pwrite(file_, token_.data(), token_.size(), 0) != static_cast<ssize_t>(token_.size())) {
       problem_ = text("cannot write a file in ", directory, ": ", reason(errno));
     }
-    ::close(file);
     if (!problem_.empty()) remove();
   }
   ~Beacon() { remove(); }
@@ -70,11 +96,15 @@ class Beacon {
 
  private:
   void remove() {
-    if (!path_.empty()) ::unlink(path_.c_str());
+    if (file_ < 0) return;
+    ::unlink(path_.c_str());
+    ::close(file_);
+    file_ = -1;
     path_.clear();
   }
 
   Token token_ = random_token();
+  int file_ = -1;
   std::string path_;
   std::string problem_;
 };

@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <exception>
@@ -48,9 +49,14 @@ MpiProcess& mpi_process() {
   return process;
 }
 
+const char* environment_variable(const char* name) { return std::getenv(name); }
+
 // Where to look when a call does not come back. An interface that leads nowhere (a container's bridge)
 // is the usual reason between nodes, so those of this node are named.
 std::string hang_hint() {
+  for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC"}) {
+    if (environment_variable(name) != nullptr) return text("the variable ", name, " may be the reason: unset it");
+  }
   std::vector<std::string> interfaces;
   for (const LocalNic& nic : read_nics()) {
     interfaces.push_back(text(nic.nic.name, nic.addresses.empty() ? "" : text(" ", join(nic.addresses, " "))));
@@ -62,6 +68,12 @@ std::string hang_hint() {
       "): with Open MPI, mpirun --mca btl_tcp_if_include SUBNET names the one to take");
 }
 
+// Who we are before MPI says it.
+std::string launcher_name() {
+  const auto rank = launcher_rank(environment_variable);
+  return rank ? text("rank ", *rank) : "";
+}
+
 Patience patience_of(const Settings& settings) { return {settings.stall_warn(), settings.timeout()}; }
 
 }  // namespace
@@ -70,7 +82,7 @@ struct Session::Parts {
   explicit Parts(SessionOptions given)
       : options(std::move(given)),
         settings(options.settings ? *options.settings : Settings::from_environment()),
-        log(settings.log_level(), options.log) {}
+        log(Log(settings.log_level(), options.log).speaking_as(launcher_name())) {}
   ~Parts();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
@@ -78,6 +90,7 @@ struct Session::Parts {
   void start_mpi(int* argc, char*** argv);
   void connect(MPI_Comm comm);
   void guard_singleton() const;
+  void say_warnings() const;
   void shake_hands();
   int host_colour();
 
@@ -144,9 +157,8 @@ void Session::Parts::guard_singleton() const {
   int size = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size));
   if (size > 1 || settings.allow_singleton() || options.cluster_named) return;
-  const Environment environment = [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
-  const auto hint = launcher_hint(environment);
-  if (!hint || tf_config_names_cluster(environment)) return;
+  const auto hint = launcher_hint(environment_variable);
+  if (!hint || tf_config_names_cluster(environment_variable)) return;
   throw Error(Code::singleton,
               text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (",
                    mpi_version(), ") sees one"),
@@ -164,9 +176,7 @@ void Session::Parts::connect(MPI_Comm comm) {
   for (int rank = 0; rank < wire->size(); ++rank) everybody.push_back(rank);
   log = log.speaking_as(text("rank ", wire->rank(), " of ", wire->size()));
   exchange = std::make_unique<MpiExchange>(wire, 0, std::move(everybody), patience_of(settings), log);
-  if (wire->rank() == 0) {
-    for (const std::string& warning : settings.warnings()) log.warn(warning);
-  }
+  if (wire->rank() == 0) say_warnings();
   log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
   shake_hands();
   devices = read_devices();
@@ -176,14 +186,22 @@ void Session::Parts::connect(MPI_Comm comm) {
   }
 }
 
+void Session::Parts::say_warnings() const {
+  constexpr std::size_t most = 8;
+  const auto& warnings = settings.warnings();
+  for (std::size_t i = 0; i < std::min(most, warnings.size()); ++i) log.warn(warnings[i]);
+  if (warnings.size() > most) {
+    log.warn(text(warnings.size() - most, " more such variables; `lockstep doctor --env` names them all"));
+  }
+}
+
 // All members run the same build with the same settings, or the difference is named.
 void Session::Parts::shake_hands() {
   Writer writer;
-  writer.put(version());
+  writer.put(options.purpose).put(version());
   for (const SettingRow& row : setting_rows())
     writer.put(row.agree ? std::string_view(settings.value(row.setting)) : "");
   const auto all = exchange->all_gather("session: builds and settings", writer.take());
-  if (options.tolerant) return;
   const auto compare = [&](std::string_view name, Code code, std::size_t field) {
     std::map<std::string, IndexSet> ranks;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -196,8 +214,10 @@ void Session::Parts::shake_hands() {
     for (const auto& [value, who] : ranks) parts.push_back(text(printable(value), " on ranks ", who.to_string()));
     throw Error(code, text(name, " is ", join(parts, " and ")), "give all members the same");
   };
-  compare("the version of Lockstep", Code::versions_differ, 0);
-  for (std::size_t i = 0; i < setting_rows().size(); ++i) compare(setting_rows()[i].name, Code::settings_differ, i + 1);
+  compare("what they are started for", Code::mismatch, 0);
+  if (options.tolerant) return;
+  compare("the version of Lockstep", Code::versions_differ, 1);
+  for (std::size_t i = 0; i < setting_rows().size(); ++i) compare(setting_rows()[i].name, Code::settings_differ, i + 2);
 }
 
 // MPI's own account of who is on one host: the lowest of their ranks.
