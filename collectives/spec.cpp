@@ -89,7 +89,6 @@ bool is_defined(ReduceOp op, DataType type) {
     case ReduceOp::logical_and:
     case ReduceOp::logical_or:
     case ReduceOp::logical_xor:
-      return !complex && !real;
     case ReduceOp::bit_and:
     case ReduceOp::bit_or:
     case ReduceOp::bit_xor:

@@ -2,13 +2,13 @@
 # Shared by tools/build, tools/run and tools/test: where things are, installing what is missing, and
 # running a step quietly. Sourced, never run.
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH="" cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PATH="/usr/bin:$PATH"  # meson and its Python are the system's, whatever else comes first
 
 packages_build=(g++ meson ninja-build pkg-config python3 libopenmpi-dev openmpi-bin libhwloc-dev libboost-program-options-dev
                 nlohmann-json3-dev libgtest-dev)
-packages_test=(iproute2 util-linux)
-packages_ci=(clang libclang-rt-14-dev libfuzzer-14-dev clang-format clang-tidy mpich libmpich-dev git)
+packages_test=(iproute2 util-linux procps git)
+packages_ci=(clang libclang-rt-14-dev libfuzzer-14-dev clang-format clang-tidy mpich libmpich-dev)
 packages_night=(g++-aarch64-linux-gnu qemu-user)
 
 if [ "$(id -u)" = 0 ]; then  # Open MPI asks root twice whether it is meant
@@ -35,7 +35,7 @@ install_missing() {
       as_root=(sudo -n env DEBIAN_FRONTEND=noninteractive)
     else
       fail "packages are missing and this user may not install them; type
-  sudo apt-get install --no-install-recommends ${missing[*]}" 6
+  sudo sh -c 'apt-get update && apt-get install --no-install-recommends ${missing[*]}'" 6
     fi
   fi
   echo "installing ${missing[*]}" >&2

@@ -247,7 +247,11 @@ Topology describe(const std::vector<DescribedNodes>& nodes) {
       refuse(text("more than ", most_members, " members"), "describe fewer nodes, or fewer ranks on each");
     const int machine = parts.intern(each.shape);
     std::vector<int> places;
-    for (const Place& place : even_places(each.shape, machine, ranks)) places.push_back(parts.intern(place));
+    // Equal places stand side by side, so only the last need be compared.
+    for (Place& place : even_places(each.shape, machine, ranks)) {
+      if (places.empty() || parts.places.back() != place) parts.places.push_back(std::move(place));
+      places.push_back(static_cast<int>(parts.places.size()) - 1);
+    }
     for (int node = 0; node < each.count; ++node) {
       const int number = static_cast<int>(parts.nodes.size());
       parts.nodes.push_back({text("node", number), machine, {}, {}});

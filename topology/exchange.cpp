@@ -11,7 +11,7 @@ std::vector<Bytes> Exchange::all_gather(std::string_view what, std::span<const s
   refuse_if_failed();
   try {
     return gather_all(what, mine, patience);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     failure_ = error.what();
     throw;
   }
@@ -48,8 +48,9 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
 
 void Exchange::fail(std::string_view why) {
   if (!failure_.empty()) return;
-  failure_ = why;
-  tell_failure(why);
+  constexpr std::size_t longest = 1024;  // short messages leave at once
+  failure_ = why.substr(0, longest);
+  tell_failure(failure_);
 }
 
 void Exchange::refuse_if_failed() const {

@@ -49,7 +49,7 @@ class Exchange {
   Bytes broadcast(std::string_view what, std::span<const std::byte> mine, int root);
 
   // A new exchange among the members with the same colour, ordered by key, then by rank; nothing where
-  // the colour is negative. All members call it.
+  // the colour is negative. All members call it; in one process, one thread at a time splits.
   std::unique_ptr<Exchange> split(int colour, int key);
   std::unique_ptr<Exchange> duplicate() { return split(0, rank_); }
 

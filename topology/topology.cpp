@@ -167,22 +167,25 @@ std::vector<int> Topology::near_nics(int rank) const {
 }
 
 double Topology::members_per_core(int node) const {
-  std::map<int, int> crowd;  // members by place
-  for (const int rank : ranks_of_node(node)) ++crowd[member(rank).place];
-  const MachineShape& machine = machine_of_node(node);
-  double most = 0;
+  std::map<int, int> crowd;      // members by place
+  std::map<double, int> groups;  // members by quota: equal quotas on a node are taken for one control group
+  for (const int rank : ranks_of_node(node)) {
+    ++crowd[member(rank).place];
+    if (place_of(rank).cpu_quota > 0) ++groups[place_of(rank).cpu_quota];
+  }
+  std::map<int, IndexSet> cores;  // by place: two hardware threads of one core are one core
   for (const auto& [place, count] : crowd) {
-    const IndexSet& pus = at(parts_.places, place).pus;
-    IndexSet cores;
-    for (const int pu : pus.members()) cores.insert(at(machine.pus, pu).core);
-    double share = static_cast<double>(cores.size());
-    const double quota = at(parts_.places, place).cpu_quota;
-    if (quota > 0) share = std::min(share, quota);
+    for (const int pu : at(parts_.places, place).pus.members())
+      cores[place].insert(at(machine_of_node(node).pus, pu).core);
+  }
+  double most = 0;
+  for (const auto& [quota, count] : groups) most = std::max(most, count / quota);
+  for (const auto& [place, count] : crowd) {
     int inside = 0;  // members that can run nowhere but here
     for (const auto& [other, others] : crowd) {
-      if (pus.contains(at(parts_.places, other).pus)) inside += others;
+      if (cores[place].contains(cores[other])) inside += others;
     }
-    most = std::max(most, inside / share);
+    most = std::max(most, inside / static_cast<double>(cores[place].size()));
   }
   return most;
 }

@@ -97,7 +97,7 @@ class Topology {
   std::vector<int> near_nics(int rank) const;
 
   // Members that compete for one core, at the most crowded place of the node: 1 when each has its own
-  // core, 8 when eight are bound to one. Quotas count.
+  // core, 8 when eight are bound to one. A quota counts for all members of the node that have the same.
   double members_per_core(int node) const;
 
   std::uint64_t fingerprint() const;  // equal on all members

@@ -12,10 +12,12 @@ import functools
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -39,6 +41,12 @@ CONNECT = "import socket; socket.create_connection(('10.77.0.2', 4000), timeout=
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
+
+
+def start_of(pid: int) -> int:
+    """When the process started, as a record says it."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
 
 
 def needs_traffic(test):
@@ -258,11 +266,38 @@ class Ending(unittest.TestCase):
                   ("run", "--nodes", "0", "--", "true"): "--nodes 0",
                   ("run", "--ranks-per-node", "1,2", "--nodes", "3", "--", "true"): "2 nodes",
                   ("run", "--", "./no-such-program"): "no-such-program",
+                  ("run", "--ranks-per-node", "99999999", "--", "true"): "can have 1024",
+                  ("run", "--nodes", "99999999999", "--", "true"): "1 to 250 nodes",
+                  ("run", "--ranks-per-node", ",".join("1" * 251), "--", "true"): "1 to 250 nodes",
+                  ("run", "--rate", "9" * 400 + "gbit", "--", "true"): "is no rate",
+                  ("run", "--timeout", "nan", "--", "true"): "--timeout nan",
+                  ("run", "--timeout", "inf", "--", "true"): "--timeout inf",
+                  ("run", "--timeout=-1", "--", "true"): "--timeout -1",
+                  ("run", "--mpirun", '"unclosed', "--", "true"): "No closing quotation",
+                  ("down", "--name", "\x1b[31m\nred\u202e"): "'?[31m?red?'",
                   ("down", "--name", "no-such-cluster"): "no-such-cluster"}
         for words, part in wanted.items():
             done = tool(*words)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
             self.assertIn(part, done.stderr)
+
+    def test_strange_node_names_are_refused(self):
+        with tool.up("--nodes", 1) as nodes:
+            for name in ("\u00b2", "\u0661", "-1", "1", "9" * 5000, "", "\x1b[31m"):
+                done = tool("exec", "--name", nodes.name, f"node{name}", "--", "true")
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+                self.assertIn("there is no node", done.stderr)
+                self.assertNotIn("\x1b", done.stderr)
+
+    def test_too_few_files_are_one_line(self):
+        for most in range(6, 17):  # fails at another place each
+            done = tool("run", "--launcher", "none", "--", "true", preexec_fn=lambda most=most:
+                        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+            if done.returncode == 0:
+                return
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1),
+                             f"{most}: {done.stderr}")
+            self.assertIn("Too many open files", done.stderr)
 
     def test_timeout(self):
         for launcher in ("mpi", "none"):
@@ -330,6 +365,68 @@ class Ending(unittest.TestCase):
         finally:
             stranger.kill()
             stranger.wait()
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root, setpriv")
+    def test_records_that_others_can_write_are_not_believed(self):
+        user = ["setpriv", "--reuid", "65534", "--clear-groups"]
+        found = subprocess.run([*user, tool.path, "--help"], capture_output=True, check=False)
+        if found.returncode != 0:
+            self.skipTest("another user cannot run the tool here")
+        with tempfile.TemporaryDirectory() as place:
+            records, real = f"{place}/lockstep-cluster", f"{place}/real"
+            os.chown(place, 65534, -1)
+
+            def status() -> subprocess.CompletedProcess:
+                environment = os.environ | {"XDG_RUNTIME_DIR": place}
+                return subprocess.run([*user, tool.path, "status"], env=environment, text=True,
+                                      capture_output=True, check=False)
+
+            victim = subprocess.Popen([*user, "sleep", "60"])
+            try:
+                who = {"pid": victim.pid, "start": 1}
+                os.mkdir(records)
+                planted = {"kind": "run", "owner": who, "slots": [1],
+                           "keeper": who | {"start": start_of(victim.pid)}}
+                with open(f"{records}/planted.json", "w", encoding="ascii") as file:
+                    json.dump(planted, file)
+                os.chmod(f"{records}/planted.json", 0o644)
+                for owner, mode in ((0, 0o755), (0, 0o700), (65534, 0o777), (65534, 0o710)):
+                    os.chown(records, owner, -1)
+                    os.chmod(records, mode)
+                    self.refused(status(), victim)
+                os.rename(records, real)
+                os.chmod(real, 0o700)
+                os.symlink(real, records)
+                self.refused(status(), victim)
+                os.unlink(records)
+                with open(records, "w", encoding="ascii"):
+                    self.refused(status(), victim)
+                os.unlink(records)
+
+                os.rename(real, records)  # now it is as it must be, but what is in it is not
+                for name, content in (("planted", planted | {"keeper": {"pid": "1", "start": 1}}),
+                                      ("list", [1]), ("zero", planted | {"owner": {"pid": 0}}),
+                                      ("huge", planted | {"keeper": who | {"pid": 1 << 70}}),
+                                      ("no name", planted), ("..", planted)):
+                    with open(f"{records}/{name}.json", "w", encoding="ascii") as file:
+                        json.dump(content, file)
+                    os.chown(f"{records}/{name}.json", 65534, -1)
+                self.assertEqual(status().stderr.count("\n"), 1)
+                for name in os.listdir(records):
+                    os.utime(f"{records}/{name}", (0, 0))
+                done = status()
+                self.assertEqual((done.returncode, done.stdout), (0, "no cluster is up\n"),
+                                 done.stderr)
+                self.assertEqual(sorted(os.listdir(records)), ["...json", "no name.json"])
+                self.assertIsNone(victim.poll(), "believed what must not be")
+            finally:
+                victim.kill()
+                victim.wait()
+
+    def refused(self, done: subprocess.CompletedProcess, victim: subprocess.Popen) -> None:
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn("cannot be trusted", done.stderr)
+        self.assertIsNone(victim.poll(), "believed a record of someone else")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root, setpriv")
     def test_not_permitted_is_77_with_one_line(self):

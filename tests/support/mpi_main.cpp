@@ -80,6 +80,7 @@ int run(int argc, char** argv) {
   const int failed = RUN_ALL_TESTS();
   watch_test("session shutdown");
   harness().lane.reset();
+  harness().session = nullptr;
   return failed;
 }
 

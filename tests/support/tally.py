@@ -21,7 +21,7 @@ def read_cases(folders):
         for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
             with open(path, encoding="utf-8") as file:
                 report = json.load(file)
-            cases += [dict(case, program=report.get("name", path)) for case in report["cases"]]
+            cases += [dict(case, program=path) for case in report["cases"]]
     return cases
 
 
@@ -109,7 +109,7 @@ def main():
     if len(programs) < given.expect:
         problems.append(f"only {len(programs)} of {given.expect} test programs left results")
     for case in failed:
-        print(f"FAILED {case['name']} ({case['program']}): {case.get('message', '').strip()[:600]}")
+        print(f"FAILED {case['name']} ({os.path.relpath(case['program'])}): {case.get('message', '').strip()[:600]}")
     for problem in problems:
         print(f"FAILED {problem}")
     count = len(failed) + len(problems) + given.also_failed

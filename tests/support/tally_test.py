@@ -67,6 +67,17 @@ class Tally(unittest.TestCase):
                     '[[row]]\nid = 1\ntests = "Good.one"\n', '[[row]]\ntests = []\n'):
             self.assertEqual(tally(bad, GOOD)[0], 1, bad)
 
+    def test_programs_of_one_name_in_several_folders_count_each(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for build in ("one", "two"):
+                os.mkdir(os.path.join(folder, build))
+                with open(os.path.join(folder, build, "base.json"), "w", encoding="utf-8") as file:
+                    json.dump({"name": "base", "cases": [{"name": "Good.one", "result": "passed"}]}, file)
+            script = os.path.join(os.path.dirname(__file__), "tally.py")
+            done = subprocess.run([sys.executable, script, "--expect", "2", os.path.join(folder, "one"), os.path.join(folder, "two")],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (0, "2 passed, 0 failed, 0 skipped"), done.stdout)
+
     def test_missing_programs_fail(self):
         code, out = tally("", GOOD, "--expect", "2")
         self.assertEqual(code, 1)

@@ -18,10 +18,12 @@
 #include <thread>
 #include <vector>
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the names are the sanitizers'
 extern "C" {
 __attribute__((weak)) void __asan_init();
 __attribute__((weak)) void __tsan_init();
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 // Plugins of MPI and hwloc are closed before leaks are looked for, and what they leak could not be told
 // from ours any more. In sanitized tests they stay open.

@@ -55,7 +55,7 @@ Spoil singleton(std::string mpi, bool open_mpi_launcher) {
       set({0}, &Facts::open_mpi_launcher, open_mpi_launcher), set({0}, &Facts::pmi_launcher, !open_mpi_launcher));
 }
 
-Spoil setting(const IndexSet& ranks, Setting which, std::string value) {
+Spoil setting(const IndexSet& ranks, Setting which, const std::string& value) {
   return [=](World& world) {
     for (const int rank : ranks.members()) {
       world.facts.at(static_cast<std::size_t>(rank)).settings.at(static_cast<std::size_t>(which)) = value;

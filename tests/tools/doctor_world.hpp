@@ -85,7 +85,7 @@ inline Spoil place(const IndexSet& ranks, const IndexSet& pus, double quota = 0)
 }
 
 // Gives nodes an address; "%" stands for the node's number plus one. Without `more`, it is the only one.
-inline Spoil address(const IndexSet& nodes, int nic, std::string pattern, bool more = true) {
+inline Spoil address(const IndexSet& nodes, int nic, const std::string& pattern, bool more = true) {
   return [=](World& world) {
     for (const int node : nodes.members()) {
       std::string own = pattern;

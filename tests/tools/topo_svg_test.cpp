@@ -43,7 +43,7 @@ std::string attribute_fault(std::string_view words) {
     const std::size_t end = words.find('"', equal + 2);
     if (end == std::string_view::npos) return text("an open quote in ", words);
     if (!names.insert(words.substr(0, equal)).second) return text("twice ", words.substr(0, equal));
-    if (const std::string fault = text_fault(words.substr(equal + 2, end - equal - 2)); !fault.empty()) return fault;
+    if (std::string fault = text_fault(words.substr(equal + 2, end - equal - 2)); !fault.empty()) return fault;
     words.remove_prefix(end + 1);
     if (!words.empty() && words[0] != ' ') return text("no blank before ", words);
   }
@@ -56,7 +56,7 @@ std::string xml_fault(std::string_view xml) {
   bool ended = false;
   while (!trim(xml).empty()) {
     const std::size_t begin = xml.find('<');
-    if (const std::string fault = text_fault(xml.substr(0, begin)); !fault.empty()) return fault;
+    if (std::string fault = text_fault(xml.substr(0, begin)); !fault.empty()) return fault;
     if (begin == std::string_view::npos || ended) return "words outside of the root";
     const std::size_t end = xml.find('>', begin);
     if (end == std::string_view::npos) return "an open tag";
@@ -69,7 +69,7 @@ std::string xml_fault(std::string_view xml) {
       const bool closed = tag.ends_with('/');
       if (closed) tag.remove_suffix(1);
       const std::size_t space = std::min(tag.find(' '), tag.size());
-      if (const std::string fault = attribute_fault(tag.substr(space)); !fault.empty()) return fault;
+      if (std::string fault = attribute_fault(tag.substr(space)); !fault.empty()) return fault;
       if (!closed) open.push_back(tag.substr(0, space));
     }
     ended = open.empty();

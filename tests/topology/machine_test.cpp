@@ -77,6 +77,11 @@ TEST(Synthetic, machines_have_the_levels_that_were_described) {
   EXPECT_TRUE(machine.gpus.empty());
 }
 
+TEST(Synthetic, memory_at_two_levels_gives_the_nearer_one) {
+  const MachineShape machine = read_synthetic_machine("package:2 [numa] l3:2 [numa] core:2 pu:1");
+  EXPECT_EQ(machine.numas(), 4);
+}
+
 TEST(Synthetic, nonsense_is_refused) {
   for (const char* junk :
        {"", "core:4", "nonsense:3 pu:1", "pu:0", "core:-1 pu:1", "package:2 pu:x", "((((", "pu:1 core:2"}) {
@@ -114,6 +119,7 @@ TEST(ThisMachine, is_read_and_agrees_with_the_system) {
 struct Expected {
   int packages, numas, l3s, cores, pus, gpus, nvlinks;
 };
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest's name
 void PrintTo(const Expected& each, std::ostream* out) {
   *out << each.packages << " packages, " << each.numas << " numas, " << each.l3s << " l3s, " << each.cores << " cores, "
        << each.pus << " pus, " << each.gpus << " gpus, " << each.nvlinks << " nvlinks";
@@ -295,6 +301,10 @@ TEST(Launcher, one_process_and_batch_scripts_and_junk_are_let_through) {
   EXPECT_EQ(launcher_hint(environment_of({{"OMPI_COMM_WORLD_SIZE", "1"}})), std::nullopt);
   EXPECT_EQ(launcher_hint(environment_of({{"WORLD_SIZE", "4"}})), std::nullopt)
       << "without a RANK it is somebody's own variable";
+  EXPECT_EQ(launcher_hint(
+                environment_of({{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_ID", "0"}})),
+            std::nullopt)
+      << "mpirun -n 1 inside a job step";
   for (const char* junk : {"", "many", "-3", "99999999999999999999", "4x"}) {
     EXPECT_EQ(launcher_hint(environment_of({{"PMI_SIZE", junk}})), std::nullopt) << junk;
   }
@@ -401,7 +411,8 @@ TEST(Watch, warns_names_and_ends_what_hangs) {
     lines.emplace_back(line);
   });
   {
-    const Watch watch("MPI_Sleep", "look here", {20ms, 60ms}, log, [&] { ended = true; });
+    const Watch watch(
+        "MPI_Sleep", [] { return "look here"; }, {20ms, 60ms}, log, [&] { ended = true; });
     std::this_thread::sleep_for(200ms);
   }
   EXPECT_TRUE(ended);
@@ -414,7 +425,8 @@ TEST(Watch, warns_names_and_ends_what_hangs) {
 TEST(Watch, leaves_alone_what_comes_back) {
   bool ended = false;
   for (const Patience patience : {Patience{10s, 20s}, Patience{0s, 0s}, Patience{0s, 10s}, Patience{10s, 0s}}) {
-    const Watch watch("MPI_Quick", "", patience, Log(LogLevel::off), [&] { ended = true; });
+    const Watch watch(
+        "MPI_Quick", [] { return ""; }, patience, Log(LogLevel::off), [&] { ended = true; });
   }
   EXPECT_FALSE(ended);
 }

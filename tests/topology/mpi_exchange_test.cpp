@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/support/lacks.hpp"
 #include "topology/base/error.hpp"
 #include "topology/group.hpp"
 
@@ -122,6 +123,54 @@ TEST_F(MpiExchangeThree, a_late_one_is_no_failure) {
   if (world().rank() == 1) std::this_thread::sleep_for(600ms);
   EXPECT_NO_THROW(meeting->all_gather("dinner", {}, {100ms, 20s}));
   EXPECT_NO_THROW(meeting->barrier("and the next one works"));
+}
+
+// Rank 0 comes when another has begun to collect, the last but one a little later, the last never.
+TEST_F(MpiExchangeThree, those_who_come_late_are_not_accused) {
+  if (world().size() < 4) GTEST_SKIP() << test::lacks("needs 4 ranks");
+  const auto meeting = world().duplicate();
+  const int last = world().size() - 1;
+  if (world().rank() == 0) std::this_thread::sleep_for(900ms);
+  if (world().rank() == last - 1) std::this_thread::sleep_for(1100ms);
+  if (world().rank() != last) {
+    const std::string end = ending([&] { meeting->all_gather("dinner", {}, {100ms, 2s}); });
+    EXPECT_NE(end.find(text(": rank ", last, " did not come")), std::string::npos) << end;
+  }
+  world().barrier("after dinner");
+}
+
+TEST_F(MpiExchangeThree, without_a_warning_time_only_the_missing_are_named) {
+  const auto meeting = world().duplicate();
+  const int last = world().size() - 1;
+  if (world().rank() == 1) std::this_thread::sleep_for(400ms);
+  if (world().rank() != last) {
+    const std::string end = ending([&] { meeting->all_gather("dinner", {}, {0ms, 700ms}); });
+    EXPECT_NE(end.find(text(": rank ", last, " did not come")), std::string::npos) << end;
+  }
+  world().barrier("after dinner");
+}
+
+TEST_F(MpiExchangeThree, a_failed_exchange_with_large_data_leaves_others_alone) {
+  const auto meeting = world().duplicate();
+  if (world().rank() != 0) {
+    EXPECT_THROW(meeting->all_gather("dinner", Bytes(3'000'000), {100ms, 300ms}), Error);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(world().all_gather("after dinner", Bytes(10'000), {5s, 20s}));
+}
+
+TEST_F(MpiExchangeThree, a_channel_that_is_used_again_forgets_what_was_said_on_it) {
+  {
+    const auto first = world().duplicate();
+    if (world().rank() == 1) std::this_thread::sleep_for(500ms);
+    EXPECT_NO_THROW(first->all_gather("late", {}, {50ms, 20s}));
+    world().barrier("the first is over");
+  }
+  const auto second = world().duplicate();
+  if (world().rank() != 1) {
+    const std::string end = ending([&] { second->all_gather("dinner", {}, {100ms, 400ms}); });
+    EXPECT_NE(end.find(": rank 1 did not come"), std::string::npos) << end;
+  }
+  world().barrier("after dinner");
 }
 
 class MpiExchangeTwo : public NeedsRanks<2> {};

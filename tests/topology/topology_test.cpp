@@ -141,7 +141,23 @@ TEST(Crowding, counts_members_for_each_core) {
   EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 1}, {2, 3}, {4, 5}, {6, 7}}}}).members_per_core(0), 1);
   EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 7}, {0, 7}}}}).members_per_core(0), 0.5);
   EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 0}, {0, 0}, {0, 0}}}}).members_per_core(0), 3);
-  EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 7}, {0, 7}, {0, 0}, {1, 1}}}}).members_per_core(0), 1);
+  EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 7}, {0, 7}, {0, 0}, {2, 2}}}}).members_per_core(0), 1);
+}
+
+TEST(Crowding, two_threads_of_one_core_are_one_core) {
+  const MachineShape machine = shape({.packages = 1, .numas = 1, .cores = 2, .threads = 2});
+  EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 0}, {1, 1}}}}).members_per_core(0), 2);
+}
+
+TEST(Crowding, a_quota_is_shared_by_members_that_are_bound_to_cores_of_their_own) {
+  TopologyParts parts;
+  parts.machines = {shape({.packages = 1, .numas = 1, .cores = 8, .threads = 1})};
+  parts.nodes = {{"a", 0, {}, {}}};
+  for (int i = 0; i < 8; ++i) {
+    parts.places.push_back({0, IndexSet{i}, 4, {}});
+    parts.members.push_back({0, i, 0});
+  }
+  EXPECT_DOUBLE_EQ(Topology(parts).members_per_core(0), 2);
 }
 
 TEST(Crowding, a_quota_counts_like_missing_cores) {

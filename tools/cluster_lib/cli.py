@@ -8,8 +8,10 @@ import shutil
 import sys
 
 from . import fabric, launch, network, state
-from .errors import ClusterError, Lacking, Misuse
+from .errors import ClusterError, Lacking, Misuse, printable
 from .namespaces import PRIVATE_DIRECTORIES
+
+MOST_RANKS_PER_NODE = 1024
 
 MANUAL = """\
 Several virtual nodes on this machine, to run and test distributed programs on.
@@ -61,10 +63,18 @@ def main(arguments: list[str]) -> int:
         state.sweep()
         return options.call(options, command)
     except ClusterError as error:
-        print(f"cluster: {error}", file=sys.stderr)
-        return error.exit_code
+        return complain(error, error.exit_code)
+    except OSError as error:
+        return complain(error, 1)
+    except MemoryError:
+        return complain("there is not enough memory", 1)
     except launch.Stopped as stopped:
         return 128 + stopped.number
+
+
+def complain(what, exit_code: int) -> int:
+    print(printable(f"cluster: {what}"), file=sys.stderr)
+    return exit_code
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -106,6 +116,7 @@ def make_parser() -> argparse.ArgumentParser:
                      help="end everything after this long, with exit code 124 (default 600)")
     run.add_argument("--tag-output", action="store_true", help="put the rank before every line")
     run.add_argument("--mpirun", action="append", default=[], metavar="WORDS",
+                     type=launch.words_for_mpirun,
                      help="more words for mpirun: --mpirun '--mca btl tcp,self --report-bindings'")
     add_shape(verb("up", do_up, "make nodes that stay until `cluster down`"), "default")
     down = verb("down", do_down, "remove nodes that `cluster up` made")
@@ -145,8 +156,6 @@ def add_shape(parser: argparse.ArgumentParser, default_name: str) -> None:
 
 def plan_from(options, command: list[str], kind: str) -> fabric.Plan:
     slots = parse_slots(options.ranks_per_node, options.nodes)
-    if not 1 <= len(slots) <= network.MOST_NODES:
-        raise Misuse(f"--nodes {len(slots)}: there can be 1 to {network.MOST_NODES} nodes")
     if not 576 <= options.mtu <= 65535:
         raise Misuse(f"--mtu {options.mtu}: must be 576 to 65535; Ethernet has 1500, or 9000")
     cores = len(os.sched_getaffinity(0))
@@ -170,11 +179,17 @@ def parse_slots(text: str, nodes: int | None) -> list[int]:
         slots = [int(word) for word in text.split(",")]
     except ValueError:
         raise Misuse(f"--ranks-per-node {text}: write a number, or one per node: 3,2,1") from None
-    if min(slots) < 1:
-        raise Misuse(f"--ranks-per-node {text}: every node needs at least one rank")
+    if not 1 <= min(slots) <= max(slots) <= MOST_RANKS_PER_NODE:
+        raise Misuse(f"--ranks-per-node {text}: every node needs at least one rank, and can have "
+                     f"{MOST_RANKS_PER_NODE}")
+    asked = nodes
+    if asked is None:
+        asked = len(slots) if len(slots) > 1 else 2
+    if not 1 <= asked <= network.MOST_NODES:
+        raise Misuse(f"--nodes {asked}: there can be 1 to {network.MOST_NODES} nodes")
     if len(slots) == 1:
-        return slots * (2 if nodes is None else nodes)
-    if nodes not in (None, len(slots)):
+        return slots * asked
+    if asked != len(slots):
         raise Misuse(f"--ranks-per-node {text} speaks of {len(slots)} nodes but --nodes of "
                      f"{nodes}; leave --nodes out, or make them agree")
     return slots
@@ -205,8 +220,8 @@ def check_program(program: str) -> None:
 
 def do_run(options, command: list[str]) -> int:
     check_program(command[0])
-    if options.timeout <= 0:
-        raise Misuse(f"--timeout {options.timeout:g}: must be more than 0 seconds")
+    if not 0 < options.timeout < math.inf:
+        raise Misuse(f"--timeout {options.timeout:g}: must be a number of seconds, more than 0")
     if options.launcher == "mpi":
         launch.check_mpirun()
     elif options.mpirun:
@@ -214,9 +229,12 @@ def do_run(options, command: list[str]) -> int:
     cluster = fabric.build(plan_from(options, command, "run"))
     try:
         start = launch.run_mpi if options.launcher == "mpi" else launch.run_plain
-        return start(cluster, command, options)
-    finally:
-        cluster.take_down()
+        code = start(cluster, command, options)
+    except BaseException:
+        cluster.abandon()
+        raise
+    cluster.take_down()
+    return code
 
 
 def do_up(options, _command) -> int:

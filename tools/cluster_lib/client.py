@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-from .errors import ClusterError
+from .errors import ClusterError, printable
 from .init import LENGTH
 
 CONTROL = "/tmp/.cluster"  # as seen in the fabric and in every node; a tmpfs of the fabric's
@@ -27,7 +27,8 @@ class Command:
         try:
             self._socket.connect(socket_path)
             sent = socket.send_fds(self._socket, [data], list(streams))
-            self._socket.sendall(data[sent:])
+            if sent < len(data):  # to send nothing fails if the command has ended already
+                self._socket.sendall(data[sent:])
         except OSError as error:
             self._socket.close()
             node = os.path.basename(socket_path).removesuffix(".socket")
@@ -75,12 +76,12 @@ def enter(words: list[str]) -> int:
         return 1
     node, *rest = words
     if not os.path.exists(socket_name(node)):
-        print(f"cluster: there is no node {node} in this cluster", file=sys.stderr)
+        print(printable(f"cluster: there is no node {node} in this cluster"), file=sys.stderr)
         return 1
     try:
         command = Command(socket_name(node), ["/bin/sh", "-c", " ".join(rest)],
                           environment=dict(os.environ), directory=os.getcwd())
     except ClusterError as error:
-        print(f"cluster: {error}", file=sys.stderr)
+        print(printable(f"cluster: {error}"), file=sys.stderr)
         return error.exit_code
     return command.wait() or 0

@@ -2,6 +2,11 @@
 """What can go wrong, and the exit code of each. A message says what was wrong, and the remedy."""
 
 
+def printable(text: str) -> str:
+    """One line that is safe for a terminal, whatever words of the user are in it."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 class ClusterError(Exception):
     """The tool could not do its work."""
 

@@ -8,6 +8,7 @@ ends, for whatever reason, all nodes, links and private directories are gone wit
 """
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -68,7 +69,7 @@ class Cluster:
 
     def node_index(self, text: str) -> int:
         number = text.removeprefix("node")
-        if not number.isdigit() or int(number) >= self.nodes:
+        if not re.fullmatch(r"[0-9]{1,4}", number) or int(number) >= self.nodes:
             raise Misuse(f"there is no node '{text}'; this cluster has node0 to "
                          f"node{self.nodes - 1}")
         return int(number)
@@ -96,6 +97,23 @@ class Cluster:
             pass
         self.record.remove()
 
+    def abandon(self) -> None:
+        """Takes down what this process made, after an error that is not to be hidden by another."""
+        try:
+            self.take_down()
+        except OSError:
+            end_child(self.content["keeper"]["pid"])
+
+
+def end_child(pid: int) -> None:
+    """Ends the fabric with no file opened: there may be none left to open."""
+    try:
+        if os.waitpid(pid, os.WNOHANG)[0] == 0:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass  # it has ended
+
 
 def find(name: str) -> Cluster:
     record = state.Record(name)
@@ -112,7 +130,7 @@ def build(plan: Plan) -> Cluster:
     content = {"kind": plan.kind, "owner": state.identify(os.getpid()), "slots": plan.slots,
                "mtu": plan.mtu, "shared": plan.shared}
     record.claim(content)
-    cluster = None
+    cluster = pid = None
     try:
         namespaces.adopt_orphans()
         lifeline_out, lifeline_in = os.pipe()
@@ -134,8 +152,13 @@ def build(plan: Plan) -> Cluster:
         return cluster
     except BaseException:
         if cluster:
-            cluster.take_down()
-        record.remove()
+            cluster.abandon()
+        elif pid:
+            end_child(pid)
+        try:
+            record.remove()
+        except OSError:
+            pass  # the first error says more; the next call sweeps the record
         raise
 
 
@@ -154,7 +177,8 @@ def keeper(plan: Plan, record: state.Record, report: int, lifeline: int) -> None
     except ClusterError as error:
         answer = {"error": str(error), "lacking": isinstance(error, Lacking)}
     except OSError as error:
-        answer = {"error": f"cannot build the cluster: {error}", "lacking": True}
+        answer = {"error": f"cannot build the cluster: {error}",
+                  "lacking": error.errno not in state.EXHAUSTED}
     detach_from_terminal()
     os.write(report, json.dumps(answer).encode())
     os.close(report)

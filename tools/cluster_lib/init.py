@@ -12,6 +12,8 @@ import signal
 import socket
 import struct
 
+from .errors import printable
+
 LENGTH = struct.Struct("!I")
 LONGEST_REQUEST = 64 << 20
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -165,13 +167,13 @@ def become_command(request: dict, fds: list[int]) -> None:
         os.execvpe(request["words"][0], request["words"], request["environment"])
     except FileNotFoundError:
         _complain(f"cluster: {request['words'][0]}: not found in the node; a file under /tmp or "
-                  "/dev/shm needs --share PATH\n")
+                  "/dev/shm needs --share PATH")
     except OSError as error:
         code = 126
-        _complain(f"cluster: cannot start {request['words'][0]}: {error}\n")
+        _complain(f"cluster: cannot start {request['words'][0]}: {error}")
     finally:
         os._exit(code)
 
 
 def _complain(text: str) -> None:
-    os.write(2, text.encode())
+    os.write(2, printable(text).encode() + b"\n")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from . import network
 from .client import CONTROL, Command
@@ -84,11 +85,19 @@ def check_mpirun() -> None:
                      "start in its nodes; put Open MPI's first, or use --launcher none")
 
 
+def words_for_mpirun(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise Misuse(f"--mpirun {text}: a shell would not take these words either "
+                     f"({error})") from None
+
+
 def run_mpi(cluster: Cluster, command: list[str], options) -> int:
     """mpirun inside node0; its daemons reach the other nodes by `cluster enter`."""
     words = ["mpirun", "-np", str(sum(cluster.content["slots"]))]
     words += ["--tag-output"] if options.tag_output else []
-    words += [word for text in options.mpirun for word in shlex.split(text)]
+    words += [word for part in options.mpirun for word in part]
     job = cluster.start("node0", words + command, environment())
     return supervise([job], options.timeout)
 
@@ -114,19 +123,17 @@ def run_plain(cluster: Cluster, command: list[str], options) -> int:
             thread.join(GRACE_S)
 
 
-def member_variables(slots: list[int]) -> list[tuple[int, dict]]:
+def member_variables(slots: list[int]) -> Iterator[tuple[int, dict]]:
     """(node, variables) of every rank, ranks filling one node after the other."""
     places = [(node, local) for node, count in enumerate(slots) for local in range(count)]
     workers = [f"{network.address(node)}:{MASTER_PORT + 1 + local}" for node, local in places]
-    result = []
     for rank, (node, local) in enumerate(places):
         task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
-        result.append((node, {
+        yield node, {
             "RANK": str(rank), "WORLD_SIZE": str(len(places)),
             "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(slots[node]), "NODE_RANK": str(node),
             "MASTER_ADDR": network.address(0), "MASTER_PORT": str(MASTER_PORT),
-            "TF_CONFIG": json.dumps(task)}))
-    return result
+            "TF_CONFIG": json.dumps(task)}
 
 
 def tagged_streams(tag: str) -> tuple[list[int], list[threading.Thread]]:

@@ -80,8 +80,8 @@ def start_first_process(body, as_user: bool = False) -> int:
                 os.close(write_end)
                 _run_and_exit(body)
             answer = {"pid": child}
-        except OSError as error:
-            answer = {"error": str(error)}
+        except (OSError, MemoryError) as error:
+            answer = {"error": str(error) or "out of memory"}
         os.write(write_end, json.dumps(answer).encode())
         os._exit(0)
     os.close(write_end)

@@ -34,7 +34,8 @@ _UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 def parse_rate(text: str) -> int:
     """Bits per second of '1gbit', '2.5gbit', '100mbit'."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?bit)(?:/s)?", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([kmg]?bit)(?:/s)?",
+                         text.strip().lower())
     if not match:
         raise Misuse(f"'{text}' is no rate; write a number and kbit, mbit or gbit: 1gbit, 100mbit")
     rate = int(float(match[1]) * _UNITS[match[2]])

@@ -4,17 +4,22 @@
 A file names processes by pid and start time, so that a pid used again by a stranger is never
 mistaken for ours. What a killed tool left behind is swept at the next call, and only that.
 """
+import contextlib
 import errno
 import json
 import os
 import re
 import signal
 import time
+from collections.abc import Iterator
 
 from .errors import ClusterError, Misuse
 
 ENDS_WITHIN_S = 1.0
 WRITTEN_WITHIN_S = 10.0
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
+LARGEST_PID = 1 << 22  # what Linux gives at most
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)
 
 
 def directory() -> str:
@@ -25,6 +30,31 @@ def directory() -> str:
     if own and os.access(own, os.W_OK):
         return os.path.join(own, "lockstep-cluster")
     return f"/tmp/lockstep-cluster-{os.geteuid()}"
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[int]:
+    """The directory, as a descriptor. What is in it decides which processes are ended, so nobody
+    else may have written there: in /tmp, anybody can be first to take its name."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM):
+            raise _not_trusted(path) from error
+        raise
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise _not_trusted(path)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _not_trusted(path: str) -> ClusterError:
+    elsewhere = ", or set XDG_RUNTIME_DIR to a directory of your own" if os.geteuid() else ""
+    return ClusterError(f"{path} is not a directory that is yours and closed to others (mode 700), "
+                        f"so what is in it cannot be trusted; remove it{elsewhere}")
 
 
 def identify(pid: int) -> dict:
@@ -41,7 +71,9 @@ def _start_time(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-    except OSError:
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise  # this says nothing about the process
         return None
     return None if fields[0] in "ZX" else int(fields[19])
 
@@ -50,7 +82,7 @@ class Record:
     """The file of one cluster."""
 
     def __init__(self, name: str):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
+        if not NAME.fullmatch(name):
             raise Misuse(f"'{name}' is no name for a cluster; use letters, digits, '-', '_', '.'")
         self.name = name
         self._file = f"{name}.json"
@@ -59,13 +91,14 @@ class Record:
     def claim(self, content: dict) -> None:
         """Takes the name, or says who has it."""
         for _ in range(20):
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            if os.stat(self._directory).st_uid != os.geteuid():
-                raise ClusterError(f"{self._directory} belongs to someone else; remove it, or set "
-                                   "XDG_RUNTIME_DIR to a directory of your own")
+            try:
+                os.makedirs(self._directory, mode=0o700)
+            except FileExistsError:
+                pass  # whatever it is, opened() looks at it
             try:
                 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-                fd = os.open(os.path.join(self._directory, self._file), flags, 0o600)
+                with opened(self._directory) as inside:
+                    fd = os.open(self._file, flags, 0o600, dir_fd=inside)
             except FileNotFoundError:
                 continue  # another cluster that ended took the empty directory away
             except FileExistsError:
@@ -83,11 +116,15 @@ class Record:
         os.replace(path + ".new", path)
 
     def read(self) -> dict | None:
+        """What the file says; None if there is none, or none that a cluster can have written."""
         try:
-            with open(os.path.join(self._directory, self._file), encoding="ascii") as file:
-                return json.load(file)
-        except (FileNotFoundError, ValueError):
+            with opened(self._directory) as inside:
+                fd = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=inside)
+            with os.fdopen(fd, encoding="ascii") as file:
+                content = json.load(file)
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
+        return content if _is_well_formed(content) else None
 
     def age_s(self) -> float:
         try:
@@ -101,29 +138,46 @@ class Record:
         above = os.open(os.path.dirname(self._directory), os.O_PATH)
 
         def remove() -> None:
-            for name, where, call in ((self._file, inside, os.unlink),
-                                      (self._file + ".new", inside, os.unlink),
-                                      (os.path.basename(self._directory), above, os.rmdir)):
-                try:
-                    call(name, dir_fd=where)
-                except OSError as error:
-                    if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
-                        raise
+            _remove(os.unlink, self._file, inside)
+            _remove(os.unlink, self._file + ".new", inside)
+            _remove(os.rmdir, os.path.basename(self._directory), above)
         return remove
 
     def remove(self) -> None:
-        try:
-            self.remover()()
-        except FileNotFoundError:
-            pass
+        """By path, which needs no descriptor: there may be none left."""
+        path = os.path.join(self._directory, self._file)
+        _remove(os.unlink, path)
+        _remove(os.unlink, path + ".new")
+        _remove(os.rmdir, self._directory)
+
+
+def _remove(call, path: str, where: int | None = None) -> None:
+    try:
+        call(path, dir_fd=where)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _is_well_formed(content) -> bool:
+    """Whether it names processes; only while a cluster is being made is there no keeper yet."""
+    def is_process(value) -> bool:
+        return (isinstance(value, dict) and type(value.get("start")) is int
+                and type(value.get("pid")) is int and 0 < value["pid"] <= LARGEST_PID)
+
+    return (isinstance(content, dict) and is_process(content.get("owner"))
+            and ("keeper" not in content or is_process(content["keeper"]))
+            and content.get("kind") in ("run", "up") and isinstance(content.get("slots"), list))
 
 
 def all_names() -> list[str]:
     try:
-        files = os.listdir(directory())
+        with opened(directory()) as inside:
+            files = os.listdir(inside)
     except FileNotFoundError:
         return []
-    return sorted(file.removesuffix(".json") for file in files if file.endswith(".json"))
+    names = (file.removesuffix(".json") for file in files if file.endswith(".json"))
+    return sorted(name for name in names if NAME.fullmatch(name))
 
 
 def sweep() -> None:

@@ -68,7 +68,7 @@ void write_in_place(const std::string& path, std::string_view content) {
 std::filesystem::path target_of(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_symlink(std::filesystem::symlink_status(path, error))) return path;
-  const auto target = std::filesystem::canonical(path, error);
+  auto target = std::filesystem::canonical(path, error);
   if (error) refuse(path, error.value());
   return target;
 }

@@ -45,6 +45,7 @@ std::optional<LauncherHint> launcher_hint(const Environment& environment) {
     if (value == nullptr) continue;
     if (launcher.presence != nullptr && environment(launcher.presence) == nullptr) continue;
     const auto size = parse_integer(trim(value));
+    if (size && *size == 1 && launcher.presence == nullptr) return std::nullopt;  // mpirun -n 1 inside another launcher
     if (!size || *size <= 1 || *size > 1 << 24) continue;
     return LauncherHint{launcher.size, static_cast<int>(*size), fill(launcher.command, static_cast<int>(*size))};
   }

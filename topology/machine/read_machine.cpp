@@ -44,20 +44,17 @@ int ancestor_index(hwloc_topology_t topology, hwloc_obj_t object, hwloc_obj_type
   return found == nullptr ? none : static_cast<int>(found->logical_index);
 }
 
-// The NUMA node of the object: the one that is near all of it, or the first of several that are near the
-// same processors (fast and plain memory side by side).
+// The NUMA node of the object: the smallest that is near all of it, the first of equals (fast and plain
+// memory lie side by side, or memory hangs at two levels).
 int numa_index(hwloc_topology_t topology, hwloc_obj_t object) {
-  while (object != nullptr && object->nodeset == nullptr) object = object->parent;
-  if (object == nullptr) return none;
-  hwloc_obj_t first = nullptr;
-  for (int os_index = hwloc_bitmap_first(object->nodeset); os_index != -1;
-       os_index = hwloc_bitmap_next(object->nodeset, os_index)) {
-    const hwloc_obj_t numa = hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(os_index));
-    if (numa == nullptr) continue;
-    if (first == nullptr) first = numa;
-    if (hwloc_bitmap_isequal(first->cpuset, numa->cpuset) == 0) return none;
+  while (object != nullptr && object->cpuset == nullptr) object = object->parent;
+  hwloc_obj_t best = nullptr;
+  for (int i = 0; object != nullptr && i < hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE); ++i) {
+    const hwloc_obj_t numa = hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
+    if (hwloc_bitmap_isincluded(object->cpuset, numa->cpuset) == 0) continue;
+    if (best == nullptr || hwloc_bitmap_weight(numa->cpuset) < hwloc_bitmap_weight(best->cpuset)) best = numa;
   }
-  return first == nullptr ? none : static_cast<int>(first->logical_index);
+  return best == nullptr ? none : static_cast<int>(best->logical_index);
 }
 
 std::string info(hwloc_obj_t object, const char* key) {
@@ -71,7 +68,7 @@ std::string model_of(hwloc_topology_t topology) {
   for (const hwloc_obj_t object : {package, root}) {
     if (object == nullptr) continue;
     for (const char* key : {"CPUModel", "PlatformModel", "SyntheticDescription"}) {
-      const std::string model = info(object, key);
+      std::string model = info(object, key);
       if (!model.empty()) return model;
     }
   }
@@ -120,7 +117,7 @@ std::string bus_of(hwloc_obj_t device) {
 
 std::string name_of_gpu(hwloc_obj_t device) {
   for (hwloc_obj_t child = device->io_first_child; child != nullptr; child = child->next_sibling) {
-    const std::string model = info(child, "GPUModel");
+    std::string model = info(child, "GPUModel");
     if (!model.empty()) return model;
   }
   const std::string name = device->name == nullptr ? info(device, "PCIDevice") : device->name;
@@ -301,17 +298,20 @@ MachineShape read_xml_machine(const std::string& path) {
 }
 
 IndexSet allowed_pus(const MachineShape& machine) {
-  std::size_t words = 1;
-  for (const Pu& pu : machine.pus) words = std::max(words, static_cast<std::size_t>(pu.os_index) / 64 + 1);
-  words = std::bit_ceil(std::max<std::size_t>(words, 16));
-  std::vector<std::uint64_t> mask(words);
+  constexpr std::size_t most_words = 1U << 16U;
+  std::vector<std::uint64_t> mask(16);
   IndexSet allowed;
-  if (sched_getaffinity(0, mask.size() * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
-    throw system_error("the processors that this process may run on cannot be read", errno);
+  // The kernel wants room for all processors that it could ever have.
+  while (sched_getaffinity(0, mask.size() * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
+    if (errno != EINVAL || mask.size() >= most_words) {
+      throw system_error("the processors that this process may run on cannot be read", errno);
+    }
+    mask.assign(mask.size() * 2, 0);
   }
   for (std::size_t i = 0; i < machine.pus.size(); ++i) {
     const auto os_index = static_cast<std::size_t>(machine.pus[i].os_index);
-    if ((mask.at(os_index / 64) >> (os_index % 64) & 1U) != 0) allowed.insert(static_cast<int>(i));
+    if (os_index / 64 < mask.size() && (mask.at(os_index / 64) >> (os_index % 64) & 1U) != 0)
+      allowed.insert(static_cast<int>(i));
   }
   // A picture from HWLOC_XMLFILE may lack our processors altogether.
   return allowed.empty() ? IndexSet::range(0, static_cast<int>(machine.pus.size()) - 1) : allowed;
@@ -329,6 +329,7 @@ Topology topology_from_description(std::string_view description, int ranks_per_n
 
 Topology topology_from_xml(const std::vector<std::string>& paths, int nodes_each, int ranks_per_node) {
   std::vector<DescribedNodes> nodes;
+  nodes.reserve(paths.size());
   for (const std::string& path : paths) nodes.push_back({read_xml_machine(path), nodes_each, ranks_per_node});
   return describe(nodes);
 }

@@ -3,14 +3,21 @@
 
 #include <unistd.h>
 
+#include <system_error>
+
 #include "topology/base/error.hpp"
 
 namespace lockstep {
 
-Watch::Watch(std::string what, std::string hint, Patience patience, Log log, std::function<void()> end)
+Watch::Watch(std::string what, std::function<std::string()> hint, Patience patience, Log log, std::function<void()> end)
     : what_(std::move(what)), hint_(std::move(hint)), patience_(patience), log_(std::move(log)), end_(std::move(end)) {
   if (!end_) end_ = [] { ::_exit(static_cast<int>(Exit::timeout)); };
-  if (patience_.warn > Duration{} || patience_.limit > Duration{}) thread_ = std::thread([this] { run(); });
+  if (patience_.warn == Duration{} && patience_.limit == Duration{}) return;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    log_.warn(text("no thread can be had to watch over ", what_, " (ulimit -u, -v): a hang there would be silent"));
+  }
 }
 
 Watch::~Watch() {
@@ -20,6 +27,14 @@ Watch::~Watch() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+std::string Watch::advice() const {
+  try {
+    return hint_();
+  } catch (const std::exception&) {
+    return "look for members that are stopped or were not started";
+  }
 }
 
 void Watch::run() {
@@ -35,7 +50,7 @@ void Watch::run() {
   }
   if (patience_.limit == Duration{} || done_within(patience_.limit)) return;
   const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit)),
-                    text(hint_, "; LOCKSTEP_TIMEOUT sets the limit"));
+                    text(advice(), "; LOCKSTEP_TIMEOUT sets the limit"));
   log_.error(error.what());
   end_();
 }

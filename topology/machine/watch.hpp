@@ -15,18 +15,20 @@ namespace lockstep {
 
 class Watch {
  public:
-  // `hint` tells people where to look. `end` is called at the limit; it must not return control to the
-  // hanging call, and does by default end the process with exit code 4.
-  Watch(std::string what, std::string hint, Patience patience, Log log, std::function<void()> end = {});
+  // `hint` tells people where to look; it is asked for only at the limit. `end` is called at the limit; it must not
+  // return control to the hanging call, and does by default end the process with exit code 4.
+  Watch(std::string what, std::function<std::string()> hint, Patience patience, Log log,
+        std::function<void()> end = {});
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
  private:
   void run();
+  std::string advice() const;
 
   std::string what_;
-  std::string hint_;
+  std::function<std::string()> hint_;
   Patience patience_;
   Log log_;
   std::function<void()> end_;

@@ -43,16 +43,16 @@ Parcel read(Reader reader, std::uint64_t sequence) {
 
 // One all-gather under way: its clock, and the search for who is missing.
 //
-// Who waits longer than the warning time reports to rank 0, which knows then who is present; if rank 0
-// does not answer it is missing itself, and rank 1 is asked, and so on until somebody answers or it is
-// my own turn to collect. So one member collects, it knows exactly who is missing, and it tells the rest.
+// Whoever waits longer than the warning time asks the ranks below it whether they are here, rank 0 first,
+// then ever more at once; everybody who waits answers at once. The lowest that answers collects: it asks
+// all that it has seen nothing of, warns for all, and at the limit ends the wait of all with one error.
 class MpiExchange::Call {
  public:
   Call(MpiExchange& exchange, std::string_view what, Patience patience)
       : exchange_(exchange), what_(what), patience_(patience), begin_(Clock::now()) {
     const bool soon = patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit);
     warn_after_ = soon ? patience.warn : patience.limit;
-    grace_ = std::clamp<Duration>(warn_after_ / 4, std::chrono::milliseconds(20), std::chrono::milliseconds(500));
+    grace_ = std::clamp<Duration>(warn_after_ / 4, std::chrono::milliseconds(20), std::chrono::milliseconds(500)) * 3;
     seen_.insert(exchange.rank());
   }
 
@@ -64,16 +64,15 @@ class MpiExchange::Call {
     check_verdict();  // also when nothing is left to wait for: the others may have given up on us
     for (int round = 0; !ready(); ++round) {
       check_verdict();
-      answer_present();
+      answer_questions();
       if (warn_after_ > Duration{} && elapsed() > warn_after_) search();
-      if (patience_.limit > Duration{} && elapsed() > patience_.limit + grace_ * 3 * (collector_ + 3)) give_up();
+      if (patience_.limit > Duration{} && elapsed() > patience_.limit + grace_ * (batches_ + 4)) give_up();
       pause(round);
     }
   }
 
  private:
   Duration elapsed() const { return Clock::now() - begin_; }
-  bool i_collect() const { return collector_ == exchange_.rank(); }
 
   static void pause(int round) {
     constexpr int spins = 200;
@@ -94,46 +93,72 @@ class MpiExchange::Call {
     throw Error(code, reader.get_string());
   }
 
-  // Whoever asks is present, and so am I; the list is empty until I have reported.
-  void answer_present() {
-    while (const auto arrived = exchange_.try_receive(-1, present)) {
+  void ask(int rank) { exchange_.send(rank, question, Writer().put(exchange_.sequence_).take()); }
+
+  // Whoever asks is here, and so am I. The list is empty until I have reported; a question from a call
+  // that I have not come to yet is asked again.
+  void answer_questions() {
+    while (const auto arrived = exchange_.try_receive(-1, question)) {
       if (Reader(arrived->bytes).get<std::uint64_t>() != exchange_.sequence_) continue;
       seen_.insert(arrived->source);
       reporters_.insert(arrived->source);
-      tell(arrived->source);
+      if (reported_) missing_ = absent();
+      answer_to(arrived->source);
     }
   }
 
-  void tell(int rank) { exchange_.send(rank, absent_list, Writer().put(exchange_.sequence_).put(missing_).take()); }
+  void answer_to(int rank) { exchange_.send(rank, answer, Writer().put(exchange_.sequence_).put(missing_).take()); }
+
+  void take_answers() {
+    while (const auto arrived = exchange_.try_receive(-1, answer)) {
+      Reader reader(arrived->bytes);
+      if (reader.get<std::uint64_t>() != exchange_.sequence_) continue;
+      seen_.insert(arrived->source);
+      if (arrived->source > exchange_.rank() || (collector_ != none_yet && arrived->source > collector_)) continue;
+      collector_ = arrived->source;
+      missing_ = reader.get_set();
+    }
+  }
 
   void search() {
-    while (const auto arrived = exchange_.try_receive(-1, absent_list)) take_answer(*arrived);
-    if (i_collect()) {
-      report();
-    } else if (!answered_ && Clock::now() - asked_at_ > grace_ * 3) {
-      if (asked_at_ != Clock::time_point{}) ++collector_;  // it did not answer: it is missing itself
+    take_answers();
+    const bool due = Clock::now() - asked_at_ > grace_;
+    if (collector_ != none_yet && collector_ != exchange_.rank()) {
+      if (due) ask_again(collector_, collector_ + 1);
+    } else if (asked_below_ < exchange_.rank()) {
+      if (!due) return;
+      const int end = std::min(exchange_.rank(), asked_below_ + (1 << std::min(batches_++, 20)));
+      ask_again(asked_below_, end);
+      asked_below_ = end;
+    } else if (due || collector_ == exchange_.rank()) {
+      collect(due);
+    }
+  }
+
+  void ask_again(int first, int end) {
+    asked_at_ = Clock::now();
+    for (int rank = first; rank < end; ++rank) ask(rank);
+  }
+
+  // One member does this. It asks once more before it reports, and before it gives up.
+  void collect(bool due) {
+    if (collector_ == none_yet) {
+      collector_ = exchange_.rank();
+      collecting_since_ = Clock::now();
+      due = true;
+    }
+    if (due) {
       asked_at_ = Clock::now();
-      if (!i_collect()) exchange_.send(collector_, present, Writer().put(exchange_.sequence_).take());
+      for (const int rank : absent().members()) ask(rank);
     }
-  }
-
-  void take_answer(const Wire::Arrived& arrived) {
-    Reader reader(arrived.bytes);
-    if (reader.get<std::uint64_t>() != exchange_.sequence_) return;
-    answered_ = true;
-    missing_ = reader.get_set();
-  }
-
-  // One member does this: warns for all, and ends the wait of all at the limit.
-  void report() {
-    const Duration patient = warn_after_ + grace_ * 3 * (collector_ + 1);
-    if (!reported_ && elapsed() > patient) {
-      missing_ = absent();
+    if (Clock::now() - collecting_since_ < grace_) return;
+    if (!reported_) {
       reported_ = true;
+      missing_ = absent();
       exchange_.log().warn(text(id(Code::stall), " waiting for ", format_duration(elapsed()), " in ", sentence()));
-      for (const int rank : reporters_) tell(rank);
+      for (const int rank : reporters_) answer_to(rank);
     }
-    if (patience_.limit > Duration{} && elapsed() > std::max(patience_.limit, patient)) give_up();
+    if (patience_.limit > Duration{} && elapsed() > patience_.limit) give_up();
   }
 
   IndexSet absent() const {
@@ -145,20 +170,24 @@ class MpiExchange::Call {
   }
 
   std::string sentence() const {
-    const std::string who =
-        missing_.empty() ? "nobody could say who is missing" : text("rank ", missing_.to_string(), " did not come");
-    return text("\"", what_, "\" (call ", exchange_.sequence_, " among ", exchange_.size(), " members): ", who);
+    const std::string who = missing_.empty() ? "all have come, but one does not pass on what it has"
+                                             : text("rank ", missing_.to_string(), " did not come");
+    return text("\"", what_, "\" (call ", exchange_.sequence_ & 0xffffffffU, " among ", exchange_.size(),
+                " members): ", who);
   }
 
   [[noreturn]] void give_up() {
-    if (i_collect()) missing_ = absent();
+    const bool i_collect = collector_ == exchange_.rank();
+    if (i_collect) missing_ = absent();
     const std::string why = text("waited ", format_duration(elapsed()), " in ", sentence(),
                                  " -> look what those members do; LOCKSTEP_TIMEOUT sets the limit");
-    for (int rank = 0; rank < exchange_.size() && i_collect(); ++rank) {
+    for (int rank = 0; rank < exchange_.size() && i_collect; ++rank) {
       if (rank != exchange_.rank()) exchange_.send(rank, verdict, Writer().put(Code::stall).put(why).take());
     }
     throw Error(Code::stall, why);
   }
+
+  static constexpr int none_yet = -1;
 
   MpiExchange& exchange_;
   std::string what_;
@@ -167,26 +196,33 @@ class MpiExchange::Call {
   Duration warn_after_{};
   Duration grace_{};
   std::set<int> seen_;       // who has shown a sign of life in this call
-  std::set<int> reporters_;  // who waits for my answer
+  std::set<int> reporters_;  // who wants to know
   IndexSet missing_;
-  int collector_ = 0;
+  int collector_ = none_yet;
+  int asked_below_ = 0;  // ranks below have been asked
+  int batches_ = 0;
   Clock::time_point asked_at_{};
-  bool answered_ = false;
+  Clock::time_point collecting_since_{};
   bool reported_ = false;
 };
 
-MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, int channel, std::vector<int> ranks, Patience patience, Log log)
+MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<int> ranks, Patience patience, Log log)
     : Exchange(static_cast<int>(std::ranges::find(ranks, wire->rank()) - ranks.begin()), static_cast<int>(ranks.size()),
                patience, std::move(log)),
       wire_(std::move(wire)),
-      channel_(channel),
-      ranks_(std::move(ranks)) {
+      channel_(lane.channel),
+      ranks_(std::move(ranks)),
+      sequence_(static_cast<std::uint64_t>(lane.generation) << 32U) {
   wire_->take_channel(channel_);
 }
 
 MpiExchange::~MpiExchange() {
   // The channel of a failed exchange may still get late messages, so nobody else may have it.
-  if (!failed_) wire_->give_back_channel(channel_);
+  if (failed_) {
+    wire_->abandon(channel_);
+  } else {
+    wire_->give_back_channel(channel_);
+  }
 }
 
 void MpiExchange::send(int to, Kind kind, Bytes bytes) {
@@ -231,7 +267,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
       parcel = receive(parent, down);
     }
     for (const int child : children) send(child, down, write(sequence_, parcel));
-    call.wait_until([&] { return wire_->flushed(); });
+    call.wait_until([&] { return wire_->flushed(channel_); });
     if (!parcel.disagreement.empty()) {
       throw Error(Code::mismatch, parcel.disagreement, "make the same calls in the same order on all members");
     }
@@ -252,27 +288,34 @@ void MpiExchange::tell_failure(std::string_view why) {
   }
   // A short push: messages this small leave at once wherever the other side lives.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
-  while (!wire_->flushed() && Clock::now() < end) std::this_thread::yield();
+  while (!wire_->flushed(channel_) && Clock::now() < end) std::this_thread::yield();
 }
 
 Bytes MpiExchange::channels_in_use() {
   IndexSet used;
   for (const int channel : wire_->channels()) used.insert(channel);
-  return Writer().put(used).take();
+  return Writer().put(used).put(wire_->generation()).take();
 }
 
+// The lowest channel that no member has in use. Its generation is new to all of them, so that a message
+// left over from an exchange that had the channel before is recognised by its sequence.
 std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) {
   IndexSet all;
-  for (const Bytes& bytes : used) all.insert(Reader(bytes).get_set());
-  int channel = 0;
-  while (all.contains(channel)) ++channel;
-  if (channel > wire_->largest_channel()) {
-    throw Error(Code::mpi, text(channel, " exchanges at once are more than MPI's tags allow"),
+  Lane lane;
+  for (const Bytes& bytes : used) {
+    Reader reader(bytes);
+    all.insert(reader.get_set());
+    lane.generation = std::max(lane.generation, reader.get<std::uint32_t>() + 1);
+  }
+  while (all.contains(lane.channel)) ++lane.channel;
+  if (lane.channel > wire_->largest_channel()) {
+    throw Error(Code::mpi, text(lane.channel, " exchanges at once are more than MPI's tags allow"),
                 "destroy those that are no longer used");
   }
+  wire_->set_generation(lane.generation);
   std::vector<int> on_wire;
   for (const int rank : ranks) on_wire.push_back(ranks_.at(static_cast<std::size_t>(rank)));
-  return std::make_unique<MpiExchange>(wire_, channel, std::move(on_wire), patience(), log());
+  return std::make_unique<MpiExchange>(wire_, lane, std::move(on_wire), patience(), log());
 }
 
 }  // namespace lockstep

@@ -8,15 +8,21 @@
 
 namespace lockstep {
 
+// Tags of its own on the wire, and the how-manieth to have them.
+struct Lane {
+  int channel = 0;
+  std::uint32_t generation = 0;
+};
+
 class MpiExchange final : public Exchange {
  public:
   // `ranks` are the members' ranks on the wire, in the order of this exchange.
-  MpiExchange(std::shared_ptr<Wire> wire, int channel, std::vector<int> ranks, Patience patience, Log log);
+  MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<int> ranks, Patience patience, Log log);
   ~MpiExchange() override;
 
  private:
   class Call;
-  enum Kind : std::uint8_t { up, down, present, absent_list, verdict };
+  enum Kind : std::uint8_t { up, down, question, answer, verdict };
 
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
   void tell_failure(std::string_view why) override;
@@ -29,7 +35,7 @@ class MpiExchange final : public Exchange {
   std::shared_ptr<Wire> wire_;
   int channel_;
   std::vector<int> ranks_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_;  // of the call; the upper half is the generation
   bool failed_ = false;
 };
 

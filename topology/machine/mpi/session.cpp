@@ -89,6 +89,7 @@ struct Session::Parts {
 
   void start_mpi(int* argc, char*** argv);
   void connect(MPI_Comm comm);
+  void meet();
   void guard_singleton() const;
   void say_warnings() const;
   void shake_hands();
@@ -121,7 +122,7 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
   MPI_Initialized(&running);
   int got = MPI_THREAD_SINGLE;
   if (running == 0) {
-    const Watch watch("MPI_Init_thread", hang_hint(), patience_of(settings), log);
+    const Watch watch("MPI_Init_thread", hang_hint, patience_of(settings), log);
     check_mpi(MPI_Init_thread(argc, argv, mpi_levels.at(static_cast<std::size_t>(options.thread_level)), &got));
     process.ours = started = true;
   }
@@ -135,7 +136,7 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
 // wait for them, so the process leaves without it and the launcher sees that it did.
 Session::Parts::~Parts() {
   const bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed());
-  if (failing && wire) wire->abandon();
+  if (failing && wire) wire->abandon_all();
   exchange.reset();
   if (!counted) return;
   MpiProcess& process = mpi_process();
@@ -144,11 +145,11 @@ Session::Parts::~Parts() {
   int ended = 0;
   MPI_Finalized(&ended);
   {
-    const Watch watch("MPI_Comm_free", hang_hint(), patience_of(settings), log);
+    const Watch watch("MPI_Comm_free", hang_hint, patience_of(settings), log);
     wire.reset();
   }
   if (ended != 0 || failing || !process.ours || process.sessions > 0) return;
-  const Watch watch("MPI_Finalize", hang_hint(), patience_of(settings), log);
+  const Watch watch("MPI_Finalize", hang_hint, patience_of(settings), log);
   MPI_Finalize();
   process.ours = false;
 }
@@ -168,14 +169,24 @@ void Session::Parts::guard_singleton() const {
 void Session::Parts::connect(MPI_Comm comm) {
   MPI_Comm own = MPI_COMM_NULL;
   {
-    const Watch watch("MPI_Comm_dup", hang_hint(), patience_of(settings), log);
+    const Watch watch("MPI_Comm_dup", hang_hint, patience_of(settings), log);
     check_mpi(MPI_Comm_dup(comm, &own));
   }
   wire = std::make_shared<Wire>(own, level);
   std::vector<int> everybody;
+  everybody.reserve(static_cast<std::size_t>(wire->size()));
   for (int rank = 0; rank < wire->size(); ++rank) everybody.push_back(rank);
   log = log.speaking_as(text("rank ", wire->rank(), " of ", wire->size()));
-  exchange = std::make_unique<MpiExchange>(wire, 0, std::move(everybody), patience_of(settings), log);
+  exchange = std::make_unique<MpiExchange>(wire, Lane{}, std::move(everybody), patience_of(settings), log);
+  try {
+    meet();
+  } catch (const std::exception& error) {
+    exchange->fail(error.what());  // the others must not wait for us
+    throw;
+  }
+}
+
+void Session::Parts::meet() {
   if (wire->rank() == 0) say_warnings();
   log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
   shake_hands();
@@ -211,6 +222,7 @@ void Session::Parts::shake_hands() {
     }
     if (ranks.size() < 2) return;
     std::vector<std::string> parts;
+    parts.reserve(ranks.size());
     for (const auto& [value, who] : ranks) parts.push_back(text(printable(value), " on ranks ", who.to_string()));
     throw Error(code, text(name, " is ", join(parts, " and ")), "give all members the same");
   };
@@ -222,7 +234,7 @@ void Session::Parts::shake_hands() {
 
 // MPI's own account of who is on one host: the lowest of their ranks.
 int Session::Parts::host_colour() {
-  const Watch watch("MPI_Comm_split_type", hang_hint(), patience_of(settings), log);
+  const Watch watch("MPI_Comm_split_type", hang_hint, patience_of(settings), log);
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm world = wire->comm();
   check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, wire->rank(), MPI_INFO_NULL, &host));

@@ -35,16 +35,16 @@ Wire::~Wire() {
   int ended = 0;
   MPI_Finalized(&ended);
   if (ended != 0) return;
-  if (!leaving_.empty() || !arriving_.empty()) {
-    abandon();
-  } else {
-    MPI_Comm_free(&comm_);
-  }
+  abandon_all();
+  // With messages under way the communicator is left to MPI.
+  if (!abandoned_) MPI_Comm_free(&comm_);
 }
 
 // With less than MPI_THREAD_SERIALIZED only the thread that started MPI may call it.
 Wire::Lock Wire::enter() {
-  if (level_ < ThreadLevel::serialized && std::this_thread::get_id() != home_) {
+  int main_thread = 1;
+  if (level_ < ThreadLevel::serialized) MPI_Is_thread_main(&main_thread);
+  if (main_thread == 0) {
     throw Error(Code::thread_level, "called from a second thread, but MPI was started for one thread only",
                 "start MPI with MPI_THREAD_SERIALIZED or more, or make the call from the thread that started it");
   }
@@ -55,20 +55,20 @@ void Wire::send(int target, int tag, Bytes bytes) {
   if (bytes.size() > INT_MAX)
     throw Error(Code::usage, text("a set-up message of ", bytes.size(), " bytes"), "keep it under 2 GiB");
   const Lock lock = enter();
-  leaving_.push_back({MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
+  leaving_.push_back({tag / tags_per_channel, MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
   Leaving& last = leaving_.back();
   check_mpi(
       MPI_Isend(last.bytes->data(), static_cast<int>(last.bytes->size()), MPI_BYTE, target, tag, comm_, &last.request));
 }
 
-bool Wire::flushed() {
+bool Wire::flushed(int channel) {
   const Lock lock = enter();
   std::erase_if(leaving_, [](Leaving& each) {
     int done = 0;
     check_mpi(MPI_Test(&each.request, &done, MPI_STATUS_IGNORE));
     return done != 0;
   });
-  return leaving_.empty();
+  return std::ranges::none_of(leaving_, [&](const Leaving& each) { return each.channel == channel; });
 }
 
 std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
@@ -96,17 +96,44 @@ std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
   return arrived;
 }
 
-// MPI may still read these buffers at any time until it ends, so they must outlive us: they are given
-// up on purpose, once, when a job is failing.
-void Wire::abandon() {
-  for (Leaving& each : leaving_) static_cast<void>(each.bytes.release());
-  for (auto& [key, each] : arriving_) static_cast<void>(each.bytes.release());
-  leaving_.clear();
-  arriving_.clear();
+// MPI may still use these buffers at any time until it ends, so they must outlive us: they are given up on
+// purpose, when an exchange has failed.
+void Wire::abandon(int channel) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(leaving_, [&](Leaving& each) {
+    if (each.channel != channel) return false;
+    static_cast<void>(each.bytes.release());
+    return abandoned_ = true;
+  });
+  for (auto each = arriving_.begin(); each != arriving_.end();) {
+    if (each->first.second / tags_per_channel == channel) {
+      static_cast<void>(each->second.bytes.release());
+      abandoned_ = true;
+      each = arriving_.erase(each);
+    } else {
+      ++each;
+    }
+  }
 }
 
-void Wire::take_channel(int channel) { channels_.push_back(channel); }
+void Wire::abandon_all() {
+  while (!leaving_.empty()) abandon(leaving_.front().channel);
+  while (!arriving_.empty()) abandon(arriving_.begin()->first.second / tags_per_channel);
+}
 
-void Wire::give_back_channel(int channel) { std::erase(channels_, channel); }
+std::vector<int> Wire::channels() {
+  const std::lock_guard lock(mutex_);
+  return channels_;
+}
+
+void Wire::take_channel(int channel) {
+  const std::lock_guard lock(mutex_);
+  channels_.push_back(channel);
+}
+
+void Wire::give_back_channel(int channel) {
+  const std::lock_guard lock(mutex_);
+  std::erase(channels_, channel);
+}
 
 }  // namespace lockstep

@@ -5,11 +5,11 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "topology/base/bytes.hpp"
@@ -29,9 +29,9 @@ class Wire {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // The bytes are kept here until they are gone; flushed() says when all are.
+  // The bytes are kept here until they are gone; flushed() says when all of a channel are.
   void send(int target, int tag, Bytes bytes);
-  bool flushed();
+  bool flushed(int channel);
 
   struct Arrived {
     int source;
@@ -41,10 +41,13 @@ class Wire {
   std::optional<Arrived> try_receive(int source, int tag);
 
   // After a failure: what cannot be delivered any more is left to MPI, and nothing waits for it.
-  void abandon();
+  void abandon(int channel);
+  void abandon_all();
 
-  // Channels in use by this process, and one taken or given back.
-  const std::vector<int>& channels() const { return channels_; }
+  // Channels in use by this process, and one taken or given back; the newest generation that it knows.
+  std::vector<int> channels();
+  std::uint32_t generation() const { return generation_; }
+  void set_generation(std::uint32_t generation) { generation_ = generation; }
   void take_channel(int channel);
   void give_back_channel(int channel);
   int largest_channel() const { return largest_channel_; }
@@ -55,6 +58,7 @@ class Wire {
  private:
   using Lock = std::unique_lock<std::mutex>;
   struct Leaving {
+    int channel;
     MPI_Request request;
     std::unique_ptr<Bytes> bytes;
   };
@@ -69,7 +73,6 @@ class Wire {
 
   MPI_Comm comm_;
   ThreadLevel level_;
-  std::thread::id home_ = std::this_thread::get_id();
   int rank_ = 0;
   int size_ = 0;
   int largest_channel_ = 0;
@@ -77,6 +80,8 @@ class Wire {
   std::vector<Leaving> leaving_;
   std::map<Key, Arriving> arriving_;
   std::vector<int> channels_;
+  std::atomic<std::uint32_t> generation_ = 0;
+  bool abandoned_ = false;
 };
 
 }  // namespace lockstep
