@@ -96,18 +96,33 @@ std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
   return arrived;
 }
 
-// MPI may still use these buffers at any time until it ends, so they must outlive us: they are given up on
-// purpose, when an exchange has failed.
+namespace {
+
+// MPI may still use the buffers of an exchange that failed at any time until it ends, so they are kept as
+// long as the process lives.
+void keep_for_ever(std::unique_ptr<Bytes> bytes) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<Bytes>>();
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(bytes));
+}
+
+}  // namespace
+
+// What is gone already needs no keeping.
 void Wire::abandon(int channel) {
   const std::lock_guard lock(mutex_);
   std::erase_if(leaving_, [&](Leaving& each) {
     if (each.channel != channel) return false;
-    static_cast<void>(each.bytes.release());
+    int done = 0;
+    MPI_Test(&each.request, &done, MPI_STATUS_IGNORE);
+    if (done != 0) return true;
+    keep_for_ever(std::move(each.bytes));
     return abandoned_ = true;
   });
   for (auto each = arriving_.begin(); each != arriving_.end();) {
     if (each->first.second / tags_per_channel == channel) {
-      static_cast<void>(each->second.bytes.release());
+      keep_for_ever(std::move(each->second.bytes));
       abandoned_ = true;
       each = arriving_.erase(each);
     } else {
