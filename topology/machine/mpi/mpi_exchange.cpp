@@ -314,6 +314,7 @@ std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks,
   }
   wire_->set_generation(lane.generation);
   std::vector<int> on_wire;
+  on_wire.reserve(ranks.size());
   for (const int rank : ranks) on_wire.push_back(ranks_.at(static_cast<std::size_t>(rank)));
   return std::make_unique<MpiExchange>(wire_, lane, std::move(on_wire), patience(), log());
 }
