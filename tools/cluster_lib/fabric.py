@@ -137,7 +137,11 @@ def build(plan: Plan) -> Cluster:
         report_out, report_in = os.pipe()
 
         def keep() -> None:
-            namespaces.close_all_but(report_in, lifeline_out)
+            try:
+                namespaces.close_all_but(report_in, lifeline_out)
+            except OSError as error:  # before the keeper can say so itself
+                os.write(report_in, json.dumps({"error": str(error)}).encode())
+                raise
             keeper(plan, record, report_in, lifeline_out)
 
         pid = namespaces.start_first_process(keep, as_user=os.geteuid() != 0)
@@ -174,12 +178,12 @@ def keeper(plan: Plan, record: state.Record, report: int, lifeline: int) -> None
         listener = prepare_fabric(plan)
         for node in range(plan.nodes):
             add_node(plan, node)
+        detach_from_terminal()
     except ClusterError as error:
         answer = {"error": str(error), "lacking": isinstance(error, Lacking)}
     except OSError as error:
         answer = {"error": f"cannot build the cluster: {error}",
                   "lacking": error.errno not in state.EXHAUSTED}
-    detach_from_terminal()
     os.write(report, json.dumps(answer).encode())
     os.close(report)
     if not answer:
