@@ -5,6 +5,7 @@
 #include <regex>
 #include <set>
 
+#include "tests/support/refusal.hpp"
 #include "topology/base/bytes.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/log.hpp"
@@ -16,16 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::string refusal(const std::function<void()>& call, Code code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return {};
-}
+using test::refusal;
 
 TEST(Text, joins_what_it_is_given) {
   EXPECT_EQ(text("rank ", 3, " of ", std::string("8"), ' ', 2.5), "rank 3 of 8 2.5");

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/support/lacks.hpp"
+#include "tests/support/refusal.hpp"
 #include "tests/support/threads.hpp"
 #include "topology/base/error.hpp"
 #include "topology/description.hpp"
@@ -54,16 +55,7 @@ class Folder {
   fs::path path_;
 };
 
-std::string refusal(const std::function<void()>& call, Code code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return {};
-}
+using test::refusal;
 
 TEST(Synthetic, machines_have_the_levels_that_were_described) {
   const MachineShape machine = read_synthetic_machine("package:2 numa:2 l3:1 core:4 pu:2");
