@@ -32,6 +32,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
   const auto all = all_gather("split", mine.take());
   std::vector<std::pair<int, int>> chosen;  // key, rank
   std::vector<Bytes> used;
+  used.reserve(static_cast<std::size_t>(size_));
   for (int rank = 0; rank < size_; ++rank) {
     Reader reader(all.at(static_cast<std::size_t>(rank)));
     const int their_colour = reader.get<int>();
@@ -42,6 +43,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
   if (colour < 0) return nullptr;
   std::ranges::sort(chosen);
   std::vector<int> ranks;
+  ranks.reserve(chosen.size());
   for (const auto& [their_key, rank] : chosen) ranks.push_back(rank);
   return make_split(ranks, used);
 }

@@ -145,10 +145,11 @@ class LocalExchange final : public Exchange {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Exchange>> make_local_exchanges(int size, Patience patience, Log log) {
+std::vector<std::unique_ptr<Exchange>> make_local_exchanges(int size, Patience patience, const Log& log) {
   if (size < 1) throw Error(Code::usage, text("an exchange among ", size, " members"), "give at least 1");
   auto room = std::make_shared<Room>(size);
   std::vector<std::unique_ptr<Exchange>> all;
+  all.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     all.push_back(std::make_unique<LocalExchange>(room, rank, size, patience,
                                                   log.speaking_as(text("rank ", rank, " of ", size))));
@@ -156,11 +157,12 @@ std::vector<std::unique_ptr<Exchange>> make_local_exchanges(int size, Patience p
   return all;
 }
 
-void run_local(int size, const std::function<void(Exchange&)>& body, Patience patience, Log log) {
-  const auto exchanges = make_local_exchanges(size, patience, std::move(log));
+void run_local(int size, const std::function<void(Exchange&)>& body, Patience patience, const Log& log) {
+  const auto exchanges = make_local_exchanges(size, patience, log);
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
+  threads.reserve(exchanges.size());
   for (const auto& exchange : exchanges) {
     threads.emplace_back([&, own = exchange.get()] {
       try {

@@ -95,7 +95,7 @@ class Separation(unittest.TestCase):
             sleeper = nodes.start(0, "sleep", "4321")
             try:
                 look = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
-                until = time.monotonic() + 5
+                until = time.monotonic() + 30
                 while "sleep 4321" not in nodes(0, *look).stdout:
                     self.assertLess(time.monotonic(), until, "node0 does not see its own")
                 self.assertNotIn("sleep 4321", nodes(1, *look).stdout)
@@ -158,12 +158,17 @@ class Links(unittest.TestCase):
     @needs_traffic
     def test_rate_is_reached_and_held(self):
         size = 64 * MIB
+        wanted_s = size / GBIT_BYTES_PER_S
         shares = []
         for _ in range(3):  # others work on this machine; too fast is wrong at any time
-            done = tool("run", "--rate", "1gbit", "--timeout", 30, "--", traffic, size)
-            shares.append(size / seconds_of(done) / GBIT_BYTES_PER_S)
+            used_s = seconds_of(tool("run", "--rate", "1gbit", "--timeout", 90, "--", traffic, size))
+            shares.append(wanted_s / used_s)
             self.assertLessEqual(shares[-1], 1.05)
             if shares[-1] >= 0.8:
+                return
+            # Where processors are so busy that the bytes take time even without a limit, that is not the link's time.
+            busy_s = seconds_of(tool("run", "--timeout", 90, "--", traffic, size))
+            if busy_s > wanted_s / 4 and used_s - busy_s <= wanted_s / 0.8:
                 return
         self.fail(f"reached only these shares of 1 Gbit/s: {shares}")
 
@@ -171,7 +176,7 @@ class Links(unittest.TestCase):
     def test_a_burst_does_not_pass_at_once(self):
         size = 256 << 10
         for _ in range(2):  # a busy machine could hide it once; so slow a link, hardly
-            done = tool("run", "--rate", "10mbit", "--timeout", 30, "--", traffic, size)
+            done = tool("run", "--rate", "10mbit", "--timeout", 90, "--", traffic, size)
             self.assertGreaterEqual(seconds_of(done), 0.9 * size / (GBIT_BYTES_PER_S / 100))
 
     def test_link_down_and_up(self):
@@ -257,7 +262,7 @@ class Ending(unittest.TestCase):
         done = tool("run", "--launcher", "none", "--nodes", 3, "--", "sh", "-c",
                     "test $RANK = 1 && exit 5; exec sleep 60")
         self.assertEqual(done.returncode, 5)
-        self.assertLess(time.monotonic() - start, 20)
+        self.assertLess(time.monotonic() - start, 50)
 
     def test_misuse_is_explained(self):
         wanted = {("frob",): "frob",
@@ -307,7 +312,7 @@ class Ending(unittest.TestCase):
             done = tool("run", "--launcher", launcher, "--timeout", 1, "--", "sleep", 60)
             self.assertEqual(done.returncode, 124, launcher)
             self.assertIn("not done after 1 s", done.stderr)
-            self.assertLess(time.monotonic() - start, 20)
+            self.assertLess(time.monotonic() - start, 50)
 
     def test_nothing_is_left_after_signals(self):
         launcher = "mpi" if shutil.which("mpirun") else "none"
@@ -318,7 +323,7 @@ class Ending(unittest.TestCase):
                                      "sleep", 4322)
                 self.wait_for("sleep 4322", 2)
                 running.send_signal(number)
-                running.communicate(timeout=30)
+                running.communicate(timeout=60)
                 self.assertEqual(running.returncode, code)
                 self.assertEqual(leftovers(self.before), [])
                 self.assertFalse(record(f"run-{running.pid}"), "its record is left")
@@ -327,14 +332,14 @@ class Ending(unittest.TestCase):
         running = tool.start("run", "--launcher", "none", "--", "sleep", 4323)
         self.wait_for("sleep 4323", 2)
         os.kill(record(f"run-{running.pid}")["keeper"]["pid"], signal.SIGKILL)
-        running.communicate(timeout=30)
+        running.communicate(timeout=60)
         self.assertNotEqual(running.returncode, 0)
         self.assertEqual(leftovers(self.before), [])
         self.assertFalse(record(f"run-{running.pid}"), "its record is left")
 
     def wait_for(self, words: str, count: int) -> None:
         """Until so many processes run these words; mpirun's own words have more before them."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while sum(each.endswith(f": {words} ") for each in marked_processes()) < count:
             self.assertLess(time.monotonic(), until, f"'{words}' did not start")
             time.sleep(0.05)
@@ -345,7 +350,7 @@ class Ending(unittest.TestCase):
         tool("status")
         self.assertTrue(record(name), "a living cluster was swept")
         os.kill(record(name)["keeper"]["pid"], signal.SIGKILL)
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while marked_processes() and time.monotonic() < until:
             time.sleep(0.02)
         tool("status")

@@ -15,7 +15,7 @@ import uuid
 
 MARK = f"CLUSTER_TEST_MARK={uuid.uuid4().hex}"
 ENVIRONMENT = os.environ | dict([MARK.split("=")])
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 
 
 class Tool:
@@ -25,7 +25,7 @@ class Tool:
         self.path = os.path.abspath(path)
         self._made = 0
 
-    def __call__(self, *words, timeout_s: float = 60, **options) -> subprocess.CompletedProcess:
+    def __call__(self, *words, timeout_s: float = 180, **options) -> subprocess.CompletedProcess:
         return subprocess.run([self.path, *map(str, words)], env=ENVIRONMENT, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=timeout_s, check=False, **options)

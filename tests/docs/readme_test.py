@@ -44,7 +44,7 @@ class Documents(unittest.TestCase):
             subprocess.run(build, shell=True, cwd=given.build, check=True)
             link = link.replace(" -o examples/ten_lines ", f" -o {folder}/readme ").replace(entry["output"], os.path.join(folder, "readme.o"))
             subprocess.run(link, shell=True, cwd=given.build, check=True)
-            status, out, err = cases.run([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "60", os.path.join(folder, "readme")])
+            status, out, err = cases.run([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "240", os.path.join(folder, "readme")])
         self.assertEqual(status, 0, err)
         self.assertRegex(out, r"rank [01] -> rank [01]: ")
 
@@ -63,7 +63,7 @@ class Documents(unittest.TestCase):
                 if words[0] == "tools/cluster":  # its nodes do not see where a link in this folder leads
                     words = [os.path.join(given.build, word[6:]) if word.startswith("build/") else word for word in words]
                 if words[0] == "mpirun":
-                    words[:1] = [given.mpirun, "--timeout", "60"]
+                    words[:1] = [given.mpirun, "--timeout", "240"]
                 with self.subTest(command=command):
                     done = subprocess.run(words, cwd=folder, env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"),
                                           capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/watchdog.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -36,6 +37,21 @@ void sleep_for_ever() {
 
 TEST(Broken, hangs_on_rank_1) {
   if (world().rank() == 1) sleep_for_ever();
+}
+
+// Rank 1 comes to its deadline long after the others have come to theirs, as on a machine that is busy elsewhere.
+void sleep_for_ever_and_be_late(const std::string& test) {
+  watch_test(test, std::chrono::seconds(10));
+  sleep_for_ever();
+}
+
+TEST(Broken, hangs_late_on_rank_1) {
+  if (world().rank() == 1) sleep_for_ever_and_be_late("Broken.hangs_late_on_rank_1");
+}
+
+TEST(Broken, hangs_everywhere_and_late_on_rank_1) {
+  if (world().rank() == 1) sleep_for_ever_and_be_late("Broken.hangs_everywhere_and_late_on_rank_1");
+  world().barrier("rank 1 never comes here");
 }
 
 TEST(Broken, crashes_on_rank_1) {

@@ -46,7 +46,7 @@ def main(json_path, module="__main__"):
     sys.exit(1 if count["failed"] else 77 if not count["passed"] else 0)
 
 
-def run(words, timeout=90, **variables):
+def run(words, timeout=300, **variables):
     """(exit code, standard output, standard error), with mpirun allowed to root."""
     env = dict(os.environ)
     if os.geteuid() == 0:
@@ -58,7 +58,7 @@ def run(words, timeout=90, **variables):
 
 def mpirun_words(mpirun, flavour, ranks, *more):
     words = [mpirun, "-n", str(ranks)]
-    return words + (["--oversubscribe", "--timeout", "60", *more] if flavour == "openmpi" else list(more))
+    return words + (["--oversubscribe", "--timeout", "240", *more] if flavour == "openmpi" else list(more))
 
 
 def sanitized(program):

@@ -112,13 +112,13 @@ class DoctorLive(unittest.TestCase):
         self.assertEqual(self.findings(report, "launcher"), [])
 
     def two_contexts(self, first, second):
-        words = [given.mpirun, *(["--oversubscribe", "--timeout", "60"] if given.flavour == "openmpi" else [])]
+        words = [given.mpirun, *(["--oversubscribe", "--timeout", "240"] if given.flavour == "openmpi" else [])]
         return words + ["-n", "1", *first, ":", "-n", "1", *second]
 
     def test_settings_that_differ(self):
-        changed = ["-x", "LOCKSTEP_TIMEOUT=5"] if given.flavour == "openmpi" else ["-env", "LOCKSTEP_TIMEOUT", "5"]
+        changed = ["-x", "LOCKSTEP_TIMEOUT=500"] if given.flavour == "openmpi" else ["-env", "LOCKSTEP_TIMEOUT", "500"]
         report = self.diagnose(self.two_contexts(DOCTOR + ["--json"], [*changed, *DOCTOR]), 6)
-        finding = self.one_finding(report, "settings", "broken", "LOCKSTEP_TIMEOUT", "5 on rank 1", "300s on rank 0")
+        finding = self.one_finding(report, "settings", "broken", "LOCKSTEP_TIMEOUT", "500 on rank 1", "300s on rank 0")
         self.assertIn(finding["ranks"], ("0", "1"))
 
     def test_ranks_bound_to_one_core(self):
@@ -218,7 +218,7 @@ class DoctorLive(unittest.TestCase):
             process = subprocess.Popen(DOCTOR, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(delay_s)
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)
             self.assertEqual({name for name in shm_names() - self.before if "doctor" in name}, set())
             for name in shm_names() - self.before:  # the session's own, of a process that we ended
                 os.unlink(os.path.join("/dev/shm", name))

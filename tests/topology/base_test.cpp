@@ -162,17 +162,30 @@ TEST(Settings, come_from_default_environment_and_program) {
   EXPECT_EQ(settings.source(Setting::timeout), Source::program);
   EXPECT_EQ(Settings().timeout(), 300s);
   EXPECT_FALSE(Settings().allow_singleton());
+  EXPECT_EQ(Settings().algorithm(), "auto");
+  EXPECT_EQ(Settings().table(), std::nullopt);
+  settings.set(Setting::algorithm, "all_reduce:ring, broadcast : chain");
+  settings.set(Setting::table, "/tmp/some table");
+  EXPECT_EQ(settings.table(), "/tmp/some table");
 }
 
 TEST(Settings, a_bad_value_names_variable_value_and_what_is_allowed) {
-  for (const char* line :
-       {"LOCKSTEP_TIMEOUT=soon", "LOCKSTEP_STALL_WARN=-1", "LOCKSTEP_ALLOW_SINGLETON=yes", "LOCKSTEP_LOG=loud"}) {
+  for (const char* line : {"LOCKSTEP_TIMEOUT=soon", "LOCKSTEP_STALL_WARN=-1", "LOCKSTEP_ALLOW_SINGLETON=yes",
+                           "LOCKSTEP_LOG=loud", "LOCKSTEP_ALGORITHM=ring", "LOCKSTEP_ALGORITHM=all_reduce:",
+                           "LOCKSTEP_ALGORITHM=a:b,", "LOCKSTEP_TABLE=", "LOCKSTEP_ALGORITHM=a:b c"}) {
     const std::vector<std::string> lines{line};
     const std::string all = refusal([&] { Settings::from_lines(lines); }, Code::bad_setting);
     const auto parts = split(line, '=');
     EXPECT_NE(all.find(parts[0]), std::string::npos) << all;
     EXPECT_NE(all.find(parts[1]), std::string::npos) << all;
     EXPECT_NE(all.find("allowed is"), std::string::npos) << all;
+  }
+}
+
+TEST(Settings, a_path_that_cannot_be_printed_is_refused) {
+  for (const char* path : {"\xff", "a\nb"}) {
+    const std::string all = refusal([&] { Settings().set(Setting::table, path); }, Code::bad_setting);
+    EXPECT_NE(all.find("printable ASCII"), std::string::npos) << all;
   }
 }
 

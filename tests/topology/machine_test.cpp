@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -397,17 +398,16 @@ TEST(Devices, without_gpus_it_says_why) {
 TEST(Watch, warns_names_and_ends_what_hangs) {
   std::vector<std::string> lines;
   std::mutex mutex;
-  bool ended = false;
+  std::latch ended(1);
   const Log log(LogLevel::warn, [&](LogLevel, std::string_view line) {
     const std::lock_guard lock(mutex);
     lines.emplace_back(line);
   });
   {
     const Watch watch(
-        "MPI_Sleep", [] { return "look here"; }, {20ms, 60ms}, log, [&] { ended = true; });
-    std::this_thread::sleep_for(200ms);
+        "MPI_Sleep", [] { return "look here"; }, {20ms, 60ms}, log, [&] { ended.count_down(); });
+    ended.wait();
   }
-  EXPECT_TRUE(ended);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_NE(lines[1].find("LOCKSTEP-E009"), std::string::npos) << lines[1];
   EXPECT_NE(lines[1].find("MPI_Sleep has not come back for 60 ms -> look here; LOCKSTEP_TIMEOUT"), std::string::npos)

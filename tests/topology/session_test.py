@@ -94,7 +94,7 @@ class Session(unittest.TestCase):
     def test_settings_that_differ_are_an_error_that_names_ranks(self):
         if given.flavour != "openmpi":
             self.skipTest("Open MPI's way to give ranks different variables")
-        words = [given.mpirun, "--oversubscribe", "--timeout", "60", "-n", "2", "-x", "LOCKSTEP_TIMEOUT=50", given.programs, "plain",
+        words = [given.mpirun, "--oversubscribe", "--timeout", "240", "-n", "2", "-x", "LOCKSTEP_TIMEOUT=50", given.programs, "plain",
                  ":", "-n", "1", "-x", "LOCKSTEP_TIMEOUT=60", given.programs, "plain"]
         code, _, err = cases.run(words)
         self.assertNotEqual(code, 0)

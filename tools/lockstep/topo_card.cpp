@@ -184,9 +184,9 @@ class Arrangement {
     if (count == 0) return;
     const Point block = block_of(count);
     for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t columns = label_columns(count);
-      const double x = (box.width - block.x) / 2 + static_cast<double>(i % columns) * (small_label_width() + label_gap);
-      const double y = (box.height - block.y) / 2 - 2 + static_cast<double>(i / columns) * (label_height_ + label_gap);
+      const Point place = grid_place(i, label_columns(count));
+      const double x = (box.width - block.x) / 2 + place.x * (small_label_width() + label_gap);
+      const double y = (box.height - block.y) / 2 - 2 + place.y * (label_height_ + label_gap);
       cell.labels.push_back({cell.ranks[i], {x, y, small_label_width(), label_height_}});
     }
   }
@@ -220,8 +220,8 @@ class Arrangement {
     const auto fitting = static_cast<std::size_t>(std::max(1.0, (width + cell_gap) / step_x));
     const std::size_t columns = std::min(columns_for(cells.size()), fitting);
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      cells[i].box = {at.x + static_cast<double>(i % columns) * step_x,
-                      at.y + static_cast<double>(i / columns) * step_y, cell_width_, cell_height_};
+      const Point place = grid_place(i, columns);
+      cells[i].box = {at.x + place.x * step_x, at.y + place.y * step_y, cell_width_, cell_height_};
       place_labels(cells[i]);
     }
     frame.box.width = static_cast<double>(columns) * step_x - cell_gap;
@@ -242,9 +242,9 @@ class Arrangement {
     const std::size_t rows = divide_up(count, std::min(fitting, count));
     const std::size_t columns = divide_up(count, rows);
     for (std::size_t i = 0; i < count; ++i) {
-      frame.inner[i].box = {at.x + static_cast<double>(i % columns) * (most_width + frame_gap),
-                            at.y + static_cast<double>(i / columns) * (most_height + frame_gap), most_width,
-                            most_height};
+      const Point place = grid_place(i, columns);
+      frame.inner[i].box = {at.x + place.x * (most_width + frame_gap), at.y + place.y * (most_height + frame_gap),
+                            most_width, most_height};
     }
     frame.box.width = static_cast<double>(columns) * (most_width + frame_gap) - frame_gap;
     frame.box.height = static_cast<double>(rows) * (most_height + frame_gap) - frame_gap;
@@ -258,8 +258,8 @@ class Arrangement {
     const std::size_t rows = std::min(chips.size(), static_cast<std::size_t>((height + chip_gap) / step));
     const double left = frame.box.width - side + (frame.box.width > 0 ? pad : 0);
     for (std::size_t i = 0; i < chips.size(); ++i) {
-      chips[i].box = {left + static_cast<double>(i / rows) * (chip_width + chip_gap),
-                      top + static_cast<double>(i % rows) * step, chip_width, chip_height};
+      const Point place = grid_place(i, rows);  // column after column
+      chips[i].box = {left + place.y * (chip_width + chip_gap), top + place.x * step, chip_width, chip_height};
     }
     frame.box.width = chips.back().box.right() + side;
     frame.box.height = std::max(frame.box.height, top + static_cast<double>(rows) * step - chip_gap + side);

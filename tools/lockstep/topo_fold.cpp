@@ -84,6 +84,7 @@ std::string fold_names(std::span<const std::string> names, std::size_t most) {
   std::vector<Family> families;
   std::map<std::tuple<std::string, std::string, std::size_t>, std::size_t> known;
   std::vector<Numbered> all;
+  all.reserve(names.size());
   for (const std::string& name : names) all.push_back(take_apart(name));
   // With equal width and a leading zero somewhere, "node099" and "node100" are of one family.
   std::map<std::tuple<std::string, std::string, std::size_t>, bool> widths;
@@ -99,6 +100,7 @@ std::string fold_names(std::span<const std::string> names, std::size_t most) {
     if (each.number != none) families[found->second].numbers.insert(each.number);
   }
   std::vector<std::string> parts;
+  parts.reserve(families.size());
   for (const Family& family : families) parts.push_back(name_of(family));
   return first_of(std::move(parts), most, ", ");
 }

@@ -42,6 +42,7 @@ std::vector<Level> levels_of(const MachineShape& machine) {
   std::erase_if(levels, [](const auto& each) { return each.first == 0; });
   std::ranges::stable_sort(levels, {}, [](const auto& each) { return each.first; });
   std::vector<Level> sorted;
+  sorted.reserve(levels.size());
   for (const auto& [count, level] : levels) sorted.push_back(level);
   return sorted;
 }
@@ -188,6 +189,7 @@ std::vector<std::string> nic_lines(const std::vector<Nic>& nics) {
   std::map<std::int64_t, std::vector<std::string>, std::greater<>> by_rate;
   for (const Nic& nic : nics) by_rate[nic.mbit_per_s].push_back(nic.name);
   std::vector<std::string> lines;
+  lines.reserve(by_rate.size());
   for (const auto& [rate, names] : by_rate) lines.push_back(text(fold_names(names), " ", format_rate(rate)));
   return lines;
 }
@@ -211,6 +213,7 @@ std::string network_line(const Topology& topology) {
 
 std::string gpu_names(const MachineShape& machine) {
   std::vector<std::string> names;
+  names.reserve(machine.gpus.size());
   for (const Gpu& gpu : machine.gpus) names.push_back(gpu.name);
   const bool same = std::ranges::all_of(names, [&](const std::string& name) { return name == names.front(); });
   if (names.size() > 1 && same) return text(names.size(), " × ", printable(names.front(), 40));
@@ -225,6 +228,7 @@ std::string gpu_links(const MachineShape& machine) {
   }
   if (pairs.size() == 1) return text(to_string(pairs.begin()->first), " between all");
   std::vector<std::string> parts;
+  parts.reserve(pairs.size());
   for (const auto& [link, number] : pairs) parts.push_back(text(plural(number, "pair"), " ", to_string(link)));
   return join(parts, ", ");
 }

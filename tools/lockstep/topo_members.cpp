@@ -68,7 +68,7 @@ IndexSet fields_of(const MachineShape& machine, const IndexSet& pus, int Pu::*fi
 
 // "0-63, 1 each" or "0-3 shared".
 std::string cores_cell(const Topology& topology, const Ranks& ranks, const IndexSet& all) {
-  const std::string range = fold_numbers(all, 3);
+  std::string range = fold_numbers(all, 3);
   if (ranks.size() == 1) return range;
   const MachineShape& machine = topology.machine_of(ranks.front());
   const IndexSet first = fields_of(machine, topology.place_of(ranks.front()).pus, &Pu::core);

@@ -30,6 +30,12 @@ struct Point {
   double y = 0;
 };
 
+// Of the thing with this number where things stand row after row: how many are to its left, and how many rows above.
+inline Point grid_place(std::size_t number, std::size_t columns) {
+  const std::size_t row = number / columns;
+  return {static_cast<double>(number - row * columns), static_cast<double>(row)};
+}
+
 // From back to front.
 enum class Layer : std::uint8_t { boxes, cells, ring, dots };
 

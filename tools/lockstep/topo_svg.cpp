@@ -51,8 +51,8 @@ Grid make_grid(const Topology& topology, const std::vector<int>& nodes, std::siz
     step.height = std::max(step.height, grid.cards.back().card.height() + gap);
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    grid.cards[i].box = {margin + static_cast<double>(i % columns) * step.width,
-                         static_cast<double>(i / columns) * step.height, step.width - gap, step.height - gap};
+    const Point place = grid_place(i, columns);
+    grid.cards[i].box = {margin + place.x * step.width, place.y * step.height, step.width - gap, step.height - gap};
   }
   grid.width = static_cast<double>(columns) * step.width - gap;
   grid.height = grid.cards.back().box.bottom();

@@ -60,6 +60,7 @@ void add_network(Lines& lines, const Topology& topology, const NodeKind& kind) {
     }
   }
   std::vector<std::int64_t> rates;
+  rates.reserve(nics.size());
   for (const Nic& nic : nics) rates.push_back(nic.mbit_per_s);
   std::ranges::sort(rates, std::greater<>{});
   rates.erase(std::unique(rates.begin(), rates.end()), rates.end());

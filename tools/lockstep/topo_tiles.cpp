@@ -26,11 +26,10 @@ std::vector<Tile> arrange(int nodes, const Box& area) {
   const double width = (area.width + gap) / static_cast<double>(columns) - gap;
   std::vector<Tile> tiles;
   for (int first = 0; first < nodes; first += together) {
-    const std::size_t i = tiles.size();
+    const Point place = grid_place(tiles.size(), columns);
     tiles.push_back({first,
                      std::min(first + together, nodes) - 1,
-                     {area.x + static_cast<double>(i % columns) * (width + gap),
-                      area.y + static_cast<double>(i / columns) * (tile_height + gap), width, tile_height}});
+                     {area.x + place.x * (width + gap), area.y + place.y * (tile_height + gap), width, tile_height}});
   }
   return tiles;
 }
