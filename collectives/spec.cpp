@@ -9,33 +9,40 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 11> collectives = {"all_reduce", "reduce", "reduce_scatter", "all_gather",
-                                                          "broadcast",  "gather", "scatter",        "all_to_all",
-                                                          "scan",       "exscan", "barrier"};
+constexpr std::array<std::string_view, collective_count> collectives = {
+    "all_reduce",   "reduce",     "reduce_scatter", "all_gather",   "broadcast", "gather",
+    "scatter",      "all_to_all", "scan",           "exscan",       "barrier",   "reduce_scatter_v",
+    "all_gather_v", "gather_v",   "scatter_v",      "all_to_all_v", "exchange"};
 
 struct TypeRow {
   std::string_view name;
   std::size_t size;
   std::array<std::string_view, 3> also;
 };
-constexpr std::array<TypeRow, 15> types = {{{"i8", 1, {"int8", "char", ""}},
-                                            {"i16", 2, {"int16", "short", ""}},
-                                            {"i32", 4, {"int32", "int", ""}},
-                                            {"i64", 8, {"int64", "long", ""}},
-                                            {"u8", 1, {"uint8", "byte", ""}},
-                                            {"u16", 2, {"uint16", "", ""}},
-                                            {"u32", 4, {"uint32", "", ""}},
-                                            {"u64", 8, {"uint64", "", ""}},
-                                            {"f16", 2, {"half", "float16", ""}},
-                                            {"bf16", 2, {"bfloat16", "", ""}},
-                                            {"f32", 4, {"float", "float32", "single"}},
-                                            {"f64", 8, {"double", "float64", ""}},
-                                            {"c64", 8, {"complex64", "", ""}},
-                                            {"c128", 16, {"complex128", "", ""}},
-                                            {"bool", 1, {"boolean", "", ""}}}};
+constexpr std::array<TypeRow, data_type_count> types = {{{"i8", 1, {"int8", "char", ""}},
+                                                         {"i16", 2, {"int16", "short", ""}},
+                                                         {"i32", 4, {"int32", "int", ""}},
+                                                         {"i64", 8, {"int64", "long", ""}},
+                                                         {"u8", 1, {"uint8", "byte", ""}},
+                                                         {"u16", 2, {"uint16", "", ""}},
+                                                         {"u32", 4, {"uint32", "", ""}},
+                                                         {"u64", 8, {"uint64", "", ""}},
+                                                         {"f16", 2, {"half", "float16", ""}},
+                                                         {"bf16", 2, {"bfloat16", "", ""}},
+                                                         {"f32", 4, {"float", "float32", "single"}},
+                                                         {"f64", 8, {"double", "float64", ""}},
+                                                         {"c64", 8, {"complex64", "", ""}},
+                                                         {"c128", 16, {"complex128", "", ""}},
+                                                         {"bool", 1, {"boolean", "", ""}},
+                                                         {"located_i32", 8, {"2int", "", ""}},
+                                                         {"located_i64", 16, {"", "", ""}},
+                                                         {"located_f32", 8, {"floatint", "", ""}},
+                                                         {"located_f64", 16, {"", "", ""}},
+                                                         {"opaque", 1, {"bytes", "", ""}}}};
 
-constexpr std::array<std::string_view, 11> ops = {
-    "sum", "prod", "min", "max", "avg", "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or", "bit_xor"};
+constexpr std::array<std::string_view, reduce_op_count> ops = {
+    "sum",         "prod",    "min",    "max",     "avg",        "logical_and", "logical_or",
+    "logical_xor", "bit_and", "bit_or", "bit_xor", "premul_sum", "user"};
 
 // Spellings differ in underscores and case only: AllReduce, allreduce, all_reduce.
 std::string plain(std::string_view name) {
@@ -58,13 +65,14 @@ std::optional<Enum> find_name(const std::array<std::string_view, count>& names, 
 std::string_view to_string(Collective collective) { return collectives.at(static_cast<std::size_t>(collective)); }
 std::string_view to_string(DataType type) { return types.at(static_cast<std::size_t>(type)).name; }
 std::string_view to_string(ReduceOp op) { return ops.at(static_cast<std::size_t>(op)); }
+std::string_view to_string(Order order) { return order == Order::fast ? "fast" : "reproducible"; }
 
 std::optional<Collective> parse_collective(std::string_view name) { return find_name<Collective>(collectives, name); }
 
 std::optional<DataType> parse_data_type(std::string_view name) {
   if (plain(name).empty()) return std::nullopt;
   const auto found = std::ranges::find_if(types, [&](const TypeRow& row) {
-    return row.name == plain(name) || std::ranges::find(row.also, plain(name)) != row.also.end();
+    return plain(row.name) == plain(name) || std::ranges::find(row.also, plain(name)) != row.also.end();
   });
   if (found == types.end()) return std::nullopt;
   return static_cast<DataType>(found - types.begin());
@@ -75,26 +83,64 @@ std::optional<ReduceOp> parse_reduce_op(std::string_view name) { return find_nam
 std::size_t size_of(DataType type) { return types.at(static_cast<std::size_t>(type)).size; }
 
 bool is_defined(ReduceOp op, DataType type) {
+  if (op == ReduceOp::user) return true;
+  if (type == DataType::opaque) return false;
+  const bool located = type >= DataType::located_i32 && type <= DataType::located_f64;
   const bool complex = type == DataType::c64 || type == DataType::c128;
   const bool real = type >= DataType::f16 && type <= DataType::f64;
-  const bool arithmetic = type != DataType::boolean;
+  const bool arithmetic = type != DataType::boolean && !located;
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::prod:
     case ReduceOp::avg:
+    case ReduceOp::premul_sum:
       return arithmetic;
     case ReduceOp::min:
     case ReduceOp::max:
-      return arithmetic && !complex;
+      return located || (arithmetic && !complex);
     case ReduceOp::logical_and:
     case ReduceOp::logical_or:
     case ReduceOp::logical_xor:
     case ReduceOp::bit_and:
     case ReduceOp::bit_or:
     case ReduceOp::bit_xor:
-      return !complex && !real;
+      return !complex && !real && !located;
+    case ReduceOp::user:
+      break;
   }
   return false;
+}
+
+bool reduces(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scan:
+    case Collective::exscan:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_rooted(Collective collective) {
+  switch (collective) {
+    case Collective::reduce:
+    case Collective::broadcast:
+    case Collective::gather:
+    case Collective::gather_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_unequal(Collective collective) {
+  return collective >= Collective::reduce_scatter_v && collective <= Collective::all_to_all_v;
 }
 
 }  // namespace lockstep

@@ -7,16 +7,16 @@ namespace lockstep {
 namespace {
 
 TEST(Spec, names_come_back) {
-  for (int i = 0; i <= static_cast<int>(Collective::barrier); ++i) {
+  for (int i = 0; i < collective_count; ++i) {
     const auto each = static_cast<Collective>(i);
     EXPECT_EQ(parse_collective(to_string(each)), each);
   }
-  for (int i = 0; i <= static_cast<int>(DataType::boolean); ++i) {
+  for (int i = 0; i < data_type_count; ++i) {
     const auto each = static_cast<DataType>(i);
     EXPECT_EQ(parse_data_type(to_string(each)), each);
     EXPECT_GT(size_of(each), 0U);
   }
-  for (int i = 0; i <= static_cast<int>(ReduceOp::bit_xor); ++i) {
+  for (int i = 0; i < reduce_op_count; ++i) {
     const auto each = static_cast<ReduceOp>(i);
     EXPECT_EQ(parse_reduce_op(to_string(each)), each);
   }
@@ -46,6 +46,10 @@ TEST(Spec, operations_without_meaning_are_known) {
   EXPECT_FALSE(is_defined(ReduceOp::bit_and, DataType::f32));
   EXPECT_TRUE(is_defined(ReduceOp::bit_and, DataType::boolean));
   EXPECT_FALSE(is_defined(ReduceOp::sum, DataType::boolean));
+  EXPECT_TRUE(is_defined(ReduceOp::min, DataType::located_f64));
+  EXPECT_FALSE(is_defined(ReduceOp::sum, DataType::located_f64));
+  EXPECT_FALSE(is_defined(ReduceOp::min, DataType::opaque));
+  EXPECT_TRUE(is_defined(ReduceOp::user, DataType::opaque));
 }
 
 }  // namespace

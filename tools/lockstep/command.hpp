@@ -17,6 +17,9 @@ struct Subcommand {
 const Manual& topo_manual();
 Exit run_topo(const Parsed& parsed);
 
+const Manual& plan_manual();
+Exit run_plan(const Parsed& parsed);
+
 const Manual& doctor_manual();
 Exit run_doctor(const Parsed& parsed);
 

@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::array subcommands = {
     Subcommand{doctor_manual, run_doctor},
+    Subcommand{plan_manual, run_plan},
     Subcommand{topo_manual, run_topo},
 };
 

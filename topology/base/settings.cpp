@@ -14,22 +14,49 @@ namespace {
 constexpr std::string_view a_duration = "a duration: 10, 10s, 500ms, 2m or 1h; 0 = never";
 
 constexpr std::array rows = {
+    SettingRow{Setting::algorithm, "LOCKSTEP_ALGORITHM", "auto",
+               "auto, or collective:algorithm with commas between several: all_reduce:ring,broadcast:chain", true,
+               "algorithms that are taken without a choice; `lockstep plan` lists what there is"},
     SettingRow{Setting::allow_singleton, "LOCKSTEP_ALLOW_SINGLETON", "0", "0 or 1", false,
                "go on as a world of one even where the launcher's variables say that many were meant"},
     SettingRow{Setting::log, "LOCKSTEP_LOG", "warn", "off, error, warn, info or debug", false,
                "how much is said on standard error or to the program's log callback"},
     SettingRow{Setting::stall_warn, "LOCKSTEP_STALL_WARN", "10s", a_duration, false,
                "how long a wait lasts before a warning names who is missing"},
+    SettingRow{Setting::table, "LOCKSTEP_TABLE", "none",
+               "none, or the path of a file that all members can read, in printable ASCII", true,
+               "a table of measured choices of algorithms, which go before the cost model"},
     SettingRow{Setting::timeout, "LOCKSTEP_TIMEOUT", "300s", a_duration, true,
                "how long a wait lasts before it fails with an error that names who is missing"},
 };
 
+// Letters, digits and underscores, with blanks around it.
+bool is_word(std::string_view word) {
+  const std::string_view inner = trim(word);
+  return !inner.empty() && inner.size() < 64 && std::ranges::all_of(inner, [](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
+           letter == '_';
+  });
+}
+
+// "word:word", or several with commas between.
+bool are_pairs(std::string_view value) {
+  return std::ranges::all_of(split(value, ','), [](std::string_view pair) {
+    const std::size_t colon = pair.find(':');
+    return colon != std::string_view::npos && is_word(pair.substr(0, colon)) && is_word(pair.substr(colon + 1));
+  });
+}
+
 bool is_allowed(Setting setting, std::string_view value) {
   switch (setting) {
+    case Setting::algorithm:
+      return value == "auto" || are_pairs(value);
     case Setting::allow_singleton:
       return value == "0" || value == "1";
     case Setting::log:
       return parse_log_level(value).has_value();
+    case Setting::table:
+      return !value.empty() && value.size() < 4096 && printable(value, value.size()) == value;
     case Setting::stall_warn:
     case Setting::timeout:
       return parse_duration(value).has_value();
@@ -39,6 +66,7 @@ bool is_allowed(Setting setting, std::string_view value) {
 
 std::string unknown_sentence(std::string_view name) {
   std::vector<std::string> names;
+  names.reserve(rows.size());
   for (const SettingRow& row : rows) names.emplace_back(row.name);
   const auto near = nearest(name, names);
   return text(id(Code::unknown_setting), " the variable ", printable(name), " does not exist and is ignored",
@@ -94,6 +122,11 @@ void Settings::set(Setting setting, std::string_view value, Source source) {
   }
   values_.at(index(setting)) = value;
   sources_.at(index(setting)) = source;
+}
+
+std::optional<std::string> Settings::table() const {
+  const std::string& path = value(Setting::table);
+  return path == "none" ? std::nullopt : std::optional(path);
 }
 
 LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::warn); }

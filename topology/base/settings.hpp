@@ -19,7 +19,7 @@ enum class Source : std::uint8_t { built_in, environment, program };
 
 std::string_view to_string(Source source);
 
-enum class Setting : std::uint8_t { allow_singleton, log, stall_warn, timeout };
+enum class Setting : std::uint8_t { algorithm, allow_singleton, log, stall_warn, table, timeout };
 
 struct SettingRow {
   Setting setting;
@@ -48,6 +48,10 @@ class Settings {
   const std::string& value(Setting setting) const { return values_.at(index(setting)); }
   Source source(Setting setting) const { return sources_.at(index(setting)); }
 
+  // As written; collectives/plan_table.hpp knows what it means.
+  const std::string& algorithm() const { return value(Setting::algorithm); }
+  // The path of the file; nothing: none.
+  std::optional<std::string> table() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
   LogLevel log_level() const;
   Duration stall_warn() const;  // zero: never
@@ -60,7 +64,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 4;
+  static constexpr std::size_t count = 6;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The algorithms, each a pure function from a shape to a schedule, and the one table that names them. To add
+// one, write its function and its line; simulate proves it from then on, and the planner considers it.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "collectives/shape.hpp"
+
+namespace lockstep {
+
+struct Algorithm {
+  Collective collective;
+  std::string_view name;
+  Schedule (*build)(const Shape&);
+  // Of all members together, as the shape of the root sees it. Exact when the count is a multiple of the members (a
+  // barrier: always), else an upper bound that is off by what rounding blocks up adds. Of all_to_all_v, of whose counts
+  // nobody knows all, only the rounds are a bound; what is sent is as if everybody gave as much as the one who asks.
+  Cost (*cost)(const Shape&);
+  // The promises that the proof holds it to.
+  struct Keeps {
+    bool order = false;     // left operands come from lower indices: fit for operations that do not commute
+    bool balanced = false;  // exactly the tree of balanced(): fit for the reproducible order
+    bool in_place = true;   // right when input and output are one memory
+  } keeps = {};
+  bool (*fits)(const Shape&) = nullptr;  // null: any shape
+  bool pieces = false;                   // uses Shape::segment
+};
+
+std::span<const Algorithm> algorithms();
+const Algorithm* find_algorithm(Collective collective, std::string_view name);
+bool fits(const Algorithm& algorithm, const Shape& shape);
+
+// How the balanced tree over the members [first, last) is split: the left part is the largest power of two that is
+// smaller than the whole, so every aligned group of 2^k members is a subtree.
+int balanced_middle(int first, int last);
+
+// The tables of the families, joined by algorithms().
+std::span<const Algorithm> ring_algorithms();
+std::span<const Algorithm> doubling_algorithms();
+std::span<const Algorithm> tree_algorithms();
+std::span<const Algorithm> flat_algorithms();
+std::span<const Algorithm> chain_algorithms();
+std::span<const Algorithm> exchange_algorithms();
+std::span<const Algorithm> scan_algorithms();
+std::span<const Algorithm> barrier_algorithms();
+std::span<const Algorithm> balanced_algorithms();
+std::span<const Algorithm> hierarchical_algorithms();
+
+}  // namespace lockstep

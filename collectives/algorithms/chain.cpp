@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// From member to member, piece by piece: everybody sends everything once, and all links work at once. With 4 members
+// and 3 pieces, root 0, which piece goes in each round (a reduce goes the other way, adding what each member has):
+//
+//   round    1   2   3   4   5
+//   0 -> 1   0   1   2
+//   1 -> 2       0   1   2
+//   2 -> 3           0   1   2
+#include <array>
+
+#include "collectives/algorithms/algorithms.hpp"
+
+namespace lockstep {
+namespace {
+
+Schedule chain_broadcast(const Shape& shape) {
+  const Blocks pieces = Blocks::pieces(shape.count, shape.segment);
+  const auto walk = [&](Space space, int first) { return Walk(space, pieces, first, 1); };
+  const bool last = shape.from_root() == shape.size - 1;
+  ScheduleBuilder chain;
+  if (shape.index == shape.root) {
+    chain.round(pieces.parts()).copy(walk(Space::output, 0), walk(Space::input, 0));
+    if (!last) chain.send(shape.next(), walk(Space::input, 0));
+  } else if (last) {
+    chain.round(pieces.parts()).receive(shape.before(), walk(Space::output, 0));
+  } else {
+    chain.round().receive(shape.before(), pieces.slice(Space::output, 0));
+    chain.round(pieces.parts() - 1)
+        .send(shape.next(), walk(Space::output, 0))
+        .receive(shape.before(), walk(Space::output, 1));
+    chain.round().send(shape.next(), pieces.slice(Space::output, pieces.parts() - 1));
+  }
+  return chain.done();
+}
+
+// Partial sums travel through two slots of scratch.
+Schedule chain_reduce(const Shape& shape) {
+  const Blocks pieces = Blocks::pieces(shape.count, shape.segment);
+  const auto given = [&](int first) { return Walk(Space::input, pieces, first, 1); };
+  const auto sum = [&](int first) { return Walk::in_slots(pieces, first, 1, first % 2, 2); };
+  const bool last = shape.from_root() == shape.size - 1;
+  ScheduleBuilder chain;
+  if (shape.index == shape.root) {
+    const Walk result(Space::output, pieces, 0, 1);
+    chain.round(pieces.parts());
+    if (last)
+      chain.copy(result, given(0));
+    else
+      chain.receive(shape.next(), sum(0)).reduce(result, given(0), sum(0));
+  } else if (last) {
+    chain.round(pieces.parts()).send(shape.before(), given(0));
+  } else {
+    chain.round().receive(shape.next(), sum(0).at(0)).reduce(sum(0).at(0), given(0).at(0), sum(0).at(0));
+    chain.round(pieces.parts() - 1)
+        .send(shape.before(), sum(0))
+        .receive(shape.next(), sum(1))
+        .reduce(sum(1), given(1), sum(1));
+    chain.round().send(shape.before(), sum(pieces.parts() - 1).at(0));
+  }
+  return chain.done();
+}
+
+// The last piece sets out after all others and passes everybody.
+Cost cost_of_chain(const Shape& shape) {
+  if (shape.size == 1) return {};
+  const auto links = static_cast<std::size_t>(shape.size - 1);
+  const auto pieces = static_cast<std::size_t>(Blocks::pieces(shape.count, shape.segment).parts());
+  return {pieces - 1 + links, shape.count, links * shape.count};
+}
+
+constexpr std::array<Algorithm, 2> table = {{
+    {Collective::broadcast, "chain", chain_broadcast, cost_of_chain, {}, nullptr, true},
+    {Collective::reduce, "chain", chain_reduce, cost_of_chain, {}, nullptr, true},
+}};
+
+}  // namespace
+
+std::span<const Algorithm> chain_algorithms() { return table; }
+
+}  // namespace lockstep

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// With partners at distances that double or halve, in as many rounds as the number of members has bits. Where the
+// number is no power of two, pairs of neighbours are folded: one works for both, and the other waits for the end.
+// With 4 members, what they have of the sum (an all-reduce) or of the blocks (an all-gather):
+//
+//   recursive doubling   0 | 1 | 2 | 3      01 | 01 | 23 | 23      0123 | 0123 | 0123 | 0123
+//
+//   recursive halving: blocks of the sum, by far partners first; then the member has the whole sum of its block
+//     0123 | 0123 | 0123 | 0123     01 | 01 | 23 | 23     0 | 1 | 2 | 3
+//
+//   rabenseifner: halving, then the same backwards
+#include <array>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "collectives/algorithms/halving.hpp"
+#include "collectives/algorithms/parts.hpp"
+#include "collectives/algorithms/shared.hpp"
+
+namespace lockstep {
+
+// All operands are neighbours, so everybody combines in the order of the members.
+Schedule recursive_doubling_all_reduce(const Shape& shape) {
+  const Folding folding(shape.size);
+  const Slice sum = output(0, shape.count);
+  const Slice theirs = scratch(0, shape.count);
+  const int me = shape.index;
+  Slice mine = input(0, shape.count);
+  ScheduleBuilder doubling;
+  if (shape.size == 1) return doubling.round().copy(sum, mine).done();
+  if (!folding.works(me))
+    return doubling.round().send(folded_with(me), mine).round().receive(folded_with(me), sum).done();
+  const auto add = [&](int peer) {
+    combine(doubling.receive(peer, theirs), sum, me, mine, peer, theirs);
+    mine = sum;
+  };
+  doubling.round();
+  if (folding.is_paired(me)) add(folded_with(me));
+  for (int distance = 1; distance < folding.workers; distance *= 2) {
+    const int peer = folding.member(folding.number(me) ^ distance);
+    doubling.round().send(peer, mine);
+    add(peer);
+  }
+  doubling.round();
+  if (folding.is_paired(me)) doubling.send(folded_with(me), sum);
+  return doubling.done();
+}
+
+Cost cost_of_recursive_doubling(const Shape& shape) {
+  const Folding folding(shape.size);
+  const std::size_t rounds = folding.rounds();
+  const auto extra = static_cast<std::size_t>(folding.extra);
+  const std::size_t folds = extra > 0 ? 1 : 0;
+  const std::size_t messages = static_cast<std::size_t>(folding.workers) * rounds + 2 * extra;
+  return {rounds + 2 * folds, (rounds + folds) * shape.count, messages * shape.count};
+}
+
+namespace {
+
+Schedule copy_of_input(const Slice& target) {
+  ScheduleBuilder only;
+  return only.round().copy(target, input(0, target.count)).done();
+}
+
+Schedule rabenseifner_all_reduce(const Shape& shape) {
+  const Slice sum = output(0, shape.count);
+  if (shape.size == 1) return copy_of_input(sum);
+  const Folding folding(shape.size);
+  const int pair = folded_with(shape.index);
+  ScheduleBuilder halving;
+  if (!folding.works(shape.index))
+    return halving.round().send(pair, input(0, shape.count)).round().receive(pair, sum).done();
+  const Steps steps = folding.steps(shape.index, Blocks::split(shape.count, shape.size));
+  const bool paired = folding.is_paired(shape.index);
+  halving.round();
+  if (paired) {
+    const Slice theirs = scratch(0, shape.count);
+    halving.receive(pair, theirs).reduce(sum, input(0, shape.count), theirs);
+  }
+  const Buffer from{paired ? Space::output : Space::input};
+  reduce_by_halves(halving, steps, shape.index, from, {Space::output}, 0);
+  gather_back(halving, steps);
+  halving.round();
+  if (paired) halving.send(pair, sum);
+  return halving.done();
+}
+
+// Who works for a pair holds the sum of the whole input before it is halved; others begin with their half.
+Schedule halving_reduce_scatter(const Shape& shape) {
+  const Blocks blocks = packed(shape.gives);
+  const int me = shape.index;
+  const Slice own = output(0, blocks.count(me));
+  if (shape.size == 1) return with_packed_input(copy_of_input(own), shape.gives);
+  const Folding folding(shape.size);
+  const int pair = folded_with(me);
+  ScheduleBuilder halving;
+  if (!folding.works(me)) {
+    halving.round().send(pair, input(0, blocks.total())).round().receive(pair, own);
+    return with_packed_input(halving.done(), shape.gives);
+  }
+  const Steps steps = folding.steps(me, blocks);
+  const Slice half = steps.front().takes.front().range;
+  Buffer from{Space::input};
+  Buffer sums{Space::scratch, half.offset};
+  std::size_t incoming = half.count;
+  if (folding.is_paired(me)) {
+    incoming = blocks.total();
+    const Slice whole = scratch(0, incoming);
+    halving.round().receive(pair, whole).reduce(whole, input(0, incoming), whole);
+    from = sums = {Space::scratch};
+  }
+  reduce_by_halves(halving, steps, me, from, sums, incoming);
+  halving.round().copy(own, sums.at(blocks.slice(Space::output, me)));
+  if (folding.is_paired(me)) halving.send(pair, sums.at(blocks.slice(Space::output, pair)));
+  return with_packed_input(halving.done(), shape.gives);
+}
+
+// All blocks but one.
+std::array<Slice, 2> without(const Blocks& blocks, int block) {
+  return {output(0, blocks.offset(block)), output(blocks.end(block), blocks.total() - blocks.end(block))};
+}
+
+Schedule doubling_all_gather(const Shape& shape) {
+  const Blocks blocks = packed(shape.takes);
+  const int me = shape.index;
+  const Slice own = blocks.slice(Space::output, me);
+  const Folding folding(shape.size);
+  const int pair = folded_with(me);
+  ScheduleBuilder doubling;
+  doubling.round().copy(own, input(0, own.count));
+  if (!folding.works(me)) {
+    doubling.round().send(pair, own).round();
+    for (const Slice& others : without(blocks, me)) doubling.receive(pair, others);
+    return with_packed_output(doubling.done(), shape.takes);
+  }
+  doubling.round();
+  if (folding.is_paired(me)) doubling.receive(pair, blocks.slice(Space::output, pair));
+  gather_back(doubling, folding.steps(me, blocks));
+  doubling.round();
+  if (folding.is_paired(me)) {
+    for (const Slice& others : without(blocks, pair)) doubling.send(pair, others);
+  }
+  return with_packed_output(doubling.done(), shape.takes);
+}
+
+std::size_t folds(const Folding& folding) { return folding.extra > 0 ? 1 : 0; }
+
+// A worker gives away all but its own blocks and sends as it gathers; worker 0, whose pair is folded if any is and
+// whose blocks are the largest, gathers most and unfolds.
+Cost cost_of_rabenseifner(const Shape& shape) {
+  const Folding folding(shape.size);
+  const Blocks blocks = Blocks::split(shape.count, shape.size);
+  const std::size_t halved = shape.count - folding.range(blocks, 0, 1).count;
+  const std::size_t most = halved + folding.gathers(blocks, 0) + folds(folding) * shape.count;
+  const auto others = static_cast<std::size_t>(shape.size - 1);
+  return {2 * folding.rounds() + 2 * folds(folding), most, 2 * others * shape.count};
+}
+
+// Who is folded sends all it has and later gets its own block; without pairs, who has the smallest sends most.
+Cost cost_of_halving(const Shape& shape) {
+  const Folding folding(shape.size);
+  const std::size_t all = shape.gives.total();
+  std::size_t total = static_cast<std::size_t>(shape.size - 1) * all;
+  for (int pair = 0; pair < folding.extra; ++pair) total += shape.gives.count(2 * pair + 1);
+  const std::size_t most = folds(folding) > 0 ? all : all - shape.gives.smallest();
+  return {folding.rounds() + 2 * folds(folding), most, total};
+}
+
+// Who works for a pair sends it everything but its own block.
+Cost cost_of_doubling_all_gather(const Shape& shape) {
+  const Folding folding(shape.size);
+  const Blocks blocks = packed(shape.takes);
+  std::size_t most = 0;
+  for (int worker = 0; worker < folding.workers; ++worker) {
+    const std::size_t unfolds = worker < folding.extra ? blocks.total() - blocks.count(2 * worker + 1) : 0;
+    most = std::max(most, folding.gathers(blocks, worker) + unfolds);
+  }
+  for (int pair = 0; pair < folding.extra; ++pair) most = std::max(most, blocks.count(2 * pair + 1));
+  const auto others = static_cast<std::size_t>(shape.size - 1);
+  return {folding.rounds() + 2 * folds(folding), most, others * blocks.total()};
+}
+
+constexpr Algorithm::Keeps order{.order = true};
+
+constexpr std::array<Algorithm, 6> table = {{
+    {Collective::all_reduce, "recursive_doubling", recursive_doubling_all_reduce, cost_of_recursive_doubling, order},
+    {Collective::all_reduce, "rabenseifner", rabenseifner_all_reduce, cost_of_rabenseifner},
+    {Collective::reduce_scatter, "recursive_halving", halving_reduce_scatter, cost_of_halving},
+    {Collective::reduce_scatter_v, "recursive_halving", halving_reduce_scatter, cost_of_halving},
+    {Collective::all_gather, "recursive_doubling", doubling_all_gather, cost_of_doubling_all_gather},
+    {Collective::all_gather_v, "recursive_doubling", doubling_all_gather, cost_of_doubling_all_gather},
+}};
+
+}  // namespace
+
+std::span<const Algorithm> doubling_algorithms() { return table; }
+
+}  // namespace lockstep

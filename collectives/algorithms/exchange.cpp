@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everybody's blocks to everybody, in fewer or smaller messages than "flat".
+//
+// bruck, all-gather: what I have doubles. With 5 members, member 1 has in scratch
+//   1          1 2        1 2 3 4        1 2 3 4 0      then 0 | 1 2 3 4 goes to the output
+//   from 2 ->  from 3 ->  from 0 (one block)
+//
+// bruck, all-to-all: slot j has what must travel j members further. In round k the slots whose bit k is set travel
+// 2^k members: a block reaches its member in as many messages as its distance has bits. With 5 members:
+//   round 0: slots 1 3    round 1: slots 2 3    round 2: slot 4
+//
+// neighbor: with the one on my left, then on my right, and so on, the two blocks that I got last. With 6 members:
+//   0-1 2-3 4-5   one block      1-2 3-4 5-0   two, own pairs      0-1 2-3 4-5   two, the pairs that came
+//
+// pairwise: in round k to the member k after me, from the one k before me.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "collectives/algorithms/shared.hpp"
+
+namespace lockstep {
+namespace {
+
+// Copies `first` blocks to the end of `target` and the others to its beginning.
+void rotate(ScheduleBuilder& schedule, Space target, Space from, std::size_t count, int size, int first) {
+  const std::size_t head = static_cast<std::size_t>(first) * count;
+  const std::size_t tail = static_cast<std::size_t>(size - first) * count;
+  schedule.copy(Slice{target, tail, head}, Slice{from, 0, head}).copy(Slice{target, 0, tail}, Slice{from, head, tail});
+}
+
+Schedule bruck_all_gather(const Shape& shape) {
+  const auto blocks = [&](int first, int count) {
+    return scratch(static_cast<std::size_t>(first) * shape.count, static_cast<std::size_t>(count) * shape.count);
+  };
+  ScheduleBuilder bruck;
+  bruck.round().copy(blocks(0, 1), input(0, shape.count));
+  for (int have = 1; have < shape.size; have *= 2) {
+    const int more = std::min(have, shape.size - have);
+    bruck.round().send(shape.before(have), blocks(0, more)).receive(shape.next(have), blocks(have, more));
+  }
+  rotate(bruck, Space::output, Space::scratch, shape.count, shape.size, shape.size - shape.index);
+  return bruck.done();
+}
+
+Schedule neighbor_all_gather(const Shape& shape) {
+  const Blocks pairs = Blocks::even(2 * shape.count, shape.size / 2);
+  const int side = shape.index % 2 == 0 ? 1 : -1;  // where my first partner is
+  const Slice own = input(0, shape.count);
+  ScheduleBuilder neighbor;
+  neighbor.round()
+      .send(shape.next(side), own)
+      .receive(shape.next(side), shape.takes.slice(Space::output, shape.next(side)))
+      .copy(shape.takes.slice(Space::output, shape.index), own);
+  // The pairs that I get lie ever further, on one side and on the other in turn.
+  const auto pair = [&](int round) {
+    const int distance = round % 2 == 0 ? round / 2 : -(round + 1) / 2;
+    return pairs.slice(Space::output, wrap(shape.index / 2 + side * distance, pairs.parts()));
+  };
+  for (int round = 1; round < shape.size / 2; ++round) {
+    const int peer = shape.next(round % 2 == 0 ? side : -side);
+    neighbor.round().send(peer, pair(round - 1)).receive(peer, pair(round));
+  }
+  return neighbor.done();
+}
+
+// Slots whose bit is set, packed and unpacked: runs of `bit` slots, every second one, of which the last may be short.
+struct Runs {
+  int bit;
+  int size;
+  std::size_t count;
+
+  int whole() const { return size / (2 * bit); }
+  int rest() const { return std::max(size % (2 * bit) - bit, 0); }  // slots of the short one
+  std::size_t elements() const { return static_cast<std::size_t>(whole() * bit + rest()) * count; }
+  Blocks cut(int parts) const { return Blocks::even(static_cast<std::size_t>(bit) * count, std::max(parts, 1)); }
+  Walk spread() const { return {Space::scratch, cut(2 * whole()), 1, 2}; }
+  Walk packed(std::size_t at) const {
+    Walk walk(Space::scratch, cut(whole()), 0, 1);
+    walk.move_to(Space::scratch, at);
+    return walk;
+  }
+  Slice short_spread() const {
+    return scratch(static_cast<std::size_t>((2 * whole() + 1) * bit) * count, static_cast<std::size_t>(rest()) * count);
+  }
+  Slice short_packed(std::size_t at) const {
+    return scratch(at + static_cast<std::size_t>(whole() * bit) * count, static_cast<std::size_t>(rest()) * count);
+  }
+};
+
+// Scratch: the slots, then what is sent, then what is received.
+Schedule bruck_all_to_all(const Shape& shape) {
+  const std::size_t slots = static_cast<std::size_t>(shape.size) * shape.count;
+  ScheduleBuilder bruck;
+  rotate(bruck.round(), Space::scratch, Space::input, shape.count, shape.size, shape.index);
+  for (int bit = 1; bit < shape.size; bit *= 2) {
+    const Runs runs{bit, shape.size, shape.count};
+    const std::size_t other = slots + runs.elements();
+    bruck.round(runs.whole()).copy(runs.packed(slots), runs.spread());
+    bruck.round().copy(runs.short_packed(slots), runs.short_spread());
+    bruck.round()
+        .send(shape.next(bit), scratch(slots, runs.elements()))
+        .receive(shape.before(bit), scratch(other, runs.elements()))
+        .copy(runs.short_spread(), runs.short_packed(other));
+    bruck.round(runs.whole()).copy(runs.spread(), runs.packed(other));
+  }
+  const Blocks blocks = Blocks::even(shape.count, shape.size);
+  bruck.round(shape.size).copy(Walk(Space::output, blocks, shape.index, -1), Walk(Space::scratch, blocks, 0, 1));
+  return bruck.done();
+}
+
+Schedule pairwise_all_to_all(const Shape& shape) {
+  ScheduleBuilder pairwise;
+  pairwise.round().copy(shape.takes.slice(Space::output, shape.index), shape.gives.slice(Space::input, shape.index));
+  pairwise.round(shape.size - 1)
+      .send(shape.next(), 1, shape.size, Walk(Space::input, shape.gives, shape.index + 1, 1))
+      .receive(shape.before(), -1, shape.size, Walk(Space::output, shape.takes, shape.index - 1, -1));
+  return pairwise.done();
+}
+
+bool is_even(const Shape& shape) { return shape.size % 2 == 0; }
+
+// Everybody sends as much.
+Cost alike(const Shape& shape, int rounds, std::size_t each) {
+  return {static_cast<std::size_t>(rounds), each, static_cast<std::size_t>(shape.size) * each};
+}
+
+std::size_t all_but_own(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1) * shape.count; }
+
+Cost cost_of_bruck_all_gather(const Shape& shape) { return alike(shape, doublings(shape.size), all_but_own(shape)); }
+
+Cost cost_of_neighbor(const Shape& shape) { return alike(shape, shape.size / 2, all_but_own(shape)); }
+
+Cost cost_of_bruck_all_to_all(const Shape& shape) {
+  std::size_t each = 0;
+  for (int bit = 1; bit < shape.size; bit *= 2) each += Runs{bit, shape.size, shape.count}.elements();
+  return alike(shape, doublings(shape.size), each);
+}
+
+// Nobody knows what the others give to each other: of the unequal form this takes them to give as much as I do.
+Cost cost_of_pairwise(const Shape& shape) {
+  return alike(shape, shape.size - 1, shape.gives.total() - shape.gives.count(shape.index));
+}
+
+constexpr Algorithm::Keeps apart{.in_place = false};
+
+constexpr std::array<Algorithm, 5> table = {{
+    {Collective::all_gather, "bruck", bruck_all_gather, cost_of_bruck_all_gather},
+    {Collective::all_gather, "neighbor", neighbor_all_gather, cost_of_neighbor, {}, is_even},
+    {Collective::all_to_all, "bruck", bruck_all_to_all, cost_of_bruck_all_to_all},
+    {Collective::all_to_all, "pairwise", pairwise_all_to_all, cost_of_pairwise, apart},
+    {Collective::all_to_all_v, "pairwise", pairwise_all_to_all, cost_of_pairwise, apart},
+}};
+
+}  // namespace
+
+std::span<const Algorithm> exchange_algorithms() { return table; }
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of a folding, furthest first; what member 0 of 4 keeps of the blocks:
+//   0 1 2 3 -> 0 1 (with 2) -> 0 (with 1)
+//
+// Steps of the balanced tree, nearest first. A class (r, k) is the keys that end in the k bits of r; member i has key
+// i in the end, and keys lie in the order of their bits backwards, so that a class lies side by side. With 4 members
+// they lie as 0 2 1 3:
+//   member 0: 0 2 1 3 -> 0 2 (with 1) -> 0 (with 2)      member 1: 0 2 1 3 -> 1 3 -> 1
+// Where a group has no right half, its members wait. With 3 members, keys as 0 2 1: member 2 holds all until 0 and 1,
+// who hold 0 2 and 1, give it key 2, and it gives them 0 and 1.
+#include "collectives/algorithms/halving.hpp"
+
+#include <bit>
+
+#include "collectives/algorithms/shared.hpp"
+
+namespace lockstep {
+
+void combine(ScheduleBuilder& schedule, const Slice& target, int me, const Slice& mine, int peer, const Slice& theirs) {
+  if (peer < me)
+    schedule.reduce(target, theirs, mine);
+  else
+    schedule.reduce(target, mine, theirs);
+}
+
+void reduce_by_halves(ScheduleBuilder& schedule, const Steps& steps, int me, Buffer from, const Buffer& sums,
+                      std::size_t incoming) {
+  for (const Step& step : steps) {
+    schedule.round();
+    for (const Part& part : step.gives) schedule.send(part.peer, from.at(part.range));
+    // Where sums lie in scratch, the first ones are made where their contributions come in.
+    const bool right_there = sums.space == Space::scratch && from.space != Space::scratch;
+    std::size_t at = incoming;
+    for (const Part& part : step.takes) {
+      const Slice theirs = right_there ? sums.at(part.range) : scratch(at, part.range.count);
+      at += part.range.count;
+      schedule.receive(part.peer, theirs);
+      combine(schedule, sums.at(part.range), me, from.at(part.range), part.peer, theirs);
+    }
+    from = sums;
+  }
+}
+
+void gather_back(ScheduleBuilder& schedule, const Steps& steps) {
+  const Buffer all{Space::output};
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    const Step& step = steps[i];
+    schedule.round();
+    for (const Part& part : step.takes) schedule.send(part.peer, all.at(part.range));
+    for (const Part& part : step.gives) schedule.receive(part.peer, all.at(part.range));
+  }
+}
+
+Slice range_of(const Blocks& blocks, int first, int last) {
+  if (first == last) return {};
+  return {Space::output, blocks.offset(first), blocks.end(last - 1) - blocks.offset(first)};
+}
+
+namespace {
+
+bool is_packed(const Blocks& blocks) {
+  std::size_t end = 0;
+  for (int block = 0; block < blocks.parts(); ++block) {
+    if (blocks.offset(block) != end) return false;
+    end = blocks.end(block);
+  }
+  return true;
+}
+
+}  // namespace
+
+Blocks packed(const Blocks& blocks) {
+  if (is_packed(blocks)) return blocks;
+  std::vector<std::size_t> counts;
+  counts.reserve(static_cast<std::size_t>(blocks.parts()));
+  for (int block = 0; block < blocks.parts(); ++block) counts.push_back(blocks.count(block));
+  return Blocks::packed(counts);
+}
+
+Schedule with_packed_input(Schedule schedule, const Blocks& blocks) {
+  if (is_packed(blocks)) return schedule;
+  const Blocks together = packed(blocks);
+  const std::size_t at = schedule.scratch;
+  Walk to(Space::scratch, together, 0, 1);
+  to.move_to(Space::scratch, at);
+  ScheduleBuilder pack;
+  pack.round(blocks.parts()).copy(to, Walk(Space::input, blocks, 0, 1));
+  return then(pack.done(), moved(std::move(schedule), Space::input, Space::scratch, at));
+}
+
+Schedule with_packed_output(Schedule schedule, const Blocks& blocks) {
+  if (is_packed(blocks)) return schedule;
+  const Blocks together = packed(blocks);
+  const std::size_t at = schedule.scratch;
+  Walk from(Space::scratch, together, 0, 1);
+  from.move_to(Space::scratch, at);
+  ScheduleBuilder unpack;
+  unpack.round(blocks.parts()).copy(Walk(Space::output, blocks, 0, 1), from);
+  return then(moved(std::move(schedule), Space::output, Space::scratch, at), unpack.done());
+}
+
+Folding::Folding(int members, int the_root)
+    : size(members),
+      workers(static_cast<int>(std::bit_floor(static_cast<unsigned>(members)))),
+      extra(members - workers),
+      root(the_root) {}
+
+Steps Folding::steps(int index, const Blocks& blocks) const {
+  const int me = number(index);
+  const auto group = [&](int worker, int width) { return range(blocks, worker / width * width, width); };
+  Steps all;
+  for (int width = workers / 2; width > 0; width /= 2) {
+    const int peer = member(me ^ width);
+    all.push_back({{{peer, group(me ^ width, width)}}, {{peer, group(me, width)}}});
+  }
+  return all;
+}
+
+std::size_t Folding::gathers(const Blocks& blocks, int number) const {
+  std::size_t all = 0;
+  for (int width = 1; width < workers; width *= 2) all += range(blocks, number / width * width, width).count;
+  return all;
+}
+
+std::size_t Folding::rounds() const { return static_cast<std::size_t>(doublings(workers)); }
+
+namespace {
+
+// The keys below `size` that end in these bits.
+int class_size(int ending, int bits, int size) { return ending < size ? ((size - 1 - ending) >> bits) + 1 : 0; }
+
+// How many keys lie before them.
+int class_begin(int ending, int bits, int size) {
+  int before = 0;
+  for (int bit = 0; bit < bits; ++bit) {
+    if ((ending >> bit & 1) != 0) before += class_size(ending & ((1 << bit) - 1), bit + 1, size);
+  }
+  return before;
+}
+
+Slice class_range(const Blocks& blocks, int ending, int bits) {
+  const int begin = class_begin(ending, bits, blocks.parts());
+  return range_of(blocks, begin, begin + class_size(ending, bits, blocks.parts()));
+}
+
+// Who holds the class (ending, bits) among the 2^bits members from `first` on, as far as there are so many.
+int class_holder(int ending, int bits, int first, int size) {
+  for (int bit = bits - 1; bit >= 0; --bit) {
+    if ((ending >> bit & 1) != 0 && first + (1 << bit) < size) first += 1 << bit;
+  }
+  return first;
+}
+
+}  // namespace
+
+Steps balanced_steps(int index, const Blocks& blocks) {
+  const int size = blocks.parts();
+  Steps all;
+  for (int bits = 0; 1 << bits < size; ++bits) {
+    const int half = 1 << bits;
+    const int first = index & ~(2 * half - 1);
+    const int middle = first + half;
+    if (middle >= size) continue;
+    // In the left half every class has its own member, in a whole right one as well.
+    const bool only_one = index < middle || middle + half <= size;
+    const int partner = index < middle ? index : index - half;
+    Step step;
+    for (int left = only_one ? partner : first; left < (only_one ? partner + 1 : middle); ++left) {
+      const int ending = left - first;
+      const int right = class_holder(ending, bits, middle, size);
+      const Slice low = class_range(blocks, ending, bits + 1);
+      const Slice high = class_range(blocks, ending + half, bits + 1);
+      if (index == left) step = {{{right, high}}, {{right, low}}};
+      if (index != right) continue;
+      step.gives.push_back({left, low});
+      step.takes.push_back({left, high});
+    }
+    all.push_back(std::move(step));
+  }
+  return all;
+}
+
+int balanced_block(int index, int size) { return class_begin(index, doublings(size), size); }
+
+int balanced_member(int block, int size) {
+  int ending = 0;
+  for (int bits = 0; 1 << bits < size; ++bits) {
+    const int low = class_size(ending, bits + 1, size);
+    if (block < low) continue;
+    block -= low;
+    ending |= 1 << bits;
+  }
+  return ending;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// Near and far are treated differently: members of a node are near, and rail l is the l-th members of all nodes. With
+// 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3:
+//
+//   hierarchical, all-reduce   in the nodes, halves a b of their sums:   a to 0, b to 1 | a to 2, b to 3
+//                              on the rails, halves of the whole sum:    a of 0 and 2, b of 1 and 3
+//                              in the nodes, both halves:                a b of 0 and 1 | a b of 2 and 3
+//   hierarchical, all-gather   on the rails: 0 2 | 1 3 | 0 2 | 1 3      in the nodes, the rails of the others
+//   leaders                    the sums of the nodes to 0 and 2, among these, and from them to all
+//
+// What crosses the network is as little as can be; of `hierarchical`, all members of a node send it together.
+#include <array>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "collectives/algorithms/halving.hpp"
+#include "collectives/algorithms/parts.hpp"
+#include "collectives/algorithms/shared.hpp"
+
+namespace lockstep {
+namespace {
+
+using Nodes = std::vector<std::vector<int>>;
+
+int count_of(const std::vector<int>& members) { return static_cast<int>(members.size()); }
+
+// Where a member is.
+struct Standing {
+  Standing(const Shape& shape, int member) : nodes(shape.levels->nodes) {
+    while ((local = position(nodes[static_cast<std::size_t>(node)], member)) < 0) ++node;
+  }
+  static int position(const std::vector<int>& members, int member) {
+    const auto found = std::ranges::find(members, member);
+    return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+  }
+  const std::vector<int>& near() const { return nodes[static_cast<std::size_t>(node)]; }
+  int members() const { return count_of(near()); }
+  int all_nodes() const { return static_cast<int>(nodes.size()); }
+  Group node_group() const { return {near(), near()[static_cast<std::size_t>(local)]}; }
+  // The members with my number in their nodes.
+  Group rail_group() const {
+    std::vector<int> rail;
+    for (const auto& members : nodes) rail.push_back(members[static_cast<std::size_t>(local)]);
+    return {rail, near()[static_cast<std::size_t>(local)]};
+  }
+  Shape in_node(std::size_t count) const { return {.size = members(), .index = local, .count = count}; }
+  Shape on_rail(std::size_t count) const { return {.size = all_nodes(), .index = node, .count = count}; }
+
+  const Nodes& nodes;
+  int node = 0;
+  int local = 0;
+};
+
+// The schedule reads what it would read from the input where the result of the one before lies, in the output.
+Schedule of_result(Schedule schedule) { return moved(std::move(schedule), Space::input, Space::output, 0); }
+
+bool has_nodes(const Shape& shape) { return shape.levels != nullptr && shape.levels->nodes.size() > 1; }
+
+bool has_equal_nodes(const Shape& shape) {
+  if (!has_nodes(shape) || shape.levels->nodes.front().size() < 2) return false;
+  return std::ranges::all_of(shape.levels->nodes, [&](const std::vector<int>& members) {
+    return members.size() == shape.levels->nodes.front().size();
+  });
+}
+
+// Every node is a subtree of the balanced tree.
+bool has_aligned_nodes(const Shape& shape) {
+  if (!has_equal_nodes(shape) || !std::has_single_bit(shape.levels->nodes.front().size())) return false;
+  int next = 0;
+  for (const auto& members : shape.levels->nodes) {
+    for (const int member : members) {
+      if (member != next++) return false;
+    }
+  }
+  return true;
+}
+
+using Build = Schedule (*)(const Shape&);
+using Price = Cost (*)(const Shape&);
+
+Schedule rail_all_reduce(const Standing& me, Build build, const Slice& mine) {
+  return on(me.rail_group(), within(mine, of_result(build(me.on_rail(mine.count)))));
+}
+
+Schedule hierarchical_ring(const Shape& shape) {
+  const Standing me(shape, shape.index);
+  const Shape node = me.in_node(shape.count);
+  const Blocks blocks = Blocks::split(shape.count, node.size);
+  const Slice mine = blocks.slice(Space::output, me.local);
+  Schedule sums = on(me.node_group(), ring_reduce_scatter_to(mine, node, blocks));
+  Schedule across = rail_all_reduce(me, ring_all_reduce, mine);
+  return then(then(std::move(sums), std::move(across)), on(me.node_group(), ring_gather(node, blocks)));
+}
+
+// By the halves of the balanced tree in the nodes.
+template <Build rail>
+Schedule hierarchical_halving(const Shape& shape) {
+  const Standing me(shape, shape.index);
+  const Blocks blocks = Blocks::split(shape.count, me.members());
+  const Steps steps = balanced_steps(me.local, blocks);
+  const Slice mine = blocks.slice(Space::output, balanced_block(me.local, me.members()));
+  ScheduleBuilder sums;
+  reduce_by_halves(sums, steps, me.local, {Space::input}, {Space::output}, 0);
+  ScheduleBuilder gather;
+  gather_back(gather, steps);
+  Schedule across = rail_all_reduce(me, rail, mine);
+  return then(then(on(me.node_group(), sums.done()), std::move(across)), on(me.node_group(), gather.done()));
+}
+
+// In all nodes at once an all-reduce of everything, and in the midst of it one of its slice on every rail.
+template <Price near, Price rail>
+Cost cost_of_hierarchical(const Shape& shape) {
+  const Standing any(shape, 0);
+  const Cost in_node = near(any.in_node(shape.count));
+  const Cost slice = rail(any.on_rail(Blocks::split(shape.count, any.members()).largest()));
+  const Cost slices = rail(any.on_rail(shape.count));
+  return {in_node.rounds + slice.rounds, in_node.sent_most + slice.sent_most,
+          static_cast<std::size_t>(any.all_nodes()) * in_node.sent_total + slices.sent_total};
+}
+
+// The first member of each node, but of the root's node the root.
+struct Leaders {
+  Leaders(const Shape& shape, int root) : me(shape, shape.index), top(shape, root) {
+    std::vector<int> leaders;
+    for (int node = 0; node < me.all_nodes(); ++node) leaders.push_back(leader_of(node));
+    all = Group(std::move(leaders), shape.index);
+  }
+  int local_leader(int node) const { return node == top.node ? top.local : 0; }
+  int leader_of(int node) const {
+    return me.nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(local_leader(node))];
+  }
+  Shape in_node(std::size_t count) const {
+    Shape shape = me.in_node(count);
+    shape.root = local_leader(me.node);
+    return shape;
+  }
+  Shape among(std::size_t count) const {
+    Shape shape = me.on_rail(count);
+    shape.root = top.node;
+    return shape;
+  }
+  // What only the leaders do.
+  Schedule if_leader(Schedule schedule) const { return all.contains_me() ? on(all, std::move(schedule)) : Schedule{}; }
+
+  Standing me;
+  Standing top;
+  Group all{{}, 0};
+};
+
+Schedule leaders_all_reduce(const Shape& shape) {
+  const Leaders leaders(shape, shape.levels->nodes.front().front());
+  const Shape node = leaders.in_node(shape.count);
+  const Group group = leaders.me.node_group();
+  Schedule up = on(group, binomial_reduce_to(output(0, shape.count), scratch(0, shape.count), node));
+  Schedule across = leaders.if_leader(of_result(recursive_doubling_all_reduce(leaders.among(shape.count))));
+  return then(then(std::move(up), std::move(across)), on(group, of_result(binomial_broadcast(node))));
+}
+
+Schedule leaders_broadcast(const Shape& shape) {
+  const Leaders leaders(shape, shape.root);
+  Schedule near = on(leaders.me.node_group(), of_result(binomial_broadcast(leaders.in_node(shape.count))));
+  return then(leaders.if_leader(binomial_broadcast(leaders.among(shape.count))), std::move(near));
+}
+
+// Only the root has an output; the others' sums lie at the beginning of scratch.
+Schedule leaders_reduce(const Shape& shape) {
+  const Leaders leaders(shape, shape.root);
+  const bool is_root = shape.index == shape.root;
+  const Slice sum{is_root ? Space::output : Space::scratch, 0, shape.count};
+  const Slice incoming = scratch(is_root ? 0 : shape.count, shape.count);
+  Schedule up = on(leaders.me.node_group(), binomial_reduce_to(sum, incoming, leaders.in_node(shape.count)));
+  Schedule across = binomial_reduce_to(sum, incoming, leaders.among(shape.count));
+  return then(std::move(up), leaders.if_leader(moved(std::move(across), Space::input, sum.space, 0)));
+}
+
+// All of a node come to its leader, the leaders hear of each other, and it lets them go.
+Schedule leaders_barrier(const Shape& shape) {
+  const Leaders leaders(shape, shape.levels->nodes.front().front());
+  const Standing& me = leaders.me;
+  const Slice presence = input(0, 1);
+  ScheduleBuilder up;
+  ScheduleBuilder across;
+  ScheduleBuilder down;
+  std::size_t heard = 0;
+  up.round();
+  down.round();
+  for (int local = me.local == 0 ? 1 : me.members(); local < me.members(); ++local) {
+    up.receive(local, scratch(heard++, 1));
+    down.send(local, presence);
+  }
+  if (me.local > 0) {
+    up.send(0, presence);
+    down.receive(0, scratch(0, 1));
+  }
+  const Shape among = leaders.among(0);
+  for (int reach = 1; reach < among.size; reach *= 2)
+    across.round().send(among.next(reach), presence).receive(among.before(reach), scratch(heard++, 1));
+  return then(then(on(me.node_group(), up.done()), leaders.if_leader(across.done())), on(me.node_group(), down.done()));
+}
+
+// How many rounds a binomial tree has in the largest node.
+std::size_t deepest(const Shape& shape) {
+  int most = 0;
+  for (const auto& members : shape.levels->nodes) most = std::max(most, doublings(count_of(members)));
+  return static_cast<std::size_t>(most);
+}
+
+std::size_t others(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
+
+// Of a leader: in its node it has as many children as its node has bits.
+std::size_t near_children(const Standing& any, int node) {
+  return static_cast<std::size_t>(doublings(count_of(any.nodes[static_cast<std::size_t>(node)])));
+}
+
+// Rounds are exact where the nodes are equal. Leaders of folded pairs send differently much.
+Cost cost_of_leaders_all_reduce(const Shape& shape) {
+  const Standing any(shape, 0);
+  const Folding folding(any.all_nodes());
+  const Cost among = cost_of_recursive_doubling(any.on_rail(shape.count));
+  Cost cost{2 * deepest(shape) + among.rounds, 0, among.sent_total};
+  for (int node = 0; node < folding.size; ++node) {
+    const std::size_t members = any.nodes[static_cast<std::size_t>(node)].size();
+    std::size_t messages = near_children(any, node) + (folding.is_paired(node) ? 1 : 0);
+    if (folding.works(node)) messages += folding.rounds();
+    cost.sent_most = std::max({cost.sent_most, messages * shape.count, members > 1 ? shape.count : 0});
+    cost.sent_total += 2 * (members - 1) * shape.count;
+  }
+  return cost;
+}
+
+Cost cost_of_leaders_broadcast(const Shape& shape) {
+  const Standing top(shape, shape.root);
+  const auto rounds = static_cast<std::size_t>(doublings(top.all_nodes()));
+  Cost cost{rounds + deepest(shape), 0, others(shape) * shape.count};
+  for (int node = 0; node < top.all_nodes(); ++node) {
+    const int from_top = wrap(static_cast<long long>(node) - top.node, top.all_nodes());
+    const auto far = static_cast<std::size_t>(binomial_children(from_top, top.all_nodes()));
+    cost.sent_most = std::max(cost.sent_most, (far + near_children(top, node)) * shape.count);
+  }
+  return cost;
+}
+
+Cost cost_of_leaders_reduce(const Shape& shape) {
+  const auto rounds = static_cast<std::size_t>(doublings(static_cast<int>(shape.levels->nodes.size())));
+  return {rounds + deepest(shape), shape.count, others(shape) * shape.count};
+}
+
+Cost cost_of_leaders_barrier(const Shape& shape) {
+  const auto rounds = static_cast<std::size_t>(doublings(static_cast<int>(shape.levels->nodes.size())));
+  Cost cost{rounds, 0, shape.levels->nodes.size() * rounds};
+  for (const auto& members : shape.levels->nodes) {
+    cost.sent_most = std::max(cost.sent_most, rounds + members.size() - 1);
+    cost.sent_total += 2 * (members.size() - 1);
+    if (members.size() > 1) cost.rounds = rounds + 2;
+  }
+  return cost;
+}
+
+// The blocks of some members, numbered in their order.
+Blocks blocks_of(const Blocks& all, const std::vector<int>& members) {
+  std::vector<std::size_t> offsets;
+  std::vector<std::size_t> counts;
+  for (const int member : members) {
+    offsets.push_back(all.offset(member));
+    counts.push_back(all.count(member));
+  }
+  return Blocks::placed(offsets, counts);
+}
+
+// Around the ring of the rail, then the rails around the ring of the node: of a rail, the block of each node.
+Schedule hierarchical_all_gather(const Shape& shape) {
+  const Standing me(shape, shape.index);
+  const Group rail = me.rail_group();
+  ScheduleBuilder own;
+  own.round().copy(shape.takes.slice(Space::output, shape.index), input(0, shape.takes.count(shape.index)));
+  Schedule across = on(rail, ring_gather(me.on_rail(0), blocks_of(shape.takes, rail.ranks())));
+  const Shape node = me.in_node(0);
+  ScheduleBuilder around;
+  around.round(node.size - 1);
+  for (const auto& members : me.nodes) {
+    const Blocks blocks = blocks_of(shape.takes, members);
+    around.send(node.next(), Walk(Space::output, blocks, me.local, -1))
+        .receive(node.before(), Walk(Space::output, blocks, me.local - 1, -1));
+  }
+  return then(then(own.done(), std::move(across)), on(me.node_group(), around.done()));
+}
+
+// A member sends all blocks of its rail but the next node's, and all rails but the next one.
+Cost cost_of_all_gather(const Shape& shape) {
+  const Nodes& nodes = shape.levels->nodes;
+  const std::size_t locals = nodes.front().size();
+  std::vector<std::size_t> rails(locals, 0);
+  for (const auto& members : nodes) {
+    for (std::size_t local = 0; local < locals; ++local) rails[local] += shape.takes.count(members[local]);
+  }
+  const std::size_t all = shape.takes.total();
+  Cost cost{nodes.size() + locals - 2, 0, others(shape) * all};
+  for (const auto& next_node : nodes) {
+    for (std::size_t local = 0; local < locals; ++local) {
+      const std::size_t far = rails[local] - shape.takes.count(next_node[local]);
+      cost.sent_most = std::max(cost.sent_most, far + all - rails[(local + 1) % locals]);
+    }
+  }
+  return cost;
+}
+
+constexpr auto ring = cost_of_hierarchical<cost_of_ring_all_reduce, cost_of_ring_all_reduce>;
+constexpr auto doubling = cost_of_hierarchical<cost_of_balanced_halving, cost_of_recursive_doubling>;
+constexpr auto halving = cost_of_hierarchical<cost_of_balanced_halving, cost_of_balanced_halving>;
+constexpr auto balanced_doubling = cost_of_hierarchical<cost_of_balanced_halving, cost_of_balanced_doubling>;
+constexpr Build by_doubling = hierarchical_halving<recursive_doubling_all_reduce>;
+constexpr Build by_balanced_halving = hierarchical_halving<balanced_halving_all_reduce>;
+constexpr Build by_balanced_doubling = hierarchical_halving<balanced_doubling_all_reduce>;
+constexpr Algorithm::Keeps balanced{.order = true, .balanced = true};
+
+constexpr std::array<Algorithm, 10> table = {{
+    {Collective::all_reduce, "hierarchical_ring", hierarchical_ring, ring, {}, has_equal_nodes},
+    {Collective::all_reduce, "hierarchical_doubling", by_doubling, doubling, {}, has_equal_nodes},
+    {Collective::all_reduce, "hierarchical_balanced", by_balanced_halving, halving, balanced, has_aligned_nodes},
+    {Collective::all_reduce, "hierarchical_balanced_doubling", by_balanced_doubling, balanced_doubling, balanced,
+     has_aligned_nodes},
+    {Collective::all_reduce, "leaders", leaders_all_reduce, cost_of_leaders_all_reduce, {}, has_nodes},
+    {Collective::broadcast, "leaders", leaders_broadcast, cost_of_leaders_broadcast, {}, has_nodes},
+    {Collective::reduce, "leaders", leaders_reduce, cost_of_leaders_reduce, {}, has_nodes},
+    {Collective::barrier, "leaders", leaders_barrier, cost_of_leaders_barrier, {}, has_nodes},
+    {Collective::all_gather, "hierarchical", hierarchical_all_gather, cost_of_all_gather, {}, has_equal_nodes},
+    {Collective::all_gather_v, "hierarchical", hierarchical_all_gather, cost_of_all_gather, {}, has_equal_nodes},
+}};
+
+}  // namespace
+
+std::span<const Algorithm> hierarchical_algorithms() { return table; }
+
+}  // namespace lockstep

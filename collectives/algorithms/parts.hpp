@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms, and parts of them, that others are made of.
+#pragma once
+
+#include "collectives/shape.hpp"
+
+namespace lockstep {
+
+// The sum of block `shape.index` goes to `mine` in the output.
+Schedule ring_reduce_scatter_to(const Slice& mine, const Shape& shape, const Blocks& blocks);
+// Every member has its own block in the output, and afterwards all blocks.
+Schedule ring_gather(const Shape& shape, const Blocks& blocks);
+Schedule ring_all_reduce(const Shape& shape);
+Cost cost_of_ring_all_reduce(const Shape& shape);
+
+Schedule recursive_doubling_all_reduce(const Shape& shape);
+Cost cost_of_recursive_doubling(const Shape& shape);
+
+Schedule binomial_broadcast(const Shape& shape);
+// The sum of all goes to `sum` at the root, as exactly the balanced tree. Others need a `sum` too, for their part of
+// it; `incoming` is scratch.
+Schedule binomial_reduce_to(const Slice& sum, const Slice& incoming, const Shape& shape);
+// How many children a member has in the binomial tree of a broadcast, counted from the root.
+int binomial_children(int from_root, int size);
+
+Schedule balanced_doubling_all_reduce(const Shape& shape);
+Cost cost_of_balanced_doubling(const Shape& shape);
+Schedule balanced_halving_all_reduce(const Shape& shape);
+Cost cost_of_balanced_halving(const Shape& shape);
+
+}  // namespace lockstep

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member's time is the sum over its rounds: latency, then the larger of what it sends and receives, then what it
+// combines; where the chain of messages is longer than its own rounds, it waits as long as its mean round takes.
+// The network interface is shared by all members of a node, and a core by all members that are bound to it.
+// A sample of members and of the laps of a round is looked at, so that large groups cost no more than small ones.
+#include "collectives/cost_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view guess = "a starting guess, measured nowhere; `lockstep tune` will replace it";
+
+constexpr std::array<LinkCost, 7> table = {{
+    {Link::self, 0.1, 10000, guess},
+    {Link::same_core, 1.0, 6000, guess},
+    {Link::shared_cache, 0.6, 8000, guess},
+    {Link::same_numa, 0.8, 6000, guess},
+    {Link::same_package, 1.0, 5000, guess},
+    {Link::same_node, 1.5, 4000, guess},
+    {Link::network, 15.0, 1250, guess},  // 10 Gbit/s, where no interface says what it can do
+}};
+constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
+constexpr double turn_us = 5;                   // starting guess: until the next member gets the core that both share
+constexpr double further_message = 0.25;        // starting guess: of a latency, for each message beside the first
+
+const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
+
+// Bytes per microsecond of the fastest interfaces of a node; 0: it does not say.
+double network_rate(const MachineShape& machine) {
+  std::int64_t fastest = 0;
+  for (const Nic& nic : machine.nics) fastest = std::max(fastest, nic.mbit_per_s);
+  const auto count = std::ranges::count(machine.nics, fastest, &Nic::mbit_per_s);
+  return static_cast<double>(fastest) * static_cast<double>(count) / 8;
+}
+
+// Of all nodes of the group, where equal nodes are looked at once.
+double most_members_per_core(const Topology& topology, const std::set<int>& nodes) {
+  std::map<std::vector<int>, double> known;
+  double most = 1;
+  for (const int node : nodes) {
+    std::vector<int> places{topology.node(node).machine};
+    for (const int rank : topology.ranks_of_node(node)) places.push_back(topology.member(rank).place);
+    const auto [entry, is_new] = known.try_emplace(std::move(places), 0);
+    if (is_new) entry->second = topology.members_per_core(node);
+    most = std::max(most, entry->second);
+  }
+  return most;
+}
+
+void add_network(GroupFacts& facts, const Topology& topology, const std::set<int>& nodes) {
+  double slowest = 0;
+  facts.network_known = true;
+  for (const int node : nodes) {
+    const double rate = network_rate(topology.machine_of_node(node));
+    facts.network_known = facts.network_known && rate > 0;
+    slowest = slowest == 0 ? rate : std::min(slowest, rate);
+  }
+  facts.network_bytes_per_us = facts.network_known ? slowest : cost_of(Link::network).bytes_per_us;
+}
+
+// What a member does in all rounds.
+struct Load {
+  double laps = 0;
+  double latency_us = 0;
+  double near_bytes = 0;
+  double far_bytes = 0;
+  double combined_bytes = 0;
+};
+
+// Messages of one lap in one direction.
+struct Traffic {
+  int messages = 0;
+  double near_bytes = 0;
+  double far_bytes = 0;
+};
+
+Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, const GroupFacts& facts) {
+  Traffic all;
+  for (const Message& message : messages) {
+    const auto bytes = static_cast<double>(message.walk.at(lap).count);
+    if (bytes == 0) continue;
+    const bool far = facts.node_of.at(static_cast<std::size_t>(message.peer_at(lap))) != node;
+    (far ? all.far_bytes : all.near_bytes) += bytes;
+    ++all.messages;
+  }
+  return all;
+}
+
+void add_lap(Load& load, const Round& round, int lap, double weight, int node, const GroupFacts& facts) {
+  const Traffic sent = traffic_of(round.sends, lap, node, facts);
+  const Traffic received = traffic_of(round.receives, lap, node, facts);
+  const int messages = std::max(sent.messages, received.messages);
+  const double far = std::max(sent.far_bytes, received.far_bytes);
+  for (const Local& local : round.locals)
+    load.combined_bytes += weight * static_cast<double>(local.target.at(lap).count);
+  if (messages == 0) return;
+  const double latency = cost_of(far > 0 ? Link::network : facts.near).latency_us;
+  load.laps += weight;
+  load.latency_us += weight * latency * (1 + further_message * (messages - 1));
+  load.near_bytes += weight * std::max(sent.near_bytes, received.near_bytes);
+  load.far_bytes += weight * far;
+}
+
+Load load_of(const Schedule& schedule, int index, const GroupFacts& facts) {
+  constexpr int most_laps = 64;  // of a round that are looked at
+  const int node = facts.node_of.at(static_cast<std::size_t>(index));
+  Load load;
+  for (const Round& round : schedule.rounds) {
+    const int looked_at = std::min(round.times, most_laps);
+    const double weight = static_cast<double>(round.times) / looked_at;
+    for (int i = 0; i < looked_at; ++i) {
+      const auto lap = static_cast<int>(static_cast<long long>(i) * round.times / looked_at);
+      add_lap(load, round, lap, weight, node, facts);
+    }
+  }
+  return load;
+}
+
+// Members of the first node, evenly spread where there are many.
+std::vector<int> sampled(const std::vector<int>& members) {
+  constexpr std::size_t most = 16;
+  const std::size_t count = std::min(members.size(), most);
+  std::vector<int> some(count);
+  for (std::size_t i = 0; i < count; ++i) some[i] = members[i * members.size() / count];
+  return some;
+}
+
+Load mean(const std::vector<Load>& loads, std::size_t count) {
+  Load all;
+  const auto n = static_cast<double>(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    all.laps += loads[i].laps / n;
+    all.near_bytes += loads[i].near_bytes / n;
+    all.far_bytes += loads[i].far_bytes / n;
+    all.combined_bytes += loads[i].combined_bytes / n;
+  }
+  return all;
+}
+
+}  // namespace
+
+std::span<const LinkCost> link_costs() { return table; }
+
+GroupFacts facts_of(const Topology& topology, const Group& group) {
+  GroupFacts facts{.size = group.size()};
+  std::map<int, int> number;  // by node of the topology
+  std::set<int> nodes;
+  for (int index = 0; index < group.size(); ++index) {
+    const int rank = group.rank(index);
+    const int node = topology.member(rank).node;
+    const auto [entry, is_new] = number.try_emplace(node, static_cast<int>(facts.levels.nodes.size()));
+    if (is_new) facts.levels.nodes.emplace_back();
+    nodes.insert(node);
+    auto& members = facts.levels.nodes.at(static_cast<std::size_t>(entry->second));
+    members.push_back(index);
+    facts.node_of.push_back(entry->second);
+    facts.most_on_a_node = std::max(facts.most_on_a_node, static_cast<int>(members.size()));
+    facts.near = std::max(facts.near, topology.link(group.rank(members.front()), rank));
+  }
+  facts.members_per_core = most_members_per_core(topology, nodes);
+  add_network(facts, topology, nodes);
+  return facts;
+}
+
+double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
+  const std::vector<int>& first_node = facts.levels.nodes.front();
+  std::vector<int> members = sampled(first_node);
+  const std::size_t near_ones = members.size();
+  for (const int other : {facts.size / 2, facts.size - 1}) members.push_back(other);
+  std::vector<Load> loads;
+  for (const int index : members) {
+    Shape shape = problem;
+    shape.index = index;
+    loads.push_back(load_of(algorithm.build(shape), index, facts));
+  }
+  const Load average = mean(loads, near_ones);
+  const double crowd = facts.members_per_core;
+  const double node_far_bytes = average.far_bytes * static_cast<double>(first_node.size());
+  const auto rounds = static_cast<double>(algorithm.cost(problem).rounds);
+  double most = 0;
+  for (const Load& load : loads) {
+    const double waits = load.laps > 0 ? std::max(1.0, rounds / load.laps) : 1;
+    const double near_bytes = std::max(load.near_bytes * waits, average.near_bytes * crowd);
+    const double combined = std::max(load.combined_bytes * waits, average.combined_bytes * crowd);
+    const double far_bytes = std::max(load.far_bytes * waits, node_far_bytes);
+    most = std::max(most, load.latency_us * waits + near_bytes / cost_of(facts.near).bytes_per_us +
+                              far_bytes / facts.network_bytes_per_us + combined / combined_bytes_per_us);
+  }
+  if (crowd > 1) most += average.laps * crowd * turn_us;
+  return most;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an algorithm would take on a group's machine: prices from its schedules, the links that they cross, and a
+// table of what links cost. Every value here is equal on all members, and so is what is computed from them: only
+// the basic operations on doubles are used, which every processor does alike.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "topology/group.hpp"
+
+namespace lockstep {
+
+// Of one message over one kind of link.
+struct LinkCost {
+  Link link;
+  double latency_us;
+  double bytes_per_us;  // that one member moves
+  std::string_view provenance;
+};
+
+// By Link.
+std::span<const LinkCost> link_costs();
+
+// What a group is like, as all its members see it.
+struct GroupFacts {
+  int size = 1;
+  std::vector<int> node_of;         // by index; nodes are numbered in the order in which the indices reach them
+  Levels levels;                    // the same the other way round
+  int most_on_a_node = 1;           // members
+  Link near = Link::self;           // the longest way between members of one node
+  double members_per_core = 1;      // on the most crowded node; below 1 counts as 1
+  double network_bytes_per_us = 0;  // of a node
+  bool network_known = false;       // the interfaces say how fast they are
+
+  int nodes() const { return static_cast<int>(levels.nodes.size()); }
+  // Some members are near and others far, so that it pays to treat them differently.
+  bool has_levels() const { return nodes() > 1 && nodes() < size; }
+};
+
+GroupFacts facts_of(const Topology& topology, const Group& group);
+
+// The time from the first message to the last, in microseconds: of the member that is busiest, or of the network
+// interface of its node. The problem is counted in bytes: elements of one byte.
+double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a specification all members must have in common, how it is compared, and how people read it.
+#include "collectives/plan.hpp"
+
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+// One step of a 64-bit mix that is good enough to tell calls apart; not for security.
+constexpr std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
+  value = (value ^ more) * 0x9e3779b97f4a7c15U;
+  return value ^ (value >> 29U);
+}
+
+bool all_know_counts(Collective collective) {
+  return collective == Collective::reduce_scatter_v || collective == Collective::all_gather_v;
+}
+
+std::uint64_t hash_counts(const Blocks& blocks) {
+  std::uint64_t value = mix(1, static_cast<std::uint64_t>(blocks.parts()));
+  for (int block = 0; block < blocks.parts(); ++block) value = mix(value, blocks.count(block));
+  return value;
+}
+
+std::string amount(const Signature& signature) {
+  const bool counted = !is_unequal(signature.collective) || all_know_counts(signature.collective);
+  const std::string number = counted ? text(signature.count, ' ') : std::string();
+  if (signature.type != DataType::opaque) return text(" of ", number, to_string(signature.type));
+  return text(" of ", number, "elements of ", signature.element_bytes, " bytes");
+}
+
+std::string_view root_word(Collective collective) {
+  const bool to_root =
+      collective == Collective::reduce || collective == Collective::gather || collective == Collective::gather_v;
+  return to_root ? " to rank " : " from rank ";
+}
+
+}  // namespace
+
+Signature signature_of(const Spec& spec) {
+  Signature signature{.collective = spec.collective};
+  if (spec.collective == Collective::barrier || spec.collective == Collective::exchange) return signature;
+  signature.type = spec.type;
+  signature.element_bytes = static_cast<std::uint32_t>(spec.element_bytes);
+  if (reduces(spec.collective)) {
+    signature.op = spec.op;
+    signature.order = spec.order;
+  }
+  if (is_rooted(spec.collective)) signature.root = spec.root;
+  if (!is_unequal(spec.collective)) {
+    signature.count = spec.count;
+  } else if (all_know_counts(spec.collective)) {
+    const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.takes : spec.gives;
+    signature.count = blocks.total();
+    signature.counts_hash = hash_counts(blocks);
+  }
+  return signature;
+}
+
+std::uint64_t hash(const Signature& signature) {
+  std::uint64_t value = mix(0, static_cast<std::uint64_t>(signature.collective));
+  value = mix(value, static_cast<std::uint64_t>(signature.type));
+  value = mix(value, static_cast<std::uint64_t>(signature.op));
+  value = mix(value, static_cast<std::uint64_t>(signature.order));
+  value = mix(value, static_cast<std::uint64_t>(signature.root));
+  value = mix(value, signature.element_bytes);
+  value = mix(value, signature.count);
+  value = mix(value, signature.counts_hash);
+  return value == 0 ? 1 : value;
+}
+
+std::string to_text(const Signature& signature) {
+  const Collective collective = signature.collective;
+  std::string all(to_string(collective));
+  if (collective == Collective::barrier || collective == Collective::exchange) return all;
+  all += amount(signature);
+  if (all_know_counts(collective)) all += " in all";
+  if (is_rooted(collective)) all += text(root_word(collective), signature.root);
+  if (reduces(collective)) {
+    all += text(", ", to_string(signature.op));
+    if (signature.order == Order::reproducible) all += ", reproducible";
+  }
+  return all;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/plan_table.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <system_error>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view columns = "collective members nodes bytes algorithm segment provenance";
+constexpr std::string_view ranges = "a number, a-b, a+ (and more) or * (any); K, M, G and T are powers of 1024";
+
+std::vector<std::string> collective_names() {
+  std::set<std::string> names;
+  for (const Algorithm& each : algorithms()) names.emplace(to_string(each.collective));
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> names_for(Collective collective) {
+  std::vector<std::string> names;
+  for (const Algorithm& each : algorithms()) {
+    if (each.collective == collective) names.emplace_back(each.name);
+  }
+  return names;
+}
+
+std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
+  const auto near = nearest(word, names);
+  return text(near ? text("did you mean ", *near, "? ") : "", "there is ", join(names, ", "));
+}
+
+[[noreturn]] void refuse(std::string_view what, std::string_view mend) { throw Error(Code::bad_setting, what, mend); }
+
+// `where` begins the sentence: "line 3 of the plan table".
+Collective collective_named(std::string_view word, std::string_view where) {
+  const auto collective = parse_collective(word);
+  const std::vector<std::string> names = collective_names();
+  if (!collective || std::ranges::find(names, to_string(*collective)) == names.end())
+    refuse(text(where, ": there is no collective \"", printable(word), "\" to plan"), suggestion(word, names));
+  return *collective;
+}
+
+const Algorithm& algorithm_named(Collective collective, std::string_view word, std::string_view where) {
+  const Algorithm* found = find_algorithm(collective, word);
+  if (found == nullptr)
+    refuse(text(where, ": there is no algorithm \"", printable(word), "\" for ", to_string(collective)),
+           suggestion(word, names_for(collective)));
+  return *found;
+}
+
+// Of a line: the next word, which is then gone from it.
+std::string_view next_word(std::string_view& line) {
+  line = trim(line);
+  const std::size_t end = std::min(line.find_first_of(" \t\r"), line.size());
+  const std::string_view word = line.substr(0, end);
+  line.remove_prefix(end);
+  return word;
+}
+
+std::optional<Range> parse_range(std::string_view word) {
+  if (word == "*") return Range{};
+  const bool more = word.ends_with('+');
+  if (more) word.remove_suffix(1);
+  const std::size_t dash = word.find('-');
+  const auto least = parse_amount(word.substr(0, dash));
+  if (!least || (more && dash != std::string_view::npos)) return std::nullopt;
+  if (more) return Range{.least = *least};
+  if (dash == std::string_view::npos) return Range{*least, *least};
+  const auto most = parse_amount(word.substr(dash + 1));
+  if (!most || *most < *least) return std::nullopt;
+  return Range{*least, *most};
+}
+
+Range range_named(std::string_view word, std::string_view column, std::string_view where) {
+  const auto range = parse_range(word);
+  if (!range) refuse(text(where, ": \"", printable(word), "\" is no range of ", column), text("allowed is ", ranges));
+  return *range;
+}
+
+std::uint64_t segment_named(std::string_view word, const Algorithm& algorithm, std::string_view where) {
+  const auto bytes = parse_amount(word);
+  if (!bytes)
+    refuse(text(where, ": \"", printable(word), "\" is no number of bytes for the segment"),
+           "allowed is 0 (whole) or a number with K, M, G or T");
+  if (*bytes > 0 && !algorithm.pieces && !can_be_cut(algorithm.collective))
+    refuse(text(where, ": ", to_string(algorithm.collective), " by ", algorithm.name, " is not done in segments"),
+           "write 0");
+  return *bytes;
+}
+
+TableRow parse_row(std::string_view line, std::string_view where) {
+  std::array<std::string_view, 6> words;
+  for (std::string_view& word : words) word = next_word(line);
+  const std::string_view provenance = trim(line);
+  if (provenance.empty())
+    refuse(text(where, " has fewer than seven words"),
+           text("the columns are ", columns, "; provenance says where and when it was measured"));
+  TableRow row;
+  row.collective = collective_named(words[0], where);
+  row.members = range_named(words[1], "members", where);
+  row.nodes = range_named(words[2], "nodes", where);
+  row.bytes = range_named(words[3], "bytes", where);
+  const Algorithm& algorithm = algorithm_named(row.collective, words[4], where);
+  row.algorithm = algorithm.name;
+  row.segment_bytes = segment_named(words[5], algorithm, where);
+  row.provenance = printable(provenance, 200);
+  return row;
+}
+
+}  // namespace
+
+bool can_be_cut(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::broadcast:
+    case Collective::scan:
+    case Collective::exscan:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::optional<std::uint64_t> parse_amount(std::string_view text) {
+  constexpr std::string_view units = "KMGT";
+  std::uint64_t scale = 1;
+  if (!text.empty()) {
+    const auto upper = text.back() >= 'a' ? static_cast<char>(text.back() - 'a' + 'A') : text.back();
+    if (const std::size_t unit = units.find(upper); unit != std::string_view::npos) {
+      scale = std::uint64_t{1} << (10 * (unit + 1));
+      text.remove_suffix(1);
+    }
+  }
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  constexpr std::uint64_t most = std::uint64_t{1} << 63U;
+  if (error != std::errc{} || end != text.data() + text.size() || number > most / scale) return std::nullopt;
+  return number * scale;
+}
+
+std::vector<TableRow> parse_plan_table(std::string_view text, std::string_view name) {
+  const std::string shown = printable(name, 200);
+  if (text.size() > most_table_bytes)
+    refuse(lockstep::text(shown, " has ", format_bytes(text.size())),
+           lockstep::text("at most ", format_bytes(most_table_bytes), " are read"));
+  std::vector<TableRow> rows;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view said = trim(line.substr(0, line.find('#')));
+    if (said.empty()) continue;
+    rows.push_back(parse_row(said, lockstep::text("line ", number, " of ", shown)));
+    rows.back().line = number;
+  }
+  return rows;
+}
+
+std::vector<Forced> parse_forced(std::string_view text, std::string_view name) {
+  std::vector<Forced> all;
+  if (trim(text).empty() || trim(text) == "auto") return all;
+  for (const std::string& entry : split(text, ',')) {
+    const std::string_view word = trim(entry);
+    const std::string where = lockstep::text(name, ", \"", printable(word), "\"");
+    const std::size_t colon = word.find(':');
+    if (colon == std::string_view::npos)
+      refuse(where, "write collective:algorithm, with commas between several: all_reduce:ring,broadcast:chain");
+    const Collective collective = collective_named(trim(word.substr(0, colon)), where);
+    const Algorithm& algorithm = algorithm_named(collective, trim(word.substr(colon + 1)), where);
+    if (std::ranges::find(all, collective, &Forced::collective) != all.end())
+      refuse(lockstep::text(where, ": ", to_string(collective), " is named twice"), "leave one of them");
+    all.push_back({collective, std::string(algorithm.name)});
+  }
+  return all;
+}
+
+std::string read_text_file(const std::string& path, std::size_t most) {
+  const std::string shown = printable(path, 200);
+  std::error_code error;
+  if (const auto status = std::filesystem::status(path, error);
+      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw Error(Code::file, text(shown, " is no regular file"), "give the path of a text file");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw Error(Code::file, text(shown, " cannot be read: ", std::generic_category().message(errno)),
+                "give the path of a file that all members can read");
+  std::string all;
+  std::array<char, 65536> part{};
+  while (file.read(part.data(), part.size()), file.gcount() > 0) {
+    all.append(part.data(), static_cast<std::size_t>(file.gcount()));
+    if (all.size() > most)
+      throw Error(Code::file, text(shown, " has more than ", format_bytes(most)), "give a smaller file");
+  }
+  if (file.bad()) throw Error(Code::file, text(shown, " cannot be read"), "look at the disk behind it");
+  return all;
+}
+
+}  // namespace lockstep

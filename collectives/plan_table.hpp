@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people say about the choice of algorithms: a table of rows that were measured, and names that are forced.
+// Both are text, parsed strictly; each refusal names the line or word and what is allowed there.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.hpp"
+
+namespace lockstep {
+
+struct Range {
+  std::uint64_t least = 0;
+  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  bool holds(std::uint64_t value) const { return least <= value && value <= most; }
+  bool operator==(const Range&) const = default;
+};
+
+// One measured answer. Bytes are those of the whole buffer, or of one block where a collective deals in blocks.
+struct TableRow {
+  Collective collective = Collective::all_reduce;
+  Range members;
+  Range nodes;
+  Range bytes;
+  std::string algorithm;
+  std::uint64_t segment_bytes = 0;  // pieces in which it is sent; 0: whole
+  std::string provenance;
+  int line = 0;
+};
+
+// The largest table that is read, in bytes: a million rows are no table but a mistake.
+inline constexpr std::size_t most_table_bytes = 16U << 20U;
+
+// One row a line; what follows a # is for people; the first row that fits counts:
+//
+//   # collective  members  nodes  bytes    algorithm           segment  provenance
+//   all_reduce    2-8      1      0-16K    recursive_doubling  0        2026-11-21 node7, lockstep tune
+//   broadcast     *        2+     1M+      chain               64K      a guess
+//
+// A range is a number, "a-b", "a+" (and more) or "*" (any); K, M, G and T are powers of 1024. Throws Error
+// bad_setting, with `name` for the table.
+std::vector<TableRow> parse_plan_table(std::string_view text, std::string_view name = "the plan table");
+
+struct Forced {
+  Collective collective = Collective::all_reduce;
+  std::string algorithm;
+};
+
+// "all_reduce:ring,broadcast:chain", or "auto" for none. Throws Error bad_setting with the nearest names; `name` is
+// who says so.
+std::vector<Forced> parse_forced(std::string_view text, std::string_view name = "LOCKSTEP_ALGORITHM");
+
+// Whether an element of the result depends on nothing but the same element of the inputs, so that the buffer can be
+// cut into segments. A table may give such a collective a segment, besides algorithms that send in pieces.
+bool can_be_cut(Collective collective);
+
+// "16K" is 16384. Nothing when it is no whole number of at most 2^63.
+std::optional<std::uint64_t> parse_amount(std::string_view text);
+
+// The whole text of a regular file. Throws Error file when it cannot be read or is larger than `most`.
+std::string read_text_file(const std::string& path, std::size_t most = most_table_bytes);
+
+}  // namespace lockstep

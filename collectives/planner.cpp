@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/planner.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "topology/base/bytes.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t nominal_bytes = 65536;  // of a block whose size not all members know
+constexpr double not_priced = 1e300;
+constexpr std::string_view balanced_words = "does not combine in the balanced tree of the reproducible order";
+constexpr std::string_view order_words = "does not keep the order of members that the operation needs";
+
+// The combinations whose result has the same bits in whatever order they are made: of integers and truths all, and
+// comparisons. (Products with a member's own factor round, and so do sums of floats.)
+bool is_exact(ReduceOp op, DataType type) {
+  if (op == ReduceOp::user || op == ReduceOp::premul_sum || type == DataType::opaque) return false;
+  if (op == ReduceOp::min || op == ReduceOp::max) return true;
+  return type <= DataType::u64 || type == DataType::boolean;
+}
+
+// Whether no member can know what the others give and take.
+bool hides_counts(Collective collective) {
+  return collective == Collective::gather_v || collective == Collective::scatter_v ||
+         collective == Collective::all_to_all_v;
+}
+
+// The largest count per block for which no number of bytes overflows.
+std::uint64_t most_bytes(int size) { return (std::uint64_t{1} << 62U) / static_cast<std::uint64_t>(size); }
+
+// Elements as Shape counts them, as far as all members know.
+std::size_t common_count(const Spec& spec, int size) {
+  if (spec.collective == Collective::barrier) return 1;
+  if (hides_counts(spec.collective)) return nominal_bytes / std::max<std::size_t>(1, spec.element_bytes) + 1;
+  if (!is_unequal(spec.collective)) return spec.count;
+  const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.takes : spec.gives;
+  const auto n = static_cast<std::size_t>(size);
+  return (blocks.total() + n - 1) / n;
+}
+
+std::uint64_t common_bytes(const Spec& spec, int size) {
+  const std::uint64_t count = common_count(spec, size);
+  const std::uint64_t each = spec.collective == Collective::barrier ? 1 : spec.element_bytes;
+  return each > 0 && count > most_bytes(size) / each ? most_bytes(size) : count * each;
+}
+
+// Rounded up to three leading bits, so that sizes that hardly differ share a ranking.
+std::uint64_t rounded(std::uint64_t bytes) {
+  const int shift = std::max(0, static_cast<int>(std::bit_width(bytes)) - 3);
+  const std::uint64_t low = (std::uint64_t{1} << static_cast<unsigned>(shift)) - 1;
+  return (bytes + low) & ~low;
+}
+
+std::string time_text(double us) {
+  constexpr double most_us = 1e12;
+  return format_duration(Duration(static_cast<std::int64_t>(std::min(us, most_us) * 1000)));
+}
+
+bool cuts_input(Collective collective) {
+  switch (collective) {
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool cuts_output(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+    case Collective::gather_v:
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Planner::Planner(const std::shared_ptr<const Topology>& topology, Group group, PlannerOptions options)
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      facts_(facts_of(*topology, group_)),
+      forced_(parse_forced(options_.algorithm, options_.algorithm_name)),
+      table_(parse_plan_table(options_.table, options_.table_name)) {}
+
+void Planner::check(const Spec& spec) const {
+  const auto refuse = [&](std::string_view what) {
+    throw Error(Code::usage, text(to_string(spec.collective), ": ", what), "mend the call");
+  };
+  if (spec.collective == Collective::exchange) refuse("messages between members that name each other need no plan");
+  if (!group_.contains_me()) refuse("this member is not in the group");
+  if (is_rooted(spec.collective) && (spec.root < 0 || spec.root >= facts_.size))
+    refuse(text("the root ", spec.root, " is not among the ", facts_.size, " members"));
+  if (spec.element_bytes == 0 && spec.collective != Collective::barrier) refuse("elements of no bytes");
+  const bool gives = cuts_input(spec.collective) && spec.gives.parts() != facts_.size;
+  const bool takes = cuts_output(spec.collective) && spec.takes.parts() != facts_.size;
+  if (is_unequal(spec.collective) && (gives || takes))
+    refuse(text("counts for ", gives ? spec.gives.parts() : spec.takes.parts(), " of ", facts_.size, " members"));
+}
+
+Shape Planner::common_shape(const Spec& spec, std::size_t count, std::size_t piece) const {
+  const int root = is_rooted(spec.collective) ? spec.root : 0;
+  Shape shape{.size = facts_.size, .index = root, .count = count, .root = root, .segment = piece};
+  if (facts_.has_levels()) shape.levels = &facts_.levels;
+  if (cuts_input(spec.collective)) shape.gives = Blocks::even(count, facts_.size);
+  if (cuts_output(spec.collective)) shape.takes = Blocks::even(count, facts_.size);
+  return shape;
+}
+
+Shape Planner::my_shape(const Spec& spec, std::size_t count, std::size_t piece) const {
+  Shape shape = common_shape(spec, count, piece);
+  shape.index = group_.index();
+  if (spec.gives.parts() == facts_.size && cuts_input(spec.collective)) shape.gives = spec.gives;
+  if (spec.takes.parts() == facts_.size && cuts_output(spec.collective)) shape.takes = spec.takes;
+  return shape;
+}
+
+std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) const {
+  if (reduces(spec.collective) && !is_exact(spec.op, spec.type)) {
+    if (spec.order == Order::reproducible && !algorithm.keeps.balanced) return std::string(balanced_words);
+    if (!spec.commutes && !algorithm.keeps.order && !algorithm.keeps.balanced) return std::string(order_words);
+  }
+  if (fits(algorithm, common_shape(spec, common_count(spec, facts_.size), 0))) return {};
+  return text("does not fit ", facts_.size, facts_.size == 1 ? " member" : " members",
+              facts_.has_levels() ? text(" on ", facts_.nodes(), " nodes") : std::string(" that are all alike"));
+}
+
+Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem) const {
+  if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced};
+  Priced best{&algorithm, 0, price_us(algorithm, problem, facts_)};
+  if (!algorithm.pieces) return best;
+  constexpr std::size_t smallest = 16U << 10U;
+  constexpr std::size_t largest = 64U << 20U;
+  constexpr std::size_t most_pieces = 512;  // for the length of the schedule
+  for (std::size_t piece = smallest; piece <= largest && piece < problem.count; piece *= 4) {
+    if (problem.count / piece > most_pieces) continue;
+    problem.segment = piece;
+    if (!fits(algorithm, problem)) continue;
+    const double us = price_us(algorithm, problem, facts_);
+    if (us < best.us) best = {&algorithm, piece, us};
+  }
+  return best;
+}
+
+const std::vector<Planner::Priced>& Planner::ranking(const Spec& spec) {
+  const std::uint64_t bytes = std::min(rounded(common_bytes(spec, facts_.size)), most_bytes(facts_.size));
+  const auto [entry, is_new] = rankings_.try_emplace({spec.collective, bytes});
+  if (!is_new) return entry->second;
+  Spec like = spec;
+  like.root = 0;  // the root's place is taken to make no difference
+  for (const Algorithm& each : algorithms()) {
+    if (each.collective == spec.collective) entry->second.push_back(priced(each, common_shape(like, bytes, 0)));
+  }
+  std::ranges::stable_sort(entry->second, {}, &Priced::us);
+  return entry->second;
+}
+
+Planner::Choice Planner::choose(const Spec& spec) {
+  const auto forced = std::ranges::find(forced_, spec.collective, &Forced::collective);
+  if (forced != forced_.end()) return choose_forced(spec, forced->algorithm);
+  if (auto measured = choose_measured(spec)) return *measured;
+  return choose_priced(spec);
+}
+
+Planner::Choice Planner::choose_forced(const Spec& spec, const std::string& name) {
+  const std::vector<Priced>& all = ranking(spec);
+  const auto found = std::ranges::find_if(all, [&](const Priced& each) { return each.algorithm->name == name; });
+  if (const std::string why_not = objection(*found->algorithm, spec); !why_not.empty()) {
+    std::vector<std::string> others;
+    for (const Priced& each : all) {
+      if (objection(*each.algorithm, spec).empty()) others.emplace_back(each.algorithm->name);
+    }
+    throw Error(Code::bad_setting,
+                text(options_.algorithm_name, " forces ", to_string(spec.collective), ":", name, ", which ", why_not),
+                text("take one of ", join(others, ", "), ", or do not name ", to_string(spec.collective)));
+  }
+  return {.algorithm = found->algorithm,
+          .piece_bytes = found->piece_bytes,
+          .why = text("forced by ", options_.algorithm_name)};
+}
+
+std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) const {
+  const std::uint64_t bytes = common_bytes(spec, facts_.size);
+  for (const TableRow& row : table_) {
+    if (row.collective != spec.collective || !row.members.holds(static_cast<std::uint64_t>(facts_.size)) ||
+        !row.nodes.holds(static_cast<std::uint64_t>(facts_.nodes())) || !row.bytes.holds(bytes))
+      continue;
+    const Algorithm* algorithm = find_algorithm(row.collective, row.algorithm);
+    if (!objection(*algorithm, spec).empty()) continue;
+    Choice choice{.algorithm = algorithm,
+                  .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance)};
+    (algorithm->pieces ? choice.piece_bytes : choice.segment_bytes.emplace()) = row.segment_bytes;
+    return choice;
+  }
+  return std::nullopt;
+}
+
+Planner::Choice Planner::choose_priced(const Spec& spec) {
+  std::vector<const Priced*> able;
+  const std::vector<Priced>& all = ranking(spec);
+  for (const Priced& each : all) {
+    if (objection(*each.algorithm, spec).empty()) able.push_back(&each);
+  }
+  if (able.empty())
+    throw Error(Code::internal, text("no algorithm for ", to_text(signature_of(spec)), " of ", facts_.size, " members"),
+                "report it with the call that led here");
+  const Priced& best = *able.front();
+  std::string why = "the only one that can do this";
+  if (able.size() > 1) {
+    why = text("the cost model's cheapest of ", able.size(), ": ", time_text(best.us), "; next comes ",
+               able[1]->algorithm->name,
+               able[1]->us < not_priced ? text(" with ", time_text(able[1]->us)) : std::string());
+  }
+  return {.algorithm = best.algorithm, .piece_bytes = best.piece_bytes, .why = std::move(why)};
+}
+
+std::vector<Candidate> Planner::candidates(const Spec& spec) {
+  check(spec);
+  if (facts_.size == 1) return {};
+  const Choice choice = choose(spec);
+  const std::size_t count = common_count(spec, facts_.size);
+  std::vector<Candidate> able;
+  std::vector<Candidate> unable;
+  for (const Priced& each : ranking(spec)) {
+    Candidate candidate{.name = each.algorithm->name, .why_not = objection(*each.algorithm, spec)};
+    if (!candidate.why_not.empty()) {
+      unable.push_back(std::move(candidate));
+      continue;
+    }
+    candidate.chosen = each.algorithm == choice.algorithm;
+    const std::size_t piece = candidate.chosen ? choice.piece_bytes : each.piece_bytes;
+    candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);
+    const Cost cost = each.algorithm->cost(common_shape(spec, count, candidate.piece));
+    candidate.rounds = cost.rounds;
+    if (!hides_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;
+    candidate.predicted_us = each.us < not_priced ? each.us : 0;
+    able.push_back(std::move(candidate));
+  }
+  able.insert(able.end(), std::make_move_iterator(unable.begin()), std::make_move_iterator(unable.end()));
+  return able;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses how a collective is done and writes it down as a plan. Members that ask for the same choose the same
+// without a word to each other: a choice depends only on what all of them know. A name that is forced goes before a
+// row of the table that was measured, and that before the cost model.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/cost_model.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/plan_table.hpp"
+
+namespace lockstep {
+
+struct PlannerOptions {
+  std::string algorithm = {};                         // as LOCKSTEP_ALGORITHM is written; empty: none is forced
+  std::string algorithm_name = "LOCKSTEP_ALGORITHM";  // who forces it, for messages
+  std::string table = {};                             // the text of the file that LOCKSTEP_TABLE names, not its path
+  std::string table_name = "the plan table";          // for messages
+  std::size_t most_plans = 1024;                      // kept; the oldest go first
+};
+
+// What was considered for a specification.
+struct Candidate {
+  std::string_view name;
+  std::size_t piece = 0;       // elements sent at a time; 0: whole
+  std::size_t rounds = 0;      // messages that follow each other
+  std::size_t sent_bytes = 0;  // by the member that sends most; 0 too where members do not know each other's counts
+  double predicted_us = 0;
+  bool chosen = false;
+  std::string why_not;  // it cannot be taken; empty: it can
+};
+
+struct SpecHash {
+  std::size_t operator()(const Spec& spec) const noexcept;
+};
+
+// Of one group. One thread at a time.
+class Planner {
+ public:
+  // Throws Error bad_setting when the options name what does not exist.
+  Planner(const std::shared_ptr<const Topology>& topology, Group group, PlannerOptions options = {});
+
+  // The same object again for an equal specification. Throws Error bad_setting when a forced algorithm does not fit.
+  std::shared_ptr<const Plan> plan(const Spec& spec);
+  // All algorithms of the collective, the cheapest first, those that cannot be taken last. None for a member alone.
+  std::vector<Candidate> candidates(const Spec& spec);
+
+  const GroupFacts& facts() const { return facts_; }
+  const Group& group() const { return group_; }
+  std::size_t kept() const { return plans_.size(); }
+
+ private:
+  struct Priced {
+    const Algorithm* algorithm;
+    std::size_t piece_bytes;
+    double us;
+  };
+  struct Choice {
+    const Algorithm* algorithm = nullptr;
+    std::size_t piece_bytes = 0;                              // 0: whole
+    std::optional<std::size_t> segment_bytes = std::nullopt;  // as a row of the table says; nothing: by the rule
+    std::string why = {};
+  };
+  struct Amount {
+    Collective collective;
+    std::uint64_t bytes;
+    auto operator<=>(const Amount&) const = default;
+  };
+  struct Cut {
+    std::size_t segment = 0;
+    int segments = 1;
+    int depth = 1;
+  };
+
+  void check(const Spec& spec) const;
+  // What all members know of the shape, as the root sees it.
+  Shape common_shape(const Spec& spec, std::size_t count, std::size_t piece) const;
+  Shape my_shape(const Spec& spec, std::size_t count, std::size_t piece) const;
+  std::string objection(const Algorithm& algorithm, const Spec& spec) const;
+  const std::vector<Priced>& ranking(const Spec& spec);
+  Priced priced(const Algorithm& algorithm, Shape problem) const;
+  Choice choose(const Spec& spec);
+  Choice choose_forced(const Spec& spec, const std::string& name);
+  std::optional<Choice> choose_measured(const Spec& spec) const;
+  Choice choose_priced(const Spec& spec);
+  Cut cut_for(const Spec& spec, const Choice& choice, std::size_t piece) const;
+  std::size_t cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const;
+  Schedule build(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const;
+  std::shared_ptr<const Plan> make(const Spec& spec);
+  void keep(const std::shared_ptr<const Plan>& plan);
+
+  Group group_;
+  PlannerOptions options_;
+  GroupFacts facts_;
+  std::vector<Forced> forced_;
+  std::vector<TableRow> table_;
+  std::map<Amount, std::vector<Priced>> rankings_;
+  std::unordered_map<Spec, std::shared_ptr<const Plan>, SpecHash> plans_;
+  std::deque<const Spec*> oldest_;  // keys of plans_, in the order in which they came
+};
+
+}  // namespace lockstep

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a choice to a plan: segments, schedules, sizes of buffers; and the plans that are kept.
+#include <algorithm>
+
+#include "collectives/planner.hpp"
+#include "topology/base/bytes.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+// Starting guesses: with fewer bytes than this a pipeline of segments costs more rounds than it hides.
+constexpr std::size_t pipeline_bytes = 4U << 20U;
+constexpr std::size_t least_segment_bytes = 1U << 20U;
+constexpr std::size_t most_segment_bytes = 16U << 20U;
+constexpr std::size_t most_scratch_bytes = 256U << 20U;    // of one operation, where cutting can help it
+constexpr std::size_t segment_scratch_bytes = 64U << 20U;  // of one segment of an operation that needs more
+constexpr std::size_t most_segments = 65536;
+constexpr std::size_t segment_multiple = 64;  // elements: segments begin at whole cache lines where the buffer does
+
+// Its stages use different links, so that segments overlap.
+bool has_stages(const Algorithm& algorithm) {
+  return algorithm.name.starts_with("hierarchical") || algorithm.name.starts_with("leaders");
+}
+
+std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
+  value = (value ^ more) * 0x9e3779b97f4a7c15U;
+  return value ^ (value >> 29U);
+}
+
+// Some blocks of many, and of a table all counts in their sum.
+std::uint64_t hash_blocks(std::uint64_t value, const Blocks& blocks) {
+  const int parts = blocks.parts();
+  value = mix(value, static_cast<std::uint64_t>(parts));
+  value = mix(value, blocks.total());
+  const int step = std::max(1, parts / 16);
+  for (int block = 0; block < parts; block += step) value = mix(mix(value, blocks.offset(block)), blocks.count(block));
+  return value;
+}
+
+// The only member's own data, where it must be another memory.
+Schedule alone(const Spec& spec, const Shape& shape) {
+  ScheduleBuilder only;
+  if (spec.in_place || spec.collective == Collective::barrier || spec.collective == Collective::exscan)
+    return only.done();
+  const Slice from = shape.gives.total() > 0 ? shape.gives.slice(Space::input, 0) : Slice{Space::input, 0, 0};
+  const Slice to = shape.takes.total() > 0 ? shape.takes.slice(Space::output, 0) : Slice{Space::output, 0, 0};
+  const std::size_t count = std::max({from.count, to.count, is_unequal(spec.collective) ? 0 : shape.count});
+  only.round().copy(output(to.offset, count), input(from.offset, count));
+  return only.done();
+}
+
+struct Extents {
+  std::size_t input;
+  std::size_t output;
+};
+
+// How far the whole buffers of this member reach.
+Extents extents_of(Collective collective, const Shape& shape) {
+  const bool root = shape.index == shape.root;
+  const int me = shape.index;
+  switch (collective) {
+    case Collective::reduce:
+      return {shape.count, root ? shape.count : 0};
+    case Collective::broadcast:
+      return {root ? shape.count : 0, shape.count};
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+      return {shape.gives.extent(), shape.gives.count(me)};
+    case Collective::scatter:
+    case Collective::scatter_v:
+      return {root ? shape.gives.extent() : 0, shape.gives.count(me)};
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+      return {shape.takes.count(me), shape.takes.extent()};
+    case Collective::gather:
+    case Collective::gather_v:
+      return {shape.takes.count(me), root ? shape.takes.extent() : 0};
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return {shape.gives.extent(), shape.takes.extent()};
+    case Collective::barrier:
+      return {1, 0};  // the element whose coming is the message
+    default:
+      return {shape.count, shape.count};
+  }
+}
+
+Slice result_of(Collective collective, const Shape& shape, std::size_t output_count) {
+  if (!reduces(collective)) return {};
+  return output(0, collective == Collective::exscan && shape.index == 0 ? 0 : output_count);
+}
+
+}  // namespace
+
+std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
+  std::uint64_t value = mix(0, static_cast<std::uint64_t>(spec.collective));
+  value = mix(value, static_cast<std::uint64_t>(spec.type));
+  value = mix(value, static_cast<std::uint64_t>(spec.op) << 2U | static_cast<std::uint64_t>(spec.commutes) << 1U |
+                         static_cast<std::uint64_t>(spec.in_place));
+  value = mix(value, static_cast<std::uint64_t>(spec.order));
+  value = mix(value, spec.element_bytes);
+  value = mix(value, spec.count);
+  value = mix(value, static_cast<std::uint64_t>(spec.root));
+  return hash_blocks(hash_blocks(value, spec.gives), spec.takes);
+}
+
+Schedule Planner::build(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const {
+  const Shape shape = my_shape(spec, count, piece);
+  Schedule schedule = algorithm.build(shape);
+  if (!spec.in_place || algorithm.keeps.in_place) return schedule;
+  return staged(std::move(schedule), extents_of(spec.collective, shape).input);
+}
+
+std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const {
+  if (choice.segment_bytes) return *choice.segment_bytes;
+  const std::size_t bytes = spec.count * spec.element_bytes;
+  if (has_stages(*choice.algorithm) && bytes >= pipeline_bytes)
+    return std::clamp(bytes / 8, least_segment_bytes, most_segment_bytes);
+  if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;  // no algorithm needs more
+  std::size_t scratch = 0;
+  Shape shape = common_shape(spec, spec.count, piece);
+  for (const int index : {shape.root, facts_.size / 2, facts_.size - 1}) {
+    shape.index = index;
+    scratch = std::max(scratch, choice.algorithm->build(shape).scratch * spec.element_bytes);
+  }
+  if (scratch <= most_scratch_bytes) return 0;
+  return std::max<std::size_t>(1, bytes / (scratch / segment_scratch_bytes));
+}
+
+Planner::Cut Planner::cut_for(const Spec& spec, const Choice& choice, std::size_t piece) const {
+  Cut cut{.segment = spec.count};
+  if (!can_be_cut(spec.collective)) return cut;
+  const std::size_t bytes = cut_segment_bytes(spec, choice, piece);
+  if (bytes == 0) return cut;
+  const auto up = [](std::size_t number, std::size_t by) { return (number + by - 1) / by; };
+  const std::size_t wanted = std::max(up(bytes, spec.element_bytes), up(spec.count, most_segments));
+  const std::size_t segment = up(wanted, segment_multiple) * segment_multiple;
+  if (segment >= spec.count) return cut;
+  const std::size_t segments = up(spec.count, segment);
+  const std::size_t last = spec.count - (segments - 1) * segment;
+  for (const std::size_t count : {segment, last}) {
+    if (!fits(*choice.algorithm, common_shape(spec, count, piece))) return cut;
+  }
+  const int depth = has_stages(*choice.algorithm) ? 3 : 2;
+  return {segment, static_cast<int>(segments), std::min(depth, static_cast<int>(segments))};
+}
+
+std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
+  const Shape whole = my_shape(spec, spec.count, 0);
+  const Extents extents = extents_of(spec.collective, whole);
+  auto plan = std::make_shared<Plan>();
+  plan->spec = spec;
+  plan->size = facts_.size;
+  plan->index = group_.index();
+  plan->input_count = extents.input;
+  plan->output_count = extents.output;
+  plan->result = result_of(spec.collective, whole, extents.output);
+  std::size_t piece = 0;
+  Cut cut{.segment = spec.count};
+  if (facts_.size == 1) {
+    plan->algorithm = "copy";
+    plan->why = "there is nobody else";
+    plan->last = alone(spec, whole);
+  } else {
+    const Choice choice = choose(spec);
+    if (choice.piece_bytes > 0) piece = std::max<std::size_t>(1, choice.piece_bytes / spec.element_bytes);
+    cut = cut_for(spec, choice, piece);
+    plan->algorithm = choice.algorithm->name;
+    plan->why = choice.why;
+    if (cut.segments > 1) plan->schedule = build(*choice.algorithm, spec, cut.segment, piece);
+    plan->last =
+        build(*choice.algorithm, spec, spec.count - static_cast<std::size_t>(cut.segments - 1) * cut.segment, piece);
+  }
+  plan->segment = cut.segment;
+  plan->segments = cut.segments;
+  plan->depth = cut.depth;
+  const std::string decided =
+      text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ', cut.depth, ' ', piece);
+  plan->choice = hash(std::as_bytes(std::span(decided)));
+  return plan;
+}
+
+void Planner::keep(const std::shared_ptr<const Plan>& plan) {
+  if (options_.most_plans == 0) return;
+  while (plans_.size() >= options_.most_plans) {
+    const Spec* oldest = oldest_.front();
+    oldest_.pop_front();
+    plans_.erase(plans_.find(*oldest));
+  }
+  const auto [entry, is_new] = plans_.emplace(plan->spec, plan);
+  if (is_new) oldest_.push_back(&entry->first);
+}
+
+std::shared_ptr<const Plan> Planner::plan(const Spec& spec) {
+  if (const auto found = plans_.find(spec); found != plans_.end()) return found->second;
+  check(spec);
+  const std::shared_ptr<const Plan> made = make(spec);
+  keep(made);
+  return made;
+}
+
+}  // namespace lockstep

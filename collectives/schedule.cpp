@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/schedule.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "topology/base/bytes.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+Blocks Blocks::split(std::size_t total, int parts) {
+  Blocks blocks;
+  blocks.parts_ = parts;
+  blocks.each_ = total / static_cast<std::size_t>(parts);
+  blocks.larger_ = total % static_cast<std::size_t>(parts);
+  return blocks;
+}
+
+Blocks Blocks::even(std::size_t each, int parts) {
+  Blocks blocks;
+  blocks.parts_ = parts;
+  blocks.each_ = each;
+  return blocks;
+}
+
+Blocks Blocks::pieces(std::size_t total, std::size_t each) {
+  if (each == 0 || total <= each) return even(total, 1);
+  const std::size_t parts = (total + each - 1) / each;
+  Blocks blocks = even(each, static_cast<int>(parts));
+  blocks.missing_ = parts * each - total;
+  return blocks;
+}
+
+Blocks Blocks::packed(std::span<const std::size_t> counts) {
+  std::vector<std::size_t> offsets(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), std::size_t{0});
+  return placed(offsets, counts);
+}
+
+Blocks Blocks::placed(std::span<const std::size_t> offsets, std::span<const std::size_t> counts) {
+  auto table = std::make_shared<std::vector<Entry>>(counts.size());
+  for (std::size_t i = 0; i < counts.size(); ++i) (*table)[i] = {offsets[i], counts[i]};
+  Blocks blocks;
+  blocks.parts_ = static_cast<int>(counts.size());
+  blocks.table_ = std::move(table);
+  return blocks;
+}
+
+std::size_t Blocks::total() const {
+  if (!table_) return static_cast<std::size_t>(parts_) * each_ + larger_ - missing_;
+  return std::accumulate(table_->begin(), table_->end(), std::size_t{0},
+                         [](std::size_t sum, const Entry& each) { return sum + each.count; });
+}
+
+std::size_t Blocks::extent() const {
+  if (!table_) return total();
+  std::size_t furthest = 0;
+  for (const Entry& each : *table_) {
+    if (each.count > 0) furthest = std::max(furthest, each.offset + each.count);
+  }
+  return furthest;
+}
+
+std::size_t Blocks::largest() const {
+  if (!table_) return each_ + (larger_ > 0 ? 1 : 0);
+  std::size_t largest = 0;
+  for (const Entry& each : *table_) largest = std::max(largest, each.count);
+  return largest;
+}
+
+std::size_t Blocks::smallest() const {
+  if (!table_) return each_ - missing_;
+  std::size_t smallest = std::numeric_limits<std::size_t>::max();
+  for (const Entry& each : *table_) smallest = std::min(smallest, each.count);
+  return smallest;
+}
+
+bool Blocks::operator==(const Blocks& other) const {
+  if (parts_ != other.parts_ || each_ != other.each_ || larger_ != other.larger_ || missing_ != other.missing_)
+    return false;
+  if (table_ == other.table_) return true;
+  return table_ && other.table_ && *table_ == *other.table_;
+}
+
+Walk::Walk(const Slice& slice)
+    : space_(slice.space), base_(slice.offset), blocks_(Blocks::even(slice.count, 1)), first_(0), step_(0) {}
+
+Walk::Walk(Space space, Blocks blocks, int first, int step)
+    : space_(space), blocks_(std::move(blocks)), first_(wrap(first, blocks_.parts())), step_(step) {}
+
+Walk Walk::in_slots(Blocks blocks, int first, int step, int slot, int slots) {
+  Walk walk(Space::scratch, std::move(blocks), first, step);
+  walk.slot_ = slot;
+  walk.slots_ = slots;
+  walk.slot_size_ = walk.blocks_.largest();
+  return walk;
+}
+
+std::size_t Schedule::laps() const {
+  std::size_t all = 0;
+  for (const Round& round : rounds) all += static_cast<std::size_t>(round.times);
+  return all;
+}
+
+std::size_t Schedule::size_bytes() const {
+  std::size_t all = sizeof *this + rounds.capacity() * sizeof(Round);
+  for (const Round& round : rounds) {
+    all += (round.sends.capacity() + round.receives.capacity()) * sizeof(Message);
+    all += round.locals.capacity() * sizeof(Local);
+  }
+  return all;
+}
+
+ScheduleBuilder& ScheduleBuilder::round(int times) {
+  schedule_.rounds.push_back({times, {}, {}, {}});
+  return *this;
+}
+
+ScheduleBuilder& ScheduleBuilder::send(int peer, const Walk& from) { return send(peer, 0, 1, from); }
+ScheduleBuilder& ScheduleBuilder::receive(int peer, const Walk& to) { return receive(peer, 0, 1, to); }
+
+ScheduleBuilder& ScheduleBuilder::send(int peer, int peer_step, int around, const Walk& from) {
+  last().sends.push_back({peer, from, peer_step, around});
+  return *this;
+}
+
+ScheduleBuilder& ScheduleBuilder::receive(int peer, int peer_step, int around, const Walk& to) {
+  last().receives.push_back({peer, to, peer_step, around});
+  return *this;
+}
+
+ScheduleBuilder& ScheduleBuilder::copy(const Walk& target, const Walk& from) {
+  last().locals.push_back({Local::Kind::copy, target, from, from});
+  return *this;
+}
+
+ScheduleBuilder& ScheduleBuilder::reduce(const Walk& target, const Walk& left, const Walk& right) {
+  last().locals.push_back({Local::Kind::reduce, target, left, right});
+  return *this;
+}
+
+namespace {
+
+// Calls visit(walk) for every walk of a round.
+template <class SomeRound, class Visit>
+void each_walk(SomeRound& round, const Visit& visit) {
+  for (auto& message : round.sends) visit(message.walk);
+  for (auto& message : round.receives) visit(message.walk);
+  for (auto& local : round.locals) {
+    visit(local.target);
+    visit(local.left);
+    visit(local.right);
+  }
+}
+
+bool always_empty(const Walk& walk, int times) {
+  for (int lap = 0; lap < times; ++lap) {
+    if (walk.at(lap).count > 0) return false;
+  }
+  return true;
+}
+
+void drop_empty(Round& round) {
+  const auto empty = [&](const Message& message) { return always_empty(message.walk, round.times); };
+  std::erase_if(round.sends, empty);
+  std::erase_if(round.receives, empty);
+  std::erase_if(round.locals, [&](const Local& local) { return always_empty(local.target, round.times); });
+}
+
+std::size_t scratch_used(const Schedule& schedule) {
+  std::size_t used = 0;
+  for (const Round& round : schedule.rounds) {
+    each_walk(round, [&](const Walk& walk) {
+      if (walk.space() != Space::scratch) return;
+      for (int lap = 0; lap < round.times; ++lap) {
+        const Slice slice = walk.at(lap);
+        if (slice.count > 0) used = std::max(used, slice.offset + slice.count);
+      }
+    });
+  }
+  return used;
+}
+
+}  // namespace
+
+Schedule ScheduleBuilder::done() {
+  for (Round& round : schedule_.rounds) drop_empty(round);
+  std::erase_if(schedule_.rounds, [](const Round& round) {
+    return round.times <= 0 || (round.sends.empty() && round.receives.empty() && round.locals.empty());
+  });
+  schedule_.scratch = scratch_used(schedule_);
+  return std::move(schedule_);
+}
+
+Schedule then(Schedule first, Schedule second) {
+  first.scratch = std::max(first.scratch, second.scratch);
+  first.rounds.insert(first.rounds.end(), std::make_move_iterator(second.rounds.begin()),
+                      std::make_move_iterator(second.rounds.end()));
+  return first;
+}
+
+namespace {
+
+// A round whose peers move is written out, because a group's ranks follow no rule.
+void write_out(const Round& round, const Group& group, std::vector<Round>& all) {
+  for (int lap = 0; lap < round.times; ++lap) {
+    Round one;
+    for (const Message& message : round.sends)
+      one.sends.push_back({group.rank(message.peer_at(lap)), message.walk.at(lap)});
+    for (const Message& message : round.receives)
+      one.receives.push_back({group.rank(message.peer_at(lap)), message.walk.at(lap)});
+    for (const Local& local : round.locals)
+      one.locals.push_back({local.kind, local.target.at(lap), local.left.at(lap), local.right.at(lap)});
+    drop_empty(one);
+    all.push_back(std::move(one));
+  }
+}
+
+}  // namespace
+
+Schedule on(const Group& group, Schedule schedule) {
+  Schedule mapped;
+  mapped.scratch = schedule.scratch;
+  const auto moves = [](const Message& message) { return message.peer_step != 0; };
+  for (Round& round : schedule.rounds) {
+    if (std::ranges::any_of(round.sends, moves) || std::ranges::any_of(round.receives, moves)) {
+      write_out(round, group, mapped.rounds);
+      continue;
+    }
+    for (Message& message : round.sends) message.peer = group.rank(message.peer);
+    for (Message& message : round.receives) message.peer = group.rank(message.peer);
+    mapped.rounds.push_back(std::move(round));
+  }
+  return mapped;
+}
+
+Schedule within(const Slice& slice, Schedule schedule) {
+  for (Round& round : schedule.rounds) {
+    each_walk(round, [&](Walk& walk) {
+      if (walk.space() != Space::scratch) walk.move_to(walk.space(), slice.offset);
+    });
+  }
+  return schedule;
+}
+
+Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset) {
+  for (Round& round : schedule.rounds) {
+    each_walk(round, [&](Walk& walk) {
+      if (walk.space() == from) walk.move_to(to, offset);
+    });
+    // A copy onto itself says nothing any more.
+    std::erase_if(round.locals,
+                  [](const Local& local) { return local.kind == Local::Kind::copy && local.target == local.left; });
+  }
+  schedule.scratch = std::max(schedule.scratch, scratch_used(schedule));
+  return schedule;
+}
+
+Schedule staged(Schedule schedule, std::size_t input_count) {
+  const std::size_t at = schedule.scratch;
+  ScheduleBuilder first;
+  first.round().copy(scratch(at, input_count), input(0, input_count));
+  return then(first.done(), moved(std::move(schedule), Space::input, Space::scratch, at));
+}
+
+std::string to_text(const Slice& slice) {
+  constexpr std::string_view names[] = {"in", "out", "tmp"};
+  return text(names[static_cast<std::size_t>(slice.space)], '[', slice.offset, ',', slice.offset + slice.count, ')');
+}
+
+namespace {
+
+std::string to_text(const Walk& walk, int times) {
+  const std::string first = lockstep::to_text(walk.at(0));
+  if (times < 2 || walk.at(0) == walk.at(1)) return first;
+  return text(first, "..", lockstep::to_text(walk.at(times - 1)));
+}
+
+std::string to_text(std::string_view arrow, const Message& message, int times) {
+  std::string peer = text(arrow, message.peer_at(0));
+  if (times > 1 && message.peer_step != 0) peer += text("..", message.peer_at(times - 1));
+  return text(peer, ' ', to_text(message.walk, times));
+}
+
+std::string to_text(const Local& local, int times) {
+  const std::string target = to_text(local.target, times);
+  if (local.kind == Local::Kind::copy) return text(target, " = ", to_text(local.left, times));
+  return text(target, " = ", to_text(local.left, times), " op ", to_text(local.right, times));
+}
+
+}  // namespace
+
+std::string to_text(const Schedule& schedule) {
+  std::string all;
+  for (const Round& round : schedule.rounds) {
+    std::vector<std::string> parts;
+    for (const Message& message : round.sends) parts.push_back(to_text("->", message, round.times));
+    for (const Message& message : round.receives) parts.push_back(to_text("<-", message, round.times));
+    for (const Local& local : round.locals) parts.push_back(to_text(local, round.times));
+    all += text(round.times, "x  ", join(parts, "  "), '\n');
+  }
+  return all;
+}
+
+std::uint64_t fingerprint(const Schedule& schedule) {
+  const std::string all = text(schedule.scratch, '\n', to_text(schedule));
+  return hash(std::as_bytes(std::span(all)));
+}
+
+}  // namespace lockstep

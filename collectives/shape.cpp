@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/shape.hpp"
+
+namespace lockstep {
+namespace {
+
+// Sizes of the blocks that a member cuts its input or output into, for problems of equal and unequal parts.
+Blocks cut(const Problem& problem) {
+  if (!problem.offsets.empty()) return Blocks::placed(problem.offsets, problem.counts);
+  if (is_unequal(problem.collective)) return Blocks::packed(problem.counts);
+  return Blocks::even(problem.count, problem.size);
+}
+
+std::size_t own_count(const Problem& problem, int index) {
+  return is_unequal(problem.collective) ? problem.counts.at(static_cast<std::size_t>(index)) : problem.count;
+}
+
+// What a member that is not the root knows of the root's buffer: its own block, the others empty.
+Blocks own_block_only(const Problem& problem, int index) {
+  std::vector<std::size_t> counts(static_cast<std::size_t>(problem.size), 0);
+  counts.at(static_cast<std::size_t>(index)) = own_count(problem, index);
+  return Blocks::packed(counts);
+}
+
+Blocks rooted_cut(const Problem& problem, int index) {
+  return is_unequal(problem.collective) && index != problem.root ? own_block_only(problem, index) : cut(problem);
+}
+
+// Row or column of the table of all_to_all_v.
+Blocks table_cut(const Problem& problem, int index, bool row) {
+  if (!is_unequal(problem.collective)) return cut(problem);
+  const auto n = static_cast<std::size_t>(problem.size);
+  const auto i = static_cast<std::size_t>(index);
+  std::vector<std::size_t> counts(n);
+  for (std::size_t j = 0; j < n; ++j) counts[j] = problem.counts.at(row ? i * n + j : j * n + i);
+  return Blocks::packed(counts);
+}
+
+}  // namespace
+
+Shape shape_of(const Problem& problem, int index) {
+  Shape shape{.size = problem.size,
+              .index = index,
+              .count = problem.count,
+              .root = problem.root,
+              .segment = problem.segment,
+              .levels = problem.levels.nodes.empty() ? nullptr : &problem.levels};
+  switch (problem.collective) {
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+      shape.gives = cut(problem);
+      break;
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+      shape.takes = cut(problem);
+      break;
+    case Collective::scatter:
+    case Collective::scatter_v:
+      shape.gives = rooted_cut(problem, index);
+      break;
+    case Collective::gather:
+    case Collective::gather_v:
+      shape.takes = rooted_cut(problem, index);
+      break;
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      shape.gives = table_cut(problem, index, true);
+      shape.takes = table_cut(problem, index, false);
+      break;
+    default:
+      break;
+  }
+  return shape;
+}
+
+std::size_t input_count(const Problem& problem, int index) {
+  switch (problem.collective) {
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+      return cut(problem).extent();
+    case Collective::scatter:
+    case Collective::scatter_v:
+      return index == problem.root ? cut(problem).extent() : 0;
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return table_cut(problem, index, true).total();
+    case Collective::broadcast:
+      return index == problem.root ? problem.count : 0;
+    case Collective::barrier:
+      return 1;
+    default:
+      return own_count(problem, index);
+  }
+}
+
+std::size_t output_count(const Problem& problem, int index) {
+  switch (problem.collective) {
+    case Collective::reduce:
+      return index == problem.root ? problem.count : 0;
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+      return own_count(problem, index);
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+      return cut(problem).extent();
+    case Collective::gather:
+    case Collective::gather_v:
+      return index == problem.root ? cut(problem).extent() : 0;
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return table_cut(problem, index, false).total();
+    case Collective::barrier:
+      return 0;
+    default:
+      return problem.count;
+  }
+}
+
+Overlap overlap_in_place(const Problem& problem, int index) {
+  const Shape shape = shape_of(problem, index);
+  switch (problem.collective) {
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+    case Collective::gather_v:
+      return {shape.takes.offset(index), 0};
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+      return {0, shape.gives.offset(index)};
+    default:
+      return {0, 0};
+  }
+}
+
+}  // namespace lockstep

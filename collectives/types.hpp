@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The element types that C++ lacks, as plain values that store and convert but do not calculate, and the
+// mapping from C++ types to DataType. Pure.
+#pragma once
+
+#include <bit>
+#include <complex>
+#include <cstdint>
+#include <type_traits>
+
+#include "collectives/spec.hpp"
+
+namespace lockstep {
+
+namespace detail {
+float half_to_float(std::uint16_t bits);
+std::uint16_t half_from_float(float value);
+float bfloat_to_float(std::uint16_t bits);
+std::uint16_t bfloat_from_float(float value);
+}  // namespace detail
+
+// IEEE 754 half precision; rounds to nearest, ties to even; NaN stays NaN.
+struct f16 {
+  std::uint16_t bits = 0;
+  f16() = default;
+  explicit f16(float value) : bits(detail::half_from_float(value)) {}
+  explicit operator float() const { return detail::half_to_float(bits); }
+  bool operator==(const f16&) const = default;  // of bits
+};
+
+// The upper half of a float; rounds to nearest, ties to even; NaN stays NaN.
+struct bf16 {
+  std::uint16_t bits = 0;
+  bf16() = default;
+  explicit bf16(float value) : bits(detail::bfloat_from_float(value)) {}
+  explicit operator float() const { return detail::bfloat_to_float(bits); }
+  bool operator==(const bf16&) const = default;  // of bits
+};
+
+// A value and where it was found. min and max keep the better value; of equal ones the smaller index.
+// Laid out without padding: the index is as wide as the value.
+template <class T>
+struct Located {
+  using Index = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  T value{};
+  Index index{};
+  bool operator==(const Located&) const = default;
+};
+
+namespace detail {
+template <class T>
+constexpr DataType integer_type() {
+  constexpr int width = std::countr_zero(sizeof(T));
+  return static_cast<DataType>(static_cast<int>(std::is_signed_v<T> ? DataType::i8 : DataType::u8) + width);
+}
+
+template <class T>
+constexpr DataType find_type() {
+  if constexpr (std::is_same_v<T, bool>)
+    return DataType::boolean;
+  else if constexpr (std::is_same_v<T, f16>)
+    return DataType::f16;
+  else if constexpr (std::is_same_v<T, bf16>)
+    return DataType::bf16;
+  else if constexpr (std::is_same_v<T, float>)
+    return DataType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DataType::f64;
+  else if constexpr (std::is_same_v<T, std::complex<float>>)
+    return DataType::c64;
+  else if constexpr (std::is_same_v<T, std::complex<double>>)
+    return DataType::c128;
+  else if constexpr (std::is_same_v<T, Located<std::int32_t>>)
+    return DataType::located_i32;
+  else if constexpr (std::is_same_v<T, Located<std::int64_t>>)
+    return DataType::located_i64;
+  else if constexpr (std::is_same_v<T, Located<float>>)
+    return DataType::located_f32;
+  else if constexpr (std::is_same_v<T, Located<double>>)
+    return DataType::located_f64;
+  else if constexpr (std::is_integral_v<T> && sizeof(T) <= 8)
+    return integer_type<T>();
+  else
+    return DataType::opaque;
+}
+}  // namespace detail
+
+// The DataType of a C++ type; opaque for a type of the user's own.
+template <class T>
+inline constexpr DataType data_type_of = detail::find_type<std::remove_cv_t<T>>();
+
+}  // namespace lockstep

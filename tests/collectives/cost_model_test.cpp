@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cost model: what a group is like, and that prices move the way that machines do.
+#include "collectives/cost_model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/topology/shapes.hpp"
+
+namespace lockstep::test {
+namespace {
+
+Topology nodes_of(int nodes, int members, const MachineShape& machine, int cores_each = 1) {
+  std::vector<MadeNode> all;
+  for (int node = 0; node < nodes; ++node) {
+    MadeNode made;
+    for (int i = 0; i < members; ++i) made.members.emplace_back(i * cores_each, (i + 1) * cores_each - 1);
+    all.push_back(made);
+  }
+  return made_of({machine}, all);
+}
+
+GroupFacts facts(const Topology& topology, std::vector<int> ranks = {}) {
+  if (ranks.empty()) {
+    ranks.resize(static_cast<std::size_t>(topology.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  return facts_of(topology, Group(ranks, ranks.front()));
+}
+
+double price(std::string_view name, const GroupFacts& facts, std::size_t bytes,
+             Collective collective = Collective::all_reduce) {
+  Shape shape{.size = facts.size, .count = bytes};
+  if (collective == Collective::all_gather || collective == Collective::gather)
+    shape.takes = Blocks::even(bytes, facts.size);
+  return price_us(*find_algorithm(collective, name), shape, facts);
+}
+
+TEST(Facts, are_those_of_the_group_and_not_of_the_world) {
+  const MachineShape machine = shape({.packages = 2, .cores = 4, .l3_cores = 4});
+  const Topology topology = nodes_of(3, 8, machine);
+  const GroupFacts world = facts(topology);
+  EXPECT_EQ(world.nodes(), 3);
+  EXPECT_EQ(world.most_on_a_node, 8);
+  EXPECT_EQ(world.near, Link::same_node);
+  EXPECT_TRUE(world.has_levels());
+  const GroupFacts cache = facts(topology, {0, 1, 2, 3});
+  EXPECT_EQ(cache.near, Link::shared_cache);
+  EXPECT_FALSE(cache.has_levels());
+  const GroupFacts leaders = facts(topology, {0, 8, 16});
+  EXPECT_EQ(leaders.near, Link::self);
+  EXPECT_FALSE(leaders.has_levels());
+  const GroupFacts mixed = facts(topology, {16, 1, 17, 0});
+  EXPECT_EQ(mixed.levels.nodes, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(mixed.node_of, (std::vector{0, 1, 0, 1}));
+}
+
+TEST(Facts, know_the_network_where_the_interfaces_say_it) {
+  MachineShape machine = shape({.cores = 2});
+  EXPECT_FALSE(facts(nodes_of(2, 1, machine)).network_known);
+  machine.nics = {{"eth0", 1000, none, none}, {"ib0", 100000, none, none}, {"ib1", 100000, none, none}};
+  const GroupFacts fast = facts(nodes_of(2, 1, machine));
+  EXPECT_TRUE(fast.network_known);
+  EXPECT_EQ(fast.network_bytes_per_us, 25000) << "two of 100 Gbit/s";
+}
+
+TEST(Facts, know_members_that_share_a_core) {
+  EXPECT_EQ(facts(nodes_of(1, 2, shape({.cores = 2}))).members_per_core, 1);
+  const Topology crowded = made_of({shape({.cores = 2})}, {{0, {{0, 1}, {0, 1}, {0, 1}, {0, 1}}}});
+  EXPECT_EQ(facts(crowded).members_per_core, 2);
+}
+
+TEST(Prices, many_bytes_want_few_copies_and_few_bytes_few_rounds) {
+  const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
+  EXPECT_LT(price("flat", node, 8), price("ring", node, 8));
+  EXPECT_GT(price("flat", node, 1 << 26), price("ring", node, 1 << 26));
+}
+
+TEST(Prices, grow_with_bytes_members_and_distance) {
+  const MachineShape machine = shape({.cores = 8});
+  const GroupFacts near = facts(nodes_of(1, 8, machine));
+  const GroupFacts far = facts(nodes_of(8, 1, machine));
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{1} << 20U, std::size_t{1} << 30U}) {
+    EXPECT_LT(price("ring", near, bytes), price("ring", near, 2 * bytes));
+    EXPECT_LT(price("ring", near, bytes), price("ring", far, bytes));
+    EXPECT_LT(price("ring", facts(nodes_of(1, 4, machine)), bytes), price("ring", near, bytes));
+  }
+}
+
+TEST(Prices, members_of_a_node_share_its_interface) {
+  // Every member sends to every other: sixteen times as much leaves a node of four as a node of one.
+  const MachineShape machine = shape({.cores = 4});
+  const double alone = price("flat", facts(nodes_of(2, 1, machine)), 1 << 26);
+  const double shared = price("flat", facts(nodes_of(2, 4, machine)), 1 << 26);
+  EXPECT_GT(shared, 10 * alone);
+}
+
+TEST(Prices, members_that_share_cores_wait_for_their_turns) {
+  const Topology crowded = made_of({shape({.cores = 1})}, {{0, {{0, 0}, {0, 0}, {0, 0}, {0, 0}}}});
+  EXPECT_GT(price("ring", facts(crowded), 8), 4 * price("ring", facts(nodes_of(1, 4, shape({.cores = 4}))), 8));
+}
+
+TEST(Prices, a_root_that_receives_from_all_pays_for_it) {
+  const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
+  const double gathered = price("flat", node, 1 << 20, Collective::gather);
+  EXPECT_GT(gathered,
+            7 * static_cast<double>(1 << 20) / link_costs()[static_cast<std::size_t>(node.near)].bytes_per_us);
+}
+
+TEST(Prices, large_groups_are_priced_quickly) {
+  const GroupFacts large = facts(nodes_of(512, 8, shape({.cores = 8})));
+  EXPECT_GT(price("ring", large, 1 << 30), 0);
+}
+
+TEST(LinkCosts, are_one_for_each_link_and_say_where_they_come_from) {
+  const auto costs = link_costs();
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    EXPECT_EQ(static_cast<std::size_t>(costs[i].link), i);
+    EXPECT_GT(costs[i].latency_us, 0);
+    EXPECT_GT(costs[i].bytes_per_us, 0);
+    EXPECT_FALSE(costs[i].provenance.empty());
+  }
+  EXPECT_EQ(costs.size(), static_cast<std::size_t>(Link::network) + 1);
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text that people write about the choice of algorithms: what is understood, and how the rest is refused.
+#include "collectives/plan_table.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/refusal.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::refusal;
+
+constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
+
+TEST(PlanTable, rows_are_understood_as_written) {
+  const auto rows = parse_plan_table(
+      "# collective members nodes bytes algorithm segment provenance\n"
+      "\n"
+      "  all_reduce\t2-8   1  0-16K  ring  1M  2026-11-21 node7, by hand  # a remark\r\n"
+      "AllReduce * 2+ 1g+ ring 0 a guess");
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].collective, Collective::all_reduce);
+  EXPECT_EQ(rows[0].members, (Range{2, 8}));
+  EXPECT_EQ(rows[0].nodes, (Range{1, 1}));
+  EXPECT_EQ(rows[0].bytes, (Range{0, 16384}));
+  EXPECT_EQ(rows[0].algorithm, "ring");
+  EXPECT_EQ(rows[0].segment_bytes, 1U << 20U);
+  EXPECT_EQ(rows[0].provenance, "2026-11-21 node7, by hand");
+  EXPECT_EQ(rows[0].line, 3);
+  EXPECT_EQ(rows[1].members, (Range{0, any}));
+  EXPECT_EQ(rows[1].nodes, (Range{2, any}));
+  EXPECT_EQ(rows[1].bytes, (Range{1U << 30U, any}));
+  EXPECT_EQ(rows[1].line, 4);
+}
+
+TEST(PlanTable, no_rows_are_a_table) {
+  EXPECT_TRUE(parse_plan_table("").empty());
+  EXPECT_TRUE(parse_plan_table("\n\n# nothing yet\n   \t").empty());
+}
+
+TEST(PlanTable, what_is_wrong_is_named_with_its_line_and_what_is_allowed) {
+  struct Wrong {
+    std::string row;
+    std::vector<std::string> says;
+  };
+  const std::vector<Wrong> all = {
+      {"all_reduce 2 1 * ring 0", {"fewer than seven words", "collective members nodes bytes"}},
+      {"all_redcue 2 1 * ring 0 x", {"no collective \"all_redcue\"", "did you mean all_reduce?", "all_gather"}},
+      {"exchange 2 1 * ring 0 x", {"no collective \"exchange\" to plan"}},
+      {"all_reduce two 1 * ring 0 x", {"\"two\" is no range of members", "a-b"}},
+      {"all_reduce 8-2 1 * ring 0 x", {"\"8-2\" is no range"}},
+      {"all_reduce 2 -1 * ring 0 x", {"\"-1\" is no range of nodes"}},
+      {"all_reduce 2 1-2-3 * ring 0 x", {"\"1-2-3\" is no range of nodes"}},
+      {"all_reduce 2 1 1K-2K+ ring 0 x", {"\"1K-2K+\" is no range of bytes"}},
+      {"all_reduce 2 1 99999999999T ring 0 x", {"no range of bytes"}},
+      {"all_reduce 2 1 * rign 0 x", {"no algorithm \"rign\" for all_reduce", "did you mean ring?"}},
+      {"all_reduce 2 1 * ring some x", {"\"some\" is no number of bytes for the segment"}},
+      {"all_gather 2 1 * ring 4K x", {"all_gather by ring is not done in segments", "write 0"}},
+      {"all_reduce \x1b[31m 1 * ring 0 x", {"\"?[31m\" is no range"}},
+  };
+  for (const Wrong& wrong : all) {
+    const std::string message =
+        refusal([&] { (void)parse_plan_table("# one\n" + wrong.row + "\n", "some.table"); }, Code::bad_setting);
+    EXPECT_NE(message.find("line 2 of some.table"), std::string::npos) << message;
+    EXPECT_NE(message.find(" -> "), std::string::npos) << message;
+    for (const std::string& part : wrong.says) EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
+TEST(PlanTable, a_table_is_not_endless) {
+  const std::string huge(most_table_bytes + 1, '\n');
+  EXPECT_NE(refusal([&] { (void)parse_plan_table(huge); }, Code::bad_setting).find("at most 16 MiB"),
+            std::string::npos);
+}
+
+TEST(Amounts, are_whole_numbers_with_binary_units) {
+  EXPECT_EQ(parse_amount("0"), 0U);
+  EXPECT_EQ(parse_amount("17"), 17U);
+  EXPECT_EQ(parse_amount("64k"), 65536U);
+  EXPECT_EQ(parse_amount("3G"), 3ULL << 30U);
+  EXPECT_EQ(parse_amount("8388608T"), 1ULL << 63U);
+  for (const char* bad : {"", "K", "1.5K", "-1", "+1", "1 K", "1KB", "K1", "0x10", "8388609T", "99999999999999999999"})
+    EXPECT_EQ(parse_amount(bad), std::nullopt) << bad;
+}
+
+TEST(ForcedNames, are_pairs_with_commas) {
+  EXPECT_TRUE(parse_forced("auto").empty());
+  EXPECT_TRUE(parse_forced("").empty());
+  const auto all = parse_forced("all_reduce:ring, AllGather:ring");
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].collective, Collective::all_reduce);
+  EXPECT_EQ(all[1].collective, Collective::all_gather);
+  EXPECT_EQ(all[1].algorithm, "ring");
+}
+
+TEST(ForcedNames, that_do_not_exist_are_refused_with_the_nearest) {
+  const auto says = [](std::string_view text, std::string_view part) {
+    const std::string message = refusal([&] { (void)parse_forced(text); }, Code::bad_setting);
+    EXPECT_NE(message.find("LOCKSTEP_ALGORITHM"), std::string::npos) << message;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  says("ring", "write collective:algorithm");
+  says("all_reduce:ring,", "write collective:algorithm");
+  says("all_reduce:rong", "did you mean ring?");
+  says("all_reduse:ring", "did you mean all_reduce?");
+  says("all_reduce:", "no algorithm \"\"");
+  says("all_reduce:ring,all_reduce:ring", "named twice");
+}
+
+TEST(TextFile, is_read_whole_or_refused_with_the_reason) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / text("plan_table.", ::getpid());
+  fs::create_directory(folder);
+  const std::string path = folder / "table";
+  const std::string content(100000, 'x');
+  std::ofstream(path) << content;
+  EXPECT_EQ(read_text_file(path), content);
+  const auto says = [](const std::string& file, std::size_t most, std::string_view part) {
+    const std::string message = refusal([&] { (void)read_text_file(file, most); }, Code::file);
+    EXPECT_NE(message.find(file), std::string::npos) << message;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  says(path, 99999, "more than");
+  says(folder / "missing", 10, "No such file");
+  says(folder, 10, "no regular file");
+  says("/dev/zero", 10, "no regular file");
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace lockstep

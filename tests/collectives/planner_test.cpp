@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planner: members that ask alike decide alike, every case has a plan, every plan is proven, and what people say
+// goes before what is guessed.
+#include "collectives/planner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+#include <random>
+
+#include "tests/collectives/proof.hpp"
+#include "tests/support/refusal.hpp"
+#include "tests/topology/shapes.hpp"
+
+namespace {
+std::size_t allocations = 0;
+}  // namespace
+
+// Counted, to see that a plan that is there is found without any.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace lockstep::test {
+namespace {
+
+// Members on each node, each with a core of its own, in the order of the nodes.
+std::shared_ptr<const Topology> cluster(const std::vector<int>& members_on_nodes) {
+  std::vector<MadeNode> nodes;
+  for (const int members : members_on_nodes) {
+    MadeNode node;
+    for (int i = 0; i < members; ++i) node.members.emplace_back(i, i);
+    nodes.push_back(node);
+  }
+  return std::make_shared<Topology>(made_of({shape({.cores = 64})}, nodes));
+}
+
+Group everybody(const Topology& topology, int index) {
+  std::vector<int> ranks(static_cast<std::size_t>(topology.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {std::move(ranks), index};
+}
+
+Planner planner_of(const std::shared_ptr<const Topology>& topology, int index = 0, PlannerOptions options = {}) {
+  return {topology, everybody(*topology, index), std::move(options)};
+}
+
+// As member `index` asks for the problem.
+Spec spec_of(const Problem& problem, int index, Spec spec = {}) {
+  const Shape shape = shape_of(problem, index);
+  spec.collective = problem.collective;
+  spec.count = problem.count;
+  spec.root = problem.root;
+  spec.in_place = problem.in_place;
+  spec.gives = shape.gives;
+  spec.takes = shape.takes;
+  return spec;
+}
+
+std::vector<Collective> planned_collectives() {
+  std::vector<Collective> all;
+  for (int i = 0; i < collective_count; ++i) {
+    if (static_cast<Collective>(i) != Collective::exchange) all.push_back(static_cast<Collective>(i));
+  }
+  return all;
+}
+
+Problem problem_of(Collective collective, int size, std::size_t count) {
+  Problem problem{.collective = collective, .size = size, .count = count, .root = size / 2};
+  if (!is_unequal(collective)) return problem;
+  const auto n = static_cast<std::size_t>(size);
+  problem.counts.resize(collective == Collective::all_to_all_v ? n * n : n);
+  for (std::size_t i = 0; i < problem.counts.size(); ++i) problem.counts[i] = (i * 7919 + count) % 13;
+  return problem;
+}
+
+// Proves segment by segment what all members plan, and that the segments are the whole.
+void prove(const std::vector<std::shared_ptr<const Plan>>& plans, const Problem& problem, const Spec& like) {
+  const Plan& first = *plans.front();
+  const auto segments = static_cast<std::size_t>(first.segments);
+  if (segments > 1) {
+    ASSERT_GT(problem.count, (segments - 1) * first.segment);
+    ASSERT_LE(problem.count, segments * first.segment);
+  }
+  for (const int number : {0, first.segments - 1}) {
+    Problem segment = problem;
+    if (segments > 1) segment.count = number == 0 ? first.segment : problem.count - (segments - 1) * first.segment;
+    std::vector<Schedule> schedules;
+    for (const auto& plan : plans) {
+      ASSERT_EQ(plan->choice, first.choice);
+      ASSERT_EQ(plan->segments, first.segments);
+      ASSERT_EQ(plan->segment, first.segment);
+      ASSERT_EQ(plan->depth, first.depth);
+      schedules.push_back(plan->schedule_of(number));
+      ASSERT_EQ(plan->input_count, input_count(problem, plan->index));
+      ASSERT_EQ(plan->output_count, output_count(problem, plan->index));
+    }
+    const Proof proof = simulate(segment, schedules);
+    ASSERT_TRUE(proof.good()) << first.algorithm << ": " << proof.fault;
+    if (!reduces(problem.collective)) continue;
+    ASSERT_TRUE(proof.balanced || like.order == Order::fast) << first.algorithm;
+    ASSERT_TRUE(proof.in_order || like.commutes) << first.algorithm;
+  }
+}
+
+void plan_and_prove(const std::shared_ptr<const Topology>& topology, const Problem& problem, const Spec& like,
+                    const PlannerOptions& options = {}) {
+  std::vector<std::shared_ptr<const Plan>> plans;
+  for (int index = 0; index < problem.size; ++index) {
+    Planner planner = planner_of(topology, index, options);
+    plans.push_back(planner.plan(spec_of(problem, index, like)));
+  }
+  prove(plans, problem, like);
+  if (testing::Test::HasFailure())
+    FAIL() << to_text(signature_of(plans.front()->spec)) << ", " << problem.size << " members on "
+           << topology->node_count() << " nodes, in place " << problem.in_place;
+}
+
+std::vector<Spec> kinds_of(Collective collective) {
+  if (!reduces(collective)) return {Spec{}};
+  return {Spec{}, Spec{.order = Order::reproducible}, Spec{.op = ReduceOp::user, .commutes = false},
+          Spec{.op = ReduceOp::user, .order = Order::reproducible, .commutes = false}};
+}
+
+class EveryCase : public testing::TestWithParam<Collective> {};
+
+TEST_P(EveryCase, has_a_plan_that_is_right) {
+  const std::vector<std::vector<int>> clusters = {{1},  {2},    {3},    {4},       {5},      {8},
+                                                  {13}, {1, 1}, {2, 2}, {4, 4, 4}, {3, 1, 2}};
+  for (const auto& members : clusters) {
+    const auto topology = cluster(members);
+    for (const Spec& like : kinds_of(GetParam())) {
+      for (const std::size_t count : {0U, 1U, 7U, 1000U, 100000U}) {
+        if (is_unequal(GetParam()) && count > 7) continue;
+        Problem problem = problem_of(GetParam(), topology->size(), count);
+        for (const bool in_place : {false, true}) {
+          problem.in_place = in_place;
+          ASSERT_NO_FATAL_FAILURE(plan_and_prove(topology, problem, like));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryCase, testing::ValuesIn(planned_collectives()),
+                         [](const auto& each) { return std::string(to_string(each.param)); });
+
+// Members' own affairs differ: where they work in place, where their blocks lie, counts that others cannot know.
+TEST(Planner, members_that_ask_alike_decide_alike) {
+  std::mt19937 random(4711);
+  const auto roll = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
+  for (int round = 0; round < 150; ++round) {
+    std::vector<int> members(static_cast<std::size_t>(roll(1, 5)));
+    for (int& each : members) each = roll(1, 9);
+    const auto topology = cluster(members);
+    std::vector<int> ranks = everybody(*topology, 0).ranks();
+    std::ranges::shuffle(ranks, random);
+    ranks.resize(static_cast<std::size_t>(roll(1, static_cast<int>(ranks.size()))));
+    const auto collectives = planned_collectives();
+    Problem problem =
+        problem_of(collectives[static_cast<std::size_t>(roll(0, static_cast<int>(collectives.size()) - 1))],
+                   static_cast<int>(ranks.size()), static_cast<std::size_t>(roll(0, 1 << roll(0, 22))));
+    const auto kinds = kinds_of(problem.collective);
+    const Spec like = kinds[static_cast<std::size_t>(roll(0, static_cast<int>(kinds.size()) - 1))];
+    std::optional<std::uint64_t> choice;
+    for (int index = 0; index < problem.size; ++index) {
+      problem.in_place = roll(0, 1) == 1;
+      Spec spec = spec_of(problem, index, like);
+      if (problem.collective == Collective::all_gather_v) {
+        std::vector<std::size_t> offsets(problem.counts.size());
+        for (std::size_t i = 0; i < offsets.size(); ++i) offsets[i] = 100 * i + static_cast<std::size_t>(roll(0, 9));
+        spec.takes = Blocks::placed(offsets, problem.counts);
+      }
+      Planner planner(topology, Group(ranks, ranks[static_cast<std::size_t>(index)]));
+      const auto plan = planner.plan(spec);
+      ASSERT_EQ(choice.value_or(plan->choice), plan->choice) << to_text(signature_of(spec)) << ", index " << index;
+      choice = plan->choice;
+    }
+  }
+}
+
+TEST(Planner, counts_that_others_cannot_know_decide_nothing) {
+  const PlannerOptions options{.table =
+                                   "all_to_all_v * * 0-1K pairwise 0 for few\n"
+                                   "all_to_all_v * * 1K+ flat 0 for many\n"};
+  Planner planner = planner_of(cluster({4}), 0, options);
+  const auto choice = [&](std::size_t count) {
+    const Blocks blocks = Blocks::packed(std::vector<std::size_t>(4, count));
+    return planner.plan({.collective = Collective::all_to_all_v, .count = count, .gives = blocks, .takes = blocks})
+        ->choice;
+  };
+  EXPECT_EQ(choice(0), choice(1));
+  EXPECT_EQ(choice(0), choice(10'000'000));
+}
+
+TEST(Planner, what_is_exact_may_be_combined_in_any_order) {
+  Planner planner = planner_of(cluster({8}));
+  const Spec fast{.type = DataType::i32, .count = 1 << 22};
+  const auto same = [&](Spec spec) {
+    Spec reproducible = spec;
+    reproducible.order = Order::reproducible;
+    return planner.plan(spec)->algorithm == planner.plan(reproducible)->algorithm;
+  };
+  EXPECT_TRUE(same(fast));
+  for (const auto& [type, op] :
+       {std::pair(DataType::u8, ReduceOp::prod), std::pair(DataType::f32, ReduceOp::max),
+        std::pair(DataType::located_f64, ReduceOp::min), std::pair(DataType::boolean, ReduceOp::logical_xor)})
+    EXPECT_TRUE(same({.type = type, .op = op, .element_bytes = size_of(type), .count = 1 << 22}));
+  const auto refused = [&](const Spec& spec) {
+    const auto all = planner.candidates(spec);
+    const auto ring = std::ranges::find(all, "ring", &Candidate::name);
+    return ring != all.end() && !ring->why_not.empty();
+  };
+  EXPECT_TRUE(refused({.order = Order::reproducible, .count = 100}));
+  EXPECT_TRUE(refused({.op = ReduceOp::avg, .order = Order::reproducible, .count = 100}));
+  EXPECT_TRUE(refused({.type = DataType::i32, .op = ReduceOp::premul_sum, .order = Order::reproducible, .count = 100}));
+  EXPECT_TRUE(refused({.op = ReduceOp::user, .count = 100, .commutes = false}));
+  EXPECT_FALSE(refused({.op = ReduceOp::user, .count = 100}));
+}
+
+TEST(Planner, a_forced_name_is_taken_or_refused_with_the_reason) {
+  const auto topology = cluster({8});
+  Planner planner = planner_of(topology, 0, {.algorithm = "all_reduce:ring"});
+  EXPECT_EQ(planner.plan({.count = 1})->algorithm, "ring");
+  EXPECT_EQ(planner.plan({.count = 1})->why, "forced by LOCKSTEP_ALGORITHM");
+  const std::string order =
+      refusal([&] { (void)planner.plan({.order = Order::reproducible, .count = 1}); }, Code::bad_setting);
+  EXPECT_NE(order.find("all_reduce:ring, which does not combine in the balanced tree"), std::string::npos) << order;
+  EXPECT_NE(order.find("take one of "), std::string::npos) << order;
+  Planner odd = planner_of(cluster({3}), 0, {.algorithm = "all_gather:neighbor"});
+  const Spec spec = spec_of(problem_of(Collective::all_gather, 3, 5), 0);
+  const std::string size = refusal([&] { (void)odd.plan(spec); }, Code::bad_setting);
+  EXPECT_NE(size.find("does not fit 3 members"), std::string::npos) << size;
+  refusal([&] { (void)planner_of(topology, 0, {.algorithm = "all_reduce:rung"}); }, Code::bad_setting);
+}
+
+TEST(Planner, a_measured_row_goes_before_the_model_where_it_fits) {
+  const PlannerOptions options{.table =
+                                   "all_reduce 8 1 4-64 ring 0 measured here\n"
+                                   "all_reduce 8 2+ * ring 0 elsewhere\n",
+                               .table_name = "some.table"};
+  Planner planner = planner_of(cluster({8}), 0, options);
+  EXPECT_EQ(planner.plan({.count = 16})->why, "line 1 of some.table: measured here");
+  EXPECT_EQ(planner.plan({.count = 16})->algorithm, "ring");
+  EXPECT_NE(planner.plan({.count = 17})->algorithm, "ring") << "68 bytes are beyond the row";
+  EXPECT_NE(planner.plan({.order = Order::reproducible, .count = 16})->algorithm, "ring") << "a row breaks no promise";
+  EXPECT_NE(planner_of(cluster({7}), 0, options).plan({.count = 16})->algorithm, "ring");
+  EXPECT_EQ(planner_of(cluster({4, 4}), 0, options).plan({.count = 17})->algorithm, "ring");
+  PlannerOptions both = options;
+  both.algorithm = "all_reduce:flat";
+  EXPECT_EQ(planner_of(cluster({8}), 0, both).plan({.count = 16})->algorithm, "flat") << "a forced name goes first";
+}
+
+TEST(Planner, segments_cover_the_buffer_and_each_is_right) {
+  for (const std::size_t count : {1U, 63U, 64U, 65U, 1000U, 4096U, 5000U}) {
+    for (const bool in_place : {false, true}) {
+      const PlannerOptions options{.table = "all_reduce * * * ring 1K here\nscan * * * linear 2K here"};
+      Problem problem = problem_of(Collective::all_reduce, 5, count);
+      problem.in_place = in_place;
+      ASSERT_NO_FATAL_FAILURE(plan_and_prove(cluster({3, 2}), problem, {}, options));
+      problem.collective = Collective::scan;
+      ASSERT_NO_FATAL_FAILURE(plan_and_prove(cluster({3, 2}), problem, {}, options));
+    }
+  }
+  Planner planner = planner_of(cluster({5}), 0, {.table = "all_reduce * * * ring 1K here"});
+  const auto plan = planner.plan({.count = 1000});
+  EXPECT_EQ(plan->segments, 4);
+  EXPECT_EQ(plan->segment, 256U);
+  EXPECT_EQ(plan->depth, 2);
+  EXPECT_NE(plan->choice, planner.plan({.count = 100})->choice);
+}
+
+TEST(Planner, stages_that_use_different_links_overlap_by_segments) {
+  const PlannerOptions options{.algorithm = "all_reduce:hierarchical_ring"};
+  const auto topology = cluster({2, 2});
+  Planner planner = planner_of(topology, 0, options);
+  EXPECT_EQ(planner.plan({.count = 1000})->segments, 1);
+  const auto plan = planner.plan({.count = (std::size_t{1} << 21U) + 5});
+  EXPECT_EQ(plan->segments, 8);
+  EXPECT_EQ(plan->depth, 3);
+  ASSERT_NO_FATAL_FAILURE(
+      plan_and_prove(topology, problem_of(Collective::all_reduce, 4, (std::size_t{1} << 21U) + 5), {}, options));
+}
+
+// All segments together, each moved to its place, touch every element of the output exactly as the whole would.
+TEST(Planner, segments_side_by_side_are_the_whole_buffer) {
+  Planner planner = planner_of(cluster({4}), 1, {.table = "all_reduce * * * ring 512 here"});
+  const auto plan = planner.plan({.count = 1001});
+  ASSERT_EQ(plan->segments, 8);
+  std::vector<int> written(1001, 0);
+  for (int number = 0; number < plan->segments; ++number) {
+    const std::size_t begin = static_cast<std::size_t>(number) * plan->segment;
+    const Schedule moved = within(output(begin, 0), plan->schedule_of(number));
+    std::vector<bool> here(1001, false);
+    const auto mark = [&](const Walk& walk, int lap) {
+      const Slice slice = walk.at(lap);
+      for (std::size_t i = 0; slice.space == Space::output && i < slice.count; ++i) here.at(slice.offset + i) = true;
+    };
+    for (const Round& round : moved.rounds) {
+      for (int lap = 0; lap < round.times; ++lap) {
+        for (const Message& message : round.receives) mark(message.walk, lap);
+        for (const Local& local : round.locals) mark(local.target, lap);
+      }
+    }
+    for (std::size_t i = 0; i < here.size(); ++i) written[i] += here[i] ? 1 : 0;
+  }
+  EXPECT_EQ(written, std::vector<int>(1001, 1));
+}
+
+TEST(Planner, memory_is_bounded_by_cutting_what_needs_much_scratch) {
+  Planner planner = planner_of(cluster({8}), 0, {.algorithm = "all_reduce:flat"});
+  const auto plan = planner.plan({.count = std::size_t{1} << 28U});
+  EXPECT_GT(plan->segments, 1);
+  EXPECT_LE(plan->schedule.scratch * 4, std::size_t{80} << 20U) << "of one segment";
+  EXPECT_EQ(planner.plan({.count = 1 << 20})->segments, 1);
+}
+
+TEST(Planner, keeps_plans_by_what_they_say) {
+  Planner planner = planner_of(cluster({4}), 0, {.most_plans = 3});
+  const auto spec = [](std::size_t last) {
+    const std::vector<std::size_t> counts{1, 2, 3, last};
+    return Spec{.collective = Collective::all_gather_v, .takes = Blocks::packed(counts)};
+  };
+  const auto plan = planner.plan(spec(4));
+  EXPECT_EQ(planner.plan(spec(4)), plan) << "another table with the same counts";
+  EXPECT_NE(planner.plan(spec(5)), plan);
+  planner.plan(spec(6));
+  EXPECT_EQ(planner.kept(), 3U);
+  planner.plan(spec(7));
+  EXPECT_EQ(planner.kept(), 3U);
+  EXPECT_NE(planner.plan(spec(4)), plan) << "the oldest has gone";
+  EXPECT_EQ(planner.plan(spec(4))->schedule_of(0), plan->schedule_of(0));
+  for (std::size_t i = 0; i < 100; ++i) planner.plan(spec(i));
+  EXPECT_EQ(planner.kept(), 3U);
+}
+
+TEST(Planner, finds_what_it_keeps_without_allocating) {
+  Planner planner = planner_of(cluster({4}));
+  const std::vector<std::size_t> counts{1, 2, 3, 4};
+  const Spec spec{.collective = Collective::all_gather_v, .takes = Blocks::packed(counts)};
+  const auto plan = planner.plan(spec);
+  const std::size_t before = allocations;
+  const auto again = planner.plan(spec);
+  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(again, plan);
+}
+
+TEST(Planner, refuses_what_cannot_be_planned) {
+  Planner planner = planner_of(cluster({4}));
+  const auto says = [&](const Spec& spec, std::string_view part) {
+    const std::string message = refusal([&] { (void)planner.plan(spec); }, Code::usage);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  says({.collective = Collective::broadcast, .root = 4}, "the root 4 is not among the 4 members");
+  says({.collective = Collective::gather, .root = -1}, "the root -1");
+  says({.collective = Collective::all_gather_v}, "counts for 1 of 4 members");
+  says({.element_bytes = 0, .count = 3}, "elements of no bytes");
+  says({.collective = Collective::exchange}, "need no plan");
+  Planner stranger(cluster({4}), Group({0, 1}, 3));
+  refusal([&] { (void)stranger.plan({.count = 1}); }, Code::usage);
+}
+
+TEST(Planner, tells_what_it_considered) {
+  Planner planner = planner_of(cluster({8}));
+  const auto all = planner.candidates({.op = ReduceOp::user, .count = 1 << 20, .commutes = false});
+  ASSERT_GE(all.size(), 2U);
+  EXPECT_TRUE(all.front().chosen);
+  EXPECT_EQ(std::ranges::count(all, true, &Candidate::chosen), 1);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    EXPECT_LE(all[i - 1].why_not.empty() ? 0 : 1, all[i].why_not.empty() ? 0 : 1);
+    if (!all[i].why_not.empty()) continue;
+    EXPECT_LE(all[i - 1].predicted_us, all[i].predicted_us);
+  }
+  const auto ring = planner.candidates({.count = 800});
+  const auto found = std::ranges::find(ring, "ring", &Candidate::name);
+  ASSERT_NE(found, ring.end());
+  EXPECT_EQ(found->rounds, 14U);
+  EXPECT_EQ(found->sent_bytes, 14U * 100 * 4);
+  EXPECT_TRUE(planner_of(cluster({1})).candidates({.count = 1}).empty());
+}
+
+}  // namespace
+}  // namespace lockstep::test

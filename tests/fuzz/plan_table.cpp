@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/plan_table.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "topology/base/text.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return lockstep::fuzz::answers_or_refuses(data, size, [](std::string_view text) {
+    using namespace lockstep;
+    // The first line as a list of forced names, all lines as a table.
+    try {
+      for (const Forced& each : parse_forced(text.substr(0, text.find('\n'))))
+        fuzz::require(find_algorithm(each.collective, each.algorithm) != nullptr);
+    } catch (const Error& error) {
+      fuzz::require(error.code() == Code::bad_setting);
+    }
+    int line = 0;
+    for (const TableRow& row : parse_plan_table(text)) {
+      fuzz::require(row.members.least <= row.members.most && row.nodes.least <= row.nodes.most &&
+                    row.bytes.least <= row.bytes.most);
+      fuzz::require(find_algorithm(row.collective, row.algorithm) != nullptr);
+      fuzz::require(!row.provenance.empty() && row.line > line);
+      line = row.line;
+    }
+  });
+}

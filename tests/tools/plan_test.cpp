@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep plan`: what it prints, as text and as JSON, who sends what to whom, and how misuse is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/plan_steps.hpp"
+#include "tools/lockstep/plan_text.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
+
+std::string printed(const Words& words) {
+  struct Redirected {
+    std::ostringstream out;
+    std::streambuf* before = std::cout.rdbuf(out.rdbuf());
+    ~Redirected() { std::cout.rdbuf(before); }
+  } redirected;
+  EXPECT_EQ(run_plan(parse(plan_manual(), words)), Exit::well);
+  return redirected.out.str();
+}
+
+TEST(PlanText, SaysWhatWasAskedTheMachineTheChoiceAndWhy) {
+  const std::string all =
+      printed({"all_reduce", "--count", "1M", "--synthetic", "2 x node(core:4 pu:1 nic:25G)", "--algorithm", "ring"});
+  EXPECT_TRUE(all.starts_with("all_reduce of 1048576 f32, sum (4 MiB), by 8 members on 2 nodes\n")) << all;
+  EXPECT_TRUE(holds(all, "a core for each; between nodes 25 Gbit/s, as the interfaces say\n")) << all;
+  EXPECT_TRUE(holds(all, "> ring")) << all;
+  EXPECT_TRUE(holds(all, "       14         7 MiB")) << all;
+  EXPECT_TRUE(holds(all, "\nring: forced by --algorithm\n")) << all;
+  EXPECT_TRUE(holds(all, "\n  flat")) << all;
+  EXPECT_FALSE(holds(all, "What member")) << all;
+}
+
+TEST(PlanText, SaysWhatCannotBeTakenAndThatTheModelGuesses) {
+  const std::string all = printed({"all_reduce", "-c", "100", "--order", "reproducible", "-s", "core:4 pu:1"});
+  EXPECT_TRUE(holds(all, "all_reduce of 100 f32, sum, reproducible (400 B), by 4 members on 1 node\n")) << all;
+  EXPECT_TRUE(holds(all, "does not combine in the balanced tree of the reproducible order\n")) << all;
+  EXPECT_TRUE(holds(all, "a starting guess, measured nowhere")) << all;
+}
+
+TEST(PlanText, ScheduleIsAPictureOfRoundsAndMessages) {
+  const Words words{"all_reduce", "-c", "8", "-s", "core:4 pu:1", "-a", "ring", "--schedule", "--index", "1"};
+  const std::string all = printed(words);
+  EXPECT_TRUE(holds(all, "\nWhat member 1 does (-> sends, <- receives, = combines or copies)\n")) << all;
+  EXPECT_TRUE(holds(all, "\n      1  ->2 in[0,2)   <-0 tmp[0,2)   tmp[0,2) = tmp[0,2) op in[6,8)\n") ||
+              holds(all, "\n      1  ->2 in[0,2)   <-0 tmp["))
+      << all;
+  EXPECT_TRUE(holds(all, "\nAll messages, step by step, if all rounds take equally long\n")) << all;
+  EXPECT_TRUE(holds(all, "\n     1  0->1 in[6,8)   1->2 in[0,2)   2->3 in[2,4)   3->0 in[4,6)\n")) << all;
+  EXPECT_TRUE(holds(all, "\n     6  ")) << all;
+  EXPECT_FALSE(holds(all, "\n     7  ")) << all;
+}
+
+TEST(PlanText, LinesFitThePage) {
+  for (const char* collective : {"all_reduce", "all_to_all", "barrier", "gather", "scan", "all_gather_v"}) {
+    Words words{collective, "-s", "2 x node(core:4 pu:1)", "--schedule"};
+    const std::string all = printed(words);
+    for (const std::string& line : split(all, '\n')) {
+      EXPECT_LE(line.size(), 110U) << line;
+      EXPECT_FALSE(line.ends_with(' ')) << line;
+    }
+    EXPECT_TRUE(holds(all, "All messages")) << all;
+  }
+  EXPECT_FALSE(holds(printed({"barrier", "-s", "core:9 pu:1", "--schedule"}), "All messages")) << "nine are too many";
+}
+
+TEST(PlanText, AMemberAloneCopies) {
+  const std::string all = printed({"all_gather", "-c", "5", "-s", "pu:1", "--schedule"});
+  EXPECT_TRUE(holds(all, "by 1 member on 1 node\n")) << all;
+  EXPECT_TRUE(holds(all, "\ncopy: there is nobody else\n")) << all;
+  EXPECT_TRUE(holds(all, "out[0,5) = in[0,5)")) << all;
+}
+
+TEST(PlanText, EveryCollectiveHasAnAnswer) {
+  for (int i = 0; i < collective_count; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (collective == Collective::exchange) continue;
+    const std::string name(to_string(collective));
+    const std::string all = printed({name, "-s", "3 x node(core:2 pu:1)", "--schedule"});
+    EXPECT_TRUE(all.starts_with(name)) << all;
+    EXPECT_TRUE(holds(all, "\n> ")) << all;
+  }
+}
+
+TEST(PlanJson, HasEverythingThatTheTextHas) {
+  const Words words{"broadcast", "-c",        "64k", "-t", "u8", "-R", "2", "-s", "2 x node(core:2 pu:1)",
+                    "--json",    "--schedule"};
+  const auto json = nlohmann::json::parse(printed(words));
+  EXPECT_EQ(json.at("schema"), 1);
+  EXPECT_EQ(json.at("collective"), "broadcast");
+  EXPECT_EQ(json.at("bytes"), 65536);
+  EXPECT_EQ(json.at("root"), 2);
+  EXPECT_TRUE(json.at("op").is_null());
+  EXPECT_EQ(json.at("members"), 4);
+  EXPECT_EQ(json.at("nodes"), 2);
+  EXPECT_EQ(json.at("network_known"), false);
+  EXPECT_EQ(json.at("choice").get<std::string>().size(), 16U);
+  const auto& candidates = json.at("candidates");
+  const auto chosen = std::ranges::find_if(candidates, [](const auto& each) { return each.value("chosen", false); });
+  ASSERT_NE(chosen, candidates.end());
+  EXPECT_EQ(chosen->at("name"), json.at("algorithm"));
+  EXPECT_FALSE(json.at("schedule").at("rounds").empty());
+}
+
+TEST(PlanSteps, AChainTakesAStepForEachLink) {
+  std::vector<Schedule> chain;
+  for (int i = 0; i < 3; ++i) {
+    ScheduleBuilder builder;
+    if (i > 0) builder.round().receive(i - 1, output(0, 4));
+    if (i < 2) builder.round().send(i + 1, output(0, 4));
+    chain.push_back(builder.done());
+  }
+  const std::vector<Flight> expected{{1, 0, 1, output(0, 4)}, {2, 1, 2, output(0, 4)}};
+  EXPECT_EQ(flights(chain, 100), expected);
+  EXPECT_EQ(flights(chain, 1).size(), 1U);
+}
+
+struct Misuse {
+  Words words;
+  std::string says;
+};
+
+TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
+  const Words machine{"--synthetic", "core:4 pu:1"};
+  const std::vector<Misuse> all = {
+      {{}, "no collective is named"},
+      {{"all_redcue"}, "did you mean all_reduce?"},
+      {{"exchange"}, "there is no collective \"exchange\""},
+      {{"all_reduce", "1M"}, "values of options stand behind them"},
+      {{"all_reduce", "--count", "many"}, "64k or 3G"},
+      {{"all_reduce", "--count", "-1"}, "--count \"-1\""},
+      {{"all_reduce", "--count", "999999T"}, "of at most"},
+      {{"all_reduce", "--type", "f33"}, "did you mean f32?"},
+      {{"all_reduce", "--op", "summ"}, "did you mean sum?"},
+      {{"all_reduce", "--op", "bit_and"}, "bit_and of f32 has no meaning"},
+      {{"all_reduce", "--order", "quick"}, "--order reproducible"},
+      {{"all_reduce", "--ordered"}, "--op user"},
+      {{"all_reduce", "--root", "1"}, "which has no root"},
+      {{"broadcast", "--op", "sum"}, "which reduces nothing"},
+      {{"broadcast", "--root", "4"}, "from 0 to 3"},
+      {{"barrier", "--count", "4"}, "a barrier moves no data"},
+      {{"all_reduce", "--index", "1"}, "give both"},
+      {{"all_reduce", "--schedule", "--index", "4"}, "from 0 to 3"},
+      {{"all_reduce", "--synthetic", "core:2 pu:1"}, "given twice"},
+      {{"all_reduce", "--algorithm", "all_reduce:ring"}, "the algorithm's name alone"},
+      {{"all_reduce", "--algorithm", "rong"}, "did you mean ring?"},
+      {{"all_reduce", "--cuont", "4"}, "did you mean --count?"},
+  };
+  for (const auto& [given, says] : all) {
+    Words words = given;
+    words.insert(words.end(), machine.begin(), machine.end());
+    try {
+      (void)run_plan(parse(plan_manual(), words));
+      ADD_FAILURE() << join(words, " ");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::usage) << error.what();
+      EXPECT_TRUE(holds(error.what(), says)) << error.what();
+      EXPECT_TRUE(holds(error.what(), " -> ")) << error.what();
+    }
+  }
+}
+
+TEST(PlanOptions, AnAlgorithmThatDoesNotFitIsRefusedWithOthers) {
+  try {
+    (void)run_plan(parse(plan_manual(), {"all_reduce", "-s", "core:4 pu:1", "-a", "ring", "--order", "reproducible"}));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::usage);
+    EXPECT_TRUE(holds(error.what(), "--algorithm forces all_reduce:ring, which does not combine")) << error.what();
+  }
+}
+
+TEST(PlanOptions, TheManualsExamplesWork) {
+  const std::string manual = page(plan_manual());
+  for (const std::string& line : split(manual, '\n')) EXPECT_LE(line.size(), 110U) << line;
+  for (const Option& option : plan_manual().options) EXPECT_TRUE(holds(manual, text("--", option.name))) << option.name;
+  EXPECT_TRUE(holds(printed({"all_reduce", "--count", "1M", "--synthetic", "4 x node(core:8 pu:1 nic:25G)"}), "> "));
+}
+
+}  // namespace
+}  // namespace lockstep::command

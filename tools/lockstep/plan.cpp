@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep plan`: what was asked for, on which machine, and who prints the answer.
+#include <algorithm>
+#include <iostream>
+#include <numeric>
+
+#include "tools/lockstep/begin_session.hpp"
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/plan_text.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/read_machine.hpp"
+#include "topology/machine/session.hpp"
+
+namespace lockstep::command {
+namespace {
+
+constexpr std::string_view description =
+    R"manual(Says how a collective would be done, what else was considered, and why: rounds (messages that
+follow each other), bytes sent by the member that sends most, and the predicted time. Nothing is
+sent. With --synthetic the machine is only described (`lockstep topo --help` says how) and MPI is
+not started; otherwise it is the running job, in which rank 0 prints.
+
+An algorithm that LOCKSTEP_ALGORITHM or --algorithm forces goes first, then the first row that
+fits in the table of LOCKSTEP_TABLE, then the cheapest by the cost model. Of several algorithms
+only those are considered that keep what was asked for: --order reproducible wants one balanced
+tree over the members, whatever the algorithm; --ordered wants lower members on the left. Sums
+of integers, minimum and maximum have the same bits in every order, so that for them any will do.)manual";
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> all{
+      {"count", 'c', "N",
+       "Elements: of the whole buffer for all_reduce, reduce, broadcast, scan and exscan, otherwise of each block. "
+       "k, M, G and T are powers of 1024. 1M unless given."},
+      {"type", 't', "TYPE", "Of the elements: f32 unless given."},
+      {"op", 'o', "OP", "Of a reduction: sum unless given; user is a function of the program's own."},
+      {"ordered", 0, "", "With --op user: the function does not commute."},
+      {"order", 0, "ORDER", "Of a reduction: fast (unless given) or reproducible."},
+      {"root", 'R', "R", "Of broadcast, reduce, gather and scatter: 0 unless given."},
+      {"in-place", 0, "", "Input and output are one memory."},
+      {"synthetic", 's', "TEXT", "Machines described in a line of text, as for `lockstep topo`."},
+      {"ranks-per-node", 'r', "N", "With --synthetic: members on each node that does not say it by itself."},
+      {"algorithm", 'a', "NAME", "Take this one, as LOCKSTEP_ALGORITHM would."},
+      {"schedule", 0, "", "Print also what a member does, round by round; for up to 8 members all messages."},
+      {"index", 'i', "I", "With --schedule: which member; 0 unless given."},
+      {"json", 0, "", "Print JSON instead of the text."},
+  };
+  return all;
+}
+
+constexpr std::string_view examples =
+    "  lockstep plan all_reduce --count 1M --synthetic \"4 x node(core:8 pu:1 nic:25G)\"\n"
+    "      how 4 MiB of floats would be added up on a cluster that one would like to have\n"
+    "  mpirun -n 4 lockstep plan broadcast --count 64k --type u8 --schedule --index 2\n"
+    "      what rank 2 of this job does to receive 64 KiB\n"
+    "  lockstep plan all_reduce -c 16 --order reproducible -s \"core:8 pu:1\" --json | jq .algorithm\n"
+    "      which algorithm adds in the same order everywhere\n";
+
+constexpr std::string_view exit_codes =
+    "  0  printed\n"
+    "  1  wrong use: a word, option, description or variable is not understood, an algorithm does not fit\n"
+    "  6  the surroundings are unfit, for example MPI does not start\n";
+
+constexpr int most_members = 65536;
+
+void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
+  if (wrong) throw Error(Code::usage, what, mend);
+}
+
+// A name that is none of ours, with those that are.
+template <class Enum, class Names>
+[[noreturn]] void refuse_name(std::string_view what, std::string_view name, int count, const Names& allowed) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    if (allowed(static_cast<Enum>(i))) names.emplace_back(to_string(static_cast<Enum>(i)));
+  }
+  const auto near = nearest(name, names);
+  throw Error(Code::usage, text("there is no ", what, " \"", printable(name), "\""),
+              text(near ? text("did you mean ", *near, "? ") : "", "there is ", join(names, ", ")));
+}
+
+bool is_planned(Collective collective) { return collective != Collective::exchange; }
+
+Collective collective_of(const Parsed& parsed) {
+  refuse_if(parsed.words().empty(), "no collective is named",
+            "name one: lockstep plan all_reduce; `lockstep plan --help` shows examples");
+  refuse_if(parsed.words().size() > 1, text("the word \"", printable(parsed.words().back()), "\" is not expected here"),
+            "name one collective; values of options stand behind them: --count 1M");
+  const std::string& name = parsed.words().front();
+  const auto collective = parse_collective(name);
+  if (!collective || !is_planned(*collective))
+    refuse_name<Collective>("collective", name, collective_count, is_planned);
+  return *collective;
+}
+
+// Options that have no meaning for the collective.
+void check(const Parsed& parsed, Collective collective) {
+  const std::string name(to_string(collective));
+  for (const std::string_view option : {"op", "order", "ordered"})
+    refuse_if(parsed.has(option) && !reduces(collective), text("--", option, " with ", name, ", which reduces nothing"),
+              text("leave --", option, " out"));
+  refuse_if(parsed.has("root") && !is_rooted(collective), text("--root with ", name, ", which has no root"),
+            "leave --root out");
+  for (const std::string_view option : {"count", "type", "in-place"})
+    refuse_if(parsed.has(option) && collective == Collective::barrier, text("--", option, " with a barrier"),
+              text("leave --", option, " out: a barrier moves no data"));
+  refuse_if(parsed.has("ranks-per-node") && !parsed.has("synthetic"), "--ranks-per-node belongs to --synthetic",
+            "under mpirun the launcher decides it: mpirun --map-by ppr:N:node");
+  refuse_if(parsed.has("index") && !parsed.has("schedule"), "--index belongs to --schedule", "give both");
+  refuse_if(parsed.values("synthetic").size() > 1, "--synthetic is given twice",
+            "join the descriptions with a plus: --synthetic \"node(core:8 pu:1) + node(core:4 pu:1)\"");
+}
+
+DataType type_of(const Parsed& parsed) {
+  const auto type = parse_data_type(parsed.value("type").value_or("f32"));
+  if (!type) refuse_name<DataType>("type", *parsed.value("type"), data_type_count, [](DataType) { return true; });
+  return *type;
+}
+
+void add_reduction(Spec& spec, const Parsed& parsed) {
+  const auto op = parse_reduce_op(parsed.value("op").value_or("sum"));
+  if (!op) refuse_name<ReduceOp>("operation", *parsed.value("op"), reduce_op_count, [](ReduceOp) { return true; });
+  spec.op = *op;
+  if (!is_defined(spec.op, spec.type)) {
+    const auto fits = [&](ReduceOp each) { return is_defined(each, spec.type); };
+    std::vector<std::string> names;
+    for (int i = 0; i < reduce_op_count; ++i) {
+      if (fits(static_cast<ReduceOp>(i))) names.emplace_back(to_string(static_cast<ReduceOp>(i)));
+    }
+    throw Error(Code::usage, text(to_string(spec.op), " of ", to_string(spec.type), " has no meaning"),
+                text("for ", to_string(spec.type), " there is ", join(names, ", ")));
+  }
+  const std::string order = parsed.value("order").value_or("fast");
+  refuse_if(order != "fast" && order != "reproducible", text("there is no order \"", printable(order), "\""),
+            "give --order fast or --order reproducible");
+  spec.order = order == "fast" ? Order::fast : Order::reproducible;
+  refuse_if(parsed.has("ordered") && spec.op != ReduceOp::user, text("--ordered with ", to_string(spec.op)),
+            "it belongs to --op user: all others commute");
+  spec.commutes = !parsed.has("ordered");
+}
+
+Spec spec_of(const Parsed& parsed, int size) {
+  Spec spec{.collective = collective_of(parsed), .type = type_of(parsed)};
+  spec.element_bytes = size_of(spec.type);
+  spec.in_place = parsed.has("in-place");
+  if (reduces(spec.collective)) add_reduction(spec, parsed);
+  if (spec.collective == Collective::barrier) return spec;
+  const std::string count = parsed.value("count").value_or("1M");
+  const auto amount = parse_amount(count);
+  const std::uint64_t most = (std::uint64_t{1} << 60U) / most_members / spec.element_bytes;
+  refuse_if(!amount || *amount > most, text("--count \"", printable(count), "\""),
+            text("give a whole number of elements, such as 1000, 64k or 3G (powers of 1024), of at most ", most));
+  spec.count = *amount;
+  spec.root = static_cast<int>(parsed.integer("root", 0, size - 1, 0));
+  if (is_unequal(spec.collective)) spec.gives = spec.takes = Blocks::even(spec.count, size);
+  return spec;
+}
+
+PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, Collective collective) {
+  PlannerOptions all{.algorithm = settings.algorithm()};
+  if (const auto name = parsed.value("algorithm")) {
+    refuse_if(name->find_first_of(":,") != std::string::npos, text("--algorithm \"", printable(*name), "\""),
+              "give the algorithm's name alone; the collective is named already");
+    all.algorithm = text(to_string(collective), ':', *name);
+    all.algorithm_name = "--algorithm";
+  }
+  if (const auto path = settings.table()) {
+    all.table = read_text_file(*path);
+    all.table_name = *path;
+  }
+  return all;
+}
+
+Group everybody(int size, int index) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {std::move(ranks), index};
+}
+
+std::string planned(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed) {
+  const int size = topology->size();
+  refuse_if(size > most_members, text(size, " members"), text("describe a machine with at most ", most_members));
+  const Spec spec = spec_of(parsed, size);
+  const PlannerOptions options = planner_options(parsed, settings, spec.collective);
+  const int index = static_cast<int>(parsed.integer("index", 0, size - 1, 0));
+  Planner planner(topology, everybody(size, index), options);
+  PlanReport report{.facts = planner.facts(),
+                    .plan = planner.plan(spec),
+                    .candidates = planner.candidates(spec),
+                    .schedule = parsed.has("schedule")};
+  constexpr int few = 8;
+  for (int member = 0; report.schedule && size <= few && member < size; ++member)
+    report.everybody.push_back(Planner(topology, everybody(size, member), options).plan(spec)->schedule_of(0));
+  return parsed.has("json") ? plan_json(report) : plan_text(report);
+}
+
+// What the planner does not like of an option is wrong use, and not a variable's fault.
+std::string answer(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed) {
+  try {
+    return planned(topology, settings, parsed);
+  } catch (const Error& error) {
+    if (error.code() != Code::bad_setting || !error.detail().starts_with("--")) throw;
+    throw Error(Code::usage, error.detail());
+  }
+}
+
+}  // namespace
+
+const Manual& plan_manual() {
+  static const Manual manual{
+      .name = "plan",
+      .one_line = "how a collective would be done, and why so",
+      .synopsis =
+          "lockstep plan COLLECTIVE [--count N] [--type TYPE] --synthetic TEXT [...]\n"
+          "  mpirun -n N lockstep plan COLLECTIVE [--count N] [--type TYPE] [...]",
+      .description = description,
+      .options = options(),
+      .examples = examples,
+      .exit_codes = exit_codes,
+      .positional = true,
+  };
+  return manual;
+}
+
+Exit run_plan(const Parsed& parsed) {
+  check(parsed, collective_of(parsed));
+  static_cast<void>(spec_of(parsed, most_members));  // what is wrong on any machine is said at once
+  if (const auto words = parsed.value("synthetic")) {
+    const Settings settings = Settings::from_environment();
+    const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_members, 0));
+    const auto topology = std::make_shared<const Topology>(topology_from_description(*words, ranks));
+    const std::string all = answer(topology, settings, parsed);
+    if (speaks()) std::cout << all;
+    return Exit::well;
+  }
+  Session session = begin_session({.purpose = "plan"});
+  const std::string all = answer(session.shared_topology(), session.settings(), parsed);  // or all fail alike
+  if (session.rank() == 0) std::cout << all;
+  return Exit::well;
+}
+
+}  // namespace lockstep::command

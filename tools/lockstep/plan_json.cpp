@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tools/lockstep/plan_text.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int schema = 1;
+
+std::string hexadecimal(std::uint64_t number) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string all(16, '0');
+  for (std::size_t i = all.size(); i-- > 0; number >>= 4U) all[i] = digits[number & 0xFU];
+  return all;
+}
+
+Json candidate_json(const Candidate& candidate) {
+  if (!candidate.why_not.empty()) return {{"name", candidate.name}, {"why_not", candidate.why_not}};
+  return {{"name", candidate.name},
+          {"piece", candidate.piece},
+          {"rounds", candidate.rounds},
+          {"sent_bytes", candidate.sent_bytes},
+          {"predicted_us", candidate.predicted_us},
+          {"chosen", candidate.chosen}};
+}
+
+Json schedule_json(const Plan& plan) {
+  Json rounds = Json::array();
+  const auto slice = [](const Walk& walk, int times) {
+    return times > 1 ? text(to_text(walk.at(0)), "..", to_text(walk.at(times - 1))) : to_text(walk.at(0));
+  };
+  const auto messages = [&](const std::vector<Message>& all, int times) {
+    Json list = Json::array();
+    for (const Message& each : all)
+      list.push_back({{"peer", each.peer}, {"peer_step", each.peer_step}, {"slice", slice(each.walk, times)}});
+    return list;
+  };
+  for (const Round& round : plan.schedule_of(0).rounds) {
+    Json locals = Json::array();
+    for (const Local& each : round.locals) {
+      Json local{{"target", slice(each.target, round.times)}, {"left", slice(each.left, round.times)}};
+      if (each.kind == Local::Kind::reduce) local["right"] = slice(each.right, round.times);
+      locals.push_back(std::move(local));
+    }
+    rounds.push_back({{"times", round.times},
+                      {"sends", messages(round.sends, round.times)},
+                      {"receives", messages(round.receives, round.times)},
+                      {"locals", std::move(locals)}});
+  }
+  return {{"index", plan.index}, {"rounds", std::move(rounds)}};
+}
+
+}  // namespace
+
+std::string plan_json(const PlanReport& report) {
+  const Plan& plan = *report.plan;
+  const Spec& spec = plan.spec;
+  const bool data = spec.collective != Collective::barrier;
+  const bool reduced = reduces(spec.collective);
+  const auto if_it = [](bool has, auto value) { return has ? Json(value) : Json(nullptr); };
+  Json candidates = Json::array();
+  for (const Candidate& each : report.candidates) candidates.push_back(candidate_json(each));
+  Json all{{"schema", schema},
+           {"collective", to_string(spec.collective)},
+           {"type", if_it(data, to_string(spec.type))},
+           {"op", if_it(reduced, to_string(spec.op))},
+           {"order", if_it(reduced, to_string(spec.order))},
+           {"root", if_it(is_rooted(spec.collective), spec.root)},
+           {"count", if_it(data, spec.count)},
+           {"bytes", if_it(data, spec.count * spec.element_bytes)},
+           {"members", report.facts.size},
+           {"nodes", report.facts.nodes()},
+           {"members_per_core", report.facts.members_per_core},
+           {"near", to_string(report.facts.near)},
+           {"network_bytes_per_us", report.facts.network_bytes_per_us},
+           {"network_known", report.facts.network_known},
+           {"algorithm", plan.algorithm},
+           {"why", plan.why},
+           {"segments", plan.segments},
+           {"segment", plan.segment},
+           {"depth", plan.depth},
+           {"scratch", std::max(plan.schedule.scratch, plan.last.scratch)},
+           {"choice", hexadecimal(plan.choice)},
+           {"candidates", std::move(candidates)}};
+  if (report.schedule) all["schedule"] = schedule_json(plan);
+  return text(all.dump(2), '\n');
+}
+
+}  // namespace lockstep::command

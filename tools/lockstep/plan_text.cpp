@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/plan_text.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "tools/lockstep/plan_steps.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+constexpr std::size_t page_width = 100;
+constexpr std::size_t most_lines = 100;
+
+std::string padded(std::string_view words, std::size_t width, bool right = false) {
+  const std::string blanks(width > words.size() ? width - words.size() : 0, ' ');
+  return right ? text(blanks, words) : text(words, blanks);
+}
+
+std::string counted(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
+
+// Parts side by side, on as many lines as they need, all but the first behind a margin.
+std::string wrapped(const std::vector<std::string>& parts, std::size_t margin) {
+  std::string all;
+  std::size_t at = margin;
+  for (const std::string& part : parts) {
+    const bool breaks = at > margin && at + part.size() > page_width;
+    if (breaks) at = margin;
+    if (&part != parts.data()) all += breaks ? text('\n', std::string(margin, ' ')) : std::string("   ");
+    all += part;
+    at += part.size() + 3;
+  }
+  return all;
+}
+
+std::string question(const PlanReport& report) {
+  const Spec& spec = report.plan->spec;
+  std::string all = to_text(signature_of(spec));
+  if (spec.collective != Collective::barrier) {
+    all += is_unequal(spec.collective) ? text(", ", spec.count, " in each block") : std::string();
+    all += text(" (", format_bytes(spec.count * spec.element_bytes), ")");
+  }
+  if (!spec.commutes) all += ", which does not commute";
+  if (spec.in_place) all += ", in place";
+  return text(all, ", by ", counted(static_cast<std::size_t>(report.facts.size), "member"), " on ",
+              counted(static_cast<std::size_t>(report.facts.nodes()), "node"), '\n');
+}
+
+std::string machine(const GroupFacts& facts) {
+  std::vector<std::string> parts;
+  if (facts.most_on_a_node > 1) {
+    parts.push_back(text("members of a node share: ", to_string(facts.near)));
+    parts.push_back(facts.members_per_core > 1 ? text(facts.members_per_core, " members for one core")
+                                               : std::string("a core for each"));
+  }
+  if (facts.nodes() > 1) {
+    parts.push_back(text("between nodes ", facts.network_bytes_per_us * 8 / 1000, " Gbit/s, ",
+                         facts.network_known ? "as the interfaces say" : "a guess"));
+  }
+  return parts.empty() ? std::string() : text(join(parts, "; "), '\n');
+}
+
+std::string table(const PlanReport& report) {
+  if (report.candidates.empty()) return {};
+  std::size_t width = 9;
+  for (const Candidate& each : report.candidates) width = std::max(width, each.name.size());
+  std::string all = text("\n  ", padded("algorithm", width), padded("rounds", 9, true), padded("sent by one", 14, true),
+                         padded("pieces", 10, true), padded("predicted", 12, true), '\n');
+  const Spec& spec = report.plan->spec;
+  const bool known = spec.collective != Collective::barrier;
+  for (const Candidate& each : report.candidates) {
+    all += text(each.chosen ? "> " : "  ", padded(each.name, width));
+    if (!each.why_not.empty()) {
+      all += text("   ", each.why_not, '\n');
+      continue;
+    }
+    const std::string bytes = known && each.sent_bytes > 0 ? format_bytes(each.sent_bytes) : "-";
+    const std::string piece = each.piece > 0 ? format_bytes(each.piece * spec.element_bytes) : "-";
+    const Duration time(static_cast<std::int64_t>(each.predicted_us * 1000));
+    all += text(padded(text(each.rounds), 9, true), padded(bytes, 14, true), padded(piece, 10, true),
+                padded(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), '\n');
+  }
+  return all;
+}
+
+std::string answer(const PlanReport& report) {
+  const Plan& plan = *report.plan;
+  std::string how;
+  if (plan.segments > 1) {
+    how = text(" in ", plan.segments, " segments of ", format_bytes(plan.segment * plan.spec.element_bytes), ", ",
+               plan.depth, " at a time");
+  }
+  std::string all = text("\n", plan.algorithm, how, ": ", plan.why, '\n');
+  const std::size_t scratch = std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes;
+  if (scratch > 0) {
+    all += text("scratch memory of member ", plan.index, ": ",
+                format_bytes(scratch * static_cast<std::size_t>(plan.depth)), '\n');
+  }
+  if (plan.why.starts_with("the cost model"))
+    all += text("What links cost is ", link_costs().front().provenance, ".\n");
+  return all;
+}
+
+std::string rounds_of_mine(const PlanReport& report) {
+  const Plan& plan = *report.plan;
+  std::string all = text("\nWhat member ", plan.index, " does", plan.segments > 1 ? ", for each segment" : "",
+                         " (-> sends, <- receives, = combines or copies)\n");
+  const std::vector<RoundLine> lines = round_lines(plan.schedule_of(0));
+  if (lines.empty()) return all + "  nothing\n";
+  std::size_t width = 5;
+  for (const RoundLine& each : lines) width = std::max(width, each.rounds.size());
+  for (std::size_t i = 0; i < std::min(lines.size(), most_lines); ++i) {
+    std::vector<std::string> parts;
+    std::string_view left = lines[i].does;
+    while (!left.empty()) {  // two blanks are between parts
+      const std::size_t end = std::min(left.find("  "), left.size());
+      parts.emplace_back(left.substr(0, end));
+      left.remove_prefix(std::min(end + 2, left.size()));
+    }
+    all += text("  ", padded(lines[i].rounds, width, true), "  ", wrapped(parts, width + 4), '\n');
+  }
+  if (lines.size() > most_lines) all += text("  and ", lines.size() - most_lines, " more lines\n");
+  return all;
+}
+
+std::string messages_of_all(const PlanReport& report) {
+  if (report.everybody.empty()) return {};
+  constexpr std::size_t most = 160;
+  std::vector<Flight> all = flights(report.everybody, most + 1);
+  const bool more = all.size() > most;
+  if (more) all.resize(most);
+  std::string picture = "\nAll messages, step by step, if all rounds take equally long\n";
+  const std::size_t width = all.empty() ? 1 : std::max<std::size_t>(4, text(all.back().step).size());
+  for (auto first = all.begin(); first != all.end();) {
+    const auto last = std::find_if(first, all.end(), [&](const Flight& each) { return each.step != first->step; });
+    std::vector<std::string> parts;
+    for (auto each = first; each != last; ++each)
+      parts.push_back(text(each->from, "->", each->to, ' ', to_text(each->slice)));
+    picture += text("  ", padded(text(first->step), width, true), "  ", wrapped(parts, width + 4), '\n');
+    first = last;
+  }
+  if (all.empty()) picture += "  none\n";
+  return more ? picture + "  and so on\n" : picture;
+}
+
+}  // namespace
+
+std::vector<RoundLine> round_lines(const Schedule& schedule) {
+  std::vector<RoundLine> lines;
+  int begins = 1;
+  for (const std::string& line : split(to_text(schedule), '\n')) {
+    if (line.empty()) continue;
+    const int times = schedule.rounds.at(lines.size()).times;
+    const std::string rounds = times == 1 ? text(begins) : text(begins, '-', begins + times - 1);
+    lines.push_back({rounds, line.substr(std::min(line.find("x  ") + 3, line.size()))});
+    begins += times;
+  }
+  return lines;
+}
+
+std::string plan_text(const PlanReport& report) {
+  std::string all = text(question(report), machine(report.facts), table(report), answer(report));
+  if (report.schedule) all += text(rounds_of_mine(report), messages_of_all(report));
+  return all;
+}
+
+}  // namespace lockstep::command
