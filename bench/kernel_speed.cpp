@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// How near the reduction kernels come to the machine's copy, out of cache: every kernel in turn with a memcpy that
+// moves as many bytes, so that both see the same neighbours. Prints the ratio of their bandwidths; exit code 3
+// when the median of an f32 or f64 sum that is not in place is under 0.9.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "collectives/kernels/kernels.hpp"
+#include "collectives/kernels/streaming.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace {
+
+using namespace lockstep;
+using Clock = std::chrono::steady_clock;
+
+constexpr int repetitions = 21;
+constexpr std::size_t buffers = 5;  // four sources and a target
+
+struct Case {
+  DataType type;
+  ReduceOp op;
+  int sources;  // 2 is the two-way kernel
+  bool in_place;
+};
+
+constexpr std::array cases = {
+    Case{DataType::f32, ReduceOp::sum, 2, false}, Case{DataType::f64, ReduceOp::sum, 2, false},
+    Case{DataType::f32, ReduceOp::sum, 2, true},  Case{DataType::f64, ReduceOp::sum, 2, true},
+    Case{DataType::f32, ReduceOp::sum, 4, false}, Case{DataType::f64, ReduceOp::sum, 4, false},
+    Case{DataType::f32, ReduceOp::max, 2, false}, Case{DataType::bf16, ReduceOp::sum, 2, false},
+    Case{DataType::f16, ReduceOp::sum, 2, false}, Case{DataType::i32, ReduceOp::sum, 2, false},
+    Case{DataType::u8, ReduceOp::max, 2, false},  Case{DataType::c64, ReduceOp::prod, 2, false},
+};
+
+// One stretch of memory in which buffers and the halves of the copy lie.
+struct Arena {
+  std::unique_ptr<std::byte[]> memory;
+  std::size_t each;  // bytes of a buffer
+
+  std::byte* buffer(std::size_t index) const { return memory.get() + index * each; }
+};
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+double time_kernel(const Arena& arena, const Case& which) {
+  const std::size_t count = arena.each / size_of(which.type);
+  const std::array<const void*, 4> sources = {arena.buffer(1), arena.buffer(2), arena.buffer(3), arena.buffer(4)};
+  const Kernel& kernel = *find_kernel(which.type, which.op);
+  std::byte* target = arena.buffer(which.in_place ? 1 : 0);
+  const auto begin = Clock::now();
+  if (which.sources == 2)
+    kernel.two(target, sources[0], sources[1], count);
+  else
+    kernel.many(target, sources.data(), which.sources, count);
+  return seconds_since(begin);
+}
+
+double time_copy(const Arena& arena, std::size_t bytes) {
+  const auto begin = Clock::now();
+  std::memcpy(arena.memory.get(), arena.memory.get() + buffers * arena.each / 2, bytes);
+  return seconds_since(begin);
+}
+
+// Small positive numbers of every type, so that nothing overflows or becomes subnormal.
+void fill(const Arena& arena, DataType type) {
+  constexpr std::array<float, 2> floats = {1.0F, 1.5F};
+  constexpr std::array<double, 2> doubles = {1.0, 1.5};
+  std::byte* const begin = arena.memory.get();
+  const std::size_t bytes = buffers * arena.each;
+  if (type == DataType::f64) {
+    for (std::size_t i = 0; i < bytes / 8; ++i) std::memcpy(begin + i * 8, &doubles[i % 2], 8);
+  } else if (type == DataType::f32 || type == DataType::c64) {
+    for (std::size_t i = 0; i < bytes / 4; ++i) std::memcpy(begin + i * 4, &floats[i % 2], 4);
+  } else {
+    std::memset(begin, 0x3c, bytes);
+  }
+}
+
+double quantile(std::vector<double> values, double part) {
+  std::ranges::sort(values);
+  return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+// Whether the case holds what is promised of it.
+bool measure(const Arena& arena, const Case& which) {
+  fill(arena, which.type);
+  const auto parts = static_cast<std::size_t>(which.sources) + 1;
+  const std::size_t copied = arena.each * parts / 2;  // read and written
+  std::vector<double> ratios;
+  std::vector<double> rates;
+  time_kernel(arena, which);
+  for (int i = 0; i < repetitions; ++i) {
+    // In turns, and each of them first as often as the other.
+    double kernel = 0;
+    if (i % 2 == 0) kernel = time_kernel(arena, which);
+    const double copy = time_copy(arena, copied);
+    if (i % 2 != 0) kernel = time_kernel(arena, which);
+    ratios.push_back(copy / kernel);
+    rates.push_back(static_cast<double>(arena.each * parts) / kernel / 1e9);
+  }
+  const double median = quantile(ratios, 0.5);
+  std::printf("%-5s %-5s of %d %-12s %6.2f   %4.2f .. %4.2f   %6.1f GB/s\n", std::string(to_string(which.type)).c_str(),
+              std::string(to_string(which.op)).c_str(), which.sources, which.in_place ? "in place" : "", median,
+              quantile(ratios, 0.25), quantile(ratios, 0.75), quantile(rates, 0.5));
+  const bool promised =
+      which.op == ReduceOp::sum && !which.in_place && (which.type == DataType::f32 || which.type == DataType::f64);
+  return !promised || median >= 0.9;
+}
+
+// Four caches or 128 MiB a buffer, whichever is more, but all together half of what memory is free.
+std::size_t buffer_bytes() {
+  const auto pages = static_cast<std::size_t>(std::max(0L, sysconf(_SC_AVPHYS_PAGES)));
+  const std::size_t free = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t wanted = std::max(4 * last_cache_size(), std::size_t{128} << 20U);
+  return std::min(wanted, free / 2 / buffers) / 4096 * 4096;
+}
+
+}  // namespace
+
+int main() {
+  const std::size_t each = buffer_bytes();
+  const Arena arena{std::make_unique<std::byte[]>(buffers * each), each};
+  std::cout << text("vector instructions ", kernel_target(), ", last cache ", format_bytes(last_cache_size()),
+                    ", buffers of ", format_bytes(each), ", streamed from ", format_bytes(streaming_size()), "\n");
+  std::cout << text("bandwidth as a part of memcpy's: median and quartiles of ", repetitions,
+                    "; bandwidth of the kernel\n")
+            << std::flush;
+  bool good = true;
+  for (const Case& each_case : cases) good = measure(arena, each_case) && good;
+  return static_cast<int>(good ? Exit::well : Exit::gate);
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the element types lie in memory and in vectors: four vectors of them at a time, from and to addresses
+// that need no alignment. 16-bit floats are 32-bit floats in vectors. Where the target has no vectors
+// (SCALAR), a "vector" is one number.
+#if defined(LOCKSTEP_KERNELS_FORMATS) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_KERNELS_FORMATS
+#undef LOCKSTEP_KERNELS_FORMATS
+#else
+#define LOCKSTEP_KERNELS_FORMATS
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "collectives/types.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Loads and stores go by bytes: a buffer of floats may begin anywhere, and a pointer to float may not.
+template <class D>
+HWY_INLINE hn::Vec<D> load_vector(D d, const std::uint8_t* from) {
+#if HWY_TARGET == HWY_SCALAR
+  hn::TFromD<D> value;
+  std::memcpy(&value, from, sizeof(value));
+  return hn::Set(d, value);
+#else
+  return hn::BitCast(d, hn::LoadU(hn::Repartition<std::uint8_t, D>(), from));
+#endif
+}
+
+template <class D, class V>
+HWY_INLINE void store_vector([[maybe_unused]] D d, std::uint8_t* to, V vector) {
+#if HWY_TARGET == HWY_SCALAR
+  const hn::TFromD<D> value = hn::GetLane(vector);
+  std::memcpy(to, &value, sizeof(value));
+#else
+  const hn::Repartition<std::uint8_t, D> bytes;
+  hn::StoreU(hn::BitCast(bytes, vector), bytes, to);
+#endif
+}
+
+template <class D, class V>
+HWY_INLINE void stream_vector([[maybe_unused]] D d, std::uint8_t* to, V vector) {
+#if HWY_TARGET == HWY_SCALAR
+  store_vector(d, to, vector);
+#else
+  const hn::Repartition<std::uint8_t, D> bytes;
+  hn::Stream(hn::BitCast(bytes, vector), bytes, to);
+#endif
+}
+
+// Numbers that vectors hold as they are.
+template <class T>
+struct Plain {
+  using D = hn::ScalableTag<T>;
+  static constexpr std::size_t size = sizeof(T);
+  static constexpr std::size_t max_chunk_bytes = 4 * HWY_MAX_BYTES;
+  static HWY_INLINE std::size_t vector_bytes() { return hn::Lanes(D()) * sizeof(T); }
+  static HWY_INLINE std::size_t chunk_bytes() { return 4 * vector_bytes(); }
+
+  template <std::size_t which>
+  static HWY_INLINE auto load(const std::uint8_t* from) {
+    return load_vector(D(), from + which * vector_bytes());
+  }
+  template <class V>
+  static HWY_INLINE void store(std::uint8_t* to, V a0, V a1, V a2, V a3) {
+    store_vector(D(), to, a0);
+    store_vector(D(), to + vector_bytes(), a1);
+    store_vector(D(), to + 2 * vector_bytes(), a2);
+    store_vector(D(), to + 3 * vector_bytes(), a3);
+  }
+  template <class V>
+  static HWY_INLINE void stream(std::uint8_t* to, V a0, V a1, V a2, V a3) {
+    stream_vector(D(), to, a0);
+    stream_vector(D(), to + vector_bytes(), a1);
+    stream_vector(D(), to + 2 * vector_bytes(), a2);
+    stream_vector(D(), to + 3 * vector_bytes(), a3);
+  }
+};
+
+#if HWY_TARGET == HWY_SCALAR
+
+// Four values of any type, one by one: what operations need that want their lanes beside each other.
+template <class T>
+struct Values {
+  static constexpr std::size_t size = sizeof(T);
+  static constexpr std::size_t max_chunk_bytes = 4 * sizeof(T);
+  static std::size_t chunk_bytes() { return max_chunk_bytes; }
+
+  template <std::size_t which>
+  static T load(const std::uint8_t* from) {
+    T value;
+    std::memcpy(&value, from + which * sizeof(T), sizeof(T));
+    return value;
+  }
+  static void store(std::uint8_t* to, const T& a0, const T& a1, const T& a2, const T& a3) {
+    const T values[] = {a0, a1, a2, a3};
+    std::memcpy(to, values, sizeof(values));
+  }
+  static void stream(std::uint8_t* to, const T& a0, const T& a1, const T& a2, const T& a3) {
+    store(to, a0, a1, a2, a3);
+  }
+};
+
+// 16-bit floats, for T = f16 or bf16.
+template <class T>
+struct Short {
+  using V = hn::Vec<hn::ScalableTag<float>>;
+  static constexpr std::size_t size = 2;
+  static constexpr std::size_t max_chunk_bytes = 8;
+  static std::size_t chunk_bytes() { return max_chunk_bytes; }
+
+  template <std::size_t which>
+  static V load(const std::uint8_t* from) {
+    return V(static_cast<float>(Values<T>::template load<which>(from)));
+  }
+  static void store(std::uint8_t* to, V a0, V a1, V a2, V a3) {
+    Values<T>::store(to, T(a0.raw), T(a1.raw), T(a2.raw), T(a3.raw));
+  }
+  static void stream(std::uint8_t* to, V a0, V a1, V a2, V a3) { store(to, a0, a1, a2, a3); }
+};
+
+#else
+
+using Words = hn::ScalableTag<std::uint32_t>;
+using Floats = hn::ScalableTag<float>;
+
+// 16-bit floats two by two in 32-bit words: vectors 0 and 2 take the lower halves of the words, 1 and 3 the
+// upper ones, so that nothing has to be moved between lanes. Convert says how.
+template <class Convert>
+struct Pairs {
+  static constexpr std::size_t size = 2;
+  static constexpr std::size_t max_chunk_bytes = 2 * HWY_MAX_BYTES;
+  static HWY_INLINE std::size_t vector_bytes() { return hn::Lanes(Words()) * 4; }
+  static HWY_INLINE std::size_t chunk_bytes() { return 2 * vector_bytes(); }
+
+  template <std::size_t which>
+  static HWY_INLINE auto load(const std::uint8_t* from) {
+    const auto words = load_vector(Words(), from + which / 2 * vector_bytes());
+    if constexpr (which % 2 == 0)
+      return hn::BitCast(Floats(), Convert::lower(words));
+    else
+      return hn::BitCast(Floats(), Convert::upper(words));
+  }
+  template <class V>
+  static HWY_INLINE void store(std::uint8_t* to, V a0, V a1, V a2, V a3) {
+    store_vector(Words(), to, Convert::join(hn::BitCast(Words(), a0), hn::BitCast(Words(), a1)));
+    store_vector(Words(), to + vector_bytes(), Convert::join(hn::BitCast(Words(), a2), hn::BitCast(Words(), a3)));
+  }
+  template <class V>
+  static HWY_INLINE void stream(std::uint8_t* to, V a0, V a1, V a2, V a3) {
+    stream_vector(Words(), to, Convert::join(hn::BitCast(Words(), a0), hn::BitCast(Words(), a1)));
+    stream_vector(Words(), to + vector_bytes(), Convert::join(hn::BitCast(Words(), a2), hn::BitCast(Words(), a3)));
+  }
+};
+
+// A bfloat is the upper half of a float. Rounding cannot carry a NaN away: operations leave only the one quiet NaN.
+struct BfloatWords {
+  template <class V>
+  static HWY_INLINE V lower(V words) {
+    return hn::ShiftLeft<16>(words);
+  }
+  template <class V>
+  static HWY_INLINE V upper(V words) {
+    return hn::And(words, hn::Set(Words(), 0xffff0000));
+  }
+  template <class V>
+  static HWY_INLINE V join(V lower, V upper) {
+    return hn::Or(hn::ShiftRight<16>(rounded(lower)), hn::And(rounded(upper), hn::Set(Words(), 0xffff0000)));
+  }
+
+ private:
+  template <class V>
+  static HWY_INLINE V rounded(V bits) {
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Words(), 1));
+    return hn::Add(bits, hn::Add(odd, hn::Set(Words(), 0x7fff)));
+  }
+};
+
+// Halves by integer arithmetic, as in types.cpp. Only subnormal ones take another way, for vectors cannot shift
+// each lane by its own width everywhere: they are the low bits of a float that is added and subtracted again.
+struct HalfWords {
+  template <class V>
+  static HWY_INLINE V lower(V words) {
+    return widen(hn::And(words, hn::Set(Words(), 0xffff)));
+  }
+  template <class V>
+  static HWY_INLINE V upper(V words) {
+    return widen(hn::ShiftRight<16>(words));
+  }
+  template <class V>
+  static HWY_INLINE V join(V lower, V upper) {
+    return hn::Or(narrow(lower), hn::ShiftLeft<16>(narrow(upper)));
+  }
+
+ private:
+  static constexpr std::uint32_t smallest_normal = 113U << 23U;  // 2^-14
+  static constexpr std::uint32_t too_large = 143U << 23U;        // 2^16
+  static constexpr std::uint32_t rebias = 112U << 23U;           // between the exponents of half and float
+
+  template <class V>
+  static HWY_INLINE V widen(V half) {
+    const Words d;
+    const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000)));
+    const auto shifted = hn::ShiftLeft<13>(hn::And(half, hn::Set(d, 0x7fff)));
+    const auto exponent = hn::And(shifted, hn::Set(d, 0x0f800000));
+    const auto normal = hn::Add(shifted, hn::Set(d, rebias));
+    const auto special = hn::Add(normal, hn::Set(d, rebias));
+    const auto unit = hn::Set(d, smallest_normal);
+    const auto subnormal = floats_apart(hn::Add(shifted, unit), unit);
+    auto bits = hn::IfThenElse(hn::Eq(exponent, hn::Set(d, 0x0f800000)), special, normal);
+    bits = hn::IfThenElse(hn::Eq(exponent, hn::Zero(d)), subnormal, bits);
+    return hn::Or(bits, sign);
+  }
+
+  template <class V>
+  static HWY_INLINE V narrow(V bits) {
+    const Words d;
+    const auto magnitude = hn::And(bits, hn::Set(d, 0x7fffffff));
+    const auto sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
+    const auto half = hn::Set(d, 126U << 23U);  // 0.5, whose unit in the last place is 2^-24
+    const auto sum = hn::Add(hn::BitCast(Floats(), magnitude), hn::BitCast(Floats(), half));
+    const auto subnormal = hn::Sub(hn::BitCast(d, sum), half);
+    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1));
+    const auto normal = hn::Add(hn::Sub(magnitude, hn::Set(d, rebias)), hn::Add(odd, hn::Set(d, 0xfff)));
+    auto result = if_at_least(magnitude, smallest_normal, hn::ShiftRight<13>(normal), subnormal);
+    result = if_at_least(magnitude, too_large, hn::Set(d, 0x7c00), result);
+    result = if_at_least(magnitude, 0x7f800001, hn::Set(d, 0x7e00), result);
+    return hn::Or(result, sign);
+  }
+
+  template <class V>
+  static HWY_INLINE V floats_apart(V left, V right) {
+    return hn::BitCast(Words(), hn::Sub(hn::BitCast(Floats(), left), hn::BitCast(Floats(), right)));
+  }
+
+  // Magnitudes are positive as signed numbers too, and those can be compared on all targets.
+  template <class V>
+  static HWY_INLINE V if_at_least(V magnitude, std::uint32_t limit, V yes, V no) {
+    const hn::RebindToSigned<Words> ints;
+    const auto least = hn::Set(ints, static_cast<std::int32_t>(limit - 1));
+    return hn::IfThenElse(hn::RebindMask(Words(), hn::Gt(hn::BitCast(ints, magnitude), least)), yes, no);
+  }
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+
+// Halves by the instructions that these processors have for them.
+struct Halves {
+  using D = hn::Rebind<hwy::float16_t, Floats>;
+  static constexpr std::size_t size = 2;
+  static constexpr std::size_t max_chunk_bytes = 2 * HWY_MAX_BYTES;
+  static HWY_INLINE std::size_t part_bytes() { return hn::Lanes(D()) * 2; }
+  static HWY_INLINE std::size_t chunk_bytes() { return 4 * part_bytes(); }
+
+  template <std::size_t which>
+  static HWY_INLINE auto load(const std::uint8_t* from) {
+    return hn::PromoteTo(Floats(), load_vector(D(), from + which * part_bytes()));
+  }
+  template <class V>
+  static HWY_INLINE void store(std::uint8_t* to, V a0, V a1, V a2, V a3) {
+    store_vector(D(), to, hn::DemoteTo(D(), a0));
+    store_vector(D(), to + part_bytes(), hn::DemoteTo(D(), a1));
+    store_vector(D(), to + 2 * part_bytes(), hn::DemoteTo(D(), a2));
+    store_vector(D(), to + 3 * part_bytes(), hn::DemoteTo(D(), a3));
+  }
+  template <class V>
+  static HWY_INLINE void stream(std::uint8_t* to, V a0, V a1, V a2, V a3) {
+    stream_vector(D(), to, hn::DemoteTo(D(), a0));
+    stream_vector(D(), to + part_bytes(), hn::DemoteTo(D(), a1));
+    stream_vector(D(), to + 2 * part_bytes(), hn::DemoteTo(D(), a2));
+    stream_vector(D(), to + 3 * part_bytes(), hn::DemoteTo(D(), a3));
+  }
+};
+
+#endif
+
+template <class T>
+struct ShortFormat {
+  using Type = Pairs<BfloatWords>;
+};
+template <>
+struct ShortFormat<f16> {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
+  using Type = Halves;
+#else
+  using Type = Pairs<HalfWords>;
+#endif
+};
+template <class T>
+using Short = typename ShortFormat<T>::Type;
+
+#endif
+
+}  // namespace lockstep::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the 16-bit floats. They are widened when loaded, combined as 32-bit floats, and rounded once
+// when stored, however many sources there are.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "collectives/kernels/half_kernels.cpp"
+#include "collectives/kernels/vectors.hpp"
+// Below vectors.hpp, which chooses the targets.
+#include <hwy/foreach_target.h>
+// Below foreach_target.h, which includes this file again for each target.
+#include <hwy/highway.h>
+
+#include "collectives/kernels/float_ops-inl.hpp"
+#include "collectives/kernels/formats-inl.hpp"
+#include "collectives/kernels/loops-inl.hpp"
+#include "collectives/kernels/table.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::HWY_NAMESPACE {
+namespace {
+
+template <class T>
+Kernel short_kernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return kernel_of<Short<T>, FloatSum>();
+    case ReduceOp::prod:
+      return kernel_of<Short<T>, FloatProd>();
+    case ReduceOp::min:
+      return kernel_of<Short<T>, FloatMin>();
+    case ReduceOp::max:
+      return kernel_of<Short<T>, FloatMax>();
+    default:
+      return {};
+  }
+}
+
+Kernel choose_half(DataType type, ReduceOp op) {
+  if (type == DataType::f16) return short_kernel<f16>(op);
+  if (type == DataType::bf16) return short_kernel<bf16>(op);
+  return {};
+}
+
+}  // namespace
+}  // namespace lockstep::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep {
+
+HWY_EXPORT(choose_half);
+Kernel half_kernel(DataType type, ReduceOp op) { return HWY_DYNAMIC_DISPATCH(choose_half)(type, op); }
+
+}  // namespace lockstep
+#endif

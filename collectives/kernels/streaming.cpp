@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The size of the last cache, from the system's files, else from the C library.
+#include "collectives/kernels/streaming.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+// "32768K" in /sys/devices/system/cpu/cpu0/cache/index3/size; 0 where there is none.
+std::size_t size_from_files() {
+  std::size_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+    std::size_t number = 0;
+    char unit = 0;
+    if (!(file >> number)) continue;
+    file >> unit;
+    largest = std::max(largest, number << (unit == 'K' ? 10U : unit == 'M' ? 20U : 0U));
+  }
+  return largest;
+}
+
+}  // namespace
+
+// The C library's word comes second: for some processors it adds up caches that no one core can use.
+std::size_t last_cache_size() {
+  std::size_t size = size_from_files();
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
+    if (size == 0) size = static_cast<std::size_t>(std::max(0L, sysconf(level)));
+  }
+#endif
+  constexpr std::size_t guess = std::size_t{32} << 20U;  // nothing known: a common size of this decade's servers
+  return size > 0 ? size : guess;
+}
+
+std::atomic<std::size_t>& streaming_size() {
+  static std::atomic<std::size_t> size{last_cache_size()};
+  return size;
+}
+
+}  // namespace lockstep
