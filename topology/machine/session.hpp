@@ -19,6 +19,14 @@ enum class ThreadLevel : std::uint8_t { single, funneled, serialized, multiple }
 
 std::string_view to_string(ThreadLevel level);
 
+class Communicator;
+
+// What a higher layer hangs on a session, to be ended before it.
+struct Attachment {
+  virtual ~Attachment() = default;
+  virtual bool failed() const = 0;  // so that the others may never come
+};
+
 struct SessionOptions {
   // What the program wants set, whatever the environment says.
   std::optional<Settings> settings = std::nullopt;
@@ -47,11 +55,17 @@ class Session {
   int size() const;
   Exchange& exchange();
   const Topology& topology() const;
+  std::shared_ptr<const Topology> shared_topology() const;
   const Devices& devices() const;  // of this process
   const Settings& settings() const;
   const Log& log() const;
   ThreadLevel thread_level() const;  // what MPI granted
   bool started_mpi() const;
+
+  // All members; made at the first call, which all of them make. Defined with the collectives, which this layer does
+  // not know: a program that calls it links them.
+  Communicator& world();
+  std::unique_ptr<Attachment>& attachment();
 
   struct Parts;
   explicit Session(std::unique_ptr<Parts> parts);

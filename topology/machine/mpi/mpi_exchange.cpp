@@ -226,12 +226,12 @@ MpiExchange::~MpiExchange() {
 }
 
 void MpiExchange::send(int to, Kind kind, Bytes bytes) {
-  wire_->send(ranks_.at(static_cast<std::size_t>(to)), Wire::tag(channel_, kind), std::move(bytes));
+  wire_->send(ranks_.at(static_cast<std::size_t>(to)), wire_->tag(channel_, kind), std::move(bytes));
 }
 
 std::optional<Wire::Arrived> MpiExchange::try_receive(int from, Kind kind) {
   auto arrived =
-      wire_->try_receive(from < 0 ? from : ranks_.at(static_cast<std::size_t>(from)), Wire::tag(channel_, kind));
+      wire_->try_receive(from < 0 ? from : ranks_.at(static_cast<std::size_t>(from)), wire_->tag(channel_, kind));
   if (arrived) arrived->source = static_cast<int>(std::ranges::find(ranks_, arrived->source) - ranks_.begin());
   return arrived;
 }

@@ -20,6 +20,15 @@ class MpiExchange final : public Exchange {
   MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<int> ranks, Patience patience, Log log);
   ~MpiExchange() override;
 
+  // For a transport of data over the same channel.
+  const std::shared_ptr<Wire>& wire() const { return wire_; }
+  int channel() const { return channel_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  std::uint32_t generation() const { return static_cast<std::uint32_t>(sequence_ >> 32U); }
+  static constexpr int word_kind = 5;  // its small messages; ours are below
+  // Late messages may come on this channel: nobody else may have it after us.
+  void keep_channel() { failed_ = true; }
+
  private:
   class Call;
   enum Kind : std::uint8_t { up, down, question, answer, verdict };

@@ -105,7 +105,8 @@ struct Session::Parts {
   std::shared_ptr<Wire> wire;
   std::unique_ptr<MpiExchange> exchange;
   Devices devices;
-  std::optional<Topology> topology;
+  std::shared_ptr<const Topology> topology;
+  std::unique_ptr<Attachment> attached;
 };
 
 void Session::Parts::start_mpi(int* argc, char*** argv) {
@@ -135,7 +136,9 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
 // With an error under way, or after the exchange failed, others may never come: MPI_Finalize would
 // wait for them, so the process leaves without it and the launcher sees that it did.
 Session::Parts::~Parts() {
-  const bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed());
+  const bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) ||
+                       (attached && attached->failed());
+  attached.reset();
   if (failing && wire) wire->abandon_all();
   exchange.reset();
   if (!counted) return;
@@ -191,7 +194,7 @@ void Session::Parts::meet() {
   log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
   shake_hands();
   devices = read_devices();
-  topology.emplace(discover(*exchange, host_colour(), devices));
+  topology = std::make_shared<const Topology>(discover(*exchange, host_colour(), devices));
   if (wire->rank() == 0) {
     for (const std::string& remark : topology->remarks()) log.warn(remark);
   }
@@ -287,6 +290,8 @@ int Session::rank() const { return parts_->exchange->rank(); }
 int Session::size() const { return parts_->exchange->size(); }
 Exchange& Session::exchange() { return *parts_->exchange; }
 const Topology& Session::topology() const { return *parts_->topology; }
+std::shared_ptr<const Topology> Session::shared_topology() const { return parts_->topology; }
+std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
 const Devices& Session::devices() const { return parts_->devices; }
 const Settings& Session::settings() const { return parts_->settings; }
 const Log& Session::log() const { return parts_->log; }

@@ -20,15 +20,26 @@ void check_mpi(int code, const char* function, int line) {
                               ", line ", line, ")"));
 }
 
-Wire::Wire(MPI_Comm owned, ThreadLevel level) : comm_(owned), level_(level) {
+namespace {
+
+// MPI_THREAD_SERIALIZED is about the process, and a process may have several wires.
+std::mutex& mutex_of_process() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+
+}  // namespace
+
+Wire::Wire(MPI_Comm owned, ThreadLevel level)
+    : comm_(owned), level_(level), mutex_(level == ThreadLevel::multiple ? own_ : mutex_of_process()) {
+  const Lock lock = enter();
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
   check_mpi(MPI_Comm_rank(comm_, &rank_));
   check_mpi(MPI_Comm_size(comm_, &size_));
   void* bound = nullptr;
   int found = 0;
   check_mpi(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &bound, &found));
-  const int largest_tag = found != 0 ? *static_cast<int*>(bound) : 32767;  // what MPI guarantees
-  largest_channel_ = largest_tag / tags_per_channel - 1;
+  tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);  // what MPI guarantees
 }
 
 Wire::~Wire() {
@@ -36,12 +47,14 @@ Wire::~Wire() {
   MPI_Finalized(&ended);
   if (ended != 0) return;
   abandon_all();
+  const Lock lock(mutex_);
   // With messages under way the communicator is left to MPI.
   if (!abandoned_) MPI_Comm_free(&comm_);
 }
 
 // With less than MPI_THREAD_SERIALIZED only the thread that started MPI may call it.
 Wire::Lock Wire::enter() {
+  refuse_if_ended();
   int main_thread = 1;
   if (level_ < ThreadLevel::serialized) MPI_Is_thread_main(&main_thread);
   if (main_thread == 0) {
@@ -51,23 +64,47 @@ Wire::Lock Wire::enter() {
   return Lock(mutex_);
 }
 
+Wire::Turn Wire::turn() {
+  if (level_ != ThreadLevel::multiple) return enter();
+  refuse_if_ended();
+  return {};
+}
+
+// MPI would end the process.
+void Wire::refuse_if_ended() {
+  int ended = 0;
+  MPI_Finalized(&ended);
+  if (ended != 0) {
+    throw Error(Code::mpi_ended, "a communicator is used, or ends, after its session ended MPI",
+                "let communicators and requests end before the session does");
+  }
+}
+
 void Wire::send(int target, int tag, Bytes bytes) {
   if (bytes.size() > INT_MAX)
     throw Error(Code::usage, text("a set-up message of ", bytes.size(), " bytes"), "keep it under 2 GiB");
   const Lock lock = enter();
-  leaving_.push_back({tag / tags_per_channel, MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
+  if (leaving_.size() >= collect_at_) {
+    collect_the_gone();
+    collect_at_ = std::max<std::size_t>(16, 2 * leaving_.size());
+  }
+  leaving_.push_back({channel_of(tag), MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
   Leaving& last = leaving_.back();
   check_mpi(
       MPI_Isend(last.bytes->data(), static_cast<int>(last.bytes->size()), MPI_BYTE, target, tag, comm_, &last.request));
 }
 
-bool Wire::flushed(int channel) {
-  const Lock lock = enter();
+void Wire::collect_the_gone() {
   std::erase_if(leaving_, [](Leaving& each) {
     int done = 0;
     check_mpi(MPI_Test(&each.request, &done, MPI_STATUS_IGNORE));
     return done != 0;
   });
+}
+
+bool Wire::flushed(int channel) {
+  const Lock lock = enter();
+  collect_the_gone();
   return std::ranges::none_of(leaving_, [&](const Leaving& each) { return each.channel == channel; });
 }
 
@@ -121,7 +158,7 @@ void Wire::abandon(int channel) {
     return abandoned_ = true;
   });
   for (auto each = arriving_.begin(); each != arriving_.end();) {
-    if (each->first.second / tags_per_channel == channel) {
+    if (channel_of(each->first.second) == channel) {
       keep_for_ever(std::move(each->second.bytes));
       abandoned_ = true;
       each = arriving_.erase(each);
@@ -133,7 +170,12 @@ void Wire::abandon(int channel) {
 
 void Wire::abandon_all() {
   while (!leaving_.empty()) abandon(leaving_.front().channel);
-  while (!arriving_.empty()) abandon(arriving_.begin()->first.second / tags_per_channel);
+  while (!arriving_.empty()) abandon(channel_of(arriving_.begin()->first.second));
+}
+
+void Wire::leave_to_mpi() {
+  const std::lock_guard lock(mutex_);
+  abandoned_ = true;
 }
 
 std::vector<int> Wire::channels() {

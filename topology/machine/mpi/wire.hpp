@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own lane through MPI: one private duplicate of a communicator, on which nothing ever blocks.
-// Channels (tags) keep the exchanges that share it apart.
+// Channels (tags) keep the exchanges that share it apart, and their data apart from their set-up messages.
 #pragma once
 
 #include <mpi.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "topology/base/bytes.hpp"
+#include "topology/machine/mpi/tag_layout.hpp"
 #include "topology/machine/session.hpp"
 
 namespace lockstep {
@@ -28,6 +29,12 @@ class Wire {
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  const TagLayout& tags() const { return tags_; }
+
+  // Leave to call MPI, held while it is called: by one thread of the process at a time with MPI_THREAD_SERIALIZED,
+  // whatever wires there are; by all at once with MPI_THREAD_MULTIPLE; below that, only by the thread that started MPI.
+  using Turn = std::unique_lock<std::mutex>;
+  Turn turn();
 
   // The bytes are kept here until they are gone; flushed() says when all of a channel are.
   void send(int target, int tag, Bytes bytes);
@@ -43,6 +50,8 @@ class Wire {
   // After a failure: what cannot be delivered any more is left to MPI, and nothing waits for it.
   void abandon(int channel);
   void abandon_all();
+  // Others may still send to us on this wire, or MPI still use memory that it was given: its communicator stays.
+  void leave_to_mpi();
 
   // Channels in use by this process, and one taken or given back; the newest generation that it knows.
   std::vector<int> channels();
@@ -50,13 +59,12 @@ class Wire {
   void set_generation(std::uint32_t generation) { generation_ = generation; }
   void take_channel(int channel);
   void give_back_channel(int channel);
-  int largest_channel() const { return largest_channel_; }
-
-  static constexpr int tags_per_channel = 8;
-  static int tag(int channel, int kind) { return channel * tags_per_channel + kind; }
+  int largest_channel() const { return tags_.channels - 1; }
+  int tag(int channel, int kind) const { return tags_.set_up(channel, kind); }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  static int channel_of(int tag) { return tag / TagLayout::kinds; }
   struct Leaving {
     int channel;
     MPI_Request request;
@@ -70,14 +78,18 @@ class Wire {
   using Key = std::pair<int, int>;  // wanted source, tag
 
   Lock enter();
+  static void refuse_if_ended();
+  void collect_the_gone();
 
   MPI_Comm comm_;
   ThreadLevel level_;
   int rank_ = 0;
   int size_ = 0;
-  int largest_channel_ = 0;
-  std::mutex mutex_;
+  TagLayout tags_;
+  std::mutex own_;
+  std::mutex& mutex_;  // guards MPI and what follows; our own where MPI guards itself, else the process's
   std::vector<Leaving> leaving_;
+  std::size_t collect_at_ = 16;  // so many leaving are looked through for those that are gone
   std::map<Key, Arriving> arriving_;
   std::vector<int> channels_;
   std::atomic<std::uint32_t> generation_ = 0;

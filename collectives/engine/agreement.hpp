@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is asked whether all are in the same call, and what was agreed on before. Each member tells the members 1, 2,
+// 4, ... after it and hears of those 1, 2, 4, ... before it: every difference is seen by somebody, at the cost of
+// log2(size) words, once for every kind of call. Values only; the engine does the talking.
+#pragma once
+
+#include <cstdint>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "collectives/engine/words.hpp"
+
+namespace lockstep {
+
+class Agreement {
+ public:
+  Agreement(int rank, int size);
+
+  // Whether a call of this kind was seen before; it has been from now on. Members that make the same calls always get
+  // the same answers.
+  bool first_use(std::uint64_t kind);
+
+  const std::vector<int>& listeners() const { return listeners_; }
+  // Bit k: the member 2^k before me.
+  std::uint32_t everybody_asked() const { return (std::uint32_t{1} << listeners_.size()) - 1; }
+  // The bit of a member; 0 for one that has nothing to tell me.
+  std::uint32_t bit_of(int peer) const;
+  std::vector<int> members(std::uint32_t bits) const;
+
+  // Words about calls that this member has not come to yet.
+  void keep(int peer, CallWord call) { early_.emplace_back(peer, std::move(call)); }
+  std::vector<std::pair<int, CallWord>> take_kept(std::uint64_t number);
+
+ private:
+  static constexpr std::size_t kinds_kept = std::size_t{1} << 16U;
+
+  int rank_;
+  int size_;
+  std::vector<int> listeners_;
+  std::unordered_set<std::uint64_t> kinds_;
+  std::vector<std::pair<int, CallWord>> early_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan with memory: what the engine runs. And what names an operation for people.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "collectives/kernels/kernels.hpp"
+#include "collectives/plan.hpp"
+
+namespace lockstep {
+
+// A line of the user's program.
+struct Origin {
+  const char* file = "";
+  int line = 0;
+  static constexpr Origin here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+// The user's own reduction: target[i] = left[i] op right[i]; the target may be exactly left or right.
+struct UserReduce {
+  static constexpr std::size_t state_bytes = 48;
+  void (*apply)(const void* state, void* target, const void* left, const void* right, std::size_t count) = nullptr;
+  alignas(std::max_align_t) std::array<std::byte, state_bytes> state = {};  // a copy of what the function captured
+};
+
+struct Call {
+  std::shared_ptr<const Plan> plan;
+  const void* input = nullptr;
+  void* output = nullptr;
+  const Kernel* kernel = nullptr;  // of reductions, unless the user's own
+  UserReduce user = {};
+  double factor = 1;  // premul_sum: of this member
+  Origin origin = {};
+};
+
+}  // namespace lockstep

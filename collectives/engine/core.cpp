@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls: started, moved, taken back, failed.
+#include "collectives/engine/core.hpp"
+
+#include <algorithm>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint32_t fold(std::uint64_t value) { return static_cast<std::uint32_t>(value ^ value >> 32U); }
+
+constexpr std::uint64_t stir(std::uint64_t value, std::uint64_t more) {
+  value = (value ^ more) * 0xff51afd7ed558ccdU;
+  return value ^ value >> 33U;
+}
+
+std::size_t most_messages(const Plan& plan) {
+  std::size_t most = 0;
+  for (const Schedule* schedule : {&plan.schedule, &plan.last}) {
+    for (const Round& round : schedule->rounds) most = std::max({most, round.sends.size(), round.receives.size()});
+  }
+  return most;
+}
+
+}  // namespace
+
+Core::Core(Transport& transport, Patience patience, Log log, std::string name)
+    : transport_(transport),
+      patience_(patience),
+      log_(std::move(log)),
+      name_(std::move(name)),
+      rank_(transport.rank()),
+      size_(transport.size()),
+      runner_(transport),
+      agreement_(rank_, size_) {
+  roll_.left.resize(static_cast<std::size_t>(size_));
+}
+
+Ticket Core::start(const Call& call) {
+  check_usable();
+  if (call.plan->size != size_ || call.plan->index != rank_)
+    throw Error(Code::internal, text("a plan for another communicator was given to \"", name_, '"'));
+  const Prepared& prepared = prepare(call.plan);
+  Operation& operation = take_slot();
+  operation.call = call;
+  operation.signature = prepared.signature;
+  operation.most_messages = prepared.most_messages;
+  operation.quiet = {};
+  operation.words_missing = 0;
+  operation.state = Operation::State::flying;
+  guarded([&] {
+    listen();
+    if (failed()) return;
+    active_.push_back(&operation);
+    number(operation, prepared);
+    runner_.enlist(operation);
+    move(operation);
+  });
+  if (failed()) operation.state = Operation::State::failed;
+  sweep();
+  const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, call.origin};
+  if (failed()) take(ticket);  // throws
+  return ticket;
+}
+
+const Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
+  const auto address = reinterpret_cast<std::uintptr_t>(plan.get());
+  Prepared& known = prepared_[stir(0, address) % prepared_.size()];
+  if (known.plan != plan) {
+    known.plan = plan;
+    known.signature = signature_of(plan->spec);
+    known.kind = stir(hash(known.signature), plan->choice);
+    known.most_messages = most_messages(*plan);
+  }
+  return known;
+}
+
+void Core::number(Operation& operation, const Prepared& prepared) {
+  if (operation.is_exchange()) {
+    operation.number = ++last_exchange_;
+    operation.mark = static_cast<std::uint32_t>(operation.plan().spec.root);  // the tag
+    return;
+  }
+  operation.number = ++last_started_;
+  // All calls so far are in the mark, so that data never meets again after a call in which members differed unseen:
+  // one that only sends ends without hearing of the others.
+  history_ = stir(stir(history_, prepared.kind), operation.number);
+  operation.mark = fold(history_);
+  Recorded& recorded = record_.add(operation.number);
+  recorded.signature = operation.signature;
+  recorded.choice = operation.plan().choice;
+  recorded.origin = operation.call.origin;
+  recorded.plan = operation.call.plan;
+  if (anybody_left_) check_present(operation);
+  if (size_ > 1 && agreement_.first_use(prepared.kind)) agree(operation, recorded);
+  for (const auto& [peer, theirs] : agreement_.take_kept(operation.number)) {
+    compare(peer, theirs);
+    operation.words_missing &= ~agreement_.bit_of(peer);
+  }
+}
+
+// Tells the others, whatever they have told already.
+void Core::agree(Operation& operation, const Recorded& recorded) {
+  operation.words_missing = agreement_.everybody_asked();
+  const Word word = Agree{word_of(recorded)};
+  for (const int peer : agreement_.listeners()) tell(peer, word);
+}
+
+Operation& Core::take_slot() {
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+    slots_.push_back(std::make_unique<Operation>());
+    slots_.back()->slot = free_slots_.back();
+    active_.reserve(slots_.size());
+  }
+  Operation& operation = *slots_[free_slots_.back()];
+  free_slots_.pop_back();
+  return operation;
+}
+
+void Core::release(Operation& operation) {
+  operation.state = Operation::State::unused;
+  operation.call.plan.reset();
+  ++operation.generation;
+  free_slots_.push_back(operation.slot);
+}
+
+Operation& Core::operation_of(const Ticket& ticket) const {
+  if (ticket.slot < slots_.size()) {
+    Operation& operation = *slots_[ticket.slot];
+    if (operation.generation == ticket.generation && operation.state != Operation::State::unused) return operation;
+  }
+  throw Error(Code::usage,
+              text("a request of \"", name_, "\" was waited for that had already been finished: of ",
+                   to_string(ticket.collective), " at ", place(ticket.origin)),
+              "wait for a request once, and only on the communicator that made it");
+}
+
+bool Core::is_over(const Ticket& ticket) const { return operation_of(ticket).state != Operation::State::flying; }
+
+void Core::take(const Ticket& ticket) {
+  Operation& operation = operation_of(ticket);
+  const bool finished = operation.state == Operation::State::finished;
+  release(operation);
+  if (finished) return;
+  told_user_ = true;
+  std::rethrow_exception(error_);
+}
+
+bool Core::turn(bool listening) {
+  bool moved = false;
+  if (failed()) return moved;
+  const auto agrees = [](const Operation* each) { return each->words_missing != 0; };
+  guarded([&] {
+    if (listening || std::ranges::any_of(active_, agrees)) moved = listen();
+    for (Operation* operation : active_) moved |= move(*operation);
+  });
+  if (moved || failed()) sweep();
+  return moved;
+}
+
+bool Core::move(Operation& operation) {
+  if (failed()) return false;
+  moving_ = &operation;
+  const bool moved = runner_.advance(operation);
+  moving_ = nullptr;
+  if (moved && operation.quiet.since != Quiet::unknown) operation.quiet = {};
+  if (operation.state == Operation::State::finished && !operation.is_exchange()) {
+    record_.finish(operation.number);
+    last_finished_ = std::max(last_finished_, operation.number);
+  }
+  return moved;
+}
+
+// Out of the list with those that are over.
+void Core::sweep() {
+  std::erase_if(active_, [](const Operation* each) { return each->state != Operation::State::flying; });
+}
+
+void Core::drop(const Ticket& ticket) noexcept {
+  guarded([&] {
+    Operation& operation = operation_of(ticket);
+    if (!failed()) {
+      const Error error(Code::usage,
+                        text("the request of ", describe(operation), " on \"", name_, "\", started at ",
+                             place(operation.call.origin), ", was destroyed before it was waited for"),
+                        "keep every request, and wait for it");
+      log_.error(error.what());
+      fail_with(error);
+    }
+    release(operation);
+  });
+  sweep();
+}
+
+void Core::refuse(const Error& error) noexcept {
+  if (failed()) return;
+  fail_with(error);
+  told_user_ = true;
+  sweep();
+}
+
+void Core::leave() noexcept {
+  guarded([&] {
+    if (!failed() && !active_.empty()) {
+      const Operation& first = *active_.front();
+      const Error error(Code::usage,
+                        text("the communicator \"", name_, "\" was destroyed with ", active_.size(),
+                             active_.size() == 1 ? " call" : " calls", " in flight, first ", describe(first),
+                             " started at ", place(first.call.origin)),
+                        "wait for every request before the communicator ends");
+      log_.error(error.what());
+      fail_with(error);
+    }
+    if (failed()) return;  // the others know more than that it leaves
+    Left word{last_started_, {}};
+    constexpr std::uint64_t told = 4;  // so many of the last calls, for who waits in a different one
+    for (std::uint64_t back = 0; back < std::min(told, last_started_); ++back)
+      word.last.push_back(word_of(*record_.find(last_started_ - back)));
+    tell_all(word);
+  });
+  guarded([&] { transport_.leave(); });
+}
+
+void Core::check_usable() {
+  if (!failed()) return;
+  if (!told_user_) {
+    told_user_ = true;
+    std::rethrow_exception(error_);
+  }
+  throw Error(Code::poisoned, text("the communicator \"", name_, "\" has failed before: ", failure_->text),
+              "make a new communicator, among those that are left");
+}
+
+// What is being thrown becomes the failure.
+void Core::fail_now(const Operation* during) noexcept {
+  Failure failure;
+  try {
+    throw;
+  } catch (const Error& error) {
+    failure = {error.code(), std::string(error.detail())};
+  } catch (const std::bad_alloc&) {
+    failure = {Code::out_of_memory, "there was not enough memory"};
+  } catch (const std::exception& error) {
+    failure = {Code::peer_failed, text("an exception of the user's own: ", error.what())};
+  } catch (...) {
+    failure = {Code::peer_failed, "an exception of the user's own"};
+  }
+  if (during != nullptr && failure.code != Code::mismatch)
+    failure.text = text("in ", describe(*during), ": ", failure.text);
+  fail(std::current_exception(), std::move(failure), true);
+}
+
+void Core::fail_with(const Error& error) noexcept {
+  fail(std::make_exception_ptr(error), {error.code(), std::string(error.detail())}, true);
+}
+
+void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noexcept {
+  if (failed()) return;
+  failed_.store(true, std::memory_order_relaxed);
+  error_ = std::move(error);
+  failure_ = std::move(failure);
+  for (Operation* operation : active_) {
+    if (operation->state == Operation::State::flying) operation->state = Operation::State::failed;
+  }
+  try {
+    transport_.abandon();
+  } catch (const std::exception& second) {
+    log_.error(text("while giving up the messages of \"", name_, "\": ", second.what()));
+  }
+  try {
+    if (tell_others) tell_all(Fail{failure_->code, failure_->text});
+  } catch (const std::exception& second) {
+    log_.error(text("while telling the others of \"", name_, "\" of a failure: ", second.what()));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that an engine does except waiting: calls in flight, agreement, answers, failure. It has no clock and never
+// blocks: time is told to it. So the same code runs against the real clock, and against a fake one in tests.
+// Not for use by two threads at once; Engine guards it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <optional>
+
+#include "collectives/engine/agreement.hpp"
+#include "collectives/engine/record.hpp"
+#include "collectives/engine/runner.hpp"
+#include "collectives/engine/stall.hpp"
+#include "topology/base/error.hpp"
+#include "topology/exchange.hpp"
+
+namespace lockstep {
+
+// A call in flight, for who started it. To be waited for, or tested until it is true, or dropped; once.
+struct Ticket {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;
+  Collective collective = Collective::barrier;
+  Origin origin = {};
+};
+
+// Why a communicator cannot be used any more.
+struct Failure {
+  Code code = Code::internal;
+  std::string text;
+};
+
+class Core {
+ public:
+  Core(Transport& transport, Patience patience, Log log, std::string name);
+
+  Ticket start(const Call& call);
+  // Moves what can be moved, and listens to the others if told to or if something waits for it; false when there was
+  // nothing to do.
+  bool turn(bool listening);
+  // Whether there is nothing left to wait for: it is finished, or all has failed.
+  bool is_over(const Ticket& ticket) const;
+  // Gives the ticket back; throws what failed.
+  void take(const Ticket& ticket);
+  // Nothing moved: asks, warns, and fails as time goes by.
+  void watch(const Ticket& ticket, Duration now);
+  void drop(const Ticket& ticket) noexcept;
+  // What the caller was refused for before a call began: the others would wait for it in vain, so they are told.
+  void refuse(const Error& error) noexcept;
+  void leave() noexcept;
+
+  bool is_idle() const { return active_.empty(); }
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  const std::optional<Failure>& failure() const { return failure_; }
+  const std::string& name() const { return name_; }
+  const Log& log() const { return log_; }
+
+ private:
+  // What does not change from call to call of the same plan.
+  struct Prepared {
+    std::shared_ptr<const Plan> plan;
+    Signature signature;
+    std::uint64_t kind = 0;
+    std::size_t most_messages = 0;
+  };
+
+  const Prepared& prepare(const std::shared_ptr<const Plan>& plan);
+  Operation& take_slot();
+  Operation& operation_of(const Ticket& ticket) const;
+  void release(Operation& operation);
+  void number(Operation& operation, const Prepared& prepared);
+  void agree(Operation& operation, const Recorded& recorded);
+  void check_present(const Operation& operation);
+  void check_usable();
+  bool move(Operation& operation);
+  void sweep();
+
+  bool listen();
+  void hear(int peer, const Agree& word);
+  void hear(int peer, const Ask& word);
+  void hear(int peer, const Answer& word);
+  void hear(int peer, const Fail& word);
+  void hear(int peer, const Left& word);
+  void compare(int peer, const CallWord& theirs);
+  CallWord word_of(const Recorded& recorded) const;
+  void tell(int peer, const Word& word);
+  void tell_all(const Word& word);
+
+  Operation& what_it_waits_for(Operation& operation);
+  void look(Operation& operation, Duration now);
+  void ask(const Operation& operation, const IndexSet& peers, bool anew);
+  IndexSet near(const Operation& operation) const;
+  IndexSet far(const Operation& operation) const;
+  Error stalled(const Operation& operation, Duration quiet) const;
+
+  // Runs the action; what it throws fails the communicator and is kept for the user.
+  template <class Action>
+  void guarded(const Action& action) noexcept {
+    try {
+      action();
+    } catch (...) {
+      fail_now(moving_);
+      moving_ = nullptr;
+    }
+  }
+  void fail(std::exception_ptr error, Failure failure, bool tell_others) noexcept;
+  void fail_with(const Error& error) noexcept;
+  void fail_now(const Operation* during) noexcept;
+
+  Transport& transport_;
+  Patience patience_;
+  Log log_;
+  std::string name_;
+  int rank_;
+  int size_;
+  Runner runner_;
+  Agreement agreement_;
+  Record record_;
+
+  std::vector<std::unique_ptr<Operation>> slots_;
+  std::vector<std::uint32_t> free_slots_;  // the last one given back is taken first
+  std::vector<Operation*> active_;         // in the order of their calls
+  std::array<Prepared, 64> prepared_ = {};
+  std::uint64_t last_started_ = 0;  // collective call
+  std::uint64_t history_ = 0;       // of all of them
+  std::uint64_t last_exchange_ = 0;
+  std::uint64_t last_finished_ = 0;
+
+  Roll roll_;  // of the operation that is watched
+  const Operation* watched_ = nullptr;
+  bool anybody_left_ = false;
+
+  std::atomic<bool> failed_{false};
+  std::optional<Failure> failure_;
+  std::exception_ptr error_;
+  bool told_user_ = false;
+  Operation* moving_ = nullptr;  // for the text of what it throws
+};
+
+}  // namespace lockstep

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// What members tell each other: agreement, answers, the failure and the end of others; and patience with the silent.
+#include <algorithm>
+
+#include "collectives/engine/core.hpp"
+
+namespace lockstep {
+
+bool Core::listen() {
+  bool heard = false;
+  while (!failed()) {
+    const std::optional<Transport::Heard> next = transport_.hear();
+    if (!next) break;
+    heard = true;
+    Word word;
+    try {
+      word = parse_word(next->bytes);
+    } catch (const Error& error) {
+      throw Error(Code::bad_message,
+                  text("what rank ", next->peer, " told \"", name_, "\" cannot be read: ", error.detail()));
+    }
+    std::visit([&](const auto& one) { hear(next->peer, one); }, word);
+  }
+  return heard;
+}
+
+void Core::hear(int peer, const Agree& word) {
+  if (word.call.number > last_started_) {
+    agreement_.keep(peer, word.call);
+    return;
+  }
+  compare(peer, word.call);
+  for (Operation* operation : active_) {
+    if (operation->is_exchange() || operation->number != word.call.number) continue;
+    operation->words_missing &= ~agreement_.bit_of(peer);
+    operation->quiet = {};
+  }
+}
+
+void Core::hear(int peer, const Ask& word) {
+  Answer answer{.number = word.number, .last_finished = last_finished_};
+  for (const Operation* operation : active_) {
+    if (operation->is_exchange()) continue;
+    answer.oldest_in_flight = operation->number;
+    break;
+  }
+  const Recorded* recorded = record_.find(word.number);
+  if (recorded != nullptr) {
+    answer.standing = recorded->finished ? Answer::Standing::finished : Answer::Standing::in_it;
+    answer.call.push_back(word_of(*recorded));
+  } else if (word.number <= last_started_) {
+    answer.standing = Answer::Standing::forgotten;
+  }
+  // And those before it: members that differed in a call that all have finished never meet again.
+  constexpr std::uint64_t told = 16;
+  std::uint64_t before = std::min(word.number == 0 ? last_started_ : word.number - 1, last_started_);
+  for (std::uint64_t i = 0; i < told && before > 0; ++i, --before) {
+    if (const Recorded* earlier = record_.find(before)) answer.call.push_back(word_of(*earlier));
+  }
+  tell(peer, answer);
+}
+
+void Core::hear(int peer, const Answer& word) {
+  for (const CallWord& call : word.call) compare(peer, call);
+  const bool is_wanted =
+      watched_ != nullptr && !roll_.answers.empty() && word.number == (watched_->is_exchange() ? 0 : watched_->number);
+  if (is_wanted) roll_.answers[static_cast<std::size_t>(peer)] = word;
+}
+
+void Core::hear(int peer, const Fail& word) {
+  const Error error = word.code == Code::mismatch ? Error(Code::mismatch, word.text)
+                                                  : Error(Code::peer_failed, text("rank ", peer, ": ", word.text));
+  fail(std::make_exception_ptr(error), {error.code(), std::string(error.detail())}, false);
+}
+
+void Core::hear(int peer, const Left& word) {
+  roll_.left[static_cast<std::size_t>(peer)] = word.last_started;
+  anybody_left_ = true;
+  for (const CallWord& call : word.last) compare(peer, call);
+  for (const Operation* operation : active_) check_present(*operation);
+}
+
+// A call that cannot come about, because somebody left before it.
+void Core::check_present(const Operation& operation) {
+  if (operation.is_exchange()) return;
+  for (std::size_t peer = 0; peer < roll_.left.size(); ++peer) {
+    const auto& left = roll_.left[peer];
+    if (!left || *left >= operation.number) continue;
+    throw Error(Code::peer_failed,
+                text("rank ", peer, " left \"", name_, "\" after ", *left == 0 ? "no call" : text("call ", *left),
+                     ", and is not in ", describe(operation)),
+                "let all members make the same calls before they end the communicator");
+  }
+}
+
+void Core::compare(int peer, const CallWord& theirs) {
+  const Recorded* recorded = record_.find(theirs.number);
+  if (recorded == nullptr) return;
+  if (recorded->signature == theirs.signature && recorded->choice == theirs.choice) return;
+  throw different_calls(name_, peer, theirs, rank_, word_of(*recorded));
+}
+
+CallWord Core::word_of(const Recorded& recorded) const {
+  return {recorded.number, recorded.signature, recorded.choice, recorded.plan->algorithm, place(recorded.origin)};
+}
+
+void Core::tell(int peer, const Word& word) { transport_.tell(peer, to_bytes(word)); }
+
+void Core::tell_all(const Word& word) {
+  const Bytes bytes = to_bytes(word);
+  for (int i = 1; i < size_; ++i) transport_.tell((rank_ + i) % size_, bytes);
+}
+
+void Core::watch(const Ticket& ticket, Duration now) {
+  if (failed()) return;
+  Operation& operation = operation_of(ticket);
+  if (operation.state != Operation::State::flying) return;
+  guarded([&] { look(what_it_waits_for(operation), now); });
+}
+
+// Itself, or an earlier one that has the lanes.
+Operation& Core::what_it_waits_for(Operation& operation) {
+  if (operation.begun || operation.words_missing != 0) return operation;
+  for (Operation* earlier : active_) {
+    if (earlier == &operation) break;
+    if (runner_.is_ahead(*earlier, operation)) return *earlier;
+  }
+  return operation;
+}
+
+void Core::look(Operation& operation, Duration now) {
+  using std::chrono::milliseconds;
+  Quiet& quiet = operation.quiet;
+  Duration soon = milliseconds(100);  // also how long before a warning all are asked, so that they can answer
+  for (const Duration limit : {patience_.warn, patience_.limit}) {
+    if (limit > Duration{}) soon = std::min(soon, limit / 4);
+  }
+  if (quiet.since == Quiet::unknown || watched_ != &operation) {
+    if (quiet.since == Quiet::unknown) quiet = {.since = now, .looked = now, .next_ask = now + soon, .ask_gap = soon};
+    roll_.answers.clear();
+    watched_ = &operation;
+  }
+  // Time in which this member did not look (it computed, or was stopped) does not count against the others.
+  const Duration unseen = now - quiet.looked - std::chrono::seconds(1);
+  if (unseen > Duration{}) quiet.since += unseen;
+  quiet.looked = now;
+
+  const Duration lasted = now - quiet.since;
+  const auto reaches = [&](Duration limit, Duration before) { return limit > Duration{} && lasted >= limit - before; };
+  if (now >= quiet.next_ask) {
+    ask(operation, near(operation), false);
+    quiet.ask_gap = std::min<Duration>(2 * quiet.ask_gap, milliseconds(1600));
+    quiet.next_ask = now + quiet.ask_gap;
+  }
+  const auto ask_all_at = [&](Duration limit, bool& asked) {
+    if (!reaches(limit, soon) || std::exchange(asked, true)) return;
+    ask(operation, far(operation), true);
+    quiet.asked = now;
+  };
+  ask_all_at(patience_.warn, quiet.asked_for_warning);
+  ask_all_at(patience_.limit, quiet.asked_for_limit);
+  if (now - quiet.asked < soon) return;  // time to answer
+  if (reaches(patience_.limit, {})) throw stalled(operation, lasted);
+  if (reaches(patience_.warn, {}) && !std::exchange(quiet.warned, true)) log_.warn(stalled(operation, lasted).what());
+}
+
+// Anew: what was answered before does not count any more.
+void Core::ask(const Operation& operation, const IndexSet& peers, bool anew) {
+  roll_.answers.resize(static_cast<std::size_t>(size_));
+  for (const int peer : peers.members()) {
+    const auto at = static_cast<std::size_t>(peer);
+    if (operation.is_exchange() && roll_.left[at])
+      throw Error(Code::peer_failed,
+                  text("rank ", peer, " left \"", name_, "\" without the message that ", describe(operation), " at ",
+                       place(operation.call.origin), " waits for"),
+                  "let every send have its receive before the communicator ends");
+    if (anew) roll_.answers[at].reset();
+    if (!roll_.left[at]) tell(peer, Ask{operation.is_exchange() ? 0 : operation.number});
+  }
+}
+
+// Those that it waits for directly.
+IndexSet Core::near(const Operation& operation) const {
+  IndexSet all;
+  for (const int peer : runner_.peers(operation).members()) {
+    if (peer != rank_) all.insert(peer);
+  }
+  for (const int peer : agreement_.members(operation.words_missing)) all.insert(peer);
+  return all;
+}
+
+// All that have a part in it.
+IndexSet Core::far(const Operation& operation) const {
+  if (operation.is_exchange()) return near(operation);
+  IndexSet all;
+  if (rank_ > 0) all.insert(IndexSet::range(0, rank_ - 1));
+  if (rank_ + 1 < size_) all.insert(IndexSet::range(rank_ + 1, size_ - 1));
+  return all;
+}
+
+Error Core::stalled(const Operation& operation, Duration quiet) const {
+  const std::string at = place(operation.call.origin);
+  const IndexSet asked = far(operation);
+  return {Code::stall,
+          text(describe(operation), " on \"", name_, '"', at.empty() ? "" : text(" at ", at), " has waited ",
+               format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm,
+               "\": ", operation.is_exchange() ? standings_of_exchange(roll_, asked) : standings(roll_, asked)),
+          "look what those members do; LOCKSTEP_TIMEOUT sets the limit"};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs plans: many at a time, in the order of their calls, driven by those who wait or by a thread of its own. One
+// engine for each member and communicator. The world (clock, transport, how to wait) is the one seam: tests put a
+// simulated one under the very same code.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "collectives/engine/core.hpp"
+#include "collectives/engine/guard.hpp"
+#include "collectives/engine/progress_thread.hpp"
+
+namespace lockstep {
+
+struct EngineOptions {
+  Patience patience = {};
+  Log log = Log();
+  std::string name = "world";  // of the communicator, for people
+  bool progress_thread = false;
+};
+
+// World: Duration now(); void idle(unsigned turns), called after so many turns in a row in which nothing moved;
+// Transport& transport().
+template <class World>
+class Engine {
+ public:
+  using Options = EngineOptions;
+
+  Engine(World world, Options options)
+      : world_(std::move(world)),
+        core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name)) {
+    if (options.progress_thread) thread_.emplace([this] { return progress_beside(); });
+  }
+  // Calls in flight are given up; the others are told.
+  ~Engine() {
+    thread_.reset();
+    core_.leave();
+  }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Begins a call; never blocks. Throws what failed before, and what is found to have failed.
+  Ticket start(const Call& call) {
+    const Inside inside(guard_, {Doing::Act::starting, call.plan->spec.collective, call.origin}, core_.name());
+    const Ticket ticket = core_.start(call);
+    if (thread_) thread_->wake();
+    return ticket;
+  }
+
+  // Whether it is done; then the ticket is spent. Throws what failed, which spends the ticket too.
+  bool test(const Ticket& ticket) {
+    const Inside inside(guard_, {Doing::Act::testing, ticket.collective, ticket.origin}, core_.name());
+    if (!core_.is_over(ticket) && !core_.turn(true)) core_.watch(ticket, world_.now());
+    if (!core_.is_over(ticket)) return false;
+    core_.take(ticket);
+    return true;
+  }
+
+  void wait(const Ticket& ticket) {
+    const Inside inside(guard_, {Doing::Act::waiting, ticket.collective, ticket.origin}, core_.name());
+    for (unsigned turns = 0; !core_.is_over(ticket);) {
+      const bool often_enough = turns % turns_between_words == turns_between_words - 1;
+      if (core_.turn(often_enough)) {
+        turns = 0;
+        continue;
+      }
+      if (turns % turns_between_looks == turns_between_looks - 1) core_.watch(ticket, world_.now());
+      world_.idle(turns++);
+    }
+    core_.take(ticket);
+  }
+
+  // For a request that is destroyed before it was waited for, which fails the communicator. Does not throw.
+  void drop(const Ticket& ticket) noexcept {
+    try {
+      const Inside inside(guard_, {Doing::Act::dropping, ticket.collective, ticket.origin}, core_.name());
+      core_.drop(ticket);
+    } catch (const std::exception& error) {
+      core_.log().error(error.what());
+    }
+  }
+
+  // This member cannot make a call that the others make: fails the communicator, so that they do not wait for it. For
+  // an error that the caller throws.
+  void refuse(const Error& error) noexcept {
+    try {
+      const Inside inside(guard_, {}, core_.name());
+      core_.refuse(error);
+    } catch (const std::exception& second) {
+      core_.log().error(second.what());
+    }
+  }
+
+  // Moves everything in flight as far as it goes without waiting. What fails is thrown by the next call.
+  void progress() {
+    const Inside inside(guard_, {}, core_.name());
+    core_.turn(true);
+  }
+
+  bool failed() const { return core_.failed(); }
+  // Why, if it failed; not while a progress thread runs and failed() is false.
+  const std::optional<Failure>& failure() const { return core_.failure(); }
+
+  int rank() { return world_.transport().rank(); }
+  int size() { return world_.transport().size(); }
+  const std::string& name() const { return core_.name(); }
+  World& world() { return world_; }
+
+ private:
+  // Fruitless ones, in a wait. Listening and the clock cost about as much as looking for data does.
+  static constexpr unsigned turns_between_words = 4;
+  static constexpr unsigned turns_between_looks = 8;
+
+  // One turn of the progress thread.
+  Progress progress_beside() {
+    if (!guard_.try_enter_as_progress()) return Progress::waiting;  // the user drives
+    const bool moved = core_.turn(true);
+    const bool idle = core_.is_idle();
+    guard_.leave();
+    if (moved) return Progress::moved;
+    return idle ? Progress::nothing_to_do : Progress::waiting;
+  }
+
+  World world_;
+  Core core_;
+  Guard guard_;
+  std::optional<ProgressThread> thread_;
+};
+
+}  // namespace lockstep

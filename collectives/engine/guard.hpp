@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is inside an engine: nobody, one thread of the user, or its progress thread. Two threads of the user at once
+// are told so, both calls named; this is a check, not a lock. The user waits for the progress thread, which never
+// stays long.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "collectives/engine/call.hpp"
+
+namespace lockstep {
+
+// What a thread does inside, for people. The file name outlives the engine.
+struct Doing {
+  enum class Act : std::uint8_t { starting, testing, waiting, dropping, progressing };
+  Act act = Act::progressing;
+  Collective collective = Collective::exchange;
+  Origin origin = {};
+};
+
+std::string to_text(const Doing& doing);  // "a wait for all_reduce (train.cpp:40)"
+
+class Guard {
+ public:
+  // Throws Error usage where another thread of the user is inside, or the same one (from its own reduction).
+  void enter(const Doing& doing, std::string_view name);
+  bool try_enter_as_progress();
+  void leave() { owner_.store(Owner::nobody, std::memory_order_release); }
+
+ private:
+  enum class Owner : std::uint8_t { nobody, user, progress };
+  std::atomic<Owner> owner_{Owner::nobody};
+  // What the owner does, as far as another thread may see; it may see a mixture of two calls.
+  std::atomic<Doing::Act> act_{};
+  std::atomic<Collective> collective_{};
+  std::atomic<const char*> file_{""};
+  std::atomic<int> line_{0};
+};
+
+// Inside as long as it lives.
+class Inside {
+ public:
+  Inside(Guard& guard, const Doing& doing, std::string_view name) : guard_(guard) { guard.enter(doing, name); }
+  ~Inside() { guard_.leave(); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Guard& guard_;
+};
+
+}  // namespace lockstep

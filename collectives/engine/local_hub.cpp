@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/local_hub.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+
+namespace lockstep::local {
+namespace {
+
+// The kernel's word for sleeping is the atomic itself.
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* longest) {
+  return syscall(SYS_futex, &word, what, value, longest, nullptr, 0);
+}
+
+}  // namespace
+
+void Bell::wake() {
+  rings_.fetch_add(1, std::memory_order_release);
+  futex(rings_, FUTEX_WAKE_PRIVATE, 1, nullptr);
+}
+
+void Bell::wait(std::uint32_t before, std::int64_t nanoseconds) {
+  constexpr std::int64_t second = 1'000'000'000;
+  const timespec longest{nanoseconds / second, nanoseconds % second};
+  futex(rings_, FUTEX_WAIT_PRIVATE, before, &longest);  // however it ends, the caller looks again
+}
+
+void Box::put(Transport::Heard heard) {
+  const std::lock_guard lock(mutex_);
+  words_.push_back(std::move(heard));
+  count_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+std::optional<Transport::Heard> Box::take() {
+  if (count_.load(std::memory_order_relaxed) == 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  std::optional<Transport::Heard> heard(std::move(words_.front()));
+  words_.pop_front();
+  count_.fetch_sub(1, std::memory_order_relaxed);
+  return heard;
+}
+
+Hub::Hub(int size)
+    : seats_(static_cast<std::size_t>(size)), rings_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)) {}
+
+Hub::~Hub() {
+  for (std::atomic<Ring*>& ring : rings_) delete ring.load(std::memory_order_relaxed);
+}
+
+Ring& Hub::ring_to_send(int sender, int receiver) {
+  std::atomic<Ring*>& ring = slot(sender, receiver);
+  Ring* known = ring.load(std::memory_order_relaxed);
+  if (known == nullptr) {
+    known = std::make_unique<Ring>().release();  // the hub's, from here on
+    ring.store(known, std::memory_order_seq_cst);
+  }
+  return *known;
+}
+
+}  // namespace lockstep::local

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call in flight: what it is, how far each of its parts has come, and how long it has been quiet. Kept in slots
+// that are used again with all their memory, so that a repeated call allocates nothing.
+#pragma once
+
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "collectives/engine/call.hpp"
+#include "collectives/engine/transport.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+// Uninitialised memory that begins at a cache line and never shrinks.
+class Memory {
+ public:
+  std::byte* at_least(std::size_t bytes) {
+    if (bytes > size_) {
+      start_.reset();
+      size_ = 0;
+      start_.reset(static_cast<std::byte*>(::operator new(bytes, alignment)));
+      size_ = bytes;
+    }
+    return start_.get();
+  }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct Free {
+    void operator()(std::byte* start) const { ::operator delete(start, alignment); }
+  };
+  std::unique_ptr<std::byte, Free> start_;
+  std::size_t size_ = 0;
+};
+
+// What a part needs while it runs.
+struct Workspace {
+  Memory scratch;
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+};
+
+// The segments i, i + width, i + 2 width, ... of an operation, one after the other on one lane.
+struct Part {
+  enum class Stage : std::uint8_t { queued, running, posted, done };
+  Stage stage = Stage::queued;
+  int lane = -1;           // of an exchange: none until it runs
+  std::uint64_t turn = 0;  // in the queue for the lane
+  int segment = 0;
+  std::size_t round = 0;
+  int lap = 0;
+  std::unique_ptr<Workspace> space;
+};
+
+// How long nothing has moved, and what has been done about it.
+struct Quiet {
+  static constexpr Duration unknown{-1};
+  Duration since = unknown;
+  Duration looked = {};
+  Duration next_ask = {};
+  Duration ask_gap = {};
+  Duration asked = {};  // when all were asked
+  bool asked_for_warning = false;
+  bool warned = false;
+  bool asked_for_limit = false;
+};
+
+struct Operation {
+  enum class State : std::uint8_t { unused, flying, finished, failed };
+  State state = State::unused;
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;
+  Call call = {};
+  Signature signature = {};
+  std::uint64_t number = 0;  // collective calls and exchanges are counted apart, each from 1
+  std::uint32_t mark = 0;
+  std::uint32_t words_missing = 0;  // bit k: the member 2^k before me has not said yet that it is in this call
+  bool begun = false;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t most_messages = 0;  // of a round, to send or to receive
+  Memory scaled = {};             // the input times the factor, where there is no other place for it
+  std::vector<Part> parts = {};
+  std::size_t parts_left = 0;
+  Quiet quiet = {};
+
+  bool is_exchange() const { return signature.collective == Collective::exchange; }
+  const Plan& plan() const { return *call.plan; }
+};
+
+inline std::string place(const Origin& origin) {
+  return origin.line > 0 ? text(origin.file, ':', origin.line) : std::string();
+}
+
+// "all_reduce of 1000 f32, sum (call 12)"; "recv of 400 u8 (message 3)"
+inline std::string describe(const Operation& operation) {
+  if (!operation.is_exchange()) return text(to_text(operation.signature), " (call ", operation.number, ')');
+  const Plan& plan = operation.plan();
+  return text(plan.algorithm, " of ", plan.spec.count, ' ', to_string(plan.spec.type), " (message ", operation.number,
+              ')');
+}
+
+}  // namespace lockstep

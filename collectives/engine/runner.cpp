@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/runner.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+namespace {
+
+// Where the slices of a part lie.
+struct Bound {
+  const std::byte* input;
+  std::byte* output;
+  std::byte* scratch;
+  std::size_t bytes;  // of one element
+
+  const std::byte* read(const Slice& slice) const {
+    return slice.space == Space::input ? input + slice.offset * bytes : write(slice);
+  }
+  std::byte* write(const Slice& slice) const {
+    return (slice.space == Space::output ? output : scratch) + slice.offset * bytes;
+  }
+};
+
+Bound bind(const Operation& operation, const Part& part) {
+  const Plan& plan = operation.plan();
+  const std::size_t bytes = plan.spec.element_bytes;
+  const std::size_t offset = static_cast<std::size_t>(part.segment) * plan.segment * bytes;
+  // No offset from a null pointer: a member without a buffer has only empty slices in it.
+  return {operation.input == nullptr ? nullptr : operation.input + offset,
+          operation.output == nullptr ? nullptr : operation.output + offset, part.space->scratch.at_least(0), bytes};
+}
+
+const Round& round_of(const Operation& operation, const Part& part) {
+  return operation.plan().schedule_of(part.segment).rounds[part.round];
+}
+
+void reduce(const Call& call, void* target, const void* left, const void* right, std::size_t count) {
+  if (call.user.apply != nullptr) {
+    call.user.apply(call.user.state.data(), target, left, right, count);
+  } else if (call.kernel != nullptr) {
+    call.kernel->two(target, left, right, count);
+  } else {
+    throw Error(Code::internal, text("no reduction is known for ", to_string(call.plan->spec.op), " of ",
+                                     to_string(call.plan->spec.type)));
+  }
+}
+
+void do_local(const Local& local, int lap, const Bound& bound, const Call& call) {
+  const Slice target = local.target.at(lap);
+  if (target.count == 0) return;
+  const std::byte* left = bound.read(local.left.at(lap));
+  if (local.kind == Local::Kind::reduce) {
+    reduce(call, bound.write(target), left, bound.read(local.right.at(lap)), target.count);
+  } else if (bound.write(target) != left) {
+    std::memcpy(bound.write(target), left, target.count * bound.bytes);
+  }
+}
+
+bool is_last_round(const Operation& operation, const Part& part) {
+  const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
+  return part.segment + static_cast<int>(operation.parts.size()) >= operation.plan().segments &&
+         part.round + 1 == rounds.size() && part.lap + 1 >= rounds[part.round].times;
+}
+
+}  // namespace
+
+Runner::Runner(Transport& transport)
+    : transport_(transport), queues_(static_cast<std::size_t>(transport.lanes())), next_free_lane_(transport.lanes()) {}
+
+void Runner::enlist(Operation& operation) {
+  const Plan& plan = operation.plan();
+  const int width =
+      operation.is_exchange() ? 1 : std::max(1, std::min({plan.depth, plan.segments, transport_.lanes()}));
+  operation.parts.resize(static_cast<std::size_t>(width));
+  operation.parts_left = operation.parts.size();
+  operation.begun = false;
+  for (int i = 0; i < width; ++i) {
+    Part& part = operation.parts[static_cast<std::size_t>(i)];
+    part = Part{.segment = i};
+    if (!operation.is_exchange()) {
+      part.lane = next_lane_;
+      next_lane_ = (next_lane_ + 1) % transport_.lanes();
+    }
+    part.turn = queue_of(operation, part).next++;
+  }
+  provide(operation);
+}
+
+// Memory for its parts, now and not when it happens to be needed: so that the first call allocates all that a
+// repeated one needs, whatever the timing.
+void Runner::provide(const Operation& operation) {
+  const Plan& plan = operation.plan();
+  const std::size_t scratch = std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes;
+  const std::size_t width = operation.parts.size();
+  while (spaces_.size() < width) spaces_.push_back(std::make_unique<Workspace>());
+  for (auto space = spaces_.end() - static_cast<std::ptrdiff_t>(width); space != spaces_.end(); ++space) {
+    (*space)->scratch.at_least(scratch);
+    (*space)->sends.reserve(operation.most_messages);
+    (*space)->receives.reserve(operation.most_messages);
+  }
+}
+
+bool Runner::advance(Operation& operation) {
+  if (operation.words_missing != 0) return false;
+  bool moved = false;
+  for (Part& part : operation.parts) {
+    if (part.stage == Part::Stage::done) continue;
+    if (part.stage == Part::Stage::queued && !admit(operation, part)) continue;
+    moved |= run(operation, part);
+  }
+  if (operation.parts_left == 0) conclude(operation);
+  return moved;
+}
+
+bool Runner::admit(Operation& operation, Part& part) {
+  if (queue_of(operation, part).serving != part.turn) return false;
+  if (operation.is_exchange()) {
+    if (free_lanes_.empty()) free_lanes_.push_back(next_free_lane_++);
+    part.lane = free_lanes_.back();
+    free_lanes_.pop_back();
+  }
+  if (spaces_.empty()) spaces_.push_back(std::make_unique<Workspace>());
+  part.space = std::move(spaces_.back());
+  spaces_.pop_back();
+  const Plan& plan = operation.plan();
+  part.space->scratch.at_least(std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes);
+  part.stage = Part::Stage::running;
+  if (!operation.begun) begin(operation);
+  return true;
+}
+
+// Once for an operation, before its first round.
+void Runner::begin(Operation& operation) {
+  operation.begun = true;
+  const Plan& plan = operation.plan();
+  operation.input = static_cast<const std::byte*>(operation.call.input);
+  operation.output = static_cast<std::byte*>(operation.call.output);
+  if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
+  const bool fits = plan.spec.collective == Collective::all_reduce && plan.output_count >= plan.input_count;
+  std::byte* scaled = fits ? operation.output : operation.scaled.at_least(plan.input_count * plan.spec.element_bytes);
+  scale(plan.spec.type, scaled, operation.input, plan.input_count, operation.call.factor);
+  operation.input = scaled;
+}
+
+// As far as it goes without waiting.
+bool Runner::run(Operation& operation, Part& part) {
+  bool moved = false;
+  while (part.stage != Part::Stage::done) {
+    if (part.stage == Part::Stage::posted) {
+      if (!transport_.done(part.lane)) return moved;
+      part.stage = Part::Stage::running;
+      settle(operation, part);
+    } else if (operation.plan().schedule_of(part.segment).rounds.empty()) {
+      finish(operation, part);
+    } else if (post(operation, part)) {
+      part.stage = Part::Stage::posted;
+    } else {
+      settle(operation, part);
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+// Begins the messages of the round, if it has any.
+bool Runner::post(Operation& operation, Part& part) {
+  const Round& round = round_of(operation, part);
+  const Bound bound = bind(operation, part);
+  auto& [scratch, sends, receives] = *part.space;
+  sends.clear();
+  receives.clear();
+  for (const Message& message : round.sends) {
+    const Slice slice = message.walk.at(part.lap);
+    if (slice.count > 0) sends.push_back({message.peer_at(part.lap), bound.read(slice), slice.count * bound.bytes});
+  }
+  for (const Message& message : round.receives) {
+    const Slice slice = message.walk.at(part.lap);
+    if (slice.count > 0) receives.push_back({message.peer_at(part.lap), bound.write(slice), slice.count * bound.bytes});
+  }
+  const bool any = !sends.empty() || !receives.empty();
+  if (any) transport_.post({part.lane, operation.mark, operation.is_exchange()}, sends, receives);
+  if (operation.is_exchange() && is_last_round(operation, part)) ++exchanges_.serving;
+  return any;
+}
+
+// What follows the messages of a round, and on to the next one.
+void Runner::settle(Operation& operation, Part& part) {
+  const Round& round = round_of(operation, part);
+  if (!round.locals.empty()) {
+    const Bound bound = bind(operation, part);
+    for (const Local& local : round.locals) do_local(local, part.lap, bound, operation.call);
+  }
+  if (++part.lap < round.times) return;
+  part.lap = 0;
+  if (++part.round == operation.plan().schedule_of(part.segment).rounds.size()) finish(operation, part);
+}
+
+// The segment; after the last one, the part.
+void Runner::finish(Operation& operation, Part& part) {
+  part.round = 0;
+  part.segment += static_cast<int>(operation.parts.size());
+  if (part.segment < operation.plan().segments) return;
+  if (operation.is_exchange()) {
+    if (exchanges_.serving == part.turn) ++exchanges_.serving;  // it had no round at all
+    free_lanes_.push_back(part.lane);
+  } else {
+    ++queue_of(operation, part).serving;
+  }
+  spaces_.push_back(std::move(part.space));
+  part.stage = Part::Stage::done;
+  --operation.parts_left;
+}
+
+void Runner::conclude(Operation& operation) {
+  const Plan& plan = operation.plan();
+  if (plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0) {
+    std::byte* result = operation.output + plan.result.offset * plan.spec.element_bytes;
+    divide(plan.spec.type, result, result, plan.result.count, plan.size);
+  }
+  operation.state = Operation::State::finished;
+}
+
+bool Runner::is_ahead(const Operation& first, const Operation& second) const {
+  if (first.is_exchange() != second.is_exchange()) return false;
+  if (first.is_exchange()) return first.number < second.number;
+  for (const Part& theirs : first.parts) {
+    for (const Part& mine : second.parts) {
+      if (theirs.lane == mine.lane && theirs.stage != Part::Stage::done &&
+          theirs.turn == queues_[static_cast<std::size_t>(mine.lane)].serving)
+        return theirs.turn < mine.turn;
+    }
+  }
+  return false;
+}
+
+IndexSet Runner::peers(const Operation& operation) const {
+  IndexSet all;
+  for (const Part& part : operation.parts) {
+    if (part.stage != Part::Stage::posted) continue;
+    for (const Outgoing& send : part.space->sends) all.insert(send.peer);
+    for (const Incoming& receive : part.space->receives) all.insert(receive.peer);
+  }
+  return all;
+}
+
+std::string Runner::where(const Operation& operation) {
+  for (const Part& part : operation.parts) {
+    if (part.stage == Part::Stage::done) continue;
+    if (part.stage == Part::Stage::queued) return operation.words_missing != 0 ? "before its data" : "in a queue";
+    const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
+    std::size_t lap = static_cast<std::size_t>(part.lap) + 1;
+    for (std::size_t i = 0; i < part.round; ++i) lap += static_cast<std::size_t>(rounds[i].times);
+    return text("round ", lap, " of ", operation.plan().schedule_of(part.segment).laps());
+  }
+  return "at its end";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs schedules: binds their slices to memory, hands rounds to the transport, and does the copies and reductions
+// between them. Knows lanes and who may use them when; knows nothing of time, failure or what members tell each other.
+#pragma once
+
+#include "collectives/engine/operation.hpp"
+#include "topology/base/index_set.hpp"
+
+namespace lockstep {
+
+class Runner {
+ public:
+  explicit Runner(Transport& transport);
+
+  // Gives the operation its places in the queues, in the order of the calls.
+  void enlist(Operation& operation);
+  // Does what can be done now; says whether anything moved. When nothing is left the operation is finished. Throws
+  // what the transport or the user's reduction throws.
+  bool advance(Operation& operation);
+
+  // Whether `first` has what `second` waits for.
+  bool is_ahead(const Operation& first, const Operation& second) const;
+  // The members that it has messages posted with.
+  IndexSet peers(const Operation& operation) const;
+  // "round 3 of 14" of the first part that is not done.
+  static std::string where(const Operation& operation);
+
+ private:
+  struct Queue {
+    std::uint64_t next = 0;
+    std::uint64_t serving = 0;
+  };
+
+  Queue& queue_of(const Operation& operation, const Part& part) {
+    return operation.is_exchange() ? exchanges_ : queues_[static_cast<std::size_t>(part.lane)];
+  }
+  void provide(const Operation& operation);
+  bool admit(Operation& operation, Part& part);
+  bool run(Operation& operation, Part& part);
+  bool post(Operation& operation, Part& part);
+  void settle(Operation& operation, Part& part);
+  void finish(Operation& operation, Part& part);
+  void begin(Operation& operation);
+  void conclude(Operation& operation);
+
+  Transport& transport_;
+  int next_lane_ = 0;            // the same on all members, because plans agree
+  std::vector<Queue> queues_;    // by lane of collective calls
+  Queue exchanges_;              // an exchange is served until it has posted its last round
+  std::vector<int> free_lanes_;  // beyond those of collective calls, for exchanges
+  int next_free_lane_;
+  std::vector<std::unique_ptr<Workspace>> spaces_;  // unused; the last one given back is taken first
+};
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What moves the messages of a round, and what members tell each other beside the data. One virtual call per
+// round; nothing here ever blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "topology/base/bytes.hpp"
+
+namespace lockstep {
+
+struct Outgoing {
+  int peer;
+  const void* data;
+  std::size_t bytes;
+};
+
+struct Incoming {
+  int peer;
+  void* data;
+  std::size_t bytes;
+};
+
+// Which messages belong together: those of one lane match in the order of their posting, if their marks are equal.
+// The mark is a hash of the call, so that messages of different calls never meet.
+// Rounds that are `across` are those of exchanges, which not all members take part in, so that they cannot agree on
+// lanes: they match all rounds that are across and have the same mark (the exchange's tag), whatever their lanes.
+// Their lanes are numbered from lanes() on, as many as there are exchanges in flight.
+struct Stamp {
+  int lane = 0;
+  std::uint32_t mark = 0;
+  bool across = false;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int rank() const = 0;  // among the members of this communicator
+  virtual int size() const = 0;
+  // Lanes 0..lanes()-1 (and beyond, for rounds that are across) may each have one posted round at a time.
+  virtual int lanes() const = 0;
+
+  // Begins all messages of one round. The memory stays as it is until done(lane) says so. Does not allocate when a
+  // round of as many messages was posted on the lane before.
+  virtual void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) = 0;
+  // Whether all messages of the lane's round are through. Throws Error mismatch when one arrived with another length
+  // than expected.
+  virtual bool done(int lane) = 0;
+  // After a failure: gives up what is posted, such that the memory of the receives is not written any more.
+  virtual void abandon() = 0;
+
+  // Small messages beside the data, in order for each pair, never lost, for any purpose of the engine.
+  virtual void tell(int peer, Bytes bytes) = 0;
+  struct Heard {
+    int peer;
+    Bytes bytes;
+  };
+  virtual std::optional<Heard> hear() = 0;
+
+  // Sleeps until something may have arrived, at most for so long; may return early.
+  virtual void sleep(std::int64_t nanoseconds) = 0;
+  // A member's last words before it leaves, after which its silence is no failure. Does not block.
+  virtual void leave() = 0;
+};
+
+}  // namespace lockstep

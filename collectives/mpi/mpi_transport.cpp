@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/mpi_transport.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include "collectives/mpi/chunks.hpp"
+#include "collectives/mpi/transport.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/mpi/check.hpp"
+
+namespace lockstep {
+
+std::unique_ptr<Transport> mpi_transport(Exchange& exchange) {
+  auto* over_mpi = dynamic_cast<MpiExchange*>(&exchange);
+  if (over_mpi == nullptr) return nullptr;
+  return std::make_unique<MpiTransport>(*over_mpi);
+}
+
+MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
+    : exchange_(exchange),
+      wire_(exchange.wire()),
+      ranks_(exchange.ranks()),
+      channel_(exchange.channel()),
+      generation_(exchange.generation()),
+      chunk_(chunk),
+      lanes_(static_cast<std::size_t>(wire_->tags().lanes)),
+      silent_(ranks_.size()) {}
+
+// What was said and not heard is taken out of MPI, which would keep it.
+MpiTransport::~MpiTransport() {
+  try {
+    if (!std::ranges::all_of(lanes_, &Lane::idle)) abandon();
+    while (hear()) continue;
+  } catch (const std::exception& error) {
+    exchange_.log().warn(text("ending a transport over MPI: ", error.what()));
+  }
+}
+
+void MpiTransport::Lane::reserve(std::size_t receives, std::size_t sends) {
+  awaited.reserve(receives);
+  requests.reserve(receives + sends);
+  parts.reserve(receives + sends);
+  finished.resize(receives + sends);
+  statuses.resize(receives + sends);
+}
+
+void MpiTransport::Lane::forget_finished() {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i] == MPI_REQUEST_NULL) continue;
+    requests[kept] = requests[i];
+    parts[kept++] = parts[i];
+  }
+  requests.resize(kept);
+  parts.resize(kept);
+}
+
+std::size_t MpiTransport::count_parts(std::size_t bytes) const { return Chunks(bytes, chunk_).count(); }
+
+void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  const int lanes = wire_->tags().lanes;
+  // Exchanges may be on lanes beyond those that have tags: theirs is that of the last lane, whatever lane they are on.
+  if (stamp.across && static_cast<std::size_t>(stamp.lane) >= lanes_.size())
+    lanes_.resize(static_cast<std::size_t>(stamp.lane) + 1);
+  Lane& lane = lanes_.at(static_cast<std::size_t>(stamp.lane));
+  if (!lane.idle()) throw Error(Code::internal, text("lane ", stamp.lane, " has a round under way"));
+  std::size_t in = 0;
+  std::size_t out = 0;
+  for (const Incoming& each : receives) in += count_parts(each.bytes);
+  for (const Outgoing& each : sends) out += count_parts(each.bytes);
+  lane.reserve(in, out);
+  lane.across = stamp.across;
+  lane.turn = ++turns_;
+  lane.tag = wire_->tags().data(channel_, stamp.across ? lanes - 1 : stamp.lane, stamp.mark);
+  for (const Incoming& each : receives) {
+    const Chunks chunks(each.bytes, chunk_);
+    for (std::size_t i = 0; i < chunks.count(); ++i) {
+      auto* into = static_cast<std::byte*>(each.data) + chunks.offset(i);
+      lane.awaited.push_back({each.peer, into, chunks.size(i), each.bytes});
+    }
+  }
+  const Wire::Turn turn = wire_->turn();
+  for (const Outgoing& each : sends) {
+    const Chunks chunks(each.bytes, chunk_);
+    for (std::size_t i = 0; i < chunks.count(); ++i) {
+      const auto* from = static_cast<const std::byte*>(each.data) + chunks.offset(i);
+      MPI_Request request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Isend(from, static_cast<int>(chunks.size(i)), MPI_BYTE, on_wire(each.peer), lane.tag, wire_->comm(),
+                          &request));
+      lane.requests.push_back(request);
+      lane.parts.push_back({each.peer, nullptr, chunks.size(i), each.bytes});
+    }
+  }
+}
+
+// The length of the next message from this member, if one is here.
+std::optional<std::size_t> MpiTransport::arrived(int peer, int tag) {
+  int here = 0;
+  MPI_Status status;
+  check_mpi(MPI_Iprobe(on_wire(peer), tag, wire_->comm(), &here, &status));
+  if (here == 0) return std::nullopt;
+  int bytes = 0;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes));
+  return static_cast<std::size_t>(bytes);
+}
+
+// Rounds that are across share their tags: what was posted first takes the first message.
+bool MpiTransport::another_is_first(const Lane& lane, int peer) const {
+  if (!lane.across) return false;
+  return std::ranges::any_of(lanes_, [&](const Lane& other) {
+    return other.across && other.tag == lane.tag && other.turn < lane.turn &&
+           std::ranges::find(other.awaited, peer, &Part::peer) != other.awaited.end();
+  });
+}
+
+// Begins to receive what is here, in the order of posting for each member: where one message is not here, those after
+// it have to wait. Says what is wrong with a message that has another length.
+std::string MpiTransport::take_arrived(Lane& lane) {
+  std::string wrong;
+  ++pass_;
+  std::size_t kept = 0;
+  for (const Part& part : lane.awaited) {
+    std::uint64_t& silent = silent_.at(static_cast<std::size_t>(part.peer));
+    const bool waits = silent == pass_ || !wrong.empty() || another_is_first(lane, part.peer);
+    const auto bytes = waits ? std::nullopt : arrived(part.peer, lane.tag);
+    if (bytes == part.bytes) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Irecv(part.into, static_cast<int>(part.bytes), MPI_BYTE, on_wire(part.peer), lane.tag,
+                          wire_->comm(), &request));
+      lane.requests.push_back(request);
+      lane.parts.push_back(part);
+      continue;
+    }
+    if (bytes && part.message == part.bytes) {
+      wrong = text("rank ", part.peer, " sent ", *bytes, " bytes where ", part.bytes, " were expected");
+    } else if (bytes) {
+      wrong = text("rank ", part.peer, " sent another length than the ", part.message,
+                   " bytes that were expected: a part of it has ", *bytes, ", not ", part.bytes);
+    }
+    silent = pass_;
+    lane.awaited[kept++] = part;
+  }
+  lane.awaited.resize(kept);
+  return wrong;
+}
+
+void MpiTransport::take_finished(Lane& lane) {
+  int count = 0;
+  const int code = MPI_Testsome(static_cast<int>(lane.requests.size()), lane.requests.data(), &count,
+                                lane.finished.data(), lane.statuses.data());
+  int kind = MPI_SUCCESS;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+  if (kind != MPI_ERR_IN_STATUS) check_mpi(code);
+  if (count <= 0) return;
+  int first_error = MPI_SUCCESS;
+  for (int i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(lane.finished[static_cast<std::size_t>(i)]);
+    lane.requests[at] = MPI_REQUEST_NULL;  // not every MPI does so for one that failed
+    if (kind != MPI_SUCCESS && first_error == MPI_SUCCESS) {
+      first_error = lane.statuses[static_cast<std::size_t>(i)].MPI_ERROR;
+    }
+  }
+  lane.forget_finished();
+  check_mpi(first_error);
+}
+
+bool MpiTransport::done(int number) {
+  Lane& lane = lanes_.at(static_cast<std::size_t>(number));
+  if (lane.idle()) return true;
+  const Wire::Turn turn = wire_->turn();
+  if (!lane.awaited.empty()) {
+    const std::string wrong = take_arrived(lane);
+    if (!wrong.empty()) throw Error(Code::mismatch, wrong, "give the same counts and types on all members");
+  }
+  if (!lane.requests.empty()) take_finished(lane);
+  return lane.idle();
+}
+
+// What was sent to us and never will be received is taken out of the way, or its sender could not give up. (MPICH 4.0.2
+// crashes in MPI_Imrecv, which the wire would use, where a communicator of one process sends to itself.)
+void MpiTransport::drop_arrived(const Lane& lane) {
+  constexpr std::size_t most = std::size_t{64} << 20U;  // it takes memory
+  for (const Part& part : lane.awaited) {
+    std::optional<std::size_t> bytes;
+    {
+      const Wire::Turn turn = wire_->turn();
+      bytes = arrived(part.peer, lane.tag);
+      if (bytes && part.peer == rank()) {
+        Bytes dropped(*bytes);
+        MPI_Recv(dropped.data(), static_cast<int>(*bytes), MPI_BYTE, on_wire(part.peer), lane.tag, wire_->comm(),
+                 MPI_STATUS_IGNORE);
+      }
+    }
+    if (bytes.value_or(0) <= most && part.peer != rank()) wire_->try_receive(on_wire(part.peer), lane.tag);
+  }
+}
+
+bool MpiTransport::anything_on_its_way() {
+  const Wire::Turn turn = wire_->turn();
+  bool any = false;
+  for (Lane& lane : lanes_) {
+    for (MPI_Request& request : lane.requests) {
+      int over = 0;  // one that failed is over too
+      if (MPI_Test(&request, &over, MPI_STATUS_IGNORE) != MPI_SUCCESS) request = MPI_REQUEST_NULL;
+    }
+    lane.forget_finished();
+    any = any || !lane.requests.empty();
+  }
+  return any;
+}
+
+// A send that nobody takes cannot be called back (MPI deprecates it, and Open MPI does not do it), nor a receive that
+// has begun; both end when the other side does its part.
+void MpiTransport::abandon() {
+  exchange_.keep_channel();
+  wire_->leave_to_mpi();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  bool any = anything_on_its_way();
+  for (const Lane& lane : lanes_) drop_arrived(lane);
+  while (any && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    for (const Lane& lane : lanes_) drop_arrived(lane);
+    any = anything_on_its_way();
+  }
+  for (Lane& lane : lanes_) lane.awaited.clear();
+  if (any) give_up_remaining();
+}
+
+void MpiTransport::give_up_remaining() {
+  constexpr std::size_t most = 8;
+  std::vector<std::string> what;
+  {
+    const Wire::Turn turn = wire_->turn();
+    for (Lane& lane : lanes_) {
+      for (std::size_t i = 0; i < lane.requests.size(); ++i) {
+        const Part& part = lane.parts[i];
+        const bool incoming = part.into != nullptr;
+        what.push_back(text(part.bytes, incoming ? " bytes from rank " : " bytes to rank ", part.peer));
+        MPI_Request_free(&lane.requests[i]);
+      }
+      lane.forget_finished();
+    }
+  }
+  const std::size_t more = what.size() - std::min(what.size(), most);
+  what.resize(what.size() - more);
+  exchange_.log().warn(text("given up, but still on the way: ", join(what, ", "),
+                            more == 0 ? "" : text(" and ", more, " more"),
+                            "; MPI may use their memory at any time -> keep it as it is until the program ends"));
+}
+
+void MpiTransport::tell(int peer, Bytes bytes) {
+  if (peer == rank()) return own_words_.push_back(std::move(bytes));
+  Bytes word = Writer().put(generation_).take();
+  word.insert(word.end(), bytes.begin(), bytes.end());
+  wire_->send(on_wire(peer), wire_->tag(channel_, MpiExchange::word_kind), std::move(word));
+}
+
+// Words of an earlier user of the channel are dropped.
+std::optional<Transport::Heard> MpiTransport::hear() {
+  if (!own_words_.empty()) {
+    Bytes word = std::move(own_words_.front());
+    own_words_.pop_front();
+    return Heard{rank(), std::move(word)};
+  }
+  while (auto word = wire_->try_receive(-1, wire_->tag(channel_, MpiExchange::word_kind))) {
+    const auto source = std::ranges::find(ranks_, word->source);
+    Reader reader(word->bytes);
+    if (source == ranks_.end() || reader.get<std::uint32_t>() != generation_) continue;
+    word->bytes.erase(word->bytes.begin(), word->bytes.begin() + sizeof generation_);
+    return Heard{static_cast<int>(source - ranks_.begin()), std::move(word->bytes)};
+  }
+  return std::nullopt;
+}
+
+// MPI has no doorbell: the time is short or the answer late. A signal ends it early.
+void MpiTransport::sleep(std::int64_t nanoseconds) {
+  constexpr std::int64_t second = 1'000'000'000;
+  const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
+  ::nanosleep(&time, nullptr);
+}
+
+// What was told is pushed once more. MPI keeps no watch over members that somebody would have to call off.
+void MpiTransport::leave() { wire_->flushed(channel_); }
+
+}  // namespace lockstep

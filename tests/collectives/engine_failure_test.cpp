@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// What members see when they do not make the same calls, when one fails, leaves, or does not come.
+#include <gtest/gtest.h>
+
+#include "tests/collectives/engine_support.hpp"
+
+namespace lockstep::test {
+namespace {
+
+bool holds(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
+
+// Rank 0 makes `first`, rank 1 makes `second`, rank 2 like rank 0; all must see both sides.
+void expect_mismatch(const std::function<std::shared_ptr<Plan>(int rank)>& usual,
+                     const std::function<std::shared_ptr<Plan>(int rank)>& other, const std::string& text_of_usual,
+                     const std::string& text_of_other, int warm_calls = 0) {
+  on_engines(3, [&](RealEngine& engine, Exchange&) {
+    const int rank = engine.rank();
+    const std::vector<float> in = given(rank, 64);
+    std::vector<float> out(64);
+    for (int i = 0; i < warm_calls; ++i) {  // so that both kinds of calls have been agreed on before
+      run(engine, call_of(usual(rank), in, out));
+      run(engine, call_of(other(rank), in, out));
+    }
+    out.assign(64, -1);
+    Code code{};
+    const std::string what =
+        thrown([&] { run(engine, call_of(rank == 1 ? other(rank) : usual(rank), in, out)); }, &code);
+    EXPECT_EQ(code, Code::mismatch) << what;
+    EXPECT_PRED2(holds, what, text("is in ", text_of_usual));
+    EXPECT_PRED2(holds, what, text("rank 1 is in ", text_of_other));
+    EXPECT_PRED2(holds, what, text("(call ", 2 * warm_calls + 1, ")"));
+    EXPECT_PRED2(holds, what, "\"test\"");
+    EXPECT_PRED2(holds, what, "engine_failure_test.cpp:");
+    if (warm_calls == 0) {
+      EXPECT_EQ(out, std::vector<float>(64, -1));  // nothing moved
+    }
+    const std::string later = thrown([&] { run(engine, call_of(usual(rank), in, out)); }, &code);
+    EXPECT_EQ(code, Code::poisoned) << later;
+    EXPECT_PRED2(holds, later, text("rank 1 is in ", text_of_other));
+  });
+}
+
+// As usual, but for what the change does.
+auto all_reduce_with(const std::function<void(Plan&)>& change) {
+  return [change](int rank) {
+    auto plan = all_reduce_plan(3, rank, 64);
+    change(*plan);
+    return plan;
+  };
+}
+
+TEST(EngineMismatch, EveryFieldIsSeen) {
+  const auto usual = all_reduce_with([](Plan&) {});
+  const std::string usual_text = "all_reduce of 64 f32, sum (call";
+  expect_mismatch(
+      usual, [](int rank) { return broadcast_plan(3, rank, 3, 1, DataType::f64); }, usual_text,
+      "broadcast of 3 f64 from rank 1");
+  expect_mismatch(
+      usual, [](int rank) { return all_reduce_plan(3, rank, 63); }, usual_text, "all_reduce of 63 f32, sum");
+  expect_mismatch(usual, all_reduce_with([](Plan& plan) { plan.spec.type = DataType::i32; }), usual_text,
+                  "all_reduce of 64 i32, sum");
+  expect_mismatch(usual, all_reduce_with([](Plan& plan) { plan.spec.op = ReduceOp::max; }), usual_text,
+                  "all_reduce of 64 f32, max");
+  expect_mismatch(usual, all_reduce_with([](Plan& plan) { plan.spec.order = Order::reproducible; }), usual_text,
+                  "all_reduce of 64 f32, sum, reproducible");
+  expect_mismatch([](int rank) { return broadcast_plan(3, rank, 64, 0); },
+                  [](int rank) { return broadcast_plan(3, rank, 64, 2); }, "broadcast of 64 f32 from rank 0",
+                  "broadcast of 64 f32 from rank 2");
+}
+
+TEST(EngineMismatch, AlsoAmongCallsThatWereAgreedOnBefore) {
+  expect_mismatch([](int rank) { return all_reduce_plan(3, rank, 64); },
+                  [](int rank) { return all_reduce_plan(3, rank, 63); }, "all_reduce of 64 f32, sum",
+                  "all_reduce of 63 f32, sum", 1);
+}
+
+TEST(EngineMismatch, AnotherAlgorithm) {
+  on_engines(3, [](RealEngine& engine, Exchange&) {
+    const std::vector<float> in = given(engine.rank(), 64);
+    std::vector<float> out(64);
+    auto plan = all_reduce_plan(3, engine.rank(), 64);
+    if (engine.rank() == 2) {
+      plan->algorithm = "doubling";
+      plan->choice = 5;
+    }
+    Code code{};
+    const std::string what = thrown([&] { run(engine, call_of(plan, in, out)); }, &code);
+    EXPECT_EQ(code, Code::mismatch);
+    EXPECT_PRED2(holds, what, "chose different algorithms for all_reduce of 64 f32, sum (call 1)");
+    EXPECT_PRED2(holds, what, "rank 2 chose \"doubling\"");
+  });
+}
+
+// A member makes one call less, and its next one is another.
+TEST(EngineMismatch, AMemberThatLeftOutACall) {
+  on_engines(4, [](RealEngine& engine, Exchange&) {
+    const std::vector<float> in = given(engine.rank(), 64);
+    std::vector<float> out(64);
+    Code code{};
+    const std::string what = thrown(
+        [&] {
+          if (engine.rank() != 3) run(engine, call_of(broadcast_plan(4, engine.rank(), 64, 0), in, out));
+          run(engine, call_of(all_reduce_plan(4, engine.rank(), 64), in, out));
+        },
+        &code);
+    EXPECT_EQ(code, Code::mismatch) << what;
+    EXPECT_PRED2(holds, what, "rank 3 is in all_reduce of 64 f32, sum (call 1)");
+    EXPECT_PRED2(holds, what, "is in broadcast of 64 f32 from rank 0 (call 1)");
+  });
+}
+
+TEST(EngineFailure, AnExceptionOfTheUsersReductionIsTheirsAndNamesTheRankToOthers) {
+  on_engines(3, [](RealEngine& engine, Exchange&) {
+    const int rank = engine.rank();
+    const std::vector<float> in = given(rank, 10);
+    std::vector<float> out(10);
+    Call call = call_of(all_reduce_plan(3, rank, 10, ReduceOp::user), in, out);
+    call.kernel = nullptr;
+    call.user.apply = [](const void*, void* target, const void* left, const void* right, std::size_t count) {
+      add_floats(target, left, right, count);
+    };
+    if (rank == 1) {
+      call.user.apply = [](const void*, void*, const void*, const void*, std::size_t) {
+        throw std::out_of_range("too far");
+      };
+    }
+    Code code{};
+    const std::string what = thrown([&] { run(engine, call); }, &code);
+    if (rank == 1) {
+      EXPECT_EQ(what, "too far");
+    } else {
+      EXPECT_EQ(code, Code::peer_failed);
+      EXPECT_PRED2(holds, what,
+                   "rank 1: in all_reduce of 10 f32, user (call 1): an exception of the user's own: too far");
+    }
+    EXPECT_TRUE(engine.failed());
+    ASSERT_TRUE(engine.failure());
+    const std::string later = thrown([&] { engine.start(call); }, &code);
+    EXPECT_EQ(code, Code::poisoned);
+    EXPECT_PRED2(holds, later, "has failed before: ");
+    EXPECT_PRED2(holds, later, "too far");
+  });
+}
+
+TEST(EngineFailure, ReachesAllThatIsInFlight) {
+  on_engines(2, [](RealEngine& engine, Exchange& exchange) {
+    const std::vector<float> in = given(engine.rank(), 10);
+    std::vector<float> a(10);
+    std::vector<float> b(10);
+    const auto plan = all_reduce_plan(2, engine.rank(), 10);
+    if (engine.rank() == 0) {
+      const Ticket one = engine.start(call_of(plan, in, a));
+      const Ticket two = engine.start(call_of(plan, in, b));
+      exchange.barrier("started");
+      Code code{};
+      EXPECT_PRED2(holds, thrown([&] { engine.wait(two); }, &code), "rank 1: the file is gone");
+      EXPECT_EQ(code, Code::peer_failed);
+      EXPECT_PRED2(holds, thrown([&] {
+                     while (!engine.test(one)) continue;
+                   }),
+                   "rank 1: the file is gone");
+      EXPECT_THROW(engine.wait(one), Error);  // spent
+    } else {
+      exchange.barrier("started");
+      engine.refuse(Error(Code::usage, "the file is gone"));
+      Code code{};
+      thrown([&] { engine.start(call_of(plan, in, a)); }, &code);
+      EXPECT_EQ(code, Code::poisoned);
+    }
+    exchange.barrier("seen");
+  });
+}
+
+TEST(EngineFailure, ARequestThatNobodyWaitedFor) {
+  Lines lines;
+  const auto body = [](RealEngine& engine, Exchange&) {
+    const std::vector<float> in = given(engine.rank(), 10);
+    std::vector<float> out(10);
+    const Call call = call_of(all_reduce_plan(3, engine.rank(), 10), in, out, Origin{"train.cpp", 40});
+    if (engine.rank() == 2) {
+      engine.drop(engine.start(call));
+      EXPECT_TRUE(engine.failed());
+      EXPECT_PRED2(holds, thrown([&] { engine.start(call); }),
+                   "the request of all_reduce of 10 f32, sum (call 1) on \"test\", started at train.cpp:40, was "
+                   "destroyed before it was waited for");
+      return;
+    }
+    Code code{};  // the first may have been over before
+    const std::string what = thrown(
+        [&] {
+          for (int i = 0; i < 2; ++i) run(engine, call);
+        },
+        &code);
+    EXPECT_EQ(code, Code::peer_failed);
+    EXPECT_PRED2(holds, what, "rank 2: the request of all_reduce");
+  };
+  on_engines(3, body, {.log = lines.log()});
+  EXPECT_PRED2(holds, lines.all(), "train.cpp:40, was destroyed before it was waited for");
+}
+
+TEST(EngineFailure, TheEndOfACommunicatorWithCallsInFlight) {
+  Lines lines;
+  const auto exchanges_body = [&](Exchange& exchange) {
+    auto engine = std::make_unique<RealEngine>(RealWorld(local_transport(exchange), Waiter(1)),
+                                               EngineOptions{.log = lines.log(), .name = "short"});
+    const std::vector<float> in = given(exchange.rank(), 10);
+    std::vector<float> out(10);
+    const auto call = call_of(all_reduce_plan(2, exchange.rank(), 10), in, out, Origin{"train.cpp", 41});
+    if (exchange.rank() == 0) {
+      engine->start(call);
+      engine.reset();
+      return;
+    }
+    Code code{};
+    const std::string what = thrown(
+        [&] {
+          for (int i = 0; i < 2; ++i) run(*engine, call);
+        },
+        &code);
+    EXPECT_EQ(code, Code::peer_failed);
+    EXPECT_PRED2(holds, what, "rank 0");
+  };
+  on_threads(2, exchanges_body);
+  EXPECT_PRED2(holds, lines.all(), "\"short\" was destroyed with 1 call in flight, first all_reduce");
+  EXPECT_PRED2(holds, lines.all(), "train.cpp:41");
+}
+
+TEST(EngineFailure, AMemberThatLeftIsNotWaitedFor) {
+  on_threads(3, [](Exchange& exchange) {
+    auto engine = std::make_unique<RealEngine>(RealWorld(local_transport(exchange), Waiter(1)), EngineOptions{});
+    const std::vector<float> in = given(exchange.rank(), 10);
+    std::vector<float> out(10);
+    const auto call = call_of(all_reduce_plan(3, exchange.rank(), 10), in, out);
+    run(*engine, call);
+    if (exchange.rank() == 1) return;
+    const auto begin = std::chrono::steady_clock::now();
+    Code code{};
+    const std::string what = thrown([&] { run(*engine, call); }, &code);
+    EXPECT_EQ(code, Code::peer_failed);
+    EXPECT_PRED2(holds, what, "rank 1 left \"world\" after call 1, and is not in all_reduce of 10 f32, sum (call 2)");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  });
+}
+
+TEST(EngineFailure, AMessageOfOneThatLeft) {
+  on_threads(2, [](Exchange& exchange) {
+    auto engine = std::make_unique<RealEngine>(RealWorld(local_transport(exchange), Waiter(1)), EngineOptions{});
+    if (exchange.rank() == 1) return;
+    std::vector<float> out(10);
+    Code code{};
+    const std::string what = thrown([&] { run(*engine, call_of(message_plan(2, 0, false, 1, 10), out, out)); }, &code);
+    EXPECT_EQ(code, Code::peer_failed);
+    EXPECT_PRED2(holds, what, "rank 1 left \"world\" without the message that recv of 10 f32 (message 1)");
+  });
+}
+
+TEST(EngineFailure, WordsThatMakeNoSense) {
+  on_engines(2, [](RealEngine& engine, Exchange& exchange) {
+    const std::vector<float> in(10);
+    std::vector<float> out(10);
+    if (engine.rank() == 1) engine.world().transport().tell(0, to_bytes("junk"));
+    exchange.barrier("told");
+    Code code{};
+    const std::string what =
+        thrown([&] { run(engine, call_of(all_reduce_plan(2, engine.rank(), 10), in, out)); }, &code);
+    EXPECT_EQ(code, engine.rank() == 0 ? Code::bad_message : Code::peer_failed);
+    EXPECT_PRED2(holds, what, "what rank 1 told \"test\" cannot be read");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::test

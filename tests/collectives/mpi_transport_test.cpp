@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport over MPI with real ranks under mpirun: every message arrives whole, in order and nowhere else, and
+// what goes wrong is said. The program counts its allocations.
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/collectives/mpi_transport.hpp"
+#include "topology/local_exchange.hpp"
+
+namespace {
+std::atomic<std::int64_t> made = 0;
+std::atomic<std::int64_t> living = 0;
+}  // namespace
+
+// Not inline: the compiler would see malloc meet delete.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++made;
+  ++living;
+  void* memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  if (memory != nullptr) --living;
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+
+TEST(MpiTransport, is_made_of_an_exchange_over_mpi_only) {
+  const auto transport = mpi_transport(world());
+  ASSERT_NE(transport, nullptr);
+  EXPECT_EQ(transport->rank(), world().rank());
+  EXPECT_EQ(transport->size(), world().size());
+  EXPECT_GE(transport->lanes(), 4);
+  EXPECT_EQ(mpi_transport(*make_local_exchanges(1).front()), nullptr);
+}
+
+TEST(MpiTransport, sends_every_size_around) {
+  const auto transport = mpi_transport(world());
+  for (int seed = 0; seed < 3; ++seed) {
+    for (const std::size_t size : sizes) ring(*transport, {0, 1}, size, seed);
+  }
+}
+
+TEST(MpiTransport, sends_between_all_pairs_at_once_itself_included) {
+  const auto transport = mpi_transport(world());
+  const int me = transport->rank();
+  for (std::size_t round = 0; round < 12; ++round) {
+    std::vector<Bytes> out;
+    std::vector<Bytes> in;
+    std::vector<Outgoing> sends;
+    std::vector<Incoming> receives;
+    const auto size_of = [&](int from, int to) {
+      return sizes[(round + static_cast<std::size_t>(from) * 3 + static_cast<std::size_t>(to)) % 9];
+    };
+    for (int peer = 0; peer < transport->size(); ++peer) {
+      out.push_back(pattern(me, peer, size_of(me, peer)));
+      in.emplace_back(size_of(peer, me));
+      sends.push_back({peer, out.back().data(), out.back().size()});
+      receives.push_back({peer, in.back().data(), in.back().size()});
+    }
+    transport->post({1, 7}, sends, receives);
+    finish(*transport, 1);
+    for (int peer = 0; peer < transport->size(); ++peer)
+      ASSERT_EQ(in[static_cast<std::size_t>(peer)], pattern(peer, me, size_of(peer, me))) << "from " << peer;
+  }
+}
+
+TEST(MpiTransport, keeps_the_order_within_a_lane) {
+  const auto transport = mpi_transport(world());
+  constexpr int messages = 30;
+  for (const std::size_t size : {std::size_t{8}, std::size_t{100'000}}) {
+    std::vector<Bytes> out;
+    std::vector<Bytes> in(messages, Bytes(size));
+    std::vector<Outgoing> sends;
+    std::vector<Incoming> receives;
+    for (int i = 0; i < messages; ++i) out.push_back(pattern(transport->rank(), 0, size, i));
+    for (int i = 0; i < messages; ++i)
+      sends.push_back({right_of(*transport), out[static_cast<std::size_t>(i)].data(), size});
+    for (Bytes& each : in) receives.push_back({left_of(*transport), each.data(), size});
+    transport->post({0, 1}, sends, receives);
+    finish(*transport, 0);
+    for (int i = 0; i < messages; ++i)
+      ASSERT_EQ(in[static_cast<std::size_t>(i)], pattern(left_of(*transport), 0, size, i)) << "message " << i;
+  }
+  for (int i = 0; i < 100; ++i) ring(*transport, {0, 1}, 16, i);  // who is fast is ahead of its neighbour
+}
+
+// Sends and receives are posted apart: two transports on one channel.
+TEST(MpiTransport, lanes_do_not_wait_for_each_other) {
+  const auto receiving = mpi_transport(world());
+  const auto sending = mpi_transport(world());
+  const int last = receiving->lanes() - 1;
+  const std::size_t size = 64;
+  const Bytes first = pattern(world().rank(), 0, size, 1);
+  const Bytes second = pattern(world().rank(), 0, size, 2);
+  Bytes on_last(size);
+  Bytes on_zero(size);
+  const Incoming in_last{left_of(*receiving), on_last.data(), size};
+  const Incoming in_zero{left_of(*receiving), on_zero.data(), size};
+  const Outgoing out_first{right_of(*sending), first.data(), size};
+  const Outgoing out_second{right_of(*sending), second.data(), size};
+  receiving->post({last, 1}, {}, {&in_last, 1});
+  sending->post({0, 1}, {&out_first, 1}, {});
+  world().barrier("all have sent on lane 0");
+  for (int i = 0; i < 2000; ++i) ASSERT_FALSE(receiving->done(last));
+  EXPECT_THROW(receiving->post({last, 1}, {}, {&in_last, 1}), Error) << "it has a round under way";
+  world().barrier("all have seen that");
+  sending->post({last, 1}, {&out_second, 1}, {});
+  finish(*receiving, last);
+  EXPECT_EQ(on_last, pattern(left_of(*receiving), 0, size, 2));
+  receiving->post({0, 1}, {}, {&in_zero, 1});
+  finish(*receiving, 0);
+  EXPECT_EQ(on_zero, pattern(left_of(*receiving), 0, size, 1));
+  finish(*sending, 0);
+  finish(*sending, last);
+}
+
+TEST(MpiTransport, every_lane_works) {
+  const auto transport = mpi_transport(world());
+  for (int lane = 0; lane < transport->lanes(); ++lane) ring(*transport, {lane, 1}, 64, lane);
+}
+
+TEST(MpiTransport, messages_to_oneself_keep_their_order_and_length) {
+  const auto transport = mpi_transport(world());
+  const int me = transport->rank();
+  const std::size_t size = 200'000;
+  const Bytes a = pattern(me, me, size, 1);
+  const Bytes b = pattern(me, me, size, 2);
+  Bytes first(size);
+  Bytes second(size);
+  const std::array<Outgoing, 2> out{{{me, a.data(), size}, {me, b.data(), size}}};
+  const std::array<Incoming, 2> in{{{me, first.data(), size}, {me, second.data(), size}}};
+  transport->post({0, 1}, out, in);
+  finish(*transport, 0);
+  EXPECT_EQ(first, a);
+  EXPECT_EQ(second, b);
+}
+
+TEST(MpiTransport, a_repeated_round_allocates_nothing) {
+  const auto transport = mpi_transport(world());
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  const Bytes mine(2000);
+  std::vector<Bytes> theirs(static_cast<std::size_t>(transport->size()), Bytes(2000));
+  for (int peer = 0; peer < transport->size(); ++peer) {
+    sends.push_back({peer, mine.data(), mine.size()});
+    receives.push_back({peer, theirs[static_cast<std::size_t>(peer)].data(), mine.size()});
+  }
+  std::int64_t before = 0;
+  for (int round = 0; round < 200; ++round) {
+    if (round == 1) before = made;
+    transport->post({2, static_cast<std::uint32_t>(round)}, sends, receives);
+    finish(*transport, 2);
+  }
+  EXPECT_EQ(made - before, 0);
+}
+
+TEST(MpiTransport, words_come_from_anybody_in_order) {
+  const auto transport = mpi_transport(world());
+  constexpr int words = 60;
+  const auto word = [](int from, int number) {
+    return pattern(from, number, static_cast<std::size_t>(number * 37 % 300));
+  };
+  for (int i = 0; i < words; ++i) {
+    for (int peer = 0; peer < transport->size(); ++peer) transport->tell(peer, word(transport->rank(), i));
+  }
+  std::vector<int> next(static_cast<std::size_t>(transport->size()));
+  for (int heard = 0; heard < words * transport->size();) {
+    const auto one = transport->hear();
+    if (!one) {
+      transport->sleep(1000);
+      continue;
+    }
+    ++heard;
+    ASSERT_EQ(one->bytes, word(one->peer, next.at(static_cast<std::size_t>(one->peer))++)) << "from " << one->peer;
+  }
+  world().barrier("all have heard all");
+  EXPECT_FALSE(transport->hear());
+  transport->leave();
+}
+
+TEST(MpiTransport, words_do_not_pile_up) {
+  const auto transport = mpi_transport(world());
+  const std::int64_t before = living;
+  constexpr int words = 3000;
+  for (int told = 0, heard = 0; heard < words;) {
+    if (told < words && told <= heard + 8)
+      transport->tell(right_of(*transport), Bytes(static_cast<std::size_t>(told++ % 50)));
+    if (const auto one = transport->hear()) {
+      ASSERT_EQ(one->peer, left_of(*transport));
+      ASSERT_EQ(one->bytes.size(), static_cast<std::size_t>(heard++ % 50));
+    }
+  }
+  EXPECT_LT(living - before, 500);
+}
+
+class MpiTransportTwo : public NeedsRanks<2> {};
+
+// Nobody hears the first word, so it is still there when the channel has its next user.
+TEST_F(MpiTransportTwo, words_to_an_earlier_user_of_the_channel_are_dropped) {
+  int channel = -1;
+  {
+    const auto place = world().duplicate();
+    const auto& exchange = dynamic_cast<MpiExchange&>(*place);
+    channel = exchange.channel();
+    const int right = exchange.ranks().at(static_cast<std::size_t>((place->rank() + 1) % place->size()));
+    Bytes word = Writer().put(exchange.generation()).put(std::string_view("old")).take();
+    exchange.wire()->send(right, exchange.wire()->tag(channel, MpiExchange::word_kind), std::move(word));
+    world().barrier("all have spoken");
+  }
+  const auto place = world().duplicate();
+  ASSERT_EQ(dynamic_cast<MpiExchange&>(*place).channel(), channel);
+  const auto transport = mpi_transport(*place);
+  transport->tell(right_of(*transport), to_bytes("new"));
+  std::optional<Transport::Heard> heard;
+  while (!(heard = transport->hear())) std::this_thread::yield();
+  EXPECT_EQ(to_string(heard->bytes), "new");
+  EXPECT_EQ(heard->peer, left_of(*transport));
+}
+
+TEST(MpiTransport, cuts_long_messages_and_puts_them_together) {
+  auto& exchange = dynamic_cast<MpiExchange&>(world());
+  MpiTransport transport(exchange, 1000);
+  for (const int size : {0, 1, 999, 1000, 1001, 1002, 1003, 2001, 2002, 2003, 5000, 123'456}) {
+    ring(transport, {0, 1}, static_cast<std::size_t>(size), 0);
+  }
+  MpiTransport large(exchange, 100'000);  // each part by rendezvous
+  ring(large, {1, 1}, 1'234'567, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers behind the transport over MPI, without MPI: how tags are shared out, and how long messages are cut.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <climits>
+#include <set>
+
+#include "collectives/mpi/chunks.hpp"
+#include "topology/machine/mpi/tag_layout.hpp"
+
+namespace lockstep {
+namespace {
+
+// What MPI promises; Intel MPI's over some networks; MPICH's; Open MPI's.
+const int largest_tags[] = {32767,         65535,         (1 << 19) - 1, (1 << 20) - 1,
+                            (1 << 24) - 1, (1 << 28) - 1, (1 << 30) - 1, INT_MAX};
+
+TEST(TagLayout, has_channels_lanes_and_marks_for_every_largest_tag) {
+  for (const int largest : largest_tags) {
+    const TagLayout layout = tag_layout(largest);
+    EXPECT_GE(layout.channels, 400) << largest;
+    EXPECT_GE(layout.lanes, 4) << largest;
+    EXPECT_LE(layout.lanes, 16) << largest;
+    EXPECT_GE(layout.mark_bits, 4) << largest;
+    EXPECT_LE(layout.mark_bits, 20) << largest;
+  }
+}
+
+TEST(TagLayout, is_what_it_says_at_both_ends) {
+  const TagLayout least = tag_layout(32767);
+  EXPECT_EQ(least.channels, 455);
+  EXPECT_EQ(least.lanes, 4);
+  EXPECT_EQ(least.mark_bits, 4);
+  const TagLayout most = tag_layout(INT_MAX);
+  EXPECT_EQ(most.channels, 1023);
+  EXPECT_EQ(most.lanes, 16);
+  EXPECT_EQ(most.mark_bits, 17);
+}
+
+TEST(TagLayout, every_tag_is_allowed_and_data_never_meet_set_up) {
+  for (const int largest : largest_tags) {
+    const TagLayout layout = tag_layout(largest);
+    const int last = layout.channels - 1;
+    EXPECT_EQ(layout.set_up(0, 0), 0);
+    EXPECT_EQ(layout.data(0, 0, 0), layout.set_up(last, TagLayout::kinds - 1) + 1) << largest;
+    EXPECT_LE(layout.data(last, layout.lanes - 1, UINT32_MAX), largest);
+    EXPECT_GT(layout.data(last, layout.lanes - 1, UINT32_MAX), layout.data(0, 0, 0)) << largest;
+  }
+}
+
+TEST(TagLayout, all_tags_of_the_smallest_layout_differ) {
+  const TagLayout layout = tag_layout(32767);
+  std::set<int> tags;
+  std::size_t made = 0;
+  for (int channel = 0; channel < layout.channels; ++channel) {
+    for (int kind = 0; kind < TagLayout::kinds; ++kind, ++made) tags.insert(layout.set_up(channel, kind));
+    for (int lane = 0; lane < layout.lanes; ++lane) {
+      for (std::uint32_t mark = 0; mark < 16; ++mark, ++made) tags.insert(layout.data(channel, lane, mark));
+    }
+  }
+  EXPECT_EQ(tags.size(), made);
+}
+
+TEST(TagLayout, neighbours_in_the_largest_layout_differ) {
+  const TagLayout layout = tag_layout(INT_MAX);
+  const std::uint32_t top = (1U << 17U) - 1;
+  EXPECT_EQ(layout.data(3, 2, top) + 1, layout.data(3, 3, 0));
+  EXPECT_EQ(layout.data(3, 15, top) + 1, layout.data(4, 0, 0));
+  EXPECT_EQ(layout.data(3, 2, top + 1), layout.data(3, 2, 0)) << "the mark is cut to what fits";
+}
+
+TEST(Chunks, cover_the_message_in_order_and_fit) {
+  for (const std::size_t limit : {1U, 2U, 7U, 50U}) {
+    for (std::size_t bytes = 0; bytes < 400; ++bytes) {
+      const Chunks chunks(bytes, limit);
+      std::size_t sum = 0;
+      for (std::size_t i = 0; i < chunks.count(); ++i) {
+        ASSERT_EQ(chunks.offset(i), sum);
+        ASSERT_LE(chunks.size(i), limit + std::max<std::size_t>(1, chunks.count()));
+        sum += chunks.size(i);
+      }
+      ASSERT_EQ(sum, bytes) << "limit " << limit;
+    }
+  }
+}
+
+TEST(Chunks, of_different_lengths_differ_in_a_part_that_both_have) {
+  constexpr std::size_t limit = 7;
+  for (std::size_t a = 0; a < 200; ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      const Chunks one(a, limit);
+      const Chunks other(b, limit);
+      bool differ = false;
+      for (std::size_t i = 0; i < std::min(one.count(), other.count()); ++i) differ |= one.size(i) != other.size(i);
+      ASSERT_TRUE(differ) << a << " and " << b;
+    }
+  }
+}
+
+TEST(Chunks, of_terabytes_fit_into_an_int) {
+  constexpr std::size_t limit = std::size_t{1} << 30U;
+  for (const std::size_t bytes : {limit, limit + 1, limit + 2, 3 * limit, 5 * limit + 1, std::size_t{1} << 43U}) {
+    const Chunks chunks(bytes, limit);
+    for (std::size_t i = 0; i < chunks.count(); ++i) ASSERT_LE(chunks.size(i), static_cast<std::size_t>(INT_MAX));
+  }
+  EXPECT_EQ(Chunks(limit, limit).count(), 1U);
+  EXPECT_EQ(Chunks(5 * limit, limit).count(), 5U);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the tags of a wire's communicator are shared out, so that one communicator is enough for everything: from 0 on
+// a few for the set-up messages of each channel, above them those of the data, by channel, lane and mark.
+// Numbers only: no MPI in here.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+struct TagLayout {
+  static constexpr int kinds = 8;  // of set-up messages, per channel
+
+  int channels = 0;
+  int lanes = 0;      // of data, per channel
+  int mark_bits = 0;  // how much of a call's mark the tag can hold
+
+  constexpr int set_up(int channel, int kind) const { return channel * kinds + kind; }
+
+  constexpr int data(int channel, int lane, std::uint32_t mark) const {
+    const std::uint32_t kept = mark & ((1U << static_cast<unsigned>(mark_bits)) - 1);
+    const std::int64_t row = std::int64_t{channel} * lanes + lane;
+    return static_cast<int>(std::int64_t{channels} * kinds + (row << mark_bits) + kept);
+  }
+};
+
+// What fits into tags 0..largest. Channels come first (exchanges that live at once), then lanes, then marks: as few
+// lanes as 4 rather than so small a mark that different calls are taken for one. The least that MPI promises, 32767,
+// gives 455 channels of 4 lanes with 4 bits; 2^31-1 gives 1023 channels of 16 lanes with 17 bits.
+constexpr TagLayout tag_layout(int largest) {
+  constexpr std::int64_t enough_channels = 1000;
+  constexpr int most_bits = 20;
+  constexpr int good_bits = 8;
+  constexpr int least_bits = 4;
+  const std::int64_t tags = std::int64_t{largest} + 1;
+  const auto channels = [&](int lanes, int bits) { return tags / (TagLayout::kinds + (std::int64_t{lanes} << bits)); };
+  for (int lanes = 16;; lanes /= 2) {
+    int bits = most_bits;
+    while (bits > least_bits && channels(lanes, bits) < enough_channels) --bits;
+    if (bits >= good_bits || lanes == 4) return {static_cast<int>(channels(lanes, bits)), lanes, bits};
+  }
+}
+
+}  // namespace lockstep
