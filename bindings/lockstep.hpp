@@ -2,7 +2,10 @@
 // The one header that a program includes.
 #pragma once
 
-#include "collectives/spec.hpp"
+#include "collectives/communicator/batch.hpp"
+#include "collectives/communicator/cartesian.hpp"
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/communicator/local.hpp"
 #include "topology/group.hpp"
 #include "topology/local_exchange.hpp"
 #include "topology/machine/session.hpp"

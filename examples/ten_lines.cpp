@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example of the README: who is here, and what lies between my ring neighbour and me.
+// The example of the README: a gradient that all members average, blocking and beside their own work.
 #include <lockstep.hpp>
 
 #include <iostream>
 
 int main(int argc, char** argv) {
   lockstep::Session session(argc, argv);  // starts MPI if nobody did; ends what it started
-  const lockstep::Topology& topology = session.topology();
-  const lockstep::Group ring = lockstep::world_group(topology, session.rank());
-  const int next = ring.rank((ring.index() + 1) % ring.size());
-  const auto greeting =
-      lockstep::text("rank ", session.rank(), " on ", topology.node(topology.member(session.rank()).node).host,
-                     " -> rank ", next, ": ", to_string(topology.link(session.rank(), next)), "\n");
-  for (const auto& line : session.exchange().all_gather("greetings", lockstep::to_bytes(greeting))) {
-    if (session.rank() == 0) std::cout << lockstep::to_string(line);
-  }
+  auto& world = session.world();
+  std::vector<float> gradient(1 << 20, static_cast<float>(world.rank()));
+  world.all_reduce(gradient, lockstep::sum);  // in place, blocking
+  auto request = world.all_reduce_async(gradient, lockstep::avg);
+  // ... compute something else ...
+  request.wait();
+  if (world.rank() == 0) std::cout << "everybody has " << gradient[0] << "\n";
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call as the compiler has left it: no element type any more. And the check that turns it into what can be
+// planned, with a sentence for everything that is wrong.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "collectives/communicator/buffers.hpp"
+#include "collectives/communicator/operations.hpp"
+#include "collectives/plan.hpp"
+
+namespace lockstep::detail {
+
+struct Ask {
+  Collective collective = Collective::barrier;
+  DataType type = DataType::u8;
+  std::size_t element_bytes = 1;
+  Reduction reduction = {.op = ReduceOp::sum};
+  Order order = Order::fast;
+  int root = 0;
+  Data input = {};
+  Data output = {};
+  // Unequal forms: what every member gives or takes, and where the blocks lie if not one after the other.
+  std::span<const std::size_t> gives = {};
+  std::span<const std::size_t> gives_offsets = {};
+  std::span<const std::size_t> takes = {};
+  std::span<const std::size_t> takes_offsets = {};
+  Origin origin = {};
+};
+
+// Cuts of unequal forms, each kept once, so that a repeated call finds its own without allocating.
+class Cuts {
+ public:
+  const Blocks& find(std::span<const std::size_t> counts, std::span<const std::size_t> offsets);
+
+ private:
+  std::vector<Blocks> all_;
+};
+
+// What is asked, checked.
+// Throws Error usage naming the call, its line, what is wrong and what would be right.
+Spec spec_of(const Ask& ask, int size, int index, Cuts& cuts);
+
+// "all_reduce (solver.cpp:31)", for messages.
+std::string name_of(const Ask& ask);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/batch.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Whether the two can travel as one message and be combined by one function.
+bool alike(const detail::Ask& a, const detail::Ask& b) {
+  const UserReduce& mine = a.reduction.user;
+  const UserReduce& other = b.reduction.user;
+  return a.collective == b.collective && a.type == b.type && a.element_bytes == b.element_bytes && a.root == b.root &&
+         a.reduction.op == b.reduction.op && a.reduction.factor == b.reduction.factor &&
+         a.reduction.commutes == b.reduction.commutes && mine.apply == other.apply && mine.state == other.state;
+}
+
+}  // namespace
+
+Batch& Batch::add(const detail::Ask& ask) {
+  asks_.push_back(ask);
+  calls_.clear();
+  return *this;
+}
+
+Request Batch::start(Origin origin) {
+  if (calls_.empty()) pack();
+  return {team_, team_->start_all(calls_, origin)};
+}
+
+void Batch::pack() {
+  std::vector<bool> packed(asks_.size());
+  for (std::size_t first = 0; first < asks_.size(); ++first) {
+    if (packed[first]) continue;
+    for (std::size_t i = first; i < asks_.size(); ++i) {
+      if (alike(asks_[first], asks_[i])) packed[i] = true;
+    }
+    pack_alike(first);
+  }
+}
+
+// All that are like the first: one call on memory that stands for theirs. One alone needs no such memory.
+void Batch::pack_alike(std::size_t first) {
+  std::vector<const detail::Ask*> members;
+  std::size_t count = 0;
+  for (std::size_t i = first; i < asks_.size(); ++i) {
+    if (!alike(asks_[first], asks_[i])) continue;
+    members.push_back(&asks_[i]);
+    count += asks_[i].output.count;
+  }
+  detail::Ask whole = asks_[first];
+  if (members.size() == 1) {
+    calls_.push_back(team_->prepare(whole));
+    return;
+  }
+  auto staged = std::make_shared<std::vector<std::byte>>(count * whole.element_bytes);
+  whole.output = {staged->data(), count};
+  const bool gives = whole.collective != Collective::broadcast || rank_ == whole.root;
+  whole.input = gives ? whole.output : detail::Data{};
+  detail::Ready ready = team_->prepare(whole);
+  ready.staged = staged;
+  std::byte* next = staged->data();
+  for (const detail::Ask* each : members) {
+    if (gives) ready.in.push_back({each->output, next, whole.element_bytes});
+    ready.back.push_back({each->output, next, whole.element_bytes});
+    next += each->output.count * whole.element_bytes;
+  }
+  calls_.push_back(std::move(ready));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many tensors of different types as one operation: those of one type and operation are packed into one message, so
+// that a hundred small tensors cost what one large one costs.
+#pragma once
+
+#include "collectives/communicator/communicator.hpp"
+
+namespace lockstep {
+
+class Batch {
+ public:
+  explicit Batch(Communicator& communicator) : team_(communicator.team()), rank_(communicator.rank()) {}
+
+  template <class R, class Op>
+  Batch& all_reduce(R&& data, Op op, Origin origin = Origin::here()) {
+    return add(detail::asks::reduce_in_place(Collective::all_reduce, data, op, 0, origin));
+  }
+  template <class R>
+  Batch& broadcast(R&& data, int root, Origin origin = Origin::here()) {
+    return add(detail::asks::broadcast(data, root, rank_, origin));
+  }
+  // All at once; all members start the same batch. It may be started again, on the same memory, after its request
+  // has ended: what was planned and packed is kept.
+  Request start(Origin origin = Origin::here());
+  void run(Origin origin = Origin::here()) { start(origin).wait(origin); }
+
+ private:
+  Batch& add(const detail::Ask& ask);
+  void pack();
+  void pack_alike(std::size_t first);
+
+  std::shared_ptr<detail::Team> team_;
+  int rank_;
+  std::vector<detail::Ask> asks_;
+  std::vector<detail::Ready> calls_;  // once packed
+};
+
+}  // namespace lockstep

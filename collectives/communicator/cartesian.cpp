@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/cartesian.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "collectives/engine/operation.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+// Tags of their own, so that what goes up never meets what goes down, nor what the program sends itself.
+constexpr int first_tag = 1 << 24;
+
+int tag_of(int dimension, bool upwards) { return first_tag + 2 * dimension + (upwards ? 1 : 0); }
+
+}  // namespace
+
+std::vector<int> even_grid(int members, int dimensions) {
+  if (members < 1 || dimensions < 1)
+    throw Error(Code::usage, text("a grid of ", members, " members in ", dimensions, " dimensions"),
+                "both are at least 1");
+  std::vector<int> extents(static_cast<std::size_t>(dimensions), 1);
+  // The largest prime factors first, each to the dimension that is shortest so far.
+  std::vector<int> factors;
+  for (int factor = 2; factor <= members / factor; ++factor) {
+    for (; members % factor == 0; members /= factor) factors.push_back(factor);
+  }
+  if (members > 1) factors.push_back(members);
+  for (auto factor = factors.rbegin(); factor != factors.rend(); ++factor)
+    *std::ranges::min_element(extents) *= *factor;
+  std::ranges::sort(extents, std::greater<>());
+  return extents;
+}
+
+Cartesian::Cartesian(Communicator& communicator, std::vector<int> extents, std::vector<bool> periodic)
+    : communicator_(&communicator), extents_(std::move(extents)), periodic_(std::move(periodic)) {
+  long long places = 1;
+  for (const int extent : extents_) {
+    if (extent < 1) throw Error(Code::usage, text("a grid with an extent of ", extent), "extents are at least 1");
+    places = std::min<long long>(places * extent, 1LL << 32U);
+  }
+  if (places != communicator.size()) {
+    throw Error(Code::usage, text("a grid of ", places, " places for ", communicator.size(), " members"),
+                "give extents whose product is the number of members; even_grid(members, dimensions) finds some");
+  }
+  if (periodic_.size() != extents_.size())
+    throw Error(Code::usage, text(periodic_.size(), " words on being periodic for ", extents_.size(), " dimensions"),
+                "give one for each dimension");
+}
+
+std::vector<int> Cartesian::coordinates(int rank) const {
+  std::vector<int> found(extents_.size());
+  for (std::size_t i = extents_.size(); i-- > 0;) {
+    found[i] = rank % extents_[i];
+    rank /= extents_[i];
+  }
+  return found;
+}
+
+std::optional<int> Cartesian::rank_at(std::span<const int> coordinates) const {
+  if (coordinates.size() != extents_.size())
+    throw Error(Code::usage, text(coordinates.size(), " coordinates in ", extents_.size(), " dimensions"),
+                "give one for each dimension");
+  int rank = 0;
+  for (std::size_t i = 0; i < extents_.size(); ++i) {
+    const bool inside = coordinates[i] >= 0 && coordinates[i] < extents_[i];
+    if (!inside && !periodic_[i]) return std::nullopt;
+    rank = rank * extents_[i] + wrap(coordinates[i], extents_[i]);
+  }
+  return rank;
+}
+
+std::optional<int> Cartesian::neighbour(int dimension, Side side) const {
+  if (dimension < 0 || dimension >= dimensions())
+    throw Error(Code::usage, text("dimension ", dimension, " of ", dimensions()), "dimensions are counted from 0");
+  std::vector<int> there = coordinates();
+  there[static_cast<std::size_t>(dimension)] += side == Side::upper ? 1 : -1;
+  return rank_at(there);
+}
+
+void Cartesian::add(int dimension, Side side, const detail::Data& gives, const detail::Data& takes,
+                    std::size_t element_bytes, Origin origin) {
+  const std::optional<int> peer = neighbour(dimension, side);
+  if (gives.count != takes.count)
+    throw Error(Code::usage,
+                text("a face that gives ", gives.count, " elements and takes ", takes.count, " (", place(origin), ')'),
+                "neighbours exchange equally much; use sendrecv for what is not");
+  if (!peer) return;
+  sends_.push_back({*peer, gives, element_bytes, tag_of(dimension, side == Side::upper)});
+  receives_.push_back({*peer, takes, element_bytes, tag_of(dimension, side == Side::lower)});
+}
+
+}  // namespace lockstep

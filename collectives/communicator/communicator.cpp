@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/communicator.hpp"
+
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+Communicator::Communicator(Exchange& exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
+                           TransportMaker maker, CommunicatorOptions options)
+    : team_(std::make_shared<detail::Team>(exchange.duplicate(), std::move(topology), std::move(ranks),
+                                           std::move(maker), std::move(options))) {}
+
+Communicator::~Communicator() {
+  if (team_) team_->close();
+}
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this == &other) return *this;
+  if (team_) team_->close();
+  team_ = std::move(other.team_);
+  return *this;
+}
+
+std::optional<Communicator> Communicator::split(int colour, int key, std::string name) {
+  CommunicatorOptions options = team_->options();
+  options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
+  auto team = team_->split(colour, key, std::move(options));
+  if (!team) return std::nullopt;
+  return Communicator(std::move(team));
+}
+
+Communicator Communicator::reproducible(std::string name) {
+  CommunicatorOptions options = team_->options();
+  options.name = name.empty() ? text(options.name, "/reproducible") : std::move(name);
+  options.order = Order::reproducible;
+  return Communicator(team_->split(0, rank(), std::move(options)));
+}
+
+}  // namespace lockstep

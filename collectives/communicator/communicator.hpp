@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What users meet: the members of a group and what they do together. Buffers are contiguous ranges or Strided; the
+// compiler checks types and operations. One thread at a time uses a communicator; several communicators may be used
+// by several threads. After the first failure every later call says why it is refused.
+#pragma once
+
+#include <optional>
+
+#include "collectives/communicator/collectives.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+class Communicator : public Collectives<Communicator> {
+ public:
+  explicit Communicator(std::shared_ptr<detail::Team> team) : team_(std::move(team)) {}
+  // Of the members of an exchange, which it duplicates; all of them make it together. `ranks` are theirs in the
+  // topology. Most programs take session.world() instead.
+  Communicator(Exchange& exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
+               TransportMaker maker, CommunicatorOptions options = {});
+  ~Communicator();
+  Communicator(Communicator&&) noexcept = default;
+  Communicator& operator=(Communicator&& other) noexcept;
+
+  int rank() const { return team_->rank(); }
+  int size() const { return team_->size(); }
+  const std::string& name() const { return team_->options().name; }
+  Order order() const { return team_->options().order; }
+  const Topology& topology() const { return team_->topology(); }
+  // Of every member, its rank in the topology.
+  const std::vector<int>& ranks() const { return team_->ranks(); }
+  // Whether an operation failed here, so that all later ones are refused.
+  bool failed() const { return team_->failed(); }
+
+  // Members with the same colour, ordered by key, then by rank; nothing where the colour is negative. All members
+  // call it. `name` is for messages.
+  std::optional<Communicator> split(int colour, int key = 0, std::string name = {});
+  Communicator duplicate(std::string name = {}) { return *split(0, rank(), std::move(name)); }
+  // The same members, whose reductions give the same bits whatever the algorithm, size and placement.
+  Communicator reproducible(std::string name = {});
+
+  // To a member and from a member; messages between two members with the same tag arrive in their order.
+  template <class R>
+  void send(const R& data, int to, int tag = 0, Origin origin = Origin::here()) {
+    send_async(data, to, tag, origin).wait(origin);
+  }
+  template <class R>
+  Request send_async(const R& data, int to, int tag = 0, Origin origin = Origin::here()) {
+    return letters({letter(to, detail::input_of(data), data, tag)}, {}, origin);
+  }
+  template <class R>
+  void recv(R&& data, int from, int tag = 0, Origin origin = Origin::here()) {
+    recv_async(data, from, tag, origin).wait(origin);
+  }
+  template <class R>
+  Request recv_async(R&& data, int from, int tag = 0, Origin origin = Origin::here()) {
+    return letters({}, {letter(from, detail::output_of(data), data, tag)}, origin);
+  }
+  // Both at once, as one operation; the two buffers must not overlap.
+  template <class In, class Out>
+  void sendrecv(const In& in, int to, Out&& out, int from, int tag = 0, Origin origin = Origin::here()) {
+    sendrecv_async(in, to, out, from, tag, origin).wait(origin);
+  }
+  template <class In, class Out>
+  Request sendrecv_async(const In& in, int to, Out&& out, int from, int tag = 0, Origin origin = Origin::here()) {
+    return letters({letter(to, detail::input_of(in), in, tag)}, {letter(from, detail::output_of(out), out, tag)},
+                   origin);
+  }
+
+  const std::shared_ptr<detail::Team>& team() const { return team_; }
+
+ private:
+  friend class Collectives<Communicator>;
+  using Letter = detail::Team::Letter;
+
+  template <class R>
+  static Letter letter(int peer, const detail::Data& data, const R& /*for its type*/, int tag) {
+    return {peer, data, sizeof(detail::Element<R>), tag};
+  }
+  Request letters(std::initializer_list<Letter> sends, std::initializer_list<Letter> receives, Origin origin) {
+    return {team_, team_->exchange(sends, receives, origin)};
+  }
+  // A buffer that only the root has; elsewhere it is not looked at.
+  template <class R>
+  auto at_root(R&& data, int root) const {
+    if constexpr (detail::is_strided<std::remove_cvref_t<R>>) {
+      return rank() == root ? data : std::remove_cvref_t<R>{data.first, 0, 0, 0};
+    } else {
+      const std::span whole(std::ranges::data(data), std::ranges::size(data));
+      return rank() == root ? whole : whole.first(0);
+    }
+  }
+  void run(const detail::Ask& ask) { team_->run(ask); }
+  Request begin(const detail::Ask& ask) { return {team_, team_->start(ask)}; }
+  Prepared prepare(const detail::Ask& ask) { return {team_, team_->prepare(ask)}; }
+
+  std::shared_ptr<detail::Team> team_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people write as the operation of a reduction: `sum`, `max`, `premul_sum(0.5)`, `ordered(f)`. The compiler
+// checks them against the element type and says in a sentence what does not fit.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "collectives/engine/call.hpp"
+#include "collectives/types.hpp"
+
+namespace lockstep {
+
+template <ReduceOp which>
+struct BuiltIn {
+  static constexpr ReduceOp op = which;
+};
+
+inline constexpr BuiltIn<ReduceOp::sum> sum;
+inline constexpr BuiltIn<ReduceOp::prod> prod;
+inline constexpr BuiltIn<ReduceOp::min> min;
+inline constexpr BuiltIn<ReduceOp::max> max;
+inline constexpr BuiltIn<ReduceOp::avg> avg;
+inline constexpr BuiltIn<ReduceOp::logical_and> logical_and;
+inline constexpr BuiltIn<ReduceOp::logical_or> logical_or;
+inline constexpr BuiltIn<ReduceOp::logical_xor> logical_xor;
+inline constexpr BuiltIn<ReduceOp::bit_and> bit_and;
+inline constexpr BuiltIn<ReduceOp::bit_or> bit_or;
+inline constexpr BuiltIn<ReduceOp::bit_xor> bit_xor;
+
+// The sum of every member's data times that member's factor.
+struct PremulSum {
+  static constexpr ReduceOp op = ReduceOp::premul_sum;
+  double factor;
+};
+inline PremulSum premul_sum(double factor) { return {factor}; }
+
+// The user's own function T(T, T), associative. With `commutes` the members' contributions may be combined in any
+// order, otherwise from the lowest rank to the highest. The function is copied.
+template <class Function, bool does_commute>
+struct OwnFunction {
+  static constexpr ReduceOp op = ReduceOp::user;
+  static constexpr bool commutes = does_commute;
+  Function function;
+};
+template <class Function>
+OwnFunction<Function, true> commutative(Function function) {
+  return {std::move(function)};
+}
+template <class Function>
+OwnFunction<Function, false> ordered(Function function) {
+  return {std::move(function)};
+}
+
+namespace detail {
+
+// A reduction, after the compiler has seen what it can.
+struct Reduction {
+  ReduceOp op;
+  bool commutes = true;
+  double factor = 1;
+  UserReduce user = {};
+};
+
+template <class T, class Function>
+void apply_each(const void* state, void* target, const void* left, const void* right, std::size_t count) {
+  Function function = *static_cast<const Function*>(state);
+  auto* to = static_cast<T*>(target);
+  const auto* a = static_cast<const T*>(left);
+  const auto* b = static_cast<const T*>(right);
+  for (std::size_t i = 0; i < count; ++i) to[i] = function(a[i], b[i]);
+}
+
+constexpr bool is_bitwise(ReduceOp op) { return op >= ReduceOp::logical_and && op <= ReduceOp::bit_xor; }
+constexpr bool is_located(DataType type) { return type >= DataType::located_i32 && type <= DataType::located_f64; }
+constexpr bool is_fractional(DataType type) { return type >= DataType::f16 && type <= DataType::c128; }
+
+template <class T, class Function>
+Reduction own_reduction(const Function& function, bool commutes) {
+  static_assert(std::is_invocable_r_v<T, Function, const T&, const T&>,
+                "lockstep: your reduction must be callable as T(T, T), T being the element type of the buffers");
+  static_assert(
+      std::is_trivially_copyable_v<Function> && sizeof(Function) <= UserReduce::state_bytes,
+      "lockstep: your reduction is copied byte by byte: capture plain values of at most 48 bytes in all, or a "
+      "pointer to what is larger");
+  Reduction reduction{.op = ReduceOp::user, .commutes = commutes};
+  reduction.user.apply = &apply_each<T, Function>;
+  std::memcpy(reduction.user.state.data(), &function, sizeof function);
+  return reduction;
+}
+
+template <class T, class Op>
+Reduction reduction_of(const Op& op) {
+  constexpr DataType type = data_type_of<T>;
+  if constexpr (Op::op == ReduceOp::user) {
+    return own_reduction<T>(op.function, Op::commutes);
+  } else {
+    static_assert(type != DataType::opaque,
+                  "lockstep: this type is unknown to the built-in operations; give your own function: commutative(f) "
+                  "or ordered(f)");
+    static_assert(!(is_bitwise(Op::op) && is_fractional(type)),
+                  "lockstep: logical and bitwise operations are for integers and bool; floats and complex numbers have "
+                  "sum, prod, avg, and (but for complex) min and max");
+    static_assert(!(is_located(type) && Op::op != ReduceOp::min && Op::op != ReduceOp::max),
+                  "lockstep: a Located value can be reduced with min and max only");
+    static_assert(
+        !((type == DataType::c64 || type == DataType::c128) && (Op::op == ReduceOp::min || Op::op == ReduceOp::max)),
+        "lockstep: complex numbers have no order, so neither min nor max");
+    static_assert(type != DataType::boolean || is_bitwise(Op::op),
+                  "lockstep: bool can be reduced with logical_and, logical_or, logical_xor (or the bitwise ones); to "
+                  "count, sum integers");
+    Reduction reduction{.op = Op::op};
+    if constexpr (Op::op == ReduceOp::premul_sum) reduction.factor = op.factor;
+    return reduction;
+  }
+}
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lies behind a Communicator: the members, the planner, the engine, and the calls that are under way. The
+// facade turns typed calls into Asks; here they are checked, planned, staged where their data is not contiguous,
+// and run. A repeated call takes what the first one left and allocates nothing.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectives/communicator/ask.hpp"
+#include "collectives/engine/transport.hpp"
+#include "topology/exchange.hpp"
+
+namespace lockstep {
+
+template <class World>
+class Engine;
+class RealWorld;
+class Planner;
+
+// Makes the transport that fits an exchange; a split communicator makes its own by the same maker.
+using TransportMaker = std::function<std::unique_ptr<Transport>(Exchange&)>;
+
+struct CommunicatorOptions {
+  Order order = Order::fast;
+  // Operations go on while the program computes, by a thread of their own.
+  bool progress_thread = false;
+  std::string name = "world";  // in messages
+  // As in LOCKSTEP_ALGORITHM; and the text of a table as LOCKSTEP_TABLE names, with its name for messages.
+  std::string algorithm = {};
+  std::string table = {};
+  std::string table_name = "the plan table";
+};
+
+namespace detail {
+
+// Data that is copied to contiguous memory before a call, or back after it.
+struct Copy {
+  Data data;
+  std::byte* staged;
+  std::size_t element_bytes;
+};
+
+// A call that is checked and planned: all that a repeated start needs. `staged` is the memory that stands for data
+// that is not contiguous.
+struct Ready {
+  Call call;
+  std::vector<Copy> in;
+  std::vector<Copy> back;
+  std::shared_ptr<std::vector<std::byte>> staged;
+};
+
+// Names a call that is under way.
+struct Handle {
+  std::size_t slot = 0;
+  std::uint32_t generation = 0;
+};
+
+class Team {
+ public:
+  Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
+       TransportMaker maker, CommunicatorOptions options);
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  ~Team();
+
+  int rank() const { return exchange_->rank(); }
+  int size() const { return exchange_->size(); }
+  const CommunicatorOptions& options() const { return options_; }
+  const Topology& topology() const { return *topology_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  bool failed() const;
+
+  // What is wrong with an Ask is wrong for all members: it fails the communicator, so that nobody waits in vain.
+  Ready prepare(const Ask& ask);
+  void run(const Ask& ask);
+  Handle start(const Ask& ask);
+  Handle start(const Ready& ready, Origin origin) { return start_all({&ready, 1}, origin); }
+  Handle start_all(std::span<const Ready> calls, Origin origin);
+
+  struct Letter {
+    int peer;
+    Data data;
+    std::size_t element_bytes;
+    int tag = 0;
+  };
+  Handle exchange(std::span<const Letter> sends, std::span<const Letter> receives, Origin origin);
+
+  bool test(Handle handle, Origin origin);
+  void wait(Handle handle, Origin origin);
+  // A request was destroyed without having been waited for.
+  void drop(Handle handle) noexcept;
+  // The communicator is gone; requests may still be there.
+  void close() noexcept;
+
+  std::shared_ptr<Team> split(int colour, int key, CommunicatorOptions options);
+
+ private:
+  class Use;  // one thread at a time; another one at the same time is told so
+
+  struct Pending;
+
+  Ready ready_from(const Ask& ask);
+  void begin(const Call& call, Handle handle);
+  Handle take_slot(Origin origin);
+  Pending& pending(Handle handle);
+  void release(Handle handle);
+  void finish(Handle handle);
+  std::shared_ptr<const Plan> letter_plan(const Letter& letter, bool sends);
+  void refuse_if_closed() const;
+
+  CommunicatorOptions options_;
+  std::unique_ptr<Exchange> exchange_;
+  std::shared_ptr<const Topology> topology_;
+  std::vector<int> ranks_;
+  TransportMaker maker_;
+  std::unique_ptr<Planner> planner_;
+  Cuts cuts_;
+  std::vector<std::unique_ptr<Pending>> pendings_;
+  std::vector<std::size_t> free_;                                                           // last in, first out
+  std::map<std::tuple<int, int, bool, std::size_t>, std::shared_ptr<const Plan>> letters_;  // peer, tag, sends, bytes
+  std::atomic<const Origin*> user_ = nullptr;                                               // who is inside
+  bool closed_ = false;
+  std::unique_ptr<Engine<RealWorld>> engine_;
+};
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jacobi's method for the heat on a plate, as HPC code would write it: members on a grid, each with a part of the plate
+// and a rim of its neighbours' values; in each step one exchange of faces, and one all-reduce of the residual.
+#include <lockstep.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+
+namespace {
+
+using lockstep::Face;
+using lockstep::Side;
+
+// A part of the plate with a rim of one on each side.
+struct Field {
+  Field(std::size_t height_given, std::size_t width_given)
+      : height(height_given), width(width_given), values((height + 2) * (width + 2), 0.0) {}
+  double* at(std::size_t row, std::size_t column) { return &values[row * (width + 2) + column]; }
+  std::size_t height;
+  std::size_t width;
+  std::vector<double> values;
+};
+
+// The part of `whole` rows or columns that place `i` of `places` has.
+std::size_t share(std::size_t whole, int i, int places) {
+  const auto n = static_cast<std::size_t>(places);
+  return whole / n + (static_cast<std::size_t>(i) < whole % n ? 1 : 0);
+}
+
+std::vector<Face<double>> faces_of(Field& field) {
+  const std::size_t h = field.height;
+  const std::size_t w = field.width;
+  return {
+      {0, Side::lower, {field.at(1, 1), 1, 0, w}, {field.at(0, 1), 1, 0, w}},
+      {0, Side::upper, {field.at(h, 1), 1, 0, w}, {field.at(h + 1, 1), 1, 0, w}},
+      {1, Side::lower, {field.at(1, 1), h, w + 2}, {field.at(1, 0), h, w + 2}},
+      {1, Side::upper, {field.at(1, w), h, w + 2}, {field.at(1, w + 1), h, w + 2}},
+  };
+}
+
+// One step from `old` to `next`; the sum of the squares of what changed.
+double relax(Field& old, Field& next) {
+  double change = 0;
+  for (std::size_t row = 1; row <= old.height; ++row) {
+    for (std::size_t column = 1; column <= old.width; ++column) {
+      const double around =
+          *old.at(row - 1, column) + *old.at(row + 1, column) + *old.at(row, column - 1) + *old.at(row, column + 1);
+      *next.at(row, column) = around / 4;
+      change += std::pow(around / 4 - *old.at(row, column), 2);
+    }
+  }
+  return change;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  lockstep::Session session(argc, argv);
+  // With the reproducible order the residual, and so the number of steps, is the same bits on every run.
+  auto world = session.world().reproducible("plate");
+  lockstep::Cartesian grid(world, lockstep::even_grid(world.size(), 2), {false, false});
+  const std::size_t plate = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 48;
+  const auto place = grid.coordinates();
+  Field now(share(plate, place[0], grid.extents()[0]), share(plate, place[1], grid.extents()[1]));
+  if (place[0] == 0) {  // the upper edge of the plate is hot
+    for (std::size_t column = 0; column < now.width + 2; ++column) *now.at(0, column) = 1.0;
+  }
+  Field next = now;
+  double residual = 1;
+  int steps = 0;
+  for (; residual > 1e-4 && steps < 10000; ++steps) {
+    const auto faces = faces_of(now);
+    grid.exchange<double>(faces);
+    residual = std::sqrt(world.all_reduce(relax(now, next), lockstep::sum));
+    std::swap(now, next);
+  }
+  double heat = 0;
+  for (std::size_t row = 1; row <= now.height; ++row) {
+    for (std::size_t column = 1; column <= now.width; ++column) heat += *now.at(row, column);
+  }
+  heat = world.all_reduce(heat, lockstep::sum);
+  if (world.rank() == 0) std::cout << "steps " << steps << ", residual " << residual << ", heat " << heat << "\n";
+}

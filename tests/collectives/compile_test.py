@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that must not compile, each with the sentence that its author must read; and one that must."""
+import argparse
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name in ("source", "compiler"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+
+PROGRAM = """
+#include <list>
+#include <string>
+#include <vector>
+#include "collectives/communicator/communicator.hpp"
+struct Point {{ double x, y; }};
+void call(lockstep::Communicator& world) {{
+  {line}
+}}
+"""
+
+REFUSED = {
+    "bitwise operation on floats": ("std::vector<float> v; world.all_reduce(v, lockstep::bit_and);", "logical and bitwise operations are for integers and bool"),
+    "min of complex numbers": ("std::vector<std::complex<float>> v; world.all_reduce(v, lockstep::min);", "complex numbers have no order"),
+    "sum of bool": ("std::array<bool, 3> v{}; world.all_reduce(v, lockstep::sum);", "bool can be reduced with logical_and"),
+    "sum of a type of one's own": ("std::vector<Point> v; world.reduce(v, lockstep::sum, 0);", "give your own function: commutative(f) or ordered(f)"),
+    "sum of located values": ("std::vector<lockstep::Located<float>> v; world.scan(v, lockstep::sum);", "a Located value can be reduced with min and max only"),
+    "strings": ("std::vector<std::string> v; world.broadcast(v, 0);", "must be trivially copyable"),
+    "pointers": ("std::vector<int*> v; world.broadcast(v, 0);", "a pointer means nothing to another process"),
+    "a list": ("std::list<int> v; world.broadcast(v, 0);", "a buffer is contiguous memory of known size"),
+    "two element types": ("std::vector<int> a; std::vector<long> b; world.all_gather(a, b);", "the same element type"),
+    "a constant result": ("const std::vector<int> v; world.all_reduce(v, lockstep::sum);", "cannot be written to const elements"),
+    "a function of other arguments": ("std::vector<int> v; world.all_reduce(v, lockstep::ordered([](std::string, int) { return 1; }));", "must be callable as T(T, T)"),
+    "a function that owns memory": ("std::vector<int> v, big; world.all_reduce(v, lockstep::commutative([big](int a, int) { return a; }));", "is copied byte by byte"),
+}
+
+
+def compile_line(line):
+    flags = ["-std=c++20", "-fsyntax-only", "-I", given.source, "-x", "c++", "-"]
+    run = subprocess.run([given.compiler, *flags], input=PROGRAM.format(line=line), capture_output=True, text=True, check=False)
+    return run.returncode, run.stderr
+
+
+class Compile(unittest.TestCase):
+    def test_what_does_not_fit_is_refused_with_a_sentence(self):
+        for name, (line, sentence) in REFUSED.items():
+            with self.subTest(name):
+                code, text = compile_line(line)
+                self.assertNotEqual(code, 0, f"{name} was accepted")
+                self.assertIn(sentence, " ".join(text.split()))
+
+    def test_what_fits_is_accepted(self):
+        code, text = compile_line("std::vector<Point> v; world.all_reduce(v, lockstep::ordered([](Point a, Point) { return a; }));"
+                                  "const std::vector<int> a; std::vector<int> b; world.all_reduce(a, b, lockstep::bit_xor);")
+        self.assertEqual(code, 0, text)
+
+
+cases.main(given.json)

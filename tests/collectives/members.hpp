@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators on threads for tests: a failed assertion names the rank and sets the others free.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "collectives/communicator/batch.hpp"
+#include "collectives/communicator/cartesian.hpp"
+#include "collectives/communicator/local.hpp"
+
+namespace lockstep::test {
+
+inline constexpr Patience short_patience = {std::chrono::seconds(10), std::chrono::seconds(60)};
+
+inline void with_members(int size, const std::function<void(Communicator&)>& body, CommunicatorOptions options = {},
+                         Patience patience = short_patience) {
+  const auto guarded = [&](Communicator& world) {
+    const testing::ScopedTrace trace(__FILE__, __LINE__, text("rank ", world.rank(), " of ", world.size()));
+    body(world);
+    if (testing::Test::HasFatalFailure()) throw std::runtime_error("an assertion failed");
+  };
+  try {
+    run_members(size, guarded, std::move(options), patience, Log(LogLevel::off));
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "a rank ended with: " << error.what();
+  }
+}
+
+}  // namespace lockstep::test

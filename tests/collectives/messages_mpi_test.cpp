@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only real processes show: the world of a session, many messages at once, sub-communicators, mistakes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "collectives/communicator/batch.hpp"
+#include "collectives/communicator/cartesian.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+Communicator fresh(CommunicatorOptions options = {}) {
+  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {world(), session().shared_topology(), ranks, mpi_transport, std::move(options)};
+}
+
+TEST(CommunicatorMpi, the_world_of_a_session) {
+  Communicator& all = session().world();
+  EXPECT_EQ(&all, &session().world());
+  EXPECT_EQ(all.size(), session().size());
+  EXPECT_EQ(all.rank(), session().rank());
+  EXPECT_EQ(all.all_reduce(all.rank(), sum), all.size() * (all.size() - 1) / 2);
+}
+
+TEST(CommunicatorMpi, more_messages_than_lanes_in_two_tags) {
+  Communicator all = fresh();
+  const int next = (all.rank() + 1) % all.size();
+  const int before = (all.rank() + all.size() - 1) % all.size();
+  std::vector<int> numbers(100);
+  std::vector<int> arrived(100, -1);
+  std::iota(numbers.begin(), numbers.end(), all.rank() * 1000);
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < 100; ++i)
+    requests.push_back(all.send_async(std::span(numbers).subspan(i, 1), next, static_cast<int>(i % 2)));
+  for (std::size_t i = 0; i < 100; ++i) {
+    const std::size_t at = i < 50 ? 2 * i + 1 : 2 * (i - 50);  // the odd ones first
+    requests.push_back(all.recv_async(std::span(arrived).subspan(at, 1), before, static_cast<int>(at % 2)));
+  }
+  std::ranges::reverse(requests);
+  wait_all(requests);
+  std::iota(numbers.begin(), numbers.end(), before * 1000);
+  EXPECT_EQ(arrived, numbers);
+}
+
+TEST(CommunicatorMpi, large_data_in_flight_with_small) {
+  Communicator all = fresh();
+  std::vector<double> large(1 << 20, 1.0);
+  auto request = all.all_reduce_async(large, sum);
+  int small = 1;
+  auto second = all.all_reduce_async(std::span(&small, 1), sum);
+  second.wait();
+  EXPECT_EQ(small, all.size());
+  request.wait();
+  EXPECT_EQ(large[12345], all.size());
+}
+
+TEST(CommunicatorMpi, parts_work_side_by_side) {
+  Communicator all = fresh();
+  auto part = all.split(all.rank() % 2, -all.rank());
+  ASSERT_TRUE(part);
+  std::vector<int> ranks(static_cast<std::size_t>(part->size()));
+  part->all_gather(std::vector<int>{all.rank()}, ranks);
+  EXPECT_EQ(ranks, part->ranks());
+  auto again = part->duplicate();
+  auto first = part->barrier_async();
+  EXPECT_EQ(again.all_reduce(1, sum), part->size());
+  first.wait();
+  EXPECT_EQ(all.all_reduce(1, sum), all.size());
+}
+
+TEST(CommunicatorMpi, a_batch_of_many_types) {
+  Communicator all = fresh();
+  std::vector<float> weights(1000, 1.0F);
+  std::vector<float> bias(7, 2.0F);
+  std::vector<std::int64_t> steps = {all.rank()};
+  Batch batch(all);
+  batch.all_reduce(weights, sum).all_reduce(bias, sum).all_reduce(steps, max);
+  batch.run();
+  EXPECT_EQ(weights[999], static_cast<float>(all.size()));
+  EXPECT_EQ(bias[6], 2.0F * static_cast<float>(all.size()));
+  EXPECT_EQ(steps[0], all.size() - 1);
+}
+
+class CommunicatorMpiTwo : public NeedsRanks<2> {};
+
+TEST_F(CommunicatorMpiTwo, calls_that_differ_are_an_error_on_all_that_names_both) {
+  Communicator all = fresh();
+  const auto wrong = [&] {
+    std::vector<float> data(all.rank() == 1 ? 11 : 10);
+    all.all_reduce(data, sum);
+    all.barrier();
+  };
+  try {
+    wrong();
+    ADD_FAILURE() << "nothing was noticed";
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    EXPECT_EQ(error.code(), Code::mismatch) << what;
+    for (const std::string_view word : {"11 f32", "10 f32", "rank 1"})
+      EXPECT_NE(what.find(word), std::string_view::npos) << what;
+  }
+  EXPECT_TRUE(all.failed());
+}
+
+TEST_F(CommunicatorMpiTwo, the_same_call_with_another_root_after_many_right_ones) {
+  Communicator all = fresh();
+  std::vector<int> data(10);
+  const auto right = [&](int root) { all.broadcast(data, root); };
+  for (int turn = 0; turn < 10; ++turn) {
+    right(0);
+    right(1);
+  }
+  try {
+    right(all.rank() == 0 ? 0 : 1);
+    all.barrier();
+    ADD_FAILURE() << "nothing was noticed";
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    EXPECT_EQ(error.code(), Code::mismatch) << what;
+    EXPECT_NE(what.find("from rank 1"), std::string_view::npos) << what;
+  }
+}
+
+TEST_F(CommunicatorMpiTwo, who_does_not_come_is_named) {
+  if (world().rank() == world().size() - 1) {
+    { Communicator all = fresh(); }  // leaves at once
+    world().barrier("end");
+    return;
+  }
+  {
+    Communicator all = fresh();
+    EXPECT_THROW(
+        try { all.barrier(); } catch (const Error& error) {
+          EXPECT_NE(std::string_view(error.what()).find(text("rank ", world().size() - 1)), std::string_view::npos)
+              << error.what();
+          throw;
+        },
+        Error);
+  }
+  world().barrier("end");
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong when a communicator is used wrongly: every member gets an error that says who did what, nothing
+// hangs, and nothing goes on afterwards as if all were well.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "tests/collectives/members.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using Body = std::function<void(Communicator&)>;
+
+// What each member's body ended with; empty where it ended well.
+std::vector<std::string> ends(int size, const Body& body,
+                              Patience patience = {std::chrono::seconds(5), std::chrono::seconds(20)}) {
+  std::vector<std::string> all(static_cast<std::size_t>(size));
+  const auto member = [&](Communicator& world) {
+    try {
+      body(world);
+      world.barrier();  // who was done before the mistake was known learns of it here
+    } catch (const Error& error) {
+      all[static_cast<std::size_t>(world.rank())] = error.what();
+    }
+    EXPECT_TRUE(world.failed());
+  };
+  run_members(size, member, {}, patience, Log(LogLevel::off));
+  return all;
+}
+
+void expect_all(const std::vector<std::string>& texts, std::initializer_list<std::string_view> words) {
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    for (const std::string_view word : words)
+      EXPECT_NE(texts[rank].find(word), std::string::npos)
+          << "rank " << rank << ": " << texts[rank] << "\nlacks " << word;
+  }
+}
+
+// Member 1 differs from the others in one thing.
+TEST(Misuse, members_that_differ_in_one_thing_are_told_so) {
+  std::vector<float> data(100);
+  const auto differ = [&](const Body& one, const Body& others, std::initializer_list<std::string_view> words) {
+    expect_all(ends(4, [&](Communicator& world) { (world.rank() == 1 ? one : others)(world); }), words);
+  };
+  const auto reduce = [](std::size_t count, auto op) {
+    return [=](Communicator& world) {
+      std::vector<float> mine(count);
+      world.all_reduce(mine, op);
+    };
+  };
+  differ(reduce(101, sum), reduce(100, sum), {"E016", "101 f32", "100 f32", "rank 1"});
+  differ(reduce(100, max), reduce(100, sum), {"E016", "max", "sum", "rank 1"});
+  differ(
+      [](Communicator& world) {
+        std::vector<double> mine(100);
+        world.all_reduce(mine, sum);
+      },
+      reduce(100, sum), {"E016", "f64", "f32", "rank 1"});
+  differ([](Communicator& world) { world.barrier(); }, reduce(100, sum), {"E016", "barrier", "all_reduce", "rank 1"});
+  const auto from = [](int root) {
+    return [=](Communicator& world) {
+      std::vector<int> mine(10);
+      world.broadcast(mine, root);
+    };
+  };
+  differ(from(2), from(0), {"E016", "rank 2", "rank 0", "rank 1"});
+  const auto gather = [](std::size_t other) {
+    return [=](Communicator& world) {
+      std::vector<std::size_t> counts = {1, 2, 3, other};
+      std::vector<int> all(6 + other);
+      world.all_gather_v(std::vector<int>(counts[static_cast<std::size_t>(world.rank())]), all, counts);
+    };
+  };
+  differ(gather(5), gather(4), {"E016", "all_gather_v", "rank 1"});
+}
+
+TEST(Misuse, a_member_in_another_call_is_named) {
+  const auto texts = ends(3, [](Communicator& world) {
+    std::vector<int> data(10);
+    for (int i = 0; i < 5; ++i) world.all_reduce(data, sum);
+    if (world.rank() == 2) world.barrier();
+    world.all_reduce(data, sum);
+  });
+  expect_all(texts, {"E016", "rank 2", "barrier", "all_reduce"});
+}
+
+TEST(Misuse, what_one_member_gives_wrongly_is_told_to_all) {
+  const auto wrong = [](const Body& body) {
+    return ends(3, [&](Communicator& world) {
+      if (world.rank() == 1) body(world);
+    });
+  };
+  std::vector<int> data(9);
+  expect_all(wrong([&](Communicator& world) { world.broadcast(data, 3); }), {"root 3", "0 to 2", "misuse_test.cpp"});
+  expect_all(wrong([&](Communicator& world) { world.broadcast(data, -1); }), {"root -1"});
+  expect_all(wrong([&](Communicator& world) {
+               world.all_reduce(std::span(data).first(5), std::span(data).subspan(2, 5), sum);
+             }),
+             {"overlap"});
+  expect_all(wrong([&](Communicator& world) { world.all_reduce(std::vector<int>(4), data, sum); }), {"9", "4"});
+  expect_all(wrong([&](Communicator& world) { world.all_gather(data, data); }), {"27 are needed"});
+  expect_all(wrong([&](Communicator& world) {
+               const int count = -1;
+               world.all_reduce(std::span(data.data(), static_cast<std::size_t>(count)), sum);
+             }),
+             {"negative"});
+  expect_all(wrong([&](Communicator& world) {
+               const std::vector<std::size_t> counts = {1, 2};
+               world.all_gather_v(std::span(data).first(1), std::span(data).last(3), counts);
+             }),
+             {"2 counts", "3 members"});
+  expect_all(wrong([&](Communicator& world) {
+               const std::vector<std::size_t> counts = {4, 1, 4};
+               const std::vector<std::size_t> offsets = {0, 3, 5};
+               world.all_gather_v(std::vector<int>(1), data, counts, offsets);
+             }),
+             {"overlap at element 3"});
+  expect_all(wrong([&](Communicator& world) {
+               const std::vector<std::size_t> counts = {4, 1, ~std::size_t{0} - 3};
+               world.all_gather_v(std::vector<int>(1), data, counts);
+             }),
+             {"negative"});
+  expect_all(wrong([&](Communicator& world) {
+               world.all_reduce(std::span<std::complex<double>>(static_cast<std::complex<double>*>(nullptr), 3), sum);
+             }),
+             {"address 0"});
+}
+
+TEST(Misuse, unequal_counts_that_do_not_meet_are_an_error) {
+  const auto texts = ends(2, [](Communicator& world) {
+    const std::vector<std::size_t> gives = {1, 1};
+    const std::vector<std::size_t> takes = {1, world.rank() == 0 ? std::size_t{2} : std::size_t{1}};
+    std::vector<int> out(3);
+    world.all_to_all_v(std::vector<int>(2), gives, out, takes);
+  });
+  expect_all(texts, {"bytes"});
+}
+
+TEST(Misuse, a_failed_communicator_refuses_and_others_go_on) {
+  run_members(
+      2,
+      [](Communicator& world) {
+        auto other = world.duplicate("other");
+        std::vector<int> data(4);
+        EXPECT_THROW(world.broadcast(data, 7), Error);
+        try {
+          for (;;) world.all_reduce(data, sum);
+        } catch (const Error& error) {
+          EXPECT_NE(std::string_view(error.what()).find("root 7"), std::string_view::npos) << error.what();
+        }
+        try {
+          world.all_reduce(data, sum);
+          ADD_FAILURE() << "a failed communicator went on";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Code::poisoned) << error.what();
+          EXPECT_NE(std::string_view(error.what()).find("root 7"), std::string_view::npos) << error.what();
+        }
+        EXPECT_EQ(other.all_reduce(1, sum), 2);
+      },
+      {}, short_patience, Log(LogLevel::off));
+}
+
+TEST(Misuse, a_request_that_is_dropped_is_an_error_with_its_line) {
+  std::vector<std::string> lines;
+  std::mutex mutex;
+  const Log log(LogLevel::warn, [&](LogLevel, std::string_view line) {
+    const std::lock_guard lock(mutex);
+    lines.emplace_back(line);
+  });
+  std::atomic<int> failed = 0;
+  run_members(
+      2,
+      [&](Communicator& world) {
+        std::vector<int> data(100000);
+        try {
+          if (world.rank() == 0) {
+            world.all_reduce_async(data, sum);
+          } else {
+            world.all_reduce(data, sum);
+          }
+          world.barrier();
+        } catch (const Error& error) {
+          ++failed;
+          EXPECT_NE(std::string_view(error.what()).find("misuse_test.cpp"), std::string_view::npos) << error.what();
+        }
+      },
+      {}, short_patience, log);
+  EXPECT_EQ(failed, 2);
+  EXPECT_FALSE(lines.empty());
+}
+
+TEST(Misuse, a_communicator_that_ends_with_requests_in_flight_says_so) {
+  std::atomic<int> failed = 0;
+  run_members(
+      2,
+      [&](Communicator& world) {
+        Request request;
+        std::vector<int> data(1000);
+        try {
+          auto copy = world.duplicate("short");
+          if (world.rank() == 0) {
+            request = copy.all_reduce_async(data, sum);
+            std::optional<Communicator> gone(std::move(copy));
+            gone.reset();
+            request.wait();
+          } else {
+            copy.all_reduce(data, sum);
+            copy.barrier();
+          }
+        } catch (const Error& error) {
+          ++failed;
+          EXPECT_NE(std::string_view(error.what()).find("destroyed"), std::string_view::npos) << error.what();
+        }
+      },
+      {}, short_patience, Log(LogLevel::off));
+  EXPECT_EQ(failed, 2);
+}
+
+TEST(Misuse, two_threads_at_once_are_told_so) {
+  run_members(
+      2,
+      [](Communicator& world) {
+        if (world.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          world.barrier();
+          return;
+        }
+        std::atomic<bool> begun = false;
+        std::thread second([&] {
+          while (!begun) std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          try {
+            world.barrier();
+            ADD_FAILURE() << "a second thread was let in";
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Code::usage);
+            EXPECT_NE(std::string_view(error.what()).find("two threads"), std::string_view::npos) << error.what();
+          }
+        });
+        begun = true;
+        world.barrier();
+        second.join();
+      },
+      {}, short_patience, Log(LogLevel::off));
+}
+
+TEST(Misuse, a_function_that_throws_fails_all) {
+  const auto texts = ends(3, [](Communicator& world) {
+    std::vector<int> data = {world.rank()};
+    try {
+      world.all_reduce(data, commutative([](int a, int b) {
+                         if (a + b > 1) throw std::runtime_error("the function's own words");
+                         return a + b;
+                       }));
+    } catch (const std::runtime_error& error) {
+      if (dynamic_cast<const Error*>(&error) != nullptr) throw;
+      throw Error(Code::peer_failed, error.what());
+    }
+  });
+  expect_all(texts, {"the function's own words"});
+}
+
+TEST(Misuse, who_does_not_come_is_named) {
+  const auto texts = ends(4,
+                          [](Communicator& world) {
+                            if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+                            world.barrier();
+                          },
+                          {std::chrono::milliseconds(100), std::chrono::milliseconds(300)});
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string& each = texts[static_cast<std::size_t>(rank)];
+    EXPECT_NE(each.find("rank 3"), std::string::npos) << each;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

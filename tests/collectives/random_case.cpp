@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/collectives/random_case.hpp"
+
+#include <complex>
+#include <cstring>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "collectives/communicator/team.hpp"
+#include "collectives/types.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::test {
+namespace {
+
+// What a member gives at a position: 1 or 2 where products stay small, else up to 7.
+int given(const RandomCase& each, int rank, std::size_t i) {
+  const std::uint32_t mixed =
+      (each.seed + static_cast<std::uint32_t>(rank) * 2654435761U + static_cast<std::uint32_t>(i) * 40503U) *
+      2246822519U;
+  return static_cast<int>((mixed >> 16U) % (each.op == ReduceOp::prod ? 2 : 7)) + (each.op == ReduceOp::prod ? 1 : 0);
+}
+
+template <class T, class Value>
+void put_as(std::byte* at, Value value) {
+  const T typed = static_cast<T>(value);
+  std::memcpy(at, &typed, sizeof typed);
+}
+
+void put(DataType type, std::byte* at, double value) {
+  switch (type) {
+    case DataType::i8:
+      return put_as<std::int8_t>(at, value);
+    case DataType::i16:
+      return put_as<std::int16_t>(at, value);
+    case DataType::i32:
+      return put_as<std::int32_t>(at, value);
+    case DataType::i64:
+      return put_as<std::int64_t>(at, value);
+    case DataType::u8:
+      return put_as<std::uint8_t>(at, value);
+    case DataType::u16:
+      return put_as<std::uint16_t>(at, value);
+    case DataType::u32:
+      return put_as<std::uint32_t>(at, value);
+    case DataType::u64:
+      return put_as<std::uint64_t>(at, value);
+    case DataType::f16:
+      return put_as<f16>(at, static_cast<float>(value));
+    case DataType::bf16:
+      return put_as<bf16>(at, static_cast<float>(value));
+    case DataType::f32:
+      return put_as<float>(at, value);
+    case DataType::f64:
+      return put_as<double>(at, value);
+    case DataType::c64:
+      return put_as<std::complex<float>>(at, static_cast<float>(value));
+    case DataType::c128:
+      return put_as<std::complex<double>>(at, value);
+    default:
+      return put_as<std::uint8_t>(at, value);
+  }
+}
+
+double combined(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::prod:
+      return a * b;
+    case ReduceOp::min:
+      return std::min(a, b);
+    case ReduceOp::max:
+      return std::max(a, b);
+    default:
+      return a + b;
+  }
+}
+
+struct Memory {
+  Memory(DataType type_given, std::size_t count) : type(type_given), bytes(count * size_of(type_given)) {}
+  void set(std::size_t i, double value) { put(type, bytes.data() + i * size_of(type), value); }
+  DataType type;
+  std::vector<std::byte> bytes;
+};
+
+Problem problem_of(const RandomCase& each) {
+  return {.collective = each.collective,
+          .size = each.members,
+          .count = each.count,
+          .root = each.root,
+          .counts = each.counts};
+}
+
+// The members whose data end in the result of a reduction.
+std::pair<int, int> contributors(const RandomCase& each, int rank) {
+  if (each.collective == Collective::scan) return {0, rank + 1};
+  if (each.collective == Collective::exscan) return {0, rank};
+  return {0, each.members};
+}
+
+// What element i of the member's output must be.
+double expected(const RandomCase& each, const Problem& problem, int rank, std::size_t i) {
+  const Shape shape = shape_of(problem, rank);
+  if (reduces(each.collective)) {
+    const bool scatters = shape.gives.parts() > 1;
+    const std::size_t at = i + (scatters ? shape.gives.offset(rank) : 0);
+    const auto [first, last] = contributors(each, rank);
+    double all = given(each, first, at);
+    for (int peer = first + 1; peer < last; ++peer) all = combined(each.op, all, given(each, peer, at));
+    return all;
+  }
+  if (each.collective == Collective::broadcast) return given(each, each.root, i);
+  if (each.collective == Collective::scatter || each.collective == Collective::scatter_v)
+    return given(each, each.root, shape_of(problem, each.root).gives.offset(rank) + i);
+  for (int peer = 0; peer < each.members; ++peer) {
+    if (i >= shape.takes.end(peer) || i < shape.takes.offset(peer)) continue;
+    const Blocks gives = shape_of(problem, peer).gives;
+    const bool cut = each.collective == Collective::all_to_all || each.collective == Collective::all_to_all_v;
+    return given(each, peer, i - shape.takes.offset(peer) + (cut ? gives.offset(rank) : 0));
+  }
+  return -1;
+}
+
+std::vector<std::size_t> sizes_of(const Blocks& blocks) {
+  std::vector<std::size_t> all;
+  for (int i = 0; i < blocks.parts(); ++i) all.push_back(blocks.count(i));
+  return all;
+}
+
+bool can_be_in_place(const RandomCase& each, int rank) {
+  if (each.collective == Collective::all_to_all_v) return false;
+  return !is_rooted(each.collective) || rank == each.root;
+}
+
+bool has_result(const RandomCase& each, int rank) {
+  switch (each.collective) {
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::gather_v:
+      return rank == each.root;
+    case Collective::exscan:
+      return rank > 0;
+    default:
+      return each.collective != Collective::barrier;
+  }
+}
+
+}  // namespace
+
+std::string run_case(Communicator& world, const RandomCase& each) {
+  const int rank = world.rank();
+  const Problem problem = problem_of(each);
+  const Shape shape = shape_of(problem, rank);
+  const std::size_t in_count = each.collective == Collective::barrier ? 0 : input_count(problem, rank);
+  const std::size_t out_count = output_count(problem, rank);
+  Memory in(each.type, in_count);
+  Memory out(each.type, std::max(out_count, in_count));
+  for (std::size_t i = 0; i < in_count; ++i) in.set(i, given(each, rank, i));
+  detail::Ask ask{
+      .collective = each.collective, .type = each.type, .element_bytes = size_of(each.type), .root = each.root};
+  ask.reduction.op = each.op;
+  ask.order = each.order;
+  ask.input = {in.bytes.data(), in_count};
+  ask.output = {out.bytes.data(), out_count};
+  std::byte* result = out.bytes.data();
+  const bool in_place = each.collective == Collective::broadcast || (each.in_place && can_be_in_place(each, rank));
+  if (in_place) {
+    const Overlap overlap = overlap_in_place(problem, rank);
+    std::memcpy(out.bytes.data() + overlap.input * size_of(each.type), in.bytes.data(), in.bytes.size());
+    ask.input.data = out.bytes.data() + overlap.input * size_of(each.type);
+    result = out.bytes.data() + overlap.output * size_of(each.type);
+    ask.output.data = result;
+  }
+  if (in_count == 0) ask.input = {};
+  const auto gives = sizes_of(shape.gives);
+  const auto takes = sizes_of(shape.takes);
+  if (is_unequal(each.collective) && shape.gives.parts() == each.members) ask.gives = gives;
+  if (is_unequal(each.collective) && shape.takes.parts() == each.members) ask.takes = takes;
+  if (each.async)
+    Request(world.team(), world.team()->start(ask)).wait();
+  else
+    world.team()->run(ask);
+  if (!has_result(each, rank)) return {};
+  Memory right(each.type, out_count);
+  for (std::size_t i = 0; i < out_count; ++i) right.set(i, expected(each, problem, rank, i));
+  for (std::size_t i = 0; i < right.bytes.size(); ++i) {
+    if (right.bytes[i] != result[i])
+      return text("rank ", rank, " has another element ", i / size_of(each.type), " than ",
+                  expected(each, problem, rank, i / size_of(each.type)));
+  }
+  return {};
+}
+
+std::string RandomCase::forced() const {
+  if (algorithm == 0) return {};
+  const Problem problem = problem_of(*this);
+  std::vector<std::string_view> names;
+  for (const Algorithm& row : algorithms()) {
+    const bool enough = order == Order::fast || row.keeps.balanced || !reduces(collective);
+    bool all_fit = row.collective == collective && enough;
+    for (int i = 0; i < members && all_fit; ++i) all_fit = fits(row, shape_of(problem, i));
+    if (all_fit) names.push_back(row.name);
+  }
+  if (names.empty()) return {};
+  return text(to_string(collective), ':', names[algorithm % names.size()]);
+}
+
+std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
+  out << to_string(each.collective) << " among " << each.members << " of " << each.count << ' ' << to_string(each.type)
+      << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " forced \""
+      << each.forced() << "\" seed " << each.seed << (each.in_place ? " in place" : "") << (each.async ? " async" : "");
+  for (const std::size_t count : each.counts) out << ' ' << count;
+  return out;
+}
+
+Bytes RandomCase::to_bytes() const {
+  Writer writer;
+  writer.put(members).put(collective).put(type).put(op).put(order).put(count).put(root).put(in_place).put(async);
+  writer.put(algorithm).put(seed).put(counts.size());
+  for (const std::size_t each : counts) writer.put(each);
+  return writer.take();
+}
+
+RandomCase RandomCase::from_bytes(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  RandomCase each;
+  each.members = reader.get<int>();
+  each.collective = reader.get<Collective>();
+  each.type = reader.get<DataType>();
+  each.op = reader.get<ReduceOp>();
+  each.order = reader.get<Order>();
+  each.count = reader.get<std::size_t>();
+  each.root = reader.get<int>();
+  each.in_place = reader.get<bool>();
+  each.async = reader.get<bool>();
+  each.algorithm = reader.get<std::uint32_t>();
+  each.seed = reader.get<std::uint32_t>();
+  each.counts.resize(reader.get<std::size_t>());
+  for (std::size_t& count : each.counts) count = reader.get<std::size_t>();
+  return each;
+}
+
+rc::Gen<RandomCase> random_case(int members, bool fixed) {
+  return rc::gen::exec([members, fixed] {
+    RandomCase each;
+    each.members = fixed ? members : *rc::gen::inRange(1, members + 1);
+    each.collective = static_cast<Collective>(*rc::gen::inRange(0, static_cast<int>(Collective::exchange)));
+    each.type = static_cast<DataType>(*rc::gen::inRange(0, static_cast<int>(DataType::boolean)));
+    const bool complex = each.type == DataType::c64 || each.type == DataType::c128;
+    each.op = static_cast<ReduceOp>(*rc::gen::inRange(0, complex ? 2 : 4));
+    each.order = *rc::gen::arbitrary<bool>() ? Order::fast : Order::reproducible;
+    each.count = *rc::gen::oneOf(rc::gen::inRange<std::size_t>(0, 40), rc::gen::inRange<std::size_t>(0, 20000));
+    each.root = *rc::gen::inRange(0, each.members);
+    each.in_place = *rc::gen::arbitrary<bool>();
+    each.async = *rc::gen::arbitrary<bool>();
+    each.algorithm = *rc::gen::inRange<std::uint32_t>(0, 16);
+    each.seed = *rc::gen::arbitrary<std::uint32_t>();
+    if (is_unequal(each.collective)) {
+      const auto n = static_cast<std::size_t>(each.members);
+      const std::size_t cells = each.collective == Collective::all_to_all_v ? n * n : n;
+      each.counts = *rc::gen::container<std::vector<std::size_t>>(
+          cells, rc::gen::oneOf(rc::gen::just<std::size_t>(0), rc::gen::inRange<std::size_t>(0, 500)));
+      each.count = 0;
+    }
+    return each;
+  });
+}
+
+}  // namespace lockstep::test

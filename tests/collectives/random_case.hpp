@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A random call, done by a communicator and held against a serial reference that shares no code with it. Data are
+// small integers, so that every order of combining them gives the same bits in every type.
+#pragma once
+
+#include <rapidcheck.h>
+
+#include "collectives/communicator/communicator.hpp"
+#include "topology/base/bytes.hpp"
+
+namespace lockstep::test {
+
+struct RandomCase {
+  int members = 1;
+  Collective collective = Collective::all_reduce;
+  DataType type = DataType::i32;
+  ReduceOp op = ReduceOp::sum;
+  Order order = Order::fast;
+  std::size_t count = 0;
+  std::vector<std::size_t> counts;  // of the unequal forms; all_to_all_v: members x members
+  int root = 0;
+  bool in_place = false;
+  bool async = false;
+  std::uint32_t algorithm = 0;  // which of those that there are; 0: the planner's choice
+  std::uint32_t seed = 0;
+
+  Bytes to_bytes() const;
+  static RandomCase from_bytes(std::span<const std::byte> bytes);
+  // What to force; empty: nothing.
+  std::string forced() const;
+};
+
+std::ostream& operator<<(std::ostream& out, const RandomCase& each);
+
+// For at most so many members; exactly so many if `fixed`.
+rc::Gen<RandomCase> random_case(int members, bool fixed);
+
+// Empty if the communicator did it right; else what was wrong.
+std::string run_case(Communicator& world, const RandomCase& each);
+
+}  // namespace lockstep::test

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random calls by threads as members, each held against a serial reference. A failure is shrunk to a small one.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "collectives/communicator/local.hpp"
+#include "tests/collectives/random_case.hpp"
+
+namespace lockstep::test {
+namespace {
+
+std::string on_threads(const RandomCase& each) {
+  std::mutex mutex;
+  std::string wrong;
+  const auto body = [&](Communicator& world) {
+    for (int turn = 0; turn < 2; ++turn) {  // the second time everything is there already
+      const std::string mine = run_case(world, each);
+      const std::lock_guard lock(mutex);
+      if (!mine.empty()) wrong = mine;
+    }
+  };
+  CommunicatorOptions options;
+  options.algorithm = each.forced();
+  const Patience patience{std::chrono::seconds(20), std::chrono::seconds(60)};
+  run_members(each.members, body, options, patience, Log(LogLevel::error));
+  return wrong;
+}
+
+TEST(RandomCalls, are_right_on_threads) {
+  EXPECT_TRUE(rc::check("random calls", [] {
+    const RandomCase each = *random_case(9, false);
+    RC_TAG(std::string(to_string(each.collective)));
+    const std::string wrong = on_threads(each);
+    if (!wrong.empty()) RC_FAIL(wrong);
+  }));
+}
+
+}  // namespace
+}  // namespace lockstep::test
