@@ -48,7 +48,7 @@ class Loop {
   static HWY_NOINLINE void run(const Op& op, const Work& given) {
     if (given.bytes == 0) return;
     // Beside the loop, where the compiler sees that no store changes them.
-    constexpr std::size_t room = fixed == told ? 1 : fixed;
+    constexpr std::size_t room = fixed == told ? 1 : static_cast<std::size_t>(fixed);
     const void* near[room];
     Work work = given;
     if constexpr (fixed != told) {

@@ -314,16 +314,16 @@ TEST(EngineSimulation, RightOrAnErrorThatNamesSomebody) {
     }
     std::cout << '\n';
   }
-  if (runs < 1000) return;
   const auto ended = [&](Fault fault, Code code) {
-    return tally.codes[static_cast<std::size_t>(fault)][static_cast<std::size_t>(code)];
+    return static_cast<std::uint64_t>(tally.codes[static_cast<std::size_t>(fault)][static_cast<std::size_t>(code)]);
   };
-  EXPECT_GT(ended(Fault::absent, Code::stall), 100);
-  EXPECT_GT(ended(Fault::dies, Code::stall), 100);
-  EXPECT_GT(ended(Fault::different, Code::mismatch), 500);
-  EXPECT_GT(ended(Fault::throws, Code::peer_failed), 100);
-  EXPECT_GT(ended(Fault::drops, Code::peer_failed), 100);
-  EXPECT_GT(ended(Fault::leaves, Code::peer_failed), 100);
+  // About half of what there is.
+  EXPECT_GE(ended(Fault::absent, Code::stall), runs / 20);
+  EXPECT_GE(ended(Fault::dies, Code::stall), runs / 25);
+  EXPECT_GE(ended(Fault::different, Code::mismatch), runs / 6);
+  EXPECT_GE(ended(Fault::throws, Code::peer_failed), runs / 10);
+  EXPECT_GE(ended(Fault::drops, Code::peer_failed), runs / 16);
+  EXPECT_GE(ended(Fault::leaves, Code::peer_failed), runs / 8);
 }
 
 }  // namespace

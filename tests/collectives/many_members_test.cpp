@@ -62,6 +62,13 @@ TEST(Repeated, calls_do_not_allocate) {
   EXPECT_EQ(allocations, 0U);
 }
 
+constexpr bool sanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    true;
+#else
+    false;
+#endif
+
 // Every collective once; each result is easy to say.
 void once_around(Communicator& world) {
   const int size = world.size();
@@ -91,6 +98,7 @@ TEST(ManyMembers, sixty_four) {
   with_members(64, once_around, {}, {std::chrono::seconds(60), std::chrono::seconds(120)});
 }
 TEST(ManyMembers, two_hundred_and_fifty_six) {
+  if (sanitized) GTEST_SKIP() << lacks("a program without a sanitizer, which needs minutes for so many threads");
   with_members(256, once_around, {}, {std::chrono::seconds(90), std::chrono::seconds(180)});
 }
 
@@ -99,7 +107,7 @@ double free_gib() {
 }
 
 TEST(Large, more_than_2_to_the_31_elements) {
-  if (free_gib() < 9) GTEST_SKIP() << lacks("9 GiB of free memory");
+  if (sanitized || free_gib() < 9) GTEST_SKIP() << lacks("9 GiB of free memory, and a program without a sanitizer");
   with_members(2,
                [](Communicator& world) {
                  const std::size_t count = (std::size_t{1} << 31U) + 12345;
@@ -114,7 +122,7 @@ TEST(Large, more_than_2_to_the_31_elements) {
 }
 
 TEST(Large, a_broadcast_of_more_than_4_gib) {
-  if (free_gib() < 11) GTEST_SKIP() << lacks("11 GiB of free memory");
+  if (sanitized || free_gib() < 11) GTEST_SKIP() << lacks("11 GiB of free memory, and a program without a sanitizer");
   with_members(2,
                [](Communicator& world) {
                  const std::size_t count = (std::size_t{9} << 26U) + 1;  // of 8 bytes: 4.5 GiB

@@ -136,8 +136,8 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
 // With an error under way, or after the exchange failed, others may never come: MPI_Finalize would
 // wait for them, so the process leaves without it and the launcher sees that it did.
 Session::Parts::~Parts() {
-  const bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) ||
-                       (attached && attached->failed());
+  const bool failing =
+      std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) || (attached && attached->failed());
   attached.reset();
   if (failing && wire) wire->abandon_all();
   exchange.reset();
