@@ -35,7 +35,7 @@ Core::Core(Transport& transport, Patience patience, Log log, std::string name)
       size_(transport.size()),
       runner_(transport),
       agreement_(rank_, size_) {
-  roll_.left.resize(static_cast<std::size_t>(size_));
+  left_.resize(static_cast<std::size_t>(size_));
 }
 
 Ticket Core::start(const Call& call) {
@@ -48,6 +48,7 @@ Ticket Core::start(const Call& call) {
   operation.signature = prepared.signature;
   operation.most_messages = prepared.most_messages;
   operation.quiet = {};
+  operation.answers.clear();
   operation.words_missing = 0;
   operation.state = Operation::State::flying;
   guarded([&] {

@@ -90,7 +90,7 @@ class Core {
 
   Operation& what_it_waits_for(Operation& operation);
   void look(Operation& operation, Duration now);
-  void ask(const Operation& operation, const IndexSet& peers, bool anew);
+  void ask(Operation& operation, const IndexSet& peers, bool anew);
   IndexSet near(const Operation& operation) const;
   IndexSet far(const Operation& operation) const;
   Error stalled(const Operation& operation, Duration quiet) const;
@@ -128,8 +128,7 @@ class Core {
   std::uint64_t last_exchange_ = 0;
   std::uint64_t last_finished_ = 0;
 
-  Roll roll_;  // of the operation that is watched
-  const Operation* watched_ = nullptr;
+  std::vector<std::optional<std::uint64_t>> left_;  // by rank: its last call
   bool anybody_left_ = false;
 
   std::atomic<bool> failed_{false};

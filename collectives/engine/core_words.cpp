@@ -62,9 +62,10 @@ void Core::hear(int peer, const Ask& word) {
 
 void Core::hear(int peer, const Answer& word) {
   for (const CallWord& call : word.call) compare(peer, call);
-  const bool is_wanted =
-      watched_ != nullptr && !roll_.answers.empty() && word.number == (watched_->is_exchange() ? 0 : watched_->number);
-  if (is_wanted) roll_.answers[static_cast<std::size_t>(peer)] = word;
+  for (Operation* operation : active_) {
+    const std::uint64_t asked = operation->is_exchange() ? 0 : operation->number;
+    if (word.number == asked && !operation->answers.empty()) operation->answers[static_cast<std::size_t>(peer)] = word;
+  }
 }
 
 void Core::hear(int peer, const Fail& word) {
@@ -74,7 +75,7 @@ void Core::hear(int peer, const Fail& word) {
 }
 
 void Core::hear(int peer, const Left& word) {
-  roll_.left[static_cast<std::size_t>(peer)] = word.last_started;
+  left_[static_cast<std::size_t>(peer)] = word.last_started;
   anybody_left_ = true;
   for (const CallWord& call : word.last) compare(peer, call);
   for (const Operation* operation : active_) check_present(*operation);
@@ -83,8 +84,8 @@ void Core::hear(int peer, const Left& word) {
 // A call that cannot come about, because somebody left before it.
 void Core::check_present(const Operation& operation) {
   if (operation.is_exchange()) return;
-  for (std::size_t peer = 0; peer < roll_.left.size(); ++peer) {
-    const auto& left = roll_.left[peer];
+  for (std::size_t peer = 0; peer < left_.size(); ++peer) {
+    const auto& left = left_[peer];
     if (!left || *left >= operation.number) continue;
     throw Error(Code::peer_failed,
                 text("rank ", peer, " left \"", name_, "\" after ", *left == 0 ? "no call" : text("call ", *left),
@@ -135,10 +136,9 @@ void Core::look(Operation& operation, Duration now) {
   for (const Duration limit : {patience_.warn, patience_.limit}) {
     if (limit > Duration{}) soon = std::min(soon, limit / 4);
   }
-  if (quiet.since == Quiet::unknown || watched_ != &operation) {
-    if (quiet.since == Quiet::unknown) quiet = {.since = now, .looked = now, .next_ask = now + soon, .ask_gap = soon};
-    roll_.answers.clear();
-    watched_ = &operation;
+  if (quiet.since == Quiet::unknown) {
+    quiet = {.since = now, .looked = now, .next_ask = now + soon, .ask_gap = soon};
+    operation.answers.clear();
   }
   // Time in which this member did not look (it computed, or was stopped) does not count against the others.
   const Duration unseen = now - quiet.looked - std::chrono::seconds(1);
@@ -165,17 +165,17 @@ void Core::look(Operation& operation, Duration now) {
 }
 
 // Anew: what was answered before does not count any more.
-void Core::ask(const Operation& operation, const IndexSet& peers, bool anew) {
-  roll_.answers.resize(static_cast<std::size_t>(size_));
+void Core::ask(Operation& operation, const IndexSet& peers, bool anew) {
+  operation.answers.resize(static_cast<std::size_t>(size_));
   for (const int peer : peers.members()) {
     const auto at = static_cast<std::size_t>(peer);
-    if (operation.is_exchange() && roll_.left[at])
+    if (operation.is_exchange() && left_[at])
       throw Error(Code::peer_failed,
                   text("rank ", peer, " left \"", name_, "\" without the message that ", describe(operation), " at ",
                        place(operation.call.origin), " waits for"),
                   "let every send have its receive before the communicator ends");
-    if (anew) roll_.answers[at].reset();
-    if (!roll_.left[at]) tell(peer, Ask{operation.is_exchange() ? 0 : operation.number});
+    if (anew) operation.answers[at].reset();
+    if (!left_[at]) tell(peer, Ask{operation.is_exchange() ? 0 : operation.number});
   }
 }
 
@@ -201,10 +201,11 @@ IndexSet Core::far(const Operation& operation) const {
 Error Core::stalled(const Operation& operation, Duration quiet) const {
   const std::string at = place(operation.call.origin);
   const IndexSet asked = far(operation);
+  const Roll roll{operation.answers, left_};
   return {Code::stall,
           text(describe(operation), " on \"", name_, '"', at.empty() ? "" : text(" at ", at), " has waited ",
                format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm,
-               "\": ", operation.is_exchange() ? standings_of_exchange(roll_, asked) : standings(roll_, asked)),
+               "\": ", operation.is_exchange() ? standings_of_exchange(roll, asked) : standings(roll, asked)),
           "look what those members do; LOCKSTEP_TIMEOUT sets the limit"};
 }
 

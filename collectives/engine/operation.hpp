@@ -9,6 +9,7 @@
 
 #include "collectives/engine/call.hpp"
 #include "collectives/engine/transport.hpp"
+#include "collectives/engine/words.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -85,6 +86,7 @@ struct Operation {
   std::vector<Part> parts = {};
   std::size_t parts_left = 0;
   Quiet quiet = {};
+  std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for
 
   bool is_exchange() const { return signature.collective == Collective::exchange; }
   const Plan& plan() const { return *call.plan; }

@@ -13,8 +13,8 @@ namespace lockstep {
 
 // What is known of the other members, by rank.
 struct Roll {
-  std::vector<std::optional<Answer>> answers;
-  std::vector<std::optional<std::uint64_t>> left;  // the last call that it had started when it left
+  std::span<const std::optional<Answer>> answers;
+  std::span<const std::optional<std::uint64_t>> left;  // the last call that it had started when it left
 };
 
 // "rank 3", "ranks 3-5,7"

@@ -22,10 +22,12 @@ void expect_mismatch(const std::function<std::shared_ptr<Plan>(int rank)>& usual
       run(engine, call_of(other(rank), in, out));
     }
     out.assign(64, -1);
+    const auto begin = std::chrono::steady_clock::now();
     Code code{};
     const std::string what =
         thrown([&] { run(engine, call_of(rank == 1 ? other(rank) : usual(rank), in, out)); }, &code);
     EXPECT_EQ(code, Code::mismatch) << what;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));  // long before a warning
     EXPECT_PRED2(holds, what, text("is in ", text_of_usual));
     EXPECT_PRED2(holds, what, text("rank 1 is in ", text_of_other));
     EXPECT_PRED2(holds, what, text("(call ", 2 * warm_calls + 1, ")"));

@@ -14,20 +14,20 @@ bool holds(const std::string& all, const std::string& part) { return all.find(pa
 
 TEST(EngineStall, StandingsAreGroupedByRanges) {
   using Standing = Answer::Standing;
-  Roll roll;
-  roll.answers.resize(10);
-  roll.left.resize(10);
-  for (const std::size_t rank : {0U, 1U, 2U, 5U}) roll.answers[rank] = Answer{12, Standing::in_it, 11, 12, {}};
-  roll.answers[3] = Answer{12, Standing::not_started, 11, 0, {}};
-  roll.answers[4] = Answer{12, Standing::not_started, 9, 10, {}};
-  roll.answers[6] = Answer{12, Standing::finished, 12, 0, {}};
-  roll.left[9] = 11;
+  std::vector<std::optional<Answer>> answers(10);
+  std::vector<std::optional<std::uint64_t>> left(10);
+  const Roll roll{answers, left};
+  for (const std::size_t rank : {0U, 1U, 2U, 5U}) answers[rank] = Answer{12, Standing::in_it, 11, 12, {}};
+  answers[3] = Answer{12, Standing::not_started, 11, 0, {}};
+  answers[4] = Answer{12, Standing::not_started, 9, 10, {}};
+  answers[6] = Answer{12, Standing::finished, 12, 0, {}};
+  left[9] = 11;
   EXPECT_EQ(
       standings(roll, IndexSet::range(0, 9)),
       "ranks 7-8 do not answer: they are in no call of Lockstep, or gone; rank 6 finished it; ranks 0-2,5 are "
       "waiting in it; rank 3 last finished call 11 and is in none; rank 4 last finished call 9 and is in call 10; "
       "rank 9 left after call 11");
-  roll.answers[4] = roll.answers[3];
+  answers[4] = answers[3];
   EXPECT_EQ(standings(roll, {3, 4, 7}),
             "rank 7 does not answer: it is in no call of Lockstep, or gone; ranks 3-4 last finished call 11 and are in "
             "none");

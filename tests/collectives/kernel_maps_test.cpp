@@ -4,15 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
+#include <limits>
 
 #include "collectives/kernels/kernels.hpp"
 #include "tests/collectives/kernels_data.hpp"
-#include "tests/collectives/kernels_targets.hpp"
 
 namespace lockstep {
 namespace {
 
+using test::Bytes;
 using test::Place;
 using test::Random;
 using test::Streaming;
@@ -29,77 +29,64 @@ std::vector<DataType> arithmetic_types() {
 }
 
 // Applies `map` (of a table's entry for the type) by every target, streamed and not, in place and not.
-template <class T, class Map>
-void check(DataType type, const std::vector<T>& values, const std::vector<T>& expected, const Map& map) {
-  const std::size_t bytes = values.size() * sizeof(T);
+template <class Map>
+void check(DataType type, const Bytes& values, const Bytes& expected, const Map& map) {
+  const std::size_t count = values.size() / size_of(type);
   for (const KernelTable& table : tables()) {
     const Maps& maps = table.maps[static_cast<std::size_t>(type)];
     for (const bool streams : {false, true}) {
       const Streaming streaming(streams);
       for (const std::size_t shift : {0U, 1U, 6U, 16U}) {
-        Place source(bytes, (shift + 3) % 8);
-        Place target(bytes, shift);
-        source.fill(values.data());
+        Place source(values.size(), (shift + 3) % 8);
+        Place target(values.size(), shift);
+        source.fill(values);
         target.spoil();
-        map(maps, target.data(), source.data(), values.size());
-        ASSERT_TRUE(target.holds(expected.data()) && target.is_guarded()) << table.target << ' ' << to_string(type);
-        ASSERT_TRUE(source.holds(values.data()) && source.is_guarded()) << table.target << ' ' << to_string(type);
-        map(maps, source.data(), source.data(), values.size());
-        ASSERT_TRUE(source.holds(expected.data()) && source.is_guarded()) << table.target << ' ' << to_string(type);
+        map(maps, target.data(), source.data(), count);
+        ASSERT_TRUE(target.holds(expected) && target.is_guarded()) << table.target << ' ' << to_string(type);
+        ASSERT_TRUE(source.holds(values) && source.is_guarded()) << table.target << ' ' << to_string(type);
+        map(maps, source.data(), source.data(), count);
+        ASSERT_TRUE(source.holds(expected) && source.is_guarded()) << table.target << ' ' << to_string(type);
       }
     }
   }
 }
 
-template <class T>
-void check_all(DataType type, const std::vector<T>& values) {
-  std::vector<T> expected(values.size());
-  for (const std::int64_t divisor : divisors) {
-    std::ranges::transform(values, expected.begin(), [&](T value) { return reference::divide(value, divisor); });
-    ASSERT_NO_FATAL_FAILURE(
-        check(type, values, expected,
-              [&](const Maps& maps, void* to, void* from, std::size_t n) { maps.divide(to, from, n, divisor); }))
-        << "divisor " << divisor;
+void check_all(DataType type, const Bytes& values) {
+  const test::Reference reference = test::reference_of(type);
+  for (const std::int64_t by : divisors) {
+    const auto map = [by](const Maps& maps, void* to, void* from, std::size_t n) { maps.divide(to, from, n, by); };
+    ASSERT_NO_FATAL_FAILURE(check(type, values, reference.divide(values, by), map)) << "divisor " << by;
   }
-  for (const double factor : factors) {
-    std::ranges::transform(values, expected.begin(), [&](T value) { return reference::scale(value, factor); });
-    ASSERT_NO_FATAL_FAILURE(
-        check(type, values, expected,
-              [&](const Maps& maps, void* to, void* from, std::size_t n) { maps.scale(to, from, n, factor); }))
-        << "factor " << factor;
+  for (const double by : factors) {
+    const auto map = [by](const Maps& maps, void* to, void* from, std::size_t n) { maps.scale(to, from, n, by); };
+    ASSERT_NO_FATAL_FAILURE(check(type, values, reference.scale(values, by), map)) << "factor " << by;
   }
 }
-
-// The types without a map never come here.
-template <class T>
-constexpr bool is_arithmetic = !reference::LocatedValue<T> && !std::is_same_v<T, reference::Flag>;
 
 class KernelMaps : public testing::TestWithParam<DataType> {};
 
 TEST_P(KernelMaps, divide_and_scale) {
-  test::with_type(GetParam(), [](auto zero) {
-    using T = decltype(zero);
-    if constexpr (is_arithmetic<T>) {
-      Random random(5);
-      for (std::size_t length = 0; length <= 130; length += length < 20 ? 1 : 11)
-        ASSERT_NO_FATAL_FAILURE(check_all(GetParam(), test::any_values<T>(random, length, 4)));
-      ASSERT_NO_FATAL_FAILURE(check_all(GetParam(), test::any_values<T>(random, 4099, 4)));
-    }
-  });
+  Random random(5);
+  const test::Reference reference = test::reference_of(GetParam());
+  for (std::size_t length = 0; length <= 130; length += length < 20 ? 1 : 11)
+    ASSERT_NO_FATAL_FAILURE(check_all(GetParam(), reference.any_values(random, length, 4)));
+  ASSERT_NO_FATAL_FAILURE(check_all(GetParam(), reference.any_values(random, 4099, 4)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KernelMaps, testing::ValuesIn(arithmetic_types()),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
-template <class T>
-std::vector<T> all_of() {
-  std::vector<T> all(65536);
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+Bytes all_short_floats() {
+  Bytes all;
+  for (int bits = 0; bits < 65536; ++bits) {
+    all.push_back(static_cast<std::uint8_t>(bits % 256));
+    all.push_back(static_cast<std::uint8_t>(bits / 256));
+  }
   return all;
 }
 
-TEST(ShortFloats, all_halves_are_divided_and_scaled) { check_all(DataType::f16, all_of<f16>()); }
-TEST(ShortFloats, all_bfloats_are_divided_and_scaled) { check_all(DataType::bf16, all_of<bf16>()); }
+TEST(ShortFloats, all_halves_are_divided_and_scaled) { check_all(DataType::f16, all_short_floats()); }
+TEST(ShortFloats, all_bfloats_are_divided_and_scaled) { check_all(DataType::bf16, all_short_floats()); }
 
 // By way of the functions that the library's users call.
 TEST(KernelMaps, the_mean_is_the_sum_divided) {

@@ -7,18 +7,18 @@
 #include <numeric>
 
 #include "collectives/kernels/kernels.hpp"
+#include "collectives/types.hpp"
 #include "tests/collectives/kernels_data.hpp"
-#include "tests/collectives/kernels_targets.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
 namespace {
 
+using test::Bytes;
 using test::Place;
 using test::Random;
 using test::Streaming;
 using test::tables;
-using test::with_type;
 
 std::size_t index(DataType type) { return static_cast<std::size_t>(type); }
 std::size_t index(ReduceOp op) { return static_cast<std::size_t>(op); }
@@ -35,36 +35,31 @@ std::vector<ReduceOp> defined_ops(DataType type) {
 
 constexpr int apart = -1;  // in place with no source
 
-// One reduction, by all targets: of sources that are drawn from a pool and lie at various places.
-template <class T>
+// One reduction, by all targets: of sources that are cut out of a pool and lie at various places.
 class Reduction {
  public:
-  Reduction(const std::vector<T>& pool, Random& random, int number, std::size_t length, std::size_t shift)
-      : length_(length), target_(length * sizeof(T), shift) {
+  Reduction(DataType type, const Bytes& pool, Random& random, int number, std::size_t length, std::size_t shift)
+      : type_(type), length_(length), target_(length * size_of(type), shift) {
+    const std::size_t size = size_of(type);
     for (int k = 0; k < number; ++k) {
-      const std::size_t from = random() % (pool.size() - length + 1);
-      values_.emplace_back(pool.begin() + static_cast<std::ptrdiff_t>(from),
-                           pool.begin() + static_cast<std::ptrdiff_t>(from + length));
-      places_.emplace_back(length * sizeof(T), (shift * 5 + static_cast<std::size_t>(k) * 3 + 1) % 40);
-      places_.back().fill(values_.back().data());
+      const std::size_t from = random() % (pool.size() / size - length + 1) * size;
+      const auto begin = pool.begin() + static_cast<std::ptrdiff_t>(from);
+      values_.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(length * size));
+      places_.emplace_back(length * size, (shift * 5 + static_cast<std::size_t>(k) * 3 + 1) % 40);
+      places_.back().fill(values_.back());
     }
   }
 
   // By `many`, or by `two` where that is asked; the result where source `in_place` is.
-  void check(DataType type, ReduceOp op, int in_place, bool by_two) {
-    std::vector<T> expected(length_);
-    std::vector<T> column(values_.size());
-    for (std::size_t i = 0; i < length_; ++i) {
-      for (std::size_t k = 0; k < values_.size(); ++k) column[k] = values_[k][i];
-      expected[i] = reference::reduce<T>(op, column);
-    }
+  void check(ReduceOp op, int in_place, bool by_two) {
+    const Bytes expected = test::reference_of(type_).reduce(op, values_);
     for (const KernelTable& table : tables()) {
       for (const bool streams : {false, true}) {
         if (streams && in_place != apart) continue;
         const Streaming streaming(streams);
-        run(table.kernels[index(type)][index(op)], in_place, by_two);
+        run(table.kernels[index(type_)][index(op)], in_place, by_two);
         ASSERT_TRUE(is_right(expected, in_place))
-            << table.target << ' ' << to_string(type) << ' ' << to_string(op) << " of " << values_.size()
+            << table.target << ' ' << to_string(type_) << ' ' << to_string(op) << " of " << values_.size()
             << " sources, " << length_ << " elements, in place with " << in_place << (streams ? ", streamed" : "");
       }
     }
@@ -83,20 +78,21 @@ class Reduction {
   }
 
   // Also puts back the source that was overwritten.
-  bool is_right(const std::vector<T>& expected, int in_place) {
+  bool is_right(const Bytes& expected, int in_place) {
     bool right = target_.is_guarded();
-    if (in_place == apart) right = right && target_.holds(expected.data());
+    if (in_place == apart) right = right && target_.holds(expected);
     for (std::size_t k = 0; k < places_.size(); ++k) {
       const bool overwritten = static_cast<int>(k) == in_place;
-      right = right && places_[k].is_guarded() && places_[k].holds(overwritten ? expected.data() : values_[k].data());
-      if (overwritten) places_[k].fill(values_[k].data());
+      right = right && places_[k].is_guarded() && places_[k].holds(overwritten ? expected : values_[k]);
+      if (overwritten) places_[k].fill(values_[k]);
     }
     return right;
   }
 
+  DataType type_;
   std::size_t length_;
   Place target_;
-  std::vector<std::vector<T>> values_;
+  std::vector<Bytes> values_;
   std::vector<Place> places_;
 };
 
@@ -110,72 +106,61 @@ std::vector<std::size_t> lengths() {
 class Kernels : public testing::TestWithParam<DataType> {};
 
 TEST_P(Kernels, two_are_combined) {
-  with_type(GetParam(), [](auto zero) {
-    using T = decltype(zero);
-    Random random(1);
-    const auto pool = test::any_values<T>(random, 20000, 4);
-    for (const ReduceOp op : defined_ops(GetParam())) {
-      for (const std::size_t length : lengths()) {
-        for (std::size_t shift = 0; shift < 8; ++shift) {
-          Reduction<T> reduction(pool, random, 2, length, shift);
-          for (const int in_place : {apart, 0, 1})
-            ASSERT_NO_FATAL_FAILURE(reduction.check(GetParam(), op, in_place, true));
-        }
+  Random random(1);
+  const Bytes pool = test::reference_of(GetParam()).any_values(random, 20000, 4);
+  for (const ReduceOp op : defined_ops(GetParam())) {
+    for (const std::size_t length : lengths()) {
+      for (std::size_t shift = 0; shift < 8; ++shift) {
+        Reduction reduction(GetParam(), pool, random, 2, length, shift);
+        for (const int in_place : {apart, 0, 1}) ASSERT_NO_FATAL_FAILURE(reduction.check(op, in_place, true));
       }
     }
-  });
+  }
 }
 
 TEST_P(Kernels, many_are_combined) {
-  with_type(GetParam(), [](auto zero) {
-    using T = decltype(zero);
-    Random random(2);
-    const auto pool = test::any_values<T>(random, 20000, 24);
-    for (const ReduceOp op : defined_ops(GetParam())) {
-      for (const std::size_t length : lengths()) {
-        for (const int number : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17}) {
-          if (length > 130 && number > 4) continue;
-          Reduction<T> reduction(pool, random, number, length, (length + static_cast<std::size_t>(number)) % 8);
-          ASSERT_NO_FATAL_FAILURE(reduction.check(GetParam(), op, apart, false));
-          // In place with each of them, at the lengths on both sides of the width of vectors.
-          for (int k = 0; k < number && (length % 16 < 2 || length % 16 > 14); ++k)
-            ASSERT_NO_FATAL_FAILURE(reduction.check(GetParam(), op, k, false));
-        }
+  Random random(2);
+  const Bytes pool = test::reference_of(GetParam()).any_values(random, 20000, 24);
+  for (const ReduceOp op : defined_ops(GetParam())) {
+    for (const std::size_t length : lengths()) {
+      for (const int number : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17}) {
+        if (length > 130 && number > 4) continue;
+        const std::size_t shift = (length + static_cast<std::size_t>(number)) % 8;
+        Reduction reduction(GetParam(), pool, random, number, length, shift);
+        ASSERT_NO_FATAL_FAILURE(reduction.check(op, apart, false));
+        // In place with each of them, at the lengths on both sides of the width of vectors.
+        for (int k = 0; k < number && (length % 16 < 2 || length % 16 > 14); ++k)
+          ASSERT_NO_FATAL_FAILURE(reduction.check(op, k, false));
       }
     }
-  });
+  }
 }
 
 TEST_P(Kernels, large_and_odd_counts) {
-  with_type(GetParam(), [](auto zero) {
-    using T = decltype(zero);
-    Random random(3);
-    const auto pool = test::any_values<T>(random, 120000, 8);
-    for (const ReduceOp op : defined_ops(GetParam())) {
-      Reduction<T>(pool, random, 2, 100003, 3).check(GetParam(), op, apart, true);
-      Reduction<T>(pool, random, 2, 65537, 16).check(GetParam(), op, 0, true);
-      Reduction<T>(pool, random, 4, 10007, sizeof(T)).check(GetParam(), op, apart, false);
-    }
-  });
+  Random random(3);
+  const Bytes pool = test::reference_of(GetParam()).any_values(random, 120000, 8);
+  for (const ReduceOp op : defined_ops(GetParam())) {
+    Reduction(GetParam(), pool, random, 2, 100003, 3).check(op, apart, true);
+    Reduction(GetParam(), pool, random, 2, 65537, 16).check(op, 0, true);
+    Reduction(GetParam(), pool, random, 4, 10007, size_of(GetParam())).check(op, apart, false);
+  }
 }
 
 // Which of two is left and which right must not matter: algorithms differ in it.
 TEST_P(Kernels, the_order_of_two_does_not_matter) {
-  with_type(GetParam(), [](auto zero) {
-    using T = decltype(zero);
-    Random random(4);
-    const auto left = test::any_values<T>(random, 5000, 3);
-    const auto right = test::any_values<T>(random, 5000, 3);
-    std::vector<T> one(left.size());
-    std::vector<T> other(left.size());
-    for (const ReduceOp op : defined_ops(GetParam())) {
-      const Kernel* kernel = find_kernel(GetParam(), op);
-      ASSERT_NE(kernel, nullptr);
-      kernel->two(one.data(), left.data(), right.data(), left.size());
-      kernel->two(other.data(), right.data(), left.data(), left.size());
-      EXPECT_EQ(std::memcmp(one.data(), other.data(), one.size() * sizeof(T)), 0) << to_string(op);
-    }
-  });
+  Random random(4);
+  const std::size_t count = 5000;
+  const Bytes left = test::reference_of(GetParam()).any_values(random, count, 3);
+  const Bytes right = test::reference_of(GetParam()).any_values(random, count, 3);
+  Bytes one(left.size());
+  Bytes other(left.size());
+  for (const ReduceOp op : defined_ops(GetParam())) {
+    const Kernel* kernel = find_kernel(GetParam(), op);
+    ASSERT_NE(kernel, nullptr);
+    kernel->two(one.data(), left.data(), right.data(), count);
+    kernel->two(other.data(), right.data(), left.data(), count);
+    EXPECT_EQ(one, other) << to_string(op);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Kernels, testing::ValuesIn(test::all_types()),

@@ -190,7 +190,7 @@ TEST(MpiTransport, words_come_from_anybody_in_order) {
 TEST(MpiTransport, words_do_not_pile_up) {
   const auto transport = mpi_transport(world());
   const std::int64_t before = living;
-  constexpr int words = 3000;
+  constexpr int words = 1000;
   for (int told = 0, heard = 0; heard < words;) {
     if (told < words && told <= heard + 8)
       transport->tell(right_of(*transport), Bytes(static_cast<std::size_t>(told++ % 50)));
