@@ -318,7 +318,7 @@ TEST(EngineSimulation, RightOrAnErrorThatNamesSomebody) {
     run_story(seed, tally, true);
     return;
   }
-  const std::uint64_t runs = number("SIMULATION_RUNS", 2000);
+  const std::uint64_t runs = number("SIMULATION_RUNS", 5000);
   for (std::uint64_t seed = 1; seed <= runs && !HasFailure(); ++seed) run_story(seed, tally, false);
   for (std::size_t fault = 0; fault < fault_names.size(); ++fault) {
     std::cout << fault_names[fault] << ": " << tally.well[fault] << " members ended well";
