@@ -20,7 +20,7 @@ std::uint16_t bfloat_from_float(float value);
 }  // namespace detail
 
 // IEEE 754 half precision; rounds to nearest, ties to even; NaN stays NaN.
-struct f16 {
+struct f16 {  // NOLINT(readability-identifier-naming): named like a type of the language
   std::uint16_t bits = 0;
   f16() = default;
   explicit f16(float value) : bits(detail::half_from_float(value)) {}
@@ -29,7 +29,7 @@ struct f16 {
 };
 
 // The upper half of a float; rounds to nearest, ties to even; NaN stays NaN.
-struct bf16 {
+struct bf16 {  // NOLINT(readability-identifier-naming): named like a type of the language
   std::uint16_t bits = 0;
   bf16() = default;
   explicit bf16(float value) : bits(detail::bfloat_from_float(value)) {}

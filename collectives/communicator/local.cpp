@@ -20,19 +20,19 @@ std::shared_ptr<const Topology> local_topology(int size) {
 }
 
 void run_members(int size, const std::function<void(Communicator&)>& body, CommunicatorOptions options,
-                 Patience patience, Log log) {
-  run_members(local_topology(size), body, std::move(options), patience, std::move(log));
+                 Patience patience, const Log& log) {
+  run_members(local_topology(size), body, std::move(options), patience, log);
 }
 
 void run_members(std::shared_ptr<const Topology> topology, const std::function<void(Communicator&)>& body,
-                 CommunicatorOptions options, Patience patience, Log log) {
+                 CommunicatorOptions options, Patience patience, const Log& log) {
   std::vector<int> ranks(static_cast<std::size_t>(topology->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto member = [&](Exchange& exchange) {
     Communicator communicator(exchange, topology, ranks, local_transport, options);
     body(communicator);
   };
-  run_local(topology->size(), member, patience, std::move(log));
+  run_local(topology->size(), member, patience, log);
 }
 
 }  // namespace lockstep

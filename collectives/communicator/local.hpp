@@ -15,9 +15,9 @@ std::shared_ptr<const Topology> local_topology(int size);
 // Runs `body` on `size` threads, each with its communicator, and waits for all. When a body throws, the others are
 // told, and the first exception is thrown on.
 void run_members(int size, const std::function<void(Communicator&)>& body, CommunicatorOptions options = {},
-                 Patience patience = {}, Log log = Log());
+                 Patience patience = {}, const Log& log = Log());
 // The same members on a machine that one does not have; as many as the topology has.
 void run_members(std::shared_ptr<const Topology> topology, const std::function<void(Communicator&)>& body,
-                 CommunicatorOptions options = {}, Patience patience = {}, Log log = Log());
+                 CommunicatorOptions options = {}, Patience patience = {}, const Log& log = Log());
 
 }  // namespace lockstep
