@@ -73,7 +73,7 @@ class Planner {
   struct Amount {
     Collective collective;
     std::uint64_t bytes;
-    auto operator<=>(const Amount&) const = default;
+    auto operator<=>(const Amount&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
   };
   struct Cut {
     std::size_t segment = 0;

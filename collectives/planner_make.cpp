@@ -195,7 +195,7 @@ void Planner::keep(const std::shared_ptr<const Plan>& plan) {
 std::shared_ptr<const Plan> Planner::plan(const Spec& spec) {
   if (const auto found = plans_.find(spec); found != plans_.end()) return found->second;
   check(spec);
-  const std::shared_ptr<const Plan> made = make(spec);
+  std::shared_ptr<const Plan> made = make(spec);
   keep(made);
   return made;
 }

@@ -274,7 +274,7 @@ std::string to_text(const Slice& slice) {
 namespace {
 
 std::string to_text(const Walk& walk, int times) {
-  const std::string first = lockstep::to_text(walk.at(0));
+  std::string first = lockstep::to_text(walk.at(0));
   if (times < 2 || walk.at(0) == walk.at(1)) return first;
   return text(first, "..", lockstep::to_text(walk.at(times - 1)));
 }
@@ -306,8 +306,30 @@ std::string to_text(const Schedule& schedule) {
 }
 
 std::uint64_t fingerprint(const Schedule& schedule) {
-  const std::string all = text(schedule.scratch, '\n', to_text(schedule));
-  return hash(std::as_bytes(std::span(all)));
+  Writer all;
+  all.put(schedule.scratch);
+  const auto put = [&](const Slice& slice) { all.put(slice.space).put(slice.offset).put(slice.count); };
+  const auto put_messages = [&](const std::vector<Message>& messages, int lap) {
+    all.put(messages.size());
+    for (const Message& message : messages) {
+      all.put(message.peer_at(lap));
+      put(message.walk.at(lap));
+    }
+  };
+  for (const Round& round : schedule.rounds) {
+    for (int lap = 0; lap < round.times; ++lap) {  // a repeated round says the same as its laps written out
+      put_messages(round.sends, lap);
+      put_messages(round.receives, lap);
+      all.put(round.locals.size());
+      for (const Local& local : round.locals) {
+        all.put(local.kind);
+        put(local.target.at(lap));
+        put(local.left.at(lap));
+        put(local.right.at(lap));
+      }
+    }
+  }
+  return hash(all.take());
 }
 
 }  // namespace lockstep

@@ -271,6 +271,7 @@ std::unique_ptr<Transport> local_transport(Exchange& exchange) {
         Code::usage,
         text("a local transport between rank 0 and rank ", exchange.rank(), ", which are in different processes"),
         "use it among threads of one process only");
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   std::shared_ptr<Hub> hub = *reinterpret_cast<std::shared_ptr<Hub>*>(address);
   exchange.barrier("local transport is known to all");
   delete kept;

@@ -13,7 +13,7 @@ namespace {
 struct Sentence {
   std::string one;
   std::string many;
-  auto operator<=>(const Sentence&) const = default;
+  auto operator<=>(const Sentence&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
 };
 
 Sentence silent() {
@@ -45,6 +45,7 @@ std::string grouped(const Roll& roll, const IndexSet& asked, const Say& say) {
     }
   }
   std::vector<std::string> parts;
+  parts.reserve(groups.size());
   for (const auto& [sentence, ranks] : groups)
     parts.push_back(text(ranks_text(ranks), ' ', ranks.size() == 1 ? sentence.one : sentence.many));
   return join(parts, "; ");

@@ -268,5 +268,15 @@ TEST(Closed, many_members_take_little_memory) {
   EXPECT_LT(bytes(Collective::all_gather, "neighbor"), 1U << 20U);
 }
 
+TEST(Fingerprint, every_lap_of_a_repeated_round_counts) {
+  const auto walking = [](int step) {
+    ScheduleBuilder ring;
+    ring.round(5).send(1, Walk(Space::output, Blocks::even(3, 4), 0, step));
+    return fingerprint(ring.done());
+  };
+  EXPECT_EQ(walking(1), walking(1));
+  EXPECT_NE(walking(1), walking(-1));  // the same first and last lap
+}
+
 }  // namespace
 }  // namespace lockstep::test
