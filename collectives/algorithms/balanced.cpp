@@ -109,7 +109,7 @@ Schedule balanced_halving_reduce_scatter(const Shape& shape) {
   const Steps steps = balanced_steps(me, blocks);
   std::size_t begin = blocks.total();
   std::size_t end = 0;
-  for (const Part& part : steps.front().takes) {
+  for (const Portion& part : steps.front().takes) {
     begin = std::min(begin, part.range.offset);
     end = std::max(end, part.range.offset + part.range.count);
   }

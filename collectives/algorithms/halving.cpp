@@ -27,11 +27,11 @@ void reduce_by_halves(ScheduleBuilder& schedule, const Steps& steps, int me, Buf
                       std::size_t incoming) {
   for (const Step& step : steps) {
     schedule.round();
-    for (const Part& part : step.gives) schedule.send(part.peer, from.at(part.range));
+    for (const Portion& part : step.gives) schedule.send(part.peer, from.at(part.range));
     // Where sums lie in scratch, the first ones are made where their contributions come in.
     const bool right_there = sums.space == Space::scratch && from.space != Space::scratch;
     std::size_t at = incoming;
-    for (const Part& part : step.takes) {
+    for (const Portion& part : step.takes) {
       const Slice theirs = right_there ? sums.at(part.range) : scratch(at, part.range.count);
       at += part.range.count;
       schedule.receive(part.peer, theirs);
@@ -46,8 +46,8 @@ void gather_back(ScheduleBuilder& schedule, const Steps& steps) {
   for (std::size_t i = steps.size(); i-- > 0;) {
     const Step& step = steps[i];
     schedule.round();
-    for (const Part& part : step.takes) schedule.send(part.peer, all.at(part.range));
-    for (const Part& part : step.gives) schedule.receive(part.peer, all.at(part.range));
+    for (const Portion& part : step.takes) schedule.send(part.peer, all.at(part.range));
+    for (const Portion& part : step.gives) schedule.receive(part.peer, all.at(part.range));
   }
 }
 

@@ -12,14 +12,14 @@
 namespace lockstep {
 
 // Elements of the whole buffer, wherever it lies, that travel to or from a peer.
-struct Part {
+struct Portion {
   int peer;
   Slice range;
 };
 
 struct Step {
-  std::vector<Part> gives;  // no longer mine afterwards
-  std::vector<Part> takes;  // exactly what is mine afterwards
+  std::vector<Portion> gives;  // no longer mine afterwards
+  std::vector<Portion> takes;  // exactly what is mine afterwards
 };
 
 using Steps = std::vector<Step>;

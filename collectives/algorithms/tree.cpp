@@ -163,8 +163,8 @@ Schedule scatter_all_gather_broadcast(const Shape& shape) {
 // The steps of halving backwards, among those whose steps before were the root's.
 void gather_to(ScheduleBuilder& schedule, const Steps& steps, int distance_from_root, const Buffer& place) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step, distance_from_root /= 2) {
-    const Part& mine = step->takes.front();
-    const Part& theirs = step->gives.front();
+    const Portion& mine = step->takes.front();
+    const Portion& theirs = step->gives.front();
     schedule.round();
     if (distance_from_root % 2 != 0) {
       schedule.send(mine.peer, place.at(mine.range));

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <ranges>
 
 #include "collectives/engine/operation.hpp"
 #include "topology/base/error.hpp"
@@ -31,7 +30,8 @@ std::vector<int> even_grid(int members, int dimensions) {
     for (; members % factor == 0; members /= factor) factors.push_back(factor);
   }
   if (members > 1) factors.push_back(members);
-  for (const int factor : std::views::reverse(factors)) *std::ranges::min_element(extents) *= factor;
+  std::ranges::reverse(factors);
+  for (const int factor : factors) *std::ranges::min_element(extents) *= factor;
   std::ranges::sort(extents, std::greater<>());
   return extents;
 }

@@ -36,7 +36,8 @@ class Memory {
   std::size_t size_ = 0;
 };
 
-// What a part needs while it runs.
+// What a part needs while it runs. It stays with the slot, whose turn follows from the order of the program's calls
+// alone: so what a first round of calls has allocated is enough for all that repeat it, whatever the timing.
 struct Workspace {
   Memory scratch;
   std::vector<Outgoing> sends;
@@ -52,7 +53,7 @@ struct Part {
   int segment = 0;
   std::size_t round = 0;
   int lap = 0;
-  std::unique_ptr<Workspace> space;
+  Workspace* space = nullptr;
 };
 
 // How long nothing has moved, and what has been done about it.
@@ -84,6 +85,7 @@ struct Operation {
   std::size_t most_messages = 0;  // of a round, to send or to receive
   Memory scaled = {};             // the input times the factor, where there is no other place for it
   std::vector<Part> parts = {};
+  std::vector<Workspace> spaces = {};  // one for each part, at least
   std::size_t parts_left = 0;
   Quiet quiet = {};
   std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for

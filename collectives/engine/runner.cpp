@@ -89,17 +89,17 @@ void Runner::enlist(Operation& operation) {
   provide(operation);
 }
 
-// Memory for its parts, now and not when it happens to be needed: so that the first call allocates all that a
-// repeated one needs, whatever the timing.
-void Runner::provide(const Operation& operation) {
+// Memory for its parts, now and not when one of them happens to be admitted.
+void Runner::provide(Operation& operation) {
   const Plan& plan = operation.plan();
   const std::size_t scratch = std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes;
-  const std::size_t width = operation.parts.size();
-  while (spaces_.size() < width) spaces_.push_back(std::make_unique<Workspace>());
-  for (auto space = spaces_.end() - static_cast<std::ptrdiff_t>(width); space != spaces_.end(); ++space) {
-    (*space)->scratch.at_least(scratch);
-    (*space)->sends.reserve(operation.most_messages);
-    (*space)->receives.reserve(operation.most_messages);
+  if (operation.spaces.size() < operation.parts.size()) operation.spaces.resize(operation.parts.size());
+  for (std::size_t i = 0; i < operation.parts.size(); ++i) {
+    Workspace& space = operation.spaces[i];
+    space.scratch.at_least(scratch);
+    space.sends.reserve(operation.most_messages);
+    space.receives.reserve(operation.most_messages);
+    operation.parts[i].space = &space;
   }
 }
 
@@ -122,11 +122,6 @@ bool Runner::admit(Operation& operation, Part& part) {
     part.lane = free_lanes_.back();
     free_lanes_.pop_back();
   }
-  if (spaces_.empty()) spaces_.push_back(std::make_unique<Workspace>());
-  part.space = std::move(spaces_.back());
-  spaces_.pop_back();
-  const Plan& plan = operation.plan();
-  part.space->scratch.at_least(std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes);
   part.stage = Part::Stage::running;
   if (!operation.begun) begin(operation);
   return true;
@@ -209,7 +204,6 @@ void Runner::finish(Operation& operation, Part& part) {
   } else {
     ++queue_of(operation, part).serving;
   }
-  spaces_.push_back(std::move(part.space));
   part.stage = Part::Stage::done;
   --operation.parts_left;
 }

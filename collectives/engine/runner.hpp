@@ -34,7 +34,7 @@ class Runner {
   Queue& queue_of(const Operation& operation, const Part& part) {
     return operation.is_exchange() ? exchanges_ : queues_[static_cast<std::size_t>(part.lane)];
   }
-  void provide(const Operation& operation);
+  static void provide(Operation& operation);
   bool admit(Operation& operation, Part& part);
   bool run(Operation& operation, Part& part);
   bool post(Operation& operation, Part& part);
@@ -49,7 +49,6 @@ class Runner {
   Queue exchanges_;              // an exchange is served until it has posted its last round
   std::vector<int> free_lanes_;  // beyond those of collective calls, for exchanges
   int next_free_lane_;
-  std::vector<std::unique_ptr<Workspace>> spaces_;  // unused; the last one given back is taken first
 };
 
 }  // namespace lockstep

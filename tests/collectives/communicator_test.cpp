@@ -279,7 +279,7 @@ TEST(Communicator, own_functions_keep_the_order_of_the_members) {
       std::vector<Affine> data(33, mine(world.rank()));
       world.all_reduce(data, ordered(then_apply));
       EXPECT_EQ(data, std::vector<Affine>(33, right));
-      const int bias = 1;
+      const int bias = world.size() > 0 ? 1 : 0;
       std::vector<int> plain = {world.rank()};
       world.all_reduce(plain, commutative([bias](int a, int b) { return std::max(a, b) * bias; }));
       EXPECT_EQ(plain[0], size - 1);

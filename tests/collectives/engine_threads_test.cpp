@@ -1,39 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads around one engine: two of the user at once are an error, a thread of its own makes progress, and a repeated
-// call allocates nothing. This program counts how often a thread asks operator new.
+// call allocates nothing.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
 #include "tests/collectives/engine_support.hpp"
-
-namespace {
-
-thread_local std::size_t allocations = 0;
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
-  void* memory =
-      alignment == 0 ? std::malloc(bytes) : std::aligned_alloc(alignment, (bytes + alignment - 1) & ~(alignment - 1));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// GCC takes the pairs below for mixed up where it sees through only one of the two.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-#endif
-void* operator new(std::size_t bytes) { return counted(bytes, 0); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "tests/support/allocations.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -53,9 +24,9 @@ TEST(EngineMemory, ARepeatedCallAllocatesNothing) {
       }
     };
     laps(10);  // until every lane of the transport has been used: 2 calls of 2 lanes each
-    const std::size_t before = allocations;
+    const std::size_t before = allocations_made();
     laps(200);
-    const std::size_t after = allocations;
+    const std::size_t after = allocations_made();
     EXPECT_EQ(after - before, 0U);
   });
 }

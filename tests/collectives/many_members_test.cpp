@@ -3,34 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "tests/collectives/members.hpp"
+#include "tests/support/allocations.hpp"
 #include "tests/support/lacks.hpp"
-
-namespace {
-std::atomic<std::size_t> allocations = 0;
-thread_local bool counts = false;
-}  // namespace
-
-// Every allocation of this program goes through here.
-void* operator new(std::size_t size) {
-  if (counts) ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  if (counts) ++allocations;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, static_cast<std::size_t>(alignment), size == 0 ? 1 : size) == 0) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "tests/support/sanitized.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -54,20 +30,11 @@ TEST(Repeated, calls_do_not_allocate) {
       world.barrier();
     };
     for (int turn = 0; turn < 20; ++turn) everything();
-    counts = true;
+    const std::size_t before = allocations_made();
     for (int turn = 0; turn < 50; ++turn) everything();
-    counts = false;
-    world.barrier();
+    EXPECT_EQ(allocations_made(), before);
   });
-  EXPECT_EQ(allocations, 0U);
 }
-
-constexpr bool sanitized =
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    true;
-#else
-    false;
-#endif
 
 // Every collective once; each result is easy to say.
 void once_around(Communicator& world) {

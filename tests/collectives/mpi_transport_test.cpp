@@ -1,32 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transport over MPI with real ranks under mpirun: every message arrives whole, in order and nowhere else, and
-// what goes wrong is said. The program counts its allocations.
+// what goes wrong is said.
 #include <array>
-#include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "tests/collectives/mpi_transport.hpp"
+#include "tests/support/allocations.hpp"
 #include "topology/local_exchange.hpp"
-
-namespace {
-std::atomic<std::int64_t> made = 0;
-std::atomic<std::int64_t> living = 0;
-}  // namespace
-
-// Not inline: the compiler would see malloc meet delete.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++made;
-  ++living;
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  if (memory != nullptr) --living;
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 
 namespace lockstep {
 namespace {
@@ -154,13 +133,13 @@ TEST(MpiTransport, a_repeated_round_allocates_nothing) {
     sends.push_back({peer, mine.data(), mine.size()});
     receives.push_back({peer, theirs[static_cast<std::size_t>(peer)].data(), mine.size()});
   }
-  std::int64_t before = 0;
+  std::size_t before = 0;
   for (int round = 0; round < 200; ++round) {
-    if (round == 1) before = made;
+    if (round == 1) before = allocations_made();
     transport->post({2, static_cast<std::uint32_t>(round)}, sends, receives);
     finish(*transport, 2);
   }
-  EXPECT_EQ(made - before, 0);
+  EXPECT_EQ(allocations_made(), before);
 }
 
 TEST(MpiTransport, words_come_from_anybody_in_order) {
@@ -189,7 +168,7 @@ TEST(MpiTransport, words_come_from_anybody_in_order) {
 
 TEST(MpiTransport, words_do_not_pile_up) {
   const auto transport = mpi_transport(world());
-  const std::int64_t before = living;
+  const std::ptrdiff_t before = allocations_living();
   constexpr int words = 1000;
   for (int told = 0, heard = 0; heard < words;) {
     if (told < words && told <= heard + 8)
@@ -199,7 +178,7 @@ TEST(MpiTransport, words_do_not_pile_up) {
       ASSERT_EQ(one->bytes.size(), static_cast<std::size_t>(heard++ % 50));
     }
   }
-  EXPECT_LT(living - before, 500);
+  EXPECT_LT(allocations_living() - before, 500);
 }
 
 class MpiTransportTwo : public NeedsRanks<2> {};

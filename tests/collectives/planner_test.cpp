@@ -6,27 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 #include <random>
 
 #include "tests/collectives/proof.hpp"
+#include "tests/support/allocations.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/topology/shapes.hpp"
-
-namespace {
-std::size_t allocations = 0;
-}  // namespace
-
-// Counted, to see that a plan that is there is found without any.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace lockstep::test {
 namespace {
@@ -346,9 +332,9 @@ TEST(Planner, finds_what_it_keeps_without_allocating) {
   const std::vector<std::size_t> counts{1, 2, 3, 4};
   const Spec spec{.collective = Collective::all_gather_v, .takes = Blocks::packed(counts)};
   const auto plan = planner.plan(spec);
-  const std::size_t before = allocations;
+  const std::size_t before = allocations_made();
   const auto again = planner.plan(spec);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(allocations_made(), before);
   EXPECT_EQ(again, plan);
 }
 

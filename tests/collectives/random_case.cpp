@@ -6,6 +6,7 @@
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/communicator/team.hpp"
+#include "collectives/plan_table.hpp"
 #include "collectives/types.hpp"
 #include "topology/base/text.hpp"
 
@@ -156,6 +157,7 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   for (std::size_t i = 0; i < in_count; ++i) in.set(i, given(each, rank, i));
   detail::Ask ask{
       .collective = each.collective, .type = each.type, .element_bytes = size_of(each.type), .root = each.root};
+  if (each.collective == Collective::barrier) ask = {.collective = each.collective};
   ask.reduction.op = each.op;
   ask.order = each.order;
   ask.input = {in.bytes.data(), in_count};
@@ -164,7 +166,7 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   const bool in_place = each.collective == Collective::broadcast || (each.in_place && can_be_in_place(each, rank));
   if (in_place) {
     const Overlap overlap = overlap_in_place(problem, rank);
-    std::memcpy(out.bytes.data() + overlap.input * size_of(each.type), in.bytes.data(), in.bytes.size());
+    std::ranges::copy(in.bytes, out.bytes.begin() + static_cast<std::ptrdiff_t>(overlap.input * size_of(each.type)));
     ask.input.data = out.bytes.data() + overlap.input * size_of(each.type);
     result = out.bytes.data() + overlap.output * size_of(each.type);
     ask.output.data = result;
@@ -189,7 +191,7 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   return {};
 }
 
-std::string RandomCase::forced() const {
+std::string RandomCase::table() const {
   if (algorithm == 0) return {};
   const Problem problem = problem_of(*this);
   std::vector<std::string_view> names;
@@ -200,13 +202,14 @@ std::string RandomCase::forced() const {
     if (all_fit) names.push_back(row.name);
   }
   if (names.empty()) return {};
-  return text(to_string(collective), ':', names[algorithm % names.size()]);
+  const std::size_t segment = can_be_cut(collective) ? segment_bytes : 0;
+  return text(to_string(collective), " * * * ", names[algorithm % names.size()], ' ', segment, " random");
 }
 
 std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
   out << to_string(each.collective) << " among " << each.members << " of " << each.count << ' ' << to_string(each.type)
-      << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " forced \""
-      << each.forced() << "\" seed " << each.seed << (each.in_place ? " in place" : "") << (each.async ? " async" : "");
+      << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " table \""
+      << each.table() << "\" seed " << each.seed << (each.in_place ? " in place" : "") << (each.async ? " async" : "");
   for (const std::size_t count : each.counts) out << ' ' << count;
   return out;
 }
@@ -214,7 +217,7 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
 Bytes RandomCase::to_bytes() const {
   Writer writer;
   writer.put(members).put(collective).put(type).put(op).put(order).put(count).put(root).put(in_place).put(async);
-  writer.put(algorithm).put(seed).put(counts.size());
+  writer.put(algorithm).put(segment_bytes).put(seed).put(counts.size());
   for (const std::size_t each : counts) writer.put(each);
   return writer.take();
 }
@@ -232,6 +235,7 @@ RandomCase RandomCase::from_bytes(std::span<const std::byte> bytes) {
   each.in_place = reader.get<bool>();
   each.async = reader.get<bool>();
   each.algorithm = reader.get<std::uint32_t>();
+  each.segment_bytes = reader.get<std::uint64_t>();
   each.seed = reader.get<std::uint32_t>();
   each.counts.resize(reader.get<std::size_t>());
   for (std::size_t& count : each.counts) count = reader.get<std::size_t>();
@@ -252,6 +256,7 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
     each.in_place = *rc::gen::arbitrary<bool>();
     each.async = *rc::gen::arbitrary<bool>();
     each.algorithm = *rc::gen::inRange<std::uint32_t>(0, 16);
+    each.segment_bytes = *rc::gen::inRange<std::uint64_t>(0, 9) * *rc::gen::inRange<std::uint64_t>(1, 1000);
     each.seed = *rc::gen::arbitrary<std::uint32_t>();
     if (is_unequal(each.collective)) {
       const auto n = static_cast<std::size_t>(each.members);

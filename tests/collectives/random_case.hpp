@@ -21,13 +21,14 @@ struct RandomCase {
   int root = 0;
   bool in_place = false;
   bool async = false;
-  std::uint32_t algorithm = 0;  // which of those that there are; 0: the planner's choice
+  std::uint32_t algorithm = 0;      // which of those that there are; 0: the planner's choice
+  std::uint64_t segment_bytes = 0;  // in which it goes, where it can be cut and an algorithm is given
   std::uint32_t seed = 0;
 
   Bytes to_bytes() const;
   static RandomCase from_bytes(std::span<const std::byte> bytes);
-  // What to force; empty: nothing.
-  std::string forced() const;
+  // The table of one row that makes the planner decide so; empty: it is free.
+  std::string table() const;
 };
 
 std::ostream& operator<<(std::ostream& out, const RandomCase& each);

@@ -15,7 +15,7 @@ std::string everybody_runs(const RandomCase& each) {
   std::vector<int> ranks(static_cast<std::size_t>(world().size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   CommunicatorOptions options;
-  options.algorithm = each.forced();
+  options.table = each.table();
   std::string mine;
   try {
     Communicator communicator(world(), session().shared_topology(), ranks, mpi_transport, options);

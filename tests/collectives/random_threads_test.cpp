@@ -21,7 +21,7 @@ std::string on_threads(const RandomCase& each) {
     }
   };
   CommunicatorOptions options;
-  options.algorithm = each.forced();
+  options.table = each.table();
   const Patience patience{std::chrono::seconds(20), std::chrono::seconds(60)};
   run_members(each.members, body, options, patience, Log(LogLevel::error));
   return wrong;

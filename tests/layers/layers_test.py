@@ -5,6 +5,7 @@ file really includes is judged, through however many headers. One planted violat
 the judge sees it.
 """
 import argparse
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -120,6 +121,49 @@ def compile_and_judge(layer, text, really=False):
         return violations(f"{layer}/planted.cpp", words)
 
 
+TYPE = re.compile(r"^(?:struct|class|enum class|enum)\s+(?:alignas\([^)]*\)\s+)?(\w+)[^;]*$")
+
+
+def defined_types(texts):
+    """Name with namespaces -> the files that define such a type for all to see. Linkers take any one of two types of a
+    name for both, and say nothing."""
+    where = {}
+    for file, content in texts.items():
+        scopes = []
+        for line in content.splitlines():
+            opened = re.match(r"^namespace\s*([\w:]*)\s*{", line)
+            if opened:
+                scopes.append(opened.group(1) or None)
+            elif re.match(r"^}\s*// namespace", line) and scopes:
+                scopes.pop()
+            elif None not in scopes and (named := TYPE.match(line)) and "::" not in line.split("{")[0].split(" final")[0].split(" :")[0]:
+                where.setdefault("::".join([*scopes, named.group(1)]), set()).add(file)
+    return where
+
+
+def defined_twice(texts):
+    return {name: sorted(files) for name, files in defined_types(texts).items() if len(files) > 1}
+
+
+class Names(unittest.TestCase):
+    def test_no_two_types_have_one_name(self):
+        listed = subprocess.run(["git", "-C", given.source, "ls-files", "*.hpp", "*.cpp"], capture_output=True, text=True, check=False).stdout.split()
+        if not listed:
+            self.skipTest("git, which lists the files")
+        texts = {}
+        for file in listed:
+            with open(os.path.join(given.source, file), encoding="utf-8") as opened:
+                texts[file] = opened.read()
+        self.assertGreater(len(defined_types(texts)), 100)
+        self.assertEqual(defined_twice(texts), {})
+
+    def test_a_second_one_is_seen(self):
+        one = "namespace a {\nstruct Part {\n  int x;\n};\n}  // namespace a\n"
+        hidden = "namespace a {\nnamespace {\nstruct Part {};\n}  // namespace\n}  // namespace a\n"
+        self.assertEqual(defined_twice({"1.hpp": one, "2.hpp": one.replace("Part {", "Part final : Base {")}), {"a::Part": ["1.hpp", "2.hpp"]})
+        self.assertEqual(defined_twice({"1.hpp": one, "2.cpp": hidden, "3.hpp": one.replace(" a ", " b "), "4.hpp": "namespace a {\nstruct Part;\n}  // namespace a\n"}), {})
+
+
 class Layers(unittest.TestCase):
     def test_no_file_includes_what_its_layer_may_not_see(self):
         entries = [entry for entry in recorded() if layer_of(entry[0])]
@@ -165,9 +209,11 @@ class Layers(unittest.TestCase):
         headers = [header for header in headers if header.split("/")[0] in TOP and not header.startswith("tests/")]
         if not headers:
             self.skipTest("git, which lists the headers")
-        for header in headers:
-            with self.subTest(header=header):
-                compile_and_judge("bindings", f"#include \"{header}\"\n", really=True)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
+            compiled = {header: workers.submit(compile_and_judge, "bindings", f"#include \"{header}\"\n", really=True) for header in headers}
+            for header, result in compiled.items():
+                with self.subTest(header=header):
+                    result.result()
 
 
 cases.main(given.json)
