@@ -28,6 +28,8 @@ Blocks Blocks::even(std::size_t each, int parts) {
 
 Blocks Blocks::pieces(std::size_t total, std::size_t each) {
   if (each == 0 || total <= each) return even(total, 1);
+  constexpr std::size_t most = 1U << 20U;  // rounds are counted by an int, and more would be no pipeline
+  each = std::max(each, (total + most - 1) / most);
   const std::size_t parts = (total + each - 1) / each;
   Blocks blocks = even(each, static_cast<int>(parts));
   blocks.missing_ = parts * each - total;
@@ -186,13 +188,17 @@ std::size_t scratch_used(const Schedule& schedule) {
 
 }  // namespace
 
+Schedule ScheduleBuilder::as_it_is() {
+  schedule_.scratch = scratch_used(schedule_);
+  return std::move(schedule_);
+}
+
 Schedule ScheduleBuilder::done() {
   for (Round& round : schedule_.rounds) drop_empty(round);
   std::erase_if(schedule_.rounds, [](const Round& round) {
     return round.times <= 0 || (round.sends.empty() && round.receives.empty() && round.locals.empty());
   });
-  schedule_.scratch = scratch_used(schedule_);
-  return std::move(schedule_);
+  return as_it_is();
 }
 
 Schedule then(Schedule first, Schedule second) {

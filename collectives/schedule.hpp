@@ -169,6 +169,8 @@ class ScheduleBuilder {
   ScheduleBuilder& reduce(const Walk& target, const Walk& left, const Walk& right);
   // Rounds in which nothing happens are left out; scratch is as large as what was used of it.
   Schedule done();
+  // With everything that was said, messages of nothing included.
+  Schedule as_it_is();
 
  private:
   Round& last() { return schedule_.rounds.back(); }

@@ -2,103 +2,13 @@
 #include "collectives/simulate.hpp"
 
 #include <algorithm>
-#include <deque>
-#include <optional>
 
 #include "collectives/algorithms/algorithms.hpp"
-#include "collectives/symbols.hpp"
+#include "collectives/simulation.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
-namespace {
-
-using symbols::Expression;
-using symbols::Expressions;
-using symbols::Memory;
-using symbols::Piece;
-using symbols::unset;
-using symbols::Value;
-
-struct Fault {
-  std::string text;
-};
-
-// A slice where it lies: scratch is one memory; input and output are two, or one when in place.
-struct Location {
-  int memory;
-  std::int64_t begin;
-  std::int64_t end;
-  bool operator==(const Location&) const = default;
-  bool overlaps(const Location& other) const {
-    return memory == other.memory && begin < other.end && other.begin < end;
-  }
-};
-
-struct Posted {
-  int member;
-  int peer;
-  Location where;
-  std::size_t begun;  // when the round was posted
-};
-
-struct MemberState {
-  const Schedule* schedule = nullptr;
-  Shape shape;
-  std::size_t extents[3] = {};    // by Space
-  std::optional<Overlap> as_one;  // where input and output are one memory
-  std::size_t round = 0;
-  int lap = 0;
-  bool posted = false;
-  std::size_t waiting = 0;  // messages of the round that are not through
-  std::size_t begun = 0;
-  std::size_t ended = 0;  // of the messages that are through
-  std::size_t sent = 0;
-  Memory memories[3];         // by Space; in place the input's is the output's
-  std::vector<Posted> sends;  // posted, not yet met, in their order
-  std::vector<Posted> receives;
-  std::vector<bool> heard;  // whose start lies before now
-  std::vector<bool> told;   // what it had heard when it posted its round
-  bool done() const { return round == schedule->rounds.size(); }
-};
-
-class Simulation {
- public:
-  Simulation(const Problem& problem, std::span<const Schedule> schedules)
-      : problem_(problem), expressions_(problem.size), members_(static_cast<std::size_t>(problem.size)) {
-    for (int i = 0; i < problem.size; ++i) begin_member(i, schedules[static_cast<std::size_t>(i)]);
-  }
-
-  Proof run();
-
- private:
-  MemberState& at(int member) { return members_[static_cast<std::size_t>(member)]; }
-  const Round& round_of(const MemberState& member) const { return member.schedule->rounds[member.round]; }
-
-  void begin_member(int index, const Schedule& schedule);
-  Location locate(int index, const Slice& slice) const;
-  void post(int index);
-  void check_races(int index, std::size_t first_send, std::size_t first_receive);
-  void match(Posted& send, Posted& receive);
-  bool find_partner(std::vector<Posted>& sends, std::vector<Posted>& receives, int from, int to);
-  void end_round(int index);
-  void do_local(int index, const Local& local, int lap);
-  void reduce(int index, const Location& target, const Location& left, const Location& right);
-  void read(int index, const Location& where, std::vector<Piece>& pieces, std::string_view doing);
-  void check_deadlock() const;
-  void check_result(int index, Proof& proof);
-  void check_piece(int index, std::int64_t begin, std::int64_t end, int first, int last, std::int64_t shift,
-                   Proof& proof);
-  void check_gaps(int index);
-  void check_same(int index);
-  [[noreturn]] void fail(int index, std::string_view what) const;
-
-  const Problem& problem_;
-  Expressions expressions_;
-  std::vector<MemberState> members_;
-  std::deque<int> ready_;
-  std::vector<Piece> left_;
-  std::vector<Piece> right_;
-};
+namespace symbols {
 
 void Simulation::fail(int index, std::string_view what) const {
   const MemberState& member = members_[static_cast<std::size_t>(index)];
@@ -292,90 +202,6 @@ void Simulation::check_deadlock() const {
   }
 }
 
-void Simulation::check_piece(int index, std::int64_t begin, std::int64_t end, int first, int last, std::int64_t shift,
-                             Proof& proof) {
-  if (begin == end) return;
-  const Location where =
-      locate(index, {Space::output, static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)});
-  read(index, where, left_, "leaves");
-  const std::int64_t moved = where.begin - begin;
-  const Expression tree = expressions_.balanced(first, last);
-  for (const Piece& piece : left_) {
-    if (piece.value.shift + moved != shift) fail(index, text("has at ", piece.begin, " what belongs elsewhere"));
-    if (!expressions_.holds_exactly(piece.value.expression, first, last))
-      fail(index, text("has at ", piece.begin, " not exactly every contribution"));
-    if (!expressions_.in_order(piece.value.expression)) proof.in_order = false;
-    if (piece.value.expression != tree) proof.balanced = false;
-  }
-}
-
-void Simulation::check_result(int index, Proof& proof) {
-  const Shape& shape = at(index).shape;
-  const auto count = static_cast<std::int64_t>(at(index).extents[static_cast<int>(Space::output)]);
-  const auto from_blocks = [&] {  // block i of the output is what member i gave to this one
-    for (int i = 0; i < problem_.size; ++i) {
-      const auto offset = static_cast<std::int64_t>(shape.takes.offset(i));
-      const Shape& other = at(i).shape;
-      const bool cut = other.gives.parts() == problem_.size && problem_.size > 1;
-      const auto given = cut ? static_cast<std::int64_t>(other.gives.offset(index)) : 0;
-      check_piece(index, offset, static_cast<std::int64_t>(shape.takes.end(i)), i, i + 1, given - offset, proof);
-    }
-    check_gaps(index);
-  };
-  const auto own_block = static_cast<std::int64_t>(shape.gives.parts() > 1 ? shape.gives.offset(index) : 0);
-  switch (problem_.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce:
-      return check_piece(index, 0, count, 0, problem_.size, 0, proof);
-    case Collective::reduce_scatter:
-    case Collective::reduce_scatter_v:
-      return check_piece(index, 0, count, 0, problem_.size, own_block, proof);
-    case Collective::scan:
-      return check_piece(index, 0, count, 0, index + 1, 0, proof);
-    case Collective::exscan:
-      return index == 0 ? void() : check_piece(index, 0, count, 0, index, 0, proof);
-    case Collective::broadcast:
-      return check_piece(index, 0, count, problem_.root, problem_.root + 1, 0, proof);
-    case Collective::scatter:
-    case Collective::scatter_v:
-      return check_piece(index, 0, count, problem_.root, problem_.root + 1,
-                         static_cast<std::int64_t>(at(problem_.root).shape.gives.offset(index)), proof);
-    case Collective::barrier:
-      if (std::ranges::find(at(index).heard, false) != at(index).heard.end())
-        fail(index, "leaves before all have come");
-      return;
-    case Collective::gather:
-    case Collective::gather_v:
-      return index == problem_.root ? from_blocks() : void();
-    default:
-      return from_blocks();
-  }
-}
-
-// Where the blocks of an output lie apart, nobody writes between them. The blocks themselves are all set.
-void Simulation::check_gaps(int index) {
-  const MemberState& member = at(index);
-  const Location all = locate(index, {Space::output, 0, member.extents[static_cast<int>(Space::output)]});
-  member.memories[all.memory].get(all.begin, all.end, left_);
-  std::size_t written = 0;
-  for (const Piece& piece : left_) {
-    if (piece.value.expression != unset) written += static_cast<std::size_t>(piece.end - piece.begin);
-  }
-  if (written != member.shape.takes.total()) fail(index, "writes between its blocks");
-}
-
-// Of an all-reduce all members must have combined in the same way, or their bits would differ.
-void Simulation::check_same(int index) {
-  if (problem_.collective != Collective::all_reduce || problem_.count == 0) return;
-  const auto all = [&](int member, std::vector<Piece>& pieces) {
-    const Location where = locate(member, {Space::output, 0, problem_.count});
-    at(member).memories[where.memory].get(where.begin, where.end, pieces);
-  };
-  all(0, left_);
-  all(index, right_);
-  if (left_ != right_) fail(index, "combines in another way than member 0");
-}
-
 Proof Simulation::run() {
   Proof proof;
   while (!ready_.empty()) {
@@ -416,13 +242,13 @@ Proof Simulation::run() {
   return proof;
 }
 
-}  // namespace
+}  // namespace symbols
 
 Proof simulate(const Problem& problem, std::span<const Schedule> schedules) {
   try {
-    if (static_cast<int>(schedules.size()) != problem.size) throw Fault{"not one schedule for each member"};
-    return Simulation(problem, schedules).run();
-  } catch (const Fault& fault) {
+    if (static_cast<int>(schedules.size()) != problem.size) throw symbols::Fault{"not one schedule for each member"};
+    return symbols::Simulation(problem, schedules).run();
+  } catch (const symbols::Fault& fault) {
     Proof proof;
     proof.fault = fault.text;
     return proof;

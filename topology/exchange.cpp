@@ -2,10 +2,24 @@
 #include "topology/exchange.hpp"
 
 #include <algorithm>
+#include <random>
+#include <thread>
 
 #include "topology/base/error.hpp"
 
 namespace lockstep {
+namespace {
+
+// Longer and longer, and never equally long for two threads for long.
+void wait_to_choose(unsigned attempt) {
+  thread_local std::minstd_rand random(
+      static_cast<std::uint32_t>(std::hash<std::thread::id>()(std::this_thread::get_id())));
+  constexpr unsigned longest = 5000;
+  const unsigned most = std::min(longest, 50U << std::min(attempt, 8U));
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
+}
+
+}  // namespace
 
 std::vector<Bytes> Exchange::all_gather(std::string_view what, std::span<const std::byte> mine, Patience patience) {
   refuse_if_failed();
@@ -26,26 +40,40 @@ Bytes Exchange::broadcast(std::string_view what, std::span<const std::byte> mine
   return std::move(all.at(static_cast<std::size_t>(root)));
 }
 
+// Threads that split different exchanges of one process at once might choose the same channel. So one at a time
+// chooses; where a member finds another thread at it, all come again, after a while that differs from exchange to
+// exchange.
 std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
-  Writer mine;
-  mine.put(colour).put(key).put(std::span<const std::byte>(channels_in_use()));
-  const auto all = all_gather("split", mine.take());
-  std::vector<std::pair<int, int>> chosen;  // key, rank
-  std::vector<Bytes> used;
-  used.reserve(static_cast<std::size_t>(size_));
-  for (int rank = 0; rank < size_; ++rank) {
-    Reader reader(all.at(static_cast<std::size_t>(rank)));
-    const int their_colour = reader.get<int>();
-    const int their_key = reader.get<int>();
-    used.push_back(reader.get_bytes());
-    if (their_colour == colour) chosen.emplace_back(their_key, rank);
+  for (unsigned attempt = 0;; ++attempt) {
+    auto choosing = try_choosing();
+    const bool mine_to_choose = choosing.mutex() == nullptr || choosing.owns_lock();
+    Writer mine;
+    mine.put(colour).put(key).put(mine_to_choose).put(std::span<const std::byte>(channels_in_use()));
+    const auto all = all_gather("split", mine.take());
+    std::vector<std::pair<int, int>> chosen;  // key, rank
+    std::vector<Bytes> used;
+    used.reserve(static_cast<std::size_t>(size_));
+    bool all_choose = true;
+    for (int rank = 0; rank < size_; ++rank) {
+      Reader reader(all.at(static_cast<std::size_t>(rank)));
+      const int their_colour = reader.get<int>();
+      const int their_key = reader.get<int>();
+      all_choose = reader.get<bool>() && all_choose;
+      used.push_back(reader.get_bytes());
+      if (their_colour == colour) chosen.emplace_back(their_key, rank);
+    }
+    if (!all_choose) {
+      choosing = {};
+      wait_to_choose(attempt);
+      continue;
+    }
+    if (colour < 0) return nullptr;
+    std::ranges::sort(chosen);
+    std::vector<int> ranks;
+    ranks.reserve(chosen.size());
+    for (const auto& [their_key, rank] : chosen) ranks.push_back(rank);
+    return make_split(ranks, used);
   }
-  if (colour < 0) return nullptr;
-  std::ranges::sort(chosen);
-  std::vector<int> ranks;
-  ranks.reserve(chosen.size());
-  for (const auto& [their_key, rank] : chosen) ranks.push_back(rank);
-  return make_split(ranks, used);
 }
 
 void Exchange::fail(std::string_view why) {

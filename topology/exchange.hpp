@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +50,7 @@ class Exchange {
   Bytes broadcast(std::string_view what, std::span<const std::byte> mine, int root);
 
   // A new exchange among the members with the same colour, ordered by key, then by rank; nothing where
-  // the colour is negative. All members call it; in one process, one thread at a time splits.
+  // the colour is negative. All members call it; several threads may split exchanges of theirs at once.
   std::unique_ptr<Exchange> split(int colour, int key);
   std::unique_ptr<Exchange> duplicate() { return split(0, rank_); }
 
@@ -64,6 +65,8 @@ class Exchange {
   // channels it has in use, from which the implementation picks a free one.
   virtual std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) = 0;
   virtual Bytes channels_in_use() = 0;
+  // Held while this process takes part in choosing: not owned where another thread does so just now.
+  virtual std::unique_lock<std::mutex> try_choosing() { return {}; }
 
  private:
   void refuse_if_failed() const;

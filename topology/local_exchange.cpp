@@ -5,9 +5,11 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "topology/base/error.hpp"
+#include "topology/base/movers.hpp"
 
 namespace lockstep {
 namespace {
@@ -67,7 +69,20 @@ void Room::wait(Lock& lock, Exchange& who, std::string_view what, Patience patie
                 const std::function<bool()>& done) {
   const auto begin = std::chrono::steady_clock::now();
   const auto ready = [&] { return done() || failure_ != nullptr; };
-  const auto wait_until = [&](Duration after) { return changed_.wait_until(lock, begin + after, ready); };
+  // Without an end, or until then.
+  const auto wait_until = [&](std::optional<Duration> after) {
+    while (anything_to_move()) {  // what this thread has in flight elsewhere goes on
+      constexpr std::chrono::microseconds slice{200};
+      if (changed_.wait_for(lock, slice, ready)) return true;
+      if (after && std::chrono::steady_clock::now() >= begin + *after) return false;
+      lock.unlock();
+      move_others(0);
+      lock.lock();
+    }
+    if (after) return changed_.wait_until(lock, begin + *after, ready);
+    changed_.wait(lock, ready);
+    return true;
+  };
   bool came = false;
   if (patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit)) {
     came = wait_until(patience.warn);
@@ -78,7 +93,7 @@ void Room::wait(Lock& lock, Exchange& who, std::string_view what, Patience patie
     fail_locked(Error(Code::stall, text("waited ", format_duration(patience.limit), " in ", missing(what)),
                       "look what those members do; LOCKSTEP_TIMEOUT sets the limit"));
   }
-  changed_.wait(lock, ready);
+  wait_until(std::nullopt);
   check_failure(lock);
 }
 

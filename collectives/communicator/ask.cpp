@@ -68,21 +68,25 @@ void need_counts(const Ask& ask, std::string_view which, std::span<const std::si
 }
 
 // Blocks that lie inside the buffer and, where they are written, apart from each other.
-void need_room(const Ask& ask, std::string_view which, const Blocks& blocks, const Data& data, bool written) {
-  if (blocks.extent() > data.count)
-    refuse(ask, text("the blocks of the ", which, " end at element ", blocks.extent(), ", it has ", data.count),
+void need_room(const Ask& ask, std::string_view which, const Cuts::Cut& cut, const Data& data, bool written) {
+  if (cut.extent > data.count)
+    refuse(ask, text("the blocks of the ", which, " end at element ", cut.extent, ", it has ", data.count),
            "give a longer buffer, or smaller counts and offsets");
-  if (!written) return;
+  if (written && cut.overlap)
+    refuse(ask, text("two blocks of the ", which, " overlap at element ", *cut.overlap),
+           "give offsets that keep the blocks apart");
+}
+
+std::optional<std::size_t> find_overlap(const Blocks& blocks) {
   std::vector<std::pair<std::size_t, std::size_t>> ranges;
   for (int i = 0; i < blocks.parts(); ++i) {
     if (blocks.count(i) > 0) ranges.emplace_back(blocks.offset(i), blocks.end(i));
   }
   std::ranges::sort(ranges);
   for (std::size_t i = 1; i < ranges.size(); ++i) {
-    if (ranges[i].first < ranges[i - 1].second)
-      refuse(ask, text("two blocks of the ", which, " overlap at element ", ranges[i].first),
-             "give offsets that keep the blocks apart");
+    if (ranges[i].first < ranges[i - 1].second) return ranges[i].first;
   }
+  return std::nullopt;
 }
 
 struct Extent {
@@ -168,18 +172,12 @@ void cut_equal(const Ask& ask, Spec& spec, int size, int index) {
 void cut_unequal(const Ask& ask, Spec& spec, int size, int index, Cuts& cuts) {
   const bool root = index == ask.root;
   const auto own = static_cast<std::size_t>(index);
-  // Who is not the root knows its own block only.
-  const auto own_only = [&](std::size_t count) {
-    std::vector<std::size_t> counts(static_cast<std::size_t>(size), 0);
-    counts[own] = count;
-    return cuts.find(counts, {});
-  };
   if (ask.collective == Collective::gather_v && !root) {
-    spec.takes = own_only(ask.input.count);
+    spec.takes = cuts.only(size, index, ask.input.count).blocks;
     return;
   }
   if (ask.collective == Collective::scatter_v && !root) {
-    spec.gives = own_only(ask.output.count);
+    spec.gives = cuts.only(size, index, ask.output.count).blocks;
     return;
   }
   const bool gives = ask.collective != Collective::all_gather_v && ask.collective != Collective::gather_v;
@@ -187,22 +185,29 @@ void cut_unequal(const Ask& ask, Spec& spec, int size, int index, Cuts& cuts) {
                      ask.collective == Collective::all_to_all_v;
   if (gives) {
     need_counts(ask, "input", ask.gives, ask.gives_offsets, size);
-    spec.gives = cuts.find(ask.gives, ask.gives_offsets);
-    need_room(ask, "input", spec.gives, ask.input, false);
+    const Cuts::Cut& cut = cuts.find(ask.gives, ask.gives_offsets);
+    need_room(ask, "input", cut, ask.input, false);
+    spec.gives = cut.blocks;
     if (!takes) need(ask, "output", ask.output, ask.gives[own], "this member's count");
   }
   if (takes) {
     need_counts(ask, "output", ask.takes, ask.takes_offsets, size);
-    spec.takes = cuts.find(ask.takes, ask.takes_offsets);
-    need_room(ask, "output", spec.takes, ask.output, true);
+    const Cuts::Cut& cut = cuts.find(ask.takes, ask.takes_offsets);
+    need_room(ask, "output", cut, ask.output, true);
+    spec.takes = cut.blocks;
     if (!gives) need(ask, "input", ask.input, ask.takes[own], "this member's count");
   }
+  if (gives && takes && ask.gives[own] != ask.takes[own])
+    refuse(ask,
+           text("this member gives itself ", ask.gives[own], " elements and takes ", ask.takes[own], " from itself"),
+           "give the same count at its own place in both lists");
 }
 
 }  // namespace
 
-const Blocks& Cuts::find(std::span<const std::size_t> counts, std::span<const std::size_t> offsets) {
-  const auto same = [&](const Blocks& blocks) {
+const Cuts::Cut& Cuts::find(std::span<const std::size_t> counts, std::span<const std::size_t> offsets) {
+  const auto same = [&](const Cut& cut) {
+    const Blocks& blocks = cut.blocks;
     if (blocks.parts() != static_cast<int>(counts.size())) return false;
     std::size_t packed = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -217,8 +222,17 @@ const Blocks& Cuts::find(std::span<const std::size_t> counts, std::span<const st
   if (found != all_.end()) return *found;
   constexpr std::size_t kept = 64;
   if (all_.size() == kept) all_.erase(all_.begin());
-  all_.push_back(offsets.empty() ? Blocks::packed(counts) : Blocks::placed(offsets, counts));
+  Blocks blocks = offsets.empty() ? Blocks::packed(counts) : Blocks::placed(offsets, counts);
+  const std::size_t extent = blocks.extent();
+  const auto overlap = offsets.empty() ? std::nullopt : find_overlap(blocks);
+  all_.push_back({std::move(blocks), extent, overlap});
   return all_.back();
+}
+
+const Cuts::Cut& Cuts::only(int members, int index, std::size_t count) {
+  counts_.assign(static_cast<std::size_t>(members), 0);
+  counts_[static_cast<std::size_t>(index)] = count;
+  return find(counts_, {});
 }
 
 std::string name_of(const Ask& ask) {

@@ -3,6 +3,7 @@
 // planned, with a sentence for everything that is wrong.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,10 +33,18 @@ struct Ask {
 // Cuts of unequal forms, each kept once, so that a repeated call finds its own without allocating.
 class Cuts {
  public:
-  const Blocks& find(std::span<const std::size_t> counts, std::span<const std::size_t> offsets);
+  struct Cut {
+    Blocks blocks;
+    std::size_t extent;                  // where the last block ends
+    std::optional<std::size_t> overlap;  // the first element that is in two blocks
+  };
+  const Cut& find(std::span<const std::size_t> counts, std::span<const std::size_t> offsets);
+  // Of a member that knows its own block only.
+  const Cut& only(int members, int index, std::size_t count);
 
  private:
-  std::vector<Blocks> all_;
+  std::vector<Cut> all_;
+  std::vector<std::size_t> counts_;  // for only()
 };
 
 // What is asked, checked.

@@ -6,13 +6,14 @@
 namespace lockstep {
 namespace {
 
-// Whether the two can travel as one message and be combined by one function.
+// Whether the two can travel as one message and be combined by one function. Decided by what is the same on all members
+// only: neither a factor nor what a function has captured is.
 bool alike(const detail::Ask& a, const detail::Ask& b) {
-  const UserReduce& mine = a.reduction.user;
-  const UserReduce& other = b.reduction.user;
+  if (&a == &b) return true;
+  if (a.reduction.op == ReduceOp::premul_sum || a.reduction.user.has_state) return false;
   return a.collective == b.collective && a.type == b.type && a.element_bytes == b.element_bytes && a.root == b.root &&
-         a.reduction.op == b.reduction.op && a.reduction.factor == b.reduction.factor &&
-         a.reduction.commutes == b.reduction.commutes && mine.apply == other.apply && mine.state == other.state;
+         a.reduction.op == b.reduction.op && a.reduction.commutes == b.reduction.commutes &&
+         a.reduction.user.apply == b.reduction.user.apply && !b.reduction.user.has_state;
 }
 
 }  // namespace

@@ -12,10 +12,8 @@
 namespace lockstep {
 namespace {
 
-// Tags of their own, so that what goes up never meets what goes down, nor what the program sends itself.
-constexpr int first_tag = 1 << 24;
-
-int tag_of(int dimension, bool upwards) { return first_tag + 2 * dimension + (upwards ? 1 : 0); }
+// What goes up never meets what goes down.
+int tag_of(int dimension, bool upwards) { return 2 * dimension + (upwards ? 1 : 0); }
 
 }  // namespace
 
@@ -90,8 +88,8 @@ void Cartesian::add(int dimension, Side side, const detail::Data& gives, const d
                 text("a face that gives ", gives.count, " elements and takes ", takes.count, " (", place(origin), ')'),
                 "neighbours exchange equally much; use sendrecv for what is not");
   if (!peer) return;
-  sends_.push_back({*peer, gives, element_bytes, tag_of(dimension, side == Side::upper)});
-  receives_.push_back({*peer, takes, element_bytes, tag_of(dimension, side == Side::lower)});
+  sends_.push_back({*peer, gives, element_bytes, tag_of(dimension, side == Side::upper), true});
+  receives_.push_back({*peer, takes, element_bytes, tag_of(dimension, side == Side::lower), true});
 }
 
 }  // namespace lockstep

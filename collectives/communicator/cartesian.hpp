@@ -51,8 +51,12 @@ class Cartesian {
     detail::check_element<T>();
     sends_.clear();
     receives_.clear();
-    for (const Face<T>& face : faces) {
-      add(face.dimension, face.side, detail::input_of(face.gives), detail::input_of(face.takes), sizeof(T), origin);
+    try {
+      for (const Face<T>& face : faces)
+        add(face.dimension, face.side, detail::input_of(face.gives), detail::input_of(face.takes), sizeof(T), origin);
+    } catch (const Error& error) {
+      communicator_->team()->refuse(error);
+      throw;
     }
     return {communicator_->team(), communicator_->team()->exchange(sends_, receives_, origin)};
   }

@@ -42,7 +42,7 @@ class Collectives {
     return self().prepare(detail::asks::reduce_in_place(Collective::all_reduce, data, op, 0, origin));
   }
   template <class T, class Op>
-  requires std::is_arithmetic_v<T> T all_reduce(T value, Op op, Origin origin = Origin::here()) {
+  requires(std::is_arithmetic_v<T>) [[nodiscard]] T all_reduce(T value, Op op, Origin origin = Origin::here()) {
     all_reduce(std::span<T>(&value, 1), op, origin);
     return value;
   }
@@ -50,15 +50,15 @@ class Collectives {
   // The same, at the root only; with one buffer, the root's is replaced and the others' are kept.
   template <class In, class Out, class Op>
   void reduce(const In& in, Out&& out, Op op, int root, Origin origin = Origin::here()) {
-    self().run(detail::asks::reduce(Collective::reduce, in, out, op, root, origin));
+    self().run(detail::asks::reduce(Collective::reduce, in, self().at_root(out, root), op, root, origin));
   }
   template <class In, class Out, class Op>
   Request reduce_async(const In& in, Out&& out, Op op, int root, Origin origin = Origin::here()) {
-    return self().begin(detail::asks::reduce(Collective::reduce, in, out, op, root, origin));
+    return self().begin(detail::asks::reduce(Collective::reduce, in, self().at_root(out, root), op, root, origin));
   }
   template <class In, class Out, class Op>
   Prepared plan_reduce(const In& in, Out&& out, Op op, int root, Origin origin = Origin::here()) {
-    return self().prepare(detail::asks::reduce(Collective::reduce, in, out, op, root, origin));
+    return self().prepare(detail::asks::reduce(Collective::reduce, in, self().at_root(out, root), op, root, origin));
   }
 
   template <class R, class Op>
@@ -173,7 +173,7 @@ class Collectives {
     return self().prepare(detail::asks::broadcast(data, root, self().rank(), origin));
   }
   template <class T>
-  requires std::is_arithmetic_v<T> T broadcast(T value, int root, Origin origin = Origin::here()) {
+  requires(std::is_arithmetic_v<T>) [[nodiscard]] T broadcast(T value, int root, Origin origin = Origin::here()) {
     broadcast(std::span<T>(&value, 1), root, origin);
     return value;
   }

@@ -87,6 +87,7 @@ Reduction own_reduction(const Function& function, bool commutes) {
   Reduction reduction{.op = ReduceOp::user, .commutes = commutes};
   reduction.user.apply = &apply_each<T, Function>;
   std::memcpy(reduction.user.state.data(), &function, sizeof function);
+  reduction.user.has_state = !std::is_empty_v<Function>;
   return reduction;
 }
 

@@ -2,7 +2,6 @@
 #include "collectives/communicator/request.hpp"
 
 #include <exception>
-#include <utility>
 
 namespace lockstep {
 
@@ -20,16 +19,23 @@ Request& Request::operator=(Request&& other) noexcept {
 
 void Request::wait(Origin origin) {
   if (!team_) return;
-  const auto team = std::exchange(team_, nullptr);  // whatever happens, there is nothing left to wait for
-  team->wait(handle_, origin);
+  bool over = false;
+  try {
+    team_->wait(handle_, origin, over);
+  } catch (...) {
+    if (over) team_ = nullptr;  // else it was refused because of another thread, and is still under way
+    throw;
+  }
+  team_ = nullptr;
 }
 
 bool Request::test(Origin origin) {
   if (!team_) return true;
+  bool over = false;
   try {
-    if (!team_->test(handle_, origin)) return false;
+    if (!team_->test(handle_, origin, over)) return false;
   } catch (...) {
-    team_ = nullptr;
+    if (over) team_ = nullptr;
     throw;
   }
   team_ = nullptr;

@@ -2,12 +2,17 @@
 #include "collectives/communicator/team.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <limits>
+#include <thread>
+#include <utility>
 
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_world.hpp"
 #include "collectives/planner.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/keep.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
@@ -54,19 +59,35 @@ struct Team::Pending {
 class Team::Use {
  public:
   Use(Team& team, const Origin& origin) : team_(team) {
-    const Origin* nobody = nullptr;
-    if (team.user_.compare_exchange_strong(nobody, &origin, std::memory_order_acquire)) return;
+    if (try_enter(origin)) return;
     throw Error(Code::usage,
                 text("communicator \"", team.options_.name, "\" is used by two threads at once; the second call is at ",
                      place(origin)),
                 "give each thread a communicator of its own: duplicate() makes one");
   }
-  ~Use() { team_.user_.store(nullptr, std::memory_order_release); }
+  // For a destructor, which cannot refuse: waits for the other thread, unless that is this one.
+  explicit Use(Team& team) : team_(team) {
+    constexpr int most = 50'000;
+    for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  ~Use() {
+    if (inside_) team_.user_.store(nullptr, std::memory_order_release);
+  }
+  bool inside() const { return inside_; }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
 
  private:
+  static constexpr Origin nowhere{};
+
+  bool try_enter(const Origin& origin) {
+    const Origin* nobody = nullptr;
+    inside_ = team_.user_.compare_exchange_strong(nobody, &origin, std::memory_order_acquire);
+    return inside_;
+  }
+
   Team& team_;
+  bool inside_ = false;
 };
 
 Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
@@ -90,8 +111,6 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
                                                               .progress_thread = options_.progress_thread});
 }
 
-Team::~Team() = default;
-
 bool Team::failed() const { return closed_ || engine_->failed(); }
 Team::Pending& Team::pending(Handle handle) { return *pendings_[handle.slot]; }
 
@@ -105,6 +124,7 @@ Ready Team::ready_from(const Ask& ask) {
   refuse_if_closed();
   try {
     Ask whole = ask;
+    if (options_.order == Order::reproducible) whole.order = Order::reproducible;
     if (ask.collective == Collective::barrier) whole.input = {const_cast<std::byte*>(&token), 1};
     const Spec spec = spec_of(whole, size(), rank(), cuts_);
     Ready ready;
@@ -144,7 +164,10 @@ Ready Team::prepare(const Ask& ask) {
   return ready_from(ask);
 }
 
-void Team::run(const Ask& ask) { wait(start(ask), ask.origin); }
+void Team::run(const Ask& ask) {
+  bool over = false;
+  wait(start(ask), ask.origin, over);
+}
 
 Handle Team::start(const Ask& ask) {
   const Use use(*this, ask.origin);
@@ -184,46 +207,78 @@ void Team::begin(const Call& call, Handle handle) {
 Handle Team::exchange(std::span<const Letter> sends, std::span<const Letter> receives, Origin origin) {
   const Use use(*this, origin);
   refuse_if_closed();
-  const auto check = [&](const Letter& letter) {
-    if (letter.peer >= 0 && letter.peer < size()) return;
-    throw Error(
-        Code::usage,
-        text("a message with rank ", letter.peer, " (", place(origin), "), but the members are 0 to ", size() - 1),
-        "give a rank of this communicator; ranks of its parent do not count");
-  };
-  std::ranges::for_each(sends, check);
-  std::ranges::for_each(receives, check);
+  try {
+    for (const auto& letters : {sends, receives}) {
+      for (const Letter& each : letters) check(each, origin);
+    }
+  } catch (const Error& error) {
+    engine_->refuse(error);
+    throw;
+  }
   const Handle handle = take_slot(origin);
   Pending& slot = pending(handle);
   std::size_t bytes = 0;
   for (const auto& letters : {sends, receives}) {
     for (const Letter& each : letters) bytes += needs_staging(each.data) ? each.data.count * each.element_bytes : 0;
   }
-  if (slot.staging.size() < bytes) slot.staging.resize(bytes);
-  std::byte* next = slot.staging.data();
-  const auto staged = [&](const Letter& letter) {
-    Copy copy{letter.data, next, letter.element_bytes};
-    next += letter.data.count * letter.element_bytes;
-    return copy;
-  };
-  for (const Letter& each : sends) {
-    Call call{.plan = letter_plan(each, true), .input = each.data.data, .origin = origin};
-    if (needs_staging(each.data)) {
-      const Copy copy = staged(each);
-      copy_in(copy);
-      call.input = copy.staged;
-    }
-    begin(call, handle);
-  }
-  for (const Letter& each : receives) {
-    Call call{.plan = letter_plan(each, false), .output = each.data.data, .origin = origin};
-    if (needs_staging(each.data)) {
-      slot.back.push_back(staged(each));
-      call.output = slot.back.back().staged;
-    }
-    begin(call, handle);
-  }
+  slot.staging.clear();
+  slot.staging.reserve(bytes);  // stays where it is
+  for (const Letter& each : sends) begin_letter(each, true, handle);
+  for (const Letter& each : receives) begin_letter(each, false, handle);
   return handle;
+}
+
+void Team::begin_letter(const Letter& letter, bool sends, Handle handle) {
+  Pending& slot = pending(handle);
+  Call call{.plan = letter_plan(letter, sends), .origin = slot.origin};
+  std::byte* data = static_cast<std::byte*>(letter.data.data);
+  if (needs_staging(letter.data)) {
+    const std::size_t before = slot.staging.size();
+    slot.staging.resize(before + letter.data.count * letter.element_bytes);
+    const Copy copy{letter.data, slot.staging.data() + before, letter.element_bytes};
+    if (sends)
+      copy_in(copy);
+    else
+      slot.back.push_back(copy);
+    data = copy.staged;
+  }
+  if (sends)
+    call.input = data;
+  else
+    call.output = data;
+  begin(call, handle);
+}
+
+void Team::check(const Letter& letter, Origin origin) const {
+  if (letter.peer < 0 || letter.peer >= size()) {
+    throw Error(
+        Code::usage,
+        text("a message with rank ", letter.peer, " (", place(origin), "), but the members are 0 to ", size() - 1),
+        "give a rank of this communicator; ranks of its parent do not count");
+  }
+  const auto largest = static_cast<std::int64_t>(engine_->marks_across() / 2) - 1;
+  if (letter.tag < 0 || letter.tag > largest) {
+    throw Error(Code::usage,
+                text("a message with tag ", letter.tag, " (", place(origin), "), but tags are 0 to ", largest, " here"),
+                letter.neighbours
+                    ? "a grid has at most a dimension for every four tags"
+                    : "give a smaller tag; how large they may be follows from the MPI library's MPI_TAG_UB");
+  }
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(letter.data.count, letter.element_bytes, &bytes) ||
+      bytes > std::numeric_limits<std::size_t>::max() / 2) {
+    throw Error(Code::usage, text("a message of ", letter.data.count, " elements (", place(origin), ')'),
+                "it looks like a negative number that became unsigned; check how it is computed");
+  }
+  if (bytes > 0 && letter.data.data == nullptr) {
+    throw Error(Code::usage, text("a message of ", letter.data.count, " elements at address 0 (", place(origin), ')'),
+                "give memory that is there");
+  }
+}
+
+// The upper half of the marks is the grids' own.
+std::uint32_t Team::mark_of(const Letter& letter) const {
+  return static_cast<std::uint32_t>(letter.tag) + (letter.neighbours ? engine_->marks_across() / 2 : 0);
 }
 
 // One message; kept, because programs send the same again and again.
@@ -231,11 +286,15 @@ std::shared_ptr<const Plan> Team::letter_plan(const Letter& letter, bool sends) 
   const std::size_t bytes = letter.data.count * letter.element_bytes;
   constexpr std::size_t most = 4096;
   if (letters_.size() >= most) letters_.clear();
-  auto& known = letters_[{letter.peer, letter.tag, sends, bytes}];
+  const std::uint32_t mark = mark_of(letter);
+  auto& known = letters_[{letter.peer, mark, sends, bytes}];
   if (known) return known;
   auto plan = std::make_shared<Plan>();
-  plan->spec = {
-      .collective = Collective::exchange, .type = DataType::u8, .element_bytes = 1, .count = bytes, .root = letter.tag};
+  plan->spec = {.collective = Collective::exchange,
+                .type = DataType::u8,
+                .element_bytes = 1,
+                .count = bytes,
+                .root = static_cast<int>(mark)};
   plan->size = size();
   plan->index = rank();
   plan->algorithm = sends ? "send" : "recv";
@@ -244,7 +303,7 @@ std::shared_ptr<const Plan> Team::letter_plan(const Letter& letter, bool sends) 
     one.round().send(letter.peer, input(0, bytes));
   else
     one.round().receive(letter.peer, output(0, bytes));
-  plan->last = one.done();
+  plan->last = one.as_it_is();  // a message of nothing is one, too
   (sends ? plan->input_count : plan->output_count) = bytes;
   plan->why = "a message";
   return known = std::move(plan);
@@ -270,17 +329,22 @@ Handle Team::take_slot(Origin origin) {
 void Team::release(Handle handle) {
   Pending& slot = pending(handle);
   slot.busy = false;
+  if (engine_->keeps_memory()) keep_memory(slot);
   slot.staged.clear();
   free_.push_back(handle.slot);
 }
 
-bool Team::test(Handle handle, Origin origin) {
+bool Team::test(Handle handle, Origin origin, bool& over) {
   const Use use(*this, origin);
+  over = true;  // but for where it says otherwise
   refuse_if_closed();
   Pending& slot = pending(handle);
   try {
     while (slot.done < slot.tickets.size()) {
-      if (!engine_->test(slot.tickets[slot.done])) return false;
+      if (!engine_->test(slot.tickets[slot.done])) {
+        over = false;
+        return false;
+      }
       ++slot.done;
     }
   } catch (...) {
@@ -291,8 +355,9 @@ bool Team::test(Handle handle, Origin origin) {
   return true;
 }
 
-void Team::wait(Handle handle, Origin origin) {
+void Team::wait(Handle handle, Origin origin, bool& over) {
   const Use use(*this, origin);
+  over = true;
   refuse_if_closed();
   Pending& slot = pending(handle);
   try {
@@ -310,16 +375,39 @@ void Team::finish(Handle handle) {
 }
 
 void Team::drop(Handle handle) noexcept {
+  const Use use(*this);
   if (closed_) return;
+  if (!use.inside()) {
+    engine_->log().error(text("a request of \"", options_.name,
+                              "\" was destroyed inside another call of the same communicator; it stays under way"));
+    return;
+  }
   Pending& slot = pending(handle);
   for (; slot.done < slot.tickets.size(); ++slot.done) engine_->drop(slot.tickets[slot.done]);
   release(handle);
 }
 
+void Team::refuse(const Error& error) noexcept {
+  if (!closed_) engine_->refuse(error);
+}
+
+// What stands for data that is not contiguous, as long as the transport may use it.
+void Team::keep_memory(Pending& slot) {
+  for (auto& each : slot.staged) keep_for_ever(each);
+  keep_for_ever(std::make_shared<std::vector<std::byte>>(std::move(slot.staging)));
+  slot.staging = {};
+}
+
 void Team::close() noexcept {
-  closed_ = true;
+  if (std::exchange(closed_, true)) return;
+  engine_->close();
+  if (engine_->keeps_memory()) {
+    for (auto& slot : pendings_) keep_memory(*slot);
+  }
   engine_.reset();
 }
+
+Team::~Team() { close(); }
 
 std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions options) {
   const Origin origin{"split", 0};

@@ -14,6 +14,7 @@
 
 #include "collectives/communicator/ask.hpp"
 #include "collectives/engine/transport.hpp"
+#include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
 
 namespace lockstep {
@@ -88,13 +89,17 @@ class Team {
     Data data;
     std::size_t element_bytes;
     int tag = 0;
+    bool neighbours = false;  // of a Cartesian, whose tags are its own
   };
   Handle exchange(std::span<const Letter> sends, std::span<const Letter> receives, Origin origin);
 
-  bool test(Handle handle, Origin origin);
-  void wait(Handle handle, Origin origin);
+  // `over` says afterwards, also when they throw, whether the handle is spent.
+  bool test(Handle handle, Origin origin, bool& over);
+  void wait(Handle handle, Origin origin, bool& over);
   // A request was destroyed without having been waited for.
   void drop(Handle handle) noexcept;
+  // A call that cannot be made: the others are told, so that they do not wait for it.
+  void refuse(const Error& error) noexcept;
   // The communicator is gone; requests may still be there.
   void close() noexcept;
 
@@ -107,12 +112,16 @@ class Team {
 
   Ready ready_from(const Ask& ask);
   void begin(const Call& call, Handle handle);
+  void begin_letter(const Letter& letter, bool sends, Handle handle);
   Handle take_slot(Origin origin);
   Pending& pending(Handle handle);
   void release(Handle handle);
+  static void keep_memory(Pending& slot);
   void finish(Handle handle);
   std::shared_ptr<const Plan> letter_plan(const Letter& letter, bool sends);
   void refuse_if_closed() const;
+  void check(const Letter& letter, Origin origin) const;
+  std::uint32_t mark_of(const Letter& letter) const;
 
   CommunicatorOptions options_;
   std::unique_ptr<Exchange> exchange_;
@@ -122,9 +131,10 @@ class Team {
   std::unique_ptr<Planner> planner_;
   Cuts cuts_;
   std::vector<std::unique_ptr<Pending>> pendings_;
-  std::vector<std::size_t> free_;                                                           // last in, first out
-  std::map<std::tuple<int, int, bool, std::size_t>, std::shared_ptr<const Plan>> letters_;  // peer, tag, sends, bytes
-  std::atomic<const Origin*> user_ = nullptr;                                               // who is inside
+  std::vector<std::size_t> free_;  // last in, first out
+  std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>
+      letters_;                                // peer, mark, sends, bytes
+  std::atomic<const Origin*> user_ = nullptr;  // who is inside
   bool closed_ = false;
   std::unique_ptr<Engine<RealWorld>> engine_;
 };

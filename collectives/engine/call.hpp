@@ -25,6 +25,7 @@ struct UserReduce {
   static constexpr std::size_t state_bytes = 48;
   void (*apply)(const void* state, void* target, const void* left, const void* right, std::size_t count) = nullptr;
   alignas(std::max_align_t) std::array<std::byte, state_bytes> state = {};  // a copy of what the function captured
+  bool has_state = false;
 };
 
 struct Call {

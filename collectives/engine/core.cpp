@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "topology/base/error.hpp"
+#include "topology/base/keep.hpp"
 
 namespace lockstep {
 namespace {
@@ -36,6 +37,12 @@ Core::Core(Transport& transport, Patience patience, Log log, std::string name)
       runner_(transport),
       agreement_(rank_, size_) {
   left_.resize(static_cast<std::size_t>(size_));
+  history_ = transport.generation();
+}
+
+Core::~Core() {
+  if (!keeps_memory_) return;
+  for (auto& slot : slots_) keep_for_ever(std::shared_ptr<Operation>(std::move(slot)));
 }
 
 Ticket Core::start(const Call& call) {
@@ -267,7 +274,7 @@ void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noe
     if (operation->state == Operation::State::flying) operation->state = Operation::State::failed;
   }
   try {
-    transport_.abandon();
+    keeps_memory_ = !transport_.abandon();
   } catch (const std::exception& second) {
     log_.error(text("while giving up the messages of \"", name_, "\": ", second.what()));
   }

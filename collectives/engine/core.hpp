@@ -35,6 +35,9 @@ struct Failure {
 class Core {
  public:
   Core(Transport& transport, Patience patience, Log log, std::string name);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
 
   Ticket start(const Call& call);
   // Moves what can be moved, and listens to the others if told to or if something waits for it; false when there was
@@ -54,6 +57,8 @@ class Core {
   bool is_idle() const { return active_.empty(); }
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
   const std::optional<Failure>& failure() const { return failure_; }
+  // Whether the transport could not call back all that was posted: its memory stays until the program ends.
+  bool keeps_memory() const { return keeps_memory_; }
   const std::string& name() const { return name_; }
   const Log& log() const { return log_; }
 
@@ -135,6 +140,7 @@ class Core {
   std::optional<Failure> failure_;
   std::exception_ptr error_;
   bool told_user_ = false;
+  bool keeps_memory_ = false;
   Operation* moving_ = nullptr;  // for the text of what it throws
 };
 

@@ -10,6 +10,7 @@
 #include "collectives/engine/core.hpp"
 #include "collectives/engine/guard.hpp"
 #include "collectives/engine/progress_thread.hpp"
+#include "topology/base/movers.hpp"
 
 namespace lockstep {
 
@@ -21,7 +22,7 @@ struct EngineOptions {
 };
 
 // World: Duration now(); void idle(unsigned turns), called after so many turns in a row in which nothing moved;
-// Transport& transport().
+// Transport& transport(); static constexpr bool moves_others: whether a wait moves other engines of its thread, too.
 template <class World>
 class Engine {
  public:
@@ -31,19 +32,26 @@ class Engine {
       : world_(std::move(world)),
         core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name)) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); });
+    if constexpr (World::moves_others) mover_.emplace([this] { progress_beside(); });
   }
   // Calls in flight are given up; the others are told.
-  ~Engine() {
+  ~Engine() { close(); }
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // What the destructor does; afterwards nothing else may be called but what asks.
+  void close() noexcept {
+    if (std::exchange(closed_, true)) return;
+    mover_.reset();
     thread_.reset();
     core_.leave();
   }
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
 
   // Begins a call; never blocks. Throws what failed before, and what is found to have failed.
   Ticket start(const Call& call) {
     const Inside inside(guard_, {Doing::Act::starting, call.plan->spec.collective, call.origin}, core_.name());
     const Ticket ticket = core_.start(call);
+    if (mover_) mover_->busy();
     if (thread_) thread_->wake();
     return ticket;
   }
@@ -51,9 +59,12 @@ class Engine {
   // Whether it is done; then the ticket is spent. Throws what failed, which spends the ticket too.
   bool test(const Ticket& ticket) {
     const Inside inside(guard_, {Doing::Act::testing, ticket.collective, ticket.origin}, core_.name());
-    if (!core_.is_over(ticket) && !core_.turn(true)) core_.watch(ticket, world_.now());
+    if (!core_.is_over(ticket) && !core_.turn(true)) {
+      if constexpr (World::moves_others) move_others(1);
+      core_.watch(ticket, world_.now());
+    }
     if (!core_.is_over(ticket)) return false;
-    core_.take(ticket);
+    take(ticket);
     return true;
   }
 
@@ -65,10 +76,13 @@ class Engine {
         turns = 0;
         continue;
       }
-      if (turns % turns_between_looks == turns_between_looks - 1) core_.watch(ticket, world_.now());
+      if (turns % turns_between_looks == turns_between_looks - 1) {
+        if constexpr (World::moves_others) move_others(1);
+        core_.watch(ticket, world_.now());
+      }
       world_.idle(turns++);
     }
-    core_.take(ticket);
+    take(ticket);
   }
 
   // For a request that is destroyed before it was waited for, which fails the communicator. Does not throw.
@@ -99,15 +113,23 @@ class Engine {
   }
 
   bool failed() const { return core_.failed(); }
+  bool keeps_memory() const { return core_.keeps_memory(); }
   // Why, if it failed; not while a progress thread runs and failed() is false.
   const std::optional<Failure>& failure() const { return core_.failure(); }
 
   int rank() { return world_.transport().rank(); }
   int size() { return world_.transport().size(); }
   const std::string& name() const { return core_.name(); }
+  const Log& log() const { return core_.log(); }
+  std::uint32_t marks_across() { return world_.transport().marks_across(); }
   World& world() { return world_; }
 
  private:
+  void take(const Ticket& ticket) {
+    if (mover_ && core_.is_idle()) mover_->idle();
+    core_.take(ticket);
+  }
+
   // Fruitless ones, in a wait. Listening and the clock cost about as much as looking for data does.
   static constexpr unsigned turns_between_words = 4;
   static constexpr unsigned turns_between_looks = 8;
@@ -125,7 +147,9 @@ class Engine {
   World world_;
   Core core_;
   Guard guard_;
+  bool closed_ = false;
   std::optional<ProgressThread> thread_;
+  std::optional<Mover> mover_;
 };
 
 }  // namespace lockstep

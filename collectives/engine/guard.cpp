@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/guard.hpp"
 
-#include <thread>
-
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -23,12 +21,12 @@ void Guard::enter(const Doing& doing, std::string_view name) {
       const Doing other{act_.load(std::memory_order_relaxed),
                         collective_.load(std::memory_order_relaxed),
                         {file_.load(std::memory_order_relaxed), line_.load(std::memory_order_relaxed)}};
-      throw Error(Code::usage,
-                  text("the communicator \"", name, "\" is in ", to_text(other), ", and another thread (or the user's ",
-                       "own reduction inside that call) makes ", to_text(doing)),
-                  "give every thread a communicator of its own (duplicate), or let one thread make the calls");
+      refuse(doing, other, name);
     }
-    if (seen == Owner::progress) std::this_thread::yield();
+    if (seen == Owner::progress) {
+      if (progress_.load(std::memory_order_relaxed) == std::this_thread::get_id()) refuse(doing, {}, name);
+      std::this_thread::yield();
+    }
     seen = Owner::nobody;
   }
   act_.store(doing.act, std::memory_order_relaxed);
@@ -37,9 +35,19 @@ void Guard::enter(const Doing& doing, std::string_view name) {
   line_.store(doing.origin.line, std::memory_order_relaxed);
 }
 
+void Guard::refuse(const Doing& doing, const Doing& other, std::string_view name) const {
+  throw Error(Code::usage,
+              text("the communicator \"", name, "\" is in ", to_text(other), ", and another thread (or the user's ",
+                   "own reduction inside that call) makes ", to_text(doing)),
+              "give every thread a communicator of its own (duplicate), or let one thread make the calls");
+}
+
 bool Guard::try_enter_as_progress() {
   Owner seen = Owner::nobody;
-  return owner_.compare_exchange_strong(seen, Owner::progress, std::memory_order_acquire, std::memory_order_relaxed);
+  if (!owner_.compare_exchange_strong(seen, Owner::progress, std::memory_order_acquire, std::memory_order_relaxed))
+    return false;
+  progress_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "collectives/engine/call.hpp"
 
@@ -27,11 +28,17 @@ class Guard {
   // Throws Error usage where another thread of the user is inside, or the same one (from its own reduction).
   void enter(const Doing& doing, std::string_view name);
   bool try_enter_as_progress();
-  void leave() { owner_.store(Owner::nobody, std::memory_order_release); }
+  void leave() {
+    progress_.store({}, std::memory_order_relaxed);
+    owner_.store(Owner::nobody, std::memory_order_release);
+  }
 
  private:
   enum class Owner : std::uint8_t { nobody, user, progress };
+  [[noreturn]] void refuse(const Doing& doing, const Doing& other, std::string_view name) const;
+
   std::atomic<Owner> owner_{Owner::nobody};
+  std::atomic<std::thread::id> progress_{};  // who makes progress, so that it never waits for itself
   // What the owner does, as far as another thread may see; it may see a mixture of two calls.
   std::atomic<Doing::Act> act_{};
   std::atomic<Collective> collective_{};

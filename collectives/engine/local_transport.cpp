@@ -35,10 +35,11 @@ class LocalTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
   int lanes() const override { return lane_count; }
+  std::uint32_t marks_across() const override { return 1U << 31U; }
 
   void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
   bool done(int lane) override;
-  void abandon() override;
+  bool abandon() override;
   void tell(int peer, Bytes bytes) override;
   std::optional<Heard> hear() override { return seat_.box.take(); }
   void sleep(std::int64_t nanoseconds) override {
@@ -233,7 +234,10 @@ void LocalTransport::tell(int peer, Bytes bytes) {
   seat.bell.ring();
 }
 
-void LocalTransport::abandon() { withdraw(); }
+bool LocalTransport::abandon() {
+  withdraw();
+  return true;
+}
 
 // Afterwards nobody reads or writes this member's memory. The cells stay with the hub, because rings and lists of
 // others may still point to them.

@@ -15,6 +15,8 @@ class RealWorld {
  public:
   RealWorld(std::unique_ptr<Transport> transport, Waiter waiter) : transport_(std::move(transport)), waiter_(waiter) {}
 
+  static constexpr bool moves_others = true;
+
   Duration now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
   void idle(unsigned turns) { waiter_.idle(turns, *transport_); }
   Transport& transport() { return *transport_; }

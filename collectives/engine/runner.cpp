@@ -169,11 +169,13 @@ bool Runner::post(Operation& operation, Part& part) {
   receives.clear();
   for (const Message& message : round.sends) {
     const Slice slice = message.walk.at(part.lap);
-    if (slice.count > 0) sends.push_back({message.peer_at(part.lap), bound.read(slice), slice.count * bound.bytes});
+    if (slice.count > 0 || operation.is_exchange())
+      sends.push_back({message.peer_at(part.lap), bound.read(slice), slice.count * bound.bytes});
   }
   for (const Message& message : round.receives) {
     const Slice slice = message.walk.at(part.lap);
-    if (slice.count > 0) receives.push_back({message.peer_at(part.lap), bound.write(slice), slice.count * bound.bytes});
+    if (slice.count > 0 || operation.is_exchange())
+      receives.push_back({message.peer_at(part.lap), bound.write(slice), slice.count * bound.bytes});
   }
   const bool any = !sends.empty() || !receives.empty();
   if (any) transport_.post({part.lane, operation.mark, operation.is_exchange()}, sends, receives);

@@ -43,6 +43,10 @@ class Transport {
   virtual int size() const = 0;
   // Lanes 0..lanes()-1 (and beyond, for rounds that are across) may each have one posted round at a time.
   virtual int lanes() const = 0;
+  // Marks of rounds that are across are smaller than this; equal only if they are equal. At least 32.
+  virtual std::uint32_t marks_across() const = 0;
+  // Differs from those of earlier transports whose messages could still be met here.
+  virtual std::uint32_t generation() const { return 0; }
 
   // Begins all messages of one round. The memory stays as it is until done(lane) says so. Does not allocate when a
   // round of as many messages was posted on the lane before.
@@ -50,8 +54,9 @@ class Transport {
   // Whether all messages of the lane's round are through. Throws Error mismatch when one arrived with another length
   // than expected.
   virtual bool done(int lane) = 0;
-  // After a failure: gives up what is posted, such that the memory of the receives is not written any more.
-  virtual void abandon() = 0;
+  // After a failure: gives up what is posted, such that its memory is not used any more. False: some of it is on its
+  // way, beyond recall, so the memory must stay until the program ends.
+  virtual bool abandon() = 0;
 
   // Small messages beside the data, in order for each pair, never lost, for any purpose of the engine.
   virtual void tell(int peer, Bytes bytes) = 0;

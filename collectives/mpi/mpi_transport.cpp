@@ -27,7 +27,7 @@ MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
       channel_(exchange.channel()),
       generation_(exchange.generation()),
       chunk_(chunk),
-      lanes_(static_cast<std::size_t>(wire_->tags().lanes)),
+      lanes_(static_cast<std::size_t>(wire_->tags().call_lanes())),
       silent_(ranks_.size()) {}
 
 // What was said and not heard is taken out of MPI, which would keep it.
@@ -62,8 +62,7 @@ void MpiTransport::Lane::forget_finished() {
 std::size_t MpiTransport::count_parts(std::size_t bytes) const { return Chunks(bytes, chunk_).count(); }
 
 void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
-  const int lanes = wire_->tags().lanes;
-  // Exchanges may be on lanes beyond those that have tags: theirs is that of the last lane, whatever lane they are on.
+  // Exchanges are on lanes beyond those that have tags: theirs is the one for messages, whatever lane they are on.
   if (stamp.across && static_cast<std::size_t>(stamp.lane) >= lanes_.size())
     lanes_.resize(static_cast<std::size_t>(stamp.lane) + 1);
   Lane& lane = lanes_.at(static_cast<std::size_t>(stamp.lane));
@@ -75,7 +74,8 @@ void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<
   lane.reserve(in, out);
   lane.across = stamp.across;
   lane.turn = ++turns_;
-  lane.tag = wire_->tags().data(channel_, stamp.across ? lanes - 1 : stamp.lane, stamp.mark);
+  const TagLayout& tags = wire_->tags();
+  lane.tag = stamp.across ? tags.message(channel_, stamp.mark) : tags.data(channel_, stamp.lane, stamp.mark);
   for (const Incoming& each : receives) {
     const Chunks chunks(each.bytes, chunk_);
     for (std::size_t i = 0; i < chunks.count(); ++i) {
@@ -215,7 +215,7 @@ bool MpiTransport::anything_on_its_way() {
 
 // A send that nobody takes cannot be called back (MPI deprecates it, and Open MPI does not do it), nor a receive that
 // has begun; both end when the other side does its part.
-void MpiTransport::abandon() {
+bool MpiTransport::abandon() {
   exchange_.keep_channel();
   wire_->leave_to_mpi();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -228,6 +228,7 @@ void MpiTransport::abandon() {
   }
   for (Lane& lane : lanes_) lane.awaited.clear();
   if (any) give_up_remaining();
+  return !any;
 }
 
 void MpiTransport::give_up_remaining() {

@@ -31,12 +31,14 @@ class MpiTransport final : public Transport {
 
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
-  int lanes() const override { return wire_->tags().lanes; }
+  int lanes() const override { return wire_->tags().call_lanes(); }
+  std::uint32_t marks_across() const override { return 1U << static_cast<unsigned>(wire_->tags().message_bits()); }
+  std::uint32_t generation() const override { return generation_; }
 
   void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
   bool done(int lane) override;
   // Waits at most a second in all for what is on its way; warns of what is still on its way then.
-  void abandon() override;
+  bool abandon() override;
 
   void tell(int peer, Bytes bytes) override;
   std::optional<Heard> hear() override;

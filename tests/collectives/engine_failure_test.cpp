@@ -2,6 +2,8 @@
 // What members see when they do not make the same calls, when one fails, leaves, or does not come.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/collectives/engine_support.hpp"
 
 namespace lockstep::test {
@@ -268,6 +270,50 @@ TEST(EngineFailure, WordsThatMakeNoSense) {
     EXPECT_EQ(code, engine.rank() == 0 ? Code::bad_message : Code::peer_failed);
     EXPECT_PRED2(holds, what, "what rank 1 told \"test\" cannot be read");
   });
+}
+
+// The other side of two members says what it is told, and never sends data; what was posted cannot be called back.
+class Stubborn final : public Transport {
+ public:
+  explicit Stubborn(std::vector<Incoming>& posted) : posted_(posted) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  int lanes() const override { return 4; }
+  std::uint32_t marks_across() const override { return 32; }
+  void post(Stamp /*stamp*/, std::span<const Outgoing> /*sends*/, std::span<const Incoming> receives) override {
+    posted_.assign(receives.begin(), receives.end());
+  }
+  bool done(int /*lane*/) override { return false; }
+  bool abandon() override { return false; }
+  void tell(int peer, Bytes bytes) override { words_.push_back({peer, std::move(bytes)}); }
+  std::optional<Heard> hear() override {
+    if (words_.empty()) return std::nullopt;
+    Heard word = std::move(words_.back());
+    words_.pop_back();
+    return word;
+  }
+  void sleep(std::int64_t /*nanoseconds*/) override {}
+  void leave() override {}
+
+ private:
+  std::vector<Incoming>& posted_;
+  std::vector<Heard> words_;
+};
+
+TEST(EngineFailure, MemoryThatIsStillPostedOutlivesTheEngine) {
+  std::vector<Incoming> posted;
+  {
+    const std::vector<float> in = given(0, 64);
+    std::vector<float> out(64);
+    RealEngine engine(RealWorld(std::make_unique<Stubborn>(posted), Waiter(1)), {.log = Log(LogLevel::off)});
+    const Ticket ticket = engine.start(call_of(all_reduce_plan(2, 0, 64), in, out));
+    for (int i = 0; i < 10 && posted.empty(); ++i) EXPECT_FALSE(engine.test(ticket));
+    ASSERT_EQ(posted.size(), 1U);
+    EXPECT_FALSE(engine.keeps_memory());
+    engine.drop(ticket);
+    EXPECT_TRUE(engine.keeps_memory());
+  }
+  std::memset(posted[0].data, 1, posted[0].bytes);  // scratch of the engine's: for an address sanitizer to judge
 }
 
 }  // namespace

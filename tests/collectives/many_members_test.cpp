@@ -17,6 +17,8 @@ TEST(Repeated, calls_do_not_allocate) {
     std::vector<double> small(4, 1.0);
     std::vector<int> all(30);
     std::vector<int> mine(10, world.rank());
+    std::vector<int> twice(30);
+    const std::vector<std::size_t> counts(3, 10);
     auto plan = world.plan_all_reduce(data, avg);
     const auto everything = [&] {
       plan.run();
@@ -27,6 +29,9 @@ TEST(Repeated, calls_do_not_allocate) {
       world.broadcast(mine, 1);
       const int next = (world.rank() + 1) % 3;
       world.sendrecv(mine, next, std::span(all).first(10), (world.rank() + 2) % 3);
+      world.all_gather_v(mine, all, counts);
+      world.gather_v(mine, all, counts, 1);
+      world.all_to_all_v(all, counts, twice, counts);
       world.barrier();
     };
     for (int turn = 0; turn < 20; ++turn) everything();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "collectives/communicator/batch.hpp"
@@ -71,6 +72,77 @@ TEST(CommunicatorMpi, parts_work_side_by_side) {
   EXPECT_EQ(again.all_reduce(1, sum), part->size());
   first.wait();
   EXPECT_EQ(all.all_reduce(1, sum), all.size());
+}
+
+// The calls go around all lanes, whose tags must not be those of a message that waits.
+TEST(CommunicatorMpi, calls_never_meet_a_message) {
+  Communicator all = fresh();
+  if (all.size() < 2) return;
+  std::vector<int> got(64, -1);
+  std::vector<Request> requests;
+  if (all.rank() == 0) {
+    for (int tag = 0; tag < 64; ++tag)
+      requests.push_back(all.recv_async(std::span(got).subspan(static_cast<std::size_t>(tag), 1), 1, tag));
+  }
+  for (int turn = 0; turn < 100; ++turn) ASSERT_EQ(all.all_reduce(1, sum), all.size());
+  if (all.rank() == 1) {
+    for (int tag = 63; tag >= 0; --tag) all.send(std::span(&tag, 1), 0, tag);
+  }
+  wait_all(requests);
+  if (all.rank() != 0) return;
+  std::vector<int> right(64);
+  std::iota(right.begin(), right.end(), 0);
+  EXPECT_EQ(got, right);
+}
+
+TEST(CommunicatorMpi, a_grid_does_not_meet_messages) {
+  Communicator all = fresh();
+  if (all.size() != 2) return;
+  Cartesian grid(all, {2}, {false});
+  const int other = 1 - all.rank();
+  std::vector<int> message = {100 + all.rank(), 200 + all.rank()};
+  std::vector<int> got(2);
+  std::vector<Request> requests;
+  for (int tag = 0; tag < 2; ++tag)
+    requests.push_back(all.send_async(std::span(message).subspan(static_cast<std::size_t>(tag), 1), other, tag));
+  int mine = all.rank();
+  int theirs = -1;
+  const Face<int> face{0, all.rank() == 0 ? Side::upper : Side::lower, {&mine, 1, 1, 1}, {&theirs, 1, 1, 1}};
+  grid.exchange(std::span(&face, 1));
+  for (int tag = 0; tag < 2; ++tag) all.recv(std::span(got).subspan(static_cast<std::size_t>(tag), 1), other, tag);
+  wait_all(requests);
+  EXPECT_EQ(theirs, other);
+  EXPECT_EQ(got, (std::vector<int>{100 + other, 200 + other}));
+}
+
+TEST(CommunicatorMpi, a_tag_that_is_too_large_is_refused) {
+  Communicator all = fresh();
+  int number = 0;
+  try {
+    all.send(std::span(&number, 1), all.rank(), std::numeric_limits<int>::max());
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string_view(error.what()).find("tags are 0 to"), std::string_view::npos) << error.what();
+  }
+}
+
+TEST(CommunicatorMpi, waits_of_two_communicators_may_cross) {
+  Communicator one = fresh();
+  Communicator two = one.duplicate();
+  std::vector<int> data(50'000, 1);
+  for (int turn = 0; turn < 10; ++turn) {
+    std::ranges::fill(data, 1);
+    auto request = one.all_reduce_async(data, sum);
+    const bool the_other_way = one.rank() == turn % one.size();
+    const auto other_things = [&] {
+      if (turn % 3 == 0) auto part = one.split(0);
+      two.barrier();
+    };
+    if (the_other_way) other_things();
+    request.wait();
+    if (!the_other_way) other_things();
+    EXPECT_EQ(data[49'999], one.size());
+  }
 }
 
 TEST(CommunicatorMpi, a_batch_of_many_types) {

@@ -71,6 +71,12 @@ TEST(Blocks, are_equal_when_they_say_the_same) {
   EXPECT_FALSE(Blocks::split(7, 3) == Blocks::even(2, 3));
 }
 
+TEST(Blocks, pieces_of_very_much_are_not_too_many_to_count) {
+  const Blocks blocks = Blocks::pieces(5'000'000'000, 1);
+  EXPECT_EQ(blocks.total(), 5'000'000'000U);
+  EXPECT_LE(blocks.parts(), 1 << 20);
+}
+
 TEST(Walk, of_a_slice_stays) {
   const Walk walk = output(3, 4);
   EXPECT_EQ(walk.at(0), output(3, 4));

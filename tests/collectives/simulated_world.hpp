@@ -167,11 +167,15 @@ class SimulatedTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return network_.size(); }
   int lanes() const override { return 4; }
+  std::uint32_t marks_across() const override { return 1U << 20U; }
   void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
     network_.post(rank_, stamp, sends, receives);
   }
   bool done(int lane) override { return network_.done(rank_, lane); }
-  void abandon() override { network_.abandon(rank_); }
+  bool abandon() override {
+    network_.abandon(rank_);
+    return true;
+  }
   void tell(int peer, Bytes bytes) override { network_.tell(rank_, peer, std::move(bytes)); }
   std::optional<Heard> hear() override { return network_.hear(rank_); }
   void sleep(std::int64_t) override {}
@@ -188,6 +192,7 @@ class SimulatedWorld {
   SimulatedWorld(Network& network, int rank)
       : network_(&network), transport_(std::make_unique<SimulatedTransport>(network, rank)) {}
   Duration now() const { return network_->now(); }
+  static constexpr bool moves_others = false;
   void idle(unsigned) { throw Error(Code::internal, "a wait in the simulated world"); }
   Transport& transport() { return *transport_; }
 

@@ -44,8 +44,9 @@ TEST(TagLayout, every_tag_is_allowed_and_data_never_meet_set_up) {
     const int last = layout.channels - 1;
     EXPECT_EQ(layout.set_up(0, 0), 0);
     EXPECT_EQ(layout.data(0, 0, 0), layout.set_up(last, TagLayout::kinds - 1) + 1) << largest;
-    EXPECT_LE(layout.data(last, layout.lanes - 1, UINT32_MAX), largest);
-    EXPECT_GT(layout.data(last, layout.lanes - 1, UINT32_MAX), layout.data(0, 0, 0)) << largest;
+    EXPECT_LE(layout.message(last, UINT32_MAX), largest);
+    EXPECT_EQ(layout.message(0, 0), layout.data(0, layout.call_lanes() - 1, UINT32_MAX) + 1) << largest;
+    EXPECT_GE(layout.message_bits(), 5) << largest;
   }
 }
 
@@ -55,9 +56,10 @@ TEST(TagLayout, all_tags_of_the_smallest_layout_differ) {
   std::size_t made = 0;
   for (int channel = 0; channel < layout.channels; ++channel) {
     for (int kind = 0; kind < TagLayout::kinds; ++kind, ++made) tags.insert(layout.set_up(channel, kind));
-    for (int lane = 0; lane < layout.lanes; ++lane) {
+    for (int lane = 0; lane < layout.call_lanes(); ++lane) {
       for (std::uint32_t mark = 0; mark < 16; ++mark, ++made) tags.insert(layout.data(channel, lane, mark));
     }
+    for (std::uint32_t mark = 0; mark < 32; ++mark, ++made) tags.insert(layout.message(channel, mark));
   }
   EXPECT_EQ(tags.size(), made);
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
+#include "topology/base/movers.hpp"
 
 namespace lockstep {
 namespace {
@@ -67,6 +68,7 @@ class MpiExchange::Call {
       answer_questions();
       if (warn_after_ > Duration{} && elapsed() > warn_after_) search();
       if (patience_.limit > Duration{} && elapsed() > patience_.limit + grace_ * (batches_ + 4)) give_up();
+      move_others(0);
       pause(round);
     }
   }

@@ -37,6 +37,7 @@ class MpiExchange final : public Exchange {
   void tell_failure(std::string_view why) override;
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) override;
   Bytes channels_in_use() override;
+  std::unique_lock<std::mutex> try_choosing() override { return std::unique_lock(wire_->choosing(), std::try_to_lock); }
 
   void send(int to, Kind kind, Bytes bytes);
   std::optional<Wire::Arrived> try_receive(int from, Kind kind);  // the source is a rank of this exchange

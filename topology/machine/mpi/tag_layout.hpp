@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the tags of a wire's communicator are shared out, so that one communicator is enough for everything: from 0 on
 // a few for the set-up messages of each channel, above them those of the data, by channel, lane and mark.
-// Numbers only: no MPI in here.
+// Half of the lanes are one for all messages between two members, whose marks are tags of the program. Numbers only: no
+// MPI in here.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace lockstep {
@@ -12,13 +14,25 @@ struct TagLayout {
   static constexpr int kinds = 8;  // of set-up messages, per channel
 
   int channels = 0;
-  int lanes = 0;      // of data, per channel
+  int lanes = 0;      // of data, per channel; a power of two
   int mark_bits = 0;  // how much of a call's mark the tag can hold
 
   constexpr int set_up(int channel, int kind) const { return channel * kinds + kind; }
 
-  constexpr int data(int channel, int lane, std::uint32_t mark) const {
-    const std::uint32_t kept = mark & ((1U << static_cast<unsigned>(mark_bits)) - 1);
+  // The lanes 0.. that collective calls have, and one for messages, in which more of a mark is kept.
+  constexpr int call_lanes() const { return lanes / 2; }
+  constexpr int message_bits() const {
+    return mark_bits + static_cast<int>(std::bit_width(static_cast<unsigned>(lanes))) - 2;
+  }
+
+  constexpr int data(int channel, int lane, std::uint32_t mark) const { return at(channel, lane, mark, mark_bits); }
+  constexpr int message(int channel, std::uint32_t mark) const {
+    return at(channel, call_lanes(), mark, message_bits());
+  }
+
+ private:
+  constexpr int at(int channel, int lane, std::uint32_t mark, int bits) const {
+    const std::uint32_t kept = mark & ((1U << static_cast<unsigned>(bits)) - 1);
     const std::int64_t row = std::int64_t{channel} * lanes + lane;
     return static_cast<int>(std::int64_t{channels} * kinds + (row << mark_bits) + kept);
   }

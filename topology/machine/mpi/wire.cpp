@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "topology/base/error.hpp"
+#include "topology/base/keep.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/mpi/check.hpp"
 
@@ -133,20 +134,8 @@ std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
   return arrived;
 }
 
-namespace {
-
-// MPI may still use the buffers of an exchange that failed at any time until it ends, so they are kept as
-// long as the process lives.
-void keep_for_ever(std::unique_ptr<Bytes> bytes) {
-  static std::mutex mutex;
-  static auto& kept = *new std::vector<std::unique_ptr<Bytes>>();
-  const std::lock_guard lock(mutex);
-  kept.push_back(std::move(bytes));
-}
-
-}  // namespace
-
-// What is gone already needs no keeping.
+// MPI may still use the buffers of an exchange that failed at any time until it ends. What is gone already needs no
+// keeping.
 void Wire::abandon(int channel) {
   const std::lock_guard lock(mutex_);
   std::erase_if(leaving_, [&](Leaving& each) {

@@ -52,6 +52,8 @@ class Wire {
   void abandon_all();
   // Others may still send to us on this wire, or MPI still use memory that it was given: its communicator stays.
   void leave_to_mpi();
+  // Held by who chooses a channel for a new exchange, among all that this process is a member of.
+  std::mutex& choosing() { return choosing_; }
 
   // Channels in use by this process, and one taken or given back; the newest generation that it knows.
   std::vector<int> channels();
@@ -94,6 +96,7 @@ class Wire {
   std::vector<int> channels_;
   std::atomic<std::uint32_t> generation_ = 0;
   bool abandoned_ = false;
+  std::mutex choosing_;
 };
 
 }  // namespace lockstep

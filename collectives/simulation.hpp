@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What simulate does, in two files: members that post rounds, meet and go on; and the judgement of what they hold at
+// the end. A part of the proof; nothing else uses it.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "collectives/simulate.hpp"
+#include "collectives/symbols.hpp"
+
+namespace lockstep::symbols {
+
+struct Fault {
+  std::string text;
+};
+
+// A slice where it lies: scratch is one memory; input and output are two, or one when in place.
+struct Location {
+  int memory;
+  std::int64_t begin;
+  std::int64_t end;
+  bool operator==(const Location&) const = default;
+  bool overlaps(const Location& other) const {
+    return memory == other.memory && begin < other.end && other.begin < end;
+  }
+};
+
+struct Posted {
+  int member;
+  int peer;
+  Location where;
+  std::size_t begun;  // when the round was posted
+};
+
+struct MemberState {
+  const Schedule* schedule = nullptr;
+  Shape shape;
+  std::size_t extents[3] = {};    // by Space
+  std::optional<Overlap> as_one;  // where input and output are one memory
+  std::size_t round = 0;
+  int lap = 0;
+  bool posted = false;
+  std::size_t waiting = 0;  // messages of the round that are not through
+  std::size_t begun = 0;
+  std::size_t ended = 0;  // of the messages that are through
+  std::size_t sent = 0;
+  Memory memories[3];         // by Space; in place the input's is the output's
+  std::vector<Posted> sends;  // posted, not yet met, in their order
+  std::vector<Posted> receives;
+  std::vector<bool> heard;  // whose start lies before now
+  std::vector<bool> told;   // what it had heard when it posted its round
+  bool done() const { return round == schedule->rounds.size(); }
+};
+
+// The schedules of all members at work under rendezvous rules.
+class Simulation {
+ public:
+  Simulation(const Problem& problem, std::span<const Schedule> schedules)
+      : problem_(problem), expressions_(problem.size), members_(static_cast<std::size_t>(problem.size)) {
+    for (int i = 0; i < problem.size; ++i) begin_member(i, schedules[static_cast<std::size_t>(i)]);
+  }
+
+  Proof run();
+
+ private:
+  MemberState& at(int member) { return members_[static_cast<std::size_t>(member)]; }
+  const Round& round_of(const MemberState& member) const { return member.schedule->rounds[member.round]; }
+
+  void begin_member(int index, const Schedule& schedule);
+  Location locate(int index, const Slice& slice) const;
+  void post(int index);
+  void check_races(int index, std::size_t first_send, std::size_t first_receive);
+  void match(Posted& send, Posted& receive);
+  bool find_partner(std::vector<Posted>& sends, std::vector<Posted>& receives, int from, int to);
+  void end_round(int index);
+  void do_local(int index, const Local& local, int lap);
+  void reduce(int index, const Location& target, const Location& left, const Location& right);
+  void read(int index, const Location& where, std::vector<Piece>& pieces, std::string_view doing);
+  void check_deadlock() const;
+  // In simulate_result.cpp: whether what a member has at the end is what it was promised.
+  void check_result(int index, Proof& proof);
+  void check_piece(int index, std::int64_t begin, std::int64_t end, int first, int last, std::int64_t shift,
+                   Proof& proof);
+  void check_gaps(int index);
+  void check_same(int index);
+
+  [[noreturn]] void fail(int index, std::string_view what) const;
+
+  const Problem& problem_;
+  Expressions expressions_;
+  std::vector<MemberState> members_;
+  std::deque<int> ready_;
+  std::vector<Piece> left_;
+  std::vector<Piece> right_;
+};
+
+}  // namespace lockstep::symbols

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// What programs may do with several communicators, threads and kinds of calls at once: waiting in any order, messages
+// of nothing, requests that outlive a refusal, groups whose members differ in their own values.
+#include <future>
+#include <numeric>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "tests/collectives/members.hpp"
+
+namespace lockstep::test {
+namespace {
+
+template <class Body>
+void expect_usage(const Body& body, std::string_view word) {
+  try {
+    body();
+    ADD_FAILURE() << "was accepted; \"" << word << "\" was expected";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::usage) << error.what();
+    EXPECT_NE(std::string_view(error.what()).find(word), std::string_view::npos) << error.what();
+  }
+}
+
+TEST(Order, waits_of_two_communicators_may_cross) {
+  with_members(4, [](Communicator& world) {
+    auto other = world.duplicate();
+    for (int turn = 0; turn < 20; ++turn) {
+      std::vector<int> data(10000, world.rank());
+      auto request = world.all_reduce_async(data, sum);
+      if (world.rank() == turn % 4) {
+        other.barrier();
+        request.wait();
+      } else {
+        request.wait();
+        other.barrier();
+      }
+      EXPECT_EQ(data, std::vector<int>(10000, 6));
+    }
+  });
+}
+
+TEST(Order, a_split_may_come_before_or_after_a_wait) {
+  with_members(3, [](Communicator& world) {
+    std::vector<int> data(5, 1);
+    auto request = world.all_reduce_async(data, sum);
+    if (world.rank() == 0) {
+      auto part = world.split(0);
+      request.wait();
+    } else {
+      request.wait();
+      auto part = world.split(0);
+    }
+    EXPECT_EQ(data[4], 3);
+  });
+}
+
+TEST(Order, two_threads_may_split_their_communicators_at_once) {
+  with_members(3, [](Communicator& world) {
+    auto second = world.duplicate();
+    const auto many = [](Communicator& mine) {
+      for (int turn = 0; turn < 10; ++turn) {
+        auto part = mine.split(mine.rank() == 2 ? 1 : 0);
+        EXPECT_EQ(part->all_reduce(1, sum), part->size());
+      }
+    };
+    auto beside = std::async(std::launch::async, [&] { many(second); });
+    many(world);
+    beside.get();
+  });
+}
+
+TEST(Reproducible, is_what_a_communicator_asks_of_the_planner) {
+  with_members(6, [](Communicator& world) {
+    Communicator same = world.reproducible();
+    for (const std::size_t count : {10UL, 10'000UL, 1'000'000UL}) {
+      std::vector<float> data(count);
+      const std::string name(same.plan_all_reduce(data, sum).algorithm());
+      const Algorithm* row = find_algorithm(Collective::all_reduce, name);
+      ASSERT_NE(row, nullptr) << name;
+      EXPECT_TRUE(row->keeps.balanced) << name << " for " << count;
+    }
+  });
+}
+
+TEST(Messages, of_nothing_are_waited_for_and_matched) {
+  with_members(2, [](Communicator& world) {
+    static std::atomic<bool> sent;
+    if (world.rank() == 0) {
+      sent = false;
+      world.barrier();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      sent = true;
+      world.send(std::span<const int>(), 1, 7);
+      const int five = 5;
+      world.send(std::span(&five, 1), 1, 7);
+    } else {
+      world.barrier();
+      world.recv(std::span<int>(), 0, 7);
+      EXPECT_TRUE(sent) << "a message of nothing came before it was sent";
+      int got = 0;
+      world.recv(std::span(&got, 1), 0, 7);
+      EXPECT_EQ(got, 5);
+    }
+  });
+}
+
+TEST(Messages, of_nothing_where_something_is_expected_is_a_mismatch) {
+  std::atomic<int> failed = 0;
+  run_members(
+      2,
+      [&](Communicator& world) {
+        try {
+          std::vector<int> data(world.rank() == 0 ? 3 : 0);
+          if (world.rank() == 0) world.send(data, 1);
+          if (world.rank() == 1) world.recv(data, 0);
+          world.barrier();
+        } catch (const Error& error) {
+          ++failed;
+          EXPECT_EQ(error.code() == Code::mismatch || error.code() == Code::peer_failed, true) << error.what();
+        }
+      },
+      {}, short_patience, Log(LogLevel::off));
+  EXPECT_EQ(failed, 2);
+}
+
+TEST(Messages, that_cannot_be_are_told_to_the_other_side) {
+  std::atomic<int> told = 0;
+  run_members(
+      2,
+      [&](Communicator& world) {
+        int number = 0;
+        const std::span<int> one(&number, 1);
+        if (world.rank() == 0) {
+          expect_usage([&] { world.sendrecv(one, 7, one, 1); }, "rank 7");
+        } else {
+          try {
+            world.recv(one, 0);
+          } catch (const Error& error) {
+            ++told;
+            EXPECT_NE(std::string_view(error.what()).find("rank 7"), std::string_view::npos) << error.what();
+          }
+        }
+      },
+      {}, short_patience, Log(LogLevel::off));
+  EXPECT_EQ(told, 1);
+}
+
+TEST(Messages, tags_are_not_negative) {
+  run_members(
+      1,
+      [&](Communicator& world) {
+        int number = 0;
+        expect_usage([&] { world.send(std::span(&number, 1), 0, -3); }, "tag -3");
+      },
+      {}, short_patience, Log(LogLevel::off));
+}
+
+TEST(Requests, outlive_a_refusal_because_of_another_thread) {
+  with_members(2, [](Communicator& world) {
+    int number = world.rank() == 0 ? 0 : 42;
+    if (world.rank() == 1) {
+      world.barrier();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      world.send(std::span(&number, 1), 0, 2);
+      world.send(std::span(&number, 1), 0, 1);
+      return;
+    }
+    auto request = world.recv_async(std::span(&number, 1), 1, 1);
+    world.barrier();
+    std::atomic<bool> inside = false;
+    int other = 0;
+    auto beside = std::async(std::launch::async, [&] {
+      inside = true;
+      world.recv(std::span(&other, 1), 1, 2);
+    });
+    while (!inside) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    expect_usage([&] { request.wait(); }, "two threads");
+    EXPECT_TRUE(request.pending());
+    beside.get();
+    request.wait();
+    EXPECT_EQ(number, 42);
+    EXPECT_EQ(other, 42);
+  });
+}
+
+TEST(Batches, go_by_what_all_members_have_in_common) {
+  with_members(3, [](Communicator& world) {
+    // Equal on one member only: packed there and not elsewhere, the members would differ.
+    const double second = world.rank() == 0 ? 1.0 : 2.0;
+    std::vector<double> a(10, 1.0);
+    std::vector<double> b(10, 1.0);
+    Batch batch(world);
+    batch.all_reduce(a, premul_sum(1.0)).all_reduce(b, premul_sum(second));
+    batch.run();
+    EXPECT_EQ(a[9], 3.0);
+    EXPECT_EQ(b[9], 5.0);
+    std::vector<int> c(4, 1);
+    std::vector<int> d(4, 1);
+    const int mine = world.rank() == 0 ? 0 : 1;
+    const auto plus = [](int more) { return commutative([more](int x, int y) { return x + y + 0 * more; }); };
+    Batch own(world);
+    own.all_reduce(c, plus(0)).all_reduce(d, plus(mine));
+    own.run();
+    EXPECT_EQ(c[3] + d[3], 6);
+  });
+}
+
+TEST(Reduce, looks_at_the_output_of_the_root_only) {
+  with_members(3, [](Communicator& world) {
+    std::vector<int> data(8, 1);
+    std::vector<int> result(8);
+    if (world.rank() == 1)
+      world.reduce(data, result, sum, 1);
+    else
+      world.reduce(data, std::span(data).subspan(2, 3), sum, 1);  // overlaps, too short, and nobody looks
+    EXPECT_EQ(data, std::vector<int>(8, 1));
+    EXPECT_EQ(result, std::vector<int>(8, world.rank() == 1 ? 3 : 0));
+  });
+}
+
+TEST(AllToAllV, has_one_count_for_what_a_member_gives_itself) {
+  run_members(
+      1,
+      [](Communicator& world) {
+        const std::vector<std::size_t> five = {5};
+        const std::vector<std::size_t> three = {3};
+        std::vector<int> in(5);
+        std::vector<int> out(3);
+        expect_usage([&] { world.all_to_all_v(in, five, out, three); }, "gives itself 5");
+      },
+      {}, short_patience, Log(LogLevel::off));
+}
+
+TEST(ProgressThread, an_own_function_that_calls_its_communicator_is_told_so) {
+  std::atomic<int> failed = 0;
+  run_members(
+      2,
+      [&](Communicator& world) {
+        try {
+          std::vector<int> data(1, 1);
+          Communicator* const mine = &world;
+          auto request = world.all_reduce_async(data, commutative([mine](int a, int b) {
+                                                  mine->barrier();
+                                                  return a + b;
+                                                }));
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          request.wait();
+        } catch (const Error&) {
+          ++failed;
+        }
+      },
+      {.progress_thread = true}, short_patience, Log(LogLevel::off));
+  EXPECT_EQ(failed, 2);
+}
+
+}  // namespace
+}  // namespace lockstep::test
