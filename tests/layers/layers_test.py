@@ -38,8 +38,9 @@ LAYERS = {
     "collectives/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "collectives/mpi", "mpi"},
     "runtime": BASE | COLLECTIVES | {"topology/machine", "runtime"},
     "bindings": BASE | COLLECTIVES | {"topology/machine", "runtime", "bindings"},
-    "tools": BASE | COLLECTIVES | {"topology/machine", "runtime", "tools", "boost", "json"},
-    "bench": BASE | COLLECTIVES | {"topology/machine", "runtime", "bench"},
+    "tools": BASE | COLLECTIVES | {"topology/machine", "runtime", "bench", "bench/mpi", "tools", "boost", "json"},
+    "bench": BASE | COLLECTIVES | {"topology/machine", "runtime", "bench", "json"},
+    "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
     "examples": BASE | COLLECTIVES | {"topology/machine", "runtime", "bindings"},
 }
 
@@ -188,6 +189,7 @@ class Layers(unittest.TestCase):
             "runtime": "#include <mpi.h>",
             "bindings": "#include <nlohmann/json.hpp>",
             "tools": "#include <mpi.h>",
+            "bench/mpi": "#include <nlohmann/json.hpp>",
             "bench": "#include \"tools/lockstep/command.hpp\"",
             "examples": "#include <mpi.h>",
         }

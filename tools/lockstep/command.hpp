@@ -20,6 +20,12 @@ Exit run_topo(const Parsed& parsed);
 const Manual& plan_manual();
 Exit run_plan(const Parsed& parsed);
 
+const Manual& bench_manual();
+Exit run_bench(const Parsed& parsed);
+
+const Manual& compare_manual();
+Exit run_compare(const Parsed& parsed);
+
 const Manual& doctor_manual();
 Exit run_doctor(const Parsed& parsed);
 

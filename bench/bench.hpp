@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A bench of collectives over the members of a communicator: rows are measured, checked against exact data, held
+// against baselines and the limit that the same run measures, and handed out one by one.
+#pragma once
+
+#include <functional>
+
+#include "bench/measure.hpp"
+#include "bench/subject.hpp"
+
+namespace lockstep::bench {
+
+// Makes a further candidate that works on the same buffers; nothing where it cannot.
+using MakeCandidate = std::function<std::optional<Candidate>(const Subject& subject, Buffers& buffers)>;
+
+struct Wish {
+  std::vector<Subject> subjects;  // count is not looked at
+  std::vector<std::uint64_t> sizes;
+  Effort effort;
+  std::uint64_t seed = 1;
+  bool check = true;
+  std::vector<std::pair<std::string, MakeCandidate>> baselines;  // measured
+  std::vector<std::pair<std::string, Run>> earlier;              // of files
+};
+
+// Copying the input to the output, by all members at once.
+std::optional<Candidate> copy_candidate(const Subject& subject, Buffers& buffers);
+
+// Fills in the rows of the run and what it measured of limits; `show` is called with each row when it is there. Ends
+// early, with `interrupted`, when somebody wants that, and with the first row that has wrong data. Throws Error
+// out_of_memory before it measures anything if the largest size does not fit. All members call it.
+void run_bench(Communicator& world, const Wish& wish, Run& run, const std::function<void(const Run&)>& show);
+
+// The sentence and the exit code that follow from the rows: 2 wrong data, 7 noise or an early end, 0.
+void conclude(Run& run);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a bench has found out: values only, which tables, files and comparisons are made of. All times are in
+// microseconds, all bandwidths in 10^9 bytes a second.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::bench {
+
+// Of 95 %, unless said otherwise.
+struct Interval {
+  double low = 0;
+  double high = 0;
+  bool holds(double value) const { return low <= value && value <= high; }
+  bool operator==(const Interval&) const = default;
+};
+
+// Of samples, each the slowest rank's time from a common start.
+struct Summary {
+  std::size_t n = 0;
+  double median = 0;
+  Interval ci;  // of the median
+  double mean = 0;
+  double min = 0;
+  double p95 = 0;
+  double p99 = 0;
+  double max = 0;
+  double mad = 0;  // median of the distances from the median
+  bool operator==(const Summary&) const = default;
+};
+
+// Of two things measured in turns: theirs divided by ours, so above 1 ours is the faster.
+struct Ratio {
+  double value = 1;
+  Interval ci;
+  std::size_t blocks = 0;
+  bool operator==(const Ratio&) const = default;
+};
+
+struct Limit {
+  double us = 0;        // no algorithm can be faster here, by what this run has measured
+  std::string binding;  // "mem", "read", "reduce", "link", "lat"
+  bool operator==(const Limit&) const = default;
+};
+
+struct Baseline {
+  std::string name;       // "mpi", "mpi:best", "memcpy", "file:earlier.json"
+  std::string algorithm;  // "tuned:ring"; empty: its own choice
+  Summary time;           // of a file: its median and interval only
+  Ratio ratio;
+  bool operator==(const Baseline&) const = default;
+};
+
+struct Check {
+  std::uint64_t wrong = 0;   // elements
+  bool ranks_equal = true;   // the same bits on all ranks, where the collective promises it
+  std::string hash;          // of the result's bits; empty: not looked at
+  std::optional<bool> same;  // as in the file compared with
+  bool operator==(const Check&) const = default;
+};
+
+struct Noise {
+  double steal_percent = 0;  // of the cores' time taken by other virtual machines
+  std::uint64_t involuntary_switches = 0;
+  double throttled_us = 0;  // by a quota of the control group
+  bool noisy = false;       // so much of it that the row is in doubt
+  bool operator==(const Noise&) const = default;
+};
+
+struct Row {
+  std::string collective;  // "all_reduce"
+  std::uint64_t bytes = 0;
+  std::uint64_t count = 0;
+  std::string type;  // "f32"
+  std::string op;    // "sum"; empty where nothing is reduced
+  std::optional<int> root;
+  bool in_place = false;
+  bool cold = false;      // buffers not in cache
+  std::string algorithm;  // "ring"
+  Summary time;
+  double algbw = 0;
+  double busbw = 0;
+  std::optional<Limit> limit;
+  std::vector<Baseline> baselines;
+  Check check;
+  Noise noise;
+  std::optional<int> slowest_rank;  // whose median is the largest, when that tells
+  double slowest_percent = 0;       // above the median rank's
+  int launch = 1;
+  bool operator==(const Row&) const = default;
+};
+
+// A setting and its value, in the order in which they are told.
+struct Fact {
+  std::string name;
+  std::string value;
+  bool operator==(const Fact&) const = default;
+};
+
+struct Run {
+  std::string version;  // of Lockstep
+  std::string commit;
+  std::string started;  // ISO 8601, UTC
+  std::vector<std::string> arguments;
+  std::uint64_t seed = 0;
+  int ranks = 1;
+  int nodes = 1;
+  int launches = 1;
+  bool oversubscribed = false;  // more ranks than cores: not comparable with other runs
+  std::vector<Fact> machine;    // "cpu", "kernel", "mpi", "topology", ...
+  std::vector<Fact> settings;   // what was set for ours and for each baseline
+  std::vector<Fact> limits;     // "copy GB/s" and what else was measured
+  std::vector<Row> rows;
+  bool interrupted = false;
+  std::string verdict;  // one sentence
+  int exit_code = 0;
+  bool operator==(const Run&) const = default;
+};
+
+}  // namespace lockstep::bench

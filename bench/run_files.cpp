@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers are written as the shortest text that reads back as the same number.
+#include "bench/run_files.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+std::string number(double value) {
+  if (!std::isfinite(value)) return {};
+  std::array<char, 40> buffer{};
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return {buffer.data(), end};
+}
+
+std::string yes_or_no(bool yes) { return yes ? "true" : "false"; }
+
+template <class T>
+std::string if_any(const std::optional<T>& value) {
+  return value ? text(*value) : std::string();
+}
+
+// In the order of what(), the candidate's name and algorithm, times(), its ratio, and own().
+constexpr std::string_view csv_head =
+    "collective,size_bytes,count,type,op,root,in_place,cache,launch,candidate,algorithm,"
+    "n,median_us,ci95_low_us,ci95_high_us,mean_us,min_us,p95_us,p99_us,max_us,mad_us,"
+    "ratio,ratio_ci95_low,ratio_ci95_high,blocks,"
+    "algbw_gbs,busbw_gbs,limit_us,limit_binding,wrong,ranks_equal,hash,same,"
+    "noisy,steal_percent,involuntary_switches,throttled_us,slowest_rank,slowest_percent\n";
+constexpr std::size_t own_columns = 14;  // from algbw_gbs on: of the row itself only
+constexpr std::size_t ratio_columns = 4;
+
+std::string csv_cell(const std::string& words) {
+  if (words.find_first_of(",\"\r\n") == std::string::npos) return words;
+  std::string all = "\"";
+  for (const char letter : words) all += letter == '"' ? std::string("\"\"") : std::string(1, letter);
+  return all + '"';
+}
+
+using Cells = std::vector<std::string>;
+
+void append(Cells& cells, const Cells& more) { cells.insert(cells.end(), more.begin(), more.end()); }
+
+std::string csv_line(const Cells& cells) {
+  Cells quoted;
+  quoted.reserve(cells.size());
+  for (const std::string& each : cells) quoted.push_back(csv_cell(each));
+  return join(quoted, ",") + '\n';
+}
+
+Cells what(const Row& row) {
+  return {row.collective,   text(row.bytes),         text(row.count),           row.type,        row.op,
+          if_any(row.root), yes_or_no(row.in_place), row.cold ? "cold" : "hot", text(row.launch)};
+}
+
+Cells times(const Summary& time) {
+  Cells cells = {text(time.n), number(time.median), number(time.ci.low), number(time.ci.high)};
+  const bool known = time.n > 0;
+  for (const double each : {time.mean, time.min, time.p95, time.p99, time.max, time.mad})
+    cells.push_back(known ? number(each) : std::string());
+  return cells;
+}
+
+Cells own(const Row& row) {
+  return {number(row.algbw),
+          number(row.busbw),
+          row.limit ? number(row.limit->us) : std::string(),
+          row.limit ? row.limit->binding : std::string(),
+          text(row.check.wrong),
+          yes_or_no(row.check.ranks_equal),
+          row.check.hash,
+          row.check.same ? yes_or_no(*row.check.same) : std::string(),
+          yes_or_no(row.noise.noisy),
+          number(row.noise.steal_percent),
+          text(row.noise.involuntary_switches),
+          number(row.noise.throttled_us),
+          if_any(row.slowest_rank),
+          row.slowest_rank ? number(row.slowest_percent) : std::string()};
+}
+
+// XML 1.0 knows no control characters, escaped or not; of other bytes it is not known that they are UTF-8.
+std::string xml(std::string_view words) {
+  std::string all;
+  for (const char letter : words) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (letter == '\n' || letter == '\t') all += ' ';
+    if (code < 0x20 || code == 0x7f) continue;
+    switch (letter) {
+      case '&':
+        all += "&amp;";
+        break;
+      case '<':
+        all += "&lt;";
+        break;
+      case '>':
+        all += "&gt;";
+        break;
+      case '"':
+        all += "&quot;";
+        break;
+      case '\'':
+        all += "&apos;";
+        break;
+      default:
+        all += code < 0x80 ? letter : '?';
+    }
+  }
+  return all;
+}
+
+struct Case {
+  std::string group;
+  std::string name;
+  double seconds = 0;
+  std::vector<std::string> problems;
+};
+
+// The same from run to run, so that a history can be kept of it.
+std::string case_name(const Row& row) {
+  std::string all = text(row.bytes, " B ", row.type);
+  if (!row.op.empty()) all += text(' ', row.op);
+  if (row.root) all += text(" root ", *row.root);
+  return text(all, row.in_place ? " in place" : "", row.cold ? " cold" : " hot",
+              row.launch > 1 ? text(" launch ", row.launch) : std::string());
+}
+
+std::vector<Case> cases_of(const Run& run, std::span<const GateFailure> failures) {
+  std::vector<Case> cases;
+  bool explained = false;
+  for (const Row& row : run.rows) {
+    const bool timed = std::isfinite(row.time.median) && row.time.median > 0;
+    Case now{row.collective, case_name(row), timed ? row.time.median * 1e-6 : 0, {}};
+    if (row.check.wrong > 0) now.problems.push_back(text(row.check.wrong, " wrong elements"));
+    if (!row.check.ranks_equal) now.problems.emplace_back("ranks have unequal results");
+    explained = explained || !now.problems.empty();
+    cases.push_back(std::move(now));
+  }
+  Case whole{"run", "the whole run", 0, {}};
+  for (const GateFailure& each : failures) {
+    explained = true;
+    (each.row < run.rows.size() ? cases[each.row] : whole).problems.push_back(each.message);
+  }
+  if (run.interrupted) whole.problems.emplace_back("interrupted: rows are missing");
+  if (run.exit_code != 0 && !explained)
+    whole.problems.push_back(text("exit code ", run.exit_code, run.verdict.empty() ? "" : ": ", run.verdict));
+  if (!whole.problems.empty()) cases.push_back(std::move(whole));
+  return cases;
+}
+
+std::string seconds(double value) {
+  std::array<char, 400> buffer{};
+  const auto [end, error] =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, 9);
+  return {buffer.data(), end};
+}
+
+}  // namespace
+
+std::string to_csv(const Run& run) {
+  std::string all(csv_head);
+  for (const Row& row : run.rows) {
+    Cells cells = what(row);
+    append(cells, {"lockstep", row.algorithm});
+    append(cells, times(row.time));
+    append(cells, Cells(ratio_columns));
+    append(cells, own(row));
+    all += csv_line(cells);
+    for (const Baseline& each : row.baselines) {
+      const Ratio& ratio = each.ratio;
+      Cells theirs = what(row);
+      append(theirs, {each.name, each.algorithm});
+      append(theirs, times(each.time));
+      append(theirs, {number(ratio.value), number(ratio.ci.low), number(ratio.ci.high), text(ratio.blocks)});
+      append(theirs, Cells(own_columns));
+      all += csv_line(theirs);
+    }
+  }
+  return all;
+}
+
+std::string to_junit(const Run& run, std::span<const GateFailure> failures) {
+  const std::vector<Case> cases = cases_of(run, failures);
+  std::size_t failed = 0;
+  std::string lines;
+  for (const Case& each : cases) {
+    const std::string head = text("    <testcase classname=\"lockstep.bench.", xml(each.group), "\" name=\"",
+                                  xml(each.name), "\" time=\"", seconds(each.seconds), '"');
+    if (each.problems.empty()) {
+      lines += text(head, "/>\n");
+      continue;
+    }
+    ++failed;
+    lines += text(head, ">\n      <failure message=\"", xml(join(each.problems, "; ")), "\"/>\n    </testcase>\n");
+  }
+  const std::string counts = text("tests=\"", cases.size(), "\" failures=\"", failed, "\" errors=\"0\"");
+  return text(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites ", counts, ">\n  <testsuite name=\"lockstep bench\" ",
+      counts, run.started.empty() ? std::string() : text(" timestamp=\"", xml(run.started), '"'),
+      ">\n    <properties>\n      <property name=\"version\" value=\"", xml(run.version),
+      "\"/>\n      <property name=\"commit\" value=\"", xml(run.commit), "\"/>\n      <property name=\"seed\" value=\"",
+      run.seed, "\"/>\n    </properties>\n", lines, "  </testsuite>\n</testsuites>\n");
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// The writer and, in the same order, the reader, which checks each field where it takes it. The reader
+// stands on the library's parser alone: its conversions throw words that name no place.
+#include "bench/run_json.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using Written = nlohmann::ordered_json;
+using Parsed = nlohmann::json;
+
+constexpr std::string_view schema = "lockstep.bench/1";
+constexpr std::string_view of_what = "max over ranks";
+
+std::string dump(const Written& json) { return json.dump(-1, ' ', false, Written::error_handler_t::replace); }
+
+Written word_or_null(const std::string& word) { return word.empty() ? Written(nullptr) : Written(word); }
+
+template <class T>
+Written or_null(const std::optional<T>& value) {
+  return value ? Written(*value) : Written(nullptr);
+}
+
+Written json_of(const Interval& interval) { return Written::array({interval.low, interval.high}); }
+
+Written json_of(const Summary& time) {
+  Written json = {{"median", time.median}};
+  if (time.n > 0) {
+    json.update({{"mean", time.mean},
+                 {"min", time.min},
+                 {"p95", time.p95},
+                 {"p99", time.p99},
+                 {"max", time.max},
+                 {"mad", time.mad}});
+  }
+  json.update({{"n", time.n}, {"ci95", json_of(time.ci)}, {"of", of_what}});
+  return json;
+}
+
+Written json_of(const Row& row) {
+  Written limit;
+  if (row.limit) {
+    limit = {{"us", row.limit->us},
+             {"binding", row.limit->binding},
+             {"percent", row.time.median > 0 ? 100 * row.limit->us / row.time.median : NAN}};
+  }
+  Written baselines = Written::array();
+  for (const Baseline& each : row.baselines) {
+    baselines.push_back({{"name", each.name},
+                         {"algorithm", word_or_null(each.algorithm)},
+                         {"time_us", json_of(each.time)},
+                         {"ratio", each.ratio.value},
+                         {"ratio_ci95", json_of(each.ratio.ci)},
+                         {"blocks", each.ratio.blocks}});
+  }
+  return {{"collective", row.collective},
+          {"size_bytes", row.bytes},
+          {"count", row.count},
+          {"type", row.type},
+          {"op", word_or_null(row.op)},
+          {"root", or_null(row.root)},
+          {"in_place", row.in_place},
+          {"cache", row.cold ? "cold" : "hot"},
+          {"algorithm", row.algorithm},
+          {"launch", row.launch},
+          {"time_us", json_of(row.time)},
+          {"algbw_gbs", row.algbw},
+          {"busbw_gbs", row.busbw},
+          {"limit", std::move(limit)},
+          {"baselines", std::move(baselines)},
+          {"check",
+           {{"wrong", row.check.wrong},
+            {"ranks_equal", row.check.ranks_equal},
+            {"hash", word_or_null(row.check.hash)},
+            {"same", or_null(row.check.same)}}},
+          {"noise",
+           {{"noisy", row.noise.noisy},
+            {"steal_percent", row.noise.steal_percent},
+            {"involuntary_switches", row.noise.involuntary_switches},
+            {"throttled_us", row.noise.throttled_us}}},
+          {"slowest_rank", or_null(row.slowest_rank)},
+          {"slowest_percent", row.slowest_percent}};
+}
+
+Written json_of(const Fact& fact) { return {{"name", fact.name}, {"value", fact.value}}; }
+
+// A line for each element.
+template <class T>
+std::string list(const std::vector<T>& elements) {
+  std::string all;
+  for (const T& each : elements) all += text(all.empty() ? "[\n    " : ",\n    ", dump(json_of(each)));
+  return all.empty() ? "[]" : all + "\n  ]";
+}
+
+// A value, and where it stands.
+class Field {
+ public:
+  Field(const Parsed& value, std::string path, std::string_view file)
+      : value_(&value), path_(std::move(path)), file_(file) {}
+
+  Field at(std::string_view name) const {
+    if (!value_->is_object()) refuse("is no object");
+    const auto found = value_->find(name);
+    Field field(found == value_->end() ? *value_ : *found, path_.empty() ? std::string(name) : text(path_, '.', name),
+                file_);
+    if (found == value_->end()) field.refuse("is missing");
+    return field;
+  }
+  bool has(std::string_view name) const { return value_->is_object() && value_->contains(name); }
+  bool is_null() const { return value_->is_null(); }
+
+  std::vector<Field> elements() const {
+    if (!value_->is_array()) refuse("is no list");
+    std::vector<Field> all;
+    for (const Parsed& each : *value_) all.emplace_back(each, text(path_, '[', all.size(), ']'), file_);
+    return all;
+  }
+  std::string word() const {
+    if (!value_->is_string()) refuse("is no text");
+    return value_->get<std::string>();
+  }
+  std::string word_if_any() const { return is_null() ? std::string() : word(); }
+  bool flag() const {
+    if (!value_->is_boolean()) refuse("is neither true nor false");
+    return value_->get<bool>();
+  }
+  double number() const {
+    if (is_null()) return NAN;  // what was not finite
+    if (!value_->is_number()) refuse("is no number");
+    return value_->get<double>();
+  }
+  // Other programs may write 8 as 8.0.
+  std::uint64_t whole() const {
+    if (value_->is_number_unsigned()) return value_->get<std::uint64_t>();
+    const double value = value_->is_number() ? value_->get<double>() : -1;
+    if (!(value >= 0 && value <= 0x1p53 && value == std::floor(value))) refuse("is no whole number from 0 to 2^64 - 1");
+    return static_cast<std::uint64_t>(value);
+  }
+  int integer() const {
+    const double value = value_->is_number() ? value_->get<double>() : NAN;
+    if (!(std::abs(value) <= std::numeric_limits<int>::max() && value == std::floor(value)))
+      refuse("is no whole number of 32 bits");
+    return static_cast<int>(value);
+  }
+
+  [[noreturn]] void refuse(std::string_view what) const {
+    throw Error(Code::file, text(file_, ": ", path_.empty() ? "the whole" : path_, ' ', what),
+                "docs/bench-json.md describes the fields; make the file anew if it was changed by hand");
+  }
+
+ private:
+  const Parsed* value_;
+  std::string path_;
+  std::string_view file_;
+};
+
+template <class T, class Read>
+std::vector<T> read_all(const Field& list, Read read) {
+  std::vector<T> all;
+  for (const Field& each : list.elements()) all.push_back(read(each));
+  return all;
+}
+
+std::optional<int> integer_if_any(const Field& field) {
+  return field.is_null() ? std::nullopt : std::optional(field.integer());
+}
+
+Interval interval(const Field& field) {
+  const std::vector<Field> both = field.elements();
+  if (both.size() != 2) field.refuse("has not two elements");
+  return {both[0].number(), both[1].number()};
+}
+
+Summary summary(const Field& field) {
+  const Field of = field.at("of");
+  if (of.word() != of_what) of.refuse(text("is not \"", of_what, '"'));
+  Summary time;
+  time.n = field.at("n").whole();
+  time.median = field.at("median").number();
+  time.ci = interval(field.at("ci95"));
+  if (time.n == 0) return time;
+  time.mean = field.at("mean").number();
+  time.min = field.at("min").number();
+  time.p95 = field.at("p95").number();
+  time.p99 = field.at("p99").number();
+  time.max = field.at("max").number();
+  time.mad = field.at("mad").number();
+  return time;
+}
+
+Baseline baseline(const Field& field) {
+  return {field.at("name").word(),
+          field.at("algorithm").word_if_any(),
+          summary(field.at("time_us")),
+          {field.at("ratio").number(), interval(field.at("ratio_ci95")), field.at("blocks").whole()}};
+}
+
+Check check(const Field& field) {
+  const Field same = field.at("same");
+  return {field.at("wrong").whole(), field.at("ranks_equal").flag(), field.at("hash").word_if_any(),
+          same.is_null() ? std::nullopt : std::optional(same.flag())};
+}
+
+Noise noise(const Field& field) {
+  return {field.at("steal_percent").number(), field.at("involuntary_switches").whole(),
+          field.at("throttled_us").number(), field.at("noisy").flag()};
+}
+
+bool is_cold(const Field& cache) {
+  const std::string word = cache.word();
+  if (word != "cold" && word != "hot") cache.refuse("is neither \"hot\" nor \"cold\"");
+  return word == "cold";
+}
+
+Row row(const Field& field) {
+  Row row;
+  row.collective = field.at("collective").word();
+  row.bytes = field.at("size_bytes").whole();
+  row.count = field.at("count").whole();
+  row.type = field.at("type").word();
+  row.op = field.at("op").word_if_any();
+  row.root = integer_if_any(field.at("root"));
+  row.in_place = field.at("in_place").flag();
+  row.cold = is_cold(field.at("cache"));
+  row.algorithm = field.at("algorithm").word();
+  row.launch = field.at("launch").integer();
+  row.time = summary(field.at("time_us"));
+  row.algbw = field.at("algbw_gbs").number();
+  row.busbw = field.at("busbw_gbs").number();
+  const Field limit = field.at("limit");
+  if (!limit.is_null()) row.limit = Limit{limit.at("us").number(), limit.at("binding").word()};
+  row.baselines = read_all<Baseline>(field.at("baselines"), baseline);
+  row.check = check(field.at("check"));
+  row.noise = noise(field.at("noise"));
+  row.slowest_rank = integer_if_any(field.at("slowest_rank"));
+  row.slowest_percent = field.at("slowest_percent").number();
+  return row;
+}
+
+Fact fact(const Field& field) { return {field.at("name").word(), field.at("value").word()}; }
+
+// Line and column of the byte where the parser stopped.
+std::string place(std::string_view json, std::size_t byte) {
+  const std::string_view before = json.substr(0, byte > 0 ? byte - 1 : 0);
+  const auto lines = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+  const std::size_t start = before.rfind('\n');
+  return text("line ", lines + 1, ", column ", before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1);
+}
+
+Parsed parse(std::string_view json, std::string_view file) {
+  const auto refuse = [&](std::string_view what) {
+    throw Error(Code::file, text(file, what), "make the file anew, or copy it again if it was cut off");
+  };
+  if (trim(json).empty()) refuse(" is empty");
+  try {
+    return Parsed::parse(json);
+  } catch (const Parsed::parse_error& error) {
+    if (error.byte > json.size())
+      refuse(text(" is cut off: it ends in the midst of a value, at ", place(json, error.byte)));
+    refuse(text(" is no JSON from ", place(json, error.byte), " on"));
+  } catch (const Parsed::exception&) {
+    refuse(" has a number that no computer can hold");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string to_json(const Run& run) {
+  return text("{\n  \"schema\": ", dump(Written(schema)), ",\n  \"version\": ", dump(Written(run.version)),
+              ",\n  \"commit\": ", dump(Written(run.commit)), ",\n  \"started\": ", dump(Written(run.started)),
+              ",\n  \"arguments\": ", dump(Written(run.arguments)), ",\n  \"seed\": ", run.seed,
+              ",\n  \"ranks\": ", run.ranks, ",\n  \"nodes\": ", run.nodes, ",\n  \"launches\": ", run.launches,
+              ",\n  \"oversubscribed\": ", dump(Written(run.oversubscribed)), ",\n  \"machine\": ", list(run.machine),
+              ",\n  \"settings\": ", list(run.settings), ",\n  \"limits\": ", list(run.limits),
+              ",\n  \"rows\": ", list(run.rows), ",\n  \"interrupted\": ", dump(Written(run.interrupted)),
+              ",\n  \"verdict\": ", dump(Written(run.verdict)), ",\n  \"exit_code\": ", run.exit_code, "\n}\n");
+}
+
+Run parse_run(std::string_view json, std::string_view name) {
+  const std::string file = printable(name, 200);
+  const Parsed parsed = parse(json, file);
+  const Field whole(parsed, "", file);
+  if (!whole.has("schema")) {
+    throw Error(Code::file, text(file, " is no result of lockstep bench: it has no \"schema\""),
+                "give a file that lockstep bench has written as JSON");
+  }
+  const std::string its_schema = whole.at("schema").word();
+  if (its_schema != schema) {
+    throw Error(Code::file,
+                text(file, " has the schema \"", printable(its_schema), "\", and this version reads \"", schema, "\""),
+                "read it with the version of Lockstep that wrote it");
+  }
+  Run run;
+  run.version = whole.at("version").word();
+  run.commit = whole.at("commit").word();
+  run.started = whole.at("started").word();
+  run.arguments = read_all<std::string>(whole.at("arguments"), [](const Field& each) { return each.word(); });
+  run.seed = whole.at("seed").whole();
+  run.ranks = whole.at("ranks").integer();
+  run.nodes = whole.at("nodes").integer();
+  run.launches = whole.at("launches").integer();
+  run.oversubscribed = whole.at("oversubscribed").flag();
+  run.machine = read_all<Fact>(whole.at("machine"), fact);
+  run.settings = read_all<Fact>(whole.at("settings"), fact);
+  run.limits = read_all<Fact>(whole.at("limits"), fact);
+  run.rows = read_all<Row>(whole.at("rows"), row);
+  run.interrupted = whole.at("interrupted").flag();
+  run.verdict = whole.at("verdict").word();
+  run.exit_code = whole.at("exit_code").integer();
+  return run;
+}
+
+}  // namespace lockstep::bench

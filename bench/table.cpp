@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cells, lines and the words around them. Numbers keep three or more significant digits from 0.05 us to
+// an hour, in the same width.
+#include "bench/table.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+constexpr std::size_t page_width = 100;
+constexpr std::string_view nothing = "-";
+
+// From here to the right edge of each column.
+constexpr std::array<std::size_t, 5> what_widths = {12, 13, 9, 7, 6};    // size count type redop root
+constexpr std::array<std::size_t, 6> ours_widths = {12, 9, 9, 6, 6, 7};  // time algbw busbw +-% %lim bind
+constexpr std::array<std::size_t, 4> theirs_widths = {12, 8, 16, 19};    // time ratio interval algorithm
+constexpr std::array<std::size_t, 3> check_widths = {8, 5, 6};           // wrong same repro
+
+class Cells {
+ public:
+  void right(std::string_view words, std::size_t width) {
+    edge_ += width;
+    const std::size_t used = all_.size() + words.size();
+    all_ += text(std::string(used < edge_ ? edge_ - used : 1, ' '), words);
+  }
+  void left(std::string_view words, std::size_t width) {
+    edge_ += width;
+    all_ += text(' ', words);
+    if (all_.size() < edge_) all_.append(edge_ - all_.size(), ' ');
+  }
+  template <std::size_t count>
+  void all_right(const std::array<std::size_t, count>& widths, const std::array<std::string, count>& words) {
+    for (std::size_t i = 0; i < count; ++i) right(words.at(i), widths.at(i));
+  }
+  void bar() { right("|", 2); }
+  const std::string& done() const { return all_; }
+
+ private:
+  std::string all_;
+  std::size_t edge_ = 0;
+};
+
+std::string fixed(double value, int decimals) {
+  std::array<char, 400> buffer{};  // the largest double has 309 digits
+  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
+  return {buffer.data(), static_cast<std::size_t>(std::max(length, 0))};
+}
+
+std::string number(double value) {
+  if (!std::isfinite(value)) return std::string(nothing);
+  const double size = std::abs(value);
+  return fixed(value, size < 10 ? 3 : size < 1000 ? 2 : size < 100000 ? 1 : 0);
+}
+
+// Of what was not measured there is nothing to print.
+std::string time(double us) { return us > 0 ? number(us) : std::string(nothing); }
+
+std::string percent(double value) {
+  if (!std::isfinite(value)) return std::string(nothing);
+  return fixed(value, std::abs(value) < 10 ? 1 : 0);
+}
+
+std::string ratio(double value) {
+  if (!std::isfinite(value)) return std::string(nothing);
+  return fixed(value, value < 0.1 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
+}
+
+std::string interval(const Interval& interval) {
+  return text('[', ratio(interval.low), ',', ratio(interval.high), ']');
+}
+
+std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
+
+std::string counted(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
+
+std::string word(std::string_view any) { return printable(any, 200); }
+
+// Blanks inside would make two cells of one.
+std::string cell(std::string_view any) {
+  std::string all = word(any);
+  std::replace(all.begin(), all.end(), ' ', '_');
+  return all.empty() ? std::string(nothing) : all;
+}
+
+void theirs(Cells& cells, const Baseline& baseline) {
+  const Ratio& of = baseline.ratio;
+  cells.right(time(baseline.time.median), theirs_widths[0]);
+  cells.right(text(ratio(of.value), of.ci.holds(1) ? '=' : ' '), theirs_widths[1]);
+  cells.right(interval(of.ci), theirs_widths[2]);
+}
+
+std::string remark(const Baseline& baseline) {
+  const std::string name = text("  vs ", word(baseline.name));
+  return baseline.algorithm.empty() ? name : text(name, " (", word(baseline.algorithm), ')');
+}
+
+std::string further(const Baseline& baseline) {
+  Cells cells;
+  std::size_t before = 2;
+  for (const std::size_t width : what_widths) before += width;
+  for (const std::size_t width : ours_widths) before += width;
+  cells.left("", before);
+  cells.bar();
+  theirs(cells, baseline);
+  cells.left("", theirs_widths[3]);
+  cells.bar();
+  std::string all = cells.done();
+  all.front() = '#';
+  return text(all, remark(baseline), '\n');
+}
+
+// Which rows belong together: those that the same words stand above.
+std::string section(const Row& row) {
+  std::string all = text("# ", word(row.collective), row.in_place ? ", in place" : ", out of place",
+                         row.cold ? ", cold caches" : ", hot caches");
+  return row.launch > 1 ? text(all, ", launch ", row.launch) : all;
+}
+
+// Parts behind one another, on as many comment lines as they need.
+std::string comment(const std::vector<std::string>& parts) {
+  std::string all;
+  std::string now = "#";
+  for (const std::string& part : parts) {
+    if (now.size() > 1 && now.size() + part.size() + 2 > page_width) {
+      all += now + '\n';
+      now.resize(1);
+    }
+    now += text(now.size() > 1 ? "  " : " ", part);
+  }
+  return now.size() > 1 ? text(all, now, '\n') : all;
+}
+
+std::string facts(std::string_view what, const std::vector<Fact>& all) {
+  std::vector<std::string> parts;
+  parts.reserve(all.size());
+  for (const Fact& each : all) parts.push_back(text(word(each.name), ": ", word(each.value), ';'));
+  if (parts.empty()) return {};
+  parts.back().pop_back();
+  parts.front() = text(what, parts.front());
+  return comment(parts);
+}
+
+std::string command(const Run& run) {
+  std::vector<std::string> parts;
+  for (const std::string& each : run.arguments) {
+    const bool plain = !each.empty() && each.find(' ') == std::string::npos;
+    parts.push_back(plain ? word(each) : text('"', word(each), '"'));
+  }
+  return parts.empty() ? std::string() : text("# command: ", join(parts, " "), '\n');
+}
+
+std::string heads() {
+  Cells cells;
+  cells.all_right(what_widths, {"size", "count", "type", "redop", "root"});
+  cells.bar();
+  cells.all_right(ours_widths, {"time(us)", "algbw", "busbw", "+-%", "%lim", "bind"});
+  cells.bar();
+  cells.right("theirs(us)", theirs_widths[0]);
+  cells.right("ratio ", theirs_widths[1]);
+  cells.right("[low,high]", theirs_widths[2]);
+  cells.left("algorithm", theirs_widths[3]);
+  cells.bar();
+  cells.all_right(check_widths, {"#wrong", "same", "repro"});
+  std::string all = cells.done();
+  all.front() = '#';
+  return text(all, '\n');
+}
+
+struct Slowest {
+  int rank = 0;
+  std::size_t rows = 0;
+  double percent = 0;
+};
+
+// The rank that most rows name.
+std::optional<Slowest> slowest(const std::vector<Row>& rows) {
+  std::map<int, Slowest> all;
+  for (const Row& row : rows) {
+    if (!row.slowest_rank) continue;
+    Slowest& here = all[*row.slowest_rank];
+    here.rank = *row.slowest_rank;
+    ++here.rows;
+    here.percent = std::max(here.percent, row.slowest_percent);
+  }
+  std::optional<Slowest> most;
+  for (const auto& [rank, here] : all) {
+    if (!most || here.rows > most->rows) most = here;
+  }
+  return most;
+}
+
+struct Counts {
+  std::uint64_t wrong = 0;
+  std::size_t unequal = 0;
+  std::size_t noisy = 0;
+};
+
+Counts count(const std::vector<Row>& rows) {
+  Counts counts;
+  for (const Row& row : rows) {
+    counts.wrong += row.check.wrong;
+    counts.unequal += row.check.ranks_equal ? 0 : 1;
+    counts.noisy += row.noise.noisy ? 1 : 0;
+  }
+  return counts;
+}
+
+std::string_view next(const Run& run, const Counts& counts) {
+  const auto ends_with = [&](Exit exit) { return run.exit_code == static_cast<int>(exit); };
+  if (counts.wrong > 0 || counts.unequal > 0 || ends_with(Exit::wrong_data))
+    return "Trust no time of a wrong row: repeat it alone with the same seed, and report it.";
+  if (ends_with(Exit::timeout)) return "Look at what the ranks wait for that the message names; then run it again.";
+  if (ends_with(Exit::peer_died)) return "Read what the member said that ended first; then run it again.";
+  if (ends_with(Exit::unfit)) return "`lockstep doctor` says what the surroundings lack.";
+  if (run.rows.empty()) return "Nothing was measured: see what was said above.";
+  if (run.interrupted) return "What stands above is complete and counts; run it again for the rest.";
+  if (ends_with(Exit::gate)) return "Repeat the rows that failed before looking for a cause: slower twice is slower.";
+  if (run.oversubscribed) return "Start no more ranks than there are cores, or compare with nothing else.";
+  if (counts.noisy > 0 || ends_with(Exit::inconclusive))
+    return "Repeat the rows in doubt while nothing else runs here, or give them more time.";
+  if (run.launches < 3)
+    return "Start it again and compare: only several launches show how much one differs from the next.";
+  return "Keep the JSON file: the next run can be compared with it.";
+}
+
+}  // namespace
+
+std::string header(const Run& run) {
+  std::vector<std::string> first = {text("lockstep ", run.version.empty() ? "unknown" : word(run.version))};
+  if (!run.commit.empty()) first.push_back(text("commit ", word(run.commit)));
+  std::vector<Fact> others;
+  for (const Fact& each : run.machine) {
+    if (each.name == "mpi") {
+      first.push_back(text("MPI ", word(each.value)));
+    } else {
+      others.push_back(each);
+    }
+  }
+  first.push_back(text(counted(static_cast<std::size_t>(std::max(run.ranks, 0)), "rank"), " on ",
+                       counted(static_cast<std::size_t>(std::max(run.nodes, 0)), "node")));
+  first.push_back(text("seed ", run.seed));
+  first.push_back(text("launches ", run.launches));
+  if (!run.started.empty()) first.push_back(text("started ", word(run.started)));
+  std::string all = text(comment(first), command(run), facts("machine: ", others), facts("settings: ", run.settings),
+                         facts("limits: ", run.limits));
+  if (run.oversubscribed) all += "# WARNING: more ranks than cores; these times are comparable with no other run's\n";
+  return text(
+      all,
+      "# ratio: their time divided by ours, above 1 ours is the faster; = where 1 is in its interval of 95 %\n"
+      "# GB/s are 10^9 bytes a second; +-% is half the interval of the median; %lim is the limit's share of the "
+      "time\n",
+      heads());
+}
+
+std::string line(const Row& row, const Row* before) {
+  const Summary& times = row.time;
+  const bool timed = times.median > 0;
+  const double half = timed ? 50 * (times.ci.high - times.ci.low) / times.median : NAN;
+  const double share = timed && row.limit ? 100 * row.limit->us / times.median : NAN;
+  Cells cells;
+  cells.all_right(what_widths, {text(row.bytes), text(row.count), cell(row.type),
+                                row.op.empty() ? "none" : cell(row.op), text(row.root.value_or(-1))});
+  cells.bar();
+  cells.all_right(ours_widths, {time(times.median), number(row.algbw), number(row.busbw), percent(half), percent(share),
+                                row.limit ? cell(row.limit->binding) : std::string(nothing)});
+  cells.bar();
+  if (row.baselines.empty()) {
+    cells.right(nothing, theirs_widths[0]);
+    cells.right("- ", theirs_widths[1]);
+    cells.right(nothing, theirs_widths[2]);
+  } else {
+    theirs(cells, row.baselines.front());
+  }
+  cells.left(cell(row.algorithm), theirs_widths[3]);
+  cells.bar();
+  cells.all_right(check_widths, {text(row.check.wrong), yes_or_no(row.check.ranks_equal),
+                                 row.check.same ? yes_or_no(*row.check.same) : std::string(nothing)});
+  std::string all = cells.done();
+  if (!row.baselines.empty()) all += remark(row.baselines.front());
+  if (row.noise.noisy) {
+    all += text("  noisy: ", percent(row.noise.steal_percent), "% stolen, ", row.noise.involuntary_switches,
+                " switches, ", number(row.noise.throttled_us), " us throttled");
+  }
+  all += '\n';
+  for (std::size_t i = 1; i < row.baselines.size(); ++i) all += further(row.baselines[i]);
+  const std::string above = section(row);
+  return before != nullptr && section(*before) == above ? all : text(above, '\n', all);
+}
+
+std::string footer(const Run& run) {
+  const Counts counts = count(run.rows);
+  std::vector<std::string> parts = {counted(run.rows.size(), "row"), text(counts.wrong, " wrong")};
+  if (counts.unequal > 0) parts.push_back(text(counted(counts.unequal, "row"), " with unequal ranks"));
+  parts.push_back(text(counted(counts.noisy, "noisy row")));
+  if (const auto slow = slowest(run.rows)) {
+    parts.push_back(text("slowest rank ", slow->rank, " (in ", counted(slow->rows, "row"), ", up to +",
+                         percent(slow->percent), "%)"));
+  }
+  if (run.interrupted) parts.emplace_back("interrupted");
+  parts.push_back(text("exit ", run.exit_code));
+  const std::string verdict = run.verdict.empty() ? std::string() : text("# verdict: ", word(run.verdict), '\n');
+  return text(verdict, "# ", join(parts, ", "), "\n# next: ", next(run, counts), '\n');
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run as JSON, CSV and JUnit XML: what is written, what is read back, and every refusal. The example of
+// docs/bench-json.md is the golden: after a wanted change, put the text of the failure there, and read it.
+#include "bench/run_json.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bench/run_files.hpp"
+#include "tests/support/refusal.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using Whole = bench::Run;  // GoogleTest has a Run of its own
+using Json = nlohmann::ordered_json;
+using test::refusal;
+
+bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
+
+std::string example() {
+  const std::ifstream file(std::string(SOURCE_ROOT) + "/docs/bench-json.md");
+  EXPECT_TRUE(file);
+  std::ostringstream all;
+  all << file.rdbuf();
+  const std::string page = all.str();
+  const std::string fence = "```json\n";
+  const std::size_t start = page.find(fence) + fence.size();
+  return page.substr(start, page.find("```", start) - start);
+}
+
+std::string refused(const std::string& json) {
+  return refusal([&] { parse_run(json, "a.json"); }, Code::file);
+}
+
+// The example with one change, refused.
+std::string damaged(std::string_view path, const Json& value) {
+  Json json = Json::parse(example());
+  json.at(Json::json_pointer(std::string(path))) = value;
+  return refused(json.dump());
+}
+
+TEST(BenchJson, TheExampleOfTheManualIsWhatIsWritten) {
+  EXPECT_EQ(to_json(parse_run(example(), "example")), example());
+}
+
+TEST(BenchJson, ValuesComeBack) {
+  Whole run = parse_run(example(), "example");
+  EXPECT_EQ(run.rows.at(0).baselines.at(1).time.n, 0U);
+  EXPECT_EQ(run.rows.at(0).limit, (Limit{16570, "mem"}));
+  EXPECT_EQ(run.rows.at(1).root, 0);
+  EXPECT_TRUE(run.rows.at(0).cold);
+  run.seed = std::numeric_limits<std::uint64_t>::max();
+  run.machine.push_back({"quote \" and \\", "line\nfeed \x01 and \xc3\xa9"});
+  run.machine.push_back(run.machine.back());
+  run.interrupted = run.oversubscribed = true;
+  run.exit_code = 7;
+  run.rows[0].time.median = 0.1;
+  run.rows[0].time.mean = -0.0;
+  run.rows[0].time.mad = std::numeric_limits<double>::denorm_min();
+  run.rows[0].time.max = std::numeric_limits<double>::max();
+  run.rows[0].bytes = std::numeric_limits<std::uint64_t>::max();
+  run.rows[1].check = {7, false, "x", false};
+  run.rows[1].noise = {1.5, 9, 2.5, true};
+  run.rows[1].op = "";
+  run.rows[1].root = std::numeric_limits<int>::max();
+  EXPECT_EQ(parse_run(to_json(run), "x"), run);
+  EXPECT_EQ(parse_run(to_json(Whole{}), "x"), Whole{});
+}
+
+TEST(BenchJson, WhatIsNotFiniteIsNull) {
+  Whole run = parse_run(example(), "example");
+  run.rows[0].time.median = NAN;
+  run.rows[0].time.ci = {-INFINITY, INFINITY};
+  run.rows[0].baselines[0].ratio.value = INFINITY;
+  const std::string json = to_json(run);
+  EXPECT_TRUE(holds(json, R"("median":null)")) << json;
+  EXPECT_TRUE(holds(json, R"("ci95":[null,null])"));
+  EXPECT_TRUE(holds(json, R"("ratio":null)"));
+  EXPECT_FALSE(holds(json, "nan")) << json;
+  const Whole again = parse_run(json, "x");
+  EXPECT_TRUE(std::isnan(again.rows[0].time.median));
+  EXPECT_EQ(to_json(again), json);
+}
+
+TEST(BenchJson, BytesThatAreNoUtf8DoNotSpoilTheFile) {
+  Whole run;
+  run.verdict = "a\xff\xfe z \xc3";
+  run.arguments = {"\x80"};
+  run.rows.resize(1);
+  run.rows[0].algorithm = "\xed\xa0\x80";
+  const std::string json = to_json(run);
+  EXPECT_TRUE(Json::accept(json));
+  EXPECT_TRUE(holds(json, "a\xef\xbf\xbd"));
+  EXPECT_EQ(to_json(parse_run(json, "x")), json);
+}
+
+TEST(BenchJson, CutOffAnywhereItIsAnError) {
+  const std::string whole = example();
+  const std::size_t end = whole.rfind('}');
+  for (std::size_t length = 0; length <= end; ++length) {
+    const std::string words = refused(whole.substr(0, length));
+    EXPECT_TRUE(holds(words, "a.json is cut off: it ends in the midst of a value, at line ") ||
+                holds(words, "a.json is empty"))
+        << length << ": " << words;
+  }
+  EXPECT_NO_THROW(parse_run(whole.substr(0, end + 1), "a.json"));
+}
+
+TEST(BenchJson, AnyByteChangedIsReadOrAnError) {
+  const std::string whole = example();
+  std::size_t refusals = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (const char other : {'\0', '"', '9', '-'}) {
+      std::string changed = whole;
+      changed[i] = other;
+      try {
+        const std::string json = to_json(parse_run(changed, "a.json"));
+        EXPECT_EQ(to_json(parse_run(json, "again")), json);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::file) << error.what();
+        ++refusals;
+      }
+    }
+  }
+  EXPECT_GT(refusals, whole.size());
+}
+
+TEST(BenchJson, WhatIsNoJsonIsRefusedWithItsPlace) {
+  EXPECT_TRUE(holds(refused(""), "a.json is empty"));
+  EXPECT_TRUE(holds(refused(" \n"), "a.json is empty"));
+  EXPECT_TRUE(holds(refused("size,count\n8,2\n"), "a.json is no JSON from line 1, column 1 on"));
+  EXPECT_TRUE(holds(refused("{\n \"schema\": tru }"), "a.json is no JSON from line 2, column 15 on"));
+  EXPECT_TRUE(holds(refused(example() + "x"), "is no JSON from line "));
+  EXPECT_TRUE(holds(refused("{\"schema\": \"\xff\"}"), "is no JSON from line 1"));
+  EXPECT_TRUE(holds(refused("{\"schema\": 1e999}"), "has a number that no computer can hold"));
+  EXPECT_TRUE(holds(refused(std::string(1000000, '[')), "is cut off"));
+  EXPECT_TRUE(holds(refused(std::string(1000000, '[') + std::string(1000000, ']')), "it has no \"schema\""));
+  const std::string words = refusal([] { parse_run("", "a\x1b[31m.json"); }, Code::file);
+  EXPECT_TRUE(holds(words, "a?[31m.json")) << words;
+}
+
+TEST(BenchJson, OtherSchemasAreRefused) {
+  for (const char* each : {"[]", "{}", "7", "null", "\"schema\"", "[\"schema\"]"})
+    EXPECT_TRUE(holds(refused(each), "a.json is no result of lockstep bench: it has no \"schema\"")) << each;
+  EXPECT_TRUE(holds(damaged("/schema", "lockstep.bench/2"),
+                    "a.json has the schema \"lockstep.bench/2\", and this version reads \"lockstep.bench/1\""));
+  EXPECT_TRUE(holds(damaged("/schema", 1), "a.json: schema is no text"));
+}
+
+// Calls with each place of a field, as a path and as a pointer.
+void each_field(const Json& json, const std::string& path, const Json::json_pointer& pointer,
+                const std::function<void(const std::string&, const Json::json_pointer&)>& call) {
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) {
+      const std::string here = path.empty() ? name : text(path, '.', name);
+      call(here, pointer / name);
+      each_field(value, here, pointer / name, call);
+    }
+  } else if (json.is_array()) {
+    for (std::size_t i = 0; i < json.size(); ++i) each_field(json[i], text(path, '[', i, ']'), pointer / i, call);
+  }
+}
+
+TEST(BenchJson, EachMissingFieldIsNamedWithItsPlace) {
+  const Json whole = Json::parse(example());
+  int count = 0;
+  each_field(whole, "", Json::json_pointer(), [&](const std::string& path, const Json::json_pointer& pointer) {
+    if (path == "schema" || path.ends_with(".percent")) return;
+    Json less = whole;
+    less.at(pointer.parent_pointer()).erase(pointer.back());
+    EXPECT_TRUE(holds(refused(less.dump()), text("a.json: ", path, " is missing"))) << path;
+    ++count;
+  });
+  EXPECT_GT(count, 100);
+}
+
+TEST(BenchJson, EachFieldOfAWrongTypeIsNamedWithItsPlace) {
+  const Json whole = Json::parse(example());
+  each_field(whole, "", Json::json_pointer(), [&](const std::string& path, const Json::json_pointer& pointer) {
+    if (path.ends_with(".percent")) return;
+    for (const Json& wrong : {Json::array({Json::array()}), Json{{"no", "such"}}}) {
+      Json other = whole;
+      other.at(pointer) = wrong;
+      EXPECT_TRUE(holds(refused(other.dump()), text("a.json: ", path))) << path;
+    }
+  });
+}
+
+TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
+  EXPECT_TRUE(holds(damaged("/rows/1/time_us/median", "fast"), "a.json: rows[1].time_us.median is no number"));
+  EXPECT_TRUE(holds(damaged("/rows/0/size_bytes", -8), "rows[0].size_bytes is no whole number from 0 to 2^64 - 1"));
+  EXPECT_TRUE(holds(damaged("/rows/0/count", 1.5), "rows[0].count is no whole number"));
+  EXPECT_TRUE(holds(damaged("/seed", 1e20), "seed is no whole number"));
+  EXPECT_TRUE(holds(damaged("/seed", nullptr), "seed is no whole number"));
+  EXPECT_TRUE(holds(damaged("/ranks", 3000000000U), "ranks is no whole number of 32 bits"));
+  EXPECT_TRUE(holds(damaged("/ranks", 1.5), "ranks is no whole number of 32 bits"));
+  EXPECT_TRUE(holds(damaged("/rows/0/in_place", 1), "rows[0].in_place is neither true nor false"));
+  EXPECT_TRUE(holds(damaged("/rows/0/cache", "warm"), "rows[0].cache is neither \"hot\" nor \"cold\""));
+  EXPECT_TRUE(holds(damaged("/rows/0/type", nullptr), "rows[0].type is no text"));
+  EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95", {1, 2, 3}), "rows[0].time_us.ci95 has not two elements"));
+  EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95/1", "x"), "rows[0].time_us.ci95[1] is no number"));
+  EXPECT_TRUE(holds(damaged("/rows/0/time_us/of", "mean over ranks"), "rows[0].time_us.of is not \"max over ranks\""));
+  EXPECT_TRUE(holds(damaged("/rows", nullptr), "a.json: rows is no list"));
+  EXPECT_TRUE(holds(damaged("/rows/0", 7), "a.json: rows[0] is no object"));
+  EXPECT_TRUE(holds(damaged("/rows/0/limit", "mem"), "rows[0].limit is no object"));
+}
+
+TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {
+  Json json = Json::parse(example());
+  json["later"] = {1, 2};
+  json["rows"][0]["later"] = "x";
+  json["rows"][0]["time_us"]["p999"] = 1;
+  json["rows"][0]["baselines"][0]["later"] = nullptr;
+  EXPECT_EQ(to_json(parse_run(json.dump(), "x")), example());
+}
+
+TEST(BenchJson, WholeNumbersMayBeWrittenAsDecimals) {
+  Json json = Json::parse(example());
+  json["seed"] = 42.0;
+  json["ranks"] = 4.0;
+  json["rows"][0]["time_us"]["median"] = 18210;
+  EXPECT_EQ(to_json(parse_run(json.dump(), "x")), example());
+}
+
+std::vector<std::string> lines_of(const std::string& all) {
+  std::vector<std::string> lines = split(all, '\n');
+  EXPECT_EQ(lines.back(), "");
+  lines.pop_back();
+  return lines;
+}
+
+TEST(BenchCsv, ALineForEachCandidate) {
+  const std::vector<std::string> lines = lines_of(to_csv(parse_run(example(), "example")));
+  ASSERT_EQ(lines.size(), 5U);
+  EXPECT_EQ(
+      lines[0],
+      "collective,size_bytes,count,type,op,root,in_place,cache,launch,candidate,algorithm,n,median_us,ci95_low_us,"
+      "ci95_high_us,mean_us,min_us,p95_us,p99_us,max_us,mad_us,ratio,ratio_ci95_low,ratio_ci95_high,blocks,"
+      "algbw_gbs,busbw_gbs,limit_us,limit_binding,wrong,ranks_equal,hash,same,noisy,steal_percent,"
+      "involuntary_switches,throttled_us,slowest_rank,slowest_percent");
+  EXPECT_EQ(lines[1],
+            "all_reduce,67108864,16777216,f32,sum,,false,cold,2,lockstep,ring,412,18210,18064.5,18350,18301.25,17800.5,"
+            "18790,19022.25,20110,121.5,,,,,3.685,5.528,16570,mem,0,true,9f3c2a7be0115d48,true,false,0.4,12,0,3,3.1");
+  EXPECT_EQ(lines[2],
+            "all_reduce,67108864,16777216,f32,sum,,false,cold,2,mpi:best,tuned:ring,412,33900,33810,34002.5,34100.5,"
+            "32990,35120,36011,39222,240,1.862,1.83,1.89,40,,,,,,,,,,,,,,");
+  EXPECT_EQ(
+      lines[3],
+      "all_reduce,67108864,16777216,f32,sum,,false,cold,2,file:earlier.json,,0,19000,18900,19100,,,,,,,1.043,1.03,"
+      "1.06,0,,,,,,,,,,,,,,");
+  EXPECT_EQ(lines[4],
+            "broadcast,8,2,f32,,0,true,hot,1,lockstep,flat,30000,0.41,0.4,0.42,0.43,0.37,0.52,0.9,14.2,0.02,,,,,0.0195,"
+            "0.0195,,,0,true,,,false,0,0,0,,");
+  for (const std::string& each : lines) EXPECT_EQ(split(each, ',').size(), 39U) << each;
+}
+
+TEST(BenchCsv, QuotesWhereNeededAndLeavesOutWhatIsNotFinite) {
+  Whole run;
+  run.rows.resize(1);
+  run.rows[0].collective = "a,b";
+  run.rows[0].type = "say \"f32\"";
+  run.rows[0].op = "two\nlines";
+  run.rows[0].algorithm = "plain words";
+  run.rows[0].time.median = NAN;
+  run.rows[0].algbw = INFINITY;
+  const std::string all = to_csv(run);
+  EXPECT_TRUE(holds(all, "\n\"a,b\",0,0,\"say \"\"f32\"\"\",\"two\nlines\",,")) << all;
+  EXPECT_TRUE(holds(all, ",lockstep,plain words,0,,0,0,")) << all;
+  EXPECT_FALSE(holds(all, "nan") || holds(all, "inf")) << all;
+}
+
+TEST(BenchJunit, ACaseForEachRow) {
+  EXPECT_EQ(to_junit(parse_run(example(), "example")), R"(<?xml version="1.0" encoding="UTF-8"?>
+<testsuites tests="2" failures="0" errors="0">
+  <testsuite name="lockstep bench" tests="2" failures="0" errors="0" timestamp="2026-11-21T10:00:00Z">
+    <properties>
+      <property name="version" value="0.4.0"/>
+      <property name="commit" value="1a2b3c"/>
+      <property name="seed" value="42"/>
+    </properties>
+    <testcase classname="lockstep.bench.all_reduce" name="67108864 B f32 sum cold launch 2" time="0.018210000"/>
+    <testcase classname="lockstep.bench.broadcast" name="8 B f32 root 0 in place hot" time="0.000000410"/>
+  </testsuite>
+</testsuites>
+)");
+}
+
+TEST(BenchJunit, WrongDataUnequalRanksAndGatesFail) {
+  Whole run = parse_run(example(), "example");
+  run.rows[0].check.wrong = 17;
+  run.rows[0].check.ranks_equal = false;
+  run.exit_code = 2;
+  const std::string all = to_junit(run, std::vector<GateFailure>{{1, "8 % slower than a<b>&\"c'\x01\x1b[31m\nd\xff"}});
+  EXPECT_TRUE(holds(all, R"(tests="2" failures="2")")) << all;
+  EXPECT_TRUE(holds(all, R"(<failure message="17 wrong elements; ranks have unequal results"/>)")) << all;
+  EXPECT_TRUE(holds(all, R"(<failure message="8 % slower than a&lt;b&gt;&amp;&quot;c&apos;[31m d?"/>)")) << all;
+}
+
+TEST(BenchJunit, TroubleOfNoRowIsACaseOfItsOwn) {
+  Whole run = parse_run(example(), "example");
+  run.interrupted = true;
+  EXPECT_TRUE(holds(to_junit(run), "name=\"the whole run\""));
+  EXPECT_TRUE(holds(to_junit(run), R"(tests="3" failures="1")"));
+  EXPECT_TRUE(holds(to_junit(run), R"(message="interrupted: rows are missing")"));
+  run.interrupted = false;
+  run.exit_code = 4;
+  run.verdict = "Rank 3 did not come.";
+  EXPECT_TRUE(holds(to_junit(run), R"(message="exit code 4: Rank 3 did not come.")")) << to_junit(run);
+  const std::vector<GateFailure> gate = {{99, "no such row"}};
+  EXPECT_TRUE(holds(to_junit(run, gate), R"(message="no such row")"));
+  run.exit_code = 3;
+  EXPECT_TRUE(holds(to_junit(run, std::vector<GateFailure>{{0, "slow"}}), R"(tests="2" failures="1")"));
+}
+
+}  // namespace
+}  // namespace lockstep::bench

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`lockstep bench` and `lockstep compare` as an operator runs them: the table, the files, the exit codes, and every bad
+input answered with a sentence before anything is measured.
+"""
+import argparse
+import json
+import os
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name in ("lockstep", "mpirun", "source"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+QUICK = ["--seconds", "0.05"]
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, file):
+        return os.path.join(self.folder.name, file)
+
+    def bench(self, ranks, *words):
+        start = [given.mpirun, "-n", str(ranks), "--oversubscribe", "--timeout", "100"] if ranks > 1 else []
+        return cases.run([*start, given.lockstep, *words])
+
+    def refused(self, words, *parts, code=1):
+        got, out, err = cases.run([given.lockstep, *words])
+        self.assertEqual(got, code, f"{words}: {out}{err}")
+        for part in parts:
+            self.assertIn(part, err)
+
+    def test_a_table_and_all_files(self):
+        got, out, err = self.bench(2, "bench", "all_reduce,bcast", "--sizes", "8,4K", *QUICK, "--json", self.path("r.json"),
+                                   "--csv", self.path("r.csv"), "--junit", self.path("r.xml"), "--baseline", "mpi", "--baseline", "memcpy")
+        self.assertIn(got, (0, 7), out + err)
+        rows = [line.split() for line in out.splitlines() if not line.startswith("#")]
+        self.assertEqual([row[0] for row in rows], ["8", "4096", "8", "4096"])
+        with open(self.path("r.json"), encoding="utf-8") as file:
+            run = json.load(file)
+        self.assertEqual(run["schema"], "lockstep.bench/1")
+        self.assertEqual([row["collective"] for row in run["rows"]], ["all_reduce"] * 2 + ["broadcast"] * 2)
+        for row in run["rows"]:
+            self.assertEqual(row["check"]["wrong"], 0)
+            self.assertTrue(row["check"]["ranks_equal"])
+            self.assertGreater(row["time_us"]["median"], 0)
+        self.assertEqual(len(xml.etree.ElementTree.parse(self.path("r.xml")).findall(".//testcase")), 4)
+        with open(self.path("r.csv"), encoding="utf-8") as file:
+            self.assertGreater(len(file.readlines()), 4)
+        try:
+            import jsonschema
+        except ImportError:
+            return  # tests/bench/schema_test.py says so aloud
+        with open(os.path.join(given.source, "docs/schema/bench-1.json"), encoding="utf-8") as file:
+            jsonschema.validate(run, json.load(file))
+
+    def test_everything_is_right(self):
+        got, out, err = self.bench(3, "bench", "all", "--sizes", "1K", "--type", "i32,f16", "--op", "max", "--samples", "5", "--baseline", "none")
+        self.assertIn(got, (0, 7), out + err)
+        self.assertEqual(len([line for line in out.splitlines() if not line.startswith("#")]), 21)
+        self.assertIn("all results right", out + err) if got == 0 else None
+
+    def change(self, factor):
+        """A file of three launches in which everything took so many times longer."""
+        words = ["--sizes", "256K", "--samples", "40", "--baseline", "none"]
+        got, out, err = self.bench(1, "bench", "all_reduce", *words, "--json", self.path("now.json"))
+        self.assertIn(got, (0, 7), out + err)
+        with open(self.path("now.json"), encoding="utf-8") as file:
+            run = json.load(file)
+        names = []
+        for launch in range(3):
+            for row in run["rows"]:
+                row["noise"]["noisy"] = False
+                for key in ("median", "mean", "min", "p95", "p99", "max"):
+                    row["time_us"][key] = 100.0 * factor * (1 + 0.001 * launch)
+                row["time_us"]["ci95"] = [99.9 * factor, 100.3 * factor]
+            run["oversubscribed"] = False
+            names.append(self.path(f"{factor}-{launch}.json"))
+            with open(names[-1], "w", encoding="utf-8") as file:
+                json.dump(run, file)
+        return ",".join(names)
+
+    def test_compare_judges(self):
+        before, slower, faster = self.change(1), self.change(2), self.change(0.5)
+        for after, code, word in ((slower, 3, "slower"), (faster, 0, "faster"), (before, 0, "same")):
+            got, out, err = cases.run([given.lockstep, "compare", before, after])
+            self.assertEqual(got, code, out + err)
+            self.assertIn(word, out.splitlines()[-1] + out.splitlines()[-2])
+        got, out, err = cases.run([given.lockstep, "compare", before.split(",")[0], slower.split(",")[0]])
+        self.assertEqual(got, 7, out + err)
+        self.assertIn("one launch", out)
+
+    def test_the_gate_closes(self):
+        self.change(1)
+        with open(self.path("now.json"), encoding="utf-8") as file:
+            run = json.load(file)
+        for row in run["rows"]:
+            row["noise"]["noisy"] = False
+            for key in ("median", "mean", "min", "p95", "p99", "max"):
+                row["time_us"][key] = 0.001
+            row["time_us"]["ci95"] = [0.0009, 0.0011]
+        with open(self.path("fast.json"), "w", encoding="utf-8") as file:
+            json.dump(run, file)
+        got, out, err = self.bench(1, "bench", "all_reduce", "--sizes", "256K", "--samples", "40", "--gate", self.path("fast.json"), "--junit", self.path("g.xml"))
+        if "disturbed" in out or "noisy" in out and got == 7:
+            self.skipTest("a machine on which nothing else takes the cores' time")
+        self.assertEqual(got, 3, out + err)
+        self.assertEqual(len(xml.etree.ElementTree.parse(self.path("g.xml")).findall(".//failure")), 1)
+
+    def test_bad_words(self):
+        self.refused(["bench"], "no collective is named", "lockstep bench all_reduce")
+        self.refused(["bench", "all_redcue"], "there is no collective \"all_redcue\"", "all_reduce")
+        self.refused(["bench", "all_reduce", "-d", "float99"], "there is no type")
+        self.refused(["bench", "all_reduce", "-o", "summ"], "there is no operation")
+        self.refused(["bench", "all_reduce", "-d", "f32", "-o", "bit_xor"], "nothing is left to measure")
+        self.refused(["bench", "all_reduce", "-b", "64", "-e", "8"], "8")
+        self.refused(["bench", "all_reduce", "-f", "1"], "factor")
+        self.refused(["bench", "all_reduce", "--sizes", "8,lots"], "lots")
+        self.refused(["bench", "all_reduce", "--sizes", "8", "-b", "8"], "a list or a sweep")
+        self.refused(["bench", "all_reduce", "--seconds", "never"], "--seconds", "give a number")
+        self.refused(["bench", "all_reduce", "-r", "7", "--sizes", "8"], "root 7")
+        self.refused(["bench", "all_reduce", "--baseline", "nccl"], "there is no baseline \"nccl\"")
+        self.refused(["bench", "all_reduce", "--sizes", "100T"], "MiB are free", code=6)
+
+    def test_bad_files(self):
+        for name, content in (("empty", ""), ("cut", '{"schema": "lockstep.bench/1", "rows": ['), ("other", '{"schema": "lockstep.bench/9"}'),
+                              ("binary", "\x00\x01\x02")):
+            with open(self.path(name), "w", encoding="utf-8") as file:
+                file.write(content)
+            self.refused(["compare", self.path(name), self.path(name)], name)
+            self.refused(["bench", "all_reduce", "--gate", self.path(name)], name)
+        self.refused(["compare", self.path("nothing"), self.path("nothing")], "nothing")
+        self.refused(["compare", self.path("empty")], "name two")
+        self.refused(["bench", "all_reduce", "--json", "/no/such/folder/r.json"], "cannot be written")
+        self.refused(["bench", "all_reduce", "--csv", self.folder.name], "cannot be written", "folder")
+
+
+cases.main(given.json)
