@@ -165,10 +165,12 @@ bool always_empty(const Walk& walk, int times) {
   return true;
 }
 
-void drop_empty(Round& round) {
+void drop_empty(Round& round, bool keeps_messages = false) {
   const auto empty = [&](const Message& message) { return always_empty(message.walk, round.times); };
-  std::erase_if(round.sends, empty);
-  std::erase_if(round.receives, empty);
+  if (!keeps_messages) {
+    std::erase_if(round.sends, empty);
+    std::erase_if(round.receives, empty);
+  }
   std::erase_if(round.locals, [&](const Local& local) { return always_empty(local.target, round.times); });
 }
 
@@ -193,8 +195,13 @@ Schedule ScheduleBuilder::as_it_is() {
   return std::move(schedule_);
 }
 
+ScheduleBuilder& ScheduleBuilder::keep_empty_messages() {
+  keeps_empty_ = true;
+  return *this;
+}
+
 Schedule ScheduleBuilder::done() {
-  for (Round& round : schedule_.rounds) drop_empty(round);
+  for (Round& round : schedule_.rounds) drop_empty(round, keeps_empty_);
   std::erase_if(schedule_.rounds, [](const Round& round) {
     return round.times <= 0 || (round.sends.empty() && round.receives.empty() && round.locals.empty());
   });

@@ -49,6 +49,8 @@ class Blocks {
   static Blocks packed(std::span<const std::size_t> counts);
   static Blocks placed(std::span<const std::size_t> offsets, std::span<const std::size_t> counts);
 
+  // Whether each has a size of its own, which other members may not know.
+  bool listed() const { return table_ != nullptr; }
   int parts() const { return parts_; }
   std::size_t offset(int block) const {
     if (table_) return (*table_)[static_cast<std::size_t>(block)].offset;
@@ -167,6 +169,8 @@ class ScheduleBuilder {
   ScheduleBuilder& receive(int peer, int peer_step, int around, const Walk& to);
   ScheduleBuilder& copy(const Walk& target, const Walk& from);
   ScheduleBuilder& reduce(const Walk& target, const Walk& left, const Walk& right);
+  // Messages of nothing stay: where members do not know each other's counts, silence would hide that they differ.
+  ScheduleBuilder& keep_empty_messages();
   // Rounds in which nothing happens are left out; scratch is as large as what was used of it.
   Schedule done();
   // With everything that was said, messages of nothing included.
@@ -175,6 +179,7 @@ class ScheduleBuilder {
  private:
   Round& last() { return schedule_.rounds.back(); }
   Schedule schedule_;
+  bool keeps_empty_ = false;
 };
 
 // First one, then the other; they share their scratch.

@@ -139,6 +139,11 @@ bool is_rooted(Collective collective) {
   }
 }
 
+bool has_own_counts(Collective collective) {
+  return collective == Collective::gather_v || collective == Collective::scatter_v ||
+         collective == Collective::all_to_all_v || collective == Collective::exchange;
+}
+
 bool is_unequal(Collective collective) {
   return collective >= Collective::reduce_scatter_v && collective <= Collective::all_to_all_v;
 }

@@ -98,5 +98,7 @@ bool is_defined(ReduceOp op, DataType type);
 bool reduces(Collective collective);
 bool is_rooted(Collective collective);
 bool is_unequal(Collective collective);
+// Whether a member's counts are its own, so that only the lengths of messages tell whether they fit the others'.
+bool has_own_counts(Collective collective);
 
 }  // namespace lockstep

@@ -112,6 +112,7 @@ Schedule bruck_all_to_all(const Shape& shape) {
 
 Schedule pairwise_all_to_all(const Shape& shape) {
   ScheduleBuilder pairwise;
+  if (shape.takes.listed()) pairwise.keep_empty_messages();
   pairwise.round().copy(shape.takes.slice(Space::output, shape.index), shape.gives.slice(Space::input, shape.index));
   pairwise.round(shape.size - 1)
       .send(shape.next(), 1, shape.size, Walk(Space::input, shape.gives, shape.index + 1, 1))

@@ -76,6 +76,7 @@ Schedule flat_broadcast(const Shape& shape) {
 Schedule flat_gather(const Shape& shape) {
   const Slice own = input(0, shape.takes.count(shape.index));
   ScheduleBuilder flat;
+  if (shape.takes.listed()) flat.keep_empty_messages();
   flat.round();
   if (shape.index != shape.root) return flat.send(shape.root, own).done();
   for (int step = 1; step < shape.size; ++step)
@@ -86,6 +87,7 @@ Schedule flat_gather(const Shape& shape) {
 Schedule flat_scatter(const Shape& shape) {
   const Slice own = output(0, shape.gives.count(shape.index));
   ScheduleBuilder flat;
+  if (shape.gives.listed()) flat.keep_empty_messages();
   flat.round();
   if (shape.index != shape.root) return flat.receive(shape.root, own).done();
   for (int step = 1; step < shape.size; ++step)
@@ -95,6 +97,7 @@ Schedule flat_scatter(const Shape& shape) {
 
 Schedule flat_all_to_all(const Shape& shape) {
   ScheduleBuilder flat;
+  if (shape.takes.listed()) flat.keep_empty_messages();
   flat.round();
   for (int step = 1; step < shape.size; ++step) {
     flat.send(shape.next(step), shape.gives.slice(Space::input, shape.next(step)));

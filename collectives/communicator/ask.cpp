@@ -31,7 +31,15 @@ void check_sizes(const Ask& ask, int size) {
       refuse(ask, text("a count of ", each->count),
              "it looks like a negative number that became unsigned; check how it is computed");
     }
-    product(ask, product(ask, each->count, ask.element_bytes), 1);
+    product(ask, each->count, ask.element_bytes);
+    if (!each->extent(ask.element_bytes))
+      refuse(ask, text(each->blocks, " runs ", each->stride, " elements apart are more than any memory holds"),
+             "look whether the stride was negative once");
+    if (each == &ask.output && each->overlaps_itself())
+      refuse(ask,
+             text("the runs of the output overlap: they are ", each->stride, " elements apart and ",
+                  each->count / each->blocks, " long"),
+             "give a stride of at least the length of a run");
     if (each->count > 0 && each->data == nullptr)
       refuse(ask, text("a buffer of ", each->count, " elements at address 0"), "give memory that is there");
   }

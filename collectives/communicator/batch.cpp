@@ -2,6 +2,7 @@
 #include "collectives/communicator/batch.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,7 @@ Request Batch::start(Origin origin) {
 }
 
 void Batch::pack() {
+  for (const detail::Ask& each : asks_) team_->check(each);  // before counts are added up
   std::vector<bool> packed(asks_.size());
   for (std::size_t first = 0; first < asks_.size(); ++first) {
     if (packed[first]) continue;
@@ -47,13 +49,18 @@ void Batch::pack_alike(std::size_t first) {
   for (std::size_t i = first; i < asks_.size(); ++i) {
     if (!alike(asks_[first], asks_[i])) continue;
     members.push_back(&asks_[i]);
-    count += asks_[i].output.count;
+    // Saturates, for the check of the whole.
+    if (__builtin_add_overflow(count, asks_[i].output.count, &count)) count = std::numeric_limits<std::size_t>::max();
   }
   detail::Ask whole = asks_[first];
   if (members.size() == 1) {
     calls_.push_back(team_->prepare(whole));
     return;
   }
+  whole.output = {asks_[first].output.data, count};
+  whole.input = {};
+  if (whole.collective != Collective::broadcast) whole.input = whole.output;
+  team_->check(whole);
   auto staged = std::make_shared<std::vector<std::byte>>(count * whole.element_bytes);
   whole.output = {staged->data(), count};
   const bool gives = whole.collective != Collective::broadcast || rank_ == whole.root;

@@ -6,6 +6,8 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <limits>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <type_traits>
@@ -34,6 +36,20 @@ struct Data {
   std::size_t blocks = 1;
   std::size_t stride = 0;
   bool contiguous() const { return blocks == 1; }
+  // Elements from the first to behind the last; nothing if that is more than can be counted in bytes.
+  std::optional<std::size_t> extent(std::size_t element_bytes) const {
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
+    std::size_t elements = count;
+    if (!contiguous() && count > 0) {
+      if (__builtin_mul_overflow(blocks - 1, stride, &elements) ||
+          __builtin_add_overflow(elements, count / blocks, &elements))
+        return std::nullopt;
+    }
+    std::size_t bytes = 0;
+    if (__builtin_mul_overflow(elements, element_bytes, &bytes) || bytes > most) return std::nullopt;
+    return elements;
+  }
+  bool overlaps_itself() const { return !contiguous() && count > 0 && stride < count / blocks; }
 };
 
 template <class T>
@@ -72,7 +88,10 @@ Data input_of(const R& range) {
   using T = Element<R>;
   check_element<T>();
   if constexpr (is_strided<std::remove_cvref_t<R>>) {
-    return {const_cast<T*>(range.first), range.size(), range.blocks == 0 ? 1 : range.blocks, range.stride};
+    std::size_t all = 0;
+    const bool absurd = __builtin_mul_overflow(range.blocks, range.block, &all);
+    if (absurd) all = std::numeric_limits<std::size_t>::max();  // for whoever checks counts
+    return {const_cast<T*>(range.first), all, range.blocks == 0 ? 1 : range.blocks, range.stride};
   } else {
     return {const_cast<T*>(std::ranges::data(range)), std::ranges::size(range)};
   }

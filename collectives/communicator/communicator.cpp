@@ -21,19 +21,23 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   return *this;
 }
 
+void Communicator::refuse_moved() {
+  throw Error(Code::usage, "a communicator was used after it had been moved away", "use the one that it was moved to");
+}
+
 std::optional<Communicator> Communicator::split(int colour, int key, std::string name) {
-  CommunicatorOptions options = team_->options();
+  CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
-  auto team = team_->split(colour, key, std::move(options));
+  auto team = here().split(colour, key, std::move(options));
   if (!team) return std::nullopt;
   return Communicator(std::move(team));
 }
 
 Communicator Communicator::reproducible(std::string name) {
-  CommunicatorOptions options = team_->options();
+  CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, "/reproducible") : std::move(name);
   options.order = Order::reproducible;
-  return Communicator(team_->split(0, rank(), std::move(options)));
+  return Communicator(here().split(0, rank(), std::move(options)));
 }
 
 }  // namespace lockstep

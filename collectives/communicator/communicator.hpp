@@ -22,15 +22,15 @@ class Communicator : public Collectives<Communicator> {
   Communicator(Communicator&&) noexcept = default;
   Communicator& operator=(Communicator&& other) noexcept;
 
-  int rank() const { return team_->rank(); }
-  int size() const { return team_->size(); }
-  const std::string& name() const { return team_->options().name; }
-  Order order() const { return team_->options().order; }
-  const Topology& topology() const { return team_->topology(); }
+  int rank() const { return here().rank(); }
+  int size() const { return here().size(); }
+  const std::string& name() const { return here().options().name; }
+  Order order() const { return here().options().order; }
+  const Topology& topology() const { return here().topology(); }
   // Of every member, its rank in the topology.
-  const std::vector<int>& ranks() const { return team_->ranks(); }
+  const std::vector<int>& ranks() const { return here().ranks(); }
   // Whether an operation failed here, so that all later ones are refused.
-  bool failed() const { return team_->failed(); }
+  bool failed() const { return team_ && team_->failed(); }
 
   // Members with the same colour, ordered by key, then by rank; nothing where the colour is negative. All members
   // call it. `name` is for messages.
@@ -70,6 +70,12 @@ class Communicator : public Collectives<Communicator> {
   const std::shared_ptr<detail::Team>& team() const { return team_; }
 
  private:
+  detail::Team& here() const {
+    if (!team_) refuse_moved();
+    return *team_;
+  }
+  [[noreturn]] static void refuse_moved();
+
   friend class Collectives<Communicator>;
   using Letter = detail::Team::Letter;
 
@@ -78,7 +84,7 @@ class Communicator : public Collectives<Communicator> {
     return {peer, data, sizeof(detail::Element<R>), tag};
   }
   Request letters(std::initializer_list<Letter> sends, std::initializer_list<Letter> receives, Origin origin) {
-    return {team_, team_->exchange(sends, receives, origin)};
+    return {team_, here().exchange(sends, receives, origin)};
   }
   // A buffer that only the root has; elsewhere it is not looked at.
   template <class R>
@@ -90,9 +96,9 @@ class Communicator : public Collectives<Communicator> {
       return rank() == root ? whole : whole.first(0);
     }
   }
-  void run(const detail::Ask& ask) { team_->run(ask); }
-  Request begin(const detail::Ask& ask) { return {team_, team_->start(ask)}; }
-  Prepared prepare(const detail::Ask& ask) { return {team_, team_->prepare(ask)}; }
+  void run(const detail::Ask& ask) { here().run(ask); }
+  Request begin(const detail::Ask& ask) { return {team_, here().start(ask)}; }
+  Prepared prepare(const detail::Ask& ask) { return {team_, here().prepare(ask)}; }
 
   std::shared_ptr<detail::Team> team_;
 };

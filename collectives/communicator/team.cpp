@@ -159,6 +159,17 @@ Ready Team::ready_from(const Ask& ask) {
   }
 }
 
+void Team::check(const Ask& ask) {
+  const Use use(*this, ask.origin);
+  refuse_if_closed();
+  try {
+    static_cast<void>(spec_of(ask, size(), rank(), cuts_));
+  } catch (const Error& error) {
+    engine_->refuse(error);
+    throw;
+  }
+}
+
 Ready Team::prepare(const Ask& ask) {
   const Use use(*this, ask.origin);
   return ready_from(ask);
@@ -264,9 +275,8 @@ void Team::check(const Letter& letter, Origin origin) const {
                     ? "a grid has at most a dimension for every four tags"
                     : "give a smaller tag; how large they may be follows from the MPI library's MPI_TAG_UB");
   }
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(letter.data.count, letter.element_bytes, &bytes) ||
-      bytes > std::numeric_limits<std::size_t>::max() / 2) {
+  const std::size_t bytes = letter.data.count * letter.element_bytes;
+  if (letter.data.count > std::numeric_limits<std::size_t>::max() / 2 || !letter.data.extent(letter.element_bytes)) {
     throw Error(Code::usage, text("a message of ", letter.data.count, " elements (", place(origin), ')'),
                 "it looks like a negative number that became unsigned; check how it is computed");
   }

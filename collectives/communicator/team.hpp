@@ -79,6 +79,8 @@ class Team {
 
   // What is wrong with an Ask is wrong for all members: it fails the communicator, so that nobody waits in vain.
   Ready prepare(const Ask& ask);
+  // Only whether it could be done.
+  void check(const Ask& ask);
   void run(const Ask& ask);
   Handle start(const Ask& ask);
   Handle start(const Ready& ready, Origin origin) { return start_all({&ready, 1}, origin); }

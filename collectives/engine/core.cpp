@@ -256,8 +256,10 @@ void Core::fail_now(const Operation* during) noexcept {
   } catch (...) {
     failure = {Code::peer_failed, "an exception of the user's own"};
   }
-  if (during != nullptr && failure.code != Code::mismatch)
-    failure.text = text("in ", describe(*during), ": ", failure.text);
+  if (during != nullptr) {
+    const std::string line = place(during->call.origin);
+    failure.text = text("in ", describe(*during), line.empty() ? "" : " at ", line, ": ", failure.text);
+  }
   fail(std::current_exception(), std::move(failure), true);
 }
 

@@ -165,16 +165,17 @@ bool Runner::post(Operation& operation, Part& part) {
   const Round& round = round_of(operation, part);
   const Bound bound = bind(operation, part);
   auto& [scratch, sends, receives] = *part.space;
+  const bool all_messages = has_own_counts(operation.plan().spec.collective);
   sends.clear();
   receives.clear();
   for (const Message& message : round.sends) {
     const Slice slice = message.walk.at(part.lap);
-    if (slice.count > 0 || operation.is_exchange())
+    if (slice.count > 0 || all_messages)
       sends.push_back({message.peer_at(part.lap), bound.read(slice), slice.count * bound.bytes});
   }
   for (const Message& message : round.receives) {
     const Slice slice = message.walk.at(part.lap);
-    if (slice.count > 0 || operation.is_exchange())
+    if (slice.count > 0 || all_messages)
       receives.push_back({message.peer_at(part.lap), bound.write(slice), slice.count * bound.bytes});
   }
   const bool any = !sends.empty() || !receives.empty();

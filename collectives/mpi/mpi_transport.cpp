@@ -34,7 +34,7 @@ MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
 MpiTransport::~MpiTransport() {
   try {
     if (!std::ranges::all_of(lanes_, &Lane::idle)) abandon();
-    while (hear()) continue;
+    while (!Wire::ended() && hear()) continue;
   } catch (const std::exception& error) {
     exchange_.log().warn(text("ending a transport over MPI: ", error.what()));
   }
@@ -218,6 +218,10 @@ bool MpiTransport::anything_on_its_way() {
 bool MpiTransport::abandon() {
   exchange_.keep_channel();
   wire_->leave_to_mpi();
+  if (Wire::ended()) {  // what was under way is nobody's any more
+    for (Lane& lane : lanes_) lane = {};
+    return false;
+  }
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   bool any = anything_on_its_way();
   for (const Lane& lane : lanes_) drop_arrived(lane);
@@ -285,6 +289,8 @@ void MpiTransport::sleep(std::int64_t nanoseconds) {
 }
 
 // What was told is pushed once more. MPI keeps no watch over members that somebody would have to call off.
-void MpiTransport::leave() { wire_->flushed(channel_); }
+void MpiTransport::leave() {
+  if (!Wire::ended()) wire_->flushed(channel_);
+}
 
 }  // namespace lockstep

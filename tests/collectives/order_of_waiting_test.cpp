@@ -254,5 +254,116 @@ TEST(ProgressThread, an_own_function_that_calls_its_communicator_is_told_so) {
   EXPECT_EQ(failed, 2);
 }
 
+// What fails on all, and says so with this word on at least one.
+void expect_told(int size, const std::function<void(Communicator&)>& body, std::string_view word) {
+  std::atomic<int> failed = 0;
+  std::atomic<int> named = 0;
+  run_members(
+      size,
+      [&](Communicator& world) {
+        try {
+          body(world);
+          world.barrier();
+        } catch (const Error& error) {
+          ++failed;
+          if (std::string_view(error.what()).find(word) != std::string_view::npos) ++named;
+        }
+      },
+      {}, short_patience, Log(LogLevel::off));
+  EXPECT_EQ(failed, size) << word;
+  EXPECT_GT(named, 0) << word;
+}
+
+TEST(Counts, of_nothing_on_one_side_only_are_a_mismatch) {
+  for (const std::size_t given : {5UL, 0UL}) {
+    const std::size_t taken = 5 - given;
+    const auto counts = [](std::size_t of_one) { return std::vector<std::size_t>{3, of_one, 3}; };
+    const std::string both = text(" sent ", given * 4, " bytes to rank 0, which receives ", taken * 4);
+    expect_told(
+        3,
+        [&](Communicator& world) {
+          const std::vector<int> in(world.rank() == 1 ? given : 3);
+          std::vector<int> out(20);
+          world.gather_v(in, out, counts(taken), 0);
+        },
+        both);
+    expect_told(
+        3,
+        [&](Communicator& world) {
+          const std::vector<int> in(20);
+          std::vector<int> out(world.rank() == 1 ? taken : 3);
+          world.scatter_v(in, out, counts(given), 0);
+        },
+        text("receives ", taken * 4));
+    expect_told(
+        3,
+        [&](Communicator& world) {
+          const std::vector<int> in(20);
+          std::vector<int> out(20);
+          const std::size_t me = static_cast<std::size_t>(world.rank());
+          std::vector<std::size_t> gives(3, 3);
+          std::vector<std::size_t> takes(3, 3);
+          if (me == 1) gives[0] = given;
+          if (me == 0) takes[1] = taken;
+          world.all_to_all_v(in, gives, out, takes);
+        },
+        both);
+  }
+}
+
+TEST(Strided, that_no_memory_holds_is_refused) {
+  std::vector<int> data(100);
+  const auto refused = [&](const Strided<int>& part, std::string_view word) {
+    expect_told(
+        1, [&](Communicator& world) { world.all_reduce(part, sum); }, word);
+    expect_told(
+        1, [&](Communicator& world) { world.send(part, 0); }, "message");
+  };
+  refused({data.data(), (1ULL << 63U) + 2, 2, 2}, "negative");
+  expect_told(
+      1,
+      [&](Communicator& w) {
+        w.all_reduce(Strided<int>{data.data(), 2, 1ULL << 62U}, sum);
+      },
+      "negative");
+  expect_told(
+      1,
+      [&](Communicator& w) {
+        w.all_reduce(Strided<int>{data.data(), 3, ~std::size_t{2}}, sum);
+      },
+      "negative");
+  expect_told(
+      1,
+      [&](Communicator& w) {
+        w.all_reduce(Strided<int>{data.data(), 3, 0}, sum);
+      },
+      "overlap");
+}
+
+TEST(Batches, check_each_before_they_add_up) {
+  std::vector<int> five(5);
+  expect_told(
+      2,
+      [&](Communicator& world) {
+        std::vector<int> own(5);
+        const std::span<int> absurd(own.data(), ~std::size_t{0});
+        Batch batch(world);
+        batch.all_reduce(own, sum).all_reduce(absurd, sum);
+        batch.run();
+      },
+      "negative");
+}
+
+TEST(Moved, a_communicator_that_was_moved_away_says_so) {
+  with_members(2, [](Communicator& world) {
+    Communicator first = world.duplicate();
+    Communicator second = std::move(first);
+    second.barrier();
+    // NOLINTNEXTLINE(bugprone-use-after-move): this is what is tested
+    expect_usage([&] { first.barrier(); }, "moved away");
+    EXPECT_FALSE(first.failed());
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -43,10 +43,14 @@ Wire::Wire(MPI_Comm owned, ThreadLevel level)
   tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);  // what MPI guarantees
 }
 
+bool Wire::ended() {
+  int is_over = 0;
+  MPI_Finalized(&is_over);
+  return is_over != 0;
+}
+
 Wire::~Wire() {
-  int ended = 0;
-  MPI_Finalized(&ended);
-  if (ended != 0) return;
+  if (ended()) return;
   abandon_all();
   const Lock lock(mutex_);
   // With messages under way the communicator is left to MPI.
@@ -141,7 +145,7 @@ void Wire::abandon(int channel) {
   std::erase_if(leaving_, [&](Leaving& each) {
     if (each.channel != channel) return false;
     int done = 0;
-    MPI_Test(&each.request, &done, MPI_STATUS_IGNORE);
+    if (!ended()) MPI_Test(&each.request, &done, MPI_STATUS_IGNORE);
     if (done != 0) return true;
     keep_for_ever(std::move(each.bytes));
     return abandoned_ = true;

@@ -47,6 +47,9 @@ class Wire {
   // A message that is here, whole, or nothing. `source` may be any (-1). Never blocks.
   std::optional<Arrived> try_receive(int source, int tag);
 
+  // Whether MPI_Finalize has been called, after which MPI may not be called for anything.
+  static bool ended();
+
   // After a failure: what cannot be delivered any more is left to MPI, and nothing waits for it.
   void abandon(int channel);
   void abandon_all();
