@@ -67,8 +67,7 @@ bool is_last_round(const Operation& operation, const Part& part) {
 
 }  // namespace
 
-Runner::Runner(Transport& transport)
-    : transport_(transport), queues_(static_cast<std::size_t>(transport.lanes())), next_free_lane_(transport.lanes()) {}
+Runner::Runner(Transport& transport) : transport_(transport), queues_(static_cast<std::size_t>(transport.lanes())) {}
 
 void Runner::enlist(Operation& operation) {
   const Plan& plan = operation.plan();
@@ -117,11 +116,7 @@ bool Runner::advance(Operation& operation) {
 
 bool Runner::admit(Operation& operation, Part& part) {
   if (queue_of(operation, part).serving != part.turn) return false;
-  if (operation.is_exchange()) {
-    if (free_lanes_.empty()) free_lanes_.push_back(next_free_lane_++);
-    part.lane = free_lanes_.back();
-    free_lanes_.pop_back();
-  }
+  if (operation.is_exchange()) part.lane = transport_.lanes() + static_cast<int>(operation.slot);
   part.stage = Part::Stage::running;
   if (!operation.begun) begin(operation);
   return true;
@@ -203,7 +198,6 @@ void Runner::finish(Operation& operation, Part& part) {
   if (part.segment < operation.plan().segments) return;
   if (operation.is_exchange()) {
     if (exchanges_.serving == part.turn) ++exchanges_.serving;  // it had no round at all
-    free_lanes_.push_back(part.lane);
   } else {
     ++queue_of(operation, part).serving;
   }

@@ -44,11 +44,9 @@ class Runner {
   void conclude(Operation& operation);
 
   Transport& transport_;
-  int next_lane_ = 0;            // the same on all members, because plans agree
-  std::vector<Queue> queues_;    // by lane of collective calls
-  Queue exchanges_;              // an exchange is served until it has posted its last round
-  std::vector<int> free_lanes_;  // beyond those of collective calls, for exchanges
-  int next_free_lane_;
+  int next_lane_ = 0;          // the same on all members, because plans agree
+  std::vector<Queue> queues_;  // by lane of collective calls
+  Queue exchanges_;            // an exchange is served until it has posted its last round
 };
 
 }  // namespace lockstep

@@ -28,7 +28,7 @@ struct Incoming {
 // The mark is a hash of the call, so that messages of different calls never meet.
 // Rounds that are `across` are those of exchanges, which not all members take part in, so that they cannot agree on
 // lanes: they match all rounds that are across and have the same mark (the exchange's tag), whatever their lanes.
-// Their lanes are numbered from lanes() on, as many as there are exchanges in flight.
+// Their lanes are numbered from lanes() on.
 struct Stamp {
   int lane = 0;
   std::uint32_t mark = 0;

@@ -224,7 +224,7 @@ TEST(BenchTable, FooterSaysWhatToDoNext) {
       next(run, [](bench::Run& all) { all.rows[0].noise.noisy = true; }).starts_with("Repeat the rows in doubt"));
   EXPECT_TRUE(next(run, [](bench::Run& all) { all.interrupted = true; }).starts_with("What stands above"));
   EXPECT_TRUE(next(run, [](bench::Run& all) { all.oversubscribed = true; }).starts_with("Start no more ranks"));
-  EXPECT_TRUE(next(run, [](bench::Run& all) { all.launches = 1; }).starts_with("Only several launches"));
+  EXPECT_TRUE(next(run, [](bench::Run& all) { all.launches = 1; }).starts_with("Start it again and compare"));
 }
 
 TEST(BenchTable, FooterNamesTheRankThatIsSlowestMostOften) {
