@@ -121,6 +121,7 @@ Cost cost_of_hierarchical(const Shape& shape) {
 struct Leaders {
   Leaders(const Shape& shape, int root) : me(shape, shape.index), top(shape, root) {
     std::vector<int> leaders;
+    leaders.reserve(me.nodes.size());
     for (int node = 0; node < me.all_nodes(); ++node) leaders.push_back(leader_of(node));
     all = Group(std::move(leaders), shape.index);
   }
