@@ -3,27 +3,25 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <fstream>
+#include <limits>
+#include <map>
 
 #include "bench/compare.hpp"
+#include "bench/limits.hpp"
 #include "bench/statistics.hpp"
 #include "collectives/communicator/team.hpp"
 #include "topology/base/text.hpp"
+#include "topology/machine/cgroup.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-std::uint64_t free_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::uint64_t kib = 0;
-  std::string unit;
-  while (file >> name >> kib >> unit) {
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return ~std::uint64_t{0};
+std::uint64_t times(std::uint64_t a, std::uint64_t b) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  return b != 0 && a > most / b ? most : a * b;
 }
 
 // All members alike, or one would end and the others wait.
@@ -33,14 +31,15 @@ void refuse_too_large(Communicator& world, const Wish& wish) {
     for (const std::uint64_t size : wish.sizes) {
       Subject subject = each;
       subject.count = count_of(each.collective, each.type, size, world.size());
-      needed = std::max(needed, 2 * Buffers::memory(subject, world.size()));  // and as much for what is staged
+      // The buffers, as much for what is staged, and the two of the copy.
+      needed = std::max(needed, 4 * memory_of(subject, world.size()));
     }
   }
   const Topology& topology = world.topology();
   const auto here = static_cast<std::uint64_t>(std::ranges::count_if(world.ranks(), [&](int rank) {
     return topology.member(rank).node == topology.member(world.ranks()[static_cast<std::size_t>(world.rank())]).node;
   }));
-  std::array<std::uint64_t, 2> most = {needed * here, ~free_memory()};
+  std::array<std::uint64_t, 2> most = {times(needed, here), ~free_memory_bytes()};
   world.all_reduce(most, max);
   if (most[0] <= ~most[1]) return;
   throw Error(Code::out_of_memory,
@@ -48,40 +47,52 @@ void refuse_too_large(Communicator& world, const Wish& wish) {
               "give a smaller end (-e), or fewer members on each node");
 }
 
-struct Floors {
-  double message_us = 0;  // the least that any of two members that need each other can take
-};
+Candidate copying(std::string name, const std::byte* from, std::byte* to, std::size_t bytes) {
+  return {std::move(name), [from, to, bytes] {
+            std::memcpy(to, from, bytes);
+            asm volatile("" : : "r"(to) : "memory");
+          }};
+}
 
-Floors measure_floors(Communicator& world, const Wish& wish) {
-  Floors floors;
-  if (world.size() == 1) return floors;
-  char mine = 1;
-  char theirs = 0;
-  const int next = (world.rank() + 1) % world.size();
-  const int before = (world.rank() + world.size() - 1) % world.size();
-  const Candidate one{"message", [&] { world.sendrecv(std::span(&mine, 1), next, std::span(&theirs, 1), before); }};
-  Effort effort = wish.effort;
-  effort.seconds = std::min(effort.seconds, 0.2);
-  floors.message_us = summarize_blocks(measure(world, {&one, 1}, effort, wish.seed).timings[0].blocks).min;
-  return floors;
+// Every subject in every size that differs from the one before.
+std::vector<Subject> rows_of(const Wish& wish, int members) {
+  std::vector<Subject> rows;
+  for (const Subject& each : wish.subjects) {
+    const bool moves = each.collective != Collective::barrier;
+    std::optional<std::size_t> last;
+    for (const std::uint64_t size : wish.sizes) {
+      Subject subject = each;
+      subject.count = moves ? count_of(each.collective, each.type, size, members) : 0;
+      if ((moves && subject.count == 0) || subject.count == last) continue;
+      last = subject.count;
+      rows.push_back(subject);
+    }
+  }
+  return rows;
+}
+
+void note_ceilings(const Ceilings& ceilings, Run& run) {
+  const auto note = [&](const char* what, double value) {
+    if (value > 0) run.limits.push_back({what, text(value)});
+  };
+  note("message to a neighbour, us", ceilings.message_us);
+  note("reading what a neighbour wrote, GB/s", ceilings.read);
+  note("link of a node, GB/s each way", ceilings.link);
 }
 
 class RowMaker {
  public:
-  RowMaker(Communicator& world, const Wish& wish, const Subject& subject, const Floors& floors)
-      : world_(world), wish_(wish), subject_(subject), floors_(floors), buffers_(subject, world.size(), world.rank()) {}
+  RowMaker(Communicator& world, const Wish& wish, const Subject& subject, const Ceilings& ceilings, double kernel)
+      : world_(world),
+        wish_(wish),
+        subject_(subject),
+        ceilings_(ceilings),
+        kernel_(kernel),
+        buffers_(subject, world.size(), world.rank()) {}
 
   Row measure_it(bool& interrupted) {
-    row_.collective = to_string(subject_.collective);
-    row_.bytes = bytes_of(subject_, world_.size());
-    row_.count = subject_.collective == Collective::barrier ? 0 : subject_.count;
-    row_.type = to_string(subject_.type);
-    if (reduces_data(subject_.collective)) row_.op = to_string(subject_.op);
-    if (has_root(subject_.collective)) row_.root = subject_.root;
-    row_.in_place = subject_.in_place;
-    const detail::Ask ask = buffers_.ask();
-    row_.algorithm = world_.team()->prepare(ask).call.plan->algorithm;
-    candidates_.push_back({"ours", [this, ask] { world_.team()->run(ask); }});
+    describe();
+    candidates_.push_back(ours());
     if (wish_.check) verify();
     buffers_.fill();
     const std::size_t copy = add_copy();
@@ -92,13 +103,14 @@ class RowMaker {
       which.push_back(all ? candidates_.size() : 0);
       if (all) candidates_.push_back(std::move(*made));
     }
+    if (subject_.cold) make_cold(copy);
     const Measured measured = measure(world_, candidates_, wish_.effort, wish_.seed + row_.bytes);
     interrupted = measured.interrupted;
     note_times(measured, copy);
     for (std::size_t i = 0; i < which.size(); ++i) {
       if (which[i] == 0) continue;
       row_.baselines.push_back({.name = wish_.baselines[i].first,
-                                .algorithm = {},
+                                .algorithm = candidates_[which[i]].algorithm,
                                 .time = summarize_blocks(measured.timings[which[i]].blocks),
                                 .ratio = ratio_of(measured, which[i])});
     }
@@ -108,6 +120,45 @@ class RowMaker {
   }
 
  private:
+  void describe() {
+    row_.collective = name_of(subject_.collective);
+    row_.bytes = bytes_of(subject_, world_.size());
+    row_.count = subject_.collective == Collective::barrier ? 0 : subject_.count;
+    row_.type = to_string(subject_.type);
+    if (reduces(subject_.collective)) row_.op = to_string(subject_.op);
+    if (has_root(subject_.collective)) row_.root = subject_.root;
+    row_.in_place = subject_.in_place;
+    row_.cold = subject_.cold;
+  }
+
+  Candidate ours() {
+    if (subject_.collective == Collective::exchange) {
+      row_.algorithm = "message";
+      const int next = (world_.rank() + 1) % world_.size();
+      const int before = (world_.rank() + world_.size() - 1) % world_.size();
+      const std::size_t bytes = buffers_.input_count() * size_of(subject_.type);
+      const std::span from(static_cast<const std::byte*>(buffers_.input()), bytes);
+      const std::span to(static_cast<std::byte*>(buffers_.output()), bytes);
+      return {"ours", [this, from, to, next, before] { world_.sendrecv(from, next, to, before); }};
+    }
+    const detail::Ask ask = buffers_.ask();
+    row_.algorithm = world_.team()->prepare(ask).call.plan->algorithm;
+    return {"ours", [this, ask] { world_.team()->run(ask); }};
+  }
+
+  void make_cold(std::size_t copy) {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      candidates_[i].before = [this, also = candidates_[i].before, is_copy = copy != 0 && i == copy] {
+        if (also) also();
+        if (is_copy) {
+          flush_caches(from_);
+          flush_caches(to_);
+        }
+        buffers_.flush();
+      };
+    }
+  }
+
   void verify() {
     buffers_.fill();
     candidates_.front().once();
@@ -116,7 +167,7 @@ class RowMaker {
     wrong = world_.all_reduce(wrong, sum);
     const Collective collective = subject_.collective;
     const bool alike = collective == Collective::all_reduce || collective == Collective::all_gather ||
-                       collective == Collective::broadcast;
+                       collective == Collective::all_gather_v || collective == Collective::broadcast;
     const std::uint64_t least = world_.all_reduce(bits, min);
     const std::uint64_t most = world_.all_reduce(bits, max);
     row_.check.wrong = std::max(row_.check.wrong, wrong);
@@ -131,42 +182,30 @@ class RowMaker {
     return digits.data();
   }
 
-  // Copying as many bytes as a block has, by all members at once: what the memory can do for data of this size.
+  // Copying as many bytes as the row has, by all members at once: what the memory can do for data of this size.
   std::size_t add_copy() {
-    const std::size_t bytes = subject_.collective == Collective::barrier ? 0 : row_.bytes;
-    if (bytes == 0) return 0;
-    from_.assign(bytes, std::byte{1});
-    to_.assign(bytes, std::byte{0});
-    candidates_.push_back({"copy", [this] {
-                             std::memcpy(to_.data(), from_.data(), from_.size());
-                             asm volatile("" : : "r"(to_.data()) : "memory");
-                           }});
+    if (row_.bytes == 0) return 0;
+    from_.assign(row_.bytes, std::byte{1});
+    to_.assign(row_.bytes, std::byte{0});
+    candidates_.push_back(copying("copy", from_.data(), to_.data(), row_.bytes));
     return candidates_.size() - 1;
   }
 
   void note_times(const Measured& measured, std::size_t copy) {
     row_.time = summarize_blocks(measured.timings.front().blocks);
     row_.noise = measured.noise;
-    if (row_.time.median > 0) row_.algbw = static_cast<double>(row_.bytes) / row_.time.median / 1e3;
+    const auto bytes = static_cast<double>(row_.bytes);
+    if (row_.time.median > 0) row_.algbw = bytes / row_.time.median / 1e3;
     row_.busbw = row_.algbw * bus_factor(subject_.collective, world_.size());
-    Limit limit{.us = floors_.message_us, .binding = "lat"};
-    if (copy != 0) {
-      double traffic = 0;
-      for (int rank = 0; rank < world_.size(); ++rank)
-        traffic = std::max(traffic, least_traffic(subject_, world_.size(), rank));
-      const double copied = 2 * static_cast<double>(row_.bytes);
-      const double us = summarize_blocks(measured.timings[copy].blocks).median * traffic / copied;
-      if (us > limit.us) limit = {.us = us, .binding = "mem"};
-    }
-    if (limit.us > 0) row_.limit = limit;
+    const double copy_us = copy == 0 ? 0 : summarize_blocks(measured.timings[copy].blocks).min;
+    const Moves moves = least_moves(subject_, world_.size(), world_.topology(), world_.ranks());
+    row_.limit = limit_of(moves, ceilings_, kernel_, copy_us > 0 ? bytes / copy_us / 1e3 : 0);
     name_slowest(measured.timings.front().rank_medians);
   }
 
   void name_slowest(const std::vector<double>& medians) {
     const auto slowest = std::ranges::max_element(medians);
-    std::vector<double> sorted = medians;
-    std::ranges::sort(sorted);
-    const double middle = quantile(sorted, 0.5);
+    const double middle = median_of(medians);
     constexpr double telling = 5;
     const double percent = middle > 0 ? 100 * (*slowest / middle - 1) : 0;
     if (medians.size() < 2 || percent < telling) return;
@@ -175,11 +214,8 @@ class RowMaker {
   }
 
   void add_earlier(const std::string& name, const Run& run) {
-    const auto same = [&](const Row& row) {
-      return row.collective == row_.collective && row.bytes == row_.bytes && row.type == row_.type &&
-             row.op == row_.op && row.root == row_.root && row.in_place == row_.in_place && row.cold == row_.cold;
-    };
-    const auto found = std::ranges::find_if(run.rows, same);
+    const RowKey key = key_of(row_);
+    const auto found = std::ranges::find(run.rows, key, key_of);
     if (found == run.rows.end() || found->time.median <= 0 || row_.time.median <= 0) return;
     // Not measured in turns: both intervals count.
     const auto spread = [](const Summary& time) {
@@ -198,7 +234,8 @@ class RowMaker {
   Communicator& world_;
   const Wish& wish_;
   Subject subject_;
-  Floors floors_;
+  const Ceilings& ceilings_;
+  double kernel_;
   Buffers buffers_;
   std::vector<Candidate> candidates_;
   std::vector<std::byte> from_;
@@ -210,55 +247,60 @@ class RowMaker {
 
 std::optional<Candidate> copy_candidate(const Subject& subject, Buffers& buffers) {
   const std::size_t bytes = std::min(buffers.input_count(), buffers.output_count()) * size_of(subject.type);
-  if (subject.in_place || bytes == 0) return std::nullopt;
-  return Candidate{"memcpy", [from = buffers.input(), to = buffers.output(), bytes] {
-                     std::memcpy(to, from, bytes);
-                     asm volatile("" : : "r"(to) : "memory");
-                   }};
+  if (buffers.input() == buffers.output() || bytes == 0) return std::nullopt;
+  return copying("memcpy", static_cast<const std::byte*>(buffers.input()), static_cast<std::byte*>(buffers.output()),
+                 bytes);
 }
 
 void run_bench(Communicator& world, const Wish& wish, Run& run, const std::function<void(const Run&)>& show) {
   refuse_too_large(world, wish);
-  const Floors floors = measure_floors(world, wish);
-  if (floors.message_us > 0) run.limits.push_back({"message to a neighbour, us", text(floors.message_us)});
-  for (const Subject& each : wish.subjects) {
-    std::vector<std::uint64_t> sizes = wish.sizes;
-    if (each.collective == Collective::barrier) sizes = {0};
-    std::size_t last = ~std::size_t{0};
-    for (const std::uint64_t size : sizes) {
-      Subject subject = each;
-      subject.count = count_of(each.collective, each.type, size, world.size());
-      const bool nothing = subject.count == 0 && each.collective != Collective::barrier;
-      if (nothing || subject.count == last) continue;
-      last = subject.count;
-      bool interrupted = false;
-      run.rows.push_back(RowMaker(world, wish, subject, floors).measure_it(interrupted));
-      run.interrupted = interrupted;
-      show(run);
-      if (interrupted || run.rows.back().check.wrong > 0 || !run.rows.back().check.ranks_equal) return;
+  const std::vector<Subject> rows = rows_of(wish, world.size());
+  const Ceilings ceilings = measure_ceilings(world, wish.effort, wish.seed);
+  note_ceilings(ceilings, run);
+  std::map<std::pair<DataType, ReduceOp>, double> kernels;
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    const double each = i == 0 ? wish.effort.seconds : passed.count() / static_cast<double>(i);
+    if (wish.progress) wish.progress({i, rows.size(), each * static_cast<double>(rows.size() - i)});
+    const Subject& subject = rows[i];
+    double kernel = 0;
+    if (reduces(subject.collective)) {
+      const auto [found, is_new] = kernels.try_emplace({subject.type, subject.op}, 0);
+      if (is_new) found->second = measure_kernel(world, subject.type, subject.op);
+      kernel = found->second;
     }
+    bool interrupted = false;
+    run.rows.push_back(RowMaker(world, wish, subject, ceilings, kernel).measure_it(interrupted));
+    run.interrupted = interrupted;
+    show(run);
+    if (interrupted || run.rows.back().check.wrong > 0 || !run.rows.back().check.ranks_equal) return;
   }
 }
 
 void conclude(Run& run) {
-  const auto wrong =
-      std::ranges::count_if(run.rows, [](const Row& row) { return row.check.wrong > 0 || !row.check.ranks_equal; });
-  const auto noisy = std::ranges::count_if(run.rows, [](const Row& row) { return row.noise.noisy; });
-  if (wrong > 0) {
-    run.exit_code = 2;
-    run.verdict = text("wrong data in ", wrong, wrong == 1 ? " row" : " rows");
-  } else if (run.rows.empty()) {
-    run.exit_code = 7;
-    run.verdict = "nothing was measured";
-  } else if (run.interrupted) {
-    run.exit_code = 7;
-    run.verdict = "ended early; the rows above are whole";
-  } else if (2 * noisy > static_cast<std::ptrdiff_t>(run.rows.size())) {
-    run.exit_code = 7;
-    run.verdict = text(noisy, " of ", run.rows.size(), " rows were disturbed by other work on the machine");
-  } else {
-    run.verdict = text("all results right in ", run.rows.size(), run.rows.size() == 1 ? " row" : " rows");
-  }
+  const auto rows_with = [&](auto has) { return std::ranges::count_if(run.rows, has); };
+  const auto wrong = rows_with([](const Row& row) { return row.check.wrong > 0 || !row.check.ranks_equal; });
+  const auto noisy = rows_with([](const Row& row) { return row.noise.noisy; });
+  const auto checked = rows_with([](const Row& row) { return row.check.looked_at(); });
+  const auto all = static_cast<std::ptrdiff_t>(run.rows.size());
+  const auto end = [&](Exit code, std::string verdict) {
+    run.exit_code = static_cast<int>(code);
+    run.verdict = std::move(verdict);
+  };
+  const std::string_view rows = all == 1 ? " row" : " rows";
+  if (wrong > 0)
+    end(Exit::wrong_data, text("wrong data in ", wrong, wrong == 1 ? " row" : " rows"));
+  else if (all == 0)
+    end(Exit::inconclusive, "nothing was measured");
+  else if (run.interrupted)
+    end(Exit::inconclusive, "ended early; the rows above are whole");
+  else if (2 * noisy > all)
+    end(Exit::inconclusive, text(noisy, " of ", all, rows, " were disturbed by other work on the machine"));
+  else if (checked < all)
+    end(Exit::well, text(all, rows, " measured, and results not checked"));
+  else
+    end(Exit::well, text("all results right in ", all, rows));
 }
 
 }  // namespace lockstep::bench

@@ -5,13 +5,22 @@
 
 #include <functional>
 
+#include "bench/buffers.hpp"
 #include "bench/measure.hpp"
 #include "bench/subject.hpp"
+#include "topology/base/error.hpp"
 
 namespace lockstep::bench {
 
-// Makes a further candidate that works on the same buffers; nothing where it cannot.
+// Makes a further candidate that works on the same buffers; nothing where it cannot. All members call it, and it may
+// measure.
 using MakeCandidate = std::function<std::optional<Candidate>(const Subject& subject, Buffers& buffers)>;
+
+struct Progress {
+  std::size_t done = 0;  // rows
+  std::size_t all = 0;
+  double seconds_left = 0;  // about
+};
 
 struct Wish {
   std::vector<Subject> subjects;  // count is not looked at
@@ -21,6 +30,7 @@ struct Wish {
   bool check = true;
   std::vector<std::pair<std::string, MakeCandidate>> baselines;  // measured
   std::vector<std::pair<std::string, Run>> earlier;              // of files
+  std::function<void(const Progress&)> progress = {};            // ahead of each row
 };
 
 // Copying the input to the output, by all members at once.

@@ -46,16 +46,6 @@ struct Estimate {
   std::size_t degrees_of_freedom = 1;
 };
 
-RowKey key_of(const Row& row) {
-  return {.collective = row.collective,
-          .type = row.type,
-          .op = row.op,
-          .root = row.root,
-          .in_place = row.in_place,
-          .cold = row.cold,
-          .bytes = row.bytes};
-}
-
 std::string name_of(const Run& run) {
   return printable(
       text(run.version, run.commit.empty() ? "" : " ", run.commit, run.started.empty() ? "" : ", ", run.started));
@@ -316,6 +306,16 @@ std::string verdict_sentence(const Comparison& comparison) {
 }
 
 }  // namespace
+
+RowKey key_of(const Row& row) {
+  return {.collective = row.collective,
+          .type = row.type,
+          .op = row.op,
+          .root = row.root,
+          .in_place = row.in_place,
+          .cold = row.cold,
+          .bytes = row.bytes};
+}
 
 Comparison compare(const Run& a, const Run& b, const CompareOptions& options) {
   std::map<RowKey, Pair, Before> pairs;

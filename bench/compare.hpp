@@ -38,6 +38,7 @@ struct RowKey {
   std::uint64_t bytes = 0;
   bool operator==(const RowKey&) const = default;
 };
+RowKey key_of(const Row& row);
 
 struct Refusal {
   std::string reason;  // a clause: "the later run has one launch only"

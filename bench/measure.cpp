@@ -54,11 +54,13 @@ class Measuring {
     for (const Candidate& each : candidates_) {
       double shortest = 1e18;
       for (std::size_t i = 0; i < std::max<std::size_t>(2, effort_.warm_ups); ++i) {
+        if (each.before) each.before();
         all_.barrier();
         const double begin = now_us();
         each.once();
         shortest = std::min(shortest, now_us() - begin);
       }
+      if (each.after) each.after();
       longest = std::max(longest, shortest);
     }
     const double agreed = all_.all_reduce(longest, max);
@@ -79,12 +81,15 @@ class Measuring {
     std::shuffle(order_.begin(), order_.end(), random_);
     samples_.assign(candidates_.size() * in_block_ + 2, 0);
     for (const std::size_t which : order_) {
+      const Candidate& candidate = candidates_[which];
       for (std::size_t i = 0; i < in_block_; ++i) {
+        if (candidate.before) candidate.before();
         all_.barrier();
         const double begin = now_us();
-        candidates_[which].once();
+        candidate.once();
         samples_[which * in_block_ + i] = now_us() - begin;
       }
+      if (candidate.after) candidate.after();
     }
     for (std::size_t which = 0; which < candidates_.size(); ++which) {
       const auto first = samples_.begin() + static_cast<std::ptrdiff_t>(which * in_block_);
@@ -117,9 +122,7 @@ class Measuring {
   }
 
   void gather_medians(std::size_t which) {
-    std::vector<double>& mine = own_[which];
-    std::ranges::sort(mine);
-    const double median = mine.empty() ? 0 : quantile(mine, 0.5);
+    const double median = median_of(std::move(own_[which]));
     auto& all = measured_.timings[which].rank_medians;
     all.resize(static_cast<std::size_t>(all_.size()));
     all_.all_gather(std::span(&median, 1), all);
@@ -135,11 +138,6 @@ class Measuring {
   std::vector<std::vector<double>> own_;
   Measured measured_;
 };
-
-double median_of(std::vector<double> samples) {
-  std::ranges::sort(samples);
-  return quantile(samples, 0.5);
-}
 
 }  // namespace
 

@@ -17,6 +17,9 @@ namespace lockstep::bench {
 struct Candidate {
   std::string name;
   std::function<void()> once;
+  std::function<void()> before = {};  // done ahead of each sample, and not timed
+  std::function<void()> after = {};   // done when another candidate's turn comes
+  std::string algorithm = {};         // where the name does not say all
 };
 
 // When to stop.

@@ -7,21 +7,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "topology/machine/cgroup.hpp"
+
 namespace lockstep::bench {
-namespace {
-
-// Of a file with lines "name value".
-double value_in(const char* path, std::string_view name) {
-  std::ifstream file(path);
-  std::string word;
-  double value = 0;
-  while (file >> word >> value) {
-    if (word == name) return value;
-  }
-  return 0;
-}
-
-}  // namespace
 
 NoiseMeter::NoiseMeter() : before_(read()) {}
 
@@ -42,7 +30,7 @@ NoiseMeter::Counters NoiseMeter::read() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   now.involuntary_switches = static_cast<double>(usage.ru_nivcsw);
-  now.throttled_us = value_in("/sys/fs/cgroup/cpu.stat", "throttled_usec");
+  now.throttled_us = lockstep::throttled_us();
   return now;
 }
 

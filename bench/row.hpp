@@ -60,6 +60,7 @@ struct Check {
   bool ranks_equal = true;   // the same bits on all ranks, where the collective promises it
   std::string hash;          // of the result's bits; empty: not looked at
   std::optional<bool> same;  // as in the file compared with
+  bool looked_at() const { return !hash.empty() || wrong > 0 || !ranks_equal; }
   bool operator==(const Check&) const = default;
 };
 
@@ -94,6 +95,21 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
+// Two members and what their link does. Bandwidths in 10^9 bytes a second.
+struct PairLink {
+  int a = 0;  // members, a < b
+  int b = 0;
+  std::string kind;       // how near they are, from "same_core" to "same_node", and "network"
+  double latency_us = 0;  // of a message of 8 bytes, one way
+  double there = 0;       // from a to b, while nothing goes back
+  double back = 0;
+  double both = 0;      // there and back at once, in all
+  double together = 0;  // the same while the other pairs are at work too
+  bool slow = false;    // against others of its kind
+  std::string why;      // of a slow one: a clause
+  bool operator==(const PairLink&) const = default;
+};
+
 // A setting and its value, in the order in which they are told.
 struct Fact {
   std::string name;
@@ -114,7 +130,10 @@ struct Run {
   std::vector<Fact> machine;    // "cpu", "kernel", "mpi", "topology", ...
   std::vector<Fact> settings;   // what was set for ours and for each baseline
   std::vector<Fact> limits;     // "copy GB/s" and what else was measured
+  std::string topology;         // Topology::to_bytes, in hexadecimal; empty: not known
   std::vector<Row> rows;
+  std::vector<std::string> hosts;  // by rank, where links were measured
+  std::vector<PairLink> links;
   bool interrupted = false;
   std::string verdict;  // one sentence
   int exit_code = 0;

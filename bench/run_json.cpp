@@ -91,6 +91,19 @@ Written json_of(const Row& row) {
           {"slowest_percent", row.slowest_percent}};
 }
 
+Written json_of(const PairLink& link) {
+  return {{"a", link.a},
+          {"b", link.b},
+          {"kind", link.kind},
+          {"latency_us", link.latency_us},
+          {"there_gbs", link.there},
+          {"back_gbs", link.back},
+          {"both_gbs", link.both},
+          {"together_gbs", link.together},
+          {"slow", link.slow},
+          {"why", word_or_null(link.why)}};
+}
+
 Written json_of(const Fact& fact) { return {{"name", fact.name}, {"value", fact.value}}; }
 
 // A line for each element.
@@ -246,6 +259,20 @@ Row row(const Field& field) {
   return row;
 }
 
+PairLink pair_link(const Field& field) {
+  return {field.at("a").integer(),         field.at("b").integer(),           field.at("kind").word(),
+          field.at("latency_us").number(), field.at("there_gbs").number(),    field.at("back_gbs").number(),
+          field.at("both_gbs").number(),   field.at("together_gbs").number(), field.at("slow").flag(),
+          field.at("why").word_if_any()};
+}
+
+// Both members are among the ranks, the smaller first.
+PairLink pair_among(const Field& field, int ranks) {
+  PairLink link = pair_link(field);
+  if (link.a < 0 || link.b <= link.a || link.b >= ranks) field.refuse(text("is no pair of ", ranks, " ranks"));
+  return link;
+}
+
 Fact fact(const Field& field) { return {field.at("name").word(), field.at("value").word()}; }
 
 // Line and column of the byte where the parser stopped.
@@ -282,7 +309,9 @@ std::string to_json(const Run& run) {
               ",\n  \"ranks\": ", run.ranks, ",\n  \"nodes\": ", run.nodes, ",\n  \"launches\": ", run.launches,
               ",\n  \"oversubscribed\": ", dump(Written(run.oversubscribed)), ",\n  \"machine\": ", list(run.machine),
               ",\n  \"settings\": ", list(run.settings), ",\n  \"limits\": ", list(run.limits),
-              ",\n  \"rows\": ", list(run.rows), ",\n  \"interrupted\": ", dump(Written(run.interrupted)),
+              ",\n  \"topology\": ", dump(word_or_null(run.topology)), ",\n  \"rows\": ", list(run.rows),
+              ",\n  \"hosts\": ", dump(Written(run.hosts)), ",\n  \"links\": ", list(run.links),
+              ",\n  \"interrupted\": ", dump(Written(run.interrupted)),
               ",\n  \"verdict\": ", dump(Written(run.verdict)), ",\n  \"exit_code\": ", run.exit_code, "\n}\n");
 }
 
@@ -314,6 +343,13 @@ Run parse_run(std::string_view json, std::string_view name) {
   run.settings = read_all<Fact>(whole.at("settings"), fact);
   run.limits = read_all<Fact>(whole.at("limits"), fact);
   run.rows = read_all<Row>(whole.at("rows"), row);
+  if (whole.has("topology")) run.topology = whole.at("topology").word_if_any();
+  if (whole.has("links")) {
+    run.links = read_all<PairLink>(whole.at("links"), [&](const Field& each) { return pair_among(each, run.ranks); });
+    run.hosts = read_all<std::string>(whole.at("hosts"), [](const Field& each) { return each.word(); });
+    if (!run.links.empty() && run.hosts.size() != static_cast<std::size_t>(run.ranks))
+      whole.at("hosts").refuse(text("has not one name for each of ", run.ranks, " ranks"));
+  }
   run.interrupted = whole.at("interrupted").flag();
   run.verdict = whole.at("verdict").word();
   run.exit_code = whole.at("exit_code").integer();

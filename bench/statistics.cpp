@@ -35,11 +35,6 @@ std::vector<double> distances(std::span<const double> values, double center) {
   return all;
 }
 
-double median_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return quantile(values, 0.5);
-}
-
 // Ranks count from 1 and may lie between two values.
 double at_rank(std::span<const double> sorted, double rank) {
   const double last = static_cast<double>(sorted.size()) - 1;
@@ -150,6 +145,11 @@ Interval ranks_within(std::span<const double> imbalances, double limit) {
 double quantile(std::span<const double> sorted, double q) {
   if (sorted.empty()) return 0;
   return at_rank(sorted, 1 + std::clamp(q, 0.0, 1.0) * static_cast<double>(sorted.size() - 1));
+}
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return quantile(values, 0.5);
 }
 
 Summary summarize(std::vector<double> samples) {

@@ -14,6 +14,7 @@ namespace lockstep::bench {
 
 // Of values in ascending order, linear between neighbours; 0 of none.
 double quantile(std::span<const double> sorted, double q);
+double median_of(std::vector<double> values);
 
 // Of independent samples. One sample is its own interval: `n` tells that it means nothing.
 Summary summarize(std::vector<double> samples);

@@ -281,7 +281,9 @@ std::string line(const Row& row, const Row* before) {
   }
   cells.left(cell(row.algorithm), theirs_widths[3]);
   cells.bar();
-  cells.all_right(check_widths, {text(row.check.wrong), yes_or_no(row.check.ranks_equal),
+  const bool checked = row.check.looked_at();
+  cells.all_right(check_widths, {checked ? text(row.check.wrong) : std::string(nothing),
+                                 checked ? yes_or_no(row.check.ranks_equal) : std::string(nothing),
                                  row.check.same ? yes_or_no(*row.check.same) : std::string(nothing)});
   std::string all = cells.done();
   if (!row.baselines.empty()) all += remark(row.baselines.front());
@@ -297,7 +299,10 @@ std::string line(const Row& row, const Row* before) {
 
 std::string footer(const Run& run) {
   const Counts counts = count(run.rows);
-  std::vector<std::string> parts = {counted(run.rows.size(), "row"), text(counts.wrong, " wrong")};
+  const bool checked =
+      run.rows.empty() || std::ranges::any_of(run.rows, [](const Row& row) { return row.check.looked_at(); });
+  std::vector<std::string> parts = {counted(run.rows.size(), "row"),
+                                    checked ? text(counts.wrong, " wrong") : std::string("results not checked")};
   if (counts.unequal > 0) parts.push_back(text(counted(counts.unequal, "row"), " with unequal ranks"));
   parts.push_back(text(counted(counts.noisy, "noisy row")));
   if (const auto slow = slowest(run.rows)) {

@@ -3,8 +3,14 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <limits>
+#include <map>
+#include <numeric>
+#include <vector>
 
+#include "bench/mpi/forced.hpp"
+#include "bench/statistics.hpp"
 #include "topology/machine/mpi/check.hpp"
 
 namespace lockstep::bench {
@@ -68,72 +74,159 @@ MPI_Op op_of(ReduceOp op) {
   }
 }
 
+std::vector<int> ints(const std::vector<std::size_t>& counts) { return {counts.begin(), counts.end()}; }
+
+std::vector<int> starts(const std::vector<int>& counts) {
+  std::vector<int> all(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), all.begin(), 0);
+  return all;
+}
+
 // What a call takes.
 struct Words {
   Collective collective;
   const void* in;
   void* out;
+  int in_count;
+  int out_count;
   int count;  // of a block
   MPI_Datatype type;
   MPI_Op op;
   int root;
-  bool is_root;
+  int rank;
+  int size;
   bool in_place;
-  MPI_Comm comm;
+  // Of unequal forms.
+  std::vector<int> gives;
+  std::vector<int> gives_at;
+  std::vector<int> takes;
+  std::vector<int> takes_at;
 };
 
-void call(const Words& w) {
+int call_unequal(const Words& w, MPI_Comm comm) {
+  switch (w.collective) {
+    case Collective::reduce_scatter_v:
+      return MPI_Reduce_scatter(w.in, w.out, w.gives.data(), w.type, w.op, comm);
+    case Collective::all_gather_v:
+      return MPI_Allgatherv(w.in, w.in_count, w.type, w.out, w.takes.data(), w.takes_at.data(), w.type, comm);
+    case Collective::gather_v:
+      return MPI_Gatherv(w.in, w.in_count, w.type, w.out, w.takes.data(), w.takes_at.data(), w.type, w.root, comm);
+    case Collective::scatter_v:
+      return MPI_Scatterv(w.in, w.gives.data(), w.gives_at.data(), w.type, w.out, w.out_count, w.type, w.root, comm);
+    default:
+      return MPI_Alltoallv(w.in, w.gives.data(), w.gives_at.data(), w.type, w.out, w.takes.data(), w.takes_at.data(),
+                           w.type, comm);
+  }
+}
+
+int call(const Words& w, MPI_Comm comm) {
   const void* const in = w.in_place ? MPI_IN_PLACE : w.in;
-  const void* const in_at_root = w.in_place && w.is_root ? MPI_IN_PLACE : w.in;
-  int code = MPI_SUCCESS;
+  const bool at_root = w.in_place && w.rank == w.root;
+  const void* const in_at_root = at_root ? MPI_IN_PLACE : w.in;
   switch (w.collective) {
     case Collective::all_reduce:
-      code = MPI_Allreduce(in, w.out, w.count, w.type, w.op, w.comm);
-      break;
+      return MPI_Allreduce(in, w.out, w.count, w.type, w.op, comm);
     case Collective::reduce:
-      code = MPI_Reduce(in_at_root, w.out, w.count, w.type, w.op, w.root, w.comm);
-      break;
+      return MPI_Reduce(in_at_root, w.out, w.count, w.type, w.op, w.root, comm);
     case Collective::reduce_scatter:
-      code = MPI_Reduce_scatter_block(in, w.out, w.count, w.type, w.op, w.comm);
-      break;
+      return MPI_Reduce_scatter_block(in, w.out, w.count, w.type, w.op, comm);
     case Collective::all_gather:
-      code = MPI_Allgather(in, w.count, w.type, w.out, w.count, w.type, w.comm);
-      break;
+      return MPI_Allgather(in, w.count, w.type, w.out, w.count, w.type, comm);
     case Collective::broadcast:
-      code = MPI_Bcast(w.out, w.count, w.type, w.root, w.comm);
-      break;
+      return MPI_Bcast(w.out, w.count, w.type, w.root, comm);
     case Collective::gather:
-      code = MPI_Gather(in_at_root, w.count, w.type, w.out, w.count, w.type, w.root, w.comm);
-      break;
+      return MPI_Gather(in_at_root, w.count, w.type, w.out, w.count, w.type, w.root, comm);
     case Collective::scatter:
-      code = MPI_Scatter(w.in, w.count, w.type, w.in_place && w.is_root ? MPI_IN_PLACE : w.out, w.count, w.type, w.root,
-                         w.comm);
-      break;
+      return MPI_Scatter(w.in, w.count, w.type, at_root ? MPI_IN_PLACE : w.out, w.count, w.type, w.root, comm);
     case Collective::all_to_all:
-      code = MPI_Alltoall(in, w.count, w.type, w.out, w.count, w.type, w.comm);
-      break;
+      return MPI_Alltoall(in, w.count, w.type, w.out, w.count, w.type, comm);
     case Collective::scan:
-      code = MPI_Scan(in, w.out, w.count, w.type, w.op, w.comm);
-      break;
+      return MPI_Scan(in, w.out, w.count, w.type, w.op, comm);
     case Collective::exscan:
-      code = MPI_Exscan(in, w.out, w.count, w.type, w.op, w.comm);
-      break;
+      return MPI_Exscan(in, w.out, w.count, w.type, w.op, comm);
+    case Collective::exchange:
+      return MPI_Sendrecv(w.in, w.count, w.type, (w.rank + 1) % w.size, 0, w.out, w.count, w.type,
+                          (w.rank + w.size - 1) % w.size, 0, comm, MPI_STATUS_IGNORE);
+    case Collective::barrier:
+      return MPI_Barrier(comm);
     default:
-      code = MPI_Barrier(w.comm);
+      return call_unequal(w, comm);
   }
-  check_mpi(code);
+}
+
+// Nothing where MPI has no such type, operation or so large a count.
+std::optional<Words> words_of(const Subject& subject, Buffers& buffers, MPI_Comm comm) {
+  const MPI_Datatype type = type_of(subject.type);
+  const MPI_Op op = op_of(subject.op);
+  const bool moves = subject.collective != Collective::barrier;
+  constexpr auto most = static_cast<std::size_t>(std::numeric_limits<int>::max());
+  const std::size_t largest =
+      is_unequal(subject.collective) ? std::max(buffers.input_count(), buffers.output_count()) : subject.count;
+  if (moves && (type == MPI_DATATYPE_NULL || largest > most)) return std::nullopt;
+  if (reduces(subject.collective) && op == MPI_OP_NULL) return std::nullopt;
+  Words words{.collective = subject.collective,
+              .in = buffers.input_count() > 0 ? buffers.input() : nullptr,
+              .out = buffers.output_count() > 0 ? buffers.output() : nullptr,
+              .in_count = static_cast<int>(std::min(buffers.input_count(), most)),
+              .out_count = static_cast<int>(std::min(buffers.output_count(), most)),
+              .count = static_cast<int>(subject.count),
+              .type = type,
+              .op = op,
+              .root = subject.root,
+              .rank = 0,
+              .size = 1,
+              .in_place = subject.in_place,
+              .gives = ints(buffers.gives()),
+              .gives_at = {},
+              .takes = ints(buffers.takes()),
+              .takes_at = {}};
+  words.gives_at = starts(words.gives);
+  words.takes_at = starts(words.takes);
+  check_mpi(MPI_Comm_rank(comm, &words.rank));
+  check_mpi(MPI_Comm_size(comm, &words.size));
+  return words;
+}
+
+bool agreed(bool mine, MPI_Comm comm) {
+  int all = mine ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm));
+  return all == 1;
+}
+
+// A few samples, the slowest rank's each; nothing where the algorithm refuses or is wrong.
+std::optional<double> try_it(const Words& words, const Forced& forced, Buffers& buffers, MPI_Comm comm) {
+  buffers.fill();
+  const auto once = [&] {
+    forced.before();
+    const int code = call(words, forced.comm);
+    forced.after();
+    return code;
+  };
+  const int code = once();
+  std::uint64_t bits = 0;
+  if (!agreed(code == MPI_SUCCESS && buffers.count_wrong(bits) == 0, comm)) return std::nullopt;
+  constexpr std::size_t few = 7;
+  std::vector<double> times(few);
+  for (double& each : times) {
+    check_mpi(MPI_Barrier(comm));
+    const double begin = MPI_Wtime();
+    check_mpi(once());
+    each = MPI_Wtime() - begin;
+  }
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, times.data(), static_cast<int>(few), MPI_DOUBLE, MPI_MAX, comm));
+  return median_of(times);
 }
 
 }  // namespace
 
 struct MpiBaseline::Parts {
   MPI_Comm comm = MPI_COMM_NULL;
-  int rank = 0;
+  ForcedAlgorithms algorithms;
 };
 
 MpiBaseline::MpiBaseline() : parts_(std::make_unique<Parts>()) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &parts_->comm));
-  check_mpi(MPI_Comm_rank(parts_->comm, &parts_->rank));
+  check_mpi(MPI_Comm_set_errhandler(parts_->comm, MPI_ERRORS_RETURN));
 }
 
 MpiBaseline::~MpiBaseline() {
@@ -143,22 +236,32 @@ MpiBaseline::~MpiBaseline() {
 }
 
 std::optional<Candidate> MpiBaseline::candidate(const Subject& subject, Buffers& buffers) {
-  const MPI_Datatype type = type_of(subject.type);
-  const MPI_Op op = op_of(subject.op);
-  const bool moves = subject.collective != Collective::barrier;
-  if (moves && (type == MPI_DATATYPE_NULL || subject.count > std::numeric_limits<int>::max())) return std::nullopt;
-  if (reduces_data(subject.collective) && op == MPI_OP_NULL) return std::nullopt;
-  const Words words{.collective = subject.collective,
-                    .in = buffers.input_count() > 0 ? buffers.input() : nullptr,
-                    .out = buffers.output_count() > 0 ? buffers.output() : nullptr,
-                    .count = static_cast<int>(subject.count),
-                    .type = type,
-                    .op = op,
-                    .root = subject.root,
-                    .is_root = parts_->rank == subject.root,
-                    .in_place = subject.in_place,
-                    .comm = parts_->comm};
-  return Candidate{"mpi", [words] { call(words); }};
+  auto words = words_of(subject, buffers, parts_->comm);
+  if (!words) return std::nullopt;
+  return Candidate{"mpi", [words = std::move(*words), comm = parts_->comm] { check_mpi(call(words, comm)); }};
 }
+
+std::optional<Candidate> MpiBaseline::best(const Subject& subject, Buffers& buffers) {
+  auto words = words_of(subject, buffers, parts_->comm);
+  if (!agreed(words.has_value(), parts_->comm)) return std::nullopt;
+  std::optional<double> least;
+  Forced best{.name = "its own choice", .comm = parts_->comm};
+  std::vector<Forced> all = parts_->algorithms.of(subject.collective, parts_->comm);
+  all.insert(all.begin(), best);
+  for (const Forced& each : all) {
+    const auto time = try_it(*words, each, buffers, parts_->comm);
+    if (!time || (least && *time >= *least)) continue;
+    least = time;
+    best = each;
+  }
+  buffers.fill();
+  Candidate candidate{"mpi:best", [words = std::move(*words), comm = best.comm] { check_mpi(call(words, comm)); }};
+  candidate.before = best.before;
+  candidate.after = best.after;
+  candidate.algorithm = best.name;
+  return candidate;
+}
+
+std::string MpiBaseline::what_can_be_forced() const { return parts_->algorithms.what(); }
 
 }  // namespace lockstep::bench

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI library's own collectives, as it is configured, on a communicator of their own.
+// The MPI library's own collectives, on a communicator of their own: as the library is configured, or the best of all
+// algorithms that it can be told to take.
 #pragma once
 
 #include <memory>
 #include <optional>
 
-#include "bench/measure.hpp"
-#include "bench/subject.hpp"
+#include "bench/bench.hpp"
 
 namespace lockstep::bench {
 
@@ -20,6 +20,10 @@ class MpiBaseline {
 
   // Nothing where MPI has no such type, operation or so large a count.
   std::optional<Candidate> candidate(const Subject& subject, Buffers& buffers);
+  // The same by the algorithm that a few samples of each find the fastest. Those that give wrong results are left out.
+  std::optional<Candidate> best(const Subject& subject, Buffers& buffers);
+  // For people: which algorithms best() has to choose from.
+  std::string what_can_be_forced() const;
 
  private:
   struct Parts;

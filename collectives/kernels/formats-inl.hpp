@@ -58,7 +58,7 @@ template <class T>
 struct Plain {
   using D = hn::ScalableTag<T>;
   static constexpr std::size_t size = sizeof(T);
-  static constexpr std::size_t max_chunk_bytes = 4 * HWY_MAX_BYTES;
+  static constexpr std::size_t max_chunk_bytes = std::size_t{4} * HWY_MAX_BYTES;
   static HWY_INLINE std::size_t vector_bytes() { return hn::Lanes(D()) * sizeof(T); }
   static HWY_INLINE std::size_t chunk_bytes() { return 4 * vector_bytes(); }
 
@@ -134,7 +134,7 @@ using Floats = hn::ScalableTag<float>;
 template <class Convert>
 struct Pairs {
   static constexpr std::size_t size = 2;
-  static constexpr std::size_t max_chunk_bytes = 2 * HWY_MAX_BYTES;
+  static constexpr std::size_t max_chunk_bytes = std::size_t{2} * HWY_MAX_BYTES;
   static HWY_INLINE std::size_t vector_bytes() { return hn::Lanes(Words()) * 4; }
   static HWY_INLINE std::size_t chunk_bytes() { return 2 * vector_bytes(); }
 
@@ -253,7 +253,7 @@ struct HalfWords {
 struct Halves {
   using D = hn::Rebind<hwy::float16_t, Floats>;
   static constexpr std::size_t size = 2;
-  static constexpr std::size_t max_chunk_bytes = 2 * HWY_MAX_BYTES;
+  static constexpr std::size_t max_chunk_bytes = std::size_t{2} * HWY_MAX_BYTES;
   static HWY_INLINE std::size_t part_bytes() { return hn::Lanes(D()) * 2; }
   static HWY_INLINE std::size_t chunk_bytes() { return 4 * part_bytes(); }
 

@@ -173,7 +173,7 @@ TEST(BenchJson, EachMissingFieldIsNamedWithItsPlace) {
   const Json whole = Json::parse(example());
   int count = 0;
   each_field(whole, "", Json::json_pointer(), [&](const std::string& path, const Json::json_pointer& pointer) {
-    if (path == "schema" || path.ends_with(".percent")) return;
+    if (path == "schema" || path == "topology" || path == "links" || path.ends_with(".percent")) return;
     Json less = whole;
     less.at(pointer.parent_pointer()).erase(pointer.back());
     EXPECT_TRUE(holds(refused(less.dump()), text("a.json: ", path, " is missing"))) << path;
@@ -211,6 +211,10 @@ TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
   EXPECT_TRUE(holds(damaged("/rows", nullptr), "a.json: rows is no list"));
   EXPECT_TRUE(holds(damaged("/rows/0", 7), "a.json: rows[0] is no object"));
   EXPECT_TRUE(holds(damaged("/rows/0/limit", "mem"), "rows[0].limit is no object"));
+  EXPECT_TRUE(holds(damaged("/links/1/b", 4), "links[1] is no pair of 4 ranks"));
+  EXPECT_TRUE(holds(damaged("/links/1/b", 0), "links[1] is no pair of 4 ranks"));
+  EXPECT_TRUE(holds(damaged("/links/1/why", 4), "links[1].why is no text"));
+  EXPECT_TRUE(holds(damaged("/hosts", {"a"}), "hosts has not one name for each of 4 ranks"));
 }
 
 TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {
@@ -220,6 +224,14 @@ TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {
   json["rows"][0]["time_us"]["p999"] = 1;
   json["rows"][0]["baselines"][0]["later"] = nullptr;
   EXPECT_EQ(to_json(parse_run(json.dump(), "x")), example());
+}
+
+TEST(BenchJson, FilesFromBeforeThereWereLinksAreRead) {
+  Json json = Json::parse(example());
+  for (const char* later : {"topology", "hosts", "links"}) json.erase(later);
+  const Whole run = parse_run(json.dump(), "x");
+  EXPECT_EQ(run.rows.size(), 2U);
+  EXPECT_TRUE(run.links.empty() && run.hosts.empty() && run.topology.empty());
 }
 
 TEST(BenchJson, WholeNumbersMayBeWrittenAsDecimals) {

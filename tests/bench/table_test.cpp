@@ -26,6 +26,7 @@ Row row(std::uint64_t bytes, double us) {
   all.type = "f32";
   all.op = "sum";
   all.algorithm = "flat";
+  all.check.hash = "9f3c2a7be0115d48";
   all.time = {100, us, {us * 0.99, us * 1.01}, us, us, us, us, us, 0};
   all.algbw = static_cast<double>(bytes) / us / 1000;
   all.busbw = all.algbw * 1.5;
@@ -235,6 +236,14 @@ TEST(BenchTable, FooterNamesTheRankThatIsSlowestMostOften) {
     run.rows.back().slowest_percent = 12.0 - rank;
   }
   EXPECT_NE(footer(run).find("slowest rank 7 (in 2 rows, up to +5.0%)"), std::string::npos) << footer(run);
+}
+
+TEST(BenchTable, ResultsThatNobodyLookedAtAreNotCalledRight) {
+  bench::Run run;
+  run.rows = {row(8, 1)};
+  run.rows[0].check.hash.clear();
+  EXPECT_TRUE(line(run.rows[0], nullptr).ends_with("|       -    -     -\n")) << line(run.rows[0], nullptr);
+  EXPECT_EQ(footer(run).substr(0, 27), "# 1 row, results not checke");
 }
 
 TEST(BenchTable, AnEmptyRunStillHasItsPage) {

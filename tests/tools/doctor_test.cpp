@@ -199,34 +199,6 @@ TEST(DoctorProbes, ShareMemoryFairly) {
   EXPECT_EQ(fair_share_bytes(0, 0), 0U);
 }
 
-class FreeMemory : public testing::Test {
- protected:
-  ~FreeMemory() override { fs::remove_all(root_); }
-  void write(const std::string& path, const std::string& content) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << content;
-  }
-  std::uint64_t free() const { return free_memory_bytes(root_.string()); }
-
- private:
-  fs::path root_ = fs::path(testing::TempDir()) / text("doctor-root-", ::getpid());
-};
-
-TEST_F(FreeMemory, IsWhatTheSystemAndEveryGroupAboveLeave) {
-  EXPECT_EQ(free(), 0U);
-  write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n");
-  EXPECT_EQ(free(), 8000U * 1024);
-  write("proc/self/cgroup", "4:memory:/old\n0::/a/b\n");
-  write("sys/fs/cgroup/a/b/memory.max", "max\n");
-  EXPECT_EQ(free(), 8000U * 1024);
-  write("sys/fs/cgroup/a/memory.max", "1000000\n");
-  write("sys/fs/cgroup/a/memory.current", "400000\n");
-  EXPECT_EQ(free(), 600'000U);
-  write("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "5000\n");
-  write("sys/fs/cgroup/memory/old/memory.usage_in_bytes", "7000\n");
-  EXPECT_EQ(free(), 0U);
-}
-
 View view_of(const World& world, const Topology& topology) { return {world.facts, topology}; }
 
 TEST(DoctorReport, IsOneLineForEachCheckOfAHealthyRun) {

@@ -2,26 +2,26 @@
 // `lockstep bench`: what was typed becomes a wish, and what was found goes to the screen and to files.
 #include "bench/bench.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
+#include <cmath>
 #include <csignal>
-#include <cstring>
-#include <ctime>
-#include <filesystem>
+#include <cstdlib>
 #include <iostream>
 
 #include "bench/compare.hpp"
+#include "bench/mpi/forced.hpp"
 #include "bench/mpi/mpi_baseline.hpp"
 #include "bench/run_files.hpp"
 #include "bench/run_json.hpp"
 #include "bench/sizes.hpp"
 #include "bench/table.hpp"
-#include "collectives/plan_table.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
+#include "tools/lockstep/describe_run.hpp"
+#include "tools/lockstep/names.hpp"
+#include "tools/lockstep/progress.hpp"
+#include "tools/lockstep/read_run.hpp"
 #include "tools/lockstep/write_file.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/session.hpp"
@@ -56,10 +56,10 @@ const std::vector<Option>& options() {
       {"type", 'd', "TYPE", "Of the elements, or all: f32 unless given."},
       {"root", 'r', "R", "Of collectives that have one: 0 unless given."},
       {"in-place", 0, "", "Input and output are one memory."},
+      {"cold", 0, "", "The buffers are out of all caches before each sample; otherwise they stay where they are."},
       {"baseline", 0, "NAME",
-       "What to measure against, in turns: mpi (unless given), memcpy, none, or file:EARLIER.json, which is not "
-       "measured "
-       "again. May be given several times."},
+       "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
+       "not measured again. May be given several times."},
       {"seconds", 0, "S", "At most so long for a row: 1 unless given."},
       {"precision", 0, "P", "Enough when half of each interval is below this, in per cent: 2 unless given."},
       {"seed", 0, "N", "Of the order in which the candidates take turns: 1 unless given."},
@@ -90,49 +90,24 @@ constexpr std::string_view exit_codes =
     "  6  the surroundings are unfit: MPI does not start, too little memory\n"
     "  7  inconclusive: ended early, or disturbed by other work on the machine\n";
 
-std::vector<std::string> words_of(std::string_view list) {
-  std::vector<std::string> all;
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    if (comma > 0) all.emplace_back(list.substr(0, comma));
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
-  return all;
-}
-
-template <class Enum, class Ours, class Allowed>
-std::vector<Enum> named(std::string_view what, const std::vector<std::string>& words, int count, const Ours& ours,
-                        const Allowed& allowed) {
+// Our values for words, each of which may be "all"; one that is none of ours is refused.
+template <class Enum, class Name, class Ours, class Allowed>
+std::vector<Enum> named(std::string_view what, const std::vector<std::string>& words, int count, const Name& name,
+                        const Ours& ours, const Allowed& allowed) {
   std::vector<Enum> all;
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) {
-    if (allowed(static_cast<Enum>(i))) names.emplace_back(to_string(static_cast<Enum>(i)));
-  }
   for (const std::string& word : words) {
-    const auto name = ours(word);
+    if (word.empty()) continue;
+    const auto known = ours(word);
     bool found = false;
     for (int i = 0; i < count; ++i) {
       const auto each = static_cast<Enum>(i);
-      if (!allowed(each) || (word != "all" && to_string(each) != name.value_or(word))) continue;
+      if (!allowed(each) || (word != "all" && name(each) != known.value_or(word))) continue;
       found = true;
       if (std::ranges::find(all, each) == all.end()) all.push_back(each);
     }
-    if (found) continue;
-    const auto near = nearest(word, names);
-    throw Error(Code::usage, text("there is no ", what, " \"", printable(word), "\" to measure"),
-                text(near ? text("did you mean ", *near, "? ") : "", "there is all, ", join(names, ", ")));
+    if (!found) refuse_name<Enum>(what, word, count, name, allowed);
   }
   return all;
-}
-
-double decimal(const Parsed& parsed, std::string_view name, double least, double most, double built_in) {
-  const auto given = parsed.value(name);
-  if (!given) return built_in;
-  char* end = nullptr;
-  const double value = std::strtod(given->c_str(), &end);
-  if (end != given->c_str() && *end == 0 && value >= least && value <= most) return value;
-  throw Error(Code::usage, text("--", name, " is \"", printable(*given), '"'),
-              text("give a number from ", least, " to ", most));
 }
 
 std::vector<std::uint64_t> sizes(const Parsed& parsed) {
@@ -153,26 +128,39 @@ std::vector<std::uint64_t> sizes(const Parsed& parsed) {
   return sizes_of(sweep);
 }
 
+std::optional<std::string_view> typed_collective(std::string_view word) {
+  const auto ours = our_collective(word);
+  return ours == to_string(Collective::exchange) ? name_of(Collective::exchange) : ours;
+}
+
 std::vector<Subject> subjects(const Parsed& parsed) {
   std::vector<std::string> words;
   for (const std::string& each : parsed.words()) {
-    for (std::string& word : words_of(each)) words.push_back(std::move(word));
+    for (std::string& word : split(each, ',')) words.push_back(std::move(word));
   }
   if (words.empty()) throw Error(Code::usage, "no collective is named", "name one: lockstep bench all_reduce; or all");
-  const auto collectives = named<Collective>("collective", words, collective_count, our_collective, can_be_measured);
-  const auto types = named<DataType>("type", words_of(parsed.value("type").value_or("f32")), data_type_count, our_type,
-                                     [](DataType type) { return type < DataType::boolean; });
-  const auto ops = named<ReduceOp>("operation", words_of(parsed.value("op").value_or("sum")), reduce_op_count, our_op,
-                                   [](ReduceOp op) { return op < ReduceOp::premul_sum; });
+  const auto listed = [&](std::string_view option, const char* built_in) {
+    return split(parsed.value(option).value_or(built_in), ',');
+  };
+  const auto collectives = named<Collective>("collective", words, collective_count, name_of, typed_collective,
+                                             [](Collective) { return true; });
+  const auto types = named<DataType>(
+      "type", listed("type", "f32"), data_type_count, [](DataType type) { return to_string(type); }, our_type,
+      [](DataType type) { return type < DataType::boolean; });
+  const auto ops = named<ReduceOp>(
+      "operation", listed("op", "sum"), reduce_op_count, [](ReduceOp op) { return to_string(op); }, our_op,
+      [](ReduceOp op) { return op < ReduceOp::premul_sum; });
+  if (collectives.empty() || types.empty() || ops.empty())
+    throw Error(Code::usage, "an empty list of collectives, types or operations", "name one, several or all");
   const auto root = static_cast<int>(parsed.integer("root", 0, 1 << 30, 0));
   std::vector<Subject> all;
   std::string last_refusal;
   for (const Collective collective : collectives) {
     for (const DataType type : types) {
       for (const ReduceOp op : ops) {
-        if (!reduces_data(collective) && op != ops.front()) continue;
+        if (!reduces(collective) && op != ops.front()) continue;
         if (collective == Collective::barrier && type != types.front()) continue;
-        const Subject subject{collective, type, op, root, parsed.has("in-place"), 1};
+        const Subject subject{collective, type, op, root, parsed.has("in-place"), parsed.has("cold"), 1};
         const std::string wrong = why_not(subject);
         if (wrong.empty())
           all.push_back(subject);
@@ -186,81 +174,27 @@ std::vector<Subject> subjects(const Parsed& parsed) {
   return all;
 }
 
-// Said before anything is measured, not after.
-void check_writable(const Parsed& parsed) {
-  for (const std::string_view name : {"json", "csv", "junit"}) {
-    const auto path = parsed.value(name);
-    if (!path) continue;
-    std::error_code ignored;
-    const auto folder = std::filesystem::path(*path).parent_path();
-    const bool there = std::filesystem::exists(*path, ignored);
-    const bool directory = std::filesystem::is_directory(*path, ignored);
-    const std::string place = there ? *path : folder.empty() ? "." : folder.string();
-    if (directory || access(place.c_str(), W_OK) != 0) {
-      throw Error(Code::file,
-                  text("--", name, ' ', printable(*path),
-                       " cannot be written: ", directory ? "it is a folder" : std::strerror(errno)),
-                  "give a file in a folder that is there and that you may write to");
-    }
-  }
-}
-
-// Of several files, separated by commas, each is a launch.
-Run read_run(const std::string& paths) {
-  constexpr std::size_t most = std::size_t{256} << 20U;
-  std::optional<Run> all;
-  for (const std::string& path : words_of(paths)) {
-    Run run = parse_run(read_text_file(path, most), path);
-    if (!all) {
-      all = std::move(run);
-      continue;
-    }
-    if (run.ranks != all->ranks || run.nodes != all->nodes)
-      throw Error(Code::file,
-                  text(path, " has ", run.ranks, " ranks on ", run.nodes, " nodes, the file before it ", all->ranks,
-                       " on ", all->nodes),
-                  "name files of the same job only");
-    ++all->launches;
-    for (Row& row : run.rows) {
-      row.launch = all->launches;
-      all->rows.push_back(std::move(row));
-    }
-  }
-  if (!all) throw Error(Code::usage, "no file is named", "name a JSON file that `lockstep bench --json` wrote");
-  return *all;
-}
-
 void want_interrupt(int /*signal*/) { interrupt_wanted = true; }
 
-std::string now_in_words() {
-  std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::array<char, 32> all{};
-  static_cast<void>(std::strftime(all.data(), all.size(), "%Y-%m-%dT%H:%M:%SZ", &utc));
-  return all.data();
-}
-
-Run describe_run(Session& session, const Parsed& parsed, std::uint64_t seed) {
-  const Topology& topology = session.topology();
-  Run run;
-  run.version = version();
-  run.commit = commit();
-  run.started = now_in_words();
-  run.arguments = parsed.words();
-  run.seed = seed;
-  run.ranks = session.size();
-  run.nodes = topology.node_count();
-  const double crowd = topology.members_per_core(topology.member(session.rank()).node);
-  run.oversubscribed = crowd > 1;
-  run.machine.push_back({"mpi", mpi_version()});
-  run.machine.push_back({"cpu", topology.machine_of(0).model});
-  const Settings& settings = session.settings();
-  for (const SettingRow& row : setting_rows()) {
-    if (settings.source(row.setting) != Source::built_in)
-      run.settings.push_back({std::string(row.name), settings.value(row.setting)});
+Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
+  Wish wish{.subjects = subjects(parsed), .sizes = sizes(parsed)};
+  wish.effort.seconds = parsed.decimal("seconds", 0.001, 86400, 1);
+  wish.effort.precision = parsed.decimal("precision", 0.01, 100, 2) / 100;
+  wish.effort.warm_ups = static_cast<std::size_t>(parsed.integer("warm-ups", 0, 1'000'000, 5));
+  if (parsed.has("samples"))
+    wish.effort.samples = static_cast<std::size_t>(parsed.integer("samples", 1, 100'000'000, 1));
+  wish.seed = static_cast<std::uint64_t>(parsed.integer("seed", 0, 1LL << 62, 1));
+  wish.check = parsed.integer("check", 0, 1, 1) == 1;
+  if (parsed.has("cold") && !can_flush_caches())
+    throw Error(Code::usage, "--cold: this kind of processor does not let programs empty its caches", "leave it out");
+  for (const std::string& each : baselines) {
+    if (each.starts_with("file:"))
+      wish.earlier.emplace_back(each, read_run(each.substr(5)));
+    else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none")
+      throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
+                  "there is mpi, mpi:best, memcpy, none and file:EARLIER.json");
   }
-  return run;
+  return wish;
 }
 
 struct Gate {
@@ -271,23 +205,21 @@ struct Gate {
 Gate judge(const Parsed& parsed, const Run& earlier, Run& run) {
   Gate gate;
   const Comparison found =
-      compare(earlier, run, {.tolerance = decimal(parsed, "tolerance", 0, 1000, 5) / 100, .force = true});
+      compare(earlier, run, {.tolerance = parsed.decimal("tolerance", 0, 1000, 5) / 100, .force = true});
   gate.text = to_text(found);
   for (const ComparedRow& each : found.rows) {
     if (each.verdict != Verdict::slower) continue;
     for (std::size_t i = 0; i < run.rows.size(); ++i) {
-      const Row& row = run.rows[i];
-      if (row.collective == each.key.collective && row.bytes == each.key.bytes && row.type == each.key.type &&
-          row.op == each.key.op && row.in_place == each.key.in_place)
+      if (key_of(run.rows[i]) == each.key)
         gate.failures.push_back({i, text("slower than before: ", each.a_us, " us became ", each.b_us, " us")});
     }
   }
   if (found.verdict == Verdict::slower && run.exit_code == 0) {
-    run.exit_code = 3;
+    run.exit_code = static_cast<int>(Exit::gate);
     run.verdict = text(gate.failures.size(), gate.failures.size() == 1 ? " row is" : " rows are", " slower than in ",
                        *parsed.value("gate"));
   } else if (found.refusal && run.exit_code == 0) {
-    run.exit_code = 7;
+    run.exit_code = static_cast<int>(Exit::inconclusive);
     run.verdict = text("the gate cannot tell: ", found.refusal->reason);
   }
   return gate;
@@ -316,26 +248,15 @@ const Manual& bench_manual() {
 }
 
 Exit run_bench(const Parsed& parsed) {
-  Wish wish{.subjects = subjects(parsed), .sizes = sizes(parsed)};
-  wish.effort.seconds = decimal(parsed, "seconds", 0.001, 86400, 1);
-  wish.effort.precision = decimal(parsed, "precision", 0.01, 100, 2) / 100;
-  wish.effort.warm_ups = static_cast<std::size_t>(parsed.integer("warm-ups", 0, 1'000'000, 5));
-  if (parsed.has("samples"))
-    wish.effort.samples = static_cast<std::size_t>(parsed.integer("samples", 1, 100'000'000, 1));
-  wish.seed = static_cast<std::uint64_t>(parsed.integer("seed", 0, 1LL << 62, 1));
-  wish.check = parsed.integer("check", 0, 1, 1) == 1;
   std::vector<std::string> baselines = parsed.values("baseline");
   if (baselines.empty()) baselines = {"mpi"};
-  for (const std::string& each : baselines) {
-    if (each.starts_with("file:"))
-      wish.earlier.emplace_back(each, read_run(each.substr(5)));
-    else if (each != "mpi" && each != "memcpy" && each != "none")
-      throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
-                  "there is mpi, memcpy, none and file:EARLIER.json");
-  }
+  Wish wish = wish_of(parsed, baselines);
   std::optional<Run> earlier;
   if (const auto path = parsed.value("gate")) earlier = read_run(*path);
-  check_writable(parsed);
+  constexpr std::array<std::string_view, 3> files = {"json", "csv", "junit"};
+  check_writable(parsed, files);
+  const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
+  if (has("mpi:best")) prepare_for_forcing();
 
   Session session = begin_session({.purpose = "bench"});
   for (const Subject& each : wish.subjects) {
@@ -345,20 +266,29 @@ Exit run_bench(const Parsed& parsed) {
   }
   Communicator& world = session.world();
   const bool speaking = session.rank() == 0;
-  const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
+  Run run = describe_run(session, "bench", parsed, wish.seed);
   std::optional<MpiBaseline> mpi;
-  if (has("mpi")) {
-    mpi.emplace();
-    wish.baselines.emplace_back(
-        "mpi", [&mpi](const Subject& subject, Buffers& buffers) { return mpi->candidate(subject, buffers); });
+  if (has("mpi") || has("mpi:best")) mpi.emplace();
+  if (has("mpi"))
+    wish.baselines.emplace_back("mpi", [&](const Subject& of, Buffers& on) { return mpi->candidate(of, on); });
+  if (has("mpi:best")) {
+    wish.baselines.emplace_back("mpi:best", [&](const Subject& of, Buffers& on) { return mpi->best(of, on); });
+    run.settings.push_back({"mpi:best", mpi->what_can_be_forced()});
+    for (const char* const name : {"OMPI_MCA_coll_tuned_use_dynamic_rules", "OMPI_MCA_mpi_yield_when_idle"}) {
+      if (const char* const value = std::getenv(name)) run.settings.push_back({name, value});
+    }
   }
   if (has("memcpy")) wish.baselines.emplace_back("memcpy", copy_candidate);
-  Run run = describe_run(session, parsed, wish.seed);
   std::signal(SIGINT, want_interrupt);
   std::signal(SIGTERM, want_interrupt);
+  ProgressLine progress(speaking);
+  wish.progress = [&](const Progress& now) {
+    progress.show(text("row ", now.done + 1, " of ", now.all, ", about ", std::llround(now.seconds_left), " s left"));
+  };
   if (speaking) std::cout << header(run) << std::flush;
-  run_bench(world, wish, run, [&](const Run& so_far) {
+  bench::run_bench(world, wish, run, [&](const Run& so_far) {
     if (!speaking) return;
+    progress.clear();
     const std::size_t rows = so_far.rows.size();
     std::cout << line(so_far.rows.back(), rows > 1 ? &so_far.rows[rows - 2] : nullptr) << std::flush;
   });
@@ -370,42 +300,6 @@ Exit run_bench(const Parsed& parsed) {
     write_files(parsed, run, gate);
   }
   return static_cast<Exit>(world.broadcast(run.exit_code, 0));
-}
-
-const Manual& compare_manual() {
-  static const Manual manual{
-      .name = "compare",
-      .one_line = "whether one bench was faster than another",
-      .synopsis = "lockstep compare EARLIER.json[,...] LATER.json[,...] [--tolerance P] [--force]",
-      .description =
-          R"manual(Compares two files of `lockstep bench --json` row by row. A ratio is the earlier time divided by the
-later: above 1 the later is faster. Intervals are of 95 %; verdicts are corrected for the number of
-rows, so that forty equal rows give no false alarm. Where the data cannot bear a verdict (one launch
-only, more ranks than cores, other machines, noise) it says so and gives none. Several files
-separated by commas are several launches of the same bench: three each make a verdict possible.)manual",
-      .options = {{"tolerance", 0, "P", "A change up to this is none, in per cent: 5 unless given."},
-                  {"force", 0, "", "A verdict from one launch each, although launches differ."}},
-      .examples =
-          "  lockstep compare a1.json,a2.json,a3.json b1.json,b2.json,b3.json\n"
-          "      is the interconnect still what it was?\n",
-      .exit_codes =
-          "  0  the same, or faster\n  1  wrong use, or a file that cannot be read\n  3  slower\n  7  inconclusive\n",
-      .positional = true,
-  };
-  return manual;
-}
-
-Exit run_compare(const Parsed& parsed) {
-  if (parsed.words().size() != 2)
-    throw Error(Code::usage, text(parsed.words().size(), " files are named"),
-                "name two: lockstep compare EARLIER.json LATER.json");
-  const CompareOptions options{.tolerance = decimal(parsed, "tolerance", 0, 1000, 5) / 100,
-                               .force = parsed.has("force")};
-  const Comparison found = compare(read_run(parsed.words()[0]), read_run(parsed.words()[1]), options);
-  if (speaks()) std::cout << to_text(found);
-  if (found.verdict == Verdict::slower) return Exit::gate;
-  if (found.verdict == Verdict::inconclusive || found.verdict == Verdict::cannot_tell) return Exit::inconclusive;
-  return Exit::well;
 }
 
 }  // namespace lockstep::command

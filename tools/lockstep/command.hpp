@@ -26,6 +26,9 @@ Exit run_bench(const Parsed& parsed);
 const Manual& compare_manual();
 Exit run_compare(const Parsed& parsed);
 
+const Manual& links_manual();
+Exit run_links(const Parsed& parsed);
+
 const Manual& doctor_manual();
 Exit run_doctor(const Parsed& parsed);
 

@@ -23,15 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-std::optional<std::uint64_t> read_number(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  const auto number = parse_integer(trim(line));
-  if (!number || *number < 0) return std::nullopt;
-  return static_cast<std::uint64_t>(*number);
-}
-
 // The kernel sends a signal that ends the process at this limit, so it must not be reached.
 std::uint64_t file_size_limit() {
   rlimit limit{};
@@ -171,54 +162,6 @@ double clock_cost_ns() {
     best = std::min(best, took.count() / readings);
   }
   return best;
-}
-
-namespace {
-
-// What a control group may still take, from the group up to its mount. In a container the mount shows
-// the own group as its root, so paths that do not exist are passed over.
-std::uint64_t left_in_group(const fs::path& mount, fs::path group, const char* limit_name, const char* used_name) {
-  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  while (true) {
-    const fs::path here = mount / group.relative_path();
-    const auto limit = read_number(here / limit_name);
-    const auto used = read_number(here / used_name);
-    if (limit) least = std::min(least, *limit - std::min(*limit, used.value_or(0)));
-    if (!group.has_relative_path()) return least;
-    group = group.parent_path();
-  }
-}
-
-std::uint64_t left_by_groups(const fs::path& top) {
-  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  std::ifstream file(top / "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const auto parts = split(line, ':');  // id:controllers:path
-    if (parts.size() < 3) continue;
-    const fs::path mounts = top / "sys/fs/cgroup";
-    if (parts[1].empty()) least = std::min(least, left_in_group(mounts, parts[2], "memory.max", "memory.current"));
-    if (parts[1] == "memory") {
-      least =
-          std::min(least, left_in_group(mounts / "memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes"));
-    }
-  }
-  return least;
-}
-
-}  // namespace
-
-std::uint64_t free_memory_bytes(const std::string& root) {
-  const fs::path top(root);
-  std::uint64_t available = 0;
-  std::ifstream file(top / "proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    constexpr std::string_view name = "MemAvailable:";
-    if (!line.starts_with(name)) continue;
-    const std::string_view rest = trim(std::string_view(line).substr(name.size()));
-    const auto kib = parse_integer(rest.substr(0, rest.find(' ')));
-    if (kib && *kib > 0) available = static_cast<std::uint64_t>(*kib) * 1024;
-  }
-  return std::min(available, left_by_groups(top));
 }
 
 std::uint64_t fair_share_bytes(std::uint64_t free_bytes, std::size_t members) {

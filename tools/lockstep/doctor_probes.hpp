@@ -67,10 +67,6 @@ IndexSet reachable_pus();
 // Cheapest of several readings of the monotonic clock, in nanoseconds.
 double clock_cost_ns();
 
-// Memory that may be taken without waking the killer: what is free, and what the control group leaves.
-// `root` is "/", except in tests.
-std::uint64_t free_memory_bytes(const std::string& root = "/");
-
 // What one of `members` on a node may try: enough for the engine, and all of them never more than half
 // of what is free.
 std::uint64_t fair_share_bytes(std::uint64_t free_bytes, std::size_t members);

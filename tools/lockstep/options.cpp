@@ -46,6 +46,7 @@ po::options_description describe(const Manual& manual) {
 
 Parsed parse(const Manual& manual, const std::vector<std::string>& arguments) {
   Parsed parsed;
+  parsed.arguments_ = arguments;
   try {
     const po::options_description description = describe(manual);
     namespace style = po::command_line_style;
@@ -92,6 +93,15 @@ std::int64_t Parsed::integer(std::string_view name, std::int64_t least, std::int
                 text("give a whole number from ", least, " to ", most));
   }
   return *number;
+}
+
+double Parsed::decimal(std::string_view name, double least, double most, double built_in) const {
+  const auto given = value(name);
+  if (!given) return built_in;
+  const auto number = parse_number(*given);
+  if (number && *number >= least && *number <= most) return *number;
+  throw Error(Code::usage, text("--", name, " is \"", printable(*given), '"'),
+              text("give a number from ", least, " to ", most));
 }
 
 namespace {

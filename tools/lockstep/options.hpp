@@ -36,15 +36,19 @@ class Parsed {
   // The last one given.
   std::optional<std::string> value(std::string_view name) const;
   std::vector<std::string> values(std::string_view name) const;
-  // Throws Error usage when it is no whole number in the range.
+  // These throw Error usage when it is no number, or no whole one, in the range.
   std::int64_t integer(std::string_view name, std::int64_t least, std::int64_t most, std::int64_t built_in) const;
+  double decimal(std::string_view name, double least, double most, double built_in) const;
   const std::vector<std::string>& words() const { return words_; }
+  // All that was typed, in its order.
+  const std::vector<std::string>& arguments() const { return arguments_; }
 
  private:
   friend Parsed parse(const Manual& manual, const std::vector<std::string>& arguments);
 
   std::map<std::string, std::vector<std::string>> values_;
   std::vector<std::string> words_;
+  std::vector<std::string> arguments_;
 };
 
 // Throws Error usage. `--help` is in every manual.

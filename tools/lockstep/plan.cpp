@@ -6,6 +6,7 @@
 
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
+#include "tools/lockstep/names.hpp"
 #include "tools/lockstep/plan_text.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/read_machine.hpp"
@@ -66,16 +67,9 @@ void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
   if (wrong) throw Error(Code::usage, what, mend);
 }
 
-// A name that is none of ours, with those that are.
-template <class Enum, class Names>
-[[noreturn]] void refuse_name(std::string_view what, std::string_view name, int count, const Names& allowed) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) {
-    if (allowed(static_cast<Enum>(i))) names.emplace_back(to_string(static_cast<Enum>(i)));
-  }
-  const auto near = nearest(name, names);
-  throw Error(Code::usage, text("there is no ", what, " \"", printable(name), "\""),
-              text(near ? text("did you mean ", *near, "? ") : "", "there is ", join(names, ", ")));
+template <class Enum>
+std::string_view written(Enum value) {
+  return to_string(value);
 }
 
 bool is_planned(Collective collective) { return collective != Collective::exchange; }
@@ -88,7 +82,7 @@ Collective collective_of(const Parsed& parsed) {
   const std::string& name = parsed.words().front();
   const auto collective = parse_collective(name);
   if (!collective || !is_planned(*collective))
-    refuse_name<Collective>("collective", name, collective_count, is_planned);
+    refuse_name<Collective>("collective", name, collective_count, written<Collective>, is_planned);
   return *collective;
 }
 
@@ -112,13 +106,17 @@ void check(const Parsed& parsed, Collective collective) {
 
 DataType type_of(const Parsed& parsed) {
   const auto type = parse_data_type(parsed.value("type").value_or("f32"));
-  if (!type) refuse_name<DataType>("type", *parsed.value("type"), data_type_count, [](DataType) { return true; });
+  if (!type)
+    refuse_name<DataType>("type", *parsed.value("type"), data_type_count, written<DataType>,
+                          [](DataType) { return true; });
   return *type;
 }
 
 void add_reduction(Spec& spec, const Parsed& parsed) {
   const auto op = parse_reduce_op(parsed.value("op").value_or("sum"));
-  if (!op) refuse_name<ReduceOp>("operation", *parsed.value("op"), reduce_op_count, [](ReduceOp) { return true; });
+  if (!op)
+    refuse_name<ReduceOp>("operation", *parsed.value("op"), reduce_op_count, written<ReduceOp>,
+                          [](ReduceOp) { return true; });
   spec.op = *op;
   if (!is_defined(spec.op, spec.type)) {
     const auto fits = [&](ReduceOp each) { return is_defined(each, spec.type); };

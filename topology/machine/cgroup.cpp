@@ -29,15 +29,47 @@ std::optional<double> quota_v1(const fs::path& group) {
 
 std::optional<double> quota_v2(const fs::path& group) { return parse_cpu_max(first_line(group / "cpu.max")); }
 
-// The smallest quota from the group up to its mount. In a container the mount shows the own group as
-// its root, so paths that do not exist are passed over.
-std::optional<double> tightest(const fs::path& mount, fs::path group, std::optional<double> (*read)(const fs::path&)) {
-  std::optional<double> least;
-  while (true) {
-    const auto here = read(mount / group.relative_path());
-    if (here) least = std::min(least.value_or(*here), *here);
-    if (!group.has_relative_path()) return least;
-    group = group.parent_path();
+// Of a file with lines "name value".
+double value_in(const fs::path& path, std::string_view name) {
+  std::ifstream file(path);
+  std::string word;
+  double value = 0;
+  while (file >> word >> value) {
+    if (word == name) return value;
+  }
+  return 0;
+}
+
+std::uint64_t available_bytes(const fs::path& meminfo) {
+  std::ifstream file(meminfo);
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view name = "MemAvailable:";
+    if (!line.starts_with(name)) continue;
+    const std::string_view rest = trim(std::string_view(line).substr(name.size()));
+    const auto kib = parse_integer(rest.substr(0, rest.find(' ')));
+    if (kib && *kib > 0) return static_cast<std::uint64_t>(*kib) * 1024;
+  }
+  return 0;
+}
+
+// Calls `visit` with the folders of this process's groups for a controller ("cpu", "memory"), its own first, up to the
+// mount. In a container the mount shows the own group as its root, so some of the folders may not exist.
+template <class Visit>
+void each_group(const std::string& root, std::string_view controller, const Visit& visit) {
+  const fs::path top(root);
+  std::ifstream file(top / "proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const auto parts = split(line, ':');  // id:controllers:path
+    if (parts.size() < 3) continue;
+    const auto controllers = split(parts[1], ',');
+    const bool version_1 = std::ranges::find(controllers, controller) != controllers.end();
+    if (!version_1 && !parts[1].empty()) continue;
+    fs::path mount = top / "sys/fs/cgroup";
+    if (version_1) mount /= controller;
+    for (fs::path group = parts[2];; group = group.parent_path()) {
+      visit(mount / group.relative_path(), version_1);
+      if (!group.has_relative_path()) break;
+    }
   }
 }
 
@@ -53,19 +85,33 @@ std::optional<double> parse_cpu_max(std::string_view line) {
 }
 
 std::optional<double> cpu_quota(const std::string& root) {
-  const fs::path top(root);
-  std::ifstream file(top / "proc/self/cgroup");
   std::optional<double> least;
-  for (std::string line; std::getline(file, line);) {
-    const auto parts = split(line, ':');  // id:controllers:path
-    if (parts.size() < 3) continue;
-    const auto controllers = split(parts[1], ',');
-    const bool v1 = std::ranges::find(controllers, "cpu") != controllers.end();
-    if (!v1 && !parts[1].empty()) continue;
-    const fs::path mounts = top / "sys/fs/cgroup";
-    const auto found = v1 ? tightest(mounts / "cpu", parts[2], quota_v1) : tightest(mounts, parts[2], quota_v2);
-    if (found) least = std::min(least.value_or(*found), *found);
-  }
+  each_group(root, "cpu", [&](const fs::path& folder, bool version_1) {
+    const auto here = version_1 ? quota_v1(folder) : quota_v2(folder);
+    if (here) least = std::min(least.value_or(*here), *here);
+  });
+  return least;
+}
+
+double throttled_us(const std::string& root) {
+  double most = 0;
+  each_group(root, "cpu", [&](const fs::path& folder, bool version_1) {
+    const fs::path stat = folder / "cpu.stat";
+    most = std::max(most, version_1 ? value_in(stat, "throttled_time") / 1000 : value_in(stat, "throttled_usec"));
+  });
+  return most;
+}
+
+std::uint64_t free_memory_bytes(const std::string& root) {
+  std::uint64_t least = available_bytes(fs::path(root) / "proc/meminfo");
+  each_group(root, "memory", [&](const fs::path& folder, bool version_1) {
+    const auto limit = parse_integer(trim(first_line(folder / (version_1 ? "memory.limit_in_bytes" : "memory.max"))));
+    const auto used =
+        parse_integer(trim(first_line(folder / (version_1 ? "memory.usage_in_bytes" : "memory.current"))));
+    if (!limit || *limit < 0) return;
+    const std::int64_t left = *limit - std::min(*limit, std::max<std::int64_t>(used.value_or(0), 0));
+    least = std::min(least, static_cast<std::uint64_t>(left));
+  });
   return least;
 }
 

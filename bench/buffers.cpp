@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/buffers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <numeric>
+#include <span>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "collectives/types.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using enum Collective;
+
+template <class T>
+T number(double value) {
+  if constexpr (std::is_same_v<T, std::complex<float>>)
+    return {static_cast<float>(value), 0};
+  else if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)
+    return T(static_cast<float>(value));
+  else
+    return T(value);
+}
+
+// Calls f with a value of the C++ type.
+template <class F>
+void with_type(DataType type, const F& f) {
+  switch (type) {
+    case DataType::i8:
+      return f(std::int8_t{});
+    case DataType::i16:
+      return f(std::int16_t{});
+    case DataType::i32:
+      return f(std::int32_t{});
+    case DataType::i64:
+      return f(std::int64_t{});
+    case DataType::u16:
+      return f(std::uint16_t{});
+    case DataType::u32:
+      return f(std::uint32_t{});
+    case DataType::u64:
+      return f(std::uint64_t{});
+    case DataType::f16:
+      return f(f16{});
+    case DataType::bf16:
+      return f(bf16{});
+    case DataType::f32:
+      return f(float{});
+    case DataType::f64:
+      return f(double{});
+    case DataType::c64:
+      return f(std::complex<float>{});
+    case DataType::c128:
+      return f(std::complex<double>{});
+    default:
+      return f(std::uint8_t{});
+  }
+}
+
+// Of small whole numbers.
+double combine(ReduceOp op, double a, double b) {
+  const auto x = static_cast<int>(a);
+  const auto y = static_cast<int>(b);
+  switch (op) {
+    case ReduceOp::prod:
+      return a * b;
+    case ReduceOp::min:
+      return std::min(a, b);
+    case ReduceOp::max:
+      return std::max(a, b);
+    case ReduceOp::logical_and:
+      return x != 0 && y != 0 ? 1 : 0;
+    case ReduceOp::logical_or:
+      return x != 0 || y != 0 ? 1 : 0;
+    case ReduceOp::logical_xor:
+      return (x != 0) != (y != 0) ? 1 : 0;
+    case ReduceOp::bit_and:
+      return x & y;
+    case ReduceOp::bit_or:
+      return x | y;
+    case ReduceOp::bit_xor:
+      return x ^ y;
+    default:
+      return a + b;
+  }
+}
+
+std::size_t total(const std::vector<std::size_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+}  // namespace
+
+bool can_flush_caches() {
+#if defined(__x86_64__) || defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+void flush_caches(std::span<std::byte> bytes) {
+  constexpr std::size_t line = 64;
+  for (std::size_t i = 0; i < bytes.size(); i += line) {
+#if defined(__x86_64__)
+    _mm_clflush(bytes.data() + i);
+#elif defined(__aarch64__)
+    asm volatile("dc civac, %0" : : "r"(bytes.data() + i) : "memory");
+#endif
+  }
+#if defined(__x86_64__)
+  _mm_mfence();
+#elif defined(__aarch64__)
+  asm volatile("dsb ish" : : : "memory");
+#endif
+}
+
+Buffers::Buffers(const Subject& subject, int members, int rank) : subject_(subject), members_(members), rank_(rank) {
+  if (is_unequal(subject.collective))
+    cut_unequally();
+  else
+    cut_equally();
+  const std::size_t size = size_of(subject.type);
+  if (subject.collective == broadcast) subject_.in_place = true;
+  if (subject_.in_place) {
+    output_.resize(std::max(in_count_, out_count_) * size);
+    const std::size_t mine = static_cast<std::size_t>(rank) * subject.count * size;
+    if (out_count_ > in_count_ && in_count_ > 0) in_offset_ = mine;
+    if (in_count_ > out_count_ && out_count_ > 0) out_offset_ = mine;
+  } else {
+    input_.resize(in_count_ * size);
+    output_.resize(out_count_ * size);
+  }
+}
+
+void Buffers::cut_equally() {
+  const Collective which = subject_.collective;
+  const std::size_t count = which == barrier ? 0 : subject_.count;
+  const std::size_t all = count * static_cast<std::size_t>(members_);
+  const bool root = rank_ == subject_.root;
+  const bool wide_in = which == reduce_scatter || which == all_to_all || (which == scatter && root);
+  const bool wide_out = which == all_gather || which == all_to_all || (which == gather && root);
+  const bool no_input = (which == broadcast || which == scatter) && !root;
+  const bool no_output = (which == reduce || which == gather) && !root;
+  in_count_ = no_input ? 0 : wide_in ? all : count;
+  out_count_ = no_output ? 0 : wide_out ? all : count;
+}
+
+// Who does not give or take all has the counts all the same where the call asks for them.
+void Buffers::cut_unequally() {
+  const Collective which = subject_.collective;
+  for (int peer = 0; peer < members_; ++peer) {
+    gives_.push_back(subject_.count_between(rank_, peer, members_));
+    takes_.push_back(subject_.count_between(peer, rank_, members_));
+  }
+  const bool root = rank_ == subject_.root;
+  const auto own = static_cast<std::size_t>(rank_);
+  const bool gathers = which == all_gather_v || which == gather_v;
+  in_count_ = which == scatter_v && !root ? 0 : gathers ? takes_[own] : total(gives_);
+  out_count_ = which == gather_v && !root ? 0 : gathers || which == all_to_all_v ? total(takes_) : gives_[own];
+  if (gathers) gives_.clear();
+  if (which == scatter_v || which == reduce_scatter_v) takes_.clear();
+  if (which == gather_v && !root) takes_.clear();
+  if (which == scatter_v && !root) gives_.clear();
+}
+
+detail::Ask Buffers::ask() {
+  if (subject_.collective == barrier) return {.collective = barrier};
+  detail::Ask ask{.collective = subject_.collective,
+                  .type = subject_.type,
+                  .element_bytes = size_of(subject_.type),
+                  .root = subject_.root};
+  ask.reduction.op = subject_.op;
+  if (in_count_ > 0) ask.input = {input(), in_count_};
+  if (out_count_ > 0) ask.output = {output(), out_count_};
+  ask.gives = gives_;
+  ask.takes = takes_;
+  return ask;
+}
+
+// 1, and 2 where the element's turn is the member's: sums, products and all else stay small and exact.
+double Buffers::given(int rank, std::size_t element) const {
+  return static_cast<int>(element % static_cast<std::size_t>(members_)) == rank ? 2 : 1;
+}
+
+void Buffers::fill() {
+  std::ranges::fill(output_, std::byte{0x55});
+  with_type(subject_.type, [&](auto zero) {
+    using T = decltype(zero);
+    auto* to = static_cast<T*>(input());
+    for (std::size_t i = 0; i < in_count_; ++i) to[i] = number<T>(given(rank_, i));
+  });
+}
+
+void Buffers::flush() {
+  flush_caches(input_);
+  flush_caches(output_);
+}
+
+// Of an element by its turn.
+std::vector<double> Buffers::combined() const {
+  const int last = subject_.collective == scan ? rank_ + 1 : subject_.collective == exscan ? rank_ : members_;
+  std::vector<double> all(static_cast<std::size_t>(members_));
+  for (std::size_t turn = 0; turn < all.size(); ++turn) {
+    double value = given(0, turn);
+    for (int rank = 1; rank < last; ++rank) value = combine(subject_.op, value, given(rank, turn));
+    all[turn] = value;
+    if (subject_.op == ReduceOp::avg) all[turn] /= members_;
+  }
+  return all;
+}
+
+// Where the giver has what goes to a member.
+std::size_t Buffers::begin_of_block(int from, int to) const {
+  std::size_t begin = 0;
+  for (int before = 0; before < to; ++before) begin += subject_.count_between(from, before, members_);
+  return begin;
+}
+
+std::vector<Buffers::Piece> Buffers::pieces() const {
+  switch (subject_.collective) {
+    case broadcast:
+      return {{subject_.root, 0, out_count_}};
+    case exchange:
+      return {{(rank_ + members_ - 1) % members_, 0, out_count_}};
+    case scatter:
+    case scatter_v:
+      return {{subject_.root, begin_of_block(subject_.root, rank_), out_count_}};
+    default:
+      break;
+  }
+  std::vector<Piece> all;
+  const bool crosses = subject_.collective == all_to_all || subject_.collective == all_to_all_v;
+  for (int from = 0; from < members_; ++from)
+    all.push_back({from, crosses ? begin_of_block(from, rank_) : 0, subject_.count_between(from, rank_, members_)});
+  return all;
+}
+
+std::uint64_t Buffers::count_wrong(std::uint64_t& bits) const {
+  bits = 0xcbf29ce484222325U;
+  const bool undefined = subject_.collective == exscan && rank_ == 0;
+  if (out_count_ == 0 || undefined) return 0;
+  const std::byte* const begin = output_.data() + out_offset_;
+  for (std::size_t i = 0; i < out_count_ * size_of(subject_.type); ++i)
+    bits = (bits ^ std::to_integer<std::uint64_t>(begin[i])) * 0x100000001b3U;
+  std::uint64_t wrong = 0;
+  with_type(subject_.type, [&](auto zero) {
+    using T = decltype(zero);
+    // By bits: a zero of the other sign is wrong, too.
+    const auto judge = [&](std::size_t i, const T& wanted) {
+      const auto* const bytes = reinterpret_cast<const std::byte*>(&wanted);
+      if (!std::equal(bytes, bytes + sizeof(T), begin + i * sizeof(T))) ++wrong;
+    };
+    if (!reduces(subject_.collective)) {
+      std::size_t at = 0;
+      for (const Piece& piece : pieces()) {
+        for (std::size_t i = 0; i < piece.count; ++i) judge(at++, number<T>(given(piece.from, piece.begin + i)));
+      }
+      return;
+    }
+    const bool scatters = subject_.collective == reduce_scatter || subject_.collective == reduce_scatter_v;
+    const std::size_t first = scatters ? begin_of_block(rank_, rank_) : 0;
+    std::vector<T> right;
+    // The sums are exact and a mean correctly rounded, in the precision that the type is computed in.
+    for (const double each : combined()) right.push_back(number<T>(std::is_integral_v<T> ? std::trunc(each) : each));
+    for (std::size_t i = 0; i < out_count_; ++i) judge(i, right[(first + i) % right.size()]);
+  });
+  return wrong;
+}
+
+}  // namespace lockstep::bench

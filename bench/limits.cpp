@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/limits.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "bench/neighbour.hpp"
+#include "bench/statistics.hpp"
+#include "collectives/kernels/kernels.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using enum Collective;
+
+double best_us(Communicator& world, const Candidate& one, const Effort& effort, std::uint64_t seed) {
+  return summarize_blocks(measure(world, {&one, 1}, effort, seed).timings[0].blocks).min;
+}
+
+double rate(std::size_t bytes, double us) { return us > 0 ? static_cast<double>(bytes) / us / 1e3 : 0; }
+
+// Of several sizes the best, so that it is a limit and no average.
+double measure_read(Communicator& world, const Effort& effort, std::uint64_t seed) {
+  NeighbourMemory memory(world);
+  const bool any = world.all_reduce(memory.works() ? 1 : 0, max) == 1;
+  double best = 0;
+  std::array<std::byte, 16384> kept = {};
+  for (const std::size_t bytes : {std::size_t{1} << 16U, std::size_t{1} << 18U, NeighbourMemory::size}) {
+    if (!any) break;
+    unsigned char round = 0;
+    const Candidate read{"read",
+                         [&] {
+                           if (!memory.works()) return;
+                           for (std::size_t i = 0; i < bytes; i += kept.size()) {
+                             std::memcpy(kept.data(), memory.neighbours() + i, kept.size());
+                             asm volatile("" : : "r"(kept.data()) : "memory");
+                           }
+                         },
+                         [&] { std::memset(memory.own(), ++round, bytes); }};
+    best = std::max(best, rate(bytes, best_us(world, read, effort, seed)));
+  }
+  return best;
+}
+
+// Around the nodes: of each node one member sends, then all that have a partner on the next one.
+double measure_link(Communicator& world, const Effort& effort, std::uint64_t seed) {
+  const Topology& topology = world.topology();
+  std::vector<std::vector<int>> nodes;  // indices in the communicator
+  std::vector<int> node_of(static_cast<std::size_t>(topology.node_count()), -1);
+  int mine = 0;
+  std::size_t position = 0;
+  for (int index = 0; index < world.size(); ++index) {
+    int& node = node_of[static_cast<std::size_t>(topology.member(world.ranks()[static_cast<std::size_t>(index)]).node)];
+    if (node < 0) {
+      node = static_cast<int>(nodes.size());
+      nodes.emplace_back();
+    }
+    std::vector<int>& here = nodes[static_cast<std::size_t>(node)];
+    if (index == world.rank()) {
+      mine = node;
+      position = here.size();
+    }
+    here.push_back(index);
+  }
+  if (nodes.size() < 2) return 0;
+  const auto count = static_cast<int>(nodes.size());
+  const std::vector<int>& after = nodes[static_cast<std::size_t>((mine + 1) % count)];
+  const std::vector<int>& before = nodes[static_cast<std::size_t>((mine + count - 1) % count)];
+  const std::size_t flows = std::ranges::min(nodes, {}, &std::vector<int>::size).size();
+  constexpr std::size_t bytes = std::size_t{1} << 20U;
+  const std::vector<std::byte> from(bytes, std::byte{1});
+  std::vector<std::byte> to(bytes);
+  double best = 0;
+  for (const std::size_t senders : {std::size_t{1}, flows}) {
+    const Candidate ring{"link", [&] {
+                           if (position >= senders) return;
+                           world.sendrecv(from, after[position], to, before[position]);
+                         }};
+    best = std::max(best, rate(bytes * senders, best_us(world, ring, effort, seed)));
+    if (flows == 1) break;
+  }
+  return best;
+}
+
+}  // namespace
+
+Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64_t seed) {
+  Ceilings ceilings;
+  if (world.size() == 1) return ceilings;
+  Effort quick = effort;
+  quick.seconds = std::min(effort.seconds, 0.2);
+  quick.samples.reset();
+  char mine = 1;
+  char theirs = 0;
+  const int next = (world.rank() + 1) % world.size();
+  const int before = (world.rank() + world.size() - 1) % world.size();
+  const Candidate message{"message", [&] { world.sendrecv(std::span(&mine, 1), next, std::span(&theirs, 1), before); }};
+  ceilings.message_us = best_us(world, message, quick, seed);
+  ceilings.read = measure_read(world, quick, seed);
+  ceilings.link = measure_link(world, quick, seed);
+  return ceilings;
+}
+
+double measure_kernel(Communicator& world, DataType type, ReduceOp op) {
+  const Kernel* const kernel = find_kernel(type, op);
+  if (kernel == nullptr) return 0;
+  constexpr std::size_t bytes = 8192;  // three of them are in the first cache
+  const std::vector<std::byte> left(bytes);
+  const std::vector<std::byte> right(bytes);
+  std::vector<std::byte> target(bytes);
+  double best = 0;
+  world.barrier();
+  for (int i = 0; i < 500; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int turn = 0; turn < 4; ++turn) {
+      kernel->two(target.data(), left.data(), right.data(), bytes / size_of(type));
+      asm volatile("" : : "r"(target.data()) : "memory");
+    }
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, rate(4 * bytes, time.count()));
+  }
+  return world.all_reduce(best, max);
+}
+
+Moves least_moves(const Subject& subject, int members, const Topology& topology, std::span<const int> ranks) {
+  const double n = members;
+  const auto all = static_cast<double>(bytes_of(subject, members));
+  const double block = has_blocks(subject.collective) ? all / n : all;
+  Moves moves;
+  std::vector<double> on_node(static_cast<std::size_t>(topology.node_count()));
+  for (const int rank : ranks) on_node[static_cast<std::size_t>(topology.member(rank).node)] += 1;
+  const double nodes = static_cast<double>(std::ranges::count_if(on_node, [](double here) { return here > 0; }));
+  double fewest = n;
+  for (const double here : on_node) fewest = here > 0 ? std::min(fewest, here) : fewest;
+  const bool far = nodes > 1;
+  switch (subject.collective) {
+    case all_reduce:
+      moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, 2 * all * (nodes - 1) / nodes};
+      break;
+    case reduce:
+      moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, far ? all : 0};
+      break;
+    case scan:
+    case exscan:
+      moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, far ? all : 0};
+      break;
+    case reduce_scatter:
+    case reduce_scatter_v:
+      moves = {all + block, all * (n - 1) / n, all * (n - 1) / n, block * (n - fewest)};
+      break;
+    case all_gather:
+    case all_gather_v:
+      moves = {all + block, all * (n - 1) / n, 0, block * (n - fewest)};
+      break;
+    case broadcast:
+      moves = {2 * all, all * (n - 1) / n, 0, far ? all : 0};
+      break;
+    case gather:
+    case gather_v:
+    case scatter:
+    case scatter_v: {
+      const auto root = static_cast<std::size_t>(subject.root);
+      const double here = on_node[static_cast<std::size_t>(topology.member(ranks[root]).node)];
+      moves = {all + block, block * (n - 1) / n, 0, block * (n - here)};
+      break;
+    }
+    case all_to_all:
+    case all_to_all_v: {
+      double most = 0;
+      for (const double here : on_node) most = std::max(most, here * (n - here) * block);
+      moves = {2 * all, all * (n - 1) / n, 0, most};
+      break;
+    }
+    case exchange:
+      moves = {2 * all, n > 1 ? all : 0, 0, far ? all : 0};
+      break;
+    case barrier:
+      break;
+  }
+  return moves;
+}
+
+std::optional<Limit> limit_of(const Moves& moves, const Ceilings& ceilings, double kernel, double copy) {
+  Limit limit;
+  const auto consider = [&](double us, std::string_view what) {
+    if (us > limit.us) limit = {.us = us, .binding = std::string(what)};
+  };
+  const auto time = [](double bytes, double bandwidth) { return bandwidth > 0 ? bytes / bandwidth / 1e3 : 0; };
+  consider(ceilings.message_us, "lat");
+  consider(time(moves.memory, 2 * copy), "mem");
+  consider(time(moves.foreign, ceilings.read), "read");
+  consider(time(moves.reduced, kernel), "reduce");
+  consider(time(moves.link, ceilings.link), "link");
+  if (limit.us <= 0) return std::nullopt;
+  return limit;
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/mpi/forced.hpp"
+
+#include <sched.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+
+#include "topology/base/text.hpp"
+#include "topology/machine/mpi/check.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using enum Collective;
+
+// As both libraries spell it in the names of their variables.
+std::string_view mpi_name(Collective collective) {
+  switch (collective) {
+    case all_reduce:
+      return "allreduce";
+    case reduce:
+      return "reduce";
+    case reduce_scatter:
+      return "reduce_scatter_block";
+    case all_gather:
+      return "allgather";
+    case broadcast:
+      return "bcast";
+    case gather:
+      return "gather";
+    case scatter:
+      return "scatter";
+    case all_to_all:
+      return "alltoall";
+    case scan:
+      return "scan";
+    case exscan:
+      return "exscan";
+    case barrier:
+      return "barrier";
+    case reduce_scatter_v:
+      return "reduce_scatter";
+    case all_gather_v:
+      return "allgatherv";
+    case gather_v:
+      return "gatherv";
+    case scatter_v:
+      return "scatterv";
+    case all_to_all_v:
+      return "alltoallv";
+    case exchange:
+      break;
+  }
+  return "sendrecv";
+}
+
+struct Value {
+  int number;
+  std::string name;
+};
+
+// A control variable of the library, a whole number.
+class Variable {
+ public:
+  static std::optional<Variable> find(const std::string& name) {
+    int index = 0;
+    if (MPI_T_cvar_get_index(name.c_str(), &index) != MPI_SUCCESS) return std::nullopt;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_T_enum values = MPI_T_ENUM_NULL;
+    std::array<char, 256> words = {};
+    int length = static_cast<int>(words.size());
+    int more = 0;
+    int verbosity = 0;
+    int bind = 0;
+    int scope = 0;
+    if (MPI_T_cvar_get_info(index, words.data(), &length, &verbosity, &type, &values, nullptr, &more, &bind, &scope) !=
+            MPI_SUCCESS ||
+        (type != MPI_INT && type != MPI_UNSIGNED))
+      return std::nullopt;
+    Variable variable;
+    int count = 0;
+    if (MPI_T_cvar_handle_alloc(index, nullptr, &variable.handle_, &count) != MPI_SUCCESS || count != 1)
+      return std::nullopt;
+    variable.read_values(values);
+    return variable;
+  }
+
+  bool set(int value) const { return MPI_T_cvar_write(handle_, &value) == MPI_SUCCESS; }
+  int get() const {
+    int value = 0;
+    MPI_T_cvar_read(handle_, &value);
+    return value;
+  }
+  const std::vector<Value>& values() const { return values_; }
+
+ private:
+  void read_values(MPI_T_enum values) {
+    int count = 0;
+    std::array<char, 256> words = {};
+    int length = static_cast<int>(words.size());
+    if (values == MPI_T_ENUM_NULL || MPI_T_enum_get_info(values, &count, words.data(), &length) != MPI_SUCCESS) return;
+    for (int i = 0; i < count; ++i) {
+      int number = 0;
+      length = static_cast<int>(words.size());
+      if (MPI_T_enum_get_item(values, i, &number, words.data(), &length) == MPI_SUCCESS)
+        values_.push_back({number, words.data()});
+    }
+  }
+
+  MPI_T_cvar_handle handle_ = MPI_T_CVAR_HANDLE_NULL;
+  std::vector<Value> values_;
+};
+
+MPI_Comm copy_of(MPI_Comm comm) {
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(comm, &copy));
+  check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN));
+  return copy;
+}
+
+// Open MPI's: read when a communicator is made, and only if `coll_tuned_use_dynamic_rules` was set before MPI began.
+void add_tuned(std::vector<Forced>& all, Collective collective, MPI_Comm comm) {
+  const std::string name = text("coll_tuned_", mpi_name(collective), "_algorithm");
+  const auto algorithm = Variable::find(name);
+  if (!algorithm) return;
+  const auto segment = Variable::find(text(name, "_segmentsize"));
+  const int before = algorithm->get();
+  for (const Value& each : algorithm->values()) {
+    if (each.number == 0) continue;
+    constexpr std::array sizes = {0, 1 << 15, 1 << 20};
+    for (const int size : sizes) {
+      if (size != 0 && !segment) break;
+      const int old = segment ? segment->get() : 0;
+      if (size != 0 && !segment->set(size)) break;
+      if (algorithm->set(each.number)) {
+        const std::string pieces = size == 0 ? "" : text(" by ", format_bytes(static_cast<std::uint64_t>(size)));
+        all.push_back({.name = text("tuned:", each.name, pieces), .comm = copy_of(comm)});
+      }
+      if (size != 0) segment->set(old);
+      const bool cuts = each.name.find("seg") != std::string::npos || each.name.find("chain") != std::string::npos ||
+                        each.name.find("pipeline") != std::string::npos || each.name.find("bin") != std::string::npos;
+      if (!cuts) break;
+    }
+  }
+  algorithm->set(before);
+}
+
+// MPICH's: read at every call.
+void add_mpich(std::vector<Forced>& all, Collective collective, MPI_Comm comm) {
+  std::string upper(mpi_name(collective));
+  for (char& letter : upper) letter = letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
+  const auto algorithm = Variable::find(text("MPIR_CVAR_", upper, "_INTRA_ALGORITHM"));
+  if (!algorithm) return;
+  const int own = algorithm->get();
+  for (const Value& each : algorithm->values()) {
+    if (each.number == own) continue;
+    all.push_back({.name = text("mpich:", each.name),
+                   .comm = comm,
+                   .before = [variable = *algorithm, number = each.number] { variable.set(number); },
+                   .after = [variable = *algorithm, own] { variable.set(own); }});
+  }
+}
+
+void set_unless_set(const char* name, const char* value) { ::setenv(name, value, 0); }
+
+}  // namespace
+
+void prepare_for_forcing() {
+  set_unless_set("OMPI_MCA_coll_tuned_use_dynamic_rules", "1");
+  // Ranks that share cores do best when they yield to each other.
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const auto ranks = parse_integer(here == nullptr ? "" : here);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (ranks && ::sched_getaffinity(0, sizeof cores, &cores) == 0 && *ranks > CPU_COUNT(&cores))
+    set_unless_set("OMPI_MCA_mpi_yield_when_idle", "1");
+}
+
+ForcedAlgorithms::ForcedAlgorithms() {
+  int provided = 0;
+  works_ = MPI_T_init_thread(MPI_THREAD_SERIALIZED, &provided) == MPI_SUCCESS;
+}
+
+ForcedAlgorithms::~ForcedAlgorithms() {
+  int ended = 0;
+  MPI_Finalized(&ended);
+  for (auto& [collective, all] : all_) {
+    for (Forced& each : all) {
+      if (ended == 0 && each.name.starts_with("tuned:")) MPI_Comm_free(&each.comm);
+    }
+  }
+  if (works_) MPI_T_finalize();
+}
+
+const std::vector<Forced>& ForcedAlgorithms::of(Collective collective, MPI_Comm comm) {
+  const auto [found, is_new] = all_.try_emplace(collective);
+  if (is_new && works_) {
+    add_tuned(found->second, collective, comm);
+    add_mpich(found->second, collective, comm);
+  }
+  return found->second;
+}
+
+std::string ForcedAlgorithms::what() const {
+  if (!works_) return "nothing: this library has no tools interface";
+  if (Variable::find("coll_tuned_allreduce_algorithm"))
+    return "all of Open MPI's tuned, in this process; han, sm and adapt need launches of their own (tools/peers)";
+  if (Variable::find("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM")) return "all of MPICH's, in this process";
+  return "nothing that is known of this library";
+}
+
+}  // namespace lockstep::bench

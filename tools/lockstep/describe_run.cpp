@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/describe_run.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+std::string now_in_words() {
+  std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> all{};
+  static_cast<void>(std::strftime(all.data(), all.size(), "%Y-%m-%dT%H:%M:%SZ", &utc));
+  return all.data();
+}
+
+std::string to_hex(const Bytes& bytes) {
+  std::string all;
+  all.reserve(2 * bytes.size());
+  for (const std::byte each : bytes) {
+    const auto value = std::to_integer<unsigned>(each);
+    all += "0123456789abcdef"[value >> 4U];
+    all += "0123456789abcdef"[value & 15U];
+  }
+  return all;
+}
+
+}  // namespace
+
+void check_writable(const Parsed& parsed, std::span<const std::string_view> options) {
+  for (const std::string_view name : options) {
+    const auto path = parsed.value(name);
+    if (!path) continue;
+    std::error_code ignored;
+    const auto folder = std::filesystem::path(*path).parent_path();
+    const bool there = std::filesystem::exists(*path, ignored);
+    const bool directory = std::filesystem::is_directory(*path, ignored);
+    const std::string place = there ? *path : folder.empty() ? "." : folder.string();
+    if (directory || access(place.c_str(), W_OK) != 0) {
+      throw Error(Code::file,
+                  text("--", name, ' ', printable(*path),
+                       " cannot be written: ", directory ? "it is a folder" : std::strerror(errno)),
+                  "give a file in a folder that is there and that you may write to");
+    }
+  }
+}
+
+bench::Run describe_run(Session& session, std::string_view subcommand, const Parsed& parsed, std::uint64_t seed) {
+  const Topology& topology = session.topology();
+  bench::Run run;
+  run.version = version();
+  run.commit = commit();
+  run.started = now_in_words();
+  run.arguments = {"lockstep", std::string(subcommand)};
+  run.arguments.insert(run.arguments.end(), parsed.arguments().begin(), parsed.arguments().end());
+  run.seed = seed;
+  run.ranks = session.size();
+  run.nodes = topology.node_count();
+  const double crowd = topology.members_per_core(topology.member(session.rank()).node);
+  run.oversubscribed = crowd > 1;
+  run.machine.push_back({"mpi", mpi_version()});
+  run.machine.push_back({"cpu", topology.machine_of(0).model});
+  const Settings& settings = session.settings();
+  for (const SettingRow& row : setting_rows()) {
+    if (settings.source(row.setting) != Source::built_in)
+      run.settings.push_back({std::string(row.name), settings.value(row.setting)});
+  }
+  run.topology = to_hex(topology.to_bytes());
+  return run;
+}
+
+}  // namespace lockstep::command

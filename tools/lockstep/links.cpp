@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep links`: every pair's latency and bandwidth, and the names of those that are slow.
+#include "bench/links.hpp"
+
+#include <array>
+#include <iostream>
+
+#include "bench/pairs.hpp"
+#include "bench/run_json.hpp"
+#include "tools/lockstep/begin_session.hpp"
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/describe_run.hpp"
+#include "tools/lockstep/progress.hpp"
+#include "tools/lockstep/write_file.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/session.hpp"
+
+namespace lockstep::command {
+namespace {
+
+using namespace bench;
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> all{
+      {"seconds", 0, "S", "For each of the five things that are measured of a pair: 0.05 unless given."},
+      {"slow-below", 0, "P", "Slow is what has less than so many per cent of the usual bandwidth: 60 unless given."},
+      {"json", 0, "FILE", "Write all pairs, for `lockstep report`; docs/bench-json.md."},
+      {"nodes-file", 0, "FILE", "Write the hosts that are good, one a line, for mpirun's --hostfile."},
+  };
+  return all;
+}
+
+void name_hosts(Communicator& world, Run& run) {
+  const Topology& topology = world.topology();
+  for (const int rank : world.ranks()) run.hosts.push_back(topology.node(topology.member(rank).node).host);
+}
+
+void conclude(const LinkVerdict& verdict, Run& run) {
+  const std::size_t members = verdict.members.size();
+  const auto end = [&](Exit code, std::string words) {
+    run.exit_code = static_cast<int>(code);
+    run.verdict = std::move(words);
+  };
+  if (run.links.empty())
+    end(Exit::inconclusive, "one rank has no links");
+  else if (members > 0 || verdict.slow_pairs > 0)
+    end(Exit::gate, text(members, members == 1 ? " rank is slow, and " : " ranks are slow, and ", verdict.slow_pairs,
+                         verdict.slow_pairs == 1 ? " more pair" : " more pairs"));
+  else if (!verdict.comparable)
+    end(Exit::well, "measured, but nothing to compare with: it takes three of a kind to tell a slow one");
+  else
+    end(Exit::well, text("no link of ", run.links.size(), " is slow against others of its kind"));
+}
+
+std::string next(const Run& run) {
+  if (run.exit_code == static_cast<int>(Exit::gate))
+    return "# next: look at cables, ports and drivers of what is named, and go on without it: --nodes-file\n";
+  if (run.oversubscribed)
+    return "# next: ranks share cores here; start no more than there are cores for better figures\n";
+  return {};
+}
+
+}  // namespace
+
+const Manual& links_manual() {
+  static const Manual manual{
+      .name = "links",
+      .one_line = "latency and bandwidth of every pair, and which link is slow",
+      .synopsis = "mpirun -n N lockstep links [--json FILE] [--nodes-file FILE] [...]",
+      .description =
+          R"manual(Measures all pairs of ranks on a node, and all pairs of nodes by one rank of each: alone, while the
+others wait, and in rounds of disjoint pairs at once. What a link reaches at best is compared with
+others of its kind (same cache, package, node, network): first ranks, by the best that each reaches
+with anybody, then pairs, by what both reach with others. What seems slow is measured again before
+it is called slow. The file of --json is one that `lockstep report` draws as a map.)manual",
+      .options = options(),
+      .examples =
+          "  mpirun -N 1 --hostfile all lockstep links --nodes-file good\n"
+          "      one rank on each node: which nodes shall the next job have?\n",
+      .exit_codes =
+          "  0  measured, and nothing is slow\n  1  wrong use\n  3  a rank or a pair is slow, and named\n"
+          "  4  a rank did not come in time\n  5  a rank ended before the others\n  6  the surroundings are unfit\n"
+          "  7  one rank only: there is no link\n",
+  };
+  return manual;
+}
+
+Exit run_links(const Parsed& parsed) {
+  PairEffort effort;
+  effort.seconds = parsed.decimal("seconds", 0.0001, 3600, effort.seconds);
+  LinkBounds bounds;
+  bounds.bandwidth = parsed.decimal("slow-below", 1, 99, 100 * bounds.bandwidth) / 100;
+  constexpr std::array<std::string_view, 2> files = {"json", "nodes-file"};
+  check_writable(parsed, files);
+
+  Session session = begin_session({.purpose = "links"});
+  Communicator& world = session.world();
+  const bool speaking = session.rank() == 0;
+  Run run = describe_run(session, "links", parsed, 0);
+  name_hosts(world, run);
+  ProgressLine progress(speaking);
+  const LinkVerdict verdict = measure_links(world, effort, bounds, run.links, [&](std::size_t done, std::size_t all) {
+    progress.show(text("measurement ", done + 1, " of ", all));
+  });
+  progress.clear();
+  conclude(verdict, run);
+  if (speaking) {
+    std::cout << text("# lockstep links  ", run.ranks, run.ranks == 1 ? " rank on " : " ranks on ", run.nodes,
+                      run.nodes == 1 ? " node  " : " nodes  ", mpi_version(), '\n')
+              << links_text(run.links, verdict, run.hosts) << text("# verdict: ", run.verdict, '\n') << next(run)
+              << std::flush;
+    if (const auto path = parsed.value("json")) write_file(*path, to_json(run));
+    if (const auto path = parsed.value("nodes-file")) {
+      std::string lines;
+      for (const std::string& host : good_hosts(run.links, verdict, run.hosts)) lines += host + '\n';
+      write_file(*path, lines);
+    }
+  }
+  return static_cast<Exit>(world.broadcast(run.exit_code, 0));
+}
+
+}  // namespace lockstep::command

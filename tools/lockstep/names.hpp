@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names that people type for collectives, types and operations, and the answer to one that is none of ours.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+
+// `name` gives the name of one of `count` values, `allowed` whether it may be typed here.
+template <class Enum, class Name, class Allowed>
+[[noreturn]] void refuse_name(std::string_view what, std::string_view typed, int count, const Name& name,
+                              const Allowed& allowed) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    if (allowed(static_cast<Enum>(i))) names.emplace_back(name(static_cast<Enum>(i)));
+  }
+  const auto near = nearest(typed, names);
+  throw Error(Code::usage, text("there is no ", what, " \"", printable(typed), "\""),
+              text(near ? text("did you mean ", *near, "? ") : "", "there is ", join(names, ", ")));
+}
+
+}  // namespace lockstep::command
