@@ -147,8 +147,9 @@ class RowMaker {
   }
 
   void make_cold(std::size_t copy) {
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      candidates_[i].before = [this, also = candidates_[i].before, is_copy = copy != 0 && i == copy] {
+    for (Candidate& each : candidates_) {
+      const bool of_copy = copy != 0 && &each == &candidates_[copy];
+      each.before = [this, also = each.before, is_copy = of_copy] {
         if (also) also();
         if (is_copy) {
           flush_caches(from_);

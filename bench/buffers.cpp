@@ -236,6 +236,7 @@ std::vector<Buffers::Piece> Buffers::pieces() const {
       break;
   }
   std::vector<Piece> all;
+  all.reserve(static_cast<std::size_t>(members_));
   const bool crosses = subject_.collective == all_to_all || subject_.collective == all_to_all_v;
   for (int from = 0; from < members_; ++from)
     all.push_back({from, crosses ? begin_of_block(from, rank_) : 0, subject_.count_between(from, rank_, members_)});

@@ -141,8 +141,6 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
       moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, 2 * all * (nodes - 1) / nodes};
       break;
     case reduce:
-      moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, far ? all : 0};
-      break;
     case scan:
     case exscan:
       moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, far ? all : 0};

@@ -47,6 +47,7 @@ Rates best_of_members(const std::vector<PairLink*>& links) {
 // What the better quarter reaches: half of the members may be slow before it moves.
 double typical(const std::map<int, double>& all, bool more_is_better) {
   std::vector<double> values;
+  values.reserve(all.size());
   for (const auto& [member, value] : all) values.push_back(value);
   std::ranges::sort(values);
   return quantile(values, more_is_better ? 0.75 : 0.25);

@@ -117,6 +117,52 @@ class Bench(unittest.TestCase):
         self.assertEqual(got, 3, out + err)
         self.assertEqual(len(xml.etree.ElementTree.parse(self.path("g.xml")).findall(".//failure")), 1)
 
+    def test_cold_buffers_and_the_best_of_mpi(self):
+        got, out, err = self.bench(2, "bench", "all_reduce,sendrecv,all_gather_v", "--sizes", "4K", "--cold", *QUICK,
+                                   "--baseline", "mpi:best", "--json", self.path("r.json"))
+        self.assertIn(got, (0, 7), out + err)
+        self.assertIn("cold caches", out)
+        with open(self.path("r.json"), encoding="utf-8") as file:
+            run = json.load(file)
+        self.assertEqual([row["collective"] for row in run["rows"]], ["all_reduce", "sendrecv", "all_gather_v"])
+        for row in run["rows"]:
+            self.assertEqual(row["cache"], "cold")
+            self.assertEqual([each["name"] for each in row["baselines"]], ["mpi:best"])
+            self.assertTrue(row["baselines"][0]["algorithm"])
+        self.assertIn("mpi:best", [each["name"] for each in run["settings"]])
+        self.assertEqual(run["arguments"][:3], ["lockstep", "bench", "all_reduce,sendrecv,all_gather_v"])
+
+    def test_unchecked_results_are_not_called_right(self):
+        got, out, err = self.bench(2, "bench", "all_reduce", "--sizes", "8", "-c", "0", *QUICK)
+        self.assertIn(got, (0, 7), out + err)
+        self.assertNotIn("all results right", out)
+        self.assertIn("not checked", out)
+
+    def test_links_of_one_node(self):
+        got, out, err = self.bench(4, "links", "--seconds", "0.005", "--json", self.path("l.json"), "--nodes-file", self.path("good"))
+        self.assertIn(got, (0, 3), out + err)
+        with open(self.path("l.json"), encoding="utf-8") as file:
+            run = json.load(file)
+        self.assertEqual(len(run["links"]), 6)
+        self.assertEqual(len(run["hosts"]), 4)
+        for each in run["links"]:
+            self.assertGreater(each["there_gbs"], 0)
+            self.assertGreater(each["latency_us"], 0)
+        with open(self.path("good"), encoding="utf-8") as file:
+            self.assertEqual(len(file.read().split()), 1 if got == 0 else 0)
+        got, out, err = self.bench(1, "links")
+        self.assertEqual(got, 7, out + err)
+        self.refused(["links", "--slow-below", "101"], "--slow-below", "1 to 99")
+        self.refused(["links", "--json", "/nowhere/x"], "/nowhere/x", "cannot be written")
+
+    def test_soak(self):
+        got, out, err = self.bench(3, "soak", "--rounds", "40", "--most", "8K")
+        self.assertEqual(got, 0, out + err)
+        self.assertIn("40 rounds", out)
+        self.assertIn("all results right", out)
+        self.refused(["soak", "--for", "ever"], "--for", "60s")
+        self.refused(["soak", "--most", "9G"], "--most", "1 to 4G")
+
     def test_bad_words(self):
         self.refused(["bench"], "no collective is named", "lockstep bench all_reduce")
         self.refused(["bench", "all_redcue"], "there is no collective \"all_redcue\"", "all_reduce")

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep soak`: random work, verified, for as long as wanted.
+#include "bench/soak.hpp"
+
+#include <csignal>
+#include <iostream>
+
+#include "bench/measure.hpp"
+#include "bench/sizes.hpp"
+#include "tools/lockstep/begin_session.hpp"
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/progress.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/session.hpp"
+
+namespace lockstep::command {
+namespace {
+
+void want_interrupt(int /*signal*/) { bench::interrupt_wanted = true; }
+
+bench::SoakWish wish_of(const Parsed& parsed) {
+  bench::SoakWish wish;
+  if (const auto words = parsed.value("for")) {
+    const auto time = parse_duration(*words);
+    if (!time || *time <= Duration::zero())
+      throw Error(Code::usage, text("--for is \"", printable(*words), '"'), "give a time: 60s, 10m or 8h");
+    wish.seconds = std::chrono::duration<double>(*time).count();
+  }
+  wish.seed = static_cast<std::uint64_t>(parsed.integer("seed", 0, 1LL << 62, 1));
+  wish.first_round = static_cast<std::uint64_t>(parsed.integer("from", 0, 1LL << 62, 0));
+  if (parsed.has("rounds")) wish.rounds = static_cast<std::uint64_t>(parsed.integer("rounds", 1, 1LL << 62, 1));
+  if (const auto most = parsed.value("most")) wish.most_bytes = bench::parse_size(*most);
+  constexpr std::uint64_t sane = std::uint64_t{1} << 32U;
+  if (wish.most_bytes < 1 || wish.most_bytes > sane)
+    throw Error(Code::usage, text("--most is \"", printable(*parsed.value("most")), '"'), "give a size from 1 to 4G");
+  return wish;
+}
+
+}  // namespace
+
+const Manual& soak_manual() {
+  static const Manual manual{
+      .name = "soak",
+      .one_line = "random collectives, every result checked, for as long as you like",
+      .synopsis = "mpirun -n N lockstep soak [--for TIME] [--seed N] [...]",
+      .description =
+          R"manual(Draws collectives, sizes, types, operations, roots and groups at random, keeps up to six of them in
+flight, waits for them in another order on every rank, and checks every element of every result.
+Communicators are made and freed all the while. The seed and the number of a round repeat it: what
+goes wrong says the command that shows it again.)manual",
+      .options = {{"for", 0, "TIME", "So long: 60s unless given."},
+                  {"rounds", 0, "N", "So many rounds, instead of a time."},
+                  {"seed", 0, "N", "Of everything that is drawn: 1 unless given."},
+                  {"from", 0, "N", "The first round: 0 unless given."},
+                  {"most", 0, "SIZE", "At most so many bytes an operation: 1M unless given."}},
+      .examples =
+          "  mpirun -n 8 lockstep soak --for 10m --seed 7\n"
+          "      is this machine, this network, this library sound?\n",
+      .exit_codes =
+          "  0  all results right\n  1  wrong use\n  2  a wrong result, with the command that repeats it\n"
+          "  4  a rank did not come in time\n  5  a rank ended before the others\n  6  the surroundings are unfit\n"
+          "  7  ended early\n",
+  };
+  return manual;
+}
+
+Exit run_soak(const Parsed& parsed) {
+  const bench::SoakWish wish = wish_of(parsed);
+  Session session = begin_session({.purpose = "soak"});
+  Communicator& world = session.world();
+  std::signal(SIGINT, want_interrupt);
+  std::signal(SIGTERM, want_interrupt);
+  const bool speaking = session.rank() == 0;
+  if (speaking)
+    std::cout << text("# lockstep soak  ", version(), "  ", mpi_version(), "  ", world.size(),
+                      world.size() == 1 ? " rank" : " ranks", "  seed ", wish.seed, '\n')
+              << std::flush;
+  ProgressLine progress(speaking);
+  const bench::SoakResult result = bench::soak(world, wish, [&](const bench::SoakResult& now) {
+    progress.show(text(now.rounds, " rounds, ", now.operations, " operations, ", format_bytes(now.bytes)));
+  });
+  progress.clear();
+  if (speaking) {
+    std::cout << text("# ", result.rounds, " rounds, ", result.operations, " operations, ", format_bytes(result.bytes),
+                      " a rank\n");
+    if (!result.wrong.empty()) {
+      const std::uint64_t round = wish.first_round + result.rounds - 1;
+      std::cout << text("WRONG  ", result.wrong, "\n# verdict: wrong data\n# next: mpirun -n ", world.size(),
+                        " lockstep soak --seed ", wish.seed, " --from ", round, " --rounds 1 --most ", wish.most_bytes,
+                        "  repeats that round\n");
+    } else {
+      std::cout << (result.interrupted ? "# verdict: ended early, and all results right until then\n"
+                                       : "# verdict: all results right\n");
+    }
+    std::cout << std::flush;
+  }
+  if (!result.wrong.empty()) return Exit::wrong_data;
+  return result.interrupted ? Exit::inconclusive : Exit::well;
+}
+
+}  // namespace lockstep::command
