@@ -46,13 +46,17 @@ def main(json_path, module="__main__"):
     sys.exit(1 if count["failed"] else 77 if not count["passed"] else 0)
 
 
-def run(words, timeout=300, **variables):
-    """(exit code, standard output, standard error), with mpirun allowed to root."""
+def environment(**variables):
+    """This process's, with mpirun allowed to root."""
     env = dict(os.environ)
     if os.geteuid() == 0:
         env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    env.update(variables)
-    done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, errors="replace")
+    return env | variables
+
+
+def run(words, timeout=300, **variables):
+    """(exit code, standard output, standard error)"""
+    done = subprocess.run(words, env=environment(**variables), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, errors="replace")
     return done.returncode, done.stdout, done.stderr
 
 

@@ -6,8 +6,11 @@ input answered with a sentence before anything is measured.
 import argparse
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -29,6 +32,10 @@ class Bench(unittest.TestCase):
 
     def path(self, file):
         return os.path.join(self.folder.name, file)
+
+    def read(self, file):
+        with open(self.path(file), encoding="utf-8") as opened:
+            return opened.read()
 
     def bench(self, ranks, *words):
         start = [given.mpirun, "-n", str(ranks), "--oversubscribe", "--timeout", "100"] if ranks > 1 else []
@@ -154,6 +161,24 @@ class Bench(unittest.TestCase):
         self.assertEqual(got, 7, out + err)
         self.refused(["links", "--slow-below", "101"], "--slow-below", "1 to 99")
         self.refused(["links", "--json", "/nowhere/x"], "/nowhere/x", "cannot be written")
+
+    def test_an_interrupt_leaves_whole_rows_and_files(self):
+        with open(self.path("out"), "wb") as out:
+            run = subprocess.Popen([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "100", given.lockstep, "bench",
+                                    "all_reduce", "-b", "8", "-e", "64M", "--seconds", "1", "--json", self.path("i.json")],
+                                   stdout=out, stderr=out, env=cases.environment())
+        self.addCleanup(run.wait)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not any(line[:1] == " " for line in self.read("out").splitlines()):
+            time.sleep(0.1)
+        run.send_signal(signal.SIGINT)
+        run.wait(60)
+        out = self.read("out")
+        self.assertIn("ended early", out)
+        found = json.loads(self.read("i.json"))
+        self.assertTrue(found["interrupted"])
+        self.assertEqual(found["exit_code"], 7)
+        self.assertEqual(len(found["rows"]), len([line for line in out.splitlines() if line[:1] == " "]))
 
     def test_soak(self):
         got, out, err = self.bench(3, "soak", "--rounds", "40", "--most", "8K")
