@@ -27,21 +27,8 @@ std::size_t product(const Ask& ask, std::size_t a, std::size_t b) {
 
 void check_sizes(const Ask& ask, int size) {
   for (const Data* each : {&ask.input, &ask.output}) {
-    if (each->count > largest_count) {
-      refuse(ask, text("a count of ", each->count),
-             "it looks like a negative number that became unsigned; check how it is computed");
-    }
-    product(ask, each->count, ask.element_bytes);
-    if (!each->extent(ask.element_bytes))
-      refuse(ask, text(each->blocks, " runs ", each->stride, " elements apart are more than any memory holds"),
-             "look whether the stride was negative once");
-    if (each == &ask.output && each->overlaps_itself())
-      refuse(ask,
-             text("the runs of the output overlap: they are ", each->stride, " elements apart and ",
-                  each->count / each->blocks, " long"),
-             "give a stride of at least the length of a run");
-    if (each->count > 0 && each->data == nullptr)
-      refuse(ask, text("a buffer of ", each->count, " elements at address 0"), "give memory that is there");
+    const auto wrong = complaint(*each, ask.element_bytes, each == &ask.output);
+    if (wrong) refuse(ask, wrong->what, wrong->mend);
   }
   if (ask.root < 0 || ask.root >= size) {
     refuse(ask, text("root ", ask.root, ", but the members are 0 to ", size - 1),

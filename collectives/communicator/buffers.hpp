@@ -10,6 +10,7 @@
 #include <optional>
 #include <ranges>
 #include <span>
+#include <string>
 #include <type_traits>
 
 #include "collectives/types.hpp"
@@ -51,6 +52,15 @@ struct Data {
   }
   bool overlaps_itself() const { return !contiguous() && count > 0 && stride < count / blocks; }
 };
+
+// A sentence in two parts: what is wrong, and how to mend it.
+struct Complaint {
+  std::string what;
+  std::string mend;
+};
+// About data that is read, or written into: counts and strides that no memory holds, runs that overlap where they are
+// written, no address.
+std::optional<Complaint> complaint(const Data& data, std::size_t element_bytes, bool written);
 
 template <class T>
 inline constexpr bool is_strided = false;

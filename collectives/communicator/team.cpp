@@ -2,14 +2,10 @@
 #include "collectives/communicator/team.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <limits>
-#include <thread>
 #include <utility>
 
-#include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/communicator/team_parts.hpp"
 #include "collectives/planner.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
@@ -22,73 +18,11 @@ const std::byte token{};  // what a barrier sends
 
 std::size_t index_of_me(const Exchange& exchange) { return static_cast<std::size_t>(exchange.rank()); }
 
-void copy_in(const Copy& copy) {
-  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
-  const auto* from = static_cast<const std::byte*>(copy.data.data);
-  for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    std::memcpy(copy.staged + block * run, from + block * copy.data.stride * copy.element_bytes, run);
-}
-
-void copy_back(const Copy& copy) {
-  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
-  auto* to = static_cast<std::byte*>(copy.data.data);
-  for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    std::memcpy(to + block * copy.data.stride * copy.element_bytes, copy.staged + block * run, run);
-}
-
-bool needs_staging(const Data& data) { return !data.contiguous() && data.count > 0; }
-
 double crowding(const Topology& topology, const std::vector<int>& ranks, std::size_t me) {
   return topology.members_per_core(topology.member(ranks.at(me)).node);
 }
 
 }  // namespace
-
-// A call that is under way, or the memory of one that may come again.
-struct Team::Pending {
-  std::uint32_t generation = 0;
-  bool busy = false;
-  std::vector<Ticket> tickets;
-  std::size_t done = 0;  // of the tickets
-  std::vector<Copy> back;
-  std::vector<std::byte> staging;                               // of messages
-  std::vector<std::shared_ptr<std::vector<std::byte>>> staged;  // of collectives: kept until they are done
-  Origin origin;
-};
-
-class Team::Use {
- public:
-  Use(Team& team, const Origin& origin) : team_(team) {
-    if (try_enter(origin)) return;
-    throw Error(Code::usage,
-                text("communicator \"", team.options_.name, "\" is used by two threads at once; the second call is at ",
-                     place(origin)),
-                "give each thread a communicator of its own: duplicate() makes one");
-  }
-  // For a destructor, which cannot refuse: waits for the other thread, unless that is this one.
-  explicit Use(Team& team) : team_(team) {
-    constexpr int most = 50'000;
-    for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-  ~Use() {
-    if (inside_) team_.user_.store(nullptr, std::memory_order_release);
-  }
-  bool inside() const { return inside_; }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-
- private:
-  static constexpr Origin nowhere{};
-
-  bool try_enter(const Origin& origin) {
-    const Origin* nobody = nullptr;
-    inside_ = team_.user_.compare_exchange_strong(nobody, &origin, std::memory_order_acquire);
-    return inside_;
-  }
-
-  Team& team_;
-  bool inside_ = false;
-};
 
 Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
            TransportMaker maker, CommunicatorOptions options)
@@ -122,7 +56,7 @@ void Team::refuse_if_closed() const {
 
 Ready Team::ready_from(const Ask& ask) {
   refuse_if_closed();
-  try {
+  return or_refuse([&] {
     Ask whole = ask;
     if (options_.order == Order::reproducible) whole.order = Order::reproducible;
     if (ask.collective == Collective::barrier) whole.input = {const_cast<std::byte*>(&token), 1};
@@ -153,21 +87,13 @@ Ready Team::ready_from(const Ask& ask) {
       ready.call.output = out;
     }
     return ready;
-  } catch (const Error& error) {
-    engine_->refuse(error);
-    throw;
-  }
+  });
 }
 
 void Team::check(const Ask& ask) {
   const Use use(*this, ask.origin);
   refuse_if_closed();
-  try {
-    static_cast<void>(spec_of(ask, size(), rank(), cuts_));
-  } catch (const Error& error) {
-    engine_->refuse(error);
-    throw;
-  }
+  or_refuse([&] { return spec_of(ask, size(), rank(), cuts_); });
 }
 
 Ready Team::prepare(const Ask& ask) {
@@ -213,110 +139,6 @@ void Team::begin(const Call& call, Handle handle) {
     release(handle);
     throw;
   }
-}
-
-Handle Team::exchange(std::span<const Letter> sends, std::span<const Letter> receives, Origin origin) {
-  const Use use(*this, origin);
-  refuse_if_closed();
-  try {
-    for (const auto& letters : {sends, receives}) {
-      for (const Letter& each : letters) check(each, origin);
-    }
-  } catch (const Error& error) {
-    engine_->refuse(error);
-    throw;
-  }
-  const Handle handle = take_slot(origin);
-  Pending& slot = pending(handle);
-  std::size_t bytes = 0;
-  for (const auto& letters : {sends, receives}) {
-    for (const Letter& each : letters) bytes += needs_staging(each.data) ? each.data.count * each.element_bytes : 0;
-  }
-  slot.staging.clear();
-  slot.staging.reserve(bytes);  // stays where it is
-  for (const Letter& each : sends) begin_letter(each, true, handle);
-  for (const Letter& each : receives) begin_letter(each, false, handle);
-  return handle;
-}
-
-void Team::begin_letter(const Letter& letter, bool sends, Handle handle) {
-  Pending& slot = pending(handle);
-  Call call{.plan = letter_plan(letter, sends), .origin = slot.origin};
-  std::byte* data = static_cast<std::byte*>(letter.data.data);
-  if (needs_staging(letter.data)) {
-    const std::size_t before = slot.staging.size();
-    slot.staging.resize(before + letter.data.count * letter.element_bytes);
-    const Copy copy{letter.data, slot.staging.data() + before, letter.element_bytes};
-    if (sends)
-      copy_in(copy);
-    else
-      slot.back.push_back(copy);
-    data = copy.staged;
-  }
-  if (sends)
-    call.input = data;
-  else
-    call.output = data;
-  begin(call, handle);
-}
-
-void Team::check(const Letter& letter, Origin origin) const {
-  if (letter.peer < 0 || letter.peer >= size()) {
-    throw Error(
-        Code::usage,
-        text("a message with rank ", letter.peer, " (", place(origin), "), but the members are 0 to ", size() - 1),
-        "give a rank of this communicator; ranks of its parent do not count");
-  }
-  const auto largest = static_cast<std::int64_t>(engine_->marks_across() / 2) - 1;
-  if (letter.tag < 0 || letter.tag > largest) {
-    throw Error(Code::usage,
-                text("a message with tag ", letter.tag, " (", place(origin), "), but tags are 0 to ", largest, " here"),
-                letter.neighbours
-                    ? "a grid has at most a dimension for every four tags"
-                    : "give a smaller tag; how large they may be follows from the MPI library's MPI_TAG_UB");
-  }
-  const std::size_t bytes = letter.data.count * letter.element_bytes;
-  if (letter.data.count > std::numeric_limits<std::size_t>::max() / 2 || !letter.data.extent(letter.element_bytes)) {
-    throw Error(Code::usage, text("a message of ", letter.data.count, " elements (", place(origin), ')'),
-                "it looks like a negative number that became unsigned; check how it is computed");
-  }
-  if (bytes > 0 && letter.data.data == nullptr) {
-    throw Error(Code::usage, text("a message of ", letter.data.count, " elements at address 0 (", place(origin), ')'),
-                "give memory that is there");
-  }
-}
-
-// The upper half of the marks is the grids' own.
-std::uint32_t Team::mark_of(const Letter& letter) const {
-  return static_cast<std::uint32_t>(letter.tag) + (letter.neighbours ? engine_->marks_across() / 2 : 0);
-}
-
-// One message; kept, because programs send the same again and again.
-std::shared_ptr<const Plan> Team::letter_plan(const Letter& letter, bool sends) {
-  const std::size_t bytes = letter.data.count * letter.element_bytes;
-  constexpr std::size_t most = 4096;
-  if (letters_.size() >= most) letters_.clear();
-  const std::uint32_t mark = mark_of(letter);
-  auto& known = letters_[{letter.peer, mark, sends, bytes}];
-  if (known) return known;
-  auto plan = std::make_shared<Plan>();
-  plan->spec = {.collective = Collective::exchange,
-                .type = DataType::u8,
-                .element_bytes = 1,
-                .count = bytes,
-                .root = static_cast<int>(mark)};
-  plan->size = size();
-  plan->index = rank();
-  plan->algorithm = sends ? "send" : "recv";
-  ScheduleBuilder one;
-  if (sends)
-    one.round().send(letter.peer, input(0, bytes));
-  else
-    one.round().receive(letter.peer, output(0, bytes));
-  plan->last = one.as_it_is();  // a message of nothing is one, too
-  (sends ? plan->input_count : plan->output_count) = bytes;
-  plan->why = "a message";
-  return known = std::move(plan);
 }
 
 Handle Team::take_slot(Origin origin) {

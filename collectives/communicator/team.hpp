@@ -122,7 +122,9 @@ class Team {
   void finish(Handle handle);
   std::shared_ptr<const Plan> letter_plan(const Letter& letter, bool sends);
   void refuse_if_closed() const;
-  void check(const Letter& letter, Origin origin) const;
+  void check(const Letter& letter, bool written, Origin origin) const;
+  template <class F>
+  auto or_refuse(const F& f);
   std::uint32_t mark_of(const Letter& letter) const;
 
   CommunicatorOptions options_;

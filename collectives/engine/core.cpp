@@ -275,6 +275,7 @@ void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noe
   for (Operation* operation : active_) {
     if (operation->state == Operation::State::flying) operation->state = Operation::State::failed;
   }
+  keeps_memory_ = true;  // also when giving up fails
   try {
     keeps_memory_ = !transport_.abandon();
   } catch (const std::exception& second) {

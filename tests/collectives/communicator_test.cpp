@@ -287,29 +287,6 @@ TEST(Communicator, own_functions_keep_the_order_of_the_members) {
   }
 }
 
-TEST(Communicator, messages) {
-  with_members(4, [](Communicator& world) {
-    const int next = (world.rank() + 1) % 4;
-    const int before = (world.rank() + 3) % 4;
-    int got = -1;
-    world.sendrecv(std::span(&next, 1), next, std::span(&got, 1), before);
-    EXPECT_EQ(got, world.rank());
-    // More than any number of lanes, sends first, in two tags.
-    std::vector<Request> requests;
-    std::vector<int> numbers(100);
-    std::vector<int> arrived(100, -1);
-    std::iota(numbers.begin(), numbers.end(), 0);
-    for (std::size_t i = 0; i < 100; ++i)
-      requests.push_back(world.send_async(std::span(numbers).subspan(i, 1), next, static_cast<int>(i % 2)));
-    for (std::size_t i = 0; i < 100; ++i) {
-      const std::size_t at = i < 50 ? 2 * i + 1 : 2 * (i - 50);  // the odd ones first
-      requests.push_back(world.recv_async(std::span(arrived).subspan(at, 1), before, static_cast<int>(at % 2)));
-    }
-    wait_all(requests);
-    EXPECT_EQ(arrived, numbers);
-  });
-}
-
 TEST(Communicator, many_at_once_end_in_any_order) {
   with_members(3, [](Communicator& world) {
     std::vector<std::vector<int>> data;

@@ -21,6 +21,44 @@ void expect_usage(const Body& body, std::string_view word) {
   }
 }
 
+TEST(Order, messages_of_two_tags_may_come_in_any_order) {
+  with_members(4, [](Communicator& world) {
+    const int next = (world.rank() + 1) % 4;
+    const int before = (world.rank() + 3) % 4;
+    int got = -1;
+    world.sendrecv(std::span(&next, 1), next, std::span(&got, 1), before);
+    EXPECT_EQ(got, world.rank());
+    // More than any number of lanes, sends first, in two tags.
+    std::vector<Request> requests;
+    std::vector<int> numbers(100);
+    std::vector<int> arrived(100, -1);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    for (std::size_t i = 0; i < 100; ++i)
+      requests.push_back(world.send_async(std::span(numbers).subspan(i, 1), next, static_cast<int>(i % 2)));
+    for (std::size_t i = 0; i < 100; ++i) {
+      const std::size_t at = i < 50 ? 2 * i + 1 : 2 * (i - 50);  // the odd ones first
+      requests.push_back(world.recv_async(std::span(arrived).subspan(at, 1), before, static_cast<int>(at % 2)));
+    }
+    wait_all(requests);
+    EXPECT_EQ(arrived, numbers);
+  });
+}
+
+TEST(Order, a_message_into_runs_that_overlap_is_refused) {
+  with_members(2, [](Communicator& world) {
+    std::vector<int> to(10);
+    const int peer = 1 - world.rank();
+    expect_usage([&] { world.recv(Strided<int>{to.data(), 3, 1, 2}, peer); }, "the runs of the output overlap");
+  });
+  with_members(2, [](Communicator& world) {
+    std::vector<int> from(10, 7);
+    std::vector<int> to(6);
+    const int peer = 1 - world.rank();
+    world.sendrecv(Strided<int>{from.data(), 3, 1, 2}, peer, to, peer);
+    EXPECT_EQ(to, std::vector<int>(6, 7)) << "reading overlapping runs is well";
+  });
+}
+
 TEST(Order, waits_of_two_communicators_may_cross) {
   with_members(4, [](Communicator& world) {
     auto other = world.duplicate();

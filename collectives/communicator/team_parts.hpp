@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What team.cpp and team_letters.cpp share, and nobody else sees: calls under way, who is inside, and copies of data
+// that is not contiguous.
+#pragma once
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "collectives/communicator/team.hpp"
+#include "collectives/engine/engine.hpp"
+#include "collectives/engine/real_world.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::detail {
+
+inline void copy_in(const Copy& copy) {
+  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
+  const auto* from = static_cast<const std::byte*>(copy.data.data);
+  for (std::size_t block = 0; block < copy.data.blocks; ++block)
+    std::memcpy(copy.staged + block * run, from + block * copy.data.stride * copy.element_bytes, run);
+}
+
+inline void copy_back(const Copy& copy) {
+  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
+  auto* to = static_cast<std::byte*>(copy.data.data);
+  for (std::size_t block = 0; block < copy.data.blocks; ++block)
+    std::memcpy(to + block * copy.data.stride * copy.element_bytes, copy.staged + block * run, run);
+}
+
+inline bool needs_staging(const Data& data) { return !data.contiguous() && data.count > 0; }
+
+// A call that is under way, or the memory of one that may come again.
+struct Team::Pending {
+  std::uint32_t generation = 0;
+  bool busy = false;
+  std::vector<Ticket> tickets;
+  std::size_t done = 0;  // of the tickets
+  std::vector<Copy> back;
+  std::vector<std::byte> staging;                               // of messages
+  std::vector<std::shared_ptr<std::vector<std::byte>>> staged;  // of collectives: kept until they are done
+  Origin origin;
+};
+
+class Team::Use {
+ public:
+  Use(Team& team, const Origin& origin) : team_(team) {
+    if (try_enter(origin)) return;
+    throw Error(Code::usage,
+                text("communicator \"", team.options_.name, "\" is used by two threads at once; the second call is at ",
+                     place(origin)),
+                "give each thread a communicator of its own: duplicate() makes one");
+  }
+  // For a destructor, which cannot refuse: waits for the other thread, but a second or so at most, since that may be
+  // this one.
+  explicit Use(Team& team) : team_(team) {
+    constexpr int most = 50'000;
+    for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  ~Use() {
+    if (inside_) team_.user_.store(nullptr, std::memory_order_release);
+  }
+  bool inside() const { return inside_; }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  static constexpr Origin nowhere{};
+
+  bool try_enter(const Origin& origin) {
+    const Origin* nobody = nullptr;
+    inside_ = team_.user_.compare_exchange_strong(nobody, &origin, std::memory_order_acquire);
+    return inside_;
+  }
+
+  Team& team_;
+  bool inside_ = false;
+};
+
+// What f returns; what it throws is told to the other members, so that they do not wait.
+template <class F>
+auto Team::or_refuse(const F& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    engine_->refuse(error);
+    throw;
+  }
+}
+
+}  // namespace lockstep::detail
