@@ -165,6 +165,11 @@ class RowMaker {
     candidates_.front().once();
     std::uint64_t bits = 0;
     std::uint64_t wrong = buffers_.count_wrong(bits);
+    if (buffers_.takes_random()) {
+      buffers_.fill_randomly(wish_.seed);
+      candidates_.front().once();
+      wrong += buffers_.count_beyond(wish_.seed);
+    }
     wrong = world_.all_reduce(wrong, sum);
     const Collective collective = subject_.collective;
     const bool alike = collective == Collective::all_reduce || collective == Collective::all_gather ||

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <numeric>
 #include <span>
 
@@ -11,57 +10,12 @@
 #include <immintrin.h>
 #endif
 
-#include "collectives/types.hpp"
+#include "bench/values.hpp"
 
 namespace lockstep::bench {
 namespace {
 
 using enum Collective;
-
-template <class T>
-T number(double value) {
-  if constexpr (std::is_same_v<T, std::complex<float>>)
-    return {static_cast<float>(value), 0};
-  else if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)
-    return T(static_cast<float>(value));
-  else
-    return T(value);
-}
-
-// Calls f with a value of the C++ type.
-template <class F>
-void with_type(DataType type, const F& f) {
-  switch (type) {
-    case DataType::i8:
-      return f(std::int8_t{});
-    case DataType::i16:
-      return f(std::int16_t{});
-    case DataType::i32:
-      return f(std::int32_t{});
-    case DataType::i64:
-      return f(std::int64_t{});
-    case DataType::u16:
-      return f(std::uint16_t{});
-    case DataType::u32:
-      return f(std::uint32_t{});
-    case DataType::u64:
-      return f(std::uint64_t{});
-    case DataType::f16:
-      return f(f16{});
-    case DataType::bf16:
-      return f(bf16{});
-    case DataType::f32:
-      return f(float{});
-    case DataType::f64:
-      return f(double{});
-    case DataType::c64:
-      return f(std::complex<float>{});
-    case DataType::c128:
-      return f(std::complex<double>{});
-    default:
-      return f(std::uint8_t{});
-  }
-}
 
 // Of small whole numbers.
 double combine(ReduceOp op, double a, double b) {
@@ -203,13 +157,21 @@ void Buffers::flush() {
   flush_caches(output_);
 }
 
+int Buffers::contributors() const {
+  return subject_.collective == scan ? rank_ + 1 : subject_.collective == exscan ? rank_ : members_;
+}
+
+std::size_t Buffers::first_of_result() const {
+  const bool scatters = subject_.collective == reduce_scatter || subject_.collective == reduce_scatter_v;
+  return scatters ? begin_of_block(rank_, rank_) : 0;
+}
+
 // Of an element by its turn.
 std::vector<double> Buffers::combined() const {
-  const int last = subject_.collective == scan ? rank_ + 1 : subject_.collective == exscan ? rank_ : members_;
   std::vector<double> all(static_cast<std::size_t>(members_));
   for (std::size_t turn = 0; turn < all.size(); ++turn) {
     double value = given(0, turn);
-    for (int rank = 1; rank < last; ++rank) value = combine(subject_.op, value, given(rank, turn));
+    for (int rank = 1; rank < contributors(); ++rank) value = combine(subject_.op, value, given(rank, turn));
     all[turn] = value;
     if (subject_.op == ReduceOp::avg) all[turn] /= members_;
   }
@@ -265,8 +227,7 @@ std::uint64_t Buffers::count_wrong(std::uint64_t& bits) const {
       }
       return;
     }
-    const bool scatters = subject_.collective == reduce_scatter || subject_.collective == reduce_scatter_v;
-    const std::size_t first = scatters ? begin_of_block(rank_, rank_) : 0;
+    const std::size_t first = first_of_result();
     std::vector<T> right;
     // The sums are exact and a mean correctly rounded, in the precision that the type is computed in.
     for (const double each : combined()) right.push_back(number<T>(std::is_integral_v<T> ? std::trunc(each) : each));

@@ -33,6 +33,10 @@ class Buffers {
   void fill();
   // Wrong elements of the output, after fill() and one operation; `bits` becomes a hash of the output.
   std::uint64_t count_wrong(std::uint64_t& bits) const;
+  // The same with random data, where rounding has a bound: elements, of many a sample, that are beyond it.
+  bool takes_random() const;
+  void fill_randomly(std::uint64_t seed);
+  std::uint64_t count_beyond(std::uint64_t seed) const;
   // Out of all caches of the machine.
   void flush();
 
@@ -48,6 +52,8 @@ class Buffers {
   double given(int rank, std::size_t element) const;
   std::size_t begin_of_block(int from, int to) const;
   std::vector<Piece> pieces() const;
+  int contributors() const;             // members 0 to this, of a reduction
+  std::size_t first_of_result() const;  // in everybody's input, of a reduction
   std::vector<double> combined() const;
 
   Subject subject_;

@@ -147,6 +147,46 @@ TEST(Subjects, are_checked_exactly) {
   });
 }
 
+// Random data within a bound that holds whatever the order, and that one lost contribution is beyond.
+TEST(Subjects, are_checked_with_random_data) {
+  with_members(5, [](Communicator& world) {
+    int checked = 0;
+    for (int collective = 0; collective < collective_count; ++collective) {
+      for (int type = 0; type < static_cast<int>(DataType::boolean); ++type) {
+        for (int op = 0; op <= static_cast<int>(ReduceOp::avg); ++op) {
+          const Subject subject{.collective = static_cast<Collective>(collective),
+                                .type = static_cast<DataType>(type),
+                                .op = static_cast<ReduceOp>(op),
+                                .root = 1,
+                                .count = 301};
+          if (!why_not(subject).empty() || (op > 0 && !reduces(subject.collective))) continue;
+          Buffers buffers(subject, 5, world.rank());
+          if (!buffers.takes_random()) continue;
+          buffers.fill_randomly(9);
+          if (subject.collective == Collective::exchange)
+            exchange(world, buffers, size_of(subject.type));
+          else
+            world.team()->run(buffers.ask());
+          EXPECT_EQ(buffers.count_beyond(9), 0U)
+              << name_of(subject.collective) << ' ' << to_string(subject.type) << ' ' << to_string(subject.op);
+          ++checked;
+          if (buffers.output_count() == 0 || (subject.collective == Collective::exscan && world.rank() == 0)) continue;
+          EXPECT_GT(buffers.count_beyond(8), buffers.output_count() / 2)
+              << "data of another seed are others: " << name_of(subject.collective) << ' ' << to_string(subject.type)
+              << ' ' << to_string(subject.op);
+          auto* const first = static_cast<std::byte*>(buffers.output());
+          if (reduces(subject.collective))
+            std::fill_n(first, size_of(subject.type), std::byte{0xff});  // no number
+          else
+            *first ^= std::byte{1};
+          EXPECT_EQ(buffers.count_beyond(9), 1U);
+        }
+      }
+    }
+    EXPECT_GT(checked, 150);
+  });
+}
+
 TEST(Subjects, of_unequal_forms_share_what_equal_ones_have) {
   for (const int members : {1, 2, 3, 4, 5}) {
     for (const Collective collective : {Collective::all_gather_v, Collective::scatter_v, Collective::all_to_all_v}) {
