@@ -32,6 +32,9 @@ Exit run_links(const Parsed& parsed);
 const Manual& soak_manual();
 Exit run_soak(const Parsed& parsed);
 
+const Manual& report_manual();
+Exit run_report(const Parsed& parsed);
+
 const Manual& doctor_manual();
 Exit run_doctor(const Parsed& parsed);
 

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/lockstep/describe_run.hpp"
 
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <ctime>
-#include <filesystem>
 
+#include "tools/lockstep/write_file.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {
@@ -38,19 +34,7 @@ std::string to_hex(const Bytes& bytes) {
 
 void check_writable(const Parsed& parsed, std::span<const std::string_view> options) {
   for (const std::string_view name : options) {
-    const auto path = parsed.value(name);
-    if (!path) continue;
-    std::error_code ignored;
-    const auto folder = std::filesystem::path(*path).parent_path();
-    const bool there = std::filesystem::exists(*path, ignored);
-    const bool directory = std::filesystem::is_directory(*path, ignored);
-    const std::string place = there ? *path : folder.empty() ? "." : folder.string();
-    if (directory || access(place.c_str(), W_OK) != 0) {
-      throw Error(Code::file,
-                  text("--", name, ' ', printable(*path),
-                       " cannot be written: ", directory ? "it is a folder" : std::strerror(errno)),
-                  "give a file in a folder that is there and that you may write to");
-    }
+    if (const auto path = parsed.value(name)) refuse_unwritable(text("--", name), *path);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/lockstep/read_run.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "bench/run_json.hpp"
@@ -25,11 +26,11 @@ bench::Run read_run(const std::string& paths) {
                   text(path, " has ", run.ranks, " ranks on ", run.nodes, " nodes, the file before it ", all->ranks,
                        " on ", all->nodes),
                   "name files of the same job only");
-    ++all->launches;
     for (bench::Row& row : run.rows) {
-      row.launch = all->launches;
+      row.launch += all->launches;
       all->rows.push_back(std::move(row));
     }
+    all->launches += std::max(run.launches, 1);
   }
   if (!all) throw Error(Code::usage, "no file is named", "name a JSON file that `lockstep bench --json` wrote");
   return *all;

@@ -91,4 +91,16 @@ void write_file(const std::string& path, std::string_view content) {
   refuse(path, failed);
 }
 
+void refuse_unwritable(std::string_view option, const std::string& path) {
+  std::error_code ignored;
+  const auto folder = std::filesystem::path(path).parent_path();
+  const bool there = std::filesystem::exists(path, ignored);
+  const bool directory = std::filesystem::is_directory(path, ignored);
+  const std::string place = there ? path : folder.empty() ? "." : folder.string();
+  if (!directory && ::access(place.c_str(), W_OK) == 0) return;
+  const std::string reason = directory ? "it is a folder" : std::generic_category().message(errno);
+  throw Error(Code::file, text(option, ' ', printable(path, 200), " cannot be written: ", reason),
+              "give a file in a folder that is there and that you may write to");
+}
+
 }  // namespace lockstep::command

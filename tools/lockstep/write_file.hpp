@@ -11,4 +11,7 @@ namespace lockstep::command {
 // Throws Error file, which names the path and the reason; what was there before is then unchanged.
 void write_file(const std::string& path, std::string_view content);
 
+// What can be known before there is anything to write: throws Error file, which names the option too.
+void refuse_unwritable(std::string_view option, const std::string& path);
+
 }  // namespace lockstep::command

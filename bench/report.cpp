@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the page is that of the questions: is it good, what is it in detail, has it changed, which link is to
+// blame, where did it run.
+#include "bench/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "bench/report_chart.hpp"
+#include "bench/report_findings.hpp"
+#include "bench/report_groups.hpp"
+#include "bench/report_links.hpp"
+#include "bench/report_style.hpp"
+#include "bench/report_table.hpp"
+#include "bench/report_words.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using html::counted;
+using html::element;
+using html::escaped;
+
+constexpr std::size_t most_open_rows = 40;      // of all tables of rows, before they are folded
+constexpr std::size_t most_compared_rows = 24;  // likewise
+constexpr std::array<std::string_view, 4> their_looks = {"theirs0", "theirs1", "theirs2", "theirs3"};
+
+struct Page {
+  const ReportParts& parts;
+  const Run& run;
+  std::optional<Comparison> comparison;
+  std::vector<Group> groups;
+  std::vector<Finding> findings;
+};
+
+Page page_of(const ReportParts& parts) {
+  Page page{.parts = parts,
+            .run = *parts.run,
+            .comparison = {},
+            .groups = groups_of(*parts.run, parts.earlier),
+            .findings = {}};
+  const bool rows = parts.earlier != nullptr && !(parts.run->rows.empty() && parts.earlier->rows.empty());
+  if (rows) page.comparison = compare(*parts.earlier, *parts.run, parts.options);
+  page.findings = findings_of(*parts.run, page.comparison ? &*page.comparison : nullptr);
+  return page;
+}
+
+std::string_view look_of(Tone tone) {
+  return tone == Tone::bad ? "bad" : tone == Tone::look ? "look" : tone == Tone::good ? "good" : "note";
+}
+
+// Commands between backquotes are set as code.
+std::string sentence(std::string_view words) {
+  std::string all;
+  bool code = false;
+  for (const std::string& part : split(words, '`')) {
+    all += code ? element("code", "", escaped(part)) : escaped(part);
+    code = !code;
+  }
+  return all;
+}
+
+std::string finding_words(const Finding& finding) {
+  return text("<span class=\"tone\">", word_of(finding.tone), ":</span> ", sentence(finding.what));
+}
+
+std::string verdict_of(const Page& page) {
+  const Finding& first = page.findings.front();
+  std::string all = text("<div class=\"verdict ", look_of(first.tone), "\"><p>", finding_words(first), "</p>");
+  if (!first.next.empty()) all += text("<p>", sentence(first.next), "</p>");
+  all += "</div>\n";
+  if (page.findings.size() == 1) return all;
+  all += "<ul class=\"also\">\n";
+  for (std::size_t i = 1; i < page.findings.size(); ++i) {
+    const Finding& each = page.findings[i];
+    all += text("<li class=\"", look_of(each.tone), "\">", finding_words(each), each.next.empty() ? "" : " ",
+                sentence(each.next), "</li>\n");
+  }
+  return all + "</ul>\n";
+}
+
+std::string tile(std::string_view value, std::string_view words) {
+  return text("<li><b>", escaped(value), "</b><span>", escaped(words), "</span></li>\n");
+}
+
+std::string tiles_of(const Page& page) {
+  std::string all;
+  const Run& run = page.run;
+  const Row* widest = nullptr;
+  const Row* nearest_limit = nullptr;
+  const auto share = [](const Row& row) {
+    return row.limit && row.time.median > 0 ? row.limit->us / row.time.median : 0;
+  };
+  for (const Row& row : run.rows) {
+    if (row.busbw > 0 && (widest == nullptr || row.busbw > widest->busbw)) widest = &row;
+    if (share(row) > 0 && share(row) <= 1 && (nearest_limit == nullptr || share(row) > share(*nearest_limit)))
+      nearest_limit = &row;
+  }
+  const auto where = [](const Row& row) { return text(row.collective, ' ', html::size_word(row.bytes)); };
+  all += tile(text(run.ranks, run.ranks == 1 ? " rank" : " ranks"),
+              text("on ", counted(static_cast<std::size_t>(std::max(run.nodes, 0)), "node")));
+  if (!run.rows.empty()) all += tile(counted(run.rows.size(), "row"), text("of ", counted(page.groups.size(), "case")));
+  if (widest != nullptr)
+    all += tile(text(html::short_number(widest->busbw), " GB/s"), text("best bus bandwidth, ", where(*widest)));
+  if (nearest_limit != nullptr)
+    all += tile(text(html::percent(100 * share(*nearest_limit)), " %"),
+                text("of the limit at best, ", where(*nearest_limit)));
+  for (const Score& score : scores_of(run)) {
+    if (!is_rival(score.baseline)) continue;
+    all += tile(text(score.faster, " / ", score.equal, " / ", score.slower),
+                text("faster / = / slower than ", score.baseline));
+  }
+  if (!run.links.empty()) all += tile(counted(run.links.size(), "link"), text(slow_links(run).size(), " slow"));
+  return text("<ul class=\"tiles\">\n", all, "</ul>\n");
+}
+
+std::string id_of(std::size_t group) { return text("case", group + 1); }
+
+std::string navigation(const Page& page) {
+  std::string all;
+  const auto link = [&](std::string_view id, std::string_view words) {
+    all += text("<a href=\"#", id, "\">", escaped(words), "</a>\n");
+  };
+  if (page.comparison) link("comparison", "Earlier against later");
+  for (std::size_t i = 0; i < page.groups.size(); ++i) link(id_of(i), page.groups[i].title);
+  if (!page.run.links.empty()) link("links", "Links");
+  if (!page.parts.topology.empty()) link("topology", "Topology");
+  link("what", "What was run on what");
+  return text("<nav>\n", all, "</nav>\n");
+}
+
+// An interval of times is one of bandwidths, turned round.
+std::optional<Measured> bandwidth_of(double busbw, const Row& row, const Summary& time) {
+  if (!(row.time.median > 0) || !(time.median > 0)) return std::nullopt;
+  const double volume = busbw * row.time.median;
+  return Measured{volume / time.median,
+                  {volume / time.ci.high, time.ci.low > 0 ? volume / time.ci.low : volume / time.median}};
+}
+
+std::optional<Measured> limit_of(const Row& row) {
+  if (!row.limit) return std::nullopt;
+  return Measured{row.limit->us, {row.limit->us, row.limit->us}};
+}
+
+Curve curve(std::string_view name, std::string_view look, int shape, std::vector<Point> points) {
+  return {std::string(name), std::string(look), shape, std::move(points)};
+}
+
+struct Charts {
+  Chart time{.title = {}, .unit = Unit::time, .curves = {}};
+  Chart bandwidth{.title = {}, .unit = Unit::bandwidth, .curves = {}};
+  Chart ratio{.title = {}, .unit = Unit::ratio, .curves = {}};
+};
+
+void add_times(Charts& charts, std::string_view name, std::string_view look, int shape,
+               const std::vector<const Row*>& rows, const std::function<const Summary*(const Row&)>& summary) {
+  const auto time = [&](const Row& row) {
+    const Summary* found = summary(row);
+    return found == nullptr ? std::nullopt : std::optional(Measured{found->median, found->ci});
+  };
+  const auto bandwidth = [&](const Row& row) {
+    const Summary* found = summary(row);
+    return found == nullptr ? std::nullopt : bandwidth_of(row.busbw, row, *found);
+  };
+  charts.time.curves.push_back(curve(name, look, shape, points_of(rows, time)));
+  charts.bandwidth.curves.push_back(curve(name, look, shape, points_of(rows, bandwidth)));
+}
+
+void add_baselines(Charts& charts, const Group& group) {
+  const std::vector<std::string> names = group.baselines();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
+    const std::string_view look = their_looks.at(i % their_looks.size());
+    const auto shape = static_cast<int>(i % 3) + 1;
+    add_times(charts, name, look, shape, group.rows, [&](const Row& row) {
+      const Baseline* baseline = baseline_of(row, name);
+      return baseline == nullptr ? nullptr : &baseline->time;
+    });
+    if (!is_rival(name)) continue;  // so far below 1 that the others would be pressed together
+    charts.ratio.curves.push_back(
+        curve(name, look, shape, points_of(group.rows, [&](const Row& row) -> std::optional<Measured> {
+                const Baseline* baseline = baseline_of(row, name);
+                if (baseline == nullptr) return std::nullopt;
+                return Measured{baseline->ratio.value, baseline->ratio.ci};
+              })));
+  }
+}
+
+void add_comparison(Charts& charts, const Group& group, const Comparison& comparison) {
+  std::vector<Point> points;
+  for (const ComparedRow& row : comparison.rows) {
+    RowKey key = row.key;
+    key.bytes = 0;
+    if (key == group.key) points.push_back({row.key.bytes, row.ratio, row.ci, 1});
+  }
+  std::erase_if(points, [](const Point& point) { return !(point.value > 0); });
+  charts.ratio.curves.push_back(curve("earlier run", "earlier", 0, std::move(points)));
+}
+
+Charts charts_of(const Page& page, const Group& group) {
+  Charts charts;
+  const auto own = [](const Row& row) { return &row.time; };
+  const std::vector<const Row*>& any = group.rows.empty() ? group.earlier : group.rows;
+  charts.time.curves.push_back(curve("limit", "limit", -1, points_of(any, limit_of)));
+  charts.bandwidth.curves.push_back(
+      curve("limit", "limit", -1, points_of(any, [](const Row& row) -> std::optional<Measured> {
+              if (!row.limit || !(row.limit->us > 0)) return std::nullopt;
+              const double value = row.busbw * row.time.median / row.limit->us;
+              return Measured{value, {value, value}};
+            })));
+  if (!group.earlier.empty()) add_times(charts, "earlier run", "earlier", 0, group.earlier, own);
+  add_baselines(charts, group);
+  if (!group.rows.empty()) add_times(charts, "ours", "ours", 0, group.rows, own);
+  if (page.comparison) add_comparison(charts, group, *page.comparison);
+  for (Chart* chart : {&charts.time, &charts.bandwidth, &charts.ratio})
+    std::erase_if(chart->curves, [](const Curve& each) { return each.points.empty(); });
+  charts.time.title = text("time over size, ", group.title);
+  charts.bandwidth.title = text("bus bandwidth over size, ", group.title);
+  charts.ratio.title = text("their time divided by ours over size, ", group.title);
+  return charts;
+}
+
+std::string legend_of(const Charts& charts) {
+  std::string all;
+  for (auto each = charts.time.curves.rbegin(); each != charts.time.curves.rend(); ++each)
+    all += text("<li>", sample_of(*each), escaped(each->name), "</li>\n");
+  if (!charts.ratio.curves.empty())
+    all += "<li><span class=\"key\"></span>= (the interval of the ratio holds 1)</li>\n";
+  return text("<ul class=\"legend\">\n", all, "</ul>\n");
+}
+
+std::string figure(const Chart& chart, std::string_view title, std::string_view words) {
+  const std::string svg = svg_of(chart);
+  if (svg.empty()) return {};
+  return text("<figure><figcaption><b>", title, "</b>", words, "</figcaption>\n", svg, "</figure>\n");
+}
+
+std::string group_of(const Page& page, std::size_t index) {
+  const Group& group = page.groups[index];
+  const Charts charts = charts_of(page, group);
+  std::string all =
+      text("<div class=\"group\" id=\"", id_of(index), "\"><h3>", escaped(group.title), "</h3>\n", legend_of(charts),
+           "<div class=\"charts\">\n", figure(charts.time, "Time", " of one operation; bands are 95 % intervals"),
+           figure(charts.bandwidth, "Bus bandwidth", ", GB/s"),
+           figure(charts.ratio, "Ratio", ", theirs / ours: above 1 ours is the faster"), "</div>\n");
+  const auto table = [&](const std::vector<const Row*>& rows, bool open, std::string_view of) {
+    if (rows.empty()) return;
+    all += text("<details", open ? " open=\"open\"" : "", "><summary>", counted(rows.size(), "row"), of, "</summary>\n",
+                rows_table(rows, text(group.title, of)), "</details>\n");
+  };
+  table(group.rows, page.run.rows.size() <= most_open_rows, "");
+  table(group.earlier, false, " of the earlier run");
+  return all + "</div>\n";
+}
+
+std::string groups_section(const Page& page) {
+  if (page.groups.empty()) return {};
+  std::string all = "<section id=\"rows\"><h2>Collectives</h2>\n";
+  if (page.run.launches > 1) {
+    all += text("<p class=\"pale\">Points are geometric means of ", page.run.launches,
+                " launches; bands and intervals span those of all of them.</p>\n");
+  }
+  for (std::size_t i = 0; i < page.groups.size(); ++i) all += group_of(page, i);
+  return all + "</section>\n";
+}
+
+std::string comparison_counts(const Comparison& comparison) {
+  std::vector<std::string> parts;
+  for (const Verdict verdict :
+       {Verdict::slower, Verdict::faster, Verdict::same, Verdict::cannot_tell, Verdict::inconclusive}) {
+    const auto count = std::ranges::count(comparison.rows, verdict, &ComparedRow::verdict);
+    if (count > 0) parts.push_back(text(count, ' ', word_of(verdict)));
+  }
+  if (comparison.only_in_a > 0) parts.push_back(text(comparison.only_in_a, " only in the earlier run"));
+  if (comparison.only_in_b > 0) parts.push_back(text(comparison.only_in_b, " only in the later run"));
+  return parts.empty() ? "No row is in both." : text("Rows: ", join(parts, ", "), '.');
+}
+
+// A reason that all rows have alike is said once, in the verdict.
+bool reasons_differ(const Comparison& comparison) {
+  return std::ranges::any_of(comparison.rows,
+                             [&](const ComparedRow& row) { return row.refusal != comparison.rows.front().refusal; });
+}
+
+std::string comparison_section(const Page& page) {
+  if (!page.comparison) return {};
+  const Comparison& comparison = *page.comparison;
+  std::vector<const ComparedRow*> rows;
+  std::vector<const ComparedRow*> changed;
+  for (const ComparedRow& row : comparison.rows) {
+    rows.push_back(&row);
+    if (row.verdict == Verdict::slower || row.verdict == Verdict::faster) changed.push_back(&row);
+  }
+  std::string all = text(
+      "<section id=\"comparison\"><h2>Earlier against later</h2>\n<p>Verdict: ", sentence(verdict_line(comparison)),
+      "</p>\n<p>", escaped(comparison_counts(comparison)),
+      " A ratio is the earlier time divided by the later: above 1 the later is the faster. A change of up to ",
+      html::short_number(100 * comparison.tolerance),
+      " % is none.</p>\n<p class=\"pale\">Earlier: ", escaped(comparison.a), ". Later: ", escaped(comparison.b),
+      ".</p>\n");
+  const bool reasons = reasons_differ(comparison);
+  const bool many = rows.size() > most_compared_rows;
+  if (many && !changed.empty()) all += comparison_table(changed, false, "rows that changed");
+  if (!rows.empty())
+    all += text("<details", many ? "" : " open=\"open\"", "><summary>", many ? "All " : "", counted(rows.size(), "row"),
+                "</summary>\n", comparison_table(rows, reasons, "earlier against later"), "</details>\n");
+  return all + "</section>\n";
+}
+
+std::string topology_section(const Page& page) {
+  const ReportParts& parts = page.parts;
+  if (parts.topology.empty() && parts.topology_note.empty()) return {};
+  const std::string note = parts.topology_note.empty() ? "" : text("<p>", sentence(parts.topology_note), "</p>\n");
+  const std::string picture =
+      parts.topology.empty()
+          ? ""
+          : text("<div class=\"scroll topology\" tabindex=\"0\" role=\"region\" aria-label=\"topology\">\n",
+                 parts.topology, "</div>\n");
+  return text("<section id=\"topology\"><h2>Topology</h2>\n", note, picture, "</section>\n");
+}
+
+std::string title_of(const Page& page) {
+  std::vector<std::string> collectives;
+  for (const Group& group : page.groups) {
+    if (std::ranges::find(collectives, group.key.collective) == collectives.end())
+      collectives.push_back(group.key.collective);
+  }
+  if (!page.run.links.empty()) collectives.emplace_back("links");
+  if (collectives.size() > 4) collectives = {text(collectives.size(), " kinds of operation")};
+  return text(join(collectives, ", "), " on ", page.run.ranks, page.run.ranks == 1 ? " rank" : " ranks");
+}
+
+std::string subtitle_of(const Run& run) {
+  std::vector<std::string> parts = {text("Lockstep ", run.version, run.commit.empty() ? "" : " ", run.commit)};
+  if (!run.started.empty()) parts.push_back(run.started);
+  for (const Fact& fact : run.machine) {
+    if (fact.name == "cpu" || fact.name == "mpi") parts.push_back(fact.value);
+  }
+  return join(parts, " · ");
+}
+
+}  // namespace
+
+std::string report_page(const ReportParts& parts) {
+  const Page page = page_of(parts);
+  const std::string title = escaped(title_of(page));
+  return text(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+      "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>",
+      title, "</title>\n<style>", report_style(), "</style>\n</head>\n<body><main>\n<header><h1>", title, "</h1>\n<p>",
+      escaped(subtitle_of(page.run)), "</p></header>\n", verdict_of(page), tiles_of(page), navigation(page),
+      comparison_section(page), groups_section(page), links_section(page.run), topology_section(page),
+      "<section id=\"what\"><h2>What was run on what</h2>\n<div class=\"facts\">", facts_table(page.run, parts.earlier),
+      "</div></section>\n<footer>Times are in microseconds (µs) unless said otherwise, 1 GB/s is 10<sup>9</sup> bytes "
+      "a second, sizes "
+      "are in powers of 1024 (K, M, G). A time is the median of samples, each the slowest rank's. Points and cells say "
+      "their numbers when "
+      "the pointer rests on them.</footer>\n</main></body></html>\n");
+}
+
+std::string headline(const ReportParts& parts) {
+  const Finding first = page_of(parts).findings.front();
+  return text(word_of(first.tone), ": ", first.what, first.next.empty() ? "" : " ", first.next);
+}
+
+}  // namespace lockstep::bench

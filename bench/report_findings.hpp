@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run means to who reads it: is it good, and what to do next. The worst comes first.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/compare.hpp"
+#include "bench/row.hpp"
+
+namespace lockstep::bench {
+
+enum class Tone : std::uint8_t { bad, look, good, note };
+
+struct Finding {
+  Tone tone = Tone::good;
+  std::string what;  // a sentence
+  std::string next;  // what to do; a sentence, or empty
+};
+
+// At least one, the worst first. `comparison` is of an earlier run with this one.
+std::vector<Finding> findings_of(const Run& run, const Comparison* comparison);
+
+// "Bad", "Look here", "Good", "Note".
+std::string_view word_of(Tone tone);
+
+// A plain copy is no rival: no collective can be as fast.
+bool is_rival(std::string_view baseline);
+
+// Faster than the limit by so much that the limit is in doubt.
+bool beats_limit(const Row& row);
+
+// How often ours is faster, equal and slower than a baseline, and where it is slowest.
+struct Score {
+  std::string baseline;
+  std::size_t faster = 0;
+  std::size_t equal = 0;
+  std::size_t slower = 0;
+  const Row* worst = nullptr;  // of the slower
+};
+std::vector<Score> scores_of(const Run& run);
+
+// The verdict of a comparison and what to do next, as `lockstep compare` ends with.
+std::string verdict_line(const Comparison& comparison);
+
+}  // namespace lockstep::bench

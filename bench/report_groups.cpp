@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/report_groups.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+RowKey key_of(const Row& row) {
+  return {.collective = row.collective,
+          .type = row.type,
+          .op = row.op,
+          .root = row.root,
+          .in_place = row.in_place,
+          .cold = row.cold};
+}
+
+Group& group_of(std::vector<Group>& groups, const Row& row) {
+  const RowKey key = key_of(row);
+  const auto found = std::ranges::find_if(groups, [&](const Group& each) { return each.key == key; });
+  if (found != groups.end()) return *found;
+  groups.push_back({.key = key, .title = title_of(key)});
+  return groups.back();
+}
+
+void sort(std::vector<const Row*>& rows) {
+  std::ranges::stable_sort(rows, [](const Row* a, const Row* b) {
+    return a->bytes != b->bytes ? a->bytes < b->bytes : a->launch < b->launch;
+  });
+}
+
+}  // namespace
+
+std::string title_of(const RowKey& key) {
+  std::string title = key.collective;
+  if (!key.type.empty()) title += text(' ', key.type);
+  if (!key.op.empty()) title += text(' ', key.op);
+  if (key.root) title += text(", root ", *key.root);
+  if (key.in_place) title += ", in place";
+  if (key.cold) title += ", cold caches";
+  return title;
+}
+
+std::vector<std::string> Group::baselines() const {
+  std::vector<std::string> names;
+  for (const Row* row : rows) {
+    for (const Baseline& each : row->baselines) {
+      if (std::ranges::find(names, each.name) == names.end()) names.push_back(each.name);
+    }
+  }
+  return names;
+}
+
+std::vector<Group> groups_of(const Run& run, const Run* earlier) {
+  std::vector<Group> groups;
+  for (const Row& row : run.rows) group_of(groups, row).rows.push_back(&row);
+  if (earlier != nullptr) {
+    for (const Row& row : earlier->rows) group_of(groups, row).earlier.push_back(&row);
+  }
+  for (Group& group : groups) {
+    sort(group.rows);
+    sort(group.earlier);
+  }
+  return groups;
+}
+
+const Baseline* baseline_of(const Row& row, std::string_view name) {
+  const auto found = std::ranges::find_if(row.baselines, [&](const Baseline& each) { return each.name == name; });
+  return found == row.baselines.end() ? nullptr : &*found;
+}
+
+Standing standing_of(const Ratio& ratio) {
+  if (!(ratio.ci.low > 1 || ratio.ci.high < 1)) return Standing::equal;
+  return ratio.ci.low > 1 ? Standing::ours_faster : Standing::theirs_faster;
+}
+
+std::vector<Point> points_of(const std::vector<const Row*>& rows, const Look& look) {
+  struct Sum {
+    double logarithms = 0;
+    Interval interval;
+    std::size_t launches = 0;
+  };
+  std::map<std::uint64_t, Sum> sums;
+  for (const Row* row : rows) {
+    const auto found = look(*row);
+    if (!found || !(found->value > 0) || !std::isfinite(found->value)) continue;
+    Sum& sum = sums[row->bytes];
+    sum.logarithms += std::log(found->value);
+    const Interval& own = found->interval;
+    sum.interval =
+        sum.launches == 0 ? own : Interval{std::min(sum.interval.low, own.low), std::max(sum.interval.high, own.high)};
+    ++sum.launches;
+  }
+  std::vector<Point> points;
+  for (const auto& [bytes, sum] : sums) {
+    const double value = std::exp(sum.logarithms / static_cast<double>(sum.launches));
+    points.push_back({bytes, value, sum.interval, sum.launches});
+  }
+  return points;
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that belong on one chart: all sizes of a collective, type and operation, of one run or of two. What several
+// launches found at one size is one point: the geometric mean, and an interval that spans theirs.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/compare.hpp"
+#include "bench/row.hpp"
+
+namespace lockstep::bench {
+
+struct Group {
+  RowKey key;                                  // its bytes mean nothing
+  std::string title;                           // "all_reduce f32 sum"
+  std::vector<const Row*> rows;                // by size, then launch
+  std::vector<const Row*> earlier;             // of the earlier run
+  std::vector<std::string> baselines() const;  // names, in the order in which they first come
+};
+
+std::string title_of(const RowKey& key);
+
+// Only what is worth a line: the values live as long as the runs.
+std::vector<Group> groups_of(const Run& run, const Run* earlier);
+
+const Baseline* baseline_of(const Row& row, std::string_view name);
+
+// How ours does against a baseline, by the interval of the ratio.
+enum class Standing : std::uint8_t { ours_faster, equal, theirs_faster };
+Standing standing_of(const Ratio& ratio);
+
+// What a row says of one thing; nothing where it has not measured it.
+struct Measured {
+  double value = 0;
+  Interval interval;
+};
+using Look = std::function<std::optional<Measured>(const Row& row)>;
+
+struct Point {
+  std::uint64_t bytes = 0;
+  double value = 0;
+  Interval interval;
+  std::size_t launches = 1;
+};
+
+// Points above zero only, by size.
+std::vector<Point> points_of(const std::vector<const Row*>& rows, const Look& look);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is wrong, noisy or slower is said in words; colours only repeat it.
+#include "bench/report_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/report_words.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using html::element;
+using html::escaped;
+
+std::string interval(const Interval& of, std::string (*word)(double)) {
+  return text('[', word(of.low), ", ", word(of.high), ']');
+}
+
+std::string positive(double value) { return value > 0 ? html::number(value) : "-"; }
+
+std::string remarks(const Row& row) {
+  std::vector<std::string> all;
+  if (row.check.wrong > 0) all.push_back(text("WRONG: ", html::counted(row.check.wrong, "element")));
+  if (!row.check.ranks_equal) all.emplace_back("WRONG: ranks have different bits");
+  if (row.noise.noisy) {
+    all.push_back(text("noisy: ", html::percent(row.noise.steal_percent), " % stolen, ", row.noise.involuntary_switches,
+                       " switches, ", html::number(row.noise.throttled_us), " µs throttled"));
+  }
+  if (row.check.same == false) all.emplace_back("other bits than in the earlier file");
+  if (row.slowest_rank)
+    all.push_back(text("slowest rank ", *row.slowest_rank, " (+", html::percent(row.slowest_percent), " %)"));
+  return join(all, "; ");
+}
+
+std::string_view look_of(const Row& row) {
+  if (row.check.wrong > 0 || !row.check.ranks_equal) return "wrong";
+  return row.noise.noisy ? "noisy" : "";
+}
+
+std::string_view standing_word(Standing standing) {
+  switch (standing) {
+    case Standing::ours_faster:
+      return "faster";
+    case Standing::equal:
+      return "=";
+    case Standing::theirs_faster:
+      break;
+  }
+  return "slower";
+}
+
+std::string_view standing_look(Standing standing) {
+  return standing == Standing::equal ? "even" : standing == Standing::ours_faster ? "good" : "bad";
+}
+
+void add_baseline(HtmlTable& table, const Baseline* baseline) {
+  if (baseline == nullptr) {
+    for (int i = 0; i < 4; ++i) table.cell("-");
+    return;
+  }
+  const Standing standing = standing_of(baseline->ratio);
+  table.cell(positive(baseline->time.median)).cell(html::ratio(baseline->ratio.value));
+  table.cell(interval(baseline->ratio.ci, html::ratio));
+  const std::string_view word = standing_word(standing);
+  table.markup(element(
+      "span", text(" class=\"", standing_look(standing), "\""),
+      baseline->algorithm.empty() ? escaped(word) : text(word, " ", escaped(text('(', baseline->algorithm, ')')))));
+}
+
+void add_row(HtmlTable& table, const Row& row, const std::vector<std::string>& baselines, bool launches) {
+  const Summary& time = row.time;
+  const bool timed = time.median > 0;
+  const std::string_view look = look_of(row);
+  table.row(look).markup(text(html::size_word(row.bytes), look.empty() ? "" : element("em", "", look)));
+  table.cell(positive(time.median));
+  table.cell(timed ? html::percent(50 * (time.ci.high - time.ci.low) / time.median) : "-");
+  table.cell(positive(row.algbw)).cell(positive(row.busbw));
+  table.cell(timed && row.limit ? html::percent(100 * row.limit->us / time.median) : "-");
+  table.cell(row.limit ? row.limit->binding : "-");
+  for (const std::string& name : baselines) add_baseline(table, baseline_of(row, name));
+  table.cell(row.algorithm.empty() ? "-" : row.algorithm).cell(text(row.check.wrong));
+  table.cell(row.check.ranks_equal ? "yes" : "NO").cell(!row.check.same ? "-" : *row.check.same ? "yes" : "NO");
+  if (launches) table.cell(text(row.launch));
+  table.cell(text(row.bytes)).cell(text(row.count)).cell(positive(time.min)).cell(positive(time.mean));
+  table.cell(positive(time.p95)).cell(positive(time.p99)).cell(positive(time.max)).cell(text(time.n));
+  table.cell(remarks(row));
+}
+
+struct FactLine {
+  std::string name;
+  std::string now;
+  std::string before;
+};
+
+std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
+
+// In the order of the first run; what only the other has comes last.
+void add_facts(std::vector<FactLine>& lines, std::string_view what, const std::vector<Fact>& now,
+               const std::vector<Fact>& before) {
+  const std::size_t begin = lines.size();
+  for (const Fact& fact : now) lines.push_back({text(what, fact.name), fact.value, "-"});
+  for (const Fact& fact : before) {
+    const std::string name = text(what, fact.name);
+    const auto found = std::find_if(lines.begin() + static_cast<std::ptrdiff_t>(begin), lines.end(),
+                                    [&](const FactLine& line) { return line.name == name && line.before == "-"; });
+    if (found == lines.end())
+      lines.push_back({name, "-", fact.value});
+    else
+      found->before = fact.value;
+  }
+}
+
+std::vector<FactLine> basic_facts(const Run& run, const Run& before) {
+  const auto both = [&](std::string_view name, const auto& word) {
+    return FactLine{std::string(name), word(run), word(before)};
+  };
+  return {both("Lockstep", [](const Run& of) { return text(of.version, of.commit.empty() ? "" : " ", of.commit); }),
+          both("started", [](const Run& of) { return of.started; }),
+          both("command", [](const Run& of) { return join(of.arguments, " "); }),
+          both("seed", [](const Run& of) { return text(of.seed); }),
+          both("ranks", [](const Run& of) { return text(of.ranks); }),
+          both("nodes", [](const Run& of) { return text(of.nodes); }),
+          both("launches", [](const Run& of) { return text(of.launches); }),
+          both("more ranks than cores", [](const Run& of) { return yes_or_no(of.oversubscribed); }),
+          both("ended early", [](const Run& of) { return yes_or_no(of.interrupted); }),
+          both("verdict", [](const Run& of) { return of.verdict; }),
+          both("exit code", [](const Run& of) { return text(of.exit_code); })};
+}
+
+}  // namespace
+
+void HtmlTable::head(std::string_view look, std::string_view name, std::string_view tip) {
+  looks_.emplace_back(look);
+  const std::string title = tip.empty() ? std::string() : text(" title=\"", escaped(tip), "\"");
+  heads_ += element("th", text(" scope=\"col\" class=\"", look, "\"", title), escaped(name));
+}
+
+HtmlTable& HtmlTable::numbers(std::string_view name, std::string_view tip) {
+  head("n", name, tip);
+  return *this;
+}
+
+HtmlTable& HtmlTable::words(std::string_view name, std::string_view tip) {
+  head("w", name, tip);
+  return *this;
+}
+
+HtmlTable& HtmlTable::row(std::string_view look) {
+  body_ += text(body_.empty() ? "" : "</tr>\n", "<tr", look.empty() ? "" : text(" class=\"", look, "\""), '>');
+  column_ = 0;
+  return *this;
+}
+
+HtmlTable& HtmlTable::cell(std::string_view any) { return markup(escaped(any)); }
+
+HtmlTable& HtmlTable::markup(std::string_view html) {
+  const std::string look = text(" class=\"", looks_.at(column_), "\"");
+  body_ += column_ == 0 ? element("th", text(" scope=\"row\"", look), html) : element("td", look, html);
+  ++column_;
+  return *this;
+}
+
+std::string HtmlTable::done(std::string_view name) const {
+  return text("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"", escaped(name),
+              "\"><table>\n<thead><tr>", heads_, "</tr></thead>\n<tbody>", body_, body_.empty() ? "" : "</tr>",
+              "</tbody>\n</table></div>\n");
+}
+
+std::string rows_table(const std::vector<const Row*>& rows, std::string_view name) {
+  std::vector<std::string> baselines;
+  bool launches = false;
+  for (const Row* row : rows) {
+    launches = launches || row->launch != 1;
+    for (const Baseline& each : row->baselines) {
+      if (std::ranges::find(baselines, each.name) == baselines.end()) baselines.push_back(each.name);
+    }
+  }
+  HtmlTable table;
+  table.numbers("size").numbers("time µs", "the median of samples, each the slowest rank's time");
+  table.numbers("±%", "half of the 95 % interval of the median").numbers("algbw GB/s").numbers("busbw GB/s");
+  table.numbers("% limit", "how much of the limit is reached").words("binds", "what sets the limit");
+  for (const std::string& each : baselines) {
+    table.numbers(text(each, " µs")).numbers("ratio", "their time divided by ours: above 1 ours is faster");
+    table.numbers("95 % interval").words("ours is");
+  }
+  table.words("algorithm").numbers("wrong", "elements").words("same", "the same bits on all ranks");
+  table.words("repro", "the same bits as in the earlier file");
+  if (launches) table.numbers("launch");
+  table.numbers("bytes").numbers("count").numbers("min µs").numbers("mean µs").numbers("p95 µs").numbers("p99 µs");
+  table.numbers("max µs").numbers("samples").words("remarks");
+  for (const Row* row : rows) add_row(table, *row, baselines, launches);
+  return table.done(name);
+}
+
+std::string facts_table(const Run& run, const Run* earlier) {
+  const Run& before = earlier == nullptr ? run : *earlier;
+  std::vector<FactLine> lines = basic_facts(run, before);
+  add_facts(lines, "", run.machine, before.machine);
+  add_facts(lines, "set: ", run.settings, before.settings);
+  add_facts(lines, "limit: ", run.limits, before.limits);
+  HtmlTable table;
+  table.words("what");
+  if (earlier == nullptr) {
+    table.words("value");
+    for (const FactLine& line : lines) table.row().cell(line.name).cell(line.now.empty() ? "-" : line.now);
+    return table.done("what was run on what");
+  }
+  table.words("earlier").words("later").words("");
+  for (const FactLine& line : lines) {
+    const bool differs = line.now != line.before;
+    table.row(differs ? "differs" : "").cell(line.name).cell(line.before.empty() ? "-" : line.before);
+    table.cell(line.now.empty() ? "-" : line.now).cell(differs ? "differs" : "");
+  }
+  return table.done("what was run on what");
+}
+
+std::string_view word_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::faster:
+      return "faster";
+    case Verdict::slower:
+      return "slower";
+    case Verdict::same:
+      return "same";
+    case Verdict::cannot_tell:
+      return "cannot tell";
+    case Verdict::inconclusive:
+      break;
+  }
+  return "no verdict";
+}
+
+std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name) {
+  HtmlTable table;
+  table.words("what").numbers("size").numbers("earlier µs").numbers("later µs");
+  table.numbers("ratio", "earlier time divided by later: above 1 the later is faster").numbers("95 % interval");
+  table.words("later is");
+  if (reasons) table.words("why no verdict");
+  for (const ComparedRow* row : rows) {
+    const std::string_view look = row->verdict == Verdict::slower   ? "bad"
+                                  : row->verdict == Verdict::faster ? "good"
+                                                                    : "even";
+    table.row().cell(title_of(row->key)).cell(html::size_word(row->key.bytes)).cell(positive(row->a_us));
+    table.cell(positive(row->b_us)).cell(html::fixed(row->ratio, 3));
+    table.cell(interval(row->ci,
+                        [](double value) { return std::isfinite(value) ? html::fixed(value, 3) : std::string("∞"); }));
+    table.markup(element("span", text(" class=\"", look, "\""), word_of(row->verdict)));
+    if (reasons) table.cell(row->refusal ? text(row->refusal->reason, ". ", row->refusal->remedy) : "");
+  }
+  return table.done(name);
+}
+
+}  // namespace lockstep::bench

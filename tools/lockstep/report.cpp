@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep report`: one or two files of a bench become a page. The page is made in bench/; here is what needs the
+// painter of topologies, and the writing.
+#include "tools/lockstep/report.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/read_run.hpp"
+#include "tools/lockstep/topo_svg.hpp"
+#include "tools/lockstep/write_file.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+using bench::ReportParts;
+using bench::Run;
+
+// Nothing where a letter is no hexadecimal digit, or half a byte is left.
+std::optional<Bytes> bytes_of(std::string_view hexadecimal) {
+  Bytes all;
+  const auto digit = [](char letter) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    return digits.find(letter >= 'A' && letter <= 'F' ? static_cast<char>(letter - 'A' + 'a') : letter);
+  };
+  for (std::size_t i = 0; i + 1 < hexadecimal.size(); i += 2) {
+    const std::size_t high = digit(hexadecimal[i]);
+    const std::size_t low = digit(hexadecimal[i + 1]);
+    if (high > 15 || low > 15) return std::nullopt;
+    all.push_back(static_cast<std::byte>(high * 16 + low));
+  }
+  return hexadecimal.size() % 2 == 0 ? std::optional(std::move(all)) : std::nullopt;
+}
+
+// The picture as a part of a page needs no namespace, and its height follows from its width.
+std::string inlined(const Topology& topology) {
+  const Picture picture = topo_picture(topology);
+  std::string svg = picture.scene.svg(picture.width, picture.height, picture.title);
+  const std::size_t end = svg.find('>');
+  std::string_view head = std::string_view(svg).substr(0, end);
+  const std::size_t box = head.find(" viewBox=");
+  return text("<svg role=\"img\" width=\"", std::lround(picture.width), '"', head.substr(box),
+              std::string_view(svg).substr(end));
+}
+
+double tolerance(const Parsed& parsed) {
+  const auto given = parsed.value("tolerance");
+  if (!given) return 5;
+  const auto value = parse_number(*given);
+  if (value && std::isfinite(*value) && *value >= 0 && *value <= 1000) return *value;
+  throw Error(Code::usage, text("--tolerance is \"", printable(*given), '"'), "give a number from 0 to 1000");
+}
+
+Run read(const std::string& paths) {
+  Run run = read_run(paths);
+  if (run.rows.empty() && run.links.empty())
+    throw Error(Code::file, text(printable(paths, 200), " has neither rows nor links"),
+                "name a file of a run that has measured something");
+  return run;
+}
+
+void refuse_if_input(const std::string& output, const std::vector<std::string>& files) {
+  for (const std::string& launches : files) {
+    for (const std::string& path : split(launches, ',')) {
+      std::error_code ignored;
+      if (std::filesystem::equivalent(path, output, ignored))
+        throw Error(Code::usage, text("--output ", printable(output, 200), " is one of the files to read"),
+                    "give the page a name of its own, for example report.html");
+    }
+  }
+}
+
+}  // namespace
+
+void add_topology(ReportParts& parts) {
+  std::string_view known = parts.run->topology;
+  if (known.empty() && parts.earlier != nullptr) {
+    known = parts.earlier->topology;
+    if (!known.empty()) parts.topology_note = "As it was in the earlier run.";
+  }
+  if (known.empty()) return;
+  const auto bytes = bytes_of(known);
+  try {
+    if (!bytes) throw Error(Code::file, "it is no hexadecimal", "write the file again");
+    parts.topology = inlined(Topology::from_bytes(*bytes));
+  } catch (const Error& error) {
+    parts.topology_note = text("The topology in the file cannot be drawn: ", error.what());
+  }
+}
+
+const Manual& report_manual() {
+  static const Manual manual{
+      .name = "report",
+      .one_line = "a bench as a page for a browser: curves, ratios, links, topology",
+      .synopsis = "lockstep report RUN.json[,...] [LATER.json[,...]] --output FILE [--tolerance P] [--force]",
+      .description =
+          R"manual(Makes one HTML page of what `lockstep bench --json` wrote: whether it is good and what to do
+next; curves of time and bandwidth with the baselines and the limit; ratios with their intervals; all
+numbers; the links, slow ones outlined; the topology; and what was run on what. The page needs nothing
+but itself: no scripts, no network. It suits phones, wide screens, dark rooms and printers. With two
+files the page is about the later one, held against the earlier as in `lockstep compare`. Several
+files separated by commas are several launches of the same bench.)manual",
+      .options = {{"output", 'o', "FILE", "The page. What was there is replaced."},
+                  {"tolerance", 0, "P", "With two files: a change up to this is none, in per cent: 5 unless given."},
+                  {"force", 0, "", "With two files: a verdict from one launch each, although launches differ."}},
+      .examples =
+          "  mpirun -n 4 lockstep bench all_reduce,broadcast --json run.json\n"
+          "  lockstep report run.json -o run.html\n"
+          "      the page of one run\n"
+          "  lockstep report a1.json,a2.json,a3.json b1.json,b2.json,b3.json -o upgrade.html\n"
+          "      before and after an upgrade\n",
+      .exit_codes = "  0  written\n  1  wrong use, or a file that cannot be read or written\n",
+      .positional = true,
+  };
+  return manual;
+}
+
+Exit run_report(const Parsed& parsed) {
+  const std::vector<std::string>& files = parsed.words();
+  if (files.empty() || files.size() > 2)
+    throw Error(Code::usage, text(files.empty() ? "no file is" : text(files.size(), " files are"), " named"),
+                "name one or two: lockstep report RUN.json -o run.html; launches of one run are separated by commas");
+  const std::string output = parsed.value("output").value_or("");
+  if (output.empty())
+    throw Error(Code::usage, "where the page goes is not given", "add --output FILE, for example -o report.html");
+  for (const std::string_view name : {"tolerance", "force"}) {
+    if (files.size() == 1 && parsed.has(name))
+      throw Error(Code::usage, text("--", name, " belongs to two runs"), "name the earlier and the later file");
+  }
+  ReportParts parts{.options = {.tolerance = tolerance(parsed) / 100, .force = parsed.has("force")}};
+  refuse_if_input(output, files);
+  refuse_unwritable("--output", output);
+  const Run run = read(files.back());
+  std::optional<Run> earlier;
+  if (files.size() == 2) earlier = read(files.front());
+  if (!speaks()) return Exit::well;
+  parts.run = &run;
+  if (earlier) parts.earlier = &*earlier;
+  add_topology(parts);
+  write_file(output, bench::report_page(parts));
+  std::cout << bench::headline(parts) << "\nThe page is in " << printable(output, 200) << "\n";
+  return Exit::well;
+}
+
+}  // namespace lockstep::command
