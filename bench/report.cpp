@@ -127,7 +127,7 @@ std::string navigation(const Page& page) {
   if (page.comparison) link("comparison", "Earlier against later");
   for (std::size_t i = 0; i < page.groups.size(); ++i) link(id_of(i), page.groups[i].title);
   if (!page.run.links.empty()) link("links", "Links");
-  if (!page.parts.topology.empty()) link("topology", "Topology");
+  if (!page.parts.topology.empty() || !page.parts.topology_note.empty()) link("topology", "Topology");
   link("what", "What was run on what");
   return text("<nav>\n", all, "</nav>\n");
 }
@@ -171,7 +171,7 @@ void add_times(Charts& charts, std::string_view name, std::string_view look, int
 
 void add_baselines(Charts& charts, const Group& group) {
   const std::vector<std::string> names = group.baselines();
-  for (std::size_t i = 0; i < names.size(); ++i) {
+  for (std::size_t i = names.size(); i-- > 0;) {  // what is drawn last is on top and first in the legend
     const std::string& name = names[i];
     const std::string_view look = their_looks.at(i % their_looks.size());
     const auto shape = static_cast<int>(i % 3) + 1;

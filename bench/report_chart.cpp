@@ -120,14 +120,14 @@ std::string axes(const Frame& frame, Unit unit) {
   std::string all;
   const Axis x = frame.x();
   const Axis y = frame.y();
-  for (const double value : value_ticks(frame.values.low, frame.values.high)) {
-    all += line(left, y.at(value), right, y.at(value), unit == Unit::ratio && value == 1 ? "grid one" : "grid");
-    all += words(left - 6, y.at(value) + 3.5, "tick y", tick_word(unit, value));
-  }
   const double first = frame.has_none ? frame.least / 1.01 : frame.sizes.low;
   for (const double size : size_ticks(first, frame.sizes.high, 9)) {
     all += line(x.at(size), top, x.at(size), bottom, "grid");
     all += words(x.at(size), bottom + 16, "tick x", html::size_word(static_cast<std::uint64_t>(size)));
+  }
+  for (const double value : value_ticks(frame.values.low, frame.values.high)) {
+    all += line(left, y.at(value), right, y.at(value), unit == Unit::ratio && value == 1 ? "grid one" : "grid");
+    all += words(left - 6, y.at(value) + 3.5, "tick y", tick_word(unit, value));
   }
   if (frame.has_none) all += words(x.at(place_of(0, frame.least)), bottom + 16, "tick x", "0");
   return text(all, line(left, bottom, right, bottom, "axis"), '\n');

@@ -98,13 +98,6 @@ void add_doubts(std::vector<Finding>& all, const Run& run) {
                    text(noisy, " of ", counted(run.rows.size(), "row"), noisy == 1 ? " is" : " are",
                         " noisy: other work took the cores' time."),
                    "Repeat them while nothing else runs here, or give them more time."});
-  const auto beyond = static_cast<std::size_t>(std::ranges::count_if(run.rows, beats_limit));
-  if (beyond > 0)
-    all.push_back(
-        {Tone::look,
-         text(beyond, " of ", counted(run.rows.size(), "row"), beyond == 1 ? " is" : " are",
-              " faster than the limit that was measured beside: that limit is in doubt, and so is what is said of it."),
-         "Measure with more time (`--seconds`) while nothing else runs here."});
   const auto moved =
       static_cast<std::size_t>(std::ranges::count_if(run.rows, [](const Row& row) { return row.check.same == false; }));
   if (moved > 0)
@@ -133,6 +126,16 @@ void add_scores(std::vector<Finding>& all, const Run& run) {
   }
 }
 
+void add_limits(std::vector<Finding>& all, const Run& run) {
+  const auto beyond = static_cast<std::size_t>(std::ranges::count_if(run.rows, beats_limit));
+  if (beyond > 0)
+    all.push_back(
+        {Tone::look,
+         text(beyond, " of ", counted(run.rows.size(), "row"), beyond == 1 ? " is" : " are",
+              " faster than the limit that was measured beside: that limit is in doubt, and so is what is said of it."),
+         "Measure with more time (`--seconds`) while nothing else runs here."});
+}
+
 void add_rest(std::vector<Finding>& all, const Run& run, const Comparison* comparison) {
   if (!run.rows.empty() && !std::ranges::any_of(run.rows, is_wrong))
     all.push_back({Tone::good, text("All results of ", counted(run.rows.size(), "row"), " are right."), {}});
@@ -153,14 +156,13 @@ std::vector<Finding> findings_of(const Run& run, const Comparison* comparison) {
   add_links(all, run);
   add_doubts(all, run);
   add_scores(all, run);
+  add_limits(all, run);
   add_rest(all, run, comparison);
   if (all.empty())
     all.push_back({Tone::look, "Nothing was measured.", "Run `lockstep bench` or `lockstep links` with --json."});
   std::ranges::stable_sort(all, std::less<>(), &Finding::tone);
   return all;
 }
-
-bool is_rival(std::string_view baseline) { return baseline != "memcpy"; }
 
 bool beats_limit(const Row& row) {
   constexpr double much = 1.05;

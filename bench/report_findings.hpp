@@ -26,9 +26,6 @@ std::vector<Finding> findings_of(const Run& run, const Comparison* comparison);
 // "Bad", "Look here", "Good", "Note".
 std::string_view word_of(Tone tone);
 
-// A plain copy is no rival: no collective can be as fast.
-bool is_rival(std::string_view baseline);
-
 // Faster than the limit by so much that the limit is in doubt.
 bool beats_limit(const Row& row);
 

@@ -73,6 +73,8 @@ const Baseline* baseline_of(const Row& row, std::string_view name) {
   return found == row.baselines.end() ? nullptr : &*found;
 }
 
+bool is_rival(std::string_view baseline) { return baseline != "memcpy"; }
+
 Standing standing_of(const Ratio& ratio) {
   if (!(ratio.ci.low > 1 || ratio.ci.high < 1)) return Standing::equal;
   return ratio.ci.low > 1 ? Standing::ours_faster : Standing::theirs_faster;

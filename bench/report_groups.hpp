@@ -28,6 +28,9 @@ std::vector<Group> groups_of(const Run& run, const Run* earlier);
 
 const Baseline* baseline_of(const Row& row, std::string_view name);
 
+// A plain copy is no rival: no collective can be as fast.
+bool is_rival(std::string_view baseline);
+
 // How ours does against a baseline, by the interval of the ratio.
 enum class Standing : std::uint8_t { ours_faster, equal, theirs_faster };
 Standing standing_of(const Ratio& ratio);

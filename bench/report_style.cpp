@@ -92,7 +92,7 @@ tr.noisy em{color:var(--look)}
 tr.wrong td,tr.wrong th{background:var(--bad-back)}
 tr.noisy td,tr.noisy th{background:var(--look-back)}
 tr.differs td:last-child{color:var(--look);font-weight:600}
-.facts td{white-space:normal;overflow-wrap:anywhere;min-width:130px}
+.facts th,.facts td{white-space:normal;overflow-wrap:anywhere;min-width:90px}
 details{margin-top:8px}
 summary{cursor:pointer;color:var(--ours);font-size:14px}
 ul.slow{margin:6px 0 10px;padding-left:20px}
@@ -117,8 +117,9 @@ ul.slow{margin:6px 0 10px;padding-left:20px}
 footer{color:var(--pale);font-size:13px;margin-top:16px}
 @media (max-width:520px){main{padding:12px 8px 32px}section{padding:12px 10px}h1{font-size:20px}.verdict{font-size:16px;padding:10px 12px}
 .tiles{grid-template-columns:1fr 1fr}th,td{padding:3px 7px}}
+@page{size:A4 landscape;margin:10mm}
 @media print{body{background:#fff;font-size:11px}main{max-width:none;padding:0}section{break-inside:auto;border:0;padding:8px 0}
-figure,tr,.group h3{break-inside:avoid}.charts{grid-template-columns:1fr 1fr 1fr}.scroll{overflow:visible}table{font-size:7.5px}th,td{padding:1px 3px}
+figure,tr{break-inside:avoid}h2,h3,.legend,summary{break-after:avoid}.charts{grid-template-columns:1fr 1fr 1fr}.scroll{overflow:visible}table{font-size:7.5px}th,td{padding:1px 3px}
 tbody th{position:static}nav{display:none}details::details-content{content-visibility:visible;height:auto}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )css";

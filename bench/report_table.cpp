@@ -55,18 +55,18 @@ std::string_view standing_look(Standing standing) {
   return standing == Standing::equal ? "even" : standing == Standing::ours_faster ? "good" : "bad";
 }
 
-void add_baseline(HtmlTable& table, const Baseline* baseline) {
+void add_baseline(HtmlTable& table, const Baseline* baseline, bool rival) {
   if (baseline == nullptr) {
-    for (int i = 0; i < 4; ++i) table.cell("-");
+    for (int i = 0; i < (rival ? 4 : 3); ++i) table.cell("-");
     return;
   }
-  const Standing standing = standing_of(baseline->ratio);
   table.cell(positive(baseline->time.median)).cell(html::ratio(baseline->ratio.value));
   table.cell(interval(baseline->ratio.ci, html::ratio));
-  const std::string_view word = standing_word(standing);
-  table.markup(element(
-      "span", text(" class=\"", standing_look(standing), "\""),
-      baseline->algorithm.empty() ? escaped(word) : text(word, " ", escaped(text('(', baseline->algorithm, ')')))));
+  if (!rival) return;
+  const Standing standing = standing_of(baseline->ratio);
+  const std::string algorithm = baseline->algorithm.empty() ? "" : text(" (", baseline->algorithm, ')');
+  table.markup(element("span", text(" class=\"", standing_look(standing), '"'),
+                       escaped(text(standing_word(standing), algorithm))));
 }
 
 void add_row(HtmlTable& table, const Row& row, const std::vector<std::string>& baselines, bool launches) {
@@ -79,7 +79,7 @@ void add_row(HtmlTable& table, const Row& row, const std::vector<std::string>& b
   table.cell(positive(row.algbw)).cell(positive(row.busbw));
   table.cell(timed && row.limit ? html::percent(100 * row.limit->us / time.median) : "-");
   table.cell(row.limit ? row.limit->binding : "-");
-  for (const std::string& name : baselines) add_baseline(table, baseline_of(row, name));
+  for (const std::string& name : baselines) add_baseline(table, baseline_of(row, name), is_rival(name));
   table.cell(row.algorithm.empty() ? "-" : row.algorithm).cell(text(row.check.wrong));
   table.cell(row.check.ranks_equal ? "yes" : "NO").cell(!row.check.same ? "-" : *row.check.same ? "yes" : "NO");
   if (launches) table.cell(text(row.launch));
@@ -183,7 +183,8 @@ std::string rows_table(const std::vector<const Row*>& rows, std::string_view nam
   table.numbers("% limit", "how much of the limit is reached").words("binds", "what sets the limit");
   for (const std::string& each : baselines) {
     table.numbers(text(each, " µs")).numbers("ratio", "their time divided by ours: above 1 ours is faster");
-    table.numbers("95 % interval").words("ours is");
+    table.numbers("95 % interval");
+    if (is_rival(each)) table.words("ours is");
   }
   table.words("algorithm").numbers("wrong", "elements").words("same", "the same bits on all ranks");
   table.words("repro", "the same bits as in the earlier file");

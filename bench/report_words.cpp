@@ -56,7 +56,7 @@ std::string_view name_of(char letter) {
     case '"':
       return "&quot;";
     case '\'':
-      return "&#39;";
+      return "&apos;";
     default:
       return {};
   }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The picture of the topology within a report's page.
+#include <gtest/gtest.h>
+
+#include "tests/support/xml_fault.hpp"
+#include "tools/lockstep/report.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/read_machine.hpp"
+
+namespace lockstep::command {
+namespace {
+
+using test::count;
+
+std::string hexadecimal(const Bytes& bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string all;
+  for (const std::byte each : bytes) {
+    const auto value = std::to_integer<std::size_t>(each);
+    all += digits[value / 16];
+    all += digits[value % 16];
+  }
+  return all;
+}
+
+bench::Run run_of(const std::string& description) {
+  bench::Run run;
+  run.topology = hexadecimal(topology_from_description(description, 2).to_bytes());
+  return run;
+}
+
+TEST(ReportTopology, is_drawn_within_the_page) {
+  const bench::Run run = run_of("2 x node(package:2 core:2 pu:2)");
+  bench::ReportParts parts{.run = &run};
+  add_topology(parts);
+  EXPECT_EQ(test::xml_fault(parts.topology), "");
+  EXPECT_EQ(parts.topology_note, "");
+  // What would clash with the page, or lead away from it.
+  for (const char* foreign : {"http", " id=", " class=", "<style", "xmlns"})
+    EXPECT_EQ(count(parts.topology, foreign), 0U) << foreign;
+  const std::string page = bench::report_page(parts);
+  EXPECT_EQ(count(page, parts.topology), 1U);
+  EXPECT_EQ(test::xml_fault(std::string_view(page).substr(page.find("<html"))), "");
+}
+
+TEST(ReportTopology, of_the_earlier_run_where_the_later_has_none) {
+  const bench::Run earlier = run_of("node(core:2 pu:1)");
+  const bench::Run later;
+  bench::ReportParts parts{.run = &later, .earlier = &earlier};
+  add_topology(parts);
+  EXPECT_EQ(count(parts.topology, "<svg"), 1U);
+  EXPECT_EQ(parts.topology_note, "As it was in the earlier run.");
+}
+
+TEST(ReportTopology, what_cannot_be_drawn_is_said) {
+  const std::string good = run_of("node(core:2 pu:1)").topology;
+  for (const std::string& bad : {std::string("0"), std::string("zz"), std::string("00ff"),
+                                 good.substr(0, good.size() / 4 * 2), good + "00", good + "0"}) {
+    bench::Run run;
+    run.topology = bad;
+    bench::ReportParts parts{.run = &run};
+    add_topology(parts);
+    EXPECT_EQ(parts.topology, "") << bad;
+    EXPECT_TRUE(parts.topology_note.starts_with("The topology in the file cannot be drawn: ")) << bad;
+  }
+  const bench::Run none;
+  bench::ReportParts parts{.run = &none};
+  add_topology(parts);
+  EXPECT_EQ(parts.topology + parts.topology_note, "");
+}
+
+}  // namespace
+}  // namespace lockstep::command
