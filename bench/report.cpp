@@ -133,16 +133,16 @@ std::string navigation(const Page& page) {
 }
 
 // An interval of times is one of bandwidths, turned round.
-std::optional<Measured> bandwidth_of(double busbw, const Row& row, const Summary& time) {
+std::optional<Reading> bandwidth_of(double busbw, const Row& row, const Summary& time) {
   if (!(row.time.median > 0) || !(time.median > 0)) return std::nullopt;
   const double volume = busbw * row.time.median;
-  return Measured{volume / time.median,
-                  {volume / time.ci.high, time.ci.low > 0 ? volume / time.ci.low : volume / time.median}};
+  return Reading{volume / time.median,
+                 {volume / time.ci.high, time.ci.low > 0 ? volume / time.ci.low : volume / time.median}};
 }
 
-std::optional<Measured> limit_of(const Row& row) {
+std::optional<Reading> limit_of(const Row& row) {
   if (!row.limit) return std::nullopt;
-  return Measured{row.limit->us, {row.limit->us, row.limit->us}};
+  return Reading{row.limit->us, {row.limit->us, row.limit->us}};
 }
 
 Curve curve(std::string_view name, std::string_view look, int shape, std::vector<Point> points) {
@@ -159,7 +159,7 @@ void add_times(Charts& charts, std::string_view name, std::string_view look, int
                const std::vector<const Row*>& rows, const std::function<const Summary*(const Row&)>& summary) {
   const auto time = [&](const Row& row) {
     const Summary* found = summary(row);
-    return found == nullptr ? std::nullopt : std::optional(Measured{found->median, found->ci});
+    return found == nullptr ? std::nullopt : std::optional(Reading{found->median, found->ci});
   };
   const auto bandwidth = [&](const Row& row) {
     const Summary* found = summary(row);
@@ -181,10 +181,10 @@ void add_baselines(Charts& charts, const Group& group) {
     });
     if (!is_rival(name)) continue;  // so far below 1 that the others would be pressed together
     charts.ratio.curves.push_back(
-        curve(name, look, shape, points_of(group.rows, [&](const Row& row) -> std::optional<Measured> {
+        curve(name, look, shape, points_of(group.rows, [&](const Row& row) -> std::optional<Reading> {
                 const Baseline* baseline = baseline_of(row, name);
                 if (baseline == nullptr) return std::nullopt;
-                return Measured{baseline->ratio.value, baseline->ratio.ci};
+                return Reading{baseline->ratio.value, baseline->ratio.ci};
               })));
   }
 }
@@ -206,10 +206,10 @@ Charts charts_of(const Page& page, const Group& group) {
   const std::vector<const Row*>& any = group.rows.empty() ? group.earlier : group.rows;
   charts.time.curves.push_back(curve("limit", "limit", -1, points_of(any, limit_of)));
   charts.bandwidth.curves.push_back(
-      curve("limit", "limit", -1, points_of(any, [](const Row& row) -> std::optional<Measured> {
+      curve("limit", "limit", -1, points_of(any, [](const Row& row) -> std::optional<Reading> {
               if (!row.limit || !(row.limit->us > 0)) return std::nullopt;
               const double value = row.busbw * row.time.median / row.limit->us;
-              return Measured{value, {value, value}};
+              return Reading{value, {value, value}};
             })));
   if (!group.earlier.empty()) add_times(charts, "earlier run", "earlier", 0, group.earlier, own);
   add_baselines(charts, group);
@@ -225,8 +225,10 @@ Charts charts_of(const Page& page, const Group& group) {
 
 std::string legend_of(const Charts& charts) {
   std::string all;
-  for (auto each = charts.time.curves.rbegin(); each != charts.time.curves.rend(); ++each)
-    all += text("<li>", sample_of(*each), escaped(each->name), "</li>\n");
+  for (std::size_t i = charts.time.curves.size(); i-- > 0;) {
+    const Curve& each = charts.time.curves[i];
+    all += text("<li>", sample_of(each), escaped(each.name), "</li>\n");
+  }
   if (!charts.ratio.curves.empty())
     all += "<li><span class=\"key\"></span>= (the interval of the ratio holds 1)</li>\n";
   return text("<ul class=\"legend\">\n", all, "</ul>\n");

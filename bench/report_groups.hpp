@@ -36,11 +36,11 @@ enum class Standing : std::uint8_t { ours_faster, equal, theirs_faster };
 Standing standing_of(const Ratio& ratio);
 
 // What a row says of one thing; nothing where it has not measured it.
-struct Measured {
+struct Reading {
   double value = 0;
   Interval interval;
 };
-using Look = std::function<std::optional<Measured>(const Row& row)>;
+using Look = std::function<std::optional<Reading>(const Row& row)>;
 
 struct Point {
   std::uint64_t bytes = 0;

@@ -129,8 +129,11 @@ TEST(ReportGroups, launches_become_one_point) {
   const std::vector<Group> groups = groups_of(all, nullptr);
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].title, "all_reduce f32 sum");
+  ASSERT_EQ(groups[0].rows.size(), 3U);
+  EXPECT_EQ(groups[0].rows[0]->bytes, 8U);
+  EXPECT_EQ(groups[0].rows[2]->launch, 2);
   const auto points = points_of(groups[0].rows, [](const Row& each) {
-    return std::optional(Measured{each.time.median, each.time.ci});
+    return std::optional(Reading{each.time.median, each.time.ci});
   });
   ASSERT_EQ(points.size(), 2U);
   EXPECT_EQ(points[0].bytes, 8U);
