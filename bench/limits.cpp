@@ -144,6 +144,7 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
     case scan:
     case exscan:
       moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, far ? all : 0};
+      if (subject.collective == reduce) moves.memory = all + all / n;
       break;
     case reduce_scatter:
     case reduce_scatter_v:
@@ -154,7 +155,7 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
       moves = {all + block, all * (n - 1) / n, 0, block * (n - fewest)};
       break;
     case broadcast:
-      moves = {2 * all, all * (n - 1) / n, 0, far ? all : 0};
+      moves = {all, all * (n - 1) / n, 0, far ? all : 0};
       break;
     case gather:
     case gather_v:
@@ -162,7 +163,7 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
     case scatter_v: {
       const auto root = static_cast<std::size_t>(subject.root);
       const double here = on_node[static_cast<std::size_t>(topology.member(ranks[root]).node)];
-      moves = {all + block, block * (n - 1) / n, 0, block * (n - here)};
+      moves = {2 * block, block * (n - 1) / n, 0, block * (n - here)};
       break;
     }
     case all_to_all:

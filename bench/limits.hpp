@@ -24,12 +24,12 @@ Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64
 // Of the kernel from cache to cache, in bytes of the result; all members at once.
 double measure_kernel(Communicator& world, DataType type, ReduceOp op);
 
-// What any algorithm must move, in bytes, of the member or node that has most of it.
+// What any algorithm must move, in bytes.
 struct Moves {
-  double memory = 0;   // read and written by a member
+  double memory = 0;   // read and written, of all members together, divided by their number
   double foreign = 0;  // of other members' data, read by a member or pushed to it
   double reduced = 0;  // results of the reduction that a member computes
-  double link = 0;     // out of or into a node
+  double link = 0;     // out of or into the node that has most of it
 };
 Moves least_moves(const Subject& subject, int members, const Topology& topology, std::span<const int> ranks);
 

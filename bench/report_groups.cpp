@@ -10,17 +10,10 @@
 namespace lockstep::bench {
 namespace {
 
-RowKey key_of(const Row& row) {
-  return {.collective = row.collective,
-          .type = row.type,
-          .op = row.op,
-          .root = row.root,
-          .in_place = row.in_place,
-          .cold = row.cold};
-}
-
+// Of all sizes.
 Group& group_of(std::vector<Group>& groups, const Row& row) {
-  const RowKey key = key_of(row);
+  RowKey key = key_of(row);
+  key.bytes = 0;
   const auto found = std::ranges::find_if(groups, [&](const Group& each) { return each.key == key; });
   if (found != groups.end()) return *found;
   groups.push_back({.key = key, .title = title_of(key)});

@@ -117,22 +117,6 @@ struct Fact {
   bool operator==(const Fact&) const = default;
 };
 
-// Two members and what their link does. Bandwidths in 10^9 bytes a second.
-struct PairLink {
-  int a = 0;  // members, a < b
-  int b = 0;
-  std::string
-      kind;  // how near they are: "same_core", "shared_cache", "same_numa", "same_package", "same_node", "network"
-  double latency_us = 0;  // of a message of 8 bytes, one way
-  double there = 0;       // from a to b, while nothing goes back
-  double back = 0;
-  double both = 0;      // there and back at once, in all
-  double together = 0;  // the same while the other pairs are at work too
-  bool slow = false;    // against others of its kind
-  std::string why;      // of a slow one: a clause
-  bool operator==(const PairLink&) const = default;
-};
-
 struct Run {
   std::string version;  // of Lockstep
   std::string commit;

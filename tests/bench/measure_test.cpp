@@ -245,6 +245,9 @@ TEST(Limits, know_what_any_algorithm_must_move) {
   EXPECT_DOUBLE_EQ(moves(Collective::broadcast).link, 600);
   EXPECT_DOUBLE_EQ(moves(Collective::gather).link, 1800);
   EXPECT_DOUBLE_EQ(moves(Collective::barrier).memory, 0);
+  EXPECT_DOUBLE_EQ(moves(Collective::broadcast).memory, 600) << "read once and written five times, by six";
+  EXPECT_DOUBLE_EQ(moves(Collective::reduce).memory, 700) << "read by all and written once";
+  EXPECT_DOUBLE_EQ(moves(Collective::gather).memory, 1200);
 }
 
 TEST(Limits, are_measured_among_threads) {

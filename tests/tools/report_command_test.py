@@ -47,6 +47,8 @@ class Report(unittest.TestCase):
         self.folder = folder.name
         with open(os.path.join(given.source, "docs", "bench-json.md"), encoding="utf-8") as file:
             self.example = json.loads(re.search(r"```json\n(.*?)```", file.read(), re.S).group(1))
+        self.slow_links = self.example["links"]
+        self.example["links"] = []
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -60,6 +62,12 @@ class Report(unittest.TestCase):
         got, out, err = cases.run([given.lockstep, "report", *words])
         self.assertEqual(got, 0, out + err)
         return out
+
+    def test_slow_links_of_a_file_are_the_first_finding(self):
+        self.example["links"] = self.slow_links
+        out = self.report(self.write("x.json", self.example), "-o", self.path("r.html"))
+        self.assertIn("1 of 2 links is slow", out)
+        self.assertIn("0.31 GB/s back", self.page())
 
     def page(self, name="r.html"):
         with open(self.path(name), encoding="utf-8") as file:

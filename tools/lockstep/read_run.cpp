@@ -31,6 +31,10 @@ bench::Run read_run(const std::string& paths) {
       all->rows.push_back(std::move(row));
     }
     all->launches += std::max(run.launches, 1);
+    if (all->links.empty()) {
+      all->links = std::move(run.links);
+      all->hosts = std::move(run.hosts);
+    }
   }
   if (!all) throw Error(Code::usage, "no file is named", "name a JSON file that `lockstep bench --json` wrote");
   return *all;
