@@ -118,6 +118,9 @@ void add_reduction(Spec& spec, const Parsed& parsed) {
     refuse_name<ReduceOp>("operation", *parsed.value("op"), reduce_op_count, written<ReduceOp>,
                           [](ReduceOp) { return true; });
   spec.op = *op;
+  refuse_if(spec.op == ReduceOp::avg && (spec.collective == Collective::scan || spec.collective == Collective::exscan),
+            text("--op avg with ", to_string(spec.collective), ", whose parts have no common number to divide by"),
+            "give --op sum");
   if (!is_defined(spec.op, spec.type)) {
     const auto fits = [&](ReduceOp each) { return is_defined(each, spec.type); };
     std::vector<std::string> names;
