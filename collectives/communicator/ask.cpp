@@ -26,6 +26,7 @@ std::size_t product(const Ask& ask, std::size_t a, std::size_t b) {
 }
 
 void check_sizes(const Ask& ask, int size) {
+  if (ask.wrong != nullptr) refuse(ask, ask.wrong, "give a number of runs that the number of members divides");
   for (const Data* each : {&ask.input, &ask.output}) {
     const auto wrong = complaint(*each, ask.element_bytes, each == &ask.output);
     if (wrong) refuse(ask, wrong->what, wrong->mend);
@@ -115,6 +116,8 @@ bool is_in_place(const Ask& ask, const Spec& spec, int index) {
 void check_overlap(const Ask& ask, Spec& spec, int index) {
   spec.in_place = is_in_place(ask, spec, index);
   if (spec.in_place || ask.input.count == 0 || ask.output.count == 0) return;
+  // What is strided is read before, or written after, everything else.
+  if (!ask.input.contiguous() || !ask.output.contiguous()) return;
   const Extent in = extent_of(ask, ask.input);
   const Extent out = extent_of(ask, ask.output);
   if (in.begin < out.end && out.begin < in.end) {

@@ -28,6 +28,7 @@ struct Ask {
   std::span<const std::size_t> takes = {};
   std::span<const std::size_t> takes_offsets = {};
   Origin origin = {};
+  const char* wrong = nullptr;  // what was seen while it was made
 };
 
 // Cuts of unequal forms, each kept once, so that a repeated call finds its own without allocating.

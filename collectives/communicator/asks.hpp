@@ -3,6 +3,8 @@
 // async, planned, batched) differ only in what they do with the Ask.
 #pragma once
 
+#include <algorithm>
+
 #include "collectives/communicator/ask.hpp"
 
 namespace lockstep::detail::asks {
@@ -49,25 +51,30 @@ Ask reduce_in_place(Collective collective, R&& data, const Op& op, int root, Ori
   return ask;
 }
 
-// The part of a buffer that is member `rank`'s when it is cut evenly among `size`.
-inline Data block_of(const Data& all, int rank, int size, std::size_t element_bytes) {
+// The part of a buffer that is member `rank`'s when it is cut evenly among `size`: whole runs of a strided one.
+inline Data block_of(Ask& ask, const Data& all, int rank, int size) {
   const std::size_t each = all.count / static_cast<std::size_t>(size);
   auto* const begin = static_cast<std::byte*>(all.data);
-  return {begin + static_cast<std::size_t>(rank) * each * element_bytes, each};
+  const auto before = static_cast<std::size_t>(rank);
+  if (all.contiguous()) return {begin + before * each * ask.element_bytes, each};
+  const std::size_t run = std::max<std::size_t>(all.count / all.blocks, 1);
+  const std::size_t runs = each / run;
+  if (each % run != 0) ask.wrong = "in place, but the runs of the strided buffer cannot be shared out whole";
+  return {begin + before * runs * all.stride * ask.element_bytes, each, std::max<std::size_t>(runs, 1), all.stride};
 }
 
 // Own block in place among all: of all_gather it is the input, of reduce_scatter the output.
 template <class R>
 Ask gather_in_place(R&& data, int rank, int size, Origin origin) {
   Ask ask = move_in_place(Collective::all_gather, data, 0, origin);
-  ask.input = block_of(ask.output, rank, size, ask.element_bytes);
+  ask.input = block_of(ask, ask.output, rank, size);
   return ask;
 }
 
 template <class R, class Op>
 Ask scatter_in_place(R&& data, const Op& op, int rank, int size, Origin origin) {
   Ask ask = reduce_in_place(Collective::reduce_scatter, data, op, 0, origin);
-  ask.output = block_of(ask.input, rank, size, ask.element_bytes);
+  ask.output = block_of(ask, ask.input, rank, size);
   return ask;
 }
 

@@ -69,7 +69,8 @@ Ready Team::ready_from(const Ask& ask) {
                   .user = ask.reduction.user,
                   .factor = ask.reduction.factor,
                   .origin = ask.origin};
-    const bool same = whole.input.data == whole.output.data && whole.input.stride == whole.output.stride;
+    const bool same = whole.input.data == whole.output.data && whole.input.stride == whole.output.stride &&
+                      whole.input.count == whole.output.count;
     const bool stage_in = needs_staging(whole.input);
     const bool stage_out = needs_staging(whole.output);
     if (!stage_in && !stage_out) return ready;

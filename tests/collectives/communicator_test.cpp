@@ -319,23 +319,6 @@ TEST(Communicator, batches_pack_tensors_of_different_types) {
   });
 }
 
-TEST(Communicator, strided_data) {
-  with_members(2, [](Communicator& world) {
-    std::vector<int> matrix(5 * 4);
-    std::iota(matrix.begin(), matrix.end(), world.rank() * 100);
-    const auto before = matrix;
-    world.all_reduce(Strided<int>{matrix.data() + 1, 5, 4}, sum);
-    for (std::size_t i = 0; i < matrix.size(); ++i) {
-      const int at = static_cast<int>(i);
-      EXPECT_EQ(matrix[i], i % 4 == 1 ? 2 * at + 100 : before[i]);
-    }
-    std::vector<int> got(10);
-    const int other = 1 - world.rank();
-    world.sendrecv(Strided<const int>{before.data() + 2, 5, 4, 2}, other, got, other);
-    for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(got[i], other * 100 + static_cast<int>(i / 2 * 4 + 2 + i % 2));
-  });
-}
-
 TEST(Communicator, split_and_duplicate) {
   with_members(6, [](Communicator& world) {
     auto part = world.split(world.rank() % 2 == 0 ? 0 : -1, -world.rank());
