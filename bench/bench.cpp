@@ -54,6 +54,32 @@ Candidate copying(std::string name, const std::byte* from, std::byte* to, std::s
           }};
 }
 
+// What a member does by its schedule.
+struct Work {
+  std::uint64_t rounds = 0;
+  std::uint64_t sent = 0;  // elements
+};
+
+Work work_of(const Schedule& schedule) {
+  Work work;
+  for (const Round& round : schedule.rounds) {
+    if (!round.sends.empty() || !round.receives.empty()) work.rounds += static_cast<std::uint64_t>(round.times);
+    for (int lap = 0; lap < round.times; ++lap) {
+      for (const Message& message : round.sends) work.sent += message.walk.at(lap).count;
+    }
+  }
+  return work;
+}
+
+Work work_of(const Plan& plan) {
+  Work work = work_of(plan.last);
+  if (plan.segments == 1) return work;
+  const Work each = work_of(plan.schedule);
+  work.rounds += each.rounds * static_cast<std::uint64_t>(plan.segments - 1);
+  work.sent += each.sent * static_cast<std::uint64_t>(plan.segments - 1);
+  return work;
+}
+
 // Every subject in every size that differs from the one before.
 std::vector<Subject> rows_of(const Wish& wish, int members) {
   std::vector<Subject> rows;
@@ -134,6 +160,8 @@ class RowMaker {
   Candidate ours() {
     if (subject_.collective == Collective::exchange) {
       row_.algorithm = "message";
+      row_.rounds = 1;
+      row_.sent_bytes = row_.bytes;
       const int next = (world_.rank() + 1) % world_.size();
       const int before = (world_.rank() + world_.size() - 1) % world_.size();
       const std::size_t bytes = buffers_.input_count() * size_of(subject_.type);
@@ -142,7 +170,13 @@ class RowMaker {
       return {"ours", [this, from, to, next, before] { world_.sendrecv(from, next, to, before); }};
     }
     const detail::Ask ask = buffers_.ask();
-    row_.algorithm = world_.team()->prepare(ask).call.plan->algorithm;
+    const Plan& plan = *world_.team()->prepare(ask).call.plan;
+    row_.algorithm = plan.algorithm;
+    const Work work = work_of(plan);
+    std::array<std::uint64_t, 2> most = {work.rounds, work.sent * plan.spec.element_bytes};
+    world_.all_reduce(most, max);
+    row_.rounds = most[0];
+    row_.sent_bytes = most[1];
     return {"ours", [this, ask] { world_.team()->run(ask); }};
   }
 

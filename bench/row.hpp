@@ -82,6 +82,9 @@ struct Row {
   bool in_place = false;
   bool cold = false;      // buffers not in cache
   std::string algorithm;  // "ring"
+  // By its schedule: messages that follow each other, and what the member that sends most sends.
+  std::uint64_t rounds = 0;
+  std::uint64_t sent_bytes = 0;
   Summary time;
   double algbw = 0;
   double busbw = 0;

@@ -71,6 +71,8 @@ Written json_of(const Row& row) {
           {"in_place", row.in_place},
           {"cache", row.cold ? "cold" : "hot"},
           {"algorithm", row.algorithm},
+          {"rounds", row.rounds},
+          {"sent_bytes", row.sent_bytes},
           {"launch", row.launch},
           {"time_us", json_of(row.time)},
           {"algbw_gbs", row.algbw},
@@ -245,6 +247,8 @@ Row row(const Field& field) {
   row.in_place = field.at("in_place").flag();
   row.cold = is_cold(field.at("cache"));
   row.algorithm = field.at("algorithm").word();
+  if (field.has("rounds")) row.rounds = field.at("rounds").whole();
+  if (field.has("sent_bytes")) row.sent_bytes = field.at("sent_bytes").whole();
   row.launch = field.at("launch").integer();
   row.time = summary(field.at("time_us"));
   row.algbw = field.at("algbw_gbs").number();
