@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lockstep's collectives under the protocol of tools/peers: the same loop, buffers and checks as for MPI's own
+// (peer_bench.c). Variants: of a list, `batch` (one Batch of all tensors), `each` (all started, then all awaited) and
+// `flat` (packed, reduced, unpacked); of everything else, `plain`, the blocking call as a program writes it.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <lockstep.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/peer/protocol.h"
+
+namespace {
+
+using lockstep::Communicator;
+
+struct Subject {
+  Communicator* world;
+  std::function<void()> run;
+  std::string refusal;
+};
+
+template <class T>
+std::span<T> blocks(const PeerCall& call, void* at, std::size_t times) {
+  return {static_cast<T*>(at), call.count * times};
+}
+
+// A list of tensors, in the ways that a program may choose from.
+template <class T>
+class List {
+ public:
+  explicit List(const PeerCall& call) {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < call.tensors; ++i) {
+      tensors_.emplace_back(static_cast<T*>(call.tensor[i]), call.tensor_count[i]);
+      total += call.tensor_count[i];
+    }
+    flat_.resize(total);
+  }
+
+  template <class Op>
+  std::function<void()> batch(Communicator& world, Op op) const {
+    auto all = std::make_shared<lockstep::Batch>(world);
+    for (const auto& tensor : tensors_) all->all_reduce(tensor, op);
+    return [all] { all->run(); };
+  }
+  template <class Op>
+  std::function<void()> each(Communicator& world, Op op) const {
+    auto requests = std::make_shared<std::vector<lockstep::Request>>();
+    requests->reserve(tensors_.size());
+    return [&world, op, tensors = tensors_, requests] {
+      for (const auto& tensor : tensors) requests->push_back(world.all_reduce_async(tensor, op));
+      for (auto& request : *requests) request.wait();
+      requests->clear();
+    };
+  }
+  template <class Op>
+  std::function<void()> flat(Communicator& world, Op op) const {
+    return [&world, op, tensors = tensors_, flat = flat_]() mutable {
+      T* at = flat.data();
+      for (const auto& tensor : tensors) at = std::copy(tensor.begin(), tensor.end(), at);
+      world.all_reduce(flat, op);
+      const T* from = flat.data();
+      for (const auto& tensor : tensors) {
+        std::copy_n(from, tensor.size(), tensor.begin());
+        from += tensor.size();
+      }
+    };
+  }
+
+ private:
+  std::vector<std::span<T>> tensors_;
+  std::vector<T> flat_;
+};
+
+template <class T, class Op>
+std::function<void()> of_list(Communicator& world, const PeerCall& call, const std::string& variant, Op op) {
+  const List<T> list(call);
+  if (variant == "batch") return list.batch(world, op);
+  if (variant == "each") return list.each(world, op);
+  if (variant == "flat") return list.flat(world, op);
+  return {};
+}
+
+template <class T, class Op>
+std::function<void()> reducing(Communicator& world, const PeerCall& call, Op op) {
+  const auto in = blocks<const T>(call, call.in, 1);
+  const auto out = blocks<T>(call, call.out, 1);
+  switch (call.collective) {
+    case PEER_ALL_REDUCE:
+      return [&world, in, out, op] { world.all_reduce(in, out, op); };
+    case PEER_REDUCE:
+      return [&world, in, out, op] { world.reduce(in, out, op, 0); };
+    case PEER_REDUCE_SCATTER: {
+      const auto all = blocks<const T>(call, call.in, static_cast<std::size_t>(world.size()));
+      return [&world, all, out, op] { world.reduce_scatter(all, out, op); };
+    }
+    case PEER_SCAN:
+      return [&world, in, out, op] { world.scan(in, out, op); };
+    case PEER_EXSCAN:
+      return [&world, in, out, op] { world.exscan(in, out, op); };
+    default:
+      return {};
+  }
+}
+
+template <class T>
+std::function<void()> moving(Communicator& world, const PeerCall& call) {
+  const auto n = static_cast<std::size_t>(world.size());
+  const auto in = blocks<const T>(call, call.in, 1);
+  const auto out = blocks<T>(call, call.out, 1);
+  const auto all_in = blocks<const T>(call, call.in, n);
+  const auto all_out = blocks<T>(call, call.out, n);
+  switch (call.collective) {
+    case PEER_ALL_GATHER:
+      return [&world, in, all_out] { world.all_gather(in, all_out); };
+    case PEER_BROADCAST:
+      return [&world, out] { world.broadcast(out, 0); };
+    case PEER_GATHER:
+      return [&world, in, all_out] { world.gather(in, all_out, 0); };
+    case PEER_SCATTER:
+      return [&world, all_in, out] { world.scatter(all_in, out, 0); };
+    case PEER_ALL_TO_ALL:
+      return [&world, all_in, all_out] { world.all_to_all(all_in, all_out); };
+    case PEER_BARRIER:
+      return [&world] { world.barrier(); };
+    default:
+      return {};
+  }
+}
+
+template <class T, class Op>
+std::function<void()> with_op(Communicator& world, const PeerCall& call, const std::string& variant, Op op) {
+  if (call.collective == PEER_LIST) return of_list<T>(world, call, variant, op);
+  if (variant != "plain") return {};
+  auto reduces = reducing<T>(world, call, op);
+  return reduces ? reduces : moving<T>(world, call);
+}
+
+template <class T>
+std::function<void()> with_type(Communicator& world, const PeerCall& call, const std::string& variant) {
+  switch (call.op) {
+    case PEER_SUM:
+      return with_op<T>(world, call, variant, lockstep::sum);
+    case PEER_PROD:
+      return with_op<T>(world, call, variant, lockstep::prod);
+    case PEER_MIN:
+      return with_op<T>(world, call, variant, lockstep::min);
+    default:
+      return with_op<T>(world, call, variant, lockstep::max);
+  }
+}
+
+std::function<void()> make_run(Communicator& world, const PeerCall& call, const std::string& variant) {
+  switch (call.type) {
+    case PEER_F32:
+      return with_type<float>(world, call, variant);
+    case PEER_F64:
+      return with_type<double>(world, call, variant);
+    case PEER_I32:
+      return with_type<std::int32_t>(world, call, variant);
+    default:
+      return with_type<std::int64_t>(world, call, variant);
+  }
+}
+
+const char* begin(void* self, const PeerCall* call, const char* variant) {
+  auto& subject = *static_cast<Subject*>(self);
+  subject.run = make_run(*subject.world, *call, variant);
+  if (subject.run) return nullptr;
+  subject.refusal = std::string("Lockstep has no variant ") + variant;
+  return subject.refusal.c_str();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    lockstep::Session session(argc, argv);
+    if (session.rank() == 0) std::cout << "peer_bench version Lockstep " << lockstep::version() << std::endl;
+    Subject subject{&session.world(), {}, {}};
+    const PeerLibrary library{&subject, begin, [](void* self) { static_cast<Subject*>(self)->run(); },
+                              [](void* self) { static_cast<Subject*>(self)->run = {}; }};
+    return peer_main(argc, argv, &library);
+  } catch (const std::exception& error) {
+    std::cerr << "peer_bench_lockstep: " << error.what() << "\n";
+    lockstep::end_job(lockstep::Exit::unfit);
+  }
+  return 1;
+}

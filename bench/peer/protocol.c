@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From words to jobs, from a job to memory with known contents, and from what is there afterwards to a verdict. */
+#define _POSIX_C_SOURCE 200809L
+#include "protocol.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sampling.h"
+
+enum { PERIOD = 5, MOST_TENSORS = 100000 };
+
+static const char* const collective_names[PEER_COLLECTIVES] = {
+    "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "gather", "scatter",
+    "all_to_all", "scan",   "exscan",         "barrier",    "floor",     "list"};
+static const char* const type_names[PEER_TYPES] = {"f32", "f64", "i32", "i64"};
+static const char* const op_names[PEER_OPS] = {"sum", "prod", "min", "max"};
+static const size_t type_sizes[PEER_TYPES] = {4, 8, 4, 8};
+
+static void fail(const char* what, const char* word) {
+  fprintf(stderr, "peer_bench: %s: '%s'\n", what, word);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  exit(1);
+}
+
+static int find(const char* const* names, int count, const char* word, const char* what) {
+  for (int i = 0; i < count; ++i)
+    if (strcmp(names[i], word) == 0) return i;
+  fail(what, word);
+  return 0;
+}
+
+static void* memory(size_t bytes) {
+  void* const at = malloc(bytes == 0 ? 1 : bytes);
+  if (at == NULL) fail("not enough memory", "malloc");
+  return at;
+}
+
+static void put(const struct PeerCall* call, void* at, size_t i, double value) {
+  switch (call->type) {
+    case PEER_F32:
+      ((float*)at)[i] = (float)value;
+      return;
+    case PEER_F64:
+      ((double*)at)[i] = value;
+      return;
+    case PEER_I32:
+      ((int*)at)[i] = (int)value;
+      return;
+    default:
+      ((long long*)at)[i] = (long long)value;
+  }
+}
+
+static double get(const struct PeerCall* call, const void* at, size_t i) {
+  switch (call->type) {
+    case PEER_F32:
+      return ((const float*)at)[i];
+    case PEER_F64:
+      return ((const double*)at)[i];
+    case PEER_I32:
+      return ((const int*)at)[i];
+    default:
+      return (double)((const long long*)at)[i];
+  }
+}
+
+/* What member `rank` has at index i: small whole numbers, so that any order of reduction gives the same bits. */
+static double given(const struct PeerCall* call, int rank, size_t i) {
+  const size_t at = (7 * (size_t)rank + i) % PERIOD;
+  return call->op == PEER_PROD ? (at == 0 ? 2 : 1) : 1 + (double)at;
+}
+
+/* The members first to last combined, at index i. */
+static double combined(const struct PeerCall* call, int first, int last, size_t i) {
+  double all = given(call, first, i);
+  for (int rank = first + 1; rank <= last; ++rank) {
+    const double next = given(call, rank, i);
+    switch (call->op) {
+      case PEER_SUM:
+        all += next;
+        break;
+      case PEER_PROD:
+        all *= next;
+        break;
+      case PEER_MIN:
+        all = next < all ? next : all;
+        break;
+      default:
+        all = next > all ? next : all;
+    }
+  }
+  return all;
+}
+
+static void fill(const struct PeerCall* call, void* at, size_t count, int rank) {
+  for (size_t i = 0; i < count; ++i) put(call, at, i, given(call, rank, i));
+}
+
+/* How many of `count` elements are not what members first to last combined have from index `from` on. */
+static size_t differ(const struct PeerCall* call, const void* at, size_t count, int first, int last, size_t from) {
+  double want[PERIOD];
+  for (size_t i = 0; i < PERIOD; ++i) want[i] = combined(call, first, last, from + i);
+  size_t wrong = 0;
+  for (size_t i = 0; i < count; ++i) wrong += get(call, at, i) != want[i % PERIOD];
+  return wrong;
+}
+
+static int has_blocks(enum PeerCollective collective) {
+  return collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER || collective == PEER_GATHER ||
+         collective == PEER_SCATTER || collective == PEER_ALL_TO_ALL;
+}
+
+/* Block j of the output comes from member j. */
+static size_t differ_in_blocks(const struct PeerCall* call, int size, size_t from) {
+  size_t wrong = 0;
+  for (int j = 0; j < size; ++j) {
+    const char* const at = (const char*)call->out + (size_t)j * call->count * call->element;
+    wrong += differ(call, at, call->count, j, j, from);
+  }
+  return wrong;
+}
+
+static size_t wrong_elements(const struct PeerCall* call, const struct PeerMembers* members) {
+  const int last = members->size - 1;
+  const size_t mine = (size_t)members->rank * call->count;
+  size_t wrong = 0;
+  switch (call->collective) {
+    case PEER_ALL_REDUCE:
+      return differ(call, call->out, call->count, 0, last, 0);
+    case PEER_REDUCE:
+      return members->rank == 0 ? differ(call, call->out, call->count, 0, last, 0) : 0;
+    case PEER_REDUCE_SCATTER:
+      return differ(call, call->out, call->count, 0, last, mine);
+    case PEER_ALL_GATHER:
+      return differ_in_blocks(call, members->size, 0);
+    case PEER_BROADCAST:
+      return differ(call, call->out, call->count, 0, 0, 0);
+    case PEER_GATHER:
+      return members->rank == 0 ? differ_in_blocks(call, members->size, 0) : 0;
+    case PEER_SCATTER:
+      return differ(call, call->out, call->count, 0, 0, mine);
+    case PEER_ALL_TO_ALL:
+      return differ_in_blocks(call, members->size, mine);
+    case PEER_SCAN:
+      return differ(call, call->out, call->count, 0, members->rank, 0);
+    case PEER_EXSCAN:
+      return members->rank > 0 ? differ(call, call->out, call->count, 0, members->rank - 1, 0) : 0;
+    case PEER_FLOOR:
+      return differ(call, call->out, call->count, members->rank, members->rank, 0);
+    case PEER_LIST:
+      for (size_t i = 0; i < call->tensors; ++i)
+        wrong += differ(call, call->tensor[i], call->tensor_count[i], 0, last, i);
+      return wrong;
+    default:
+      return 0;
+  }
+}
+
+static void make_list(struct PeerCall* call, const char* words, int rank) {
+  size_t* const counts = memory(MOST_TENSORS * sizeof *counts);
+  for (const char* at = words; *at != 0;) {
+    char* end = NULL;
+    const size_t count = strtoull(at, &end, 10);
+    const size_t times = *end == 'x' ? strtoull(end + 1, &end, 10) : 1;
+    if (end == at || (*end != ',' && *end != 0) || call->tensors + times > MOST_TENSORS) fail("no list", words);
+    for (size_t i = 0; i < times; ++i) counts[call->tensors++] = count;
+    at = *end == ',' ? end + 1 : end;
+  }
+  call->tensor_count = counts;
+  call->tensor = memory(call->tensors * sizeof *call->tensor);
+  for (size_t i = 0; i < call->tensors; ++i) {
+    call->tensor[i] = memory(counts[i] * call->element);
+    for (size_t at = 0; at < counts[i]; ++at) put(call, call->tensor[i], at, given(call, rank, i + at));
+  }
+}
+
+static void make_buffers(struct PeerCall* call, const char* size, const struct PeerMembers* members) {
+  const size_t bytes = strtoull(size, NULL, 10);
+  const size_t whole = bytes / call->element;
+  call->count = has_blocks(call->collective) ? whole / (size_t)members->size : whole;
+  const size_t blocks = has_blocks(call->collective) ? (size_t)members->size : 1;
+  call->in = memory(blocks * call->count * call->element);
+  call->out = memory(blocks * call->count * call->element);
+  fill(call, call->in, blocks * call->count, members->rank);
+  memset(call->out, 0x7f, blocks * call->count * call->element);
+  if (call->collective == PEER_BROADCAST && members->rank == 0) fill(call, call->out, call->count, 0);
+}
+
+/* Sums in place grow with each repetition; of zeros they do not. */
+static void settle(struct PeerCall* call) {
+  for (size_t i = 0; i < call->tensors; ++i) memset(call->tensor[i], 0, call->tensor_count[i] * call->element);
+}
+
+static void release(struct PeerCall* call) {
+  for (size_t i = 0; i < call->tensors; ++i) free(call->tensor[i]);
+  free(call->tensor);
+  free((void*)call->tensor_count);
+  free(call->in);
+  free(call->out);
+}
+
+static void copy_all(void* self) {
+  const struct PeerCall* const call = self;
+  memcpy(call->out, call->in, call->count * call->element);
+}
+
+struct Words {
+  char* collective;
+  char* size;
+  double seconds;
+  char* variant;
+};
+
+static struct Words split(char* job) {
+  char* const size = strchr(job, ':');
+  char* const seconds = size == NULL ? NULL : strchr(size + 1, ':');
+  char* const variant = seconds == NULL ? NULL : strchr(seconds + 1, ':');
+  if (variant == NULL) fail("a job is COLLECTIVE:SIZE:SECONDS:VARIANT", job);
+  *size = *seconds = *variant = 0;
+  return (struct Words){job, size + 1, strtod(seconds + 1, NULL), variant + 1};
+}
+
+/* Checks once, then measures; the line of this job. */
+static void measure(const struct PeerMembers* members, struct PeerCall* call, const struct PeerLibrary* library,
+                    double seconds, int index) {
+  library->run(library->self);
+  const double wrong = peer_sum(members, (double)wrong_elements(call, members));
+  settle(call);
+  const struct PeerTimes times = peer_sample(members, library->run, library->self, seconds);
+  if (members->rank > 0) return;
+  printf("peer_bench result %d %.4f %.4f %.4f %zu %.0f\n", index, times.median * 1e6, times.least * 1e6,
+         times.most * 1e6, times.samples, wrong);
+  fflush(stdout);
+}
+
+static void do_job(const struct PeerMembers* members, struct PeerCall call, const struct PeerLibrary* library,
+                   char* job, int index) {
+  const struct Words words = split(job);
+  call.collective =
+      (enum PeerCollective)find(collective_names, PEER_COLLECTIVES, words.collective, "no such collective");
+  if (call.collective == PEER_LIST)
+    make_list(&call, words.size, members->rank);
+  else
+    make_buffers(&call, words.size, members);
+  const struct PeerLibrary floor = {&call, NULL, copy_all, NULL};
+  if (call.collective == PEER_FLOOR) {
+    measure(members, &call, &floor, words.seconds, index);
+  } else {
+    const char* const refusal = library->begin(library->self, &call, words.variant);
+    if (refusal == NULL) {
+      measure(members, &call, library, words.seconds, index);
+      library->end(library->self);
+    } else if (members->rank == 0) {
+      printf("peer_bench refused %d %s\n", index, refusal);
+      fflush(stdout);
+    }
+  }
+  release(&call);
+}
+
+int peer_main(int argc, char** argv, const struct PeerLibrary* library) {
+  if (argc < 4) {
+    fprintf(stderr, "peer_bench: use: peer_bench LIMIT_SECONDS TYPE OP JOB...; tools/peers calls it\n");
+    return 1;
+  }
+  const long limit = strtol(argv[1], NULL, 10);
+  if (limit < 1) fail("no number of seconds", argv[1]);
+  alarm((unsigned)limit); /* whoever started this may be gone by then */
+  struct PeerMembers members;
+  MPI_Comm_dup(MPI_COMM_WORLD, &members.comm);
+  MPI_Comm_rank(members.comm, &members.rank);
+  MPI_Comm_size(members.comm, &members.size);
+  struct PeerCall call;
+  memset(&call, 0, sizeof call);
+  call.type = (enum PeerType)find(type_names, PEER_TYPES, argv[2], "no such type");
+  call.op = (enum PeerOp)find(op_names, PEER_OPS, argv[3], "no such operation");
+  call.element = type_sizes[call.type];
+  for (int i = 4; i < argc; ++i) do_job(&members, call, library, argv[i], i - 4);
+  MPI_Comm_free(&members.comm);
+  return 0;
+}

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of tools/peers.
+
+errors      what can go wrong
+sizes       sizes, shapes of clusters and lists of ranks as words, and back
+gradients   the lists of tensors whose synchronisation is measured
+peers       which libraries there are: where they lie, how they are compiled against and started
+variants    what can be set in each of them
+install     gets those that come from PyPI
+launch      one start of ranks with a deadline, and what it said
+tuning      the best variant of each peer for each size
+rounds      the measured launches, in shuffled turns
+figures     medians, ratios and their intervals
+report      the table and the JSON
+compare     a whole comparison
+training_torch, training_tensorflow
+            programs that run in those environments, and say their results as the C program does
+cli         the command line and the manual
+"""

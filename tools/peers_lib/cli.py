@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of tools/peers: the manual, the checks of what was asked, and the verbs."""
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+from . import compare, gradients, install, peers, sizes
+from .errors import Misuse, PeersError, printable
+from .variants import TUNED
+
+ELEMENTS = {"f32": 4, "f64": 8, "i32": 4, "i64": 8}
+OPS = ("sum", "prod", "min", "max")
+MOST_RANKS = 256
+MOST_SECONDS = 3600.0
+
+MANUAL = """\
+How fast Lockstep is beside other libraries on this machine, each at its best settings.
+
+  peers install                       Open MPI 5, MPICH 5 and Intel MPI from PyPI, into build/peers
+  peers install torch tensorflow      for --gradients; some gigabytes
+  peers list                          what there is to compare with
+  peers compare all_reduce --ranks 2 --sizes 8,512,8K,128K,512K,2M,32M --json all_reduce.json
+  peers compare broadcast --cluster 4x2 --rate 1gbit       on virtual nodes (tools/cluster)
+  peers compare --gradients resnet50,bert,small --ranks 2  lists of tensors, as training has them
+"""
+
+NOTES = """\
+How it is measured: docs/peers.md. First every algorithm and setting that a library can be told is tried
+shortly; then the best of each runs in launches that take turns with ours. What does not install, does not
+start, hangs or computes something wrong is named and left out.
+
+exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 130 interrupted
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Misuse(f"{message}; `{self.prog} --help` tells what there is")
+
+
+def main(words: list[str]) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        options = make_parser().parse_args(words)
+        return options.call(options)
+    except PeersError as error:
+        print(printable(f"peers: {error}"), file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(printable(f"peers: {error}"), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("peers: interrupted; what was started has been ended", file=sys.stderr)
+        return 130
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="peers", description=MANUAL, epilog=NOTES, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
+    get = verbs.add_parser("install", help="get peers from PyPI", allow_abbrev=False)
+    get.add_argument("names", nargs="*", metavar="PEER", help=f"{', '.join(install.PACKAGES)}; default: {', '.join(install.USUAL)}")
+    get.set_defaults(call=lambda options: install.install(options.names))
+    verbs.add_parser("list", help="what there is to compare with", allow_abbrev=False).set_defaults(call=do_list)
+    comparing = verbs.add_parser("compare", help="measure ours and the peers", allow_abbrev=False)
+    comparing.set_defaults(call=do_compare)
+    add = comparing.add_argument
+    add("collective", nargs="?", default="all_reduce", help=", ".join(TUNED))
+    add("--ranks", type=int, help="how many (default 2; with --cluster what that says)")
+    add("--sizes", default="8,512,8K,128K,512K,2M,32M", help="bytes of a rank as nccl-tests counts them, with commas between")
+    add("--gradients", metavar="LISTS", help=f"lists of tensors instead of sizes: {', '.join(gradients.LISTS)}")
+    add("--type", default="f32", help=", ".join(ELEMENTS))
+    add("--op", default="sum", help=", ".join(OPS))
+    add("--peers", metavar="NAMES", help=f"only these of {', '.join([*peers.NAMES, *peers.TRAINING])}")
+    add("--launches", type=int, default=5, help="of each (default 5); an interval needs 2")
+    add("--seconds", type=float, default=0.3, help="for each size in a launch (default 0.3)")
+    add("--tuning-seconds", type=float, default=0.05, help="for each size and setting that is tried (default 0.05)")
+    add("--cluster", metavar="NODESxRANKS", help="on virtual nodes, as 4x2")
+    add("--rate", help="of the virtual nodes' links, as 1gbit")
+    add("--json", metavar="FILE", help="write the rows there as well")
+    add("--build", default=str(peers.ROOT / "build"), metavar="FOLDER", help="where ours was built")
+    add("--limit", type=float, metavar="SECONDS", help="for one launch, instead of what follows from the sizes")
+    add("--seed", type=int, default=1, help="of all random order")
+    return parser
+
+
+def do_list(_options) -> int:
+    for name, title in peers.NAMES.items():
+        try:
+            found = peers.find(name)
+            print(f"{name:16} {title}: {found.mpirun}")
+        except PeersError as error:
+            print(f"{name:16} {title}: {error}")
+    for name, package in peers.TRAINING.items():
+        there = peers.installed(package)
+        print(f"{name:16} {package}: {there or f'not installed; `tools/peers install {package}` does it'}")
+    return 0
+
+
+def do_compare(options) -> int:
+    asked = ask_of(options)
+    if options.json:
+        check_writable(Path(options.json))
+    text, rows = compare.compare(asked, say_on_terminal if sys.stderr.isatty() else lambda _: None)
+    print(text, flush=True)
+    if options.json:
+        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(row["ours_us"] is not None for row in rows) else 1
+
+
+def ask_of(options) -> compare.Ask:
+    if options.collective not in TUNED:
+        raise Misuse(f"there is no collective '{options.collective}'; there are {', '.join(TUNED)}")
+    for name, value, known in (("--type", options.type, ELEMENTS), ("--op", options.op, OPS)):
+        if value not in known:
+            raise Misuse(f"{name} {value}: there are {', '.join(known)}")
+    cluster = sizes.parse_cluster(options.cluster, options.rate) if options.cluster else None
+    if options.rate and not cluster:
+        raise Misuse("--rate is of the links between virtual nodes; give --cluster 4x2 as well")
+    ranks = cluster.ranks if cluster else options.ranks if options.ranks is not None else 2
+    if cluster and options.ranks not in (None, ranks):
+        raise Misuse(f"--cluster {options.cluster} has {ranks} ranks, but --ranks says {options.ranks}; leave --ranks out")
+    if not 2 <= ranks <= MOST_RANKS:
+        raise Misuse(f"{ranks} ranks: there can be 2 to {MOST_RANKS}")
+    if not 1 <= options.launches <= 1000:
+        raise Misuse(f"--launches {options.launches}: there can be 1 to 1000")
+    for name, value in (("--seconds", options.seconds), ("--tuning-seconds", options.tuning_seconds), ("--limit", options.limit or 1)):
+        if not 0.001 <= value <= MOST_SECONDS:
+            raise Misuse(f"{name} {value:g}: there can be 0.001 to {MOST_SECONDS:g}")
+    ask = compare.Ask(collective=options.collective, ranks=ranks, type=options.type, op=options.op, launches=options.launches,
+                      seconds=options.seconds, tuning_seconds=options.tuning_seconds, cluster=cluster, limit_s=options.limit,
+                      build=Path(options.build), draw=random.Random(options.seed), seed=options.seed,
+                      names=options.peers.split(",") if options.peers else None)
+    return with_work(ask, options)
+
+
+def with_work(ask: compare.Ask, options) -> compare.Ask:
+    """Sizes or lists; refused when they do not fit."""
+    if options.gradients:
+        if (ask.collective, ask.type, ask.op) != ("all_reduce", "f32", "sum"):
+            raise Misuse("--gradients is an all_reduce of f32 with sum; leave the collective, --type and --op out")
+        lists = {gradients.words_of(gradients.counts_of(name)): name for name in options.gradients.split(",")}
+        ask.labels, largest = lists, max(4 * sum(gradients.counts_of(name)) for name in lists.values())
+    elif ask.collective == "barrier":
+        ask.labels, largest = {"0": "0"}, 0
+    else:
+        found = sizes.parse_sizes(options.sizes, ELEMENTS[ask.type])
+        ask.labels, largest = {str(size): sizes.show_size(size) for size in found}, max(found)
+    check_memory(ask.ranks, largest)
+    ask.size_bytes = largest
+    return ask
+
+
+def check_memory(ranks: int, largest: int) -> None:
+    """Input, output and what a library needs for itself."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        there = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+    needed = 4 * ranks * largest
+    if needed > there:
+        raise Misuse(f"{ranks} ranks with {largest} bytes each need about {needed >> 20} MiB of memory; {there >> 20} MiB are there")
+
+
+def check_writable(path: Path) -> None:
+    before = path.exists()
+    try:
+        with open(path, "a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise Misuse(f"--json {path}: cannot be written: {error.strerror}") from None
+    if not before:
+        os.unlink(path)
+
+
+def say_on_terminal(text: str) -> None:
+    print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

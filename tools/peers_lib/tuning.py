@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best variant of each peer for each size: all that its library can be told, tried shortly, then the three best
+again for longer, since the shortest of many noisy times is not the best.
+"""
+import random
+from collections.abc import Callable
+
+from .gradients import bytes_of
+from .launch import Job, Outcome, Place, measure
+from .peers import Launch, Peer
+from .variants import Variant, variants_of
+
+FINALISTS = 3
+HOPELESS = 20.0  # times slower than another peer at every size with its defaults: no algorithm mends that
+AGAIN = 4  # times as long for those that are tried again
+
+Chosen = dict[str, Variant]  # by size, in the words of a job
+
+
+def grouped(jobs: list[Job]) -> dict[Launch, list[Job]]:
+    groups: dict[Launch, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.variant.launch, []).append(job)
+    return groups
+
+
+class Tuning:
+    def __init__(self, place: Place, collective: str, sizes: list[str], seconds: float, crowded: bool, draw: random.Random,
+                 measurer: Callable[..., Outcome] = measure, say: Callable[[str], None] = lambda _: None):
+        self.place, self.collective, self.sizes, self.seconds = place, collective, sizes, seconds
+        self.crowded, self.draw, self.measurer, self.say = crowded, draw, measurer, say
+        self.fastest: dict[str, float] = {}  # of all peers so far, by size
+        self.failed: dict[str, dict[str, str]] = {}  # by peer and variant
+
+    def choose(self, peer: Peer) -> Chosen:
+        """Empty for one that fails with everything."""
+        variants = variants_of(peer, self.collective, self.crowded, self.place.cluster is not None)
+        if len(variants) == 1:
+            return {size: variants[0] for size in self.sizes}
+        plain = [each for each in variants if not each.variables and each.name.startswith(("default", "as it", "yield"))]
+        times = self.times_of(peer, plain or variants[:1], self.sizes, self.seconds)
+        if not self.hopeless(times):
+            times |= self.times_of(peer, [each for each in variants if each not in plain], self.sizes, self.seconds)
+        finalists = self.finalists(times)
+        again = self.times_of(peer, sorted({each for each, _ in finalists}, key=lambda each: each.name), self.sizes,
+                              AGAIN * self.seconds, only=finalists)
+        chosen = {}
+        for size in self.sizes:
+            best = min(((us, variant.name, variant) for (variant, at), us in (again or times).items() if at == size),
+                       key=lambda each: each[:2], default=None)
+            if best:
+                chosen[size] = best[2]
+                self.fastest[size] = min(best[0], self.fastest.get(size, best[0]))
+        return chosen
+
+    def times_of(self, peer: Peer, variants: list[Variant], sizes: list[str], seconds: float,
+                 only: set[tuple[Variant, str]] | None = None) -> dict[tuple[Variant, str], float]:
+        jobs = [Job(self.collective, size, seconds, variant) for size in sizes for variant in variants
+                if bytes_of(size) >= variant.least
+                and (only is None or (variant, size) in only)]
+        found = {}
+        for number, (launch, group) in enumerate(groups := grouped(jobs).items(), start=1):
+            self.say(f"tuning {peer.name}: launch {number} of {len(groups)}")
+            group = self.draw.sample(group, len(group))
+            outcome = self.measurer(peer, launch, self.place, group)
+            found |= {(job.variant, job.what): result.median_us for job, result in outcome.results.items()}
+            for variant, reason in outcome.failed.items():
+                self.failed.setdefault(peer.name, {})[variant.name] = reason
+            if outcome.version:
+                peer.notes["version"] = outcome.version
+        return found
+
+    def finalists(self, times: dict[tuple[Variant, str], float]) -> set[tuple[Variant, str]]:
+        found = set()
+        for size in self.sizes:
+            here = sorted((us, variant.name, variant) for (variant, at), us in times.items() if at == size)
+            found |= {(variant, size) for _, _, variant in here[:FINALISTS]}
+        return found
+
+    def hopeless(self, times: dict[tuple[Variant, str], float]) -> bool:
+        """Whether the best of the defaults is far behind another peer at every size."""
+        best = {size: min((us for (_, at), us in times.items() if at == size), default=0.0) for size in self.sizes}
+        return all(size in self.fastest and best[size] > HOPELESS * self.fastest[size] for size in self.sizes)
