@@ -13,7 +13,6 @@ rounds      the measured launches, in shuffled turns
 figures     medians, ratios and their intervals
 report      the table and the JSON
 compare     a whole comparison
-training_torch, training_tensorflow
-            programs that run in those environments, and say their results as the C program does
+training    programs for torch and TensorFlow, which run in those environments and say results as the C program does
 cli         the command line and the manual
 """

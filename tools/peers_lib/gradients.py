@@ -4,8 +4,6 @@ the order in which the model's parameters are declared. Shapes come from the arc
 """
 from .errors import Misuse
 
-BUCKET_BYTES = (1 << 20, 25 << 20)  # torch's DistributedDataParallel: the first, and every other
-
 
 def resnet50() -> list[int]:
     """He et al. 2015: 53 convolutions without bias, each with a batch norm's weight and bias; one linear layer."""

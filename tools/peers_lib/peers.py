@@ -74,7 +74,7 @@ def find(name: str) -> Peer:
         raise Unusable(f"not installed; `tools/peers install {package}` does it")
     if name in TRAINING:
         return Peer(name, "python", "", str(prefix / "bin" / "python"), prefix,
-                    Path(__file__).with_name(f"training_{package}.py"))
+                    Path(__file__).parent / "training" / f"{name}.py")
     return Peer(name, KINDS[name], str(prefix / "bin" / "mpicc"), str(prefix / "bin" / "mpirun"), prefix)
 
 

@@ -76,7 +76,7 @@ def one_turn(plan: Plan, peer: Peer, as_it_comes: bool, runs: Runs, draw: random
             where.setdefault(job.what, []).append(result.median_us)
         for variant, reason in outcome.failed.items():
             if not as_it_comes:
-                runs.left_out[peer.name] = f"failed in a measured launch with {variant.name}: {reason}"
+                runs.left_out[peer.name] = f"failed in a measured launch with {variant.title}: {reason}"
 
 
 def drop_incomplete(plan: Plan, runs: Runs) -> None:

@@ -42,11 +42,11 @@ class Tuning:
         if not self.hopeless(times):
             times |= self.times_of(peer, [each for each in variants if each not in plain], self.sizes, self.seconds)
         finalists = self.finalists(times)
-        again = self.times_of(peer, sorted({each for each, _ in finalists}, key=lambda each: each.name), self.sizes,
+        again = self.times_of(peer, sorted({each for each, _ in finalists}, key=lambda each: each.title), self.sizes,
                               AGAIN * self.seconds, only=finalists)
         chosen = {}
         for size in self.sizes:
-            best = min(((us, variant.name, variant) for (variant, at), us in (again or times).items() if at == size),
+            best = min(((us, variant.title, variant) for (variant, at), us in (again or times).items() if at == size),
                        key=lambda each: each[:2], default=None)
             if best:
                 chosen[size] = best[2]
@@ -65,7 +65,7 @@ class Tuning:
             outcome = self.measurer(peer, launch, self.place, group)
             found |= {(job.variant, job.what): result.median_us for job, result in outcome.results.items()}
             for variant, reason in outcome.failed.items():
-                self.failed.setdefault(peer.name, {})[variant.name] = reason
+                self.failed.setdefault(peer.name, {})[variant.title] = reason
             if outcome.version:
                 peer.notes["version"] = outcome.version
         return found
@@ -73,7 +73,8 @@ class Tuning:
     def finalists(self, times: dict[tuple[Variant, str], float]) -> set[tuple[Variant, str]]:
         found = set()
         for size in self.sizes:
-            here = sorted((us, variant.name, variant) for (variant, at), us in times.items() if at == size)
+            here = sorted(((us, variant.title, variant) for (variant, at), us in times.items() if at == size),
+                          key=lambda each: each[:2])
             found |= {(variant, size) for _, _, variant in here[:FINALISTS]}
         return found
 

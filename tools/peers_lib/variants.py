@@ -19,8 +19,12 @@ class Variant:
     def words(self) -> str:
         return ";".join([self.name] + [f"{name}={value}" for name, value in self.variables])
 
+    @property
+    def title(self) -> str:
+        return f"{self.name} (as it comes)" if self.launch.as_it_comes and self.name != "as it comes" else self.name
+
     def settings(self) -> dict:
-        return {"variant": self.name, "control_variables": dict(self.variables), "mca": dict(self.launch.mca),
+        return {"variant": self.title, "control_variables": dict(self.variables), "mca": dict(self.launch.mca),
                 "environment": dict(self.launch.environment), "as_it_comes": self.launch.as_it_comes}
 
 

@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tools/peers: what it reads, computes and prints, from canned launches; that a peer that crashes, hangs or is wrong is
+left out and named; bad input; and one short comparison with the MPI library that is there.
+"""
+import argparse
+import json
+import os
+import random
+import stat
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TOOLS), str(TOOLS / "peers_lib" / "training")]
+import cases  # noqa: E402
+import torch_ddp  # noqa: E402
+from peers_lib import errors, figures, gradients, install, launch, peers, report, rounds, sizes, tuning, variants  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--peers", required=True, help="the tool")
+parser.add_argument("--build", required=True, help="where ours was built")
+parser.add_argument("--json")
+given = parser.parse_args()
+
+PLACE = launch.Place(ranks=2, type="f32", op="sum", size_bytes=8192)
+OURS = peers.Peer("ours", "openmpi", "", "mpirun")
+FAST = peers.Peer("intelmpi", "intel", "", "mpirun")
+SLOW = peers.Peer("openmpi4", "openmpi", "", "mpirun")
+
+
+def script(folder: str, text: str) -> str:
+    path = os.path.join(folder, "mpirun")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n" + text)
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+    return path
+
+
+def job(size: int, variant: str) -> launch.Job:
+    return launch.Job("all_reduce", str(size), 0.1, variants.Variant(variant))
+
+
+class Words(unittest.TestCase):
+    def test_sizes(self):
+        self.assertEqual(sizes.parse_sizes("8,4K,1MiB,102MB,8", 4), [8, 4096, 1 << 20, 102_000_000])
+        self.assertEqual([sizes.show_size(size) for size in (8, 512, 8192, 1 << 20, 3 << 30, 1000)],
+                         ["8", "512", "8K", "1M", "3G", "1000"])
+        self.assertEqual(sizes.parse_sizes("9", 8), [8], "whole elements")
+
+    def test_sizes_that_are_none(self):
+        for words, said in (("3Q", "not a size"), ("", "not a size"), ("-8", "not a size"), ("2", "less than one element"),
+                            ("2G", "the most"), ("999999999999G", "the most")):
+            with self.assertRaisesRegex(errors.Misuse, said, msg=words):
+                sizes.parse_sizes(words, 4)
+
+    def test_clusters(self):
+        self.assertEqual(sizes.parse_cluster("4x2", "1gbit").ranks, 8)
+        for word in ("4", "0x2", "4x0", "axb", "-1x2"):
+            with self.assertRaises(errors.Misuse, msg=word):
+                sizes.parse_cluster(word, None)
+
+    def test_lines_of_the_program(self):
+        results, refused, version = launch.read(
+            "noise\npeer_bench version Open MPI v4.1.4\npeer_bench result 0 1.5 1.0 9.0 100 0\n"
+            "peer_bench refused 1 this library has no control variable x\npeer_bench result 2 1 1 1 5 17\npeer_bench result 3 1.0\n")
+        self.assertEqual(results, {0: launch.Result(1.5, 1.0, 9.0, 100)})
+        self.assertEqual(refused, {1: "this library has no control variable x", 2: "wrong results: 17 elements"})
+        self.assertEqual(version, "Open MPI v4.1.4")
+
+    def test_words_of_a_job(self):
+        variant = variants.Variant("tuned:5:32K", variables=(("a", 5), ("b", 32768)))
+        self.assertEqual(launch.Job("all_reduce", "8", 0.05, variant).words, "all_reduce:8:0.05:tuned:5:32K;a=5;b=32768")
+
+
+class Figures(unittest.TestCase):
+    def test_ratio_of_known_times(self):
+        self.assertEqual(figures.ratio([4, 2, 3], [1, 1, 1.5]), 3)
+        self.assertEqual(figures.ratio_interval([2, 4, 6, 8], [1, 2, 3, 4]), [2, 2], "paired: the machine's swings cancel")
+        self.assertIsNone(figures.ratio_interval([2], [1]))
+        with self.assertRaises(ValueError):
+            figures.ratio_interval([1, 2], [1])
+
+    def test_interval_covers_the_truth(self):
+        draw, covered, tries = random.Random(5), 0, 100
+        for _ in range(tries):
+            theirs, ours = ([base * draw.lognormvariate(0, 0.1) for _ in range(15)] for base in (2.0, 1.0))
+            low, high = figures.ratio_interval(theirs, ours)
+            covered += low <= 2 <= high
+        self.assertGreaterEqual(covered, 88)
+        self.assertLessEqual(covered, 100)
+
+
+class Gradients(unittest.TestCase):
+    def test_totals(self):
+        for name, tensors, total in (("resnet50", 161, 25_557_032), ("bert", 199, 109_482_240), ("small", 1000, 256_000)):
+            counts = gradients.counts_of(name)
+            self.assertEqual((len(counts), sum(counts)), (tensors, total), name)
+
+    def test_words_and_back(self):
+        for name in gradients.LISTS:
+            counts = gradients.counts_of(name)
+            words = gradients.words_of(counts)
+            self.assertEqual(torch_ddp.common.counts_of(words), counts)
+            self.assertEqual(gradients.bytes_of(words), 4 * sum(counts))
+        self.assertEqual(gradients.words_of([64, 256, 256, 1]), "64,256x2,1")
+        self.assertEqual(gradients.bytes_of("8192"), 8192)
+
+    def test_buckets_are_filled_from_the_end(self):
+        mib = 1 << 18  # elements
+        self.assertEqual(torch_ddp.buckets_of([5, 20 * mib, 10 * mib, mib, 7]), [[4, 3], [2, 1], [0]])
+        every = [index for bucket in torch_ddp.buckets_of(gradients.bert()) for index in bucket]
+        self.assertEqual(every, list(reversed(range(199))))
+
+
+class Starting(unittest.TestCase):
+    def fake(self, text: str) -> peers.Peer:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return peers.Peer("mpich5", "mpich", "", script(folder.name, text), program=Path("none"))
+
+    def test_a_hang_is_ended_and_what_it_said_counts(self):
+        peer = self.fake("echo peer_bench result 0 1 1 1 9 0\nsleep 60 & wait\n")
+        start = time.monotonic()
+        outcome = launch.measure(peer, peers.Launch(), PLACE._replace(limit_s=1), [job(8, "a"), job(512, "b")])
+        self.assertLess(time.monotonic() - start, 20)
+        self.assertEqual([each.what for each in outcome.results], ["8"])
+        self.assertEqual({each.name: reason for each, reason in outcome.failed.items()}, {"b": "did not end within 1 s"})
+
+    def test_a_crash_is_named(self):
+        peer = self.fake("echo harmless >&2\necho 'Fatal error: no such thing' >&2\nexit 3\n")
+        outcome = launch.measure(peer, peers.Launch(), PLACE, [job(8, "a")])
+        self.assertEqual(list(outcome.failed.values()), ["exit code 3: Fatal error: no such thing"])
+        outcome = launch.measure(self.fake("kill -SEGV $$\n"), peers.Launch(), PLACE, [job(8, "a")])
+        self.assertEqual(list(outcome.failed.values()), ["ended by signal 11: it says nothing"])
+
+    def test_a_launcher_that_is_not_there_is_named(self):
+        peer = peers.Peer("mpich5", "mpich", "", "/nowhere/mpirun", program=Path("none"))
+        self.assertIn("cannot be started", list(launch.measure(peer, peers.Launch(), PLACE, [job(8, "a")]).failed.values())[0])
+
+    def test_the_rest_is_started_again_without_the_variant_that_failed(self):
+        jobs = [job(8, "good"), job(8, "bad"), job(512, "bad"), job(512, "good"), job(8, "wrong"), job(512, "wrong")]
+        started = []
+
+        def starter(_peer, _launch, _place, left):
+            started.append([each.words for each in left])
+            results, refused = {}, {}
+            for index, each in enumerate(left):
+                if each.variant.name == "bad":
+                    return launch.Said(results, refused, "v", "ended by signal 11")
+                if each.variant.name == "wrong" and each.what == "512":
+                    refused[index] = "wrong results: 3 elements"
+                else:
+                    results[index] = launch.Result(float(each.what), 0, 0, 3)
+            return launch.Said(results, refused, "v", "")
+
+        outcome = launch.measure(OURS, peers.Launch(), PLACE, jobs, starter)
+        self.assertEqual(len(started), 2)
+        self.assertEqual({(each.what, each.variant.name) for each in outcome.results}, {("8", "good"), ("512", "good")})
+        self.assertEqual({each.name: reason for each, reason in outcome.failed.items()},
+                         {"bad": "ended by signal 11", "wrong": "wrong results: 3 elements"})
+
+    def test_mpirun_gets_the_settings(self):
+        setting = peers.Launch(mca=(("coll_han_priority", "100"),))
+        words, _ = peers.command(SLOW, setting, 4, ["w"])
+        self.assertIn("--mca mpi_yield_when_idle 1 --mca coll_han_priority 100", " ".join(words))
+        words, _ = peers.command(SLOW, peers.Launch(as_it_comes=True), 4, ["w"])
+        self.assertNotIn("--mca", words)
+        _, environment = peers.command(FAST, peers.Launch(environment=(("I_MPI_THREAD_YIELD", "3"),)), 4, ["w"])
+        self.assertEqual((environment["I_MPI_THREAD_YIELD"], environment["I_MPI_FABRICS"]), ("3", "shm"))
+
+    def test_settings_for_other_libraries_do_not_leak_in(self):
+        os.environ["I_MPI_FABRICS"] = "ofi"
+        self.addCleanup(os.environ.pop, "I_MPI_FABRICS")
+        self.assertNotIn("I_MPI_FABRICS", peers.environment(SLOW))
+
+
+# Of every variant the time of 8 bytes in us; everything takes 100 times as long with 8192.
+CANNED = {"ours": 2.0, "intelmpi": 4.0, "openmpi4": 6.0, "floor": 0.5}
+
+
+def canned(peer, _launch, _place, jobs):
+    """All of a peer's variants are alike but one; and openmpi4's tuned:3 crashes."""
+    results, failed = {}, {}
+    for each in jobs:
+        if peer.name == "openmpi4" and each.variant.name == "tuned:3":
+            failed[each.variant] = "ended by signal 11"
+            continue
+        us = CANNED["floor" if each.collective == "floor" else peer.name] * (100 if each.what == "8192" else 1)
+        if each.variant.name not in ("adjust:7", "tuned:4", "plain", "floor"):
+            us *= 1.5
+        results[each] = launch.Result(us, us, us, 100)
+    return launch.Outcome(results, failed, f"{peer.name} 1.0")
+
+
+class Comparing(unittest.TestCase):
+    def compared(self, launches=3, measurer=canned) -> report.Comparison:
+        draw, what = random.Random(1), ["8", "8192"]
+        tuner = tuning.Tuning(PLACE, "all_reduce", what, 0.01, False, draw, canned)
+        found = [SLOW, FAST, OURS]
+        plan = rounds.Plan(PLACE, "all_reduce", what, {peer.name: tuner.choose(peer) for peer in found}, 0.1, launches)
+        runs = rounds.run_rounds(plan, found, draw, measurer)
+        return report.Comparison(plan, runs, [OURS, SLOW, FAST], {each: each for each in what}, runs.left_out, tuner.failed, 1)
+
+    def test_rows(self):
+        small, large = report.rows_of(self.compared())
+        wanted = {"collective": "all_reduce", "ranks": 2, "size": 8, "type": "f32", "op": "sum", "launches": 3,
+                  "peers": {"openmpi4": 6.0, "intelmpi": 4.0}, "best_peer": "intelmpi", "best_us": 4.0, "ours_us": 2.0,
+                  "ours_symmetric_us": None, "floor_us": 0.5, "ratio": 2.0, "ratio_ci95": [2.0, 2.0], "ratio_symmetric": None}
+        self.assertEqual({name: small[name] for name in wanted}, wanted)
+        self.assertEqual((large["size"], large["ours_us"], large["floor_us"]), (8192, 200.0, 50.0))
+        self.assertEqual(small["settings"]["openmpi4"]["control_variables"], {"coll_tuned_allreduce_algorithm": 4})
+        self.assertEqual(small["settings"]["intelmpi"]["environment"], {"I_MPI_ADJUST_ALLREDUCE": "7"})
+        json.dumps(small)
+
+    def test_table(self):
+        found = self.compared()
+        text = report.table(found, report.rows_of(found))
+        lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+        self.assertEqual(set(lines[0][1:3]), {"openmpi4", "intelmpi"})
+        self.assertEqual([line[0] for line in lines[1:]], ["8", "8K"])
+        self.assertEqual(lines[1][3:], ["intelmpi", "2.00", "-", "0.50", "2.00", "[2.00,", "2.00]"])
+        self.assertIn("settings that do not work here: openmpi4: tuned:3", text)
+
+    def test_one_launch_has_no_interval(self):
+        self.assertIsNone(report.rows_of(self.compared(launches=1))[0]["ratio_ci95"])
+
+    def test_a_peer_that_fails_while_measured_is_left_out_and_named(self):
+        calls = []
+
+        def fails(peer, *rest):
+            calls.append(peer.name)
+            if peer.name == "intelmpi" and calls.count("intelmpi") == 2:
+                return launch.Outcome({}, {rest[2][0].variant: "did not end within 9 s"}, "")
+            return canned(peer, *rest)
+
+        found = self.compared(measurer=fails)
+        row = report.rows_of(found)[0]
+        self.assertEqual((row["best_peer"], row["ratio"]), ("openmpi4", 3.0))
+        self.assertIn("did not end within 9 s", row["left_out"]["intelmpi"])
+        self.assertIn("# left out: intelmpi", report.table(found, report.rows_of(found)))
+        self.assertEqual(calls.count("intelmpi"), 2, "not started again")
+
+    def test_who_is_hopelessly_slow_is_not_tuned_for_long(self):
+        tried = []
+
+        def slow(peer, *rest):
+            tried.extend(each.variant.name for each in rest[2])
+            outcome = canned(peer, *rest)
+            factor = 1000 if peer.name == "intelmpi" else 1
+            return outcome._replace(results={each: result._replace(median_us=factor * result.median_us)
+                                             for each, result in outcome.results.items()})
+
+        tuner = tuning.Tuning(PLACE, "all_reduce", ["8"], 0.01, False, random.Random(1), slow)
+        tuner.choose(SLOW)
+        tuner.choose(FAST)
+        self.assertFalse([each for each in tried if each.startswith("adjust")])
+
+    def test_every_variant_has_a_name_of_its_own(self):
+        for peer in (OURS, SLOW, FAST, peers.Peer("mpich5", "mpich", "", "")):
+            for collective in [*variants.TUNED, "list"]:
+                for crowded in (False, True):
+                    found = variants.variants_of(peer, collective, crowded, False)
+                    self.assertEqual(len({each.title for each in found}), len(found))
+
+
+class BadInput(unittest.TestCase):
+    def test_is_refused_with_words_that_help(self):
+        compare = ("compare", "--build", given.build)
+        for words, said in (((*compare, "all_reduces"), "no collective 'all_reduces'"), ((*compare, "--sizes", "8,zzz"), "'zzz' is not a size"),
+                            ((*compare, "--ranks", "1"), "2 to 256"), ((*compare, "--ranks", "x"), "invalid int value"),
+                            ((*compare, "--type", "f99"), "f32, f64"), ((*compare, "--op", "mean"), "sum, prod"),
+                            ((*compare, "--json", "/nowhere/at/all.json"), "cannot be written"),
+                            ((*compare, "--peers", "openmpi9"), "no peer 'openmpi9'"), ((*compare, "--cluster", "4by2"), "as 4x2"),
+                            ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
+                            ((*compare, "--gradients", "vgg"), "resnet50, bert, small"),
+                            ((*compare, "scan", "--gradients", "small"), "leave the collective"), ((*compare, "--seconds", "nan"), "there can be"),
+                            ((*compare, "--launches", "0"), "1 to 1000"), ((*compare, "--ranks", "256", "--sizes", "1G"), "of memory"),
+                            (("compare", "--build", "/nowhere"), "run tools/build"), (("install", "lam"), "there is no 'lam'"),
+                            (("dance",), "--help"), ((), "--help")):
+            code, out, err = cases.run([given.peers, *words])
+            self.assertEqual((code, out), (1, ""), f"{words}: {err}")
+            self.assertIn(said, err, words)
+            self.assertEqual(len(err.splitlines()), 1, err)
+
+    def test_an_installation_that_fails_is_named_and_not_there(self):
+        real = install.step
+
+        def step(words, remedy):
+            if "venv" in words:
+                os.makedirs(words[-1])
+            else:
+                real(["sh", "-c", "echo 'Retrying' >&2; echo 'ERROR: No matching distribution' >&2; exit 1"], remedy)
+
+        with tempfile.TemporaryDirectory() as folder:
+            for name, value in (("HOME", Path(folder)), ("step", step)):
+                self.addCleanup(setattr, install, name, getattr(install, name))
+                setattr(install, name, value)
+            with self.assertRaisesRegex(errors.PeersError, "ERROR: No matching distribution. .*look at the network"):
+                install.make("mpich5")
+            self.assertFalse((Path(folder) / "mpich5" / "installed").exists())
+
+
+class Real(unittest.TestCase):
+    def test_a_short_comparison(self):
+        try:
+            peers.find("openmpi4")
+        except errors.Unusable as error:
+            self.skipTest(str(error))
+        if not (Path(given.build) / "bench" / "peer" / "peer_bench_lockstep").exists():
+            self.skipTest("the benchmarks are not built (-Dbench=true)")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.json")
+            code, out, err = cases.run([given.peers, "compare", "all_reduce", "--peers", "openmpi4", "--sizes", "8,8K", "--launches", "1",
+                                        "--seconds", "0.02", "--tuning-seconds", "0.002", "--build", given.build, "--json", path])
+            self.assertEqual(code, 0, out + err)
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)
+        self.assertEqual([row["size"] for row in rows], [8, 8192])
+        for row in rows:
+            for time_us in (row["peers"]["openmpi4"], row["ours_us"], row["floor_us"]):
+                self.assertTrue(0 < time_us < 1e6, row)
+            self.assertEqual(row["best_peer"], "openmpi4")
+            self.assertIn("Lockstep", row["versions"]["ours"])
+
+
+cases.main(given.json)
