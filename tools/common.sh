@@ -71,7 +71,7 @@ build_in() {
   shift
   local wanted="$*"
   if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/options" 2>/dev/null)" != "$wanted" ]; then
-    rm -rf "$folder"
+    [ ! -d "$folder" ] || find "$folder" -mindepth 1 -maxdepth 1 ! -name peers -exec rm -rf {} +  # tools/peers has its own there
     echo "configuring and building $(basename "$folder") (a minute or two the first time)" >&2
     quietly "configuring" "$folder.configure.log" meson setup "$folder" "$root" "$@" || return 1
     mv "$folder.configure.log" "$folder/configure.log"

@@ -49,7 +49,7 @@ def make(name: str) -> str:
              "pip could not get it; look at the network, or set PIP_INDEX_URL to a mirror that is reached")
     found = subprocess.run([*pip, "list", "--format=freeze"], capture_output=True, text=True, check=False).stdout
     wanted = {word.split("=")[0] for words in PACKAGES[name] for word in words}
-    versions = [line for line in found.splitlines() if line.split("==")[0] in wanted]
+    versions = [line for line in found.splitlines() if line.split("==")[0].replace("_", "-") in wanted]
     (home / "installed").write_text("\n".join(versions) + "\n", encoding="utf-8")
     return " ".join(versions)
 

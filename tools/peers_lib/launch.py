@@ -18,6 +18,7 @@ from .variants import Variant
 
 GRACE_S = 5.0  # between asking a launcher to end and ending it
 STARTING_S = 30.0  # a launcher on a busy machine
+PREPARING_S = 120.0  # torch and TensorFlow, for a list: TensorFlow needs a minute to trace a thousand tensors
 SLOW_BYTES_PER_S = 10e6  # who is slower than this for one operation has hung
 OPERATIONS = 8.0  # at least so many, with those that warm up
 
@@ -64,11 +65,12 @@ class Outcome(NamedTuple):
     version: str
 
 
-def limit_of(place: Place, jobs: list[Job]) -> float:
+def limit_of(peer: Peer, place: Place, jobs: list[Job]) -> float:
     if place.limit_s:
         return place.limit_s
     slow = OPERATIONS * place.size_bytes * place.ranks / SLOW_BYTES_PER_S
-    return STARTING_S + sum(3 * job.seconds for job in jobs) + min(slow, 240.0) + 0.2 * len(jobs)
+    preparing = PREPARING_S * len(jobs) if peer.kind == "python" else 0.2 * len(jobs)
+    return STARTING_S + preparing + sum(3 * job.seconds for job in jobs) + min(slow, 240.0)
 
 
 def run(words: list[str], environment: dict, limit_s: float) -> tuple[str, str]:
@@ -133,7 +135,7 @@ def read(text: str) -> tuple[dict[int, Result], dict[int, str], str]:
 
 
 def start(peer: Peer, launch: Launch, place: Place, jobs: list[Job]) -> Said:
-    limit_s = limit_of(place, jobs)
+    limit_s = limit_of(peer, place, jobs)
     words = [str(int(limit_s) + 5), place.type, place.op, *(job.words for job in jobs)]
     if place.cluster:
         line, variables = cluster_command(peer, launch, place.cluster, words, limit_s + GRACE_S)
