@@ -30,11 +30,11 @@ struct Subject {
 
 static MPI_Datatype type_of(enum PeerType type) {
   switch (type) {
-    case PEER_F32:
+    case peer_f32:
       return MPI_FLOAT;
-    case PEER_F64:
+    case peer_f64:
       return MPI_DOUBLE;
-    case PEER_I32:
+    case peer_i32:
       return MPI_INT;
     default:
       return MPI_LONG_LONG;
@@ -43,11 +43,11 @@ static MPI_Datatype type_of(enum PeerType type) {
 
 static MPI_Op op_of(enum PeerOp op) {
   switch (op) {
-    case PEER_SUM:
+    case peer_sum:
       return MPI_SUM;
-    case PEER_PROD:
+    case peer_prod:
       return MPI_PROD;
-    case PEER_MIN:
+    case peer_min:
       return MPI_MIN;
     default:
       return MPI_MAX;
@@ -144,37 +144,37 @@ static void run(void* self) {
   void* const in = s->call.in;
   void* const out = s->call.out;
   switch (s->call.collective) {
-    case PEER_ALL_REDUCE:
+    case peer_all_reduce:
       MPI_Allreduce(in, out, count, s->type, s->op, s->comm);
       return;
-    case PEER_REDUCE:
+    case peer_reduce:
       MPI_Reduce(in, out, count, s->type, s->op, 0, s->comm);
       return;
-    case PEER_REDUCE_SCATTER:
+    case peer_reduce_scatter:
       MPI_Reduce_scatter_block(in, out, count, s->type, s->op, s->comm);
       return;
-    case PEER_ALL_GATHER:
+    case peer_all_gather:
       MPI_Allgather(in, count, s->type, out, count, s->type, s->comm);
       return;
-    case PEER_BROADCAST:
+    case peer_broadcast:
       MPI_Bcast(out, count, s->type, 0, s->comm);
       return;
-    case PEER_GATHER:
+    case peer_gather:
       MPI_Gather(in, count, s->type, out, count, s->type, 0, s->comm);
       return;
-    case PEER_SCATTER:
+    case peer_scatter:
       MPI_Scatter(in, count, s->type, out, count, s->type, 0, s->comm);
       return;
-    case PEER_ALL_TO_ALL:
+    case peer_all_to_all:
       MPI_Alltoall(in, count, s->type, out, count, s->type, s->comm);
       return;
-    case PEER_SCAN:
+    case peer_scan:
       MPI_Scan(in, out, count, s->type, s->op, s->comm);
       return;
-    case PEER_EXSCAN:
+    case peer_exscan:
       MPI_Exscan(in, out, count, s->type, s->op, s->comm);
       return;
-    case PEER_LIST:
+    case peer_list:
       run_list(s);
       return;
     default:

@@ -90,17 +90,17 @@ std::function<void()> reducing(Communicator& world, const PeerCall& call, Op op)
   const auto in = blocks<const T>(call, call.in, 1);
   const auto out = blocks<T>(call, call.out, 1);
   switch (call.collective) {
-    case PEER_ALL_REDUCE:
+    case peer_all_reduce:
       return [&world, in, out, op] { world.all_reduce(in, out, op); };
-    case PEER_REDUCE:
+    case peer_reduce:
       return [&world, in, out, op] { world.reduce(in, out, op, 0); };
-    case PEER_REDUCE_SCATTER: {
+    case peer_reduce_scatter: {
       const auto all = blocks<const T>(call, call.in, static_cast<std::size_t>(world.size()));
       return [&world, all, out, op] { world.reduce_scatter(all, out, op); };
     }
-    case PEER_SCAN:
+    case peer_scan:
       return [&world, in, out, op] { world.scan(in, out, op); };
-    case PEER_EXSCAN:
+    case peer_exscan:
       return [&world, in, out, op] { world.exscan(in, out, op); };
     default:
       return {};
@@ -115,17 +115,17 @@ std::function<void()> moving(Communicator& world, const PeerCall& call) {
   const auto all_in = blocks<const T>(call, call.in, n);
   const auto all_out = blocks<T>(call, call.out, n);
   switch (call.collective) {
-    case PEER_ALL_GATHER:
+    case peer_all_gather:
       return [&world, in, all_out] { world.all_gather(in, all_out); };
-    case PEER_BROADCAST:
+    case peer_broadcast:
       return [&world, out] { world.broadcast(out, 0); };
-    case PEER_GATHER:
+    case peer_gather:
       return [&world, in, all_out] { world.gather(in, all_out, 0); };
-    case PEER_SCATTER:
+    case peer_scatter:
       return [&world, all_in, out] { world.scatter(all_in, out, 0); };
-    case PEER_ALL_TO_ALL:
+    case peer_all_to_all:
       return [&world, all_in, all_out] { world.all_to_all(all_in, all_out); };
-    case PEER_BARRIER:
+    case peer_barrier:
       return [&world] { world.barrier(); };
     default:
       return {};
@@ -134,7 +134,7 @@ std::function<void()> moving(Communicator& world, const PeerCall& call) {
 
 template <class T, class Op>
 std::function<void()> with_op(Communicator& world, const PeerCall& call, const std::string& variant, Op op) {
-  if (call.collective == PEER_LIST) return of_list<T>(world, call, variant, op);
+  if (call.collective == peer_list) return of_list<T>(world, call, variant, op);
   if (variant != "plain") return {};
   auto reduces = reducing<T>(world, call, op);
   return reduces ? reduces : moving<T>(world, call);
@@ -143,11 +143,11 @@ std::function<void()> with_op(Communicator& world, const PeerCall& call, const s
 template <class T>
 std::function<void()> with_type(Communicator& world, const PeerCall& call, const std::string& variant) {
   switch (call.op) {
-    case PEER_SUM:
+    case peer_sum:
       return with_op<T>(world, call, variant, lockstep::sum);
-    case PEER_PROD:
+    case peer_prod:
       return with_op<T>(world, call, variant, lockstep::prod);
-    case PEER_MIN:
+    case peer_min:
       return with_op<T>(world, call, variant, lockstep::min);
     default:
       return with_op<T>(world, call, variant, lockstep::max);
@@ -156,11 +156,11 @@ std::function<void()> with_type(Communicator& world, const PeerCall& call, const
 
 std::function<void()> make_run(Communicator& world, const PeerCall& call, const std::string& variant) {
   switch (call.type) {
-    case PEER_F32:
+    case peer_f32:
       return with_type<float>(world, call, variant);
-    case PEER_F64:
+    case peer_f64:
       return with_type<double>(world, call, variant);
-    case PEER_I32:
+    case peer_i32:
       return with_type<std::int32_t>(world, call, variant);
     default:
       return with_type<std::int64_t>(world, call, variant);

@@ -13,12 +13,12 @@
 
 enum { PERIOD = 5, MOST_TENSORS = 100000 };
 
-static const char* const collective_names[PEER_COLLECTIVES] = {
+static const char* const collective_names[peer_collectives] = {
     "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "gather", "scatter",
     "all_to_all", "scan",   "exscan",         "barrier",    "floor",     "list"};
-static const char* const type_names[PEER_TYPES] = {"f32", "f64", "i32", "i64"};
-static const char* const op_names[PEER_OPS] = {"sum", "prod", "min", "max"};
-static const size_t type_sizes[PEER_TYPES] = {4, 8, 4, 8};
+static const char* const type_names[peer_types] = {"f32", "f64", "i32", "i64"};
+static const char* const op_names[peer_ops] = {"sum", "prod", "min", "max"};
+static const size_t type_sizes[peer_types] = {4, 8, 4, 8};
 
 static void fail(const char* what, const char* word) {
   fprintf(stderr, "peer_bench: %s: '%s'\n", what, word);
@@ -41,13 +41,13 @@ static void* memory(size_t bytes) {
 
 static void put(const struct PeerCall* call, void* at, size_t i, double value) {
   switch (call->type) {
-    case PEER_F32:
+    case peer_f32:
       ((float*)at)[i] = (float)value;
       return;
-    case PEER_F64:
+    case peer_f64:
       ((double*)at)[i] = value;
       return;
-    case PEER_I32:
+    case peer_i32:
       ((int*)at)[i] = (int)value;
       return;
     default:
@@ -57,11 +57,11 @@ static void put(const struct PeerCall* call, void* at, size_t i, double value) {
 
 static double get(const struct PeerCall* call, const void* at, size_t i) {
   switch (call->type) {
-    case PEER_F32:
+    case peer_f32:
       return ((const float*)at)[i];
-    case PEER_F64:
+    case peer_f64:
       return ((const double*)at)[i];
-    case PEER_I32:
+    case peer_i32:
       return ((const int*)at)[i];
     default:
       return (double)((const long long*)at)[i];
@@ -71,7 +71,7 @@ static double get(const struct PeerCall* call, const void* at, size_t i) {
 /* What member `rank` has at index i: small whole numbers, so that any order of reduction gives the same bits. */
 static double given(const struct PeerCall* call, int rank, size_t i) {
   const size_t at = (7 * (size_t)rank + i) % PERIOD;
-  return call->op == PEER_PROD ? (at == 0 ? 2 : 1) : 1 + (double)at;
+  return call->op == peer_prod ? (at == 0 ? 2 : 1) : 1 + (double)at;
 }
 
 /* The members first to last combined, at index i. */
@@ -80,13 +80,13 @@ static double combined(const struct PeerCall* call, int first, int last, size_t 
   for (int rank = first + 1; rank <= last; ++rank) {
     const double next = given(call, rank, i);
     switch (call->op) {
-      case PEER_SUM:
+      case peer_sum:
         all += next;
         break;
-      case PEER_PROD:
+      case peer_prod:
         all *= next;
         break;
-      case PEER_MIN:
+      case peer_min:
         all = next < all ? next : all;
         break;
       default:
@@ -110,8 +110,8 @@ static size_t differ(const struct PeerCall* call, const void* at, size_t count, 
 }
 
 static int has_blocks(enum PeerCollective collective) {
-  return collective == PEER_REDUCE_SCATTER || collective == PEER_ALL_GATHER || collective == PEER_GATHER ||
-         collective == PEER_SCATTER || collective == PEER_ALL_TO_ALL;
+  return collective == peer_reduce_scatter || collective == peer_all_gather || collective == peer_gather ||
+         collective == peer_scatter || collective == peer_all_to_all;
 }
 
 /* Block j of the output comes from member j. */
@@ -129,29 +129,29 @@ static size_t wrong_elements(const struct PeerCall* call, const struct PeerMembe
   const size_t mine = (size_t)members->rank * call->count;
   size_t wrong = 0;
   switch (call->collective) {
-    case PEER_ALL_REDUCE:
+    case peer_all_reduce:
       return differ(call, call->out, call->count, 0, last, 0);
-    case PEER_REDUCE:
+    case peer_reduce:
       return members->rank == 0 ? differ(call, call->out, call->count, 0, last, 0) : 0;
-    case PEER_REDUCE_SCATTER:
+    case peer_reduce_scatter:
       return differ(call, call->out, call->count, 0, last, mine);
-    case PEER_ALL_GATHER:
+    case peer_all_gather:
       return differ_in_blocks(call, members->size, 0);
-    case PEER_BROADCAST:
+    case peer_broadcast:
       return differ(call, call->out, call->count, 0, 0, 0);
-    case PEER_GATHER:
+    case peer_gather:
       return members->rank == 0 ? differ_in_blocks(call, members->size, 0) : 0;
-    case PEER_SCATTER:
+    case peer_scatter:
       return differ(call, call->out, call->count, 0, 0, mine);
-    case PEER_ALL_TO_ALL:
+    case peer_all_to_all:
       return differ_in_blocks(call, members->size, mine);
-    case PEER_SCAN:
+    case peer_scan:
       return differ(call, call->out, call->count, 0, members->rank, 0);
-    case PEER_EXSCAN:
+    case peer_exscan:
       return members->rank > 0 ? differ(call, call->out, call->count, 0, members->rank - 1, 0) : 0;
-    case PEER_FLOOR:
+    case peer_floor:
       return differ(call, call->out, call->count, members->rank, members->rank, 0);
-    case PEER_LIST:
+    case peer_list:
       for (size_t i = 0; i < call->tensors; ++i)
         wrong += differ(call, call->tensor[i], call->tensor_count[i], 0, last, i);
       return wrong;
@@ -187,7 +187,7 @@ static void make_buffers(struct PeerCall* call, const char* size, const struct P
   call->out = memory(blocks * call->count * call->element);
   fill(call, call->in, blocks * call->count, members->rank);
   memset(call->out, 0x7f, blocks * call->count * call->element);
-  if (call->collective == PEER_BROADCAST && members->rank == 0) fill(call, call->out, call->count, 0);
+  if (call->collective == peer_broadcast && members->rank == 0) fill(call, call->out, call->count, 0);
 }
 
 /* Sums in place grow with each repetition; of zeros they do not. */
@@ -228,7 +228,7 @@ static struct Words split(char* job) {
 static void measure(const struct PeerMembers* members, struct PeerCall* call, const struct PeerLibrary* library,
                     double seconds, int index) {
   library->run(library->self);
-  const double wrong = peer_sum(members, (double)wrong_elements(call, members));
+  const double wrong = peer_total(members, (double)wrong_elements(call, members));
   settle(call);
   const struct PeerTimes times = peer_sample(members, library->run, library->self, seconds);
   if (members->rank > 0) return;
@@ -241,13 +241,13 @@ static void do_job(const struct PeerMembers* members, struct PeerCall call, cons
                    char* job, int index) {
   const struct Words words = split(job);
   call.collective =
-      (enum PeerCollective)find(collective_names, PEER_COLLECTIVES, words.collective, "no such collective");
-  if (call.collective == PEER_LIST)
+      (enum PeerCollective)find(collective_names, peer_collectives, words.collective, "no such collective");
+  if (call.collective == peer_list)
     make_list(&call, words.size, members->rank);
   else
     make_buffers(&call, words.size, members);
   const struct PeerLibrary floor = {&call, NULL, copy_all, NULL};
-  if (call.collective == PEER_FLOOR) {
+  if (call.collective == peer_floor) {
     measure(members, &call, &floor, words.seconds, index);
   } else {
     const char* const refusal = library->begin(library->self, &call, words.variant);
@@ -276,8 +276,8 @@ int peer_main(int argc, char** argv, const struct PeerLibrary* library) {
   MPI_Comm_size(members.comm, &members.size);
   struct PeerCall call;
   memset(&call, 0, sizeof call);
-  call.type = (enum PeerType)find(type_names, PEER_TYPES, argv[2], "no such type");
-  call.op = (enum PeerOp)find(op_names, PEER_OPS, argv[3], "no such operation");
+  call.type = (enum PeerType)find(type_names, peer_types, argv[2], "no such type");
+  call.op = (enum PeerOp)find(op_names, peer_ops, argv[3], "no such operation");
   call.element = type_sizes[call.type];
   for (int i = 4; i < argc; ++i) do_job(&members, call, library, argv[i], i - 4);
   MPI_Comm_free(&members.comm);

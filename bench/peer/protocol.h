@@ -12,24 +12,24 @@ extern "C" {
 #endif
 
 enum PeerCollective {
-  PEER_ALL_REDUCE,
-  PEER_REDUCE,
-  PEER_REDUCE_SCATTER,
-  PEER_ALL_GATHER,
-  PEER_BROADCAST,
-  PEER_GATHER,
-  PEER_SCATTER,
-  PEER_ALL_TO_ALL,
-  PEER_SCAN,
-  PEER_EXSCAN,
-  PEER_BARRIER,
-  PEER_FLOOR, /* no collective: every member copies its data from `in` to `out` */
-  PEER_LIST,  /* an all-reduce of many tensors, each in an allocation of its own */
-  PEER_COLLECTIVES
+  peer_all_reduce,
+  peer_reduce,
+  peer_reduce_scatter,
+  peer_all_gather,
+  peer_broadcast,
+  peer_gather,
+  peer_scatter,
+  peer_all_to_all,
+  peer_scan,
+  peer_exscan,
+  peer_barrier,
+  peer_floor, /* no collective: every member copies its data from `in` to `out` */
+  peer_list,  /* an all-reduce of many tensors, each in an allocation of its own */
+  peer_collectives
 };
 
-enum PeerType { PEER_F32, PEER_F64, PEER_I32, PEER_I64, PEER_TYPES };
-enum PeerOp { PEER_SUM, PEER_PROD, PEER_MIN, PEER_MAX, PEER_OPS };
+enum PeerType { peer_f32, peer_f64, peer_i32, peer_i64, peer_types };
+enum PeerOp { peer_sum, peer_prod, peer_min, peer_max, peer_ops };
 
 /* What a library is asked to do, again and again, on the same memory. The root is member 0. Broadcast and the tensors
  * of a list are in place; everything else goes from `in` to `out`. */

@@ -21,7 +21,7 @@ double peer_now(void) {
 }
 
 /* Dissemination: after step k everybody has heard, directly or not, of the 2^(k+1) - 1 members before. */
-void peer_barrier(const struct PeerMembers* members) {
+void peer_meet(const struct PeerMembers* members) {
   char here = 0;
   char there = 0;
   for (int step = 1; step < members->size; step *= 2) {
@@ -40,7 +40,7 @@ static double from_first(const struct PeerMembers* members, double value) {
   return value;
 }
 
-double peer_sum(const struct PeerMembers* members, double value) {
+double peer_total(const struct PeerMembers* members, double value) {
   if (members->rank > 0) {
     MPI_Send(&value, 1, MPI_DOUBLE, 0, TAG, members->comm);
   } else {
@@ -70,7 +70,7 @@ static void slowest(const struct PeerMembers* members, double* samples, int coun
 
 static void block(const struct PeerMembers* members, void (*run)(void*), void* self, double* samples, int count) {
   for (int i = 0; i < count; ++i) {
-    peer_barrier(members);
+    peer_meet(members);
     const double start = peer_now();
     run(self);
     samples[i] = peer_now() - start;

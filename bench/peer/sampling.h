@@ -22,9 +22,9 @@ struct PeerTimes {
 };
 
 double peer_now(void);
-void peer_barrier(const struct PeerMembers* members);
+void peer_meet(const struct PeerMembers* members);
 /* The sum over all members, at all. */
-double peer_sum(const struct PeerMembers* members, double value);
+double peer_total(const struct PeerMembers* members, double value);
 /* For about `seconds` of member 0's time, and at least a few times. */
 struct PeerTimes peer_sample(const struct PeerMembers* members, void (*run)(void*), void* self, double seconds);
 

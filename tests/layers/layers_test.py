@@ -41,6 +41,7 @@ LAYERS = {
     "tools": BASE | COLLECTIVES | {"topology/machine", "runtime", "bench", "bench/mpi", "tools", "boost", "json"},
     "bench": BASE | COLLECTIVES | {"topology/machine", "runtime", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
+    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "runtime", "bindings", "bench/peer", "mpi"},
     "examples": BASE | COLLECTIVES | {"topology/machine", "runtime", "bindings"},
 }
 
@@ -190,6 +191,7 @@ class Layers(unittest.TestCase):
             "bindings": "#include <nlohmann/json.hpp>",
             "tools": "#include <mpi.h>",
             "bench/mpi": "#include <nlohmann/json.hpp>",
+            "bench/peer": "#include <nlohmann/json.hpp>",
             "bench": "#include \"tools/lockstep/command.hpp\"",
             "examples": "#include <mpi.h>",
         }
