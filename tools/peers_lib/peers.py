@@ -82,6 +82,8 @@ def find_ours(build: Path) -> Peer:
     program = build / "bench" / "peer" / "peer_bench_lockstep"
     if not program.exists():
         raise Misuse(f"{program} is missing; run tools/build first, or name another build folder with --build")
+    if b"libmpich.so" in program.read_bytes():
+        raise Misuse(f"{build} was built with MPICH, and this tool starts ours by Open MPI; name a build with Open MPI with --build")
     mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
     if not mpirun:
         raise Misuse("there is no mpirun to start Lockstep with; install openmpi-bin")
