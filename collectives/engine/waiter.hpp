@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 #include "collectives/engine/transport.hpp"
@@ -16,21 +17,30 @@ class Waiter {
  public:
   explicit Waiter(double members_per_core) {
     if (members_per_core <= 1) {
-      spins_ = 2000;  // some tens of microseconds, what waking up a sleeper costs
-      yields_ = 200;
+      // Nobody tells whether other programs want this core, such as the ranks of another virtual node: so yielding
+      // comes soon, and by the clock, for a look at the transport may take 20 ns or 2 us.
+      spin_ns_ = 20'000;
+      yield_ns_ = 200'000;
     } else if (members_per_core > 4) {
       yields_ = 8;  // a turn of yielding is as long as the others' time slices: better asleep
     }
   }
 
   // `turns` so many times in a row nothing has moved.
-  void idle(unsigned turns, Transport& transport) const {
-    if (turns < spins_) {
+  void idle(unsigned turns, Transport& transport) {
+    if (turns == 0) {
+      since_ = now_ns();
+      yielded_ = 0;
+      naps_ = 0;
+    }
+    const std::int64_t waited = naps_ > 0 ? 0 : now_ns() - since_;
+    if (naps_ == 0 && waited < spin_ns_) {
       pause();
-    } else if (turns < spins_ + yields_) {
+    } else if (naps_ == 0 && (yielded_ < yields_ || waited < yield_ns_)) {
+      ++yielded_;
       sched_yield();
     } else {
-      transport.sleep(nap(turns - spins_ - yields_));
+      transport.sleep(nap(naps_++));
     }
   }
 
@@ -41,6 +51,11 @@ class Waiter {
   // Each length twice, then twice as long.
   static std::int64_t nap(unsigned naps) { return std::min(longest_nap, first_nap << std::min(naps / 2, 6U)); }
 
+  static std::int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -49,8 +64,12 @@ class Waiter {
 #endif
   }
 
-  unsigned spins_ = 0;
+  std::int64_t spin_ns_ = 0;
+  std::int64_t yield_ns_ = 0;
   unsigned yields_ = 64;
+  std::int64_t since_ = 0;
+  unsigned yielded_ = 0;
+  unsigned naps_ = 0;
 };
 
 }  // namespace lockstep
