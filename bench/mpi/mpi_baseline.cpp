@@ -224,6 +224,8 @@ struct MpiBaseline::Parts {
   ForcedAlgorithms algorithms;
 };
 
+void MpiBaseline::prepare_for_best() { prepare_for_forcing(); }
+
 MpiBaseline::MpiBaseline() : parts_(std::make_unique<Parts>()) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &parts_->comm));
   check_mpi(MPI_Comm_set_errhandler(parts_->comm, MPI_ERRORS_RETURN));

@@ -12,6 +12,8 @@ namespace lockstep::bench {
 
 class MpiBaseline {
  public:
+  // What best() needs in the environment, before MPI begins.
+  static void prepare_for_best();
   // All members; MPI is running.
   MpiBaseline();
   ~MpiBaseline();

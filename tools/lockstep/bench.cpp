@@ -10,7 +10,6 @@
 #include <iostream>
 
 #include "bench/compare.hpp"
-#include "bench/mpi/forced.hpp"
 #include "bench/mpi/mpi_baseline.hpp"
 #include "bench/run_files.hpp"
 #include "bench/run_json.hpp"
@@ -256,7 +255,7 @@ Exit run_bench(const Parsed& parsed) {
   constexpr std::array<std::string_view, 3> files = {"json", "csv", "junit"};
   check_writable(parsed, files);
   const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
-  if (has("mpi:best")) prepare_for_forcing();
+  if (has("mpi:best")) MpiBaseline::prepare_for_best();
 
   Session session = begin_session({.purpose = "bench"});
   for (const Subject& each : wish.subjects) {
