@@ -125,6 +125,13 @@ double measure_kernel(Communicator& world, DataType type, ReduceOp op) {
   return world.all_reduce(best, max);
 }
 
+// Whether nobody can be done before everybody has come.
+bool waits_for_all(Collective collective) {
+  return collective == all_reduce || collective == all_gather || collective == all_gather_v ||
+         collective == reduce_scatter || collective == reduce_scatter_v || collective == all_to_all ||
+         collective == all_to_all_v || collective == barrier;
+}
+
 Moves least_moves(const Subject& subject, int members, const Topology& topology, std::span<const int> ranks) {
   const double n = members;
   const auto all = static_cast<double>(bytes_of(subject, members));
@@ -136,13 +143,17 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
   double fewest = n;
   for (const double here : on_node) fewest = here > 0 ? std::min(fewest, here) : fewest;
   const bool far = nodes > 1;
+  const double kept = subject.in_place ? 0 : 1 / n;  // the part of its own that a member must copy
+  const double messages = waits_for_all(subject.collective) ? 1 : 0.5;
   switch (subject.collective) {
     case all_reduce:
+      if (n == 1 && subject.in_place) break;
       moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, 2 * all * (nodes - 1) / nodes};
       break;
     case reduce:
     case scan:
     case exscan:
+      if (n == 1 && (subject.in_place || subject.collective == exscan)) break;
       moves = {2 * all, all * (n - 1) / n, all * (n - 1) / n, far ? all : 0};
       if (subject.collective == reduce) moves.memory = all + all / n;
       break;
@@ -152,10 +163,10 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
       break;
     case all_gather:
     case all_gather_v:
-      moves = {all + block, all * (n - 1) / n, 0, block * (n - fewest)};
+      moves = {block + all * (1 - 1 / n + kept), all * (n - 1) / n, 0, block * (n - fewest)};
       break;
     case broadcast:
-      moves = {all, all * (n - 1) / n, 0, far ? all : 0};
+      moves = {n > 1 ? all : 0, all * (n - 1) / n, 0, far ? all : 0};
       break;
     case gather:
     case gather_v:
@@ -163,7 +174,7 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
     case scatter_v: {
       const auto root = static_cast<std::size_t>(subject.root);
       const double here = on_node[static_cast<std::size_t>(topology.member(ranks[root]).node)];
-      moves = {2 * block, block * (n - 1) / n, 0, block * (n - here)};
+      moves = {2 * block * (1 - 1 / n + kept), block * (n - 1) / n, 0, block * (n - here)};
       break;
     }
     case all_to_all:
@@ -179,6 +190,7 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
     case barrier:
       break;
   }
+  moves.messages = messages;
   return moves;
 }
 
@@ -188,7 +200,7 @@ std::optional<Limit> limit_of(const Moves& moves, const Ceilings& ceilings, doub
     if (us > limit.us) limit = {.us = us, .binding = std::string(what)};
   };
   const auto time = [](double bytes, double bandwidth) { return bandwidth > 0 ? bytes / bandwidth / 1e3 : 0; };
-  consider(ceilings.message_us, "lat");
+  consider(moves.messages * ceilings.message_us, "lat");
   consider(time(moves.memory, 2 * copy), "mem");
   consider(time(moves.foreign, ceilings.read), "read");
   consider(time(moves.reduced, kernel), "reduce");

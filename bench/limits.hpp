@@ -26,10 +26,11 @@ double measure_kernel(Communicator& world, DataType type, ReduceOp op);
 
 // What any algorithm must move, in bytes.
 struct Moves {
-  double memory = 0;   // read and written, of all members together, divided by their number
-  double foreign = 0;  // of other members' data, read by a member or pushed to it
-  double reduced = 0;  // results of the reduction that a member computes
-  double link = 0;     // out of or into the node that has most of it
+  double memory = 0;    // read and written, of all members together, divided by their number
+  double foreign = 0;   // of other members' data, read by a member or pushed to it
+  double reduced = 0;   // results of the reduction that a member computes
+  double link = 0;      // out of or into the node that has most of it
+  double messages = 1;  // that follow each other; less where some only give, and may be done before others take
 };
 Moves least_moves(const Subject& subject, int members, const Topology& topology, std::span<const int> ranks);
 

@@ -176,7 +176,9 @@ LinkVerdict judge_links(std::vector<PairLink>& links, const LinkBounds& bounds) 
     kinds[link.kind].push_back(&link);
   }
   Judge judge(bounds, verdict);
-  for (const auto& [name, of_kind] : kinds) judge.kind(name, of_kind);
+  for (const auto& [name, of_kind] : kinds) {
+    if (!bounds.network_only || name == "network") judge.kind(name, of_kind);
+  }
   return verdict;
 }
 

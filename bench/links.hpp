@@ -12,9 +12,10 @@
 namespace lockstep::bench {
 
 struct LinkBounds {
-  double bandwidth = 0.6;   // slow below this part of what is typical
-  double latency = 2;       // slow above so many times what is typical,
-  double latency_us = 2.5;  // and so much beyond it
+  double bandwidth = 0.6;     // slow below this part of what is typical
+  double latency = 2;         // slow above so many times what is typical,
+  double latency_us = 2.5;    // and so much beyond it
+  bool network_only = false;  // ranks share cores: within nodes it is their turns that are measured
 };
 
 struct SlowMember {

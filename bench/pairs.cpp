@@ -103,6 +103,12 @@ class Pair {
   std::vector<std::byte> to_;
 };
 
+std::string kind_of(Link link) {
+  std::string words(to_string(link));
+  std::ranges::replace(words, ' ', '_');
+  return words;
+}
+
 // Measured where they are, known everywhere afterwards.
 constexpr std::size_t kept = 5;
 
@@ -160,7 +166,7 @@ class Links {
     for (const auto& round : rounds_) {
       for (const auto& [a, b] : round) {
         place_[{a, b}] = links_.size();
-        links_.push_back({.a = a, .b = b, .kind = std::string(to_string(topology.link(rank(a), rank(b))))});
+        links_.push_back({.a = a, .b = b, .kind = kind_of(topology.link(rank(a), rank(b)))});
       }
     }
   }

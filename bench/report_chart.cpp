@@ -261,6 +261,7 @@ std::vector<double> size_ticks(double low, double high, std::size_t most) {
 }
 
 std::vector<double> value_ticks(double low, double high) {
+  if (!(low > 0) || !std::isfinite(high)) return {};
   const double decades = std::log10(high / low);
   std::vector<double> steps = {1};
   if (decades < 2.2) steps = {1, 2, 5};

@@ -71,6 +71,14 @@ void add_comparison(std::vector<Finding>& all, const Comparison& comparison) {
 void add_links(std::vector<Finding>& all, const Run& run) {
   if (run.links.empty()) return;
   const std::vector<const PairLink*> slow = slow_links(run);
+  if (slow.empty() && (run.links.size() < 3 || run.oversubscribed)) {
+    all.push_back({Tone::note,
+                   text(run.links.size() < 3 ? "It takes three links of a kind to tell a slow one"
+                                             : "Links were measured and not judged, because ranks share cores",
+                        "; the figures are below."),
+                   {}});
+    return;
+  }
   if (slow.empty()) {
     all.push_back({Tone::good,
                    text(run.links.size() == 1 ? "The link is" : text("All ", run.links.size(), " links are"),

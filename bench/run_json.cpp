@@ -200,7 +200,11 @@ Summary summary(const Field& field) {
   if (of.word() != of_what) of.refuse(text("is not \"", of_what, '"'));
   Summary time;
   time.n = field.at("n").whole();
-  time.median = field.at("median").number();
+  const Field median = field.at("median");
+  time.median = median.number();
+  // A picosecond to thirty years, or none.
+  if (time.median < 0 || (time.median > 0 && time.median < 1e-6) || time.median > 1e15)
+    median.refuse("is no time that a bench has measured");
   time.ci = interval(field.at("ci95"));
   if (time.n == 0) return time;
   time.mean = field.at("mean").number();

@@ -102,6 +102,17 @@ std::string remark(const Baseline& baseline) {
   return baseline.algorithm.empty() ? name : text(name, " (", word(baseline.algorithm), ')');
 }
 
+// The ratio is of what was measured back to back. Where times jump from block to block, that of the two medians is
+// another, and neither says much.
+std::string unsteady(const Row& row) {
+  if (row.baselines.empty() || row.time.median <= 0) return {};
+  const Baseline& first = row.baselines.front();
+  const double quotient = first.time.median / row.time.median;
+  const bool far = quotient > 1.25 * first.ratio.value || quotient < 0.8 * first.ratio.value;
+  if (first.ratio.blocks < 2 || first.ratio.ci.holds(quotient) || !far) return {};
+  return text("  unsteady: the medians' own ratio is ", ratio(quotient));
+}
+
 std::string further(const Baseline& baseline) {
   Cells cells;
   std::size_t before = 2;
@@ -263,7 +274,7 @@ std::string header(const Run& run) {
 std::string line(const Row& row, const Row* before) {
   const Summary& times = row.time;
   const bool timed = times.median > 0;
-  const double half = timed ? 50 * (times.ci.high - times.ci.low) / times.median : NAN;
+  const double half = timed && times.n != 1 ? 50 * (times.ci.high - times.ci.low) / times.median : NAN;
   const double share = timed && row.limit ? 100 * row.limit->us / times.median : NAN;
   Cells cells;
   cells.all_right(what_widths, {text(row.bytes), text(row.count), cell(row.type),
@@ -287,6 +298,7 @@ std::string line(const Row& row, const Row* before) {
                                  row.check.same ? yes_or_no(*row.check.same) : std::string(nothing)});
   std::string all = cells.done();
   if (!row.baselines.empty()) all += remark(row.baselines.front());
+  all += unsteady(row);
   if (row.noise.noisy) {
     all += text("  noisy: ", percent(row.noise.steal_percent), "% stolen, ", row.noise.involuntary_switches,
                 " switches, ", number(row.noise.throttled_us), " us throttled");
@@ -311,8 +323,12 @@ std::string footer(const Run& run) {
   }
   if (run.interrupted) parts.emplace_back("interrupted");
   parts.push_back(text("exit ", run.exit_code));
+  std::string left_out;
+  for (const Fact& each : run.settings) {
+    if (each.name.starts_with("left out")) left_out += text("# ", each.name, ": ", printable(each.value, 1000), '\n');
+  }
   const std::string verdict = run.verdict.empty() ? std::string() : text("# verdict: ", word(run.verdict), '\n');
-  return text(verdict, "# ", join(parts, ", "), "\n# next: ", next(run, counts), '\n');
+  return text(left_out, verdict, "# ", join(parts, ", "), "\n# next: ", next(run, counts), '\n');
 }
 
 }  // namespace lockstep::bench

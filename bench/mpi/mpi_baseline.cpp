@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/mpi/forced.hpp"
+#include "bench/mpi/pulse.hpp"
 #include "bench/statistics.hpp"
 #include "topology/machine/mpi/check.hpp"
 
@@ -220,13 +221,15 @@ std::optional<double> try_it(const Words& words, const Forced& forced, Buffers& 
 }  // namespace
 
 struct MpiBaseline::Parts {
+  Parts(Patience patience, Log log) : pulse(patience, std::move(log)) {}
+  Pulse pulse;
   MPI_Comm comm = MPI_COMM_NULL;
   ForcedAlgorithms algorithms;
 };
 
 void MpiBaseline::prepare_for_best() { prepare_for_forcing(); }
 
-MpiBaseline::MpiBaseline() : parts_(std::make_unique<Parts>()) {
+MpiBaseline::MpiBaseline(Patience patience, Log log) : parts_(std::make_unique<Parts>(patience, std::move(log))) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &parts_->comm));
   check_mpi(MPI_Comm_set_errhandler(parts_->comm, MPI_ERRORS_RETURN));
 }
@@ -240,7 +243,11 @@ MpiBaseline::~MpiBaseline() {
 std::optional<Candidate> MpiBaseline::candidate(const Subject& subject, Buffers& buffers) {
   auto words = words_of(subject, buffers, parts_->comm);
   if (!words) return std::nullopt;
-  return Candidate{"mpi", [words = std::move(*words), comm = parts_->comm] { check_mpi(call(words, comm)); }};
+  return Candidate{"mpi", [words = std::move(*words), comm = parts_->comm, &pulse = parts_->pulse] {
+                     pulse.beat();
+                     check_mpi(call(words, comm));
+                     pulse.beat();
+                   }};
 }
 
 std::optional<Candidate> MpiBaseline::best(const Subject& subject, Buffers& buffers) {
@@ -251,13 +258,19 @@ std::optional<Candidate> MpiBaseline::best(const Subject& subject, Buffers& buff
   std::vector<Forced> all = parts_->algorithms.of(subject.collective, parts_->comm);
   all.insert(all.begin(), best);
   for (const Forced& each : all) {
+    parts_->pulse.beat();
     const auto time = try_it(*words, each, buffers, parts_->comm);
+    parts_->pulse.beat();
     if (!time || (least && *time >= *least)) continue;
     least = time;
     best = each;
   }
   buffers.fill();
-  Candidate candidate{"mpi:best", [words = std::move(*words), comm = best.comm] { check_mpi(call(words, comm)); }};
+  Candidate candidate{"mpi:best", [words = std::move(*words), comm = best.comm, &pulse = parts_->pulse] {
+                        pulse.beat();
+                        check_mpi(call(words, comm));
+                        pulse.beat();
+                      }};
   candidate.before = best.before;
   candidate.after = best.after;
   candidate.algorithm = best.name;

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "bench/bench.hpp"
+#include "topology/base/log.hpp"
+#include "topology/exchange.hpp"
 
 namespace lockstep::bench {
 
@@ -14,8 +16,8 @@ class MpiBaseline {
  public:
   // What best() needs in the environment, before MPI begins.
   static void prepare_for_best();
-  // All members; MPI is running.
-  MpiBaseline();
+  // All members; MPI is running. A call of it that does not come back ends the process.
+  MpiBaseline(Patience patience, Log log);
   ~MpiBaseline();
   MpiBaseline(const MpiBaseline&) = delete;
   MpiBaseline& operator=(const MpiBaseline&) = delete;

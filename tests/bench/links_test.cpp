@@ -114,6 +114,14 @@ TEST(Links, kinds_are_judged_apart) {
   EXPECT_EQ(verdict.slow_pairs, 0U);
 }
 
+TEST(Links, within_nodes_whose_ranks_share_cores_nothing_is_judged) {
+  std::vector<PairLink> links = pairs_of({1, 0.1, 1}, "shared_cache");
+  EXPECT_FALSE(judge_links(links, {.network_only = true}).comparable);
+  EXPECT_EQ(judge_links(links).members.size(), 1U);
+  std::vector<PairLink> far = pairs_of({1, 0.1, 1});
+  EXPECT_EQ(judge_links(far, {.network_only = true}).members.size(), 1U);
+}
+
 TEST(Links, two_members_have_nobody_to_be_compared_with) {
   std::vector<PairLink> links = pairs_of({1, 0.1});
   const LinkVerdict verdict = judge_links(links);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -178,7 +179,7 @@ void want_interrupt(int /*signal*/) { interrupt_wanted = true; }
 Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
   Wish wish{.subjects = subjects(parsed), .sizes = sizes(parsed)};
   wish.effort.seconds = parsed.decimal("seconds", 0.001, 86400, 1);
-  wish.effort.precision = parsed.decimal("precision", 0.01, 100, 2) / 100;
+  wish.effort.precision = parsed.percent("precision", 0.01, 100, 2);
   wish.effort.warm_ups = static_cast<std::size_t>(parsed.integer("warm-ups", 0, 1'000'000, 5));
   if (parsed.has("samples"))
     wish.effort.samples = static_cast<std::size_t>(parsed.integer("samples", 1, 100'000'000, 1));
@@ -196,6 +197,34 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
   return wish;
 }
 
+// Whoever ends the job hard, such as a launcher that waits no longer, finds what there was.
+class Unfinished {
+ public:
+  explicit Unfinished(const Parsed& parsed) : path_(parsed.value("json")) {}
+  void keep(const Run& so_far) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!path_ || now - last_ < std::chrono::seconds(1)) return;
+    last_ = now;
+    Run run = so_far;
+    run.interrupted = true;
+    conclude(run);
+    write_file(*path_, to_json(run));
+  }
+
+ private:
+  std::optional<std::string> path_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+// Times of other numbers of ranks compare with nothing here.
+void refuse_other_job(std::string_view name, const Run& run, const Session& session) {
+  if (run.ranks == session.size() && run.nodes == session.topology().node_count()) return;
+  throw Error(Code::usage,
+              text(name, " is of ", run.ranks, " ranks on ", run.nodes, " nodes, this job has ", session.size(), " on ",
+                   session.topology().node_count()),
+              "start as many, or name another file");
+}
+
 struct Gate {
   std::vector<GateFailure> failures;
   std::string text;
@@ -203,8 +232,7 @@ struct Gate {
 
 Gate judge(const Parsed& parsed, const Run& earlier, Run& run) {
   Gate gate;
-  const Comparison found =
-      compare(earlier, run, {.tolerance = parsed.decimal("tolerance", 0, 1000, 5) / 100, .force = true});
+  const Comparison found = compare(earlier, run, {.tolerance = parsed.percent("tolerance", 0, 1000, 5), .force = true});
   gate.text = to_text(found);
   for (const ComparedRow& each : found.rows) {
     if (each.verdict != Verdict::slower) continue;
@@ -254,6 +282,9 @@ Exit run_bench(const Parsed& parsed) {
   if (const auto path = parsed.value("gate")) earlier = read_run(*path);
   constexpr std::array<std::string_view, 3> files = {"json", "csv", "junit"};
   check_writable(parsed, files);
+  static_cast<void>(parsed.percent("tolerance", 0, 1000, 5));
+  if (parsed.has("tolerance") && !earlier)
+    throw Error(Code::usage, "--tolerance without --gate", "name the earlier run: --gate EARLIER.json");
   const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
   if (has("mpi:best")) MpiBaseline::prepare_for_best();
 
@@ -263,11 +294,13 @@ Exit run_bench(const Parsed& parsed) {
       throw Error(Code::usage, text("root ", each.root, ", but the ranks are 0 to ", session.size() - 1),
                   "give another root");
   }
+  for (const auto& [name, run] : wish.earlier) refuse_other_job(name, run, session);
+  if (earlier) refuse_other_job(text("--gate ", *parsed.value("gate")), *earlier, session);
   Communicator& world = session.world();
   const bool speaking = session.rank() == 0;
   Run run = describe_run(session, "bench", parsed, wish.seed);
   std::optional<MpiBaseline> mpi;
-  if (has("mpi") || has("mpi:best")) mpi.emplace();
+  if (has("mpi") || has("mpi:best")) mpi.emplace(session.exchange().patience(), session.exchange().log());
   if (has("mpi"))
     wish.baselines.emplace_back("mpi", [&](const Subject& of, Buffers& on) { return mpi->candidate(of, on); });
   if (has("mpi:best")) {
@@ -285,11 +318,13 @@ Exit run_bench(const Parsed& parsed) {
     progress.show(text("row ", now.done + 1, " of ", now.all, ", about ", std::llround(now.seconds_left), " s left"));
   };
   if (speaking) std::cout << header(run) << std::flush;
+  Unfinished unfinished(parsed);
   bench::run_bench(world, wish, run, [&](const Run& so_far) {
     if (!speaking) return;
     progress.clear();
     const std::size_t rows = so_far.rows.size();
     std::cout << line(so_far.rows.back(), rows > 1 ? &so_far.rows[rows - 2] : nullptr) << std::flush;
+    unfinished.keep(so_far);
   });
   conclude(run);
   Gate gate;

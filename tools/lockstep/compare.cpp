@@ -37,7 +37,7 @@ Exit run_compare(const Parsed& parsed) {
   if (parsed.words().size() != 2)
     throw Error(Code::usage, text(parsed.words().size(), " files are named"),
                 "name two: lockstep compare EARLIER.json LATER.json");
-  const bench::CompareOptions options{.tolerance = parsed.decimal("tolerance", 0, 1000, 5) / 100,
+  const bench::CompareOptions options{.tolerance = parsed.percent("tolerance", 0, 1000, 5),
                                       .force = parsed.has("force")};
   const bench::Comparison found = bench::compare(read_run(parsed.words()[0]), read_run(parsed.words()[1]), options);
   if (speaks()) std::cout << bench::to_text(found);

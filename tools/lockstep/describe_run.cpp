@@ -3,6 +3,7 @@
 
 #include <array>
 #include <ctime>
+#include <map>
 
 #include "tools/lockstep/write_file.hpp"
 #include "topology/base/text.hpp"
@@ -33,8 +34,17 @@ std::string to_hex(const Bytes& bytes) {
 }  // namespace
 
 void check_writable(const Parsed& parsed, std::span<const std::string_view> options) {
+  std::map<std::string, std::string_view> taken;
+  if (const auto gate = parsed.value("gate")) taken.emplace(*gate, "gate");
   for (const std::string_view name : options) {
-    if (const auto path = parsed.value(name)) refuse_unwritable(text("--", name), *path);
+    const auto path = parsed.value(name);
+    if (!path) continue;
+    if (path->empty()) throw Error(Code::usage, text("--", name, " has no name of a file"), "give one");
+    const auto [found, is_new] = taken.emplace(*path, name);
+    if (!is_new && path->find("/dev/") != 0)
+      throw Error(Code::usage, text("--", name, " and --", found->second, " are both ", printable(*path)),
+                  "give each a file of its own");
+    refuse_unwritable(text("--", name), *path);
   }
 }
 

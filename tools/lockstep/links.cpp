@@ -46,6 +46,8 @@ void conclude(const LinkVerdict& verdict, Run& run) {
   else if (members > 0 || verdict.slow_pairs > 0)
     end(Exit::gate, text(members, members == 1 ? " rank is slow, and " : " ranks are slow, and ", verdict.slow_pairs,
                          verdict.slow_pairs == 1 ? " more pair" : " more pairs"));
+  else if (!verdict.comparable && run.oversubscribed)
+    end(Exit::inconclusive, "measured, but not judged: ranks share cores, and what is slow may be their turns");
   else if (!verdict.comparable)
     end(Exit::well, "measured, but nothing to compare with: it takes three of a kind to tell a slow one");
   else
@@ -80,7 +82,7 @@ it is called slow. The file of --json is one that `lockstep report` draws as a m
       .exit_codes =
           "  0  measured, and nothing is slow\n  1  wrong use\n  3  a rank or a pair is slow, and named\n"
           "  4  a rank did not come in time\n  5  a rank ended before the others\n  6  the surroundings are unfit\n"
-          "  7  one rank only: there is no link\n",
+          "  7  one rank only, or ranks that share cores: nothing to judge\n",
   };
   return manual;
 }
@@ -89,7 +91,7 @@ Exit run_links(const Parsed& parsed) {
   PairEffort effort;
   effort.seconds = parsed.decimal("seconds", 0.0001, 3600, effort.seconds);
   LinkBounds bounds;
-  bounds.bandwidth = parsed.decimal("slow-below", 1, 99, 100 * bounds.bandwidth) / 100;
+  bounds.bandwidth = parsed.percent("slow-below", 1, 99, 100 * bounds.bandwidth);
   constexpr std::array<std::string_view, 2> files = {"json", "nodes-file"};
   check_writable(parsed, files);
 
@@ -98,6 +100,8 @@ Exit run_links(const Parsed& parsed) {
   const bool speaking = session.rank() == 0;
   Run run = describe_run(session, "links", parsed, 0);
   name_hosts(world, run);
+  for (int node = 0; node < session.topology().node_count(); ++node)
+    bounds.network_only = bounds.network_only || session.topology().members_per_core(node) > 1;
   ProgressLine progress(speaking);
   const LinkVerdict verdict = measure_links(world, effort, bounds, run.links, [&](std::size_t done, std::size_t all) {
     progress.show(text("measurement ", done + 1, " of ", all));

@@ -95,13 +95,28 @@ std::int64_t Parsed::integer(std::string_view name, std::int64_t least, std::int
   return *number;
 }
 
+namespace {
+
+double number_of(std::string_view name, const std::string& given, std::string_view digits, double least, double most) {
+  const auto number = parse_number(digits);
+  if (number && *number >= least && *number <= most) return *number;
+  throw Error(Code::usage, text("--", name, " is \"", printable(given), '"'),
+              text("give a number from ", least, " to ", most));
+}
+
+}  // namespace
+
 double Parsed::decimal(std::string_view name, double least, double most, double built_in) const {
   const auto given = value(name);
-  if (!given) return built_in;
-  const auto number = parse_number(*given);
-  if (number && *number >= least && *number <= most) return *number;
-  throw Error(Code::usage, text("--", name, " is \"", printable(*given), '"'),
-              text("give a number from ", least, " to ", most));
+  return given ? number_of(name, *given, *given, least, most) : built_in;
+}
+
+double Parsed::percent(std::string_view name, double least, double most, double built_in) const {
+  const auto given = value(name);
+  if (!given) return built_in / 100;
+  const std::string_view digits(*given);
+  return number_of(name, *given, digits.ends_with('%') ? digits.substr(0, digits.size() - 1) : digits, least, most) /
+         100;
 }
 
 namespace {

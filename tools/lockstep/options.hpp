@@ -39,6 +39,8 @@ class Parsed {
   // These throw Error usage when it is no number, or no whole one, in the range.
   std::int64_t integer(std::string_view name, std::int64_t least, std::int64_t most, std::int64_t built_in) const;
   double decimal(std::string_view name, double least, double most, double built_in) const;
+  // "5" or "5%" is 0.05.
+  double percent(std::string_view name, double least, double most, double built_in) const;
   const std::vector<std::string>& words() const { return words_; }
   // All that was typed, in its order.
   const std::vector<std::string>& arguments() const { return arguments_; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "bench/run_json.hpp"
 #include "collectives/plan_table.hpp"
@@ -11,30 +12,46 @@
 
 namespace lockstep::command {
 
+namespace {
+
+// A file of links only is no launch.
+void join(bench::Run& all, bench::Run&& run) {
+  if (all.links.empty()) {
+    all.links = std::move(run.links);
+    all.hosts = std::move(run.hosts);
+  }
+  if (run.rows.empty()) return;
+  const int before = all.rows.empty() ? 0 : all.launches;
+  for (bench::Row& row : run.rows) {
+    row.launch += before;
+    all.rows.push_back(std::move(row));
+  }
+  all.launches = before + std::max(run.launches, 1);
+}
+
+}  // namespace
+
 bench::Run read_run(const std::string& paths) {
   constexpr std::size_t most = std::size_t{256} << 20U;
   std::optional<bench::Run> all;
+  std::vector<bench::Run> seen;
   for (const std::string& path : split(paths, ',')) {
     if (path.empty()) continue;
     bench::Run run = bench::parse_run(read_text_file(path, most), path);
+    seen.push_back(run);
     if (!all) {
       all = std::move(run);
       continue;
     }
+    if (std::find(seen.begin(), seen.end() - 1, run) != seen.end() - 1)
+      throw Error(Code::usage, text(path, " is a file that was named before, or a copy of it"),
+                  "name the files of different launches");
     if (run.ranks != all->ranks || run.nodes != all->nodes)
       throw Error(Code::file,
                   text(path, " has ", run.ranks, " ranks on ", run.nodes, " nodes, the file before it ", all->ranks,
                        " on ", all->nodes),
                   "name files of the same job only");
-    for (bench::Row& row : run.rows) {
-      row.launch += all->launches;
-      all->rows.push_back(std::move(row));
-    }
-    all->launches += std::max(run.launches, 1);
-    if (all->links.empty()) {
-      all->links = std::move(run.links);
-      all->hosts = std::move(run.hosts);
-    }
+    join(*all, std::move(run));
   }
   if (!all) throw Error(Code::usage, "no file is named", "name a JSON file that `lockstep bench --json` wrote");
   return *all;

@@ -20,6 +20,8 @@ void want_interrupt(int /*signal*/) { bench::interrupt_wanted = true; }
 
 bench::SoakWish wish_of(const Parsed& parsed) {
   bench::SoakWish wish;
+  if (parsed.has("for") && parsed.has("rounds"))
+    throw Error(Code::usage, "--for and --rounds are both given", "give a time or a number of rounds");
   if (const auto words = parsed.value("for")) {
     const auto time = parse_duration(*words);
     if (!time || *time <= Duration::zero())
