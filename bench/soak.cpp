@@ -42,6 +42,7 @@ std::vector<Cut> cuts_of(Communicator& world, Random random) {
   cuts.push_back({"the world backwards", world.split(0, -world.rank())});
   constexpr int most_parts = 3;
   std::vector<int> colours;
+  colours.reserve(static_cast<std::size_t>(world.size()));
   for (int rank = 0; rank < world.size(); ++rank)
     colours.push_back(static_cast<int>(below(random, most_parts + 1)) - 1);
   cuts.push_back({"a random part", world.split(colours[static_cast<std::size_t>(world.rank())])});
@@ -63,7 +64,8 @@ Draw draw(Random& random, std::size_t cuts, std::uint64_t most_bytes) {
     one.subject.op = static_cast<ReduceOp>(below(random, static_cast<std::uint64_t>(ReduceOp::premul_sum)));
     one.subject.in_place = below(random, 4) == 0;
   } while (!why_not(one.subject).empty());
-  const double largest = std::log(static_cast<double>(most_bytes / size_of(one.subject.type)) + 1);
+  const std::uint64_t most = most_bytes / size_of(one.subject.type);
+  const double largest = std::log(static_cast<double>(most) + 1);
   one.subject.count = static_cast<std::size_t>(std::exp(part(random) * largest) - 1);
   return one;
 }

@@ -13,14 +13,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
 namespace lockstep::command {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 // The kernel sends a signal that ends the process at this limit, so it must not be reached.
