@@ -349,6 +349,26 @@ TEST(Bench, says_when_results_were_not_looked_at_and_how_far_it_is) {
   });
 }
 
+TEST(Bench, says_what_it_leaves_out_and_how_ours_compares) {
+  with_members(3, [](Communicator& world) {
+    Wish wish{.subjects = {Subject{.collective = Collective::all_gather}}, .sizes = {8, 1200}, .effort = quick()};
+    wish.effort.seconds = 0.02;
+    bench::Run run;
+    run_bench(world, wish, run, [](const bench::Run&) {});
+    ASSERT_EQ(run.rows.size(), 1U);
+    ASSERT_FALSE(run.settings.empty());
+    EXPECT_EQ(run.settings[0].value, "all_gather of 8 bytes");
+    run.rows[0].noise.noisy = false;
+    run.rows.resize(4, run.rows[0]);
+    const std::vector<Ratio> ratios = {
+        {2, {1.5, 3}, 9}, {0.5, {0.4, 0.6}, 9}, {1.1, {0.9, 1.2}, 9}, {0.9, {0.8, 0.95}, 9}};
+    for (std::size_t i = 0; i < 4; ++i)
+      run.rows[i].baselines = {{.name = "mpi", .algorithm = {}, .time = {}, .ratio = ratios[i]}};
+    conclude(run);
+    EXPECT_EQ(run.verdict, "all results right in 4 rows; against mpi 1 faster, 1 equal, 2 slower");
+  });
+}
+
 TEST(Bench, rows_are_whole) {
   with_members(2, [](Communicator& world) {
     Wish wish{.subjects = {Subject{}, Subject{.collective = Collective::barrier}}, .sizes = {8, 9, 4096}};

@@ -238,6 +238,22 @@ TEST(BenchTable, FooterNamesTheRankThatIsSlowestMostOften) {
   EXPECT_NE(footer(run).find("slowest rank 7 (in 2 rows, up to +5.0%)"), std::string::npos) << footer(run);
 }
 
+TEST(BenchTable, RatiosThatTheMediansContradictAreUnsteady) {
+  Row one = row(8, 10);
+  one.baselines = {baseline("mpi", "", 15, {4.5, {2, 5}, 12})};
+  EXPECT_NE(line(one, nullptr).find("unsteady: the medians' own ratio is 1.50"), std::string::npos)
+      << line(one, nullptr);
+  one.baselines = {baseline("mpi", "", 15, {1.6, {1.55, 1.7}, 12})};
+  EXPECT_EQ(line(one, nullptr).find("unsteady"), std::string::npos) << "near enough";
+}
+
+TEST(BenchTable, OneSampleHasNoInterval) {
+  Row one = row(8, 10);
+  one.time.n = 1;
+  one.time.ci = {10, 10};
+  EXPECT_EQ(line(one, nullptr).find(" 0.0 "), std::string::npos) << line(one, nullptr);
+}
+
 TEST(BenchTable, ResultsThatNobodyLookedAtAreNotCalledRight) {
   bench::Run run;
   run.rows = {row(8, 1)};

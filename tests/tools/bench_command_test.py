@@ -183,6 +183,42 @@ class Bench(unittest.TestCase):
         self.assertEqual(found["exit_code"], 7)
         self.assertEqual(len(found["rows"]), len([line for line in out.splitlines() if line[:1] == " "]))
 
+    def test_a_stopped_rank_ends_the_bench_with_words(self):
+        with open(self.path("out"), "wb") as out:
+            run = subprocess.Popen([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "100", given.lockstep, "bench",
+                                    "all_reduce", "--sizes", "1M", "--seconds", "60", "--json", self.path("s.json")],
+                                   stdout=out, stderr=out, env=cases.environment(LOCKSTEP_TIMEOUT="4", LOCKSTEP_STALL_WARN="2"))
+        self.addCleanup(run.wait)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and "all_reduce, out" not in self.read("out") and "ratio:" not in self.read("out"):
+            time.sleep(0.1)
+        time.sleep(2)
+        ranks = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True, check=True).stdout.split()
+        os.kill(int(ranks[-1]), signal.SIGSTOP)
+        try:
+            run.wait(40)
+        finally:
+            try:
+                os.kill(int(ranks[-1]), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.assertNotIn(run.returncode, (0, 110), self.read("out"))
+        self.assertRegex(self.read("out"), "LOCKSTEP-E0(09|14)")
+
+    def test_options_that_contradict(self):
+        self.change(1)
+        now = self.path("now.json")
+        self.refused(["bench", "all_reduce", "--tolerance", "5"], "--tolerance without --gate")
+        self.refused(["bench", "all_reduce", "--gate", now, "--tolerance", "lots"], "--tolerance", "0 to 1000")
+        self.refused(["bench", "all_reduce", "--gate", now, "--json", now], "--json and --gate are both")
+        self.refused(["bench", "all_reduce", "--json", self.path("x"), "--csv", self.path("x")], "are both")
+        self.refused(["bench", "all_reduce", "--json", ""], "--json has no name")
+        self.refused(["compare", f"{now},{now}", now], "named before")
+        self.refused(["soak", "--for", "1s", "--rounds", "1"], "--for and --rounds")
+        got, out, err = self.bench(2, "bench", "all_reduce", "--sizes", "8", "--gate", now, "--tolerance", "5%")
+        self.assertEqual(got, 1, out + err)
+        self.assertIn("is of 1 ranks on 1 nodes, this job has 2", err)
+
     def test_soak(self):
         got, out, err = self.bench(3, "soak", "--rounds", "40", "--most", "8K")
         self.assertEqual(got, 0, out + err)
