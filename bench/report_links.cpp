@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "bench/report_style.hpp"
 #include "bench/report_table.hpp"
 #include "bench/report_words.hpp"
 #include "bench/statistics.hpp"
@@ -239,6 +240,14 @@ std::string figure(const Run& run, const Matrix& matrix) {
               "\">", heat.svg(), "</div>", heat.legend(), "</figure>\n");
 }
 
+std::vector<Matrix> matrices_of() {
+  return {{"Latency of 8 bytes", "µs", false, [](const PairLink& link, bool) { return link.latency_us; }},
+          {"Bandwidth, one way", "GB/s", true,
+           [](const PairLink& link, bool forth) { return forth ? link.there : link.back; }},
+          {"Bandwidth both ways, all pairs at once", "GB/s", true,
+           [](const PairLink& link, bool) { return link.together; }}};
+}
+
 std::string median_word(std::vector<double> values) {
   std::ranges::sort(values);
   return html::number(quantile(values, 0.5));
@@ -308,14 +317,30 @@ std::string pair_words(const Run& run, const PairLink& link) {
   return text(rank_words(run, link.a), " and ", rank_words(run, link.b));
 }
 
+std::string links_svg(const Run& run) {
+  constexpr int side = 480;
+  constexpr int above = 34;
+  constexpr int margin = 20;
+  std::string inner;
+  int x = margin;
+  for (const Matrix& matrix : matrices_of()) {
+    const Heat heat(run, matrix);
+    if (heat.empty()) continue;
+    inner += text("<text class=\"title\" x=\"", x, "\" y=\"", above - 10, "\">",
+                  escaped(text(matrix.title, ", ", matrix.unit)), "</text>\n<svg x=\"", x, "\" y=\"", above,
+                  "\" width=\"", side, "\" height=\"", side, "\">", heat.svg(), "</svg>\n");
+    x += side + margin;
+  }
+  return text("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", x, ' ', side + above + margin, "\" width=\"",
+              x, "\" height=\"", side + above + margin, "\">\n<style>", report_style(),
+              "svg{font-family:system-ui,sans-serif}.heat.heat{width:480px;height:480px;min-width:0;max-width:none}."
+              "title{font:600 14px system-ui,sans-serif;"
+              "fill:var(--ink)}</style>\n<rect width=\"100%\" height=\"100%\" style=\"fill:var(--card)\"/>\n",
+              inner, "</svg>\n");
+}
+
 std::string links_section(const Run& run) {
   if (run.links.empty()) return {};
-  const std::vector<Matrix> matrices = {
-      {"Latency of 8 bytes", "µs", false, [](const PairLink& link, bool) { return link.latency_us; }},
-      {"Bandwidth, one way", "GB/s", true,
-       [](const PairLink& link, bool forth) { return forth ? link.there : link.back; }},
-      {"Bandwidth both ways, all pairs at once", "GB/s", true,
-       [](const PairLink& link, bool) { return link.together; }}};
   std::string all = "<section id=\"links\"><h2>Links</h2>\n";
   const std::vector<const PairLink*> slow = slow_links(run);
   if (slow.empty()) {
@@ -334,7 +359,7 @@ std::string links_section(const Run& run) {
   all += kinds_table(run);
   const bool wide = std::ranges::any_of(run.links, [](const PairLink& link) { return link.b >= small_side; });
   all += wide ? "<div class=\"charts wide\">\n" : "<div class=\"charts\">\n";
-  for (const Matrix& matrix : matrices) all += figure(run, matrix);
+  for (const Matrix& matrix : matrices_of()) all += figure(run, matrix);
   const std::string left_out = run.links.size() > most_pairs ? text(", the first ", most_pairs) : "";
   return text(all, "</div>\n<details><summary>", html::counted(run.links.size(), "pair"), " in numbers", left_out,
               "</summary>\n", pairs_table(run), "</details>\n</section>\n");

@@ -15,6 +15,8 @@ inline constexpr std::size_t most_pairs = 4000;  // in the table of all pairs
 
 // Empty where no link was measured.
 std::string links_section(const Run& run);
+// The matrices as a picture of their own.
+std::string links_svg(const Run& run);
 
 std::vector<const PairLink*> slow_links(const Run& run);
 // "rank 2 (b) and rank 5 (c)", "rank 0 and rank 1" where the hosts are not known.

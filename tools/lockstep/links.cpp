@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "bench/pairs.hpp"
+#include "bench/report_links.hpp"
 #include "bench/run_json.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
@@ -24,6 +25,7 @@ const std::vector<Option>& options() {
   static const std::vector<Option> all{
       {"seconds", 0, "S", "For each of the five things that are measured of a pair: 0.05 unless given."},
       {"slow-below", 0, "P", "Slow is what has less than so many per cent of the usual bandwidth: 60 unless given."},
+      {"svg", 0, "FILE", "Draw the matrices: latency, bandwidth, and bandwidth while all pairs are at work."},
       {"json", 0, "FILE", "Write all pairs, for `lockstep report`; docs/bench-json.md."},
       {"nodes-file", 0, "FILE", "Write the hosts that are good, one a line, for mpirun's --hostfile."},
   };
@@ -68,7 +70,7 @@ const Manual& links_manual() {
   static const Manual manual{
       .name = "links",
       .one_line = "latency and bandwidth of every pair, and which link is slow",
-      .synopsis = "mpirun -n N lockstep links [--json FILE] [--nodes-file FILE] [...]",
+      .synopsis = "mpirun -n N lockstep links [--svg FILE] [--json FILE] [--nodes-file FILE] [...]",
       .description =
           R"manual(Measures all pairs of ranks on a node, and all pairs of nodes by one rank of each: alone, while the
 others wait, and in rounds of disjoint pairs at once. What a link reaches at best is compared with
@@ -92,7 +94,7 @@ Exit run_links(const Parsed& parsed) {
   effort.seconds = parsed.decimal("seconds", 0.0001, 3600, effort.seconds);
   LinkBounds bounds;
   bounds.bandwidth = parsed.percent("slow-below", 1, 99, 100 * bounds.bandwidth);
-  constexpr std::array<std::string_view, 2> files = {"json", "nodes-file"};
+  constexpr std::array<std::string_view, 3> files = {"svg", "json", "nodes-file"};
   check_writable(parsed, files);
 
   Session session = begin_session({.purpose = "links"});
@@ -114,6 +116,7 @@ Exit run_links(const Parsed& parsed) {
               << links_text(run.links, verdict, run.hosts) << text("# verdict: ", run.verdict, '\n') << next(run)
               << std::flush;
     if (const auto path = parsed.value("json")) write_file(*path, to_json(run));
+    if (const auto path = parsed.value("svg")) write_file(*path, links_svg(run));
     if (const auto path = parsed.value("nodes-file")) {
       std::string lines;
       for (const std::string& host : good_hosts(run.links, verdict, run.hosts)) lines += host + '\n';
