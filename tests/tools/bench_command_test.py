@@ -61,7 +61,8 @@ class Bench(unittest.TestCase):
             self.assertEqual(row["check"]["wrong"], 0)
             self.assertTrue(row["check"]["ranks_equal"])
             self.assertGreater(row["time_us"]["median"], 0)
-        self.assertEqual(len(xml.etree.ElementTree.parse(self.path("r.xml")).findall(".//testcase")), 4)
+        self.assertEqual(len(xml.etree.ElementTree.parse(self.path("r.xml")).findall(".//testcase")), 4 if got == 0 else 5,
+                         "a case for each row, and one for a run that was disturbed")
         with open(self.path("r.csv"), encoding="utf-8") as file:
             self.assertGreater(len(file.readlines()), 4)
         try:
