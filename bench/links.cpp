@@ -182,6 +182,8 @@ LinkVerdict judge_links(std::vector<PairLink>& links, const LinkBounds& bounds) 
   return verdict;
 }
 
+bool is_explained(const PairLink& link) { return link.why.ends_with(" is slow"); }
+
 std::vector<std::string> good_hosts(const std::vector<PairLink>& links, const LinkVerdict& verdict,
                                     const std::vector<std::string>& hosts) {
   const auto host = [&](int member) { return hosts.at(static_cast<std::size_t>(member)); };
@@ -227,7 +229,7 @@ std::string links_text(const std::vector<PairLink>& links, const LinkVerdict& ve
   for (const SlowMember& each : verdict.members)
     all += text("SLOW  ", name(each.member), " over ", each.kind, ": ", each.why, '\n');
   for (const PairLink& link : links) {
-    if (link.slow && !link.why.ends_with(" is slow"))
+    if (link.slow && !is_explained(link))
       all += text("SLOW  ", name(link.a), " to ", name(link.b), ": ", link.why, '\n');
   }
   return all;

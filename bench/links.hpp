@@ -33,6 +33,9 @@ struct LinkVerdict {
 // Sets `slow` and `why` of the links.
 LinkVerdict judge_links(std::vector<PairLink>& links, const LinkBounds& bounds = {});
 
+// Slow because one of its two members is.
+bool is_explained(const PairLink& link);
+
 // Hosts that are left when slow members' and, one by one, those with the most slow pairs are taken away; in order of
 // rank.
 std::vector<std::string> good_hosts(const std::vector<PairLink>& links, const LinkVerdict& verdict,

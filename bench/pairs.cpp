@@ -127,10 +127,10 @@ class Links {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
     if (links_.size() <= effort_.most_alone) alone(all);
     LinkVerdict verdict = judge_links(links_, bounds);
-    for (int look = 1; look < effort_.looks; ++look) {
+    for (int look = 1; look < effort_.looks_at_single; ++look) {
       std::vector<std::size_t> doubtful;
       for (const std::size_t i : all) {
-        if (links_[i].slow) doubtful.push_back(i);
+        if (links_[i].slow && (look < effort_.looks || !is_explained(links_[i]))) doubtful.push_back(i);
       }
       if (doubtful.empty() || doubtful.size() > effort_.most_alone) break;
       seconds_ *= 2;

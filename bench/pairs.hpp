@@ -13,7 +13,10 @@ namespace lockstep::bench {
 struct PairEffort {
   double seconds = 0.05;         // for each of the things that are measured of a pair
   std::size_t most_alone = 500;  // with more pairs, they are measured in rounds only
-  int looks = 3;                 // what seems slow is measured again so often before it is called slow
+  // What seems slow is measured again before it is called slow: so often what a slow member explains, which many of its
+  // pairs have said, and so often a pair that stands alone.
+  int looks = 3;
+  int looks_at_single = 6;
 };
 
 // Disjoint pairs in each round, all pairs in all rounds together.
