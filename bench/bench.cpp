@@ -11,6 +11,7 @@
 
 #include "bench/compare.hpp"
 #include "bench/limits.hpp"
+#include "bench/scores.hpp"
 #include "bench/statistics.hpp"
 #include "collectives/communicator/team.hpp"
 #include "topology/base/text.hpp"
@@ -156,7 +157,7 @@ class RowMaker {
     row_.count = subject_.collective == Collective::barrier ? 0 : subject_.count;
     row_.type = to_string(subject_.type);
     if (reduces(subject_.collective)) row_.op = to_string(subject_.op);
-    if (has_root(subject_.collective)) row_.root = subject_.root;
+    if (is_rooted(subject_.collective)) row_.root = subject_.root;
     row_.in_place = subject_.in_place;
     row_.cold = subject_.cold;
   }
@@ -168,10 +169,8 @@ class RowMaker {
       row_.sent_bytes = row_.bytes;
       const int next = (world_.rank() + 1) % world_.size();
       const int before = (world_.rank() + world_.size() - 1) % world_.size();
-      const std::size_t bytes = buffers_.input_count() * size_of(subject_.type);
-      const std::span from(static_cast<const std::byte*>(buffers_.input()), bytes);
-      const std::span to(static_cast<std::byte*>(buffers_.output()), bytes);
-      return {"ours", [this, from, to, next, before] { world_.sendrecv(from, next, to, before); }};
+      return {"ours",
+              [this, next, before] { world_.sendrecv(buffers_.input_bytes(), next, buffers_.output_bytes(), before); }};
     }
     const detail::Ask ask = buffers_.ask();
     const Plan& plan = *world_.team()->prepare(ask).call.plan;
@@ -214,13 +213,7 @@ class RowMaker {
     row_.check.wrong = std::max(row_.check.wrong, wrong);
     if (alike && least != most) row_.check.ranks_equal = false;
     const std::uint64_t all = world_.all_reduce(bits * (2 * static_cast<std::uint64_t>(world_.rank()) + 1), bit_xor);
-    row_.check.hash = hex(all);
-  }
-
-  static std::string hex(std::uint64_t value) {
-    std::array<char, 17> digits{};
-    for (std::size_t i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[value >> (60 - 4 * i) & 15U];
-    return digits.data();
+    row_.check.hash = hexadecimal(all);
   }
 
   // Copying as many bytes as the row has, by all members at once: what the memory can do for data of this size.
@@ -251,10 +244,7 @@ class RowMaker {
     const auto slowest = std::ranges::max_element(medians);
     const double middle = median_of(medians);
     // Where members have different parts, the one with most to do is no news.
-    const Collective which = subject_.collective;
-    const bool alike = which == Collective::all_reduce || which == Collective::reduce_scatter ||
-                       which == Collective::all_gather || which == Collective::all_to_all ||
-                       which == Collective::barrier;
+    const bool alike = waits_for_all(subject_.collective) && !is_unequal(subject_.collective);
     constexpr double telling = 5;
     const double percent = middle > 0 ? 100 * (*slowest / middle - 1) : 0;
     if (medians.size() < 2 || !alike || percent < telling) return;
@@ -330,28 +320,14 @@ void run_bench(Communicator& world, const Wish& wish, Run& run, const std::funct
 
 namespace {
 
-// "; against mpi 2 rows faster, 1 equal, 9 slower"
+// "; against mpi 2 faster, 1 equal, 9 slower"
 std::string against(const Run& run) {
-  struct Count {
-    std::string name;
-    std::size_t faster = 0;
-    std::size_t equal = 0;
-    std::size_t slower = 0;
-  };
-  std::vector<Count> counts;
-  for (const Row& row : run.rows) {
-    for (const Baseline& each : row.baselines) {
-      auto found = std::ranges::find(counts, each.name, &Count::name);
-      if (found == counts.end()) found = counts.insert(counts.end(), Count{each.name});
-      if (each.ratio.ci.holds(1))
-        ++found->equal;
-      else
-        ++(each.ratio.value > 1 ? found->faster : found->slower);
-    }
-  }
   std::string all;
-  for (const Count& each : counts)
-    all += text("; against ", each.name, ' ', each.faster, " faster, ", each.equal, " equal, ", each.slower, " slower");
+  for (const Score& each : scores_of(run)) {
+    if (!is_rival(each.baseline)) continue;
+    all += text("; against ", each.baseline, ' ', each.faster, " faster, ", each.equal, " equal, ", each.slower,
+                " slower");
+  }
   return all;
 }
 

@@ -22,6 +22,12 @@ class Buffers {
 
   void* input() { return subject_.in_place ? output_.data() + in_offset_ : input_.data(); }
   void* output() { return output_.data() + out_offset_; }
+  std::span<const std::byte> input_bytes() {
+    return {static_cast<const std::byte*>(input()), in_count_ * size_of(subject_.type)};
+  }
+  std::span<std::byte> output_bytes() {
+    return {static_cast<std::byte*>(output()), out_count_ * size_of(subject_.type)};
+  }
   std::size_t input_count() const { return in_count_; }
   std::size_t output_count() const { return out_count_; }
   // Of unequal forms: elements for and from every member.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "bench/statistics.hpp"
+#include "bench/words.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
@@ -203,28 +204,6 @@ Verdict verdict_of(const Comparison& comparison) {
   return count(comparison, Verdict::faster) > 0 ? Verdict::faster : Verdict::same;
 }
 
-std::string word_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::faster:
-      return "faster";
-    case Verdict::slower:
-      return "slower";
-    case Verdict::same:
-      return "same";
-    case Verdict::cannot_tell:
-      return "cannot tell";
-    case Verdict::inconclusive:
-      break;
-  }
-  return "inconclusive";
-}
-
-std::string fixed(double value, int decimals) {
-  std::array<char, 400> buffer{};  // the largest double has 309 digits
-  std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
-  return buffer.data();
-}
-
 std::string title_of(const RowKey& key) {
   std::string title = printable(key.collective);
   if (!key.type.empty()) title += text(" ", printable(key.type));
@@ -241,11 +220,11 @@ Cells cells_of(const ComparedRow& row) {
   const std::string reason = row.refusal ? ": " + row.refusal->reason : "";
   return {title_of(row.key),
           format_bytes(row.key.bytes),
-          fixed(row.a_us, 2),
-          fixed(row.b_us, 2),
-          fixed(row.ratio, 3),
-          text("[", fixed(row.ci.low, 3), ", ", fixed(row.ci.high, 3), "]"),
-          word_of(row.verdict) + reason};
+          words::fixed(row.a_us, 2),
+          words::fixed(row.b_us, 2),
+          words::fixed(row.ratio, 3),
+          text("[", words::fixed(row.ci.low, 3), ", ", words::fixed(row.ci.high, 3), "]"),
+          text(word_of(row.verdict), reason)};
 }
 
 // The first and the last column begin at the left, numbers end at the right.
@@ -265,7 +244,7 @@ std::string aligned(std::span<const Cells> lines) {
   return all;
 }
 
-std::string rows_word(std::size_t rows) { return text(rows, rows == 1 ? " row" : " rows"); }
+std::string rows_word(std::size_t rows) { return words::counted(rows, "row"); }
 
 // The row that has become slower by most, as "all_reduce f32 sum 1 MiB takes 12 % more time".
 std::string worst_of(const Comparison& comparison) {
@@ -274,12 +253,12 @@ std::string worst_of(const Comparison& comparison) {
     if (row.verdict == Verdict::slower && (worst == nullptr || row.ratio < worst->ratio)) worst = &row;
   }
   if (worst == nullptr) return "";
-  const auto percent = [](double ratio) { return fixed(100 * (1 / ratio - 1), 1); };
+  const auto percent = [](double ratio) { return words::fixed(100 * (1 / ratio - 1), 1); };
   return text(title_of(worst->key), " of ", format_bytes(worst->key.bytes), " takes ", percent(worst->ratio),
               " % more time [", percent(worst->ci.high), ", ", percent(worst->ci.low), "]");
 }
 
-std::string verdict_sentence(const Comparison& comparison) {
+std::string advice_of(const Comparison& comparison) {
   const std::string within = text(100 * comparison.tolerance, " %");
   const std::size_t cannot_tell = count(comparison, Verdict::cannot_tell);
   const std::size_t untold = cannot_tell + count(comparison, Verdict::inconclusive);
@@ -306,6 +285,22 @@ std::string verdict_sentence(const Comparison& comparison) {
 }
 
 }  // namespace
+
+std::string_view word_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::faster:
+      return "faster";
+    case Verdict::slower:
+      return "slower";
+    case Verdict::same:
+      return "same";
+    case Verdict::cannot_tell:
+      return "cannot tell";
+    case Verdict::inconclusive:
+      break;
+  }
+  return "inconclusive";
+}
 
 RowKey key_of(const Row& row) {
   return {.collective = row.collective,
@@ -361,7 +356,11 @@ std::string to_text(const Comparison& comparison) {
     all += text("not compared: ", rows_word(comparison.only_in_a), " only in a, ", rows_word(comparison.only_in_b),
                 " only in b\n");
   }
-  return text(all, "verdict: ", word_of(comparison.verdict), ": ", verdict_sentence(comparison), "\n");
+  return text(all, "verdict: ", verdict_line(comparison), "\n");
+}
+
+std::string verdict_line(const Comparison& comparison) {
+  return text(word_of(comparison.verdict), ": ", advice_of(comparison));
 }
 
 }  // namespace lockstep::bench

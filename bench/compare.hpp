@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/row.hpp"
@@ -71,6 +72,12 @@ struct Comparison {
 };
 
 Comparison compare(const Run& a, const Run& b, const CompareOptions& options = {});
+
+// "faster", ..., "cannot tell", "inconclusive".
+std::string_view word_of(Verdict verdict);
+
+// The verdict and what to do next.
+std::string verdict_line(const Comparison& comparison);
 
 // A table for people; the last line is the verdict and what to do next.
 std::string to_text(const Comparison& comparison);

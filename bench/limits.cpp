@@ -125,13 +125,6 @@ double measure_kernel(Communicator& world, DataType type, ReduceOp op) {
   return world.all_reduce(best, max);
 }
 
-// Whether nobody can be done before everybody has come.
-bool waits_for_all(Collective collective) {
-  return collective == all_reduce || collective == all_gather || collective == all_gather_v ||
-         collective == reduce_scatter || collective == reduce_scatter_v || collective == all_to_all ||
-         collective == all_to_all_v || collective == barrier;
-}
-
 Moves least_moves(const Subject& subject, int members, const Topology& topology, std::span<const int> ranks) {
   const double n = members;
   const auto all = static_cast<double>(bytes_of(subject, members));

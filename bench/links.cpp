@@ -2,23 +2,18 @@
 #include "bench/links.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <set>
 
 #include "bench/statistics.hpp"
+#include "bench/words.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-std::string number(double value) {
-  std::array<char, 64> buffer{};
-  static_cast<void>(std::snprintf(buffer.data(), buffer.size(), "%.3g", value));
-  return buffer.data();
-}
+constexpr auto number = words::short_number;
 
 struct Rates {
   std::map<int, double> out;

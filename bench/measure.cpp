@@ -13,11 +13,11 @@ namespace lockstep::bench {
 
 std::atomic<bool> interrupt_wanted = false;
 
-namespace {
-
 double now_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+namespace {
 
 class Measuring {
  public:

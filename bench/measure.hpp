@@ -13,6 +13,9 @@
 
 namespace lockstep::bench {
 
+// Of a clock that only goes forward.
+double now_us();
+
 // All members run it together, often.
 struct Candidate {
   std::string name;

@@ -3,21 +3,24 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
+
+#include "bench/measure.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+// What a member sends and receives, in all its pairs.
+struct PairMemory {
+  std::vector<std::byte> from = std::vector<std::byte>(std::size_t{4} << 20U, std::byte{1});
+  std::vector<std::byte> to = std::vector<std::byte>(from.size());
+};
 
 // What one pair does. The first of the two keeps the time and tells the other how often.
 class Pair {
  public:
-  Pair(Communicator& world, int peer, bool first, double seconds)
-      : world_(world), peer_(peer), first_(first), wanted_us_(seconds * 1e6), from_(bytes, std::byte{1}), to_(bytes) {}
+  Pair(Communicator& world, PairMemory& memory, int peer, bool first, double seconds)
+      : world_(world), memory_(memory), peer_(peer), first_(first), wanted_us_(seconds * 1e6) {}
 
   double latency() {
     std::array<std::byte, 8> word = {};
@@ -39,16 +42,13 @@ class Pair {
   double both() {
     double best = 0;
     repeat([&] {
-      best = std::max(best, rate(2 * used_, timed([&](std::span<std::byte> from, std::span<std::byte> to) {
-                                   world_.sendrecv(from, peer_, to, peer_);
-                                 })));
+      best = std::max(
+          best, rate(2 * memory_.from.size(), timed([&] { world_.sendrecv(memory_.from, peer_, memory_.to, peer_); })));
     });
     return best;
   }
 
  private:
-  static constexpr std::size_t bytes = std::size_t{4} << 20U;
-
   static double rate(std::size_t moved, double us) { return us > 0 ? static_cast<double>(moved) / us / 1e3 : 0; }
 
   // Three times at least, and until the time for it is over; the first says whether to go on.
@@ -75,7 +75,7 @@ class Pair {
     const std::span one(&word, 1);
     world_.sendrecv(one, peer_, one_, peer_);
     const double begin = now_us();
-    work(std::span(from_).first(used_), std::span(to_).first(used_));
+    work();
     world_.sendrecv(one, peer_, one_, peer_);
     return now_us() - begin;
   }
@@ -83,24 +83,22 @@ class Pair {
   double one_way(bool mine) {
     double best = 0;
     repeat([&] {
-      best = std::max(best, rate(used_, timed([&](std::span<std::byte> from, std::span<std::byte> to) {
+      best = std::max(best, rate(memory_.from.size(), timed([&] {
                                    if (mine)
-                                     world_.send(from, peer_);
+                                     world_.send(memory_.from, peer_);
                                    else
-                                     world_.recv(to, peer_);
+                                     world_.recv(memory_.to, peer_);
                                  })));
     });
     return best;
   }
 
   Communicator& world_;
+  PairMemory& memory_;
   int peer_;
   bool first_;
   double wanted_us_;
-  std::size_t used_ = bytes;
   std::array<std::byte, 1> one_ = {};
-  std::vector<std::byte> from_;
-  std::vector<std::byte> to_;
 };
 
 std::string kind_of(Link link) {
@@ -179,7 +177,7 @@ class Links {
       step();
       for (const auto& [a, b] : round) {
         if (world_.rank() != a && world_.rank() != b) continue;
-        Pair pair(world_, world_.rank() == a ? b : a, world_.rank() == a, seconds_);
+        Pair pair(world_, memory_, world_.rank() == a ? b : a, world_.rank() == a, seconds_);
         double* const mine = &found[kept * place_.at({a, b})];
         if (only) measure_all(pair, mine);
         mine[4] = pair.both();
@@ -195,7 +193,7 @@ class Links {
       step();
       const PairLink& link = links_[i];
       if (world_.rank() != link.a && world_.rank() != link.b) continue;
-      Pair pair(world_, world_.rank() == link.a ? link.b : link.a, world_.rank() == link.a, seconds_);
+      Pair pair(world_, memory_, world_.rank() == link.a ? link.b : link.a, world_.rank() == link.a, seconds_);
       measure_all(pair, &found[kept * i]);
     }
     world_.all_reduce(found, max);
@@ -235,6 +233,7 @@ class Links {
   const std::function<void(std::size_t, std::size_t)>& progress_;
   std::vector<std::vector<std::pair<int, int>>> rounds_;
   std::map<std::pair<int, int>, std::size_t> place_;
+  PairMemory memory_;
   double seconds_ = effort_.seconds;
   std::size_t done_ = 0;
   std::size_t done_of_ = 0;

@@ -170,7 +170,7 @@ void add_times(Charts& charts, std::string_view name, std::string_view look, int
 }
 
 void add_baselines(Charts& charts, const Group& group) {
-  const std::vector<std::string> names = group.baselines();
+  const std::vector<std::string> names = baselines_of(group.rows);
   for (std::size_t i = names.size(); i-- > 0;) {  // what is drawn last is on top and first in the legend
     const std::string& name = names[i];
     const std::string_view look = their_looks.at(i % their_looks.size());
@@ -274,7 +274,8 @@ std::string comparison_counts(const Comparison& comparison) {
   for (const Verdict verdict :
        {Verdict::slower, Verdict::faster, Verdict::same, Verdict::cannot_tell, Verdict::inconclusive}) {
     const auto count = std::ranges::count(comparison.rows, verdict, &ComparedRow::verdict);
-    if (count > 0) parts.push_back(text(count, ' ', word_of(verdict)));
+    if (count > 0)
+      parts.push_back(text(count, ' ', verdict == Verdict::inconclusive ? "no verdict" : word_of(verdict)));
   }
   if (comparison.only_in_a > 0) parts.push_back(text(comparison.only_in_a, " only in the earlier run"));
   if (comparison.only_in_b > 0) parts.push_back(text(comparison.only_in_b, " only in the later run"));

@@ -16,13 +16,8 @@ namespace {
 using html::counted;
 
 std::string case_of(const Row& row) {
-  const RowKey key{.collective = row.collective,
-                   .type = row.type,
-                   .op = row.op,
-                   .root = row.root,
-                   .in_place = row.in_place,
-                   .cold = row.cold};
-  return row.bytes == 0 ? title_of(key) : text(title_of(key), " of ", format_bytes(row.bytes));
+  const std::string title = title_of(key_of(row));
+  return row.bytes == 0 ? title : text(title, " of ", format_bytes(row.bytes));
 }
 
 bool is_wrong(const Row& row) { return row.check.wrong > 0 || !row.check.ranks_equal; }
@@ -145,8 +140,14 @@ void add_limits(std::vector<Finding>& all, const Run& run) {
 }
 
 void add_rest(std::vector<Finding>& all, const Run& run, const Comparison* comparison) {
-  if (!run.rows.empty() && !std::ranges::any_of(run.rows, is_wrong))
-    all.push_back({Tone::good, text("All results of ", counted(run.rows.size(), "row"), " are right."), {}});
+  const auto checked =
+      static_cast<std::size_t>(std::ranges::count_if(run.rows, [](const Row& row) { return row.check.looked_at(); }));
+  if (checked > 0 && !std::ranges::any_of(run.rows, is_wrong))
+    all.push_back({Tone::good, text("All results of ", counted(checked, "row"), " are right."), {}});
+  if (checked < run.rows.size())
+    all.push_back({Tone::look,
+                   text("The results of ", counted(run.rows.size() - checked, "row"), " were not looked at."),
+                   "Run it without `-c 0`."});
   if (comparison == nullptr && !run.rows.empty() && run.launches < 3)
     all.push_back({Tone::note,
                    run.launches == 1 ? "This is one launch: how much launches differ is not known."
@@ -189,31 +190,6 @@ std::string_view word_of(Tone tone) {
       break;
   }
   return "Note";
-}
-
-std::vector<Score> scores_of(const Run& run) {
-  std::vector<Score> scores;
-  for (const Row& row : run.rows) {
-    for (const Baseline& each : row.baselines) {
-      auto score = std::ranges::find(scores, each.name, &Score::baseline);
-      if (score == scores.end()) score = scores.insert(scores.end(), Score{.baseline = each.name});
-      const Standing standing = standing_of(each.ratio);
-      ++(standing == Standing::ours_faster ? score->faster
-         : standing == Standing::equal     ? score->equal
-                                           : score->slower);
-      if (standing != Standing::theirs_faster) continue;
-      if (score->worst == nullptr || each.ratio.value < baseline_of(*score->worst, each.name)->ratio.value)
-        score->worst = &row;
-    }
-  }
-  return scores;
-}
-
-std::string verdict_line(const Comparison& comparison) {
-  const std::string all = to_text(comparison);
-  constexpr std::string_view before = "\nverdict: ";
-  const std::size_t at = all.rfind(before);
-  return at == std::string::npos ? std::string() : std::string(trim(std::string_view(all).substr(at + before.size())));
 }
 
 }  // namespace lockstep::bench

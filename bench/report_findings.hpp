@@ -29,17 +29,4 @@ std::string_view word_of(Tone tone);
 // Faster than the limit by so much that the limit is in doubt.
 bool beats_limit(const Row& row);
 
-// How often ours is faster, equal and slower than a baseline, and where it is slowest.
-struct Score {
-  std::string baseline;
-  std::size_t faster = 0;
-  std::size_t equal = 0;
-  std::size_t slower = 0;
-  const Row* worst = nullptr;  // of the slower
-};
-std::vector<Score> scores_of(const Run& run);
-
-// The verdict of a comparison and what to do next, as `lockstep compare` ends with.
-std::string verdict_line(const Comparison& comparison);
-
 }  // namespace lockstep::bench

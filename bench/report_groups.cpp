@@ -38,7 +38,7 @@ std::string title_of(const RowKey& key) {
   return title;
 }
 
-std::vector<std::string> Group::baselines() const {
+std::vector<std::string> baselines_of(const std::vector<const Row*>& rows) {
   std::vector<std::string> names;
   for (const Row* row : rows) {
     for (const Baseline& each : row->baselines) {
@@ -59,18 +59,6 @@ std::vector<Group> groups_of(const Run& run, const Run* earlier) {
     sort(group.earlier);
   }
   return groups;
-}
-
-const Baseline* baseline_of(const Row& row, std::string_view name) {
-  const auto found = std::ranges::find_if(row.baselines, [&](const Baseline& each) { return each.name == name; });
-  return found == row.baselines.end() ? nullptr : &*found;
-}
-
-bool is_rival(std::string_view baseline) { return baseline != "memcpy"; }
-
-Standing standing_of(const Ratio& ratio) {
-  if (!(ratio.ci.low > 1 || ratio.ci.high < 1)) return Standing::equal;
-  return ratio.ci.low > 1 ? Standing::ours_faster : Standing::theirs_faster;
 }
 
 std::vector<Point> points_of(const std::vector<const Row*>& rows, const Look& look) {

@@ -10,30 +10,24 @@
 
 #include "bench/compare.hpp"
 #include "bench/row.hpp"
+#include "bench/scores.hpp"
 
 namespace lockstep::bench {
 
 struct Group {
-  RowKey key;                                  // its bytes mean nothing
-  std::string title;                           // "all_reduce f32 sum"
-  std::vector<const Row*> rows;                // by size, then launch
-  std::vector<const Row*> earlier;             // of the earlier run
-  std::vector<std::string> baselines() const;  // names, in the order in which they first come
+  RowKey key;                       // its bytes mean nothing
+  std::string title;                // "all_reduce f32 sum"
+  std::vector<const Row*> rows;     // by size, then launch
+  std::vector<const Row*> earlier;  // of the earlier run
 };
+
+// Names, in the order in which they first come.
+std::vector<std::string> baselines_of(const std::vector<const Row*>& rows);
 
 std::string title_of(const RowKey& key);
 
 // Only what is worth a line: the values live as long as the runs.
 std::vector<Group> groups_of(const Run& run, const Run* earlier);
-
-const Baseline* baseline_of(const Row& row, std::string_view name);
-
-// A plain copy is no rival: no collective can be as fast.
-bool is_rival(std::string_view baseline);
-
-// How ours does against a baseline, by the interval of the ratio.
-enum class Standing : std::uint8_t { ours_faster, equal, theirs_faster };
-Standing standing_of(const Ratio& ratio);
 
 // What a row says of one thing; nothing where it has not measured it.
 struct Reading {

@@ -80,8 +80,13 @@ void add_row(HtmlTable& table, const Row& row, const std::vector<std::string>& b
   table.cell(timed && row.limit ? html::percent(100 * row.limit->us / time.median) : "-");
   table.cell(row.limit ? row.limit->binding : "-");
   for (const std::string& name : baselines) add_baseline(table, baseline_of(row, name), is_rival(name));
-  table.cell(row.algorithm.empty() ? "-" : row.algorithm).cell(text(row.check.wrong));
-  table.cell(row.check.ranks_equal ? "yes" : "NO").cell(!row.check.same ? "-" : *row.check.same ? "yes" : "NO");
+  table.cell(row.algorithm.empty() ? "-" : row.algorithm).cell(row.check.looked_at() ? text(row.check.wrong) : "-");
+  table.cell(!row.check.looked_at()  ? "-"
+             : row.check.ranks_equal ? "yes"
+                                     : "NO")
+      .cell(!row.check.same   ? "-"
+            : *row.check.same ? "yes"
+                              : "NO");
   if (launches) table.cell(text(row.launch));
   table.cell(text(row.bytes)).cell(text(row.count)).cell(positive(time.min)).cell(positive(time.mean));
   table.cell(positive(time.p95)).cell(positive(time.p99)).cell(positive(time.max)).cell(text(time.n));
@@ -169,14 +174,8 @@ std::string HtmlTable::done(std::string_view name) const {
 }
 
 std::string rows_table(const std::vector<const Row*>& rows, std::string_view name) {
-  std::vector<std::string> baselines;
-  bool launches = false;
-  for (const Row* row : rows) {
-    launches = launches || row->launch != 1;
-    for (const Baseline& each : row->baselines) {
-      if (std::ranges::find(baselines, each.name) == baselines.end()) baselines.push_back(each.name);
-    }
-  }
+  const std::vector<std::string> baselines = baselines_of(rows);
+  const bool launches = std::ranges::any_of(rows, [](const Row* row) { return row->launch != 1; });
   HtmlTable table;
   table.numbers("size").numbers("time µs", "the median of samples, each the slowest rank's time");
   table.numbers("±%", "half of the 95 % interval of the median").numbers("algbw GB/s").numbers("busbw GB/s");
@@ -217,22 +216,6 @@ std::string facts_table(const Run& run, const Run* earlier) {
   return table.done("what was run on what");
 }
 
-std::string_view word_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::faster:
-      return "faster";
-    case Verdict::slower:
-      return "slower";
-    case Verdict::same:
-      return "same";
-    case Verdict::cannot_tell:
-      return "cannot tell";
-    case Verdict::inconclusive:
-      break;
-  }
-  return "no verdict";
-}
-
 std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name) {
   HtmlTable table;
   table.words("what").numbers("size").numbers("earlier µs").numbers("later µs");
@@ -247,7 +230,8 @@ std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool r
     table.cell(positive(row->b_us)).cell(html::fixed(row->ratio, 3));
     table.cell(interval(row->ci,
                         [](double value) { return std::isfinite(value) ? html::fixed(value, 3) : std::string("∞"); }));
-    table.markup(element("span", text(" class=\"", look, "\""), word_of(row->verdict)));
+    table.markup(element("span", text(" class=\"", look, "\""),
+                         row->verdict == Verdict::inconclusive ? "no verdict" : word_of(row->verdict)));
     if (reasons) table.cell(row->refusal ? text(row->refusal->reason, ". ", row->refusal->remedy) : "");
   }
   return table.done(name);

@@ -40,6 +40,5 @@ std::string rows_table(const std::vector<const Row*>& rows, std::string_view nam
 std::string facts_table(const Run& run, const Run* earlier);
 
 std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name);
-std::string_view word_of(Verdict verdict);
 
 }  // namespace lockstep::bench

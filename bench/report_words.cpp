@@ -45,23 +45,6 @@ bool is_harmful(std::string_view letter) {
          code >= 0xFFFE;
 }
 
-std::string_view name_of(char letter) {
-  switch (letter) {
-    case '&':
-      return "&amp;";
-    case '<':
-      return "&lt;";
-    case '>':
-      return "&gt;";
-    case '"':
-      return "&quot;";
-    case '\'':
-      return "&apos;";
-    default:
-      return {};
-  }
-}
-
 }  // namespace
 
 std::string escaped(std::string_view words) {
@@ -69,47 +52,15 @@ std::string escaped(std::string_view words) {
   while (!words.empty()) {
     const std::size_t length = letter_length(words);
     const std::string_view letter = words.substr(0, std::max<std::size_t>(length, 1));
-    const std::string_view name = name_of(letter.front());
-    const bool blank = letter == "\n" || letter == "\t";
-    if (!name.empty())
-      all += name;
-    else if (blank)
+    if (letter == "\n" || letter == "\t")
       all += ' ';
+    else if (length == 0 || is_harmful(letter))
+      all += replacement;
     else
-      all += length == 0 || is_harmful(letter) ? replacement : letter;
+      all += xml_escaped(letter);
     words.remove_prefix(letter.size());
   }
   return all;
-}
-
-std::string fixed(double value, int decimals) {
-  std::array<char, 400> buffer{};  // the largest double has 309 digits
-  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
-  return {buffer.data(), static_cast<std::size_t>(std::max(length, 0))};
-}
-
-std::string number(double value) {
-  if (!std::isfinite(value)) return "-";
-  const double size = std::abs(value);
-  return fixed(value, size < 10 ? 3 : size < 1000 ? 2 : size < 100000 ? 1 : 0);
-}
-
-std::string ratio(double value) {
-  if (!std::isfinite(value)) return "-";
-  return fixed(value, value < 0.1 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
-}
-
-std::string percent(double value) {
-  if (!std::isfinite(value)) return "-";
-  return fixed(value, std::abs(value) < 10 ? 1 : 0);
-}
-
-std::string short_number(double value) {
-  if (!std::isfinite(value)) return "-";
-  if (std::abs(value) >= 999.5) return fixed(value, 0);
-  std::array<char, 40> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.3g", value);
-  return buffer.data();
 }
 
 std::string time_word(double us) {
@@ -130,8 +81,6 @@ std::string size_word(std::uint64_t bytes) {
   }
   return text(bytes);
 }
-
-std::string counted(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
 
 std::string coordinate(double value) {
   std::string all = fixed(value, 1);

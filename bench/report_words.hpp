@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words and numbers of a report's page. All that comes from a file goes through `escaped`, so that no host name, path
-// or setting can become markup. Numbers are those of the bench's table: three or more significant digits.
+// Words of a report's page. All that comes from a file goes through `escaped`, so that no host name, path
+// or setting can become markup.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "bench/words.hpp"
 
 namespace lockstep::bench::html {
 
@@ -13,15 +15,15 @@ namespace lockstep::bench::html {
 // writing, and bytes that are no UTF-8 are replaced.
 std::string escaped(std::string_view words);
 
-std::string fixed(double value, int decimals);
-std::string number(double value);            // "0.412", "18210.0"; "-" where it is not finite
-std::string ratio(double value);             // "1.86"
-std::string percent(double value);           // "0.8", "91"
-std::string short_number(double value);      // "0.05", "12.3", "1.5": at most three significant digits
+using words::counted;
+using words::fixed;
+using words::number;
+using words::percent;
+using words::ratio;
+using words::short_number;
 std::string time_word(double us);            // "0.41 µs", "18.2 ms"
 std::string size_word(std::uint64_t bytes);  // "8", "4K", "1.5M": exact, or the bytes themselves
-std::string counted(std::size_t count, std::string_view one);  // "1 row", "2 rows"
-std::string coordinate(double value);                          // a tenth of a pixel
+std::string coordinate(double value);        // a tenth of a pixel
 
 // <name attributes>content</name>; attributes begin with a blank or are empty, and nothing is escaped here.
 std::string element(std::string_view name, std::string_view attributes, std::string_view content);

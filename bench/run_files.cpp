@@ -89,28 +89,9 @@ std::string xml(std::string_view words) {
   for (const char letter : words) {
     const auto code = static_cast<unsigned char>(letter);
     if (letter == '\n' || letter == '\t') all += ' ';
-    if (code < 0x20 || code == 0x7f) continue;
-    switch (letter) {
-      case '&':
-        all += "&amp;";
-        break;
-      case '<':
-        all += "&lt;";
-        break;
-      case '>':
-        all += "&gt;";
-        break;
-      case '"':
-        all += "&quot;";
-        break;
-      case '\'':
-        all += "&apos;";
-        break;
-      default:
-        all += code < 0x80 ? letter : '?';
-    }
+    if (code >= 0x20 && code != 0x7f) all += code < 0x80 ? letter : '?';
   }
-  return all;
+  return xml_escaped(all);
 }
 
 struct Case {

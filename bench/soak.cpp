@@ -82,11 +82,8 @@ Request start(const Under& one, int tag) {
   Communicator& here = *one.where;
   Buffers& buffers = *one.buffers;
   if (one.subject.collective != Collective::exchange) return {here.team(), here.team()->start(buffers.ask())};
-  const std::size_t element = size_of(one.subject.type);
-  const std::span from(static_cast<const std::byte*>(buffers.input()), buffers.input_count() * element);
-  const std::span to(static_cast<std::byte*>(buffers.output()), buffers.output_count() * element);
-  return here.sendrecv_async(from, (here.rank() + 1) % here.size(), to, (here.rank() + here.size() - 1) % here.size(),
-                             tag);
+  return here.sendrecv_async(buffers.input_bytes(), (here.rank() + 1) % here.size(), buffers.output_bytes(),
+                             (here.rank() + here.size() - 1) % here.size(), tag);
 }
 
 std::string in_words(const Subject& subject, const std::string& cut) {

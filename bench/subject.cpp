@@ -40,7 +40,11 @@ bool has_blocks(Collective collective) {
   }
 }
 
-bool has_root(Collective collective) { return is_rooted(collective); }
+bool waits_for_all(Collective collective) {
+  return collective == all_reduce || collective == all_gather || collective == all_gather_v ||
+         collective == reduce_scatter || collective == reduce_scatter_v || collective == all_to_all ||
+         collective == all_to_all_v || collective == barrier;
+}
 
 std::size_t Subject::count_between(int from, int to, int members) const {
   if (!is_unequal(collective)) return count;

@@ -26,7 +26,8 @@ struct Subject {
 
 // "all_reduce"; "sendrecv" of what the library calls an exchange.
 std::string_view name_of(Collective collective);
-bool has_root(Collective collective);
+// Whether nobody can be done before everybody has come.
+bool waits_for_all(Collective collective);
 // Whether its data are cut into as many blocks as there are members.
 bool has_blocks(Collective collective);
 // Why this cannot be measured, such as an operation that is not defined for the type; empty: it can.

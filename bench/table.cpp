@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cells, lines and the words around them. Numbers keep three or more significant digits from 0.05 us to
-// an hour, in the same width.
+// Cells, lines and the words around them.
 #include "bench/table.hpp"
 
 #include <algorithm>
@@ -9,11 +8,17 @@
 #include <cstdio>
 #include <map>
 
+#include "bench/words.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
 namespace {
+
+using words::counted;
+using words::number;
+using words::percent;
+using words::ratio;
 
 constexpr std::size_t page_width = 100;
 constexpr std::string_view nothing = "-";
@@ -48,38 +53,14 @@ class Cells {
   std::size_t edge_ = 0;
 };
 
-std::string fixed(double value, int decimals) {
-  std::array<char, 400> buffer{};  // the largest double has 309 digits
-  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
-  return {buffer.data(), static_cast<std::size_t>(std::max(length, 0))};
-}
-
-std::string number(double value) {
-  if (!std::isfinite(value)) return std::string(nothing);
-  const double size = std::abs(value);
-  return fixed(value, size < 10 ? 3 : size < 1000 ? 2 : size < 100000 ? 1 : 0);
-}
-
 // Of what was not measured there is nothing to print.
 std::string time(double us) { return us > 0 ? number(us) : std::string(nothing); }
-
-std::string percent(double value) {
-  if (!std::isfinite(value)) return std::string(nothing);
-  return fixed(value, std::abs(value) < 10 ? 1 : 0);
-}
-
-std::string ratio(double value) {
-  if (!std::isfinite(value)) return std::string(nothing);
-  return fixed(value, value < 0.1 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
-}
 
 std::string interval(const Interval& interval) {
   return text('[', ratio(interval.low), ',', ratio(interval.high), ']');
 }
 
 std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
-
-std::string counted(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
 
 std::string word(std::string_view any) { return printable(any, 200); }
 

@@ -2,19 +2,11 @@
 // The instrument itself, with operations whose cost is known, among threads: it finds the time, names the slow member,
 // shows a rare spike where it belongs, and sees wrong data.
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <set>
 #include <thread>
 
 #include "bench/bench.hpp"
-#include "bench/limits.hpp"
-#include "bench/pairs.hpp"
 #include "bench/statistics.hpp"
 #include "tests/collectives/members.hpp"
-#include "tests/topology/shapes.hpp"
-#include "topology/base/text.hpp"
-#include "topology/description.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -102,108 +94,6 @@ TEST(Measure, ends_early_for_all_when_one_wants_it) {
   });
 }
 
-void exchange(Communicator& world, Buffers& buffers, std::size_t element) {
-  const std::span from(static_cast<std::byte*>(buffers.input()), buffers.input_count() * element);
-  const std::span to(static_cast<std::byte*>(buffers.output()), buffers.output_count() * element);
-  world.sendrecv(from, (world.rank() + 1) % world.size(), to, (world.rank() + world.size() - 1) % world.size());
-}
-
-// Every collective, every type that it has, every operation: right results are right, and one wrong bit is seen.
-TEST(Subjects, are_checked_exactly) {
-  with_members(3, [](Communicator& world) {
-    int checked = 0;
-    for (int collective = 0; collective < collective_count; ++collective) {
-      for (int type = 0; type < static_cast<int>(DataType::boolean); ++type) {
-        for (int op = 0; op < static_cast<int>(ReduceOp::premul_sum); ++op) {
-          for (const bool in_place : {false, true}) {
-            const Subject subject{.collective = static_cast<Collective>(collective),
-                                  .type = static_cast<DataType>(type),
-                                  .op = static_cast<ReduceOp>(op),
-                                  .root = 1,
-                                  .in_place = in_place,
-                                  .count = 7};
-            if (!why_not(subject).empty() || (op > 0 && !reduces(subject.collective))) continue;
-            Buffers buffers(subject, 3, world.rank());
-            buffers.fill();
-            if (subject.collective == Collective::exchange)
-              exchange(world, buffers, size_of(subject.type));
-            else
-              world.team()->run(buffers.ask());
-            std::uint64_t bits = 0;
-            EXPECT_EQ(buffers.count_wrong(bits), 0U) << to_string(subject.collective) << ' ' << to_string(subject.type)
-                                                     << ' ' << to_string(subject.op) << (in_place ? " in place" : "");
-            ++checked;
-            if (buffers.output_count() == 0 || (subject.collective == Collective::exscan && world.rank() == 0))
-              continue;
-            std::uint64_t other_bits = 0;
-            *static_cast<std::byte*>(buffers.output()) ^= std::byte{1};
-            EXPECT_EQ(buffers.count_wrong(other_bits), 1U);
-            EXPECT_NE(bits, other_bits);
-          }
-        }
-      }
-    }
-    EXPECT_GT(checked, 500);
-  });
-}
-
-// Random data within a bound that holds whatever the order, and that one lost contribution is beyond.
-TEST(Subjects, are_checked_with_random_data) {
-  with_members(5, [](Communicator& world) {
-    int checked = 0;
-    for (int collective = 0; collective < collective_count; ++collective) {
-      for (int type = 0; type < static_cast<int>(DataType::boolean); ++type) {
-        for (int op = 0; op <= static_cast<int>(ReduceOp::avg); ++op) {
-          const Subject subject{.collective = static_cast<Collective>(collective),
-                                .type = static_cast<DataType>(type),
-                                .op = static_cast<ReduceOp>(op),
-                                .root = 1,
-                                .count = 301};
-          if (!why_not(subject).empty() || (op > 0 && !reduces(subject.collective))) continue;
-          Buffers buffers(subject, 5, world.rank());
-          if (!buffers.takes_random()) continue;
-          buffers.fill_randomly(9);
-          if (subject.collective == Collective::exchange)
-            exchange(world, buffers, size_of(subject.type));
-          else
-            world.team()->run(buffers.ask());
-          EXPECT_EQ(buffers.count_beyond(9), 0U)
-              << name_of(subject.collective) << ' ' << to_string(subject.type) << ' ' << to_string(subject.op);
-          ++checked;
-          if (buffers.output_count() == 0 || (subject.collective == Collective::exscan && world.rank() == 0)) continue;
-          EXPECT_GT(buffers.count_beyond(8), buffers.output_count() / 2)
-              << "data of another seed are others: " << name_of(subject.collective) << ' ' << to_string(subject.type)
-              << ' ' << to_string(subject.op);
-          auto* const first = static_cast<std::byte*>(buffers.output());
-          if (reduces(subject.collective))
-            std::fill_n(first, size_of(subject.type), std::byte{0xff});  // no number
-          else
-            *first ^= std::byte{1};
-          EXPECT_EQ(buffers.count_beyond(9), 1U);
-        }
-      }
-    }
-    EXPECT_GT(checked, 150);
-  });
-}
-
-TEST(Subjects, of_unequal_forms_share_what_equal_ones_have) {
-  for (const int members : {1, 2, 3, 4, 5}) {
-    for (const Collective collective : {Collective::all_gather_v, Collective::scatter_v, Collective::all_to_all_v}) {
-      const Subject subject{.collective = collective, .count = 7};
-      std::size_t total = 0;
-      for (int peer = 0; peer < members; ++peer)
-        total += collective == Collective::all_gather_v ? subject.count_between(peer, 0, members)
-                                                        : subject.count_between(0, peer, members);
-      EXPECT_EQ(total, 7U * static_cast<std::size_t>(members)) << name_of(collective) << ' ' << members;
-    }
-  }
-  const Subject cross{.collective = Collective::all_to_all_v, .count = 8};
-  EXPECT_EQ(cross.count_between(0, 1, 2), 12U);
-  EXPECT_EQ(cross.count_between(1, 0, 2), 12U);
-  EXPECT_EQ(cross.count_between(1, 1, 2), 4U);
-}
-
 TEST(Measure, prepares_each_sample_and_cleans_up_after_each_turn) {
   with_members(2, [](Communicator& world) {
     int before = 0;
@@ -214,101 +104,6 @@ TEST(Measure, prepares_each_sample_and_cleans_up_after_each_turn) {
     EXPECT_EQ(before, calls);
     EXPECT_EQ(after, static_cast<int>(measured.timings[0].blocks.size()) + 1) << "and after the warm-up";
   });
-}
-
-TEST(Limits, come_from_what_binds) {
-  const Ceilings ceilings{.message_us = 2, .read = 10, .link = 1};
-  const auto binding = [&](const Moves& moves, double kernel, double copy) {
-    const auto limit = limit_of(moves, ceilings, kernel, copy);
-    return text(limit ? limit->binding : "none", ' ', limit ? std::llround(limit->us) : 0);
-  };
-  EXPECT_EQ(binding({.memory = 8, .foreign = 8, .reduced = 8, .link = 8}, 1, 1), "lat 2");
-  EXPECT_EQ(binding({.memory = 2e6}, 0, 4), "mem 250") << "4 GB/s copied are 8 GB/s through memory";
-  EXPECT_EQ(binding({.memory = 8, .foreign = 1e6}, 0, 4), "read 100");
-  EXPECT_EQ(binding({.reduced = 1e6}, 5, 4), "reduce 200");
-  EXPECT_EQ(binding({.memory = 2e6, .link = 1e6}, 0, 4), "link 1000");
-  EXPECT_EQ(limit_of({.memory = 8}, {}, 0, 0), std::nullopt);
-}
-
-TEST(Limits, know_what_any_algorithm_must_move) {
-  const Topology topology =
-      describe({{.shape = test::shape({.packages = 1, .numas = 1, .cores = 4, .threads = 1}), .count = 2, .ranks = 3}});
-  const std::vector<int> ranks = {0, 1, 2, 3, 4, 5};
-  const auto moves = [&](Collective collective) {
-    return least_moves({.collective = collective, .type = DataType::u8, .count = 600}, 6, topology, ranks);
-  };
-  EXPECT_DOUBLE_EQ(moves(Collective::all_reduce).link, 600) << "2 (N - 1) / N of the vector";
-  EXPECT_DOUBLE_EQ(moves(Collective::all_reduce).memory, 1200);
-  EXPECT_DOUBLE_EQ(moves(Collective::all_reduce).foreign, 500);
-  EXPECT_DOUBLE_EQ(moves(Collective::all_gather).link, 1800) << "three blocks come in";
-  EXPECT_DOUBLE_EQ(moves(Collective::all_to_all).link, 5400) << "nine blocks go out";
-  EXPECT_DOUBLE_EQ(moves(Collective::broadcast).link, 600);
-  EXPECT_DOUBLE_EQ(moves(Collective::gather).link, 1800);
-  EXPECT_DOUBLE_EQ(moves(Collective::barrier).memory, 0);
-  EXPECT_DOUBLE_EQ(moves(Collective::broadcast).memory, 600) << "read once and written five times, by six";
-  EXPECT_DOUBLE_EQ(moves(Collective::reduce).memory, 700) << "read by all and written once";
-  EXPECT_DOUBLE_EQ(moves(Collective::gather).memory, 1200);
-}
-
-TEST(Limits, are_measured_among_threads) {
-  with_members(2, [](Communicator& world) {
-    const Ceilings ceilings = measure_ceilings(world, {.seconds = 0.05}, 1);
-    EXPECT_GT(ceilings.message_us, 0);
-    EXPECT_GT(ceilings.read, 0);
-    EXPECT_EQ(ceilings.link, 0) << "one node has no link";
-    const double kernel = measure_kernel(world, DataType::f32, ReduceOp::sum);
-    EXPECT_GT(kernel, 0);
-    EXPECT_LT(kernel, 100000);
-  });
-}
-
-TEST(Pairs, are_all_there_and_disjoint_in_each_round) {
-  for (const int members : {1, 2, 3, 4, 7, 8}) {
-    std::vector<int> all(static_cast<std::size_t>(members));
-    std::iota(all.begin(), all.end(), 10);
-    std::set<std::pair<int, int>> seen;
-    const auto rounds = rounds_of(all);
-    EXPECT_EQ(rounds.size(), members < 2 ? 0U : static_cast<std::size_t>(members + members % 2 - 1));
-    for (const auto& round : rounds) {
-      std::set<int> busy;
-      for (const auto& [a, b] : round) {
-        EXPECT_LT(a, b);
-        EXPECT_TRUE(busy.insert(a).second && busy.insert(b).second) << "somebody is in two pairs at once";
-        EXPECT_TRUE(seen.emplace(a, b).second) << "a pair comes twice";
-      }
-    }
-    EXPECT_EQ(seen.size(), static_cast<std::size_t>(members * (members - 1) / 2));
-  }
-}
-
-TEST(Pairs, are_measured_and_the_same_on_all_members) {
-  with_members(3, [](Communicator& world) {
-    std::vector<PairLink> links;
-    std::size_t steps = 0;
-    measure_links(world, {.seconds = 0.005}, {}, links, [&](std::size_t done, std::size_t all) {
-      EXPECT_LE(done, all);
-      ++steps;
-    });
-    ASSERT_EQ(links.size(), 3U);
-    EXPECT_GE(steps, 6U) << "three rounds and three pairs";
-    double sum_of_all = 0;
-    for (const PairLink& link : links) {
-      EXPECT_GT(link.latency_us, 0);
-      for (const double each : {link.there, link.back, link.both, link.together}) EXPECT_GT(each, 0);
-      sum_of_all += link.there + link.back + link.together + link.latency_us;
-    }
-    EXPECT_EQ(world.all_reduce(sum_of_all, min), sum_of_all);
-    EXPECT_EQ(world.all_reduce(sum_of_all, max), sum_of_all);
-  });
-}
-
-TEST(Sizes, are_those_of_nccl_tests) {
-  EXPECT_EQ(count_of(Collective::all_reduce, DataType::f32, 1024, 4), 256U);
-  EXPECT_EQ(count_of(Collective::all_gather, DataType::f32, 1024, 4), 64U);
-  EXPECT_EQ(count_of(Collective::all_gather, DataType::f64, 8, 4), 0U);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 4), 0.75);
-  EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 4), 1);
 }
 
 TEST(Bench, refuses_what_memory_does_not_hold) {

@@ -251,6 +251,18 @@ TEST(ReportFindings, each_doubt_is_said) {
   EXPECT_EQ(whats(run({row(8, 2)})).back(), "Note: This is one launch: how much launches differ is not known.");
 }
 
+TEST(ReportFindings, what_was_not_looked_at_is_not_called_right) {
+  BenchRun some = run({row(8, 2), row(64, 2)});
+  some.launches = 3;
+  some.rows[1].check = {};
+  EXPECT_EQ(whats(some),
+            (std::vector<std::string>{"Look here: The results of 1 row were not looked at.",
+                                      "Good: Against mpi, ours is faster in 2, equal in 0 and slower in 0 of 2 rows.",
+                                      "Good: All results of 1 row are right."}));
+  some.rows[0].check = {};
+  for (const std::string& what : whats(some)) EXPECT_EQ(what.find("right"), std::string::npos) << what;
+}
+
 TEST(ReportTable, facts_of_two_runs_say_where_they_differ) {
   const BenchRun before = run({});
   BenchRun after = run({});

@@ -196,6 +196,7 @@ class Bench(unittest.TestCase):
         while time.monotonic() < deadline and "all_reduce, out" not in self.read("out") and "ratio:" not in self.read("out"):
             time.sleep(0.1)
         time.sleep(2)
+        self.assertIsNone(run.poll(), self.read("out"))
         ranks = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True, check=True).stdout.split()
         os.kill(int(ranks[-1]), signal.SIGSTOP)
         try:

@@ -12,20 +12,9 @@ namespace {
 
 using test::count;
 
-std::string hexadecimal(const Bytes& bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string all;
-  for (const std::byte each : bytes) {
-    const auto value = std::to_integer<std::size_t>(each);
-    all += digits[value / 16];
-    all += digits[value % 16];
-  }
-  return all;
-}
-
 bench::Run run_of(const std::string& description) {
   bench::Run run;
-  run.topology = hexadecimal(topology_from_description(description, 2).to_bytes());
+  run.topology = to_hexadecimal(topology_from_description(description, 2).to_bytes());
   return run;
 }
 

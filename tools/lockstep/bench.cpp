@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <iostream>
 
@@ -19,6 +18,7 @@
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/describe_run.hpp"
+#include "tools/lockstep/interrupt.hpp"
 #include "tools/lockstep/names.hpp"
 #include "tools/lockstep/progress.hpp"
 #include "tools/lockstep/read_run.hpp"
@@ -174,8 +174,6 @@ std::vector<Subject> subjects(const Parsed& parsed) {
   return all;
 }
 
-void want_interrupt(int /*signal*/) { interrupt_wanted = true; }
-
 Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
   Wish wish{.subjects = subjects(parsed), .sizes = sizes(parsed)};
   wish.effort.seconds = parsed.decimal("seconds", 0.001, 86400, 1);
@@ -311,8 +309,7 @@ Exit run_bench(const Parsed& parsed) {
     }
   }
   if (has("memcpy")) wish.baselines.emplace_back("memcpy", copy_candidate);
-  std::signal(SIGINT, want_interrupt);
-  std::signal(SIGTERM, want_interrupt);
+  end_early_on_signals();
   ProgressLine progress(speaking);
   wish.progress = [&](const Progress& now) {
     progress.show(text("row ", now.done + 1, " of ", now.all, ", about ", std::llround(now.seconds_left), " s left"));

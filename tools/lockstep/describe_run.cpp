@@ -20,17 +20,6 @@ std::string now_in_words() {
   return all.data();
 }
 
-std::string to_hex(const Bytes& bytes) {
-  std::string all;
-  all.reserve(2 * bytes.size());
-  for (const std::byte each : bytes) {
-    const auto value = std::to_integer<unsigned>(each);
-    all += "0123456789abcdef"[value >> 4U];
-    all += "0123456789abcdef"[value & 15U];
-  }
-  return all;
-}
-
 }  // namespace
 
 void check_writable(const Parsed& parsed, std::span<const std::string_view> options) {
@@ -68,7 +57,7 @@ bench::Run describe_run(Session& session, std::string_view subcommand, const Par
     if (settings.source(row.setting) != Source::built_in)
       run.settings.push_back({std::string(row.name), settings.value(row.setting)});
   }
-  run.topology = to_hex(topology.to_bytes());
+  run.topology = to_hexadecimal(topology.to_bytes());
   return run;
 }
 

@@ -40,13 +40,9 @@ int allocate(int file, std::uint64_t offset, std::uint64_t size) {
 }  // namespace
 
 int open_unlinked(const std::string& directory) {
-  std::array<unsigned char, 16> number{};
+  std::array<std::byte, 16> number{};
   if (::getrandom(number.data(), number.size(), 0) != static_cast<ssize_t>(number.size())) return -1;
-  std::string path = text(directory, "/lockstep-doctor-");
-  for (const unsigned char each : number) {
-    path += "0123456789abcdef"[each >> 4U];
-    path += "0123456789abcdef"[each & 15U];
-  }
+  const std::string path = text(directory, "/lockstep-doctor-", to_hexadecimal(number));
   const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file >= 0) ::unlink(path.c_str());
   return file;

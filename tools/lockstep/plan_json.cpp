@@ -12,13 +12,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int schema = 1;
 
-std::string hexadecimal(std::uint64_t number) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string all(16, '0');
-  for (std::size_t i = all.size(); i-- > 0; number >>= 4U) all[i] = digits[number & 0xFU];
-  return all;
-}
-
 Json candidate_json(const Candidate& candidate) {
   if (!candidate.why_not.empty()) return {{"name", candidate.name}, {"why_not", candidate.why_not}};
   return {{"name", candidate.name},

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <vector>
+#include <set>
+#include <span>
 
 #include "bench/run_json.hpp"
 #include "collectives/plan_table.hpp"
+#include "topology/base/bytes.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -34,18 +36,18 @@ void join(bench::Run& all, bench::Run&& run) {
 bench::Run read_run(const std::string& paths) {
   constexpr std::size_t most = std::size_t{256} << 20U;
   std::optional<bench::Run> all;
-  std::vector<bench::Run> seen;
+  std::set<std::uint64_t> seen;
   for (const std::string& path : split(paths, ',')) {
     if (path.empty()) continue;
-    bench::Run run = bench::parse_run(read_text_file(path, most), path);
-    seen.push_back(run);
+    const std::string json = read_text_file(path, most);
+    bench::Run run = bench::parse_run(json, path);
+    if (!seen.insert(hash(std::as_bytes(std::span(json)))).second)
+      throw Error(Code::usage, text(path, " is a file that was named before, or a copy of it"),
+                  "name the files of different launches");
     if (!all) {
       all = std::move(run);
       continue;
     }
-    if (std::find(seen.begin(), seen.end() - 1, run) != seen.end() - 1)
-      throw Error(Code::usage, text(path, " is a file that was named before, or a copy of it"),
-                  "name the files of different launches");
     if (run.ranks != all->ranks || run.nodes != all->nodes)
       throw Error(Code::file,
                   text(path, " has ", run.ranks, " ranks on ", run.nodes, " nodes, the file before it ", all->ranks,

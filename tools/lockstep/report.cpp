@@ -20,22 +20,6 @@ namespace {
 using bench::ReportParts;
 using bench::Run;
 
-// Nothing where a letter is no hexadecimal digit, or half a byte is left.
-std::optional<Bytes> bytes_of(std::string_view hexadecimal) {
-  Bytes all;
-  const auto digit = [](char letter) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    return digits.find(letter >= 'A' && letter <= 'F' ? static_cast<char>(letter - 'A' + 'a') : letter);
-  };
-  for (std::size_t i = 0; i + 1 < hexadecimal.size(); i += 2) {
-    const std::size_t high = digit(hexadecimal[i]);
-    const std::size_t low = digit(hexadecimal[i + 1]);
-    if (high > 15 || low > 15) return std::nullopt;
-    all.push_back(static_cast<std::byte>(high * 16 + low));
-  }
-  return hexadecimal.size() % 2 == 0 ? std::optional(std::move(all)) : std::nullopt;
-}
-
 // The picture as a part of a page needs no namespace, and its height follows from its width.
 std::string inlined(const Topology& topology) {
   const Picture picture = topo_picture(topology);
@@ -45,14 +29,6 @@ std::string inlined(const Topology& topology) {
   const std::size_t box = head.find(" viewBox=");
   return text("<svg role=\"img\" width=\"", std::lround(picture.width), '"', head.substr(box),
               std::string_view(svg).substr(end));
-}
-
-double tolerance(const Parsed& parsed) {
-  const auto given = parsed.value("tolerance");
-  if (!given) return 5;
-  const auto value = parse_number(*given);
-  if (value && std::isfinite(*value) && *value >= 0 && *value <= 1000) return *value;
-  throw Error(Code::usage, text("--tolerance is \"", printable(*given), '"'), "give a number from 0 to 1000");
 }
 
 Run read(const std::string& paths) {
@@ -83,7 +59,7 @@ void add_topology(ReportParts& parts) {
     if (!known.empty()) parts.topology_note = "As it was in the earlier run.";
   }
   if (known.empty()) return;
-  const auto bytes = bytes_of(known);
+  const auto bytes = from_hexadecimal(known);
   try {
     if (!bytes) throw Error(Code::file, "it is no hexadecimal", "write the file again");
     parts.topology = inlined(Topology::from_bytes(*bytes));
@@ -131,7 +107,7 @@ Exit run_report(const Parsed& parsed) {
     if (files.size() == 1 && parsed.has(name))
       throw Error(Code::usage, text("--", name, " belongs to two runs"), "name the earlier and the later file");
   }
-  ReportParts parts{.options = {.tolerance = tolerance(parsed) / 100, .force = parsed.has("force")}};
+  ReportParts parts{.options = {.tolerance = parsed.percent("tolerance", 0, 1000, 5), .force = parsed.has("force")}};
   refuse_if_input(output, files);
   refuse_unwritable("--output", output);
   const Run run = read(files.back());

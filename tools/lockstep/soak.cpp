@@ -2,21 +2,18 @@
 // `lockstep soak`: random work, verified, for as long as wanted.
 #include "bench/soak.hpp"
 
-#include <csignal>
 #include <iostream>
 
-#include "bench/measure.hpp"
 #include "bench/sizes.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
+#include "tools/lockstep/interrupt.hpp"
 #include "tools/lockstep/progress.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/session.hpp"
 
 namespace lockstep::command {
 namespace {
-
-void want_interrupt(int /*signal*/) { bench::interrupt_wanted = true; }
 
 bench::SoakWish wish_of(const Parsed& parsed) {
   bench::SoakWish wish;
@@ -70,8 +67,7 @@ Exit run_soak(const Parsed& parsed) {
   const bench::SoakWish wish = wish_of(parsed);
   Session session = begin_session({.purpose = "soak"});
   Communicator& world = session.world();
-  std::signal(SIGINT, want_interrupt);
-  std::signal(SIGTERM, want_interrupt);
+  end_early_on_signals();
   const bool speaking = session.rank() == 0;
   if (speaking)
     std::cout << text("# lockstep soak  ", version(), "  ", mpi_version(), "  ", world.size(),

@@ -102,13 +102,6 @@ Json order_json(const Topology& topology) {
           {"rails", std::move(rails)}};
 }
 
-std::string hexadecimal(std::uint64_t number) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string all(16, '0');
-  for (std::size_t i = all.size(); i-- > 0; number >>= 4U) all[i] = digits[number & 0xFU];
-  return all;
-}
-
 // A line for each element, so that a difference of two files says which element differs; and never more
 // than one element as a tree in memory.
 std::string list(int count, const std::function<Json(int)>& element) {

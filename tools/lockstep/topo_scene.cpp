@@ -41,32 +41,6 @@ std::string pair(Point point) { return text(number(point.x), " ", number(point.y
 
 }  // namespace
 
-std::string xml_escaped(std::string_view words) {
-  std::string all;
-  for (const char letter : words) {
-    switch (letter) {
-      case '&':
-        all += "&amp;";
-        break;
-      case '<':
-        all += "&lt;";
-        break;
-      case '>':
-        all += "&gt;";
-        break;
-      case '"':
-        all += "&quot;";
-        break;
-      case '\'':
-        all += "&apos;";
-        break;
-      default:
-        all += static_cast<unsigned char>(letter) < 0x20 ? '?' : letter;
-    }
-  }
-  return all;
-}
-
 void Scene::rectangle(Layer layer, const Box& box, double radius, const Paint& paint, std::string_view tip) {
   std::string& all = in(layer);
   all += text("<rect x=\"", number(box.x), "\" y=\"", number(box.y), "\" width=\"", number(box.width), "\" height=\"",

@@ -78,8 +78,6 @@ class Scene {
   std::vector<RankLabel> labels_;
 };
 
-// Text for XML: the five special characters named, others that XML forbids replaced.
-std::string xml_escaped(std::string_view words);
 // What the words take in a wide font of this size; a guess on the safe side.
 double words_width(std::string_view words, double size, bool bold = false);
 // The words, cut where they would be wider.

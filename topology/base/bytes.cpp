@@ -15,6 +15,32 @@ std::string to_string(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+std::string to_hexadecimal(std::span<const std::byte> bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string all;
+  all.reserve(2 * bytes.size());
+  for (const std::byte each : bytes) {
+    all += digits[std::to_integer<std::size_t>(each >> 4U)];
+    all += digits[std::to_integer<std::size_t>(each & std::byte{15})];
+  }
+  return all;
+}
+
+std::optional<Bytes> from_hexadecimal(std::string_view hexadecimal) {
+  Bytes all;
+  const auto digit = [](char letter) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    return digits.find(letter >= 'A' && letter <= 'F' ? static_cast<char>(letter - 'A' + 'a') : letter);
+  };
+  for (std::size_t i = 0; i + 1 < hexadecimal.size(); i += 2) {
+    const std::size_t high = digit(hexadecimal[i]);
+    const std::size_t low = digit(hexadecimal[i + 1]);
+    if (high > 15 || low > 15) return std::nullopt;
+    all.push_back(static_cast<std::byte>(high * 16 + low));
+  }
+  return hexadecimal.size() % 2 == 0 ? std::optional(std::move(all)) : std::nullopt;
+}
+
 std::uint64_t hash(std::span<const std::byte> bytes) {
   std::uint64_t value = 0xcbf29ce484222325U;
   for (const std::byte each : bytes) {

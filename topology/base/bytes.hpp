@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ using Bytes = std::vector<std::byte>;
 
 Bytes to_bytes(std::string_view text);
 std::string to_string(std::span<const std::byte> bytes);
+
+// Two digits a byte; nothing where a letter is none, or half a byte is left.
+std::string to_hexadecimal(std::span<const std::byte> bytes);
+std::optional<Bytes> from_hexadecimal(std::string_view digits);
 
 // FNV-1a: for comparing and naming, not for security.
 std::uint64_t hash(std::span<const std::byte> bytes);

@@ -123,6 +123,39 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string xml_escaped(std::string_view words) {
+  std::string all;
+  for (const char letter : words) {
+    switch (letter) {
+      case '&':
+        all += "&amp;";
+        break;
+      case '<':
+        all += "&lt;";
+        break;
+      case '>':
+        all += "&gt;";
+        break;
+      case '"':
+        all += "&quot;";
+        break;
+      case '\'':
+        all += "&apos;";
+        break;
+      default:
+        all += static_cast<unsigned char>(letter) < 0x20 ? '?' : letter;
+    }
+  }
+  return all;
+}
+
+std::string hexadecimal(std::uint64_t number) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string all(16, '0');
+  for (std::size_t i = all.size(); i-- > 0; number >>= 4U) all[i] = digits[number & 0xFU];
+  return all;
+}
+
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
   constexpr std::size_t longest = 128;  // a name longer than this is junk, not a slip
   if (word.size() > longest) return std::nullopt;

@@ -52,6 +52,12 @@ std::string format_bytes(std::uint64_t bytes);
 // what is longer than `limit` is cut, so that junk in a file or variable cannot spoil a terminal.
 std::string printable(std::string_view whole, std::size_t limit = 80);
 
+// For XML, as content or in quotes: the five special characters are named, control bytes become '?'.
+std::string xml_escaped(std::string_view words);
+
+// Sixteen digits.
+std::string hexadecimal(std::uint64_t number);
+
 // The candidate with the smallest edit distance, if it is near enough to be what was meant.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 

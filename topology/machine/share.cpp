@@ -30,16 +30,6 @@ Token random_token() {
   return token;
 }
 
-std::string hexadecimal(const Token& token) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string all;
-  for (const std::byte each : token) {
-    all += digits[static_cast<std::size_t>(each >> 4U)];
-    all += digits[static_cast<std::size_t>(each & std::byte{15})];
-  }
-  return all;
-}
-
 std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is safe
 
 // Members that were killed while they tried leave their file behind; whoever tries next removes those of
@@ -69,7 +59,7 @@ class Beacon {
  public:
   explicit Beacon(const std::string& directory) {
     sweep(directory);
-    const std::string path = text(directory, "/lockstep-", hexadecimal(random_token()));
+    const std::string path = text(directory, "/lockstep-", to_hexadecimal(random_token()));
     file_ = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file_ < 0) {
       problem_ = text("cannot create a file in ", directory, ": ", reason(errno));

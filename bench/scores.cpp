@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/scores.hpp"
+
+#include <algorithm>
+
+namespace lockstep::bench {
+
+bool is_rival(std::string_view baseline) { return baseline != "memcpy"; }
+
+Standing standing_of(const Ratio& ratio) {
+  if (!(ratio.ci.low > 1 || ratio.ci.high < 1)) return Standing::equal;
+  return ratio.ci.low > 1 ? Standing::ours_faster : Standing::theirs_faster;
+}
+
+const Baseline* baseline_of(const Row& row, std::string_view name) {
+  const auto found = std::ranges::find_if(row.baselines, [&](const Baseline& each) { return each.name == name; });
+  return found == row.baselines.end() ? nullptr : &*found;
+}
+
+std::vector<Score> scores_of(const Run& run) {
+  std::vector<Score> scores;
+  for (const Row& row : run.rows) {
+    for (const Baseline& each : row.baselines) {
+      auto score = std::ranges::find(scores, each.name, &Score::baseline);
+      if (score == scores.end()) score = scores.insert(scores.end(), Score{.baseline = each.name});
+      const Standing standing = standing_of(each.ratio);
+      ++(standing == Standing::ours_faster ? score->faster
+         : standing == Standing::equal     ? score->equal
+                                           : score->slower);
+      if (standing != Standing::theirs_faster) continue;
+      if (score->worst == nullptr || each.ratio.value < baseline_of(*score->worst, each.name)->ratio.value)
+        score->worst = &row;
+    }
+  }
+  return scores;
+}
+
+}  // namespace lockstep::bench
