@@ -52,6 +52,7 @@ struct Plan {
   int size = 1;
   int index = 0;
   std::string algorithm;
+  bool in_node = false;  // done in the memory that the members share, without a schedule
   // Segment i is elements [i * segment, ...) of the whole buffer; one segment has all.
   int segments = 1;
   std::size_t segment = 0;

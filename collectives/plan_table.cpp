@@ -26,7 +26,7 @@ std::vector<std::string> collective_names() {
 }
 
 std::vector<std::string> names_for(Collective collective) {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {std::string(node_algorithm)};
   for (const Algorithm& each : algorithms()) {
     if (each.collective == collective) names.emplace_back(each.name);
   }
@@ -49,12 +49,13 @@ Collective collective_named(std::string_view word, std::string_view where) {
   return *collective;
 }
 
-const Algorithm& algorithm_named(Collective collective, std::string_view word, std::string_view where) {
+// Nothing: the one that has no schedule.
+const Algorithm* algorithm_named(Collective collective, std::string_view word, std::string_view where) {
   const Algorithm* found = find_algorithm(collective, word);
-  if (found == nullptr)
+  if (found == nullptr && word != node_algorithm)
     refuse(text(where, ": there is no algorithm \"", printable(word), "\" for ", to_string(collective)),
            suggestion(word, names_for(collective)));
-  return *found;
+  return found;
 }
 
 // Of a line: the next word, which is then gone from it.
@@ -86,13 +87,15 @@ Range range_named(std::string_view word, std::string_view column, std::string_vi
   return *range;
 }
 
-std::uint64_t segment_named(std::string_view word, const Algorithm& algorithm, std::string_view where) {
+std::uint64_t segment_named(std::string_view word, const Algorithm* algorithm, std::string_view where) {
   const auto bytes = parse_amount(word);
   if (!bytes)
     refuse(text(where, ": \"", printable(word), "\" is no number of bytes for the segment"),
            "allowed is 0 (whole) or a number with K, M, G or T");
-  if (*bytes > 0 && !algorithm.pieces && !can_be_cut(algorithm.collective))
-    refuse(text(where, ": ", to_string(algorithm.collective), " by ", algorithm.name, " is not done in segments"),
+  if (*bytes > 0 && algorithm == nullptr)
+    refuse(text(where, ": ", node_algorithm, " takes segments of its own"), "write 0");
+  if (*bytes > 0 && !algorithm->pieces && !can_be_cut(algorithm->collective))
+    refuse(text(where, ": ", to_string(algorithm->collective), " by ", algorithm->name, " is not done in segments"),
            "write 0");
   return *bytes;
 }
@@ -109,8 +112,8 @@ TableRow parse_row(std::string_view line, std::string_view where) {
   row.members = range_named(words[1], "members", where);
   row.nodes = range_named(words[2], "nodes", where);
   row.bytes = range_named(words[3], "bytes", where);
-  const Algorithm& algorithm = algorithm_named(row.collective, words[4], where);
-  row.algorithm = algorithm.name;
+  const Algorithm* algorithm = algorithm_named(row.collective, words[4], where);
+  row.algorithm = words[4];
   row.segment_bytes = segment_named(words[5], algorithm, where);
   row.provenance = printable(provenance, 200);
   return row;
@@ -176,10 +179,11 @@ std::vector<Forced> parse_forced(std::string_view text, std::string_view name) {
     if (colon == std::string_view::npos)
       refuse(where, "write collective:algorithm, with commas between several: all_reduce:ring,broadcast:chain");
     const Collective collective = collective_named(trim(word.substr(0, colon)), where);
-    const Algorithm& algorithm = algorithm_named(collective, trim(word.substr(colon + 1)), where);
+    const std::string_view wanted = trim(word.substr(colon + 1));
+    algorithm_named(collective, wanted, where);
     if (std::ranges::find(all, collective, &Forced::collective) != all.end())
       refuse(lockstep::text(where, ": ", to_string(collective), " is named twice"), "leave one of them");
-    all.push_back({collective, std::string(algorithm.name)});
+    all.push_back({collective, std::string(wanted)});
   }
   return all;
 }

@@ -174,14 +174,26 @@ Planner::Choice Planner::choose(const Spec& spec) {
   const auto forced = std::ranges::find(forced_, spec.collective, &Forced::collective);
   if (forced != forced_.end()) return choose_forced(spec, forced->algorithm);
   if (auto measured = choose_measured(spec)) return *measured;
+  if (node_objection(spec).empty()) return {.why = "the members share this node's memory", .in_node = true};
   return choose_priced(spec);
+}
+
+std::string Planner::node_objection(const Spec& spec) const {
+  if (options_.node_element == 0) return "needs memory that all members share";
+  if (!reduces(spec.collective) || spec.element_bytes <= options_.node_element) return {};
+  return text("reduces elements of at most ", options_.node_element, " bytes here, not of ", spec.element_bytes);
 }
 
 Planner::Choice Planner::choose_forced(const Spec& spec, const std::string& name) {
   const std::vector<Priced>& all = ranking(spec);
+  const std::string node_why_not = node_objection(spec);
+  if (name == node_algorithm && node_why_not.empty())
+    return {.why = text("forced by ", options_.algorithm_name), .in_node = true};
   const auto found = std::ranges::find_if(all, [&](const Priced& each) { return each.algorithm->name == name; });
-  if (const std::string why_not = objection(*found->algorithm, spec); !why_not.empty()) {
+  if (const std::string why_not = found == all.end() ? node_why_not : objection(*found->algorithm, spec);
+      !why_not.empty()) {
     std::vector<std::string> others;
+    if (node_why_not.empty()) others.emplace_back(node_algorithm);
     for (const Priced& each : all) {
       if (objection(*each.algorithm, spec).empty()) others.emplace_back(each.algorithm->name);
     }
@@ -201,9 +213,12 @@ std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) const 
         !row.nodes.holds(static_cast<std::uint64_t>(facts_.nodes())) || !row.bytes.holds(bytes))
       continue;
     const Algorithm* algorithm = find_algorithm(row.collective, row.algorithm);
-    if (!objection(*algorithm, spec).empty()) continue;
+    const bool in_node = algorithm == nullptr;
+    if (!(in_node ? node_objection(spec) : objection(*algorithm, spec)).empty()) continue;
     Choice choice{.algorithm = algorithm,
-                  .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance)};
+                  .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance),
+                  .in_node = in_node};
+    if (in_node) return choice;
     (algorithm->pieces ? choice.piece_bytes : choice.segment_bytes.emplace()) = row.segment_bytes;
     return choice;
   }
@@ -236,6 +251,8 @@ std::vector<Candidate> Planner::candidates(const Spec& spec) {
   const std::size_t count = common_count(spec, facts_.size);
   std::vector<Candidate> able;
   std::vector<Candidate> unable;
+  Candidate node{.name = node_algorithm, .chosen = choice.in_node, .why_not = node_objection(spec)};
+  (node.why_not.empty() ? able : unable).push_back(std::move(node));
   for (const Priced& each : ranking(spec)) {
     Candidate candidate{.name = each.algorithm->name, .why_not = objection(*each.algorithm, spec)};
     if (!candidate.why_not.empty()) {

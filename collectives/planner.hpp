@@ -25,6 +25,8 @@ struct PlannerOptions {
   std::string algorithm_name = "LOCKSTEP_ALGORITHM";  // who forces it, for messages
   std::string table = {};                             // the text of the file that LOCKSTEP_TABLE names, not its path
   std::string table_name = "the plan table";          // for messages
+  // The members share memory, in which elements of up to so many bytes can be reduced; 0: they do not.
+  std::size_t node_element = 0;
   std::size_t most_plans = 1024;                      // kept; the oldest go first
 };
 
@@ -69,6 +71,7 @@ class Planner {
     std::size_t piece_bytes = 0;                              // 0: whole
     std::optional<std::size_t> segment_bytes = std::nullopt;  // as a row of the table says; nothing: by the rule
     std::string why = {};
+    bool in_node = false;
   };
   struct Amount {
     Collective collective;
@@ -88,6 +91,7 @@ class Planner {
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<Priced>& ranking(const Spec& spec);
   Priced priced(const Algorithm& algorithm, Shape problem) const;
+  std::string node_objection(const Spec& spec) const;
   Choice choose(const Spec& spec);
   Choice choose_forced(const Spec& spec, const std::string& name);
   std::optional<Choice> choose_measured(const Spec& spec) const;

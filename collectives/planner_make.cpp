@@ -162,8 +162,11 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
     plan->algorithm = "copy";
     plan->why = "there is nobody else";
     plan->last = alone(spec, whole);
+  } else if (const Choice choice = choose(spec); choice.in_node) {
+    plan->algorithm = node_algorithm;
+    plan->in_node = true;
+    plan->why = choice.why;
   } else {
-    const Choice choice = choose(spec);
     if (choice.piece_bytes > 0) piece = std::max<std::size_t>(1, choice.piece_bytes / spec.element_bytes);
     cut = cut_for(spec, choice, piece);
     plan->algorithm = choice.algorithm->name;

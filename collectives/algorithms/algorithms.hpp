@@ -29,6 +29,8 @@ struct Algorithm {
 };
 
 std::span<const Algorithm> algorithms();
+// The name of what has no schedule: the members' work in memory that they share.
+inline constexpr std::string_view node_algorithm = "node";
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 bool fits(const Algorithm& algorithm, const Shape& shape);
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "collectives/engine/call.hpp"
+#include "collectives/node/call.hpp"
 #include "collectives/types.hpp"
 
 namespace lockstep {

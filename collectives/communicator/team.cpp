@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/communicator/team_parts.hpp"
+#include "collectives/node/make_room.hpp"
 #include "collectives/planner.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
@@ -22,6 +23,21 @@ double crowding(const Topology& topology, const std::vector<int>& ranks, std::si
   return topology.members_per_core(topology.member(ranks.at(me)).node);
 }
 
+// The same on all members.
+bool are_on_one_node(const Topology& topology, const std::vector<int>& ranks) {
+  return std::ranges::all_of(
+      ranks, [&](int rank) { return topology.member(rank).node == topology.member(ranks.front()).node; });
+}
+
+constexpr std::size_t most_in_room = 256;
+
+std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
+                                     const CommunicatorOptions& options) {
+  if (!options.node_memory || ranks.size() < 2 || ranks.size() > most_in_room || !are_on_one_node(topology, ranks))
+    return nullptr;
+  return node::make_room(exchange);
+}
+
 }  // namespace
 
 Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
@@ -31,14 +47,17 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
       topology_(std::move(topology)),
       ranks_(std::move(ranks)),
       maker_(std::move(maker)),
+      room_(room_for(*exchange_, *topology_, ranks_, options_)),
       planner_(std::make_unique<Planner>(
           topology_, Group(ranks_, ranks_.at(index_of_me(*exchange_))),
-          PlannerOptions{
-              .algorithm = options_.algorithm, .table = options_.table, .table_name = options_.table_name})) {
+          PlannerOptions{.algorithm = options_.algorithm,
+                         .table = options_.table,
+                         .table_name = options_.table_name,
+                         .node_element = room_ ? node::Room::most_element(static_cast<int>(ranks_.size())) : 0})) {
   auto transport = maker_(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
   const Waiter waiter(crowding(*topology_, ranks_, index_of_me(*exchange_)));
-  engine_ = std::make_unique<Engine<RealWorld>>(RealWorld(std::move(transport), waiter),
+  engine_ = std::make_unique<Engine<RealWorld>>(RealWorld(std::move(transport), waiter, std::move(room_)),
                                                 EngineOptions{.patience = exchange_->patience(),
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
@@ -103,8 +122,62 @@ Ready Team::prepare(const Ask& ask) {
 }
 
 void Team::run(const Ask& ask) {
+  Quick* const quick = quick_for(ask);
+  if (quick != nullptr && is_same(*quick, ask)) {
+    const Use use(*this, ask.origin);
+    refuse_if_closed();
+    quick->call.input = ask.input.data;
+    quick->call.output = ask.output.data;
+    quick->call.origin = ask.origin;
+    engine_->run(quick->call);
+    return;
+  }
+  if (quick != nullptr) {
+    const Use use(*this, ask.origin);
+    const Ready ready = ready_from(ask);
+    if (ready.call.plan->in_node) remember(*quick, ask, ready.call);
+    engine_->run(ready.call);
+    return;
+  }
   bool over = false;
   wait(start(ask), ask.origin, over);
+}
+
+// Where a call of this kind is kept; nothing for what needs more than a look at counts and addresses.
+Team::Quick* Team::quick_for(const Ask& ask) {
+  if (is_unequal(ask.collective) || ask.wrong != nullptr || ask.reduction.op >= ReduceOp::premul_sum ||
+      !ask.input.contiguous() || !ask.output.contiguous())
+    return nullptr;
+  const std::size_t in_bytes = ask.input.count * ask.element_bytes;
+  const std::size_t out_bytes = ask.output.count * ask.element_bytes;
+  if ((ask.input.data == nullptr && in_bytes > 0) || (ask.output.data == nullptr && out_bytes > 0)) return nullptr;
+  const auto in = reinterpret_cast<std::uintptr_t>(ask.input.data);
+  const auto out = reinterpret_cast<std::uintptr_t>(ask.output.data);
+  const bool apart = in + in_bytes <= out || out + out_bytes <= in;
+  if (!apart && (in != out || in_bytes != out_bytes)) return nullptr;
+  const auto key = (static_cast<std::size_t>(ask.collective) << 4U) + static_cast<std::size_t>(ask.type) +
+                   (ask.output.count | ask.input.count) * 7 + static_cast<std::size_t>(ask.reduction.op);
+  return &quick_[(key ^ key >> 7U) % quick_.size()];
+}
+
+bool Team::is_same(const Quick& quick, const Ask& ask) {
+  return quick.collective == ask.collective && quick.type == ask.type && quick.op == ask.reduction.op &&
+         quick.order == ask.order && quick.root == ask.root && quick.element_bytes == ask.element_bytes &&
+         quick.input_count == ask.input.count && quick.output_count == ask.output.count &&
+         quick.in_place == (ask.input.data == ask.output.data);
+}
+
+void Team::remember(Quick& quick, const Ask& ask, const Call& call) {
+  quick = {.collective = ask.collective,
+           .type = ask.type,
+           .op = ask.reduction.op,
+           .order = ask.order,
+           .root = ask.root,
+           .in_place = ask.input.data == ask.output.data,
+           .element_bytes = ask.element_bytes,
+           .input_count = ask.input.count,
+           .output_count = ask.output.count,
+           .call = call};
 }
 
 Handle Team::start(const Ask& ask) {

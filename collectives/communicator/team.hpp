@@ -4,6 +4,7 @@
 // and run. A repeated call takes what the first one left and allocates nothing.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -19,6 +20,9 @@
 
 namespace lockstep {
 
+namespace node {
+class Room;
+}
 template <class World>
 class Engine;
 class RealWorld;
@@ -32,6 +36,8 @@ struct CommunicatorOptions {
   // Operations go on while the program computes, by a thread of their own.
   bool progress_thread = false;
   std::string name = "world";  // in messages
+  // Members of one node meet in memory that they share; false: by messages only, as LOCKSTEP_NODE_MEMORY=0.
+  bool node_memory = true;
   // As in LOCKSTEP_ALGORITHM; and the text of a table as LOCKSTEP_TABLE names, with its name for messages.
   std::string algorithm = {};
   std::string table = {};
@@ -108,6 +114,23 @@ class Team {
   std::shared_ptr<Team> split(int colour, int key, CommunicatorOptions options);
 
  private:
+  // A call that was made before, by what tells it from others.
+  struct Quick {
+    Collective collective = Collective::exchange;
+    DataType type = DataType::u8;
+    ReduceOp op = ReduceOp::sum;
+    Order order = Order::fast;
+    int root = 0;
+    bool in_place = false;
+    std::size_t element_bytes = 0;
+    std::size_t input_count = 0;
+    std::size_t output_count = 0;
+    Call call;
+  };
+  Quick* quick_for(const Ask& ask);
+  static bool is_same(const Quick& quick, const Ask& ask);
+  static void remember(Quick& quick, const Ask& ask, const Call& call);
+
   class Use;  // one thread at a time; another one at the same time is told so
 
   struct Pending;
@@ -132,8 +155,10 @@ class Team {
   std::shared_ptr<const Topology> topology_;
   std::vector<int> ranks_;
   TransportMaker maker_;
+  std::unique_ptr<node::Room> room_;  // until the engine has it
   std::unique_ptr<Planner> planner_;
   Cuts cuts_;
+  std::array<Quick, 16> quick_;
   std::vector<std::unique_ptr<Pending>> pendings_;
   std::vector<std::size_t> free_;  // last in, first out
   std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>

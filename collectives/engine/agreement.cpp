@@ -11,7 +11,10 @@ Agreement::Agreement(int rank, int size) : rank_(rank), size_(size) {
 
 bool Agreement::first_use(std::uint64_t kind) {
   if (kinds_.contains(kind)) return false;
-  if (kinds_.size() >= kinds_kept) kinds_.clear();  // at the same call on all members
+  if (kinds_.size() >= kinds_kept) {
+    kinds_.clear();
+    ++forgotten_;
+  }
   kinds_.insert(kind);
   return true;
 }

@@ -21,6 +21,9 @@ class Agreement {
   // the same answers.
   bool first_use(std::uint64_t kind);
 
+  // What was seen before is forgotten now and then, by all members at the same call; so often.
+  std::uint64_t forgotten() const { return forgotten_; }
+
   const std::vector<int>& listeners() const { return listeners_; }
   // Bit k: the member 2^k before me.
   std::uint32_t everybody_asked() const { return (std::uint32_t{1} << listeners_.size()) - 1; }
@@ -31,6 +34,7 @@ class Agreement {
   // Words about calls that this member has not come to yet.
   void keep(int peer, CallWord call) { early_.emplace_back(peer, std::move(call)); }
   std::vector<std::pair<int, CallWord>> take_kept(std::uint64_t number);
+  bool keeps_any() const { return !early_.empty(); }
 
  private:
   static constexpr std::size_t kinds_kept = std::size_t{1} << 16U;
@@ -39,6 +43,7 @@ class Agreement {
   int size_;
   std::vector<int> listeners_;
   std::unordered_set<std::uint64_t> kinds_;
+  std::uint64_t forgotten_ = 0;
   std::vector<std::pair<int, CallWord>> early_;
 };
 

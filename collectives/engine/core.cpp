@@ -27,14 +27,14 @@ std::size_t most_messages(const Plan& plan) {
 
 }  // namespace
 
-Core::Core(Transport& transport, Patience patience, Log log, std::string name)
+Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room, unsigned looks)
     : transport_(transport),
       patience_(patience),
       log_(std::move(log)),
       name_(std::move(name)),
       rank_(transport.rank()),
       size_(transport.size()),
-      runner_(transport),
+      runner_(transport, room, looks),
       agreement_(rank_, size_) {
   left_.resize(static_cast<std::size_t>(size_));
   history_ = transport.generation();
@@ -49,7 +49,7 @@ Ticket Core::start(const Call& call) {
   check_usable();
   if (call.plan->size != size_ || call.plan->index != rank_)
     throw Error(Code::internal, text("a plan for another communicator was given to \"", name_, '"'));
-  const Prepared& prepared = prepare(call.plan);
+  Prepared& prepared = prepare(call.plan);
   Operation& operation = take_slot();
   operation.call = call;
   operation.signature = prepared.signature;
@@ -73,10 +73,61 @@ Ticket Core::start(const Call& call) {
   return ticket;
 }
 
-const Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
+bool Core::is_repeated(const Call& call) {
+  const Prepared& known = place_of(call.plan);
+  return call.plan->in_node && known.plan == call.plan && known.agreed == agreement_.forgotten() + 1 &&
+         active_.empty() && !failed() && !anybody_left_ && !agreement_.keeps_any();
+}
+
+std::optional<Ticket> Core::run(const Call& call) {
+  if (!is_repeated(call)) return start(call);
+  Operation& operation = take_slot();
+  if (operation.call.plan != call.plan) {
+    operation.call = call;
+    operation.signature = place_of(call.plan).signature;
+    operation.most_messages = 0;
+  } else {
+    operation.call.input = call.input;
+    operation.call.output = call.output;
+    operation.call.origin = call.origin;
+  }
+  operation.state = Operation::State::flying;
+  guarded([&] {
+    mark(operation, place_of(call.plan));
+    moving_ = &operation;
+    runner_.enlist(operation);
+    runner_.advance(operation);
+    moving_ = nullptr;
+  });
+  if (operation.state == Operation::State::finished) {
+    record_.finish(operation.number);
+    last_finished_ = operation.number;
+    operation.state = Operation::State::unused;
+    ++operation.generation;
+    free_slots_.push_back(operation.slot);
+    return std::nullopt;
+  }
+  operation.quiet = {};
+  operation.answers.clear();
+  operation.words_missing = 0;
+  const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, call.origin};
+  if (failed()) {
+    operation.state = Operation::State::failed;
+    take(ticket);  // throws
+  }
+  active_.push_back(&operation);
+  return ticket;
+}
+
+Core::Prepared& Core::place_of(const std::shared_ptr<const Plan>& plan) {
   const auto address = reinterpret_cast<std::uintptr_t>(plan.get());
-  Prepared& known = prepared_[stir(0, address) % prepared_.size()];
+  return prepared_[stir(0, address) % prepared_.size()];
+}
+
+Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
+  Prepared& known = place_of(plan);
   if (known.plan != plan) {
+    known.agreed = 0;
     known.plan = plan;
     known.signature = signature_of(plan->spec);
     known.kind = stir(hash(known.signature), plan->choice);
@@ -85,24 +136,31 @@ const Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
   return known;
 }
 
-void Core::number(Operation& operation, const Prepared& prepared) {
-  if (operation.is_exchange()) {
-    operation.number = ++last_exchange_;
-    operation.mark = static_cast<std::uint32_t>(operation.plan().spec.root);  // the tag
-    return;
-  }
+// Which of all calls it is.
+void Core::mark(Operation& operation, const Prepared& prepared) {
   operation.number = ++last_started_;
   // All calls so far are in the mark, so that data never meets again after a call in which members differed unseen:
   // one that only sends ends without hearing of the others.
   history_ = stir(stir(history_, prepared.kind), operation.number);
   operation.mark = fold(history_);
   Recorded& recorded = record_.add(operation.number);
+  recorded.origin = operation.call.origin;
+  if (recorded.plan == operation.call.plan) return;
   recorded.signature = operation.signature;
   recorded.choice = operation.plan().choice;
-  recorded.origin = operation.call.origin;
   recorded.plan = operation.call.plan;
+}
+
+void Core::number(Operation& operation, Prepared& prepared) {
+  if (operation.is_exchange()) {
+    operation.number = ++last_exchange_;
+    operation.mark = static_cast<std::uint32_t>(operation.plan().spec.root);  // the tag
+    return;
+  }
+  mark(operation, prepared);
   if (anybody_left_) check_present(operation);
-  if (size_ > 1 && agreement_.first_use(prepared.kind)) agree(operation, recorded);
+  if (size_ > 1 && agreement_.first_use(prepared.kind)) agree(operation, *record_.find(operation.number));
+  prepared.agreed = agreement_.forgotten() + 1;
   for (const auto& [peer, theirs] : agreement_.take_kept(operation.number)) {
     compare(peer, theirs);
     operation.words_missing &= ~agreement_.bit_of(peer);
@@ -277,7 +335,7 @@ void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noe
   }
   keeps_memory_ = true;  // also when giving up fails
   try {
-    keeps_memory_ = !transport_.abandon();
+    keeps_memory_ = !(runner_.abandon() & transport_.abandon());
   } catch (const std::exception& second) {
     log_.error(text("while giving up the messages of \"", name_, "\": ", second.what()));
   }

@@ -21,8 +21,9 @@ struct EngineOptions {
   bool progress_thread = false;
 };
 
-// World: Duration now(); void idle(unsigned turns), called after so many turns in a row in which nothing moved;
-// Transport& transport(); static constexpr bool moves_others: whether a wait moves other engines of its thread, too.
+// World (with node::Room* room() and unsigned looks() where members may meet in memory): Duration now(); void
+// idle(unsigned turns), called after so many turns in a row in which nothing moved; Transport& transport(); static
+// constexpr bool moves_others: whether a wait moves other engines of its thread, too.
 template <class World>
 class Engine {
  public:
@@ -30,7 +31,8 @@ class Engine {
 
   Engine(World world, Options options)
       : world_(std::move(world)),
-        core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name)) {
+        core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
+              looks_of(world_)) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); });
     if constexpr (World::moves_others) mover_.emplace([this] { progress_beside(); });
   }
@@ -56,6 +58,16 @@ class Engine {
     return ticket;
   }
 
+  // Starts it and waits for it.
+  void run(const Call& call) {
+    const Inside inside(guard_, {Doing::Act::waiting, call.plan->spec.collective, call.origin}, core_.name());
+    const std::optional<Ticket> ticket = core_.run(call);
+    if (!ticket) return;
+    if (mover_) mover_->busy();
+    if (thread_) thread_->wake();
+    wait_inside(*ticket);
+  }
+
   // Whether it is done; then the ticket is spent. Throws what failed, which spends the ticket too.
   bool test(const Ticket& ticket) {
     const Inside inside(guard_, {Doing::Act::testing, ticket.collective, ticket.origin}, core_.name());
@@ -70,19 +82,7 @@ class Engine {
 
   void wait(const Ticket& ticket) {
     const Inside inside(guard_, {Doing::Act::waiting, ticket.collective, ticket.origin}, core_.name());
-    for (unsigned turns = 0; !core_.is_over(ticket);) {
-      const bool often_enough = turns % turns_between_words == turns_between_words - 1;
-      if (core_.turn(often_enough)) {
-        turns = 0;
-        continue;
-      }
-      if (turns % turns_between_looks == turns_between_looks - 1) {
-        if constexpr (World::moves_others) move_others(1);
-        core_.watch(ticket, world_.now());
-      }
-      world_.idle(turns++);
-    }
-    take(ticket);
+    wait_inside(ticket);
   }
 
   // For a request that is destroyed before it was waited for, which fails the communicator. Does not throw.
@@ -125,6 +125,22 @@ class Engine {
   World& world() { return world_; }
 
  private:
+  void wait_inside(const Ticket& ticket) {
+    for (unsigned turns = 0; !core_.is_over(ticket);) {
+      const bool often_enough = turns % turns_between_words == turns_between_words - 1;
+      if (core_.turn(often_enough)) {
+        turns = 0;
+        continue;
+      }
+      if (turns % turns_between_looks == turns_between_looks - 1) {
+        if constexpr (World::moves_others) move_others(1);
+        core_.watch(ticket, world_.now());
+      }
+      world_.idle(turns++);
+    }
+    take(ticket);
+  }
+
   void take(const Ticket& ticket) {
     if (mover_ && core_.is_idle()) mover_->idle();
     core_.take(ticket);
@@ -133,6 +149,15 @@ class Engine {
   // Fruitless ones, in a wait. Listening and the clock cost about as much as looking for data does.
   static constexpr unsigned turns_between_words = 4;
   static constexpr unsigned turns_between_looks = 8;
+
+  static node::Room* room_of(World& world) {
+    if constexpr (requires { world.room(); }) return world.room();
+    return nullptr;
+  }
+  static unsigned looks_of(World& world) {
+    if constexpr (requires { world.looks(); }) return world.looks();
+    return 0;
+  }
 
   // One turn of the progress thread.
   Progress progress_beside() {

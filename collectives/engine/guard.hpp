@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "collectives/engine/call.hpp"
+#include "collectives/node/call.hpp"
 
 namespace lockstep {
 

@@ -7,9 +7,10 @@
 #include <new>
 #include <vector>
 
-#include "collectives/engine/call.hpp"
 #include "collectives/engine/transport.hpp"
 #include "collectives/engine/words.hpp"
+#include "collectives/node/call.hpp"
+#include "collectives/node/work.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -87,6 +88,8 @@ struct Operation {
   std::vector<Part> parts = {};
   std::vector<Workspace> spaces = {};  // one for each part, at least
   std::size_t parts_left = 0;
+  node::Work work = {};  // instead of parts, of what is done in the node
+  std::uint64_t turn_in_node = 0;
   Quiet quiet = {};
   std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for
 

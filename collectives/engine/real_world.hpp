@@ -7,23 +7,34 @@
 
 #include "collectives/engine/transport.hpp"
 #include "collectives/engine/waiter.hpp"
+#include "collectives/node/room.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
 
 class RealWorld {
  public:
-  RealWorld(std::unique_ptr<Transport> transport, Waiter waiter) : transport_(std::move(transport)), waiter_(waiter) {}
+  // The room is where members of one node meet; none: they do not.
+  RealWorld(std::unique_ptr<Transport> transport, Waiter waiter, std::unique_ptr<node::Room> room = nullptr)
+      : transport_(std::move(transport)), waiter_(waiter), room_(std::move(room)) {}
 
   static constexpr bool moves_others = true;
 
   Duration now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
-  void idle(unsigned turns) { waiter_.idle(turns, *transport_); }
+  void idle(unsigned turns) {
+    if (room_)
+      waiter_.idle(turns, *room_);
+    else
+      waiter_.idle(turns, *transport_);
+  }
   Transport& transport() { return *transport_; }
+  node::Room* room() { return room_.get(); }
+  unsigned looks() const { return waiter_.looks(); }
 
  private:
   std::unique_ptr<Transport> transport_;
   Waiter waiter_;
+  std::unique_ptr<node::Room> room_;
 };
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "collectives/engine/call.hpp"
+#include "collectives/node/call.hpp"
 
 namespace lockstep {
 

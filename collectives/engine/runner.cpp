@@ -67,10 +67,19 @@ bool is_last_round(const Operation& operation, const Part& part) {
 
 }  // namespace
 
-Runner::Runner(Transport& transport) : transport_(transport), queues_(static_cast<std::size_t>(transport.lanes())) {}
+Runner::Runner(Transport& transport, node::Room* room, unsigned looks)
+    : transport_(transport), room_(room), looks_(looks), queues_(static_cast<std::size_t>(transport.lanes())) {}
 
 void Runner::enlist(Operation& operation) {
   const Plan& plan = operation.plan();
+  if (plan.in_node) {
+    if (room_ == nullptr) throw Error(Code::internal, "a plan for the node's memory, which is not shared here");
+    operation.parts.clear();
+    operation.parts_left = 0;
+    operation.begun = false;
+    operation.turn_in_node = in_node_.next++;
+    return;
+  }
   const int width =
       operation.is_exchange() ? 1 : std::max(1, std::min({plan.depth, plan.segments, transport_.lanes()}));
   operation.parts.resize(static_cast<std::size_t>(width));
@@ -104,6 +113,7 @@ void Runner::provide(Operation& operation) {
 
 bool Runner::advance(Operation& operation) {
   if (operation.words_missing != 0) return false;
+  if (operation.plan().in_node) return advance_in_node(operation);
   bool moved = false;
   for (Part& part : operation.parts) {
     if (part.stage == Part::Stage::done) continue;
@@ -112,6 +122,21 @@ bool Runner::advance(Operation& operation) {
   }
   if (operation.parts_left == 0) conclude(operation);
   return moved;
+}
+
+bool Runner::advance_in_node(Operation& operation) {
+  if (in_node_.serving != operation.turn_in_node) return false;
+  bool moved = false;
+  if (!operation.begun) {
+    begin(operation);
+    operation.work.begin(*room_, tuning_, operation.call, operation.input, operation.mark);
+    moved = true;
+  }
+  moved |= operation.work.advance(looks_);
+  if (!operation.work.is_done()) return moved;
+  ++in_node_.serving;
+  conclude(operation);
+  return true;
 }
 
 bool Runner::admit(Operation& operation, Part& part) {
@@ -217,6 +242,8 @@ void Runner::conclude(Operation& operation) {
 bool Runner::is_ahead(const Operation& first, const Operation& second) const {
   if (first.is_exchange() != second.is_exchange()) return false;
   if (first.is_exchange()) return first.number < second.number;
+  if (first.plan().in_node || second.plan().in_node)
+    return first.plan().in_node && second.plan().in_node && first.turn_in_node < second.turn_in_node;
   for (const Part& theirs : first.parts) {
     for (const Part& mine : second.parts) {
       if (theirs.lane == mine.lane && theirs.stage != Part::Stage::done &&
@@ -228,6 +255,7 @@ bool Runner::is_ahead(const Operation& first, const Operation& second) const {
 }
 
 IndexSet Runner::peers(const Operation& operation) const {
+  if (operation.plan().in_node) return operation.begun ? operation.work.missing() : IndexSet();
   IndexSet all;
   for (const Part& part : operation.parts) {
     if (part.stage != Part::Stage::posted) continue;
@@ -238,6 +266,11 @@ IndexSet Runner::peers(const Operation& operation) const {
 }
 
 std::string Runner::where(const Operation& operation) {
+  if (operation.plan().in_node) {
+    if (operation.words_missing != 0) return "before its data";
+    if (!operation.begun) return "in a queue";
+    return text("step ", operation.work.steps_done() + 1, " of ", operation.work.steps());
+  }
   for (const Part& part : operation.parts) {
     if (part.stage == Part::Stage::done) continue;
     if (part.stage == Part::Stage::queued) return operation.words_missing != 0 ? "before its data" : "in a queue";

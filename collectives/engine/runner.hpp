@@ -10,7 +10,7 @@ namespace lockstep {
 
 class Runner {
  public:
-  explicit Runner(Transport& transport);
+  Runner(Transport& transport, node::Room* room, unsigned looks);
 
   // Gives the operation its places in the queues, in the order of the calls.
   void enlist(Operation& operation);
@@ -24,6 +24,8 @@ class Runner {
   IndexSet peers(const Operation& operation) const;
   // "round 3 of 14" of the first part that is not done.
   static std::string where(const Operation& operation);
+  // After a failure. False: neighbours may still be at this member's memory.
+  bool abandon() { return room_ == nullptr || room_->abandon(); }
 
  private:
   struct Queue {
@@ -35,6 +37,7 @@ class Runner {
     return operation.is_exchange() ? exchanges_ : queues_[static_cast<std::size_t>(part.lane)];
   }
   static void provide(Operation& operation);
+  bool advance_in_node(Operation& operation);
   bool admit(Operation& operation, Part& part);
   bool run(Operation& operation, Part& part);
   bool post(Operation& operation, Part& part);
@@ -44,6 +47,10 @@ class Runner {
   void conclude(Operation& operation);
 
   Transport& transport_;
+  node::Room* room_;
+  unsigned looks_;
+  node::Tuning tuning_;
+  Queue in_node_;
   int next_lane_ = 0;          // the same on all members, because plans agree
   std::vector<Queue> queues_;  // by lane of collective calls
   Queue exchanges_;            // an exchange is served until it has posted its last round

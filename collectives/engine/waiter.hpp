@@ -26,8 +26,12 @@ class Waiter {
     }
   }
 
-  // `turns` so many times in a row nothing has moved.
-  void idle(unsigned turns, Transport& transport) {
+  // How often to look at a neighbour's line before anything else is done: a transfer between cores takes some of them.
+  unsigned looks() const { return spin_ns_ > 0 ? 200 : 0; }
+
+  // `turns` so many times in a row nothing has moved. What the member sleeps at wakes it.
+  template <class Sleeper>
+  void idle(unsigned turns, Sleeper& sleeper) {
     if (turns == 0) {
       since_ = now_ns();
       yielded_ = 0;
@@ -40,7 +44,7 @@ class Waiter {
       ++yielded_;
       sched_yield();
     } else {
-      transport.sleep(nap(naps_++));
+      sleeper.sleep(nap(naps_++));
     }
   }
 

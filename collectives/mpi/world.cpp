@@ -22,6 +22,7 @@ std::unique_ptr<World> make_world(Session& session) {
   std::iota(ranks.begin(), ranks.end(), 0);
   CommunicatorOptions options;
   options.algorithm = session.settings().algorithm();
+  options.node_memory = session.settings().node_memory();
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path);
     options.table_name = *path;

@@ -274,7 +274,7 @@ TEST(BenchCsv, ALineForEachCandidate) {
       "1.06,0,,,,,,,,,,,,,,");
   EXPECT_EQ(lines[4],
             "broadcast,8,2,f32,,0,true,hot,1,lockstep,flat,30000,0.41,0.4,0.42,0.43,0.37,0.52,0.9,14.2,0.02,,,,,0.0195,"
-            "0.0195,,,0,true,,,false,0,0,0,,");
+            "0.0195,,,0,true,04c11db700000000,,false,0,0,0,,");
   for (const std::string& each : lines) EXPECT_EQ(split(each, ',').size(), 39U) << each;
 }
 

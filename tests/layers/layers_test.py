@@ -25,7 +25,7 @@ given = parser.parse_args()
 # Folder of a source file -> the folders and vendors it may include. The longest folder that fits counts. The folder
 # collectives itself is the pure half.
 BASE = {"topology/base", "topology"}
-COLLECTIVES = {"collectives", "collectives/kernels", "collectives/engine", "collectives/communicator"}
+COLLECTIVES = {"collectives", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/communicator"}
 LAYERS = {
     "topology/base": {"topology/base"},
     "topology": BASE,
@@ -33,7 +33,8 @@ LAYERS = {
     "topology/machine/mpi": BASE | {"topology/machine", "topology/machine/mpi", "mpi"},
     "collectives": BASE | {"collectives"},
     "collectives/kernels": {"topology/base", "collectives", "collectives/kernels", "highway"},
-    "collectives/engine": BASE | {"collectives", "collectives/kernels", "collectives/engine"},
+    "collectives/node": BASE | {"collectives", "collectives/kernels", "collectives/node"},
+    "collectives/engine": BASE | {"collectives", "collectives/kernels", "collectives/node", "collectives/engine"},
     "collectives/communicator": BASE | COLLECTIVES,
     "collectives/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "collectives/mpi", "mpi"},
     "runtime": BASE | COLLECTIVES | {"topology/machine", "runtime"},
@@ -172,7 +173,7 @@ class Layers(unittest.TestCase):
         self.assertGreater(len(entries), 20, "the dependency records of the build are there")
         built = {layer_of(source) for source, _ in entries}
         self.assertLessEqual({"topology/base", "topology", "topology/machine", "topology/machine/mpi", "collectives", "tools", "collectives/kernels",
-                              "collectives/engine", "collectives/communicator", "collectives/mpi"}, built)
+                              "collectives/node", "collectives/engine", "collectives/communicator", "collectives/mpi"}, built)
         wrong = [each for source, headers in entries for each in violations(source, headers)]
         self.assertEqual(wrong, [])
 
@@ -184,6 +185,7 @@ class Layers(unittest.TestCase):
             "topology/machine/mpi": "#include <boost/program_options.hpp>",
             "collectives": "#include \"collectives/engine/transport.hpp\"",
             "collectives/kernels": "#include \"topology/machine/session.hpp\"",
+            "collectives/node": "#include \"collectives/engine/transport.hpp\"",
             "collectives/engine": "#include <mpi.h>",
             "collectives/mpi": "#include <boost/program_options.hpp>",
             "collectives/communicator": "#include \"topology/machine/session.hpp\"",

@@ -42,10 +42,19 @@ TEST(PlanText, SaysWhatWasAskedTheMachineTheChoiceAndWhy) {
 }
 
 TEST(PlanText, SaysWhatCannotBeTakenAndThatTheModelGuesses) {
-  const std::string all = printed({"all_reduce", "-c", "100", "--order", "reproducible", "-s", "core:4 pu:1"});
-  EXPECT_TRUE(holds(all, "all_reduce of 100 f32, sum, reproducible (400 B), by 4 members on 1 node\n")) << all;
+  const std::string all =
+      printed({"all_reduce", "-c", "100", "--order", "reproducible", "-s", "2 x node(core:2 pu:1)"});
+  EXPECT_TRUE(holds(all, "all_reduce of 100 f32, sum, reproducible (400 B), by 4 members on 2 nodes\n")) << all;
   EXPECT_TRUE(holds(all, "does not combine in the balanced tree of the reproducible order\n")) << all;
   EXPECT_TRUE(holds(all, "a starting guess, measured nowhere")) << all;
+}
+
+TEST(PlanText, MembersOfOneNodeMeetInMemory) {
+  const std::string all = printed({"all_reduce", "-c", "100", "-s", "core:4 pu:1"});
+  EXPECT_TRUE(holds(all, "\n> node ")) << all;
+  EXPECT_TRUE(holds(all, "\nnode: the members share this node's memory\nNothing is sent")) << all;
+  const std::string two = printed({"all_reduce", "-c", "100", "-s", "2 x node(core:4 pu:1)"});
+  EXPECT_TRUE(holds(two, "\n  node                             needs memory that all members share\n")) << two;
 }
 
 TEST(PlanText, ScheduleIsAPictureOfRoundsAndMessages) {

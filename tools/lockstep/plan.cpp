@@ -4,6 +4,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "collectives/node/room.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/names.hpp"
@@ -171,6 +172,12 @@ PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, C
   return all;
 }
 
+// As the members of a communicator would find it, where their node lets them share memory.
+std::size_t shared_element(const Topology& topology, const Settings& settings) {
+  if (!settings.node_memory() || topology.size() < 2 || topology.node_count() > 1) return 0;
+  return node::Room::most_element(topology.size());
+}
+
 Group everybody(int size, int index) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -181,7 +188,8 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
   const int size = topology->size();
   refuse_if(size > most_members, text(size, " members"), text("describe a machine with at most ", most_members));
   const Spec spec = spec_of(parsed, size);
-  const PlannerOptions options = planner_options(parsed, settings, spec.collective);
+  PlannerOptions options = planner_options(parsed, settings, spec.collective);
+  options.node_element = shared_element(*topology, settings);
   const int index = static_cast<int>(parsed.integer("index", 0, size - 1, 0));
   Planner planner(topology, everybody(size, index), options);
   PlanReport report{.facts = planner.facts(),

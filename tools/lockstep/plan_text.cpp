@@ -78,7 +78,7 @@ std::string table(const PlanReport& report) {
     const std::string bytes = known && each.sent_bytes > 0 ? format_bytes(each.sent_bytes) : "-";
     const std::string piece = each.piece > 0 ? format_bytes(each.piece * spec.element_bytes) : "-";
     const Duration time(static_cast<std::int64_t>(each.predicted_us * 1000));
-    all += text(padded(text(each.rounds), 9, true), padded(bytes, 14, true), padded(piece, 10, true),
+    all += text(padded(each.rounds > 0 ? text(each.rounds) : "-", 9, true), padded(bytes, 14, true), padded(piece, 10, true),
                 padded(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), '\n');
   }
   return all;
@@ -97,6 +97,7 @@ std::string answer(const PlanReport& report) {
     all += text("scratch memory of member ", plan.index, ": ",
                 format_bytes(scratch * static_cast<std::size_t>(plan.depth)), '\n');
   }
+  if (plan.in_node) all += "Nothing is sent; what is cut how large follows from measurements, not from a plan.\n";
   if (plan.why.starts_with("the cost model"))
     all += text("What links cost is ", link_costs().front().provenance, ".\n");
   return all;

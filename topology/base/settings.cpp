@@ -21,6 +21,8 @@ constexpr std::array rows = {
                "go on as a world of one even where the launcher's variables say that many were meant"},
     SettingRow{Setting::log, "LOCKSTEP_LOG", "warn", "off, error, warn, info or debug", false,
                "how much is said on standard error or to the program's log callback"},
+    SettingRow{Setting::node_memory, "LOCKSTEP_NODE_MEMORY", "1", "0 or 1", true,
+               "whether members of a node meet in memory that they share (1) or by messages only (0)"},
     SettingRow{Setting::stall_warn, "LOCKSTEP_STALL_WARN", "10s", a_duration, false,
                "how long a wait lasts before a warning names who is missing"},
     SettingRow{Setting::table, "LOCKSTEP_TABLE", "none",
@@ -52,6 +54,7 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::algorithm:
       return value == "auto" || are_pairs(value);
     case Setting::allow_singleton:
+    case Setting::node_memory:
       return value == "0" || value == "1";
     case Setting::log:
       return parse_log_level(value).has_value();

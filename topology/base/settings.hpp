@@ -19,7 +19,7 @@ enum class Source : std::uint8_t { built_in, environment, program };
 
 std::string_view to_string(Source source);
 
-enum class Setting : std::uint8_t { algorithm, allow_singleton, log, stall_warn, table, timeout };
+enum class Setting : std::uint8_t { algorithm, allow_singleton, log, node_memory, stall_warn, table, timeout };
 
 struct SettingRow {
   Setting setting;
@@ -53,6 +53,7 @@ class Settings {
   // The path of the file; nothing: none.
   std::optional<std::string> table() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
+  bool node_memory() const { return value(Setting::node_memory) == "1"; }
   LogLevel log_level() const;
   Duration stall_warn() const;  // zero: never
   Duration timeout() const;     // zero: never
@@ -64,7 +65,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 6;
+  static constexpr std::size_t count = 7;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/combine.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "collectives/kernels/copy.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::node {
+namespace {
+
+constexpr std::size_t block_bytes = 4096;  // a few of them stay in the first cache
+
+// As balanced_middle() of the schedules: the left part is the largest power of two that is smaller than the whole.
+int middle_of(int first, int last) {
+  return first + static_cast<int>(std::bit_floor(static_cast<unsigned>(last - first - 1)));
+}
+
+}  // namespace
+
+void Combiner::set(const Call& call) {
+  const Spec& spec = call.plan->spec;
+  call_ = &call;
+  element_ = spec.element_bytes;
+  by_tree_ = spec.order == Order::reproducible || call.user.apply != nullptr;
+  if (call.user.apply == nullptr && call.kernel == nullptr && reduces(spec.collective)) {
+    throw Error(Code::internal, text("no reduction is known for ", to_string(spec.op), " of ", to_string(spec.type)));
+  }
+  if (!by_tree_) return;
+  block_ = std::max<std::size_t>(1, block_bytes / std::max<std::size_t>(1, element_));
+  const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(call.plan->size)));
+  const std::size_t bytes = (levels + 1) * block_ * element_;
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
+}
+
+void Combiner::two(void* target, const void* left, const void* right, std::size_t count) const {
+  if (call_->user.apply != nullptr)
+    call_->user.apply(call_->user.state.data(), target, left, right, count);
+  else
+    call_->kernel->two(target, left, right, count);
+}
+
+void Combiner::combine(void* target, const void* const* sources, int number, std::size_t count) {
+  if (count == 0) return;
+  if (number == 1) {
+    if (target != sources[0]) copy_bytes(target, sources[0], count * element_);
+  } else if (!by_tree_) {
+    call_->kernel->many(target, sources, number, count);
+  } else if (number == 2) {
+    two(target, sources[0], sources[1], count);
+  } else {
+    for (std::size_t at = 0; at < count; at += block_) {
+      value(sources, 0, number, at * element_, std::min(block_, count - at), 0,
+            static_cast<std::byte*>(target) + at * element_);
+    }
+  }
+}
+
+// The combination of the members [first, last), in `target` unless it is one member's own part.
+const std::byte* Combiner::value(const void* const* sources, int first, int last, std::size_t skip, std::size_t count,
+                                 std::size_t level, std::byte* target) {
+  if (last - first == 1) return static_cast<const std::byte*>(sources[first]) + skip;
+  const int middle = middle_of(first, last);
+  std::byte* const left_room = scratch_.data() + level * block_ * element_;
+  const std::byte* left = value(sources, first, middle, skip, count, level + 1, left_room);
+  // The left one's room is this level's; what is below it is free again.
+  const std::byte* right =
+      value(sources, middle, last, skip, count, level + 1, scratch_.data() + (level + 1) * block_ * element_);
+  two(target, left, right, count);
+  return target;
+}
+
+}  // namespace lockstep::node

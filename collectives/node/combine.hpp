@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of several members become one: from left to right in one pass, or, in the reproducible order and for the
+// user's own functions, by the balanced tree over the members. An element's bits follow from its parts alone, not from
+// where it lies or how the work is shared out.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/node/call.hpp"
+
+namespace lockstep::node {
+
+class Combiner {
+ public:
+  void set(const Call& call);
+  // The target may be exactly one of the sources.
+  void combine(void* target, const void* const* sources, int number, std::size_t count);
+
+ private:
+  const std::byte* value(const void* const* sources, int first, int last, std::size_t skip, std::size_t count,
+                         std::size_t level, std::byte* target);
+  void two(void* target, const void* left, const void* right, std::size_t count) const;
+
+  const Call* call_ = nullptr;
+  std::size_t element_ = 1;
+  bool by_tree_ = false;
+  std::size_t block_ = 0;  // elements at a time
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace lockstep::node

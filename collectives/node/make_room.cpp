@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/make_room.hpp"
+
+#include <random>
+
+#include "collectives/node/shared_memory.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::node {
+namespace {
+
+// Says which process this is, whatever its number in whatever namespace.
+std::uint64_t this_process() {
+  static const std::uint64_t token = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32U | random();
+  }();
+  return token;
+}
+
+struct Offer {
+  SharedMemory memory;
+  std::string wrong;
+};
+
+Offer offer(std::size_t bytes) {
+  try {
+    return {SharedMemory::make(bytes, false), {}};
+  } catch (const Error& error) {
+    return {{}, std::string(error.detail())};
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Room> make_room(Exchange& exchange) {
+  const std::size_t bytes = Room::bytes_for(exchange.size());
+  const bool first = exchange.rank() == 0;
+  Offer mine;
+  // For threads of this process; held until all have it, and longer where one of them failed before.
+  std::shared_ptr<std::byte>* kept = nullptr;
+  if (first) {
+    mine = offer(bytes);
+    kept = new std::shared_ptr<std::byte>(mine.memory.memory());
+  }
+  const auto all = exchange.all_gather("shared memory of a node", Writer()
+                                                                      .put(this_process())
+                                                                      .put(reinterpret_cast<std::uintptr_t>(kept))
+                                                                      .put(std::string_view(mine.memory.ticket()))
+                                                                      .put(std::string_view(mine.wrong))
+                                                                      .take());
+  std::shared_ptr<std::byte> memory;
+  std::string wrong;
+  bool one_process = true;
+  for (const Bytes& each : all) one_process &= Reader(each).get<std::uint64_t>() == this_process();
+  Reader theirs(all.front());
+  const bool same = theirs.get<std::uint64_t>() == this_process();
+  const auto address = theirs.get<std::uintptr_t>();
+  const std::string ticket = theirs.get_string();
+  wrong = theirs.get_string();
+  if (wrong.empty()) {
+    try {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
+      memory =
+          same ? *reinterpret_cast<std::shared_ptr<std::byte>*>(address) : SharedMemory::open(ticket, bytes).memory();
+    } catch (const Error& error) {
+      wrong = error.detail();
+    }
+  }
+  const auto answers =
+      exchange.all_gather("shared memory of a node is open", Writer().put(std::string_view(wrong)).take());
+  delete kept;
+  for (std::size_t member = 0; member < answers.size(); ++member) {
+    const std::string answer = Reader(answers[member]).get_string();
+    if (answer.empty()) continue;
+    if (first)
+      exchange.log().warn(text("the members of this node do not share memory, so their data goes by messages: rank ",
+                               member, ": ", answer));
+    return nullptr;
+  }
+  return std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/room.hpp"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+
+namespace lockstep::node {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t up(std::size_t number, std::size_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
+}
+
+// Atomics that several processes share are words of memory; the system waits for such a word to change.
+long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* limit) {
+  return ::syscall(SYS_futex, &word, what, value, limit, nullptr, 0);
+}
+
+}  // namespace
+
+// Slots are an odd number of lines apart, so that equal places in them do not fight for the same place in a cache.
+Layout::Layout(int members) {
+  constexpr std::size_t most = 256U << 10U;
+  constexpr std::size_t least = 16U << 10U;
+  constexpr std::size_t in_all = 64U << 20U;
+  const auto n = static_cast<std::size_t>(members);
+  slot = std::clamp(in_all / (n * ring_length), least, most) / page * page;
+  tail = slot;
+  stride = slot + up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
+  lines = sizeof(Room::Header) + n * sizeof(Room::MemberHeader);
+  slots = up(lines + n * ring_length * sizeof(Line), page);
+  bytes = up(slots + n * ring_length * stride, page);
+}
+
+Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_process)
+    : memory_(std::move(memory)),
+      layout_(size),
+      index_(index),
+      size_(size),
+      one_process_(one_process),
+      lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
+      slots_(memory_.get() + layout_.slots) {}
+
+void Room::begin_at(Step step) {
+  for (Step back = 0; back < ring_length; ++back)
+    lines_[at(index_, step - back)].word.store(std::uint64_t{step} << 32U, std::memory_order_release);
+  last_ = known_ = step;
+}
+
+bool Room::look_for_all(Step step) {
+  for (int member = 0; member < size_; ++member) {
+    const auto word = line(member, step).word.load(std::memory_order_acquire);
+    if (member != index_ && !reaches(static_cast<Step>(word >> 32U), step)) return false;
+  }
+  known_ = step;
+  return true;
+}
+
+Place Room::place_of(const void* data, std::size_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  for (const Reachable& memory : reachable_) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.parts[static_cast<std::size_t>(index_)]);
+    if (address >= begin && address - begin <= memory.bytes && bytes <= memory.bytes - (address - begin))
+      return {memory.number, address - begin};
+  }
+  if (one_process_) return {~std::uint64_t{0}, address};
+  return {};
+}
+
+std::byte* Room::reach(int member, const Place& place) const {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
+  if (place.memory == ~std::uint64_t{0}) return reinterpret_cast<std::byte*>(place.offset);
+  const auto found = std::ranges::find(reachable_, place.memory, &Reachable::number);
+  return found == reachable_.end() ? nullptr : found->parts[static_cast<std::size_t>(member)] + place.offset;
+}
+
+void Room::remove_reachable(std::uint64_t number) {
+  std::erase_if(reachable_, [&](const Reachable& each) { return each.number == number; });
+}
+
+// Both sides write first and look then, so one of them sees the other.
+bool Room::begin_reaching() {
+  header_of(index_).busy.store(1, std::memory_order_seq_cst);
+  if (header().given_up.load(std::memory_order_seq_cst) == 0) return true;
+  end_reaching();
+  return false;
+}
+
+bool Room::abandon() {
+  header().given_up.store(1, std::memory_order_seq_cst);
+  end_reaching();
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (int member = 0; member < size_; ++member) {
+    while (header_of(member).busy.load(std::memory_order_seq_cst) != 0) {
+      if (std::chrono::steady_clock::now() > limit) return false;
+      ::sched_yield();
+    }
+  }
+  return true;
+}
+
+void Room::wake() {
+  header().rings.fetch_add(1, std::memory_order_relaxed);
+  futex(header().rings, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void Room::sleep(std::int64_t nanoseconds) {
+  const std::uint32_t before = header().rings.load(std::memory_order_relaxed);
+  header().asleep.fetch_add(1, std::memory_order_seq_cst);
+  const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  futex(header().rings, FUTEX_WAIT, before, &limit);
+  header().asleep.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::node

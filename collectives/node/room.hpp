@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory in which the members of a node meet: for every member a few lines and slots in a ring, each written by
+// that member alone. A collective is a sequence of steps, numbered through all calls. In a step a member puts what it
+// gives into its line or slot, and publishes the step's number there together with the call's mark; the others find
+// both when they look for that step. Nothing here waits: who must wait asks again.
+//
+// The rule that makes a slot free: who has published step j reads no step before j - 1 any more. There are four slots,
+// so step k may be written when all others have published k - 2.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace lockstep::node {
+
+using Step = std::uint32_t;  // wraps around
+
+inline constexpr Step ring_length = 4;
+inline constexpr Step behind = ring_length - 2;  // so many steps may the others be behind the one that is written
+inline constexpr std::size_t line_size = 128;    // two cache lines, because processors fetch them in pairs
+
+// Between two looks at what another core writes.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// a is k or behind it, on numbers that wrap.
+constexpr bool reaches(Step a, Step k) { return static_cast<std::int32_t>(a - k) >= 0; }
+
+// One step of one member.
+struct alignas(line_size) Line {
+  static constexpr std::size_t room = line_size - 2 * sizeof(std::uint64_t);
+  std::atomic<std::uint64_t> word;  // the step above, the mark below
+  std::uint64_t extra;              // a number beside the data
+  std::byte payload[room];
+};
+static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Where a buffer lies that others can reach: in a piece of shared memory that all know by its number. 0: nowhere.
+struct Place {
+  std::uint64_t memory = 0;
+  std::uint64_t offset = 0;
+};
+
+// Memory of which every member has a part, mapped here: where those parts begin.
+struct Reachable {
+  std::uint64_t number = 0;
+  std::size_t bytes = 0;
+  std::vector<std::byte*> parts;  // by member
+};
+
+// How the memory is divided, for so many members.
+struct Layout {
+  explicit Layout(int members);
+  std::size_t slot;    // bytes of data in a slot
+  std::size_t tail;    // where in a slot a number for every member lies
+  std::size_t stride;  // from slot to slot
+  std::size_t lines;   // where they begin; before them is the header
+  std::size_t slots;
+  std::size_t bytes;  // in all
+};
+
+class Room {
+ public:
+  // Everywhere the same bytes, zeros at first, kept by `memory`. With one_process all members are threads of one, which
+  // can reach each other's buffers wherever they lie.
+  Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_process);
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+
+  // So many bytes fit into a slot.
+  std::size_t slot_bytes() const { return layout_.slot; }
+  // Behind them there is a number for every member.
+  std::uint64_t* my_next_numbers() { return reinterpret_cast<std::uint64_t*>(my_next_slot() + layout_.tail); }
+  const std::uint64_t* numbers(int member, Step step) const {
+    return reinterpret_cast<const std::uint64_t*>(slot(member, step) + layout_.tail);
+  }
+  // The largest element that can be reduced here.
+  static std::size_t most_element(int members) { return Layout(members).slot / static_cast<std::size_t>(members) / 4; }
+  static std::size_t bytes_for(int members) { return Layout(members).bytes; }
+  // For tests: as if so many steps had been made. By all members before any of them begins.
+  void begin_at(Step step);
+
+  int index() const { return index_; }
+  int size() const { return size_; }
+  Step last() const { return last_; }  // that this member has published
+
+  // Whether the next step may be written.
+  bool is_free() {
+    const Step needed = last_ + 1 - behind;
+    return reaches(known_, needed) || look_for_all(needed);
+  }
+  // Whether the member is what keeps it from being free.
+  bool is_behind(int member) const {
+    const Step needed = last_ + 1 - behind;
+    const auto word = line(member, needed).word.load(std::memory_order_acquire);
+    return !reaches(static_cast<Step>(word >> 32U), needed);
+  }
+  Line& my_next_line() { return lines_[at(index_, last_ + 1)]; }
+  std::byte* my_next_slot() { return slots_ + at(index_, last_ + 1) * layout_.stride; }
+  // Everything that this member wrote is there for who sees it.
+  void publish(std::uint32_t mark) {
+    ++last_;
+    lines_[at(index_, last_)].word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);
+    if (header().asleep.load(std::memory_order_relaxed) > 0) wake();
+  }
+
+  // Whether the member has published the step in the same call.
+  bool is_there(int member, Step step, std::uint32_t mark) const {
+    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);
+  }
+  // All others have been seen in this step.
+  void all_reached(Step step) { known_ = step; }
+  const Line& line(int member, Step step) const { return lines_[at(member, step)]; }
+  const std::byte* slot(int member, Step step) const { return slots_ + at(member, step) * layout_.stride; }
+
+  // Whether there is any memory that could be reached without a slot. The same on all members.
+  bool has_reachable() const { return one_process_ || !reachable_.empty(); }
+  Place place_of(const void* data, std::size_t bytes) const;
+  std::byte* reach(int member, const Place& place) const;
+  void add_reachable(Reachable memory) { reachable_.push_back(std::move(memory)); }
+  void remove_reachable(std::uint64_t number);
+
+  // Before and after this member touches the others' buffers. False: one of them has given up, and may use its memory
+  // for something else.
+  bool begin_reaching();
+  void end_reaching() { header_of(index_).busy.store(0, std::memory_order_release); }
+  // After a failure: nobody begins to reach any more. False: somebody who has begun did not end within a second.
+  bool abandon();
+
+  // Sleeps until something is published, at most for so long; may return early, and late if it was published at the
+  // very same time.
+  void sleep(std::int64_t nanoseconds);
+
+ private:
+  struct alignas(line_size) Header {
+    std::atomic<std::uint32_t> asleep;  // members
+    std::atomic<std::uint32_t> rings;   // changes when somebody wakes them
+    std::atomic<std::uint32_t> given_up;
+  };
+  struct alignas(line_size) MemberHeader {
+    std::atomic<std::uint32_t> busy;  // with the memory of others
+  };
+
+  std::size_t at(int member, Step step) const {
+    return static_cast<std::size_t>(member) * ring_length + step % ring_length;
+  }
+  Header& header() const { return *reinterpret_cast<Header*>(memory_.get()); }
+  MemberHeader& header_of(int member) const {
+    return reinterpret_cast<MemberHeader*>(memory_.get() + sizeof(Header))[member];
+  }
+  bool look_for_all(Step step);
+  void wake();
+  friend struct Layout;
+
+  std::shared_ptr<std::byte> memory_;
+  Layout layout_;
+  int index_;
+  int size_;
+  bool one_process_;
+  Line* lines_;
+  std::byte* slots_;
+  Step last_ = 0;
+  Step known_ = 0;  // all others have published at least this one
+  std::vector<Reachable> reachable_;
+};
+
+}  // namespace lockstep::node

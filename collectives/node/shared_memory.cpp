@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/shared_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::node {
+namespace {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+std::shared_ptr<std::byte> map(int file, std::size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  return {static_cast<std::byte*>(memory), [bytes](std::byte* begin) { ::munmap(begin, bytes); }};
+}
+
+// Closed at the end, unless taken out.
+class Open {
+ public:
+  explicit Open(int number) : number_(number) {}
+  ~Open() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+  int number() const { return number_; }
+  int take() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+}  // namespace
+
+SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
+  const auto refuse = [&](std::string_view what, int error) {
+    return Error(Code::out_of_memory,
+                 text(format_bytes(bytes), " of memory to share on this node: ", what, ": ", reason(error)),
+                 "look at the memory limit of this job's control group, and at the number of open files");
+  };
+  Open file(::memfd_create("lockstep", MFD_CLOEXEC));
+  if (file.number() < 0) throw refuse("memfd_create", errno);
+  if (::ftruncate(file.number(), static_cast<off_t>(bytes)) != 0) throw refuse("ftruncate", errno);
+  if (taken) {
+    const int error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(bytes));
+    if (error != 0) throw refuse("posix_fallocate", error);
+  }
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) throw refuse("fstat", errno);
+  SharedMemory made;
+  made.memory_ = map(file.number(), bytes);
+  if (!made.memory_) throw refuse("mmap", errno);
+  made.file_ = std::make_unique<File>(File{-1, status.st_dev, status.st_ino});
+  made.file_->number = file.take();
+  return made;
+}
+
+std::string SharedMemory::ticket() const {
+  if (!file_) return {};
+  return text(::getpid(), ' ', file_->number, ' ', file_->device, ' ', file_->inode);
+}
+
+void SharedMemory::close() {
+  if (file_) ::close(file_->number);
+  file_.reset();
+}
+
+SharedMemory SharedMemory::open(const std::string& ticket, std::size_t bytes) {
+  const std::vector<std::string> words = split(ticket, ' ');
+  if (words.size() != 4) throw Error(Code::bad_message, text("a ticket for shared memory: ", printable(ticket)));
+  const std::string path = text("/proc/", words[0], "/fd/", words[1]);
+  const auto refuse = [&](std::string_view why) {
+    return Error(Code::shared_memory, text(path, " of a neighbour: ", why),
+                 "let the processes of a node run as one user in one process namespace");
+  };
+  const Open file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.number() < 0) throw refuse(reason(errno));
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) throw refuse(reason(errno));
+  if (words[2] != text(status.st_dev) || words[3] != text(status.st_ino))
+    throw refuse("it is not the memory that was meant");  // process numbers of another namespace
+  SharedMemory opened;
+  opened.memory_ = map(file.number(), bytes);
+  if (!opened.memory_) throw refuse(reason(errno));
+  return opened;
+}
+
+}  // namespace lockstep::node

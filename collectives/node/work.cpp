@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of a work, and the single form.
+#include "collectives/node/work.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/kernels/copy.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::node {
+namespace {
+
+constexpr std::size_t cache_line = 64;
+constexpr std::size_t up(std::size_t number, std::size_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
+}
+
+bool gives_to_each(Collective collective) {
+  switch (collective) {
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool hides_counts(Collective collective) {
+  return collective == Collective::gather_v || collective == Collective::scatter_v ||
+         collective == Collective::all_to_all_v;
+}
+
+bool root_gives(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::scatter ||
+         collective == Collective::scatter_v;
+}
+
+bool root_takes(Collective collective) {
+  return collective == Collective::reduce || collective == Collective::gather || collective == Collective::gather_v;
+}
+
+}  // namespace
+
+void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark) {
+  room_ = &room;
+  tuning_ = tuning;
+  call_ = &call;
+  input_ = input;
+  output_ = static_cast<std::byte*>(call.output);
+  mark_ = mark;
+  first_ = room.last() + 1;
+  step_ = 0;
+  seen_ = 0;
+  phase_ = Phase::giving;
+  if (reduces(collective())) combiner_.set(call);
+  sources_.resize(static_cast<std::size_t>(members()));
+  for_each_ = gives_to_each(collective());
+  hidden_ = hides_counts(collective());
+  gives_ = collective() != Collective::barrier && (!root_gives(collective()) || is_root());
+  takes_ = collective() != Collective::barrier && (!root_takes(collective()) || is_root());
+  const bool shares = collective() == Collective::all_reduce || collective() == Collective::reduce;
+  if (may_be_direct())
+    begin_direct();
+  else if (shares && common().bytes >= tuning_.halves_from && members() > 1)
+    begin_halves();
+  else
+    begin_single();
+}
+
+void Work::begin_single() {
+  form_ = Form::single;
+  in_line_ = false;
+  const auto n = static_cast<std::size_t>(members());
+  const std::size_t most = most_bytes();
+  const std::size_t least = n * up(std::max(element(), cache_line), cache_line);
+  const std::size_t room = std::min(room_->slot_bytes(), std::max(tuning_.segment, for_each_ ? least : 0));
+  region_ = for_each_ ? room / n / cache_line * cache_line : room;
+  piece_ = reduces(collective()) ? region_ / element() * element() : region_;
+  parts_ = parts_of(most);
+  const std::size_t in_all = for_each_ ? n * most : most;
+  if (!hidden_ && in_all <= Line::room) {
+    in_line_ = true;
+    region_ = most;
+  }
+  steps_ = parts_;
+  switch (collective()) {
+    case Collective::scan:
+    case Collective::exscan:
+      needs_ = Needs::lower;
+      break;
+    default:
+      needs_ = root_gives(collective())                 ? Needs::root
+               : root_takes(collective()) && !is_root() ? Needs::nobody
+                                                        : Needs::all;
+  }
+  // In place with other places for what comes: it would be overwritten before it is given.
+  if (collective() == Collective::all_to_all_v && spec().in_place && !(spec().gives == spec().takes)) {
+    copy_of_input_.assign(input_, input_ + spec().gives.extent() * element());
+    input_ = copy_of_input_.data();
+  }
+  if (!reduces(collective()) && collective() != Collective::barrier) copy_own_block();
+}
+
+// The largest block of all that members give each other, as far as this one knows.
+std::size_t Work::most_bytes() const {
+  switch (collective()) {
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+    case Collective::all_to_all:
+      return spec().gives.largest() * element();
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+    case Collective::gather_v:
+      return spec().takes.largest() * element();
+    case Collective::all_to_all_v:
+      return std::max(spec().gives.largest(), spec().takes.largest()) * element();
+    case Collective::barrier:
+      return 0;
+    default:
+      return common().bytes;
+  }
+}
+
+Work::Range Work::gives(int member) const {
+  if (for_each_) return {spec().gives.offset(member) * element(), spec().gives.count(member) * element()};
+  switch (collective()) {
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+    case Collective::gather_v:
+      return {0, spec().takes.count(me()) * element()};
+    default:
+      return common();
+  }
+}
+
+Work::Range Work::takes(int member) const {
+  switch (collective()) {
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+    case Collective::gather_v:
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return {spec().takes.offset(member) * element(), spec().takes.count(member) * element()};
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+      return {0, spec().gives.count(me()) * element()};
+    default:
+      return common();
+  }
+}
+
+Work::Range Work::of_part(const Range& whole, std::size_t part) const {
+  const std::size_t skip = std::min(part * piece_, whole.bytes);
+  return {whole.offset + skip, std::min(piece_, whole.bytes - skip)};
+}
+
+const std::byte* Work::given_by(int member, std::size_t part) const {
+  const Step step = at_step(part);
+  const std::byte* all = in_line_ ? room_->line(member, step).payload : room_->slot(member, step);
+  return for_each_ ? all + static_cast<std::size_t>(me()) * region_ : all;
+}
+
+bool Work::needs(int member) const {
+  if (member == me()) return false;
+  const bool all =
+      needs_ == Needs::all || (hidden_ && form_ == Form::single && step_ == 0 && !root_gives(collective()));
+  return all || (needs_ == Needs::root && member == spec().root) || (needs_ == Needs::lower && member < me());
+}
+
+bool Work::advance(unsigned looks) {
+  bool moved = false;
+  while (phase_ != Phase::done) {
+    if (phase_ == Phase::giving) {
+      if (!room_->is_free()) return moved;
+      give();
+      room_->publish(mark_);
+      phase_ = Phase::collecting;
+      seen_ = 0;
+      meanwhile();
+    } else if (phase_ == Phase::collecting) {
+      if (!collected(looks)) return moved;
+      finish_step();
+    } else if (!go_direct()) {
+      return moved;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+void Work::give() {
+  if (form_ == Form::single)
+    give_single();
+  else if (form_ == Form::halves)
+    give_halves();
+  else if (form_ == Form::undecided)
+    say_places();
+}
+
+// Between publishing a step and waiting for it.
+void Work::meanwhile() {
+  if (form_ == Form::single && step_ >= 1) take_single(step_ - 1);
+  if (form_ == Form::halves && step_ >= 2) take_shares(step_ - 2);
+}
+
+bool Work::collected(unsigned looks) {
+  for (; seen_ < members(); ++seen_) {
+    if (!needs(seen_)) continue;
+    while (!room_->is_there(seen_, at_step(step_), mark_)) {
+      if (looks == 0) return false;
+      --looks;
+      relax();
+    }
+  }
+  if (needs_ == Needs::all) room_->all_reached(at_step(step_));
+  return true;
+}
+
+void Work::finish_step() {
+  if (form_ == Form::undecided) return decide();
+  if (form_ == Form::single && hidden_ && step_ == 0) learn_steps();
+  phase_ = Phase::giving;
+  if (++step_ < steps_) return;
+  if (form_ == Form::single) take_single(parts_ - 1);
+  if (form_ == Form::halves) take_shares(parts_ - 1);
+  phase_ = Phase::done;
+}
+
+IndexSet Work::missing() const {
+  IndexSet all;
+  for (int member = 0; member < members(); ++member) {
+    if (member == me()) continue;
+    const bool late = phase_ == Phase::collecting && needs(member) && !room_->is_there(member, at_step(step_), mark_);
+    const bool slow = phase_ == Phase::giving && room_->is_behind(member);
+    if (late || slow) all.insert(member);
+  }
+  return all;
+}
+
+void Work::give_single() {
+  if (!gives_) return;
+  std::byte* const to = in_line_ ? room_->my_next_line().payload : room_->my_next_slot();
+  if (hidden_ && step_ == 0) {
+    room_->my_next_line().extra = parts_;
+    std::uint64_t* const numbers = room_->my_next_numbers();
+    if (for_each_) {
+      for (int member = 0; member < members(); ++member) numbers[member] = gives(member).bytes;
+    } else {
+      numbers[0] = gives(0).bytes;
+    }
+  }
+  if (!for_each_) {
+    const Range part = of_part(gives(0), step_);
+    if (part.bytes > 0) copy_bytes(to, input_ + part.offset, part.bytes);
+    return;
+  }
+  for (int member = 0; member < members(); ++member) {
+    const Range part = of_part(gives(member), step_);
+    if (member != me() && part.bytes > 0)
+      copy_bytes(to + static_cast<std::size_t>(member) * region_, input_ + part.offset, part.bytes);
+  }
+}
+
+void Work::copy_own_block() {
+  if (!takes_ || (root_gives(collective()) && !is_root())) return;
+  const Range from = gives(me());
+  const Range to = takes(me());
+  if (from.bytes > 0 && output_ + to.offset != input_ + from.offset)
+    std::memmove(output_ + to.offset, input_ + from.offset, from.bytes);
+}
+
+// How many steps there are follows from the member that has most; and now is the time to see that counts fit.
+void Work::learn_steps() {
+  const auto check = [&](int member, std::uint64_t bytes) {
+    const std::size_t expected = takes(member).bytes;
+    if (bytes == expected) return;
+    throw Error(Code::mismatch,
+                text("rank ", member, " sent ", bytes, " bytes to rank ", me(), ", which receives ", expected),
+                "let both sides of a message have the same count and type");
+  };
+  for (int member = 0; member < members(); ++member) {
+    if (member == me() || (root_gives(collective()) && member != spec().root)) continue;
+    parts_ = std::max<std::size_t>(parts_, room_->line(member, first_).extra);
+    if (takes_) check(member, room_->numbers(member, first_)[for_each_ ? me() : 0]);
+  }
+  steps_ = parts_;
+}
+
+void Work::take_single(std::size_t part) {
+  if (!takes_) return;
+  if (reduces(collective())) {
+    const Range from = of_part(for_each_ ? gives(me()) : common(), part);
+    const Range to = of_part(takes(me()), part);
+    int number = members();
+    if (collective() == Collective::scan) number = me() + 1;
+    if (collective() == Collective::exscan) number = me();
+    for (int member = 0; member < number; ++member)
+      sources_[static_cast<std::size_t>(member)] = member == me() ? input_ + from.offset : given_by(member, part);
+    if (number > 0 && to.bytes > 0)
+      combiner_.combine(output_ + to.offset, sources_.data(), number, to.bytes / element());
+    return;
+  }
+  for (int i = 1; i < members(); ++i) {
+    const int member = (me() + i) % members();
+    if (root_gives(collective()) && member != spec().root) continue;
+    const Range to = of_part(takes(member), part);
+    if (to.bytes > 0) copy_bytes(output_ + to.offset, given_by(member, part), to.bytes);
+  }
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// One member's work in a collective among members that share a room: a sequence of steps, each of which gives, waits
+// and takes. It never blocks; who runs it looks again. How the data goes:
+//
+//   single    every member gives in its slot; who needs it takes it from there. Small things take one step.
+//   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
+//             take the shares together. While one segment is combined, the next is given and the last one taken.
+//   direct    buffers that all can reach: they say where, then read and write straight there.
+#pragma once
+
+#include "collectives/node/combine.hpp"
+#include "collectives/node/room.hpp"
+#include "topology/base/index_set.hpp"
+
+namespace lockstep::node {
+
+// What is fitted to the machine. It changes no bit of any result; the same for all members of a room.
+struct Tuning {
+  std::size_t halves_from = 32U << 10U;  // bytes of an all_reduce: from here on its work is shared out
+  std::size_t segment = 64U << 10U;      // bytes of a segment of halves, and of a step of single
+  std::size_t direct_from = 4U << 10U;   // bytes: smaller things go through slots even where they need not
+};
+
+class Work {
+ public:
+  // The call and its memory stay as they are until the work is done. Of a call in which the input was changed on its
+  // way (scaled), `input` is what counts.
+  void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark);
+  // As far as it goes without waiting, or with looking so many times at what is missing. Whether anything moved.
+  bool advance(unsigned looks);
+  bool is_done() const { return phase_ == Phase::done; }
+  // Those whose step is not there.
+  IndexSet missing() const;
+  std::size_t steps_done() const { return step_; }
+  std::size_t steps() const { return steps_; }
+
+ private:
+  enum class Form : std::uint8_t { single, halves, undecided, direct };
+  enum class Phase : std::uint8_t { giving, collecting, reaching, done };
+  // Whose steps a member must see before it takes.
+  enum class Needs : std::uint8_t { nobody, all, root, lower };
+  struct Range {
+    std::size_t offset;
+    std::size_t bytes;
+    std::size_t end() const { return offset + bytes; }
+  };
+
+  void begin_single();
+  void begin_halves();
+  void begin_direct();
+  std::size_t most_bytes() const;
+  bool may_be_direct() const;
+
+  void give();
+  void meanwhile();
+  bool collected(unsigned looks);
+  void finish_step();
+
+  void give_single();
+  void take_single(std::size_t part);
+  void copy_own_block();
+  void learn_steps();
+
+  void give_halves();
+  void combine_share(std::size_t part);
+  void take_shares(std::size_t part);
+  Range share(std::size_t part, int member) const;
+
+  void say_places();
+  void decide();
+  bool go_direct();
+  void reduce_direct();
+  void copy_direct();
+
+  const Plan& plan() const { return *call_->plan; }
+  const Spec& spec() const { return call_->plan->spec; }
+  Collective collective() const { return call_->plan->spec.collective; }
+  int me() const { return room_->index(); }
+  int members() const { return room_->size(); }
+  bool is_root() const { return me() == spec().root; }
+  std::size_t element() const { return spec().element_bytes; }
+  Step at_step(std::size_t step) const { return first_ + static_cast<Step>(step); }
+  Range common() const { return {0, spec().count * element()}; }
+  Range gives(int member) const;  // of my input, for a member
+  Range takes(int member) const;  // of my output, from a member
+  Range of_part(const Range& whole, std::size_t part) const;
+  std::size_t parts_of(std::size_t bytes) const { return bytes <= piece_ ? 1 : (bytes + piece_ - 1) / piece_; }
+  const std::byte* given_by(int member, std::size_t part) const;  // to me
+  bool needs(int member) const;
+
+  Room* room_ = nullptr;
+  Tuning tuning_ = {};
+  const Call* call_ = nullptr;
+  const std::byte* input_ = nullptr;
+  std::byte* output_ = nullptr;
+  std::uint32_t mark_ = 0;
+  Combiner combiner_;
+  std::vector<const void*> sources_;
+  std::vector<std::byte> copy_of_input_;  // where it would be overwritten before it was given
+
+  Form form_ = Form::single;
+  Phase phase_ = Phase::done;
+  Needs needs_ = Needs::nobody;
+  Step first_ = 0;        // the room's number of the first step
+  std::size_t step_ = 0;  // of this work, from 0
+  std::size_t steps_ = 1;
+  std::size_t parts_ = 1;
+  std::size_t piece_ = 1;   // bytes of a part
+  std::size_t region_ = 0;  // of a slot: where the part of the next member begins, or the result
+  int seen_ = 0;            // members that have been seen in this step
+  bool in_line_ = false;    // what is given fits beside the step's number
+  bool for_each_ = false;   // a slot has a part of its own for every member
+  bool hidden_ = false;     // members do not know how much the others have
+  bool gives_ = false;
+  bool takes_ = false;
+};
+
+}  // namespace lockstep::node
