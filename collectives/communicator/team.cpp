@@ -145,26 +145,27 @@ void Team::run(const Ask& ask) {
 
 // Where a call of this kind is kept; nothing for what needs more than a look at counts and addresses.
 Team::Quick* Team::quick_for(const Ask& ask) {
-  if (is_unequal(ask.collective) || ask.wrong != nullptr || ask.reduction.op >= ReduceOp::premul_sum ||
-      !ask.input.contiguous() || !ask.output.contiguous())
+  if (ask.wrong != nullptr || ask.reduction.op >= ReduceOp::premul_sum || !ask.input.contiguous() ||
+      !ask.output.contiguous() || is_unequal(ask.collective))
     return nullptr;
-  const std::size_t in_bytes = ask.input.count * ask.element_bytes;
-  const std::size_t out_bytes = ask.output.count * ask.element_bytes;
-  if ((ask.input.data == nullptr && in_bytes > 0) || (ask.output.data == nullptr && out_bytes > 0)) return nullptr;
-  const auto in = reinterpret_cast<std::uintptr_t>(ask.input.data);
-  const auto out = reinterpret_cast<std::uintptr_t>(ask.output.data);
-  const bool apart = in + in_bytes <= out || out + out_bytes <= in;
-  if (!apart && (in != out || in_bytes != out_bytes)) return nullptr;
-  const auto key = (static_cast<std::size_t>(ask.collective) << 4U) + static_cast<std::size_t>(ask.type) +
-                   (ask.output.count | ask.input.count) * 7 + static_cast<std::size_t>(ask.reduction.op);
+  const auto key = static_cast<std::size_t>(ask.collective) * 5 + static_cast<std::size_t>(ask.type) +
+                   (ask.output.count | ask.input.count) * 7;
   return &quick_[(key ^ key >> 7U) % quick_.size()];
 }
 
+// Counts that were checked before, and buffers that are one or apart.
 bool Team::is_same(const Quick& quick, const Ask& ask) {
-  return quick.collective == ask.collective && quick.type == ask.type && quick.op == ask.reduction.op &&
-         quick.order == ask.order && quick.root == ask.root && quick.element_bytes == ask.element_bytes &&
-         quick.input_count == ask.input.count && quick.output_count == ask.output.count &&
-         quick.in_place == (ask.input.data == ask.output.data);
+  if (quick.collective != ask.collective || quick.type != ask.type || quick.op != ask.reduction.op ||
+      quick.order != ask.order || quick.root != ask.root || quick.element_bytes != ask.element_bytes ||
+      quick.input_count != ask.input.count || quick.output_count != ask.output.count)
+    return false;
+  const auto in = reinterpret_cast<std::uintptr_t>(ask.input.data);
+  const auto out = reinterpret_cast<std::uintptr_t>(ask.output.data);
+  if ((in == 0 && quick.input_count > 0) || (out == 0 && quick.output_count > 0)) return false;
+  if (in == out) return quick.in_place;
+  const bool apart =
+      in + quick.input_count * quick.element_bytes <= out || out + quick.output_count * quick.element_bytes <= in;
+  return apart && !quick.in_place;
 }
 
 void Team::remember(Quick& quick, const Ask& ask, const Call& call) {

@@ -82,21 +82,27 @@ bool Core::is_repeated(const Call& call) {
 std::optional<Ticket> Core::run(const Call& call) {
   if (!is_repeated(call)) return start(call);
   Operation& operation = take_slot();
-  if (operation.call.plan != call.plan) {
-    operation.call = call;
-    operation.signature = place_of(call.plan).signature;
-    operation.most_messages = 0;
-  } else {
+  const Prepared& prepared = place_of(call.plan);
+  const bool same = operation.call.plan == call.plan;
+  if (same) {
     operation.call.input = call.input;
     operation.call.output = call.output;
     operation.call.origin = call.origin;
+  } else {
+    operation.call = call;
+    operation.signature = prepared.signature;
+    operation.most_messages = 0;
   }
   operation.state = Operation::State::flying;
   guarded([&] {
-    mark(operation, place_of(call.plan));
+    mark(operation, prepared);
     moving_ = &operation;
-    runner_.enlist(operation);
-    runner_.advance(operation);
+    if (same) {
+      runner_.repeat(operation);
+    } else {
+      runner_.enlist(operation);
+      runner_.advance(operation);
+    }
     moving_ = nullptr;
   });
   if (operation.state == Operation::State::finished) {

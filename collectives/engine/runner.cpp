@@ -139,6 +139,17 @@ bool Runner::advance_in_node(Operation& operation) {
   return true;
 }
 
+void Runner::repeat(Operation& operation) {
+  operation.turn_in_node = in_node_.next++;
+  operation.input = static_cast<const std::byte*>(operation.call.input);
+  operation.output = static_cast<std::byte*>(operation.call.output);
+  operation.work.again(operation.input, operation.mark);
+  operation.work.advance(looks_);
+  if (!operation.work.is_done()) return;
+  ++in_node_.serving;
+  conclude(operation);
+}
+
 bool Runner::admit(Operation& operation, Part& part) {
   if (queue_of(operation, part).serving != part.turn) return false;
   if (operation.is_exchange()) part.lane = transport_.lanes() + static_cast<int>(operation.slot);

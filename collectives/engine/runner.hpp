@@ -17,6 +17,8 @@ class Runner {
   // Does what can be done now; says whether anything moved. When nothing is left the operation is finished. Throws
   // what the transport or the user's reduction throws.
   bool advance(Operation& operation);
+  // Both at once for a call in the node that was done in the same slot before, nothing else being under way.
+  void repeat(Operation& operation);
 
   // Whether `first` has what `second` waits for.
   bool is_ahead(const Operation& first, const Operation& second) const;

@@ -104,7 +104,8 @@ void Work::begin_single() {
     copy_of_input_.assign(input_, input_ + spec().gives.extent() * element());
     input_ = copy_of_input_.data();
   }
-  if (!reduces(collective()) && collective() != Collective::barrier) copy_own_block();
+  moves_ = !reduces(collective()) && collective() != Collective::barrier;
+  if (moves_) copy_own_block();
 }
 
 // The largest block of all that members give each other, as far as this one knows.

@@ -26,6 +26,18 @@ class Work {
   // The call and its memory stay as they are until the work is done. Of a call in which the input was changed on its
   // way (scaled), `input` is what counts.
   void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark);
+  // The same call once more, with other buffers.
+  void again(const std::byte* input, std::uint32_t mark) {
+    if (form_ != Form::single) return begin(*room_, tuning_, *call_, input, mark);
+    input_ = input;
+    output_ = static_cast<std::byte*>(call_->output);
+    mark_ = mark;
+    first_ = room_->last() + 1;
+    step_ = 0;
+    seen_ = 0;
+    phase_ = Phase::giving;
+    if (moves_) copy_own_block();
+  }
   // As far as it goes without waiting, or with looking so many times at what is missing. Whether anything moved.
   bool advance(unsigned looks);
   bool is_done() const { return phase_ == Phase::done; }
@@ -113,6 +125,7 @@ class Work {
   bool hidden_ = false;     // members do not know how much the others have
   bool gives_ = false;
   bool takes_ = false;
+  bool moves_ = false;  // and reduces nothing
 };
 
 }  // namespace lockstep::node
