@@ -27,7 +27,7 @@ std::size_t most_messages(const Plan& plan) {
 
 }  // namespace
 
-Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room, unsigned looks)
+Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room, node::Looks looks)
     : transport_(transport),
       patience_(patience),
       log_(std::move(log)),

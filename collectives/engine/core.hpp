@@ -36,7 +36,7 @@ class Core {
  public:
   // Calls that are planned for the node are done in the room, looking so often at what is missing.
   Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room = nullptr,
-       unsigned looks = 0);
+       node::Looks looks = {});
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;

@@ -21,7 +21,7 @@ struct EngineOptions {
   bool progress_thread = false;
 };
 
-// World (with node::Room* room() and unsigned looks() where members may meet in memory): Duration now(); void
+// World (with node::Room* room() and node::Looks looks() where members may meet in memory): Duration now(); void
 // idle(unsigned turns), called after so many turns in a row in which nothing moved; Transport& transport(); static
 // constexpr bool moves_others: whether a wait moves other engines of its thread, too.
 template <class World>
@@ -154,9 +154,9 @@ class Engine {
     if constexpr (requires { world.room(); }) return world.room();
     return nullptr;
   }
-  static unsigned looks_of(World& world) {
+  static node::Looks looks_of(World& world) {
     if constexpr (requires { world.looks(); }) return world.looks();
-    return 0;
+    return {};
   }
 
   // One turn of the progress thread.

@@ -29,7 +29,7 @@ class RealWorld {
   }
   Transport& transport() { return *transport_; }
   node::Room* room() { return room_.get(); }
-  unsigned looks() const { return waiter_.looks(); }
+  node::Looks looks() const { return waiter_.looks(); }
 
  private:
   std::unique_ptr<Transport> transport_;

@@ -67,7 +67,7 @@ bool is_last_round(const Operation& operation, const Part& part) {
 
 }  // namespace
 
-Runner::Runner(Transport& transport, node::Room* room, unsigned looks)
+Runner::Runner(Transport& transport, node::Room* room, node::Looks looks)
     : transport_(transport), room_(room), looks_(looks), queues_(static_cast<std::size_t>(transport.lanes())) {}
 
 void Runner::enlist(Operation& operation) {
@@ -132,7 +132,7 @@ bool Runner::advance_in_node(Operation& operation) {
     operation.work.begin(*room_, tuning_, operation.call, operation.input, operation.mark);
     moved = true;
   }
-  moved |= operation.work.advance(looks_);
+  moved |= operation.work.advance({looks_.at_once, 0});
   if (!operation.work.is_done()) return moved;
   ++in_node_.serving;
   conclude(operation);

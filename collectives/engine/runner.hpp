@@ -10,7 +10,7 @@ namespace lockstep {
 
 class Runner {
  public:
-  Runner(Transport& transport, node::Room* room, unsigned looks);
+  Runner(Transport& transport, node::Room* room, node::Looks looks);
 
   // Gives the operation its places in the queues, in the order of the calls.
   void enlist(Operation& operation);
@@ -50,7 +50,7 @@ class Runner {
 
   Transport& transport_;
   node::Room* room_;
-  unsigned looks_;
+  node::Looks looks_;
   node::Tuning tuning_;
   Queue in_node_;
   int next_lane_ = 0;          // the same on all members, because plans agree

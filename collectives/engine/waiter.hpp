@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "collectives/engine/transport.hpp"
+#include "collectives/node/work.hpp"
 
 namespace lockstep {
 
@@ -26,8 +27,9 @@ class Waiter {
     }
   }
 
-  // How often to look at a neighbour's line before anything else is done: a transfer between cores takes some of them.
-  unsigned looks() const { return spin_ns_ > 0 ? 200 : 0; }
+  // At a neighbour's line before anything else is done. With a core each: a transfer between cores takes some of them.
+  // Otherwise the neighbour needs this core to come that far.
+  node::Looks looks() const { return spin_ns_ > 0 ? node::Looks{200, 0} : node::Looks{0, yields_}; }
 
   // `turns` so many times in a row nothing has moved. What the member sleeps at wakes it.
   template <class Sleeper>

@@ -2,6 +2,8 @@
 // The steps of a work, and the single form.
 #include "collectives/node/work.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -181,7 +183,7 @@ bool Work::needs(int member) const {
   return all || (needs_ == Needs::root && member == spec().root) || (needs_ == Needs::lower && member < me());
 }
 
-bool Work::advance(unsigned looks) {
+bool Work::advance(Looks looks) {
   bool moved = false;
   while (phase_ != Phase::done) {
     if (phase_ == Phase::giving) {
@@ -217,13 +219,19 @@ void Work::meanwhile() {
   if (form_ == Form::halves && step_ >= 2) take_shares(step_ - 2);
 }
 
-bool Work::collected(unsigned looks) {
+bool Work::collected(Looks& looks) {
   for (; seen_ < members(); ++seen_) {
     if (!needs(seen_)) continue;
     while (!room_->is_there(seen_, at_step(step_), mark_)) {
-      if (looks == 0) return false;
-      --looks;
-      relax();
+      if (looks.at_once > 0) {
+        --looks.at_once;
+        relax();
+      } else if (looks.yielding > 0) {
+        --looks.yielding;
+        ::sched_yield();
+      } else {
+        return false;
+      }
     }
   }
   if (needs_ == Needs::all) room_->all_reached(at_step(step_));

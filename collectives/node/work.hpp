@@ -21,6 +21,12 @@ struct Tuning {
   std::size_t direct_from = 4U << 10U;   // bytes: smaller things go through slots even where they need not
 };
 
+// How to look for what is missing: so many times one after the other, then so often after letting others run.
+struct Looks {
+  unsigned at_once = 0;
+  unsigned yielding = 0;
+};
+
 class Work {
  public:
   // The call and its memory stay as they are until the work is done. Of a call in which the input was changed on its
@@ -38,8 +44,8 @@ class Work {
     phase_ = Phase::giving;
     if (moves_) copy_own_block();
   }
-  // As far as it goes without waiting, or with looking so many times at what is missing. Whether anything moved.
-  bool advance(unsigned looks);
+  // As far as it goes without waiting longer than these looks. Whether anything moved.
+  bool advance(Looks looks);
   bool is_done() const { return phase_ == Phase::done; }
   // Those whose step is not there.
   IndexSet missing() const;
@@ -65,7 +71,7 @@ class Work {
 
   void give();
   void meanwhile();
-  bool collected(unsigned looks);
+  bool collected(Looks& looks);
   void finish_step();
 
   void give_single();
