@@ -15,7 +15,7 @@
 #include "bench/statistics.hpp"
 #include "collectives/communicator/team.hpp"
 #include "topology/base/text.hpp"
-#include "topology/machine/cgroup.hpp"
+#include "topology/base/cgroup.hpp"
 
 namespace lockstep::bench {
 namespace {

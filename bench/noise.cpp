@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "topology/machine/cgroup.hpp"
+#include "topology/base/cgroup.hpp"
 
 namespace lockstep::bench {
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "collectives/communicator/collectives.hpp"
+#include "collectives/communicator/symmetric.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
@@ -38,6 +39,13 @@ class Communicator : public Collectives<Communicator> {
   Communicator duplicate(std::string name = {}) { return *split(0, rank(), std::move(name)); }
   // The same members, whose reductions give the same bits whatever the algorithm, size and placement.
   Communicator reproducible(std::string name = {});
+
+  // Memory for buffers that collectives of this communicator work in without copies, where its members share a node:
+  // all members call it, each with its own count, and so with resize(). It is freed by its destructor, in any order.
+  template <class T>
+  Symmetric<T> allocate(std::size_t count, Origin origin = Origin::here()) {
+    return Symmetric<T>(team_, here().allocate(count, sizeof(T), origin), count);
+  }
 
   // To a member and from a member; messages between two members with the same tag arrive in their order.
   template <class R>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "collectives/communicator/team_parts.hpp"
@@ -315,6 +316,14 @@ void Team::close() noexcept {
 }
 
 Team::~Team() { close(); }
+
+node::SymmetricPart Team::allocate(std::size_t count, std::size_t element_bytes, Origin origin) {
+  const Use use(*this, origin);
+  refuse_if_closed();
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
+  return node::allocate(*exchange_, engine_->world().room(), bytes);
+}
 
 std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions options) {
   const Origin origin{"split", 0};

@@ -15,14 +15,12 @@
 
 #include "collectives/communicator/ask.hpp"
 #include "collectives/engine/transport.hpp"
+#include "collectives/node/symmetric.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
 
 namespace lockstep {
 
-namespace node {
-class Room;
-}
 template <class World>
 class Engine;
 class RealWorld;
@@ -112,6 +110,7 @@ class Team {
   void close() noexcept;
 
   std::shared_ptr<Team> split(int colour, int key, CommunicatorOptions options);
+  node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
 
  private:
   // A call that was made before, by what tells it from others.

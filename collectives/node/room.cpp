@@ -82,8 +82,13 @@ std::byte* Room::reach(int member, const Place& place) const {
   return found == reachable_.end() ? nullptr : found->parts[static_cast<std::size_t>(member)] + place.offset;
 }
 
-void Room::remove_reachable(std::uint64_t number) {
-  std::erase_if(reachable_, [&](const Reachable& each) { return each.number == number; });
+void Room::add_reachable(Reachable memory) {
+  std::erase_if(reachable_, [](const Reachable& each) {
+    return std::ranges::all_of(each.freed,
+                               [](const auto* freed) { return freed->load(std::memory_order_acquire) != 0; });
+  });
+  memory.number = ++allocated_;
+  reachable_.push_back(std::move(memory));
 }
 
 // Both sides write first and look then, so one of them sees the other.

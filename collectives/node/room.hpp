@@ -52,8 +52,10 @@ struct Place {
 // Memory of which every member has a part, mapped here: where those parts begin.
 struct Reachable {
   std::uint64_t number = 0;
-  std::size_t bytes = 0;
-  std::vector<std::byte*> parts;  // by member
+  std::size_t bytes = 0;                           // of this member's own part
+  std::vector<std::byte*> parts;                   // by member
+  std::vector<std::atomic<std::uint32_t>*> freed;  // not 0: its owner has no use for it any more
+  std::vector<std::shared_ptr<std::byte>> kept;
 };
 
 // How the memory is divided, for so many members.
@@ -122,11 +124,12 @@ class Room {
   const std::byte* slot(int member, Step step) const { return slots_ + at(member, step) * layout_.stride; }
 
   // Whether there is any memory that could be reached without a slot. The same on all members.
-  bool has_reachable() const { return one_process_ || !reachable_.empty(); }
+  bool has_reachable() const { return one_process_ || allocated_ > 0; }
+  bool is_one_process() const { return one_process_; }
   Place place_of(const void* data, std::size_t bytes) const;
   std::byte* reach(int member, const Place& place) const;
-  void add_reachable(Reachable memory) { reachable_.push_back(std::move(memory)); }
-  void remove_reachable(std::uint64_t number);
+  // By all members in the same order. What all have freed is forgotten.
+  void add_reachable(Reachable memory);
 
   // Before and after this member touches the others' buffers. False: one of them has given up, and may use its memory
   // for something else.
@@ -170,6 +173,7 @@ class Room {
   Step last_ = 0;
   Step known_ = 0;  // all others have published at least this one
   std::vector<Reachable> reachable_;
+  std::uint64_t allocated_ = 0;
 };
 
 }  // namespace lockstep::node

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "topology/base/cgroup.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -53,6 +54,11 @@ SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
   if (file.number() < 0) throw refuse("memfd_create", errno);
   if (::ftruncate(file.number(), static_cast<off_t>(bytes)) != 0) throw refuse("ftruncate", errno);
   if (taken) {
+    // The system would hand out the last page, and then end whoever asks for one more.
+    if (const std::uint64_t free = free_memory_bytes(); bytes > free)
+      throw Error(Code::out_of_memory,
+                  text(format_bytes(bytes), " of memory to share, but only ", format_bytes(free), " are free"),
+                  "ask for less, or start fewer members on this node");
     const int error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(bytes));
     if (error != 0) throw refuse("posix_fallocate", error);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What control groups of both versions grant and take, read from folders that stand for a machine's root.
-#include "topology/machine/cgroup.hpp"
+#include "topology/base/cgroup.hpp"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "tools/lockstep/doctor_probes.hpp"
-#include "topology/machine/cgroup.hpp"
+#include "topology/base/cgroup.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"
 

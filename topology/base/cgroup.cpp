@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/machine/cgroup.hpp"
+#include "topology/base/cgroup.hpp"
 
 #include <algorithm>
 #include <filesystem>

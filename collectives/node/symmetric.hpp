@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that the members of a communicator take together, so that those on one node reach each other's parts without
+// copies. A part is freed by its owner alone, in any order; the others' view of it goes when all have freed theirs.
+#pragma once
+
+#include <memory>
+
+#include "collectives/node/room.hpp"
+#include "topology/exchange.hpp"
+
+namespace lockstep::node {
+
+// A member's own part.
+class SymmetricPart {
+ public:
+  SymmetricPart() = default;
+  SymmetricPart(std::shared_ptr<std::byte> memory, std::size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
+  SymmetricPart(SymmetricPart&&) noexcept = default;
+  SymmetricPart& operator=(SymmetricPart&& other) noexcept;
+  ~SymmetricPart() { free(); }
+
+  std::byte* data() const { return memory_.get(); }
+  // Gives its memory back to the system at once.
+  void free() noexcept;
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+  std::size_t bytes_ = 0;
+};
+
+// Zeros. All members of the exchange call it, each with its own size; where they have no room, the memory is only
+// memory. Throws Error out_of_memory on all members where one gets none.
+SymmetricPart allocate(Exchange& exchange, Room* room, std::size_t bytes);
+
+}  // namespace lockstep::node

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that processes share: found, taken together, freed, refused.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class NodeMemory : public NeedsRanks<2> {
+ protected:
+  Communicator& members() { return session().world(); }
+};
+
+std::size_t open_files() {
+  std::size_t all = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) ++all;
+  return all;
+}
+
+// Memory of this process that has the name of a shared one, in KiB.
+std::size_t mapped_kib() {
+  std::ifstream maps("/proc/self/smaps");
+  std::size_t all = 0;
+  bool ours = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') < line.find(' ') && line.find(':') > 20) ours = line.find("memfd:lockstep") != std::string::npos;
+    if (ours && line.starts_with("Rss:")) all += std::stoul(line.substr(4));
+  }
+  return all;
+}
+
+TEST_F(NodeMemory, is_what_members_of_a_node_use) {
+  std::vector<float> data(10);
+  EXPECT_EQ(members().plan_all_reduce(data, sum).algorithm(), "node");
+}
+
+template <class T>
+void expect_all_right(Communicator& world, std::span<T> in, std::span<T> out) {
+  const auto n = static_cast<std::size_t>(world.size());
+  const auto fill = [&] {
+    for (std::size_t i = 0; i < in.size(); ++i)
+      in[i] = static_cast<T>(static_cast<std::size_t>(world.rank() + 1) + i % 50);
+  };
+  const auto total = static_cast<std::size_t>(world.size() * (world.size() + 1) / 2);
+  fill();
+  world.all_reduce(in, out.first(in.size()), sum);
+  for (std::size_t i = 0; i < in.size(); ++i) ASSERT_EQ(out[i], static_cast<T>(total + n * (i % 50))) << i;
+  world.all_reduce(in, sum);
+  for (std::size_t i = 0; i < in.size(); ++i) ASSERT_EQ(in[i], static_cast<T>(total + n * (i % 50))) << i;
+  fill();
+  world.all_gather(in, out);
+  for (std::size_t m = 0; m < n; ++m) {
+    for (std::size_t i = 0; i < in.size(); ++i) ASSERT_EQ(out[m * in.size() + i], static_cast<T>(m + 1 + i % 50));
+  }
+  std::ranges::fill(out, T{});
+  if (world.rank() == 1) std::ranges::copy(in, out.begin());
+  world.broadcast(out.first(in.size()), 1);
+  for (std::size_t i = 0; i < in.size(); ++i) ASSERT_EQ(out[i], static_cast<T>(2 + i % 50));
+  const std::size_t each = in.size() / n;
+  world.all_to_all(in.first(each * n), out.first(each * n));
+  const auto me = static_cast<std::size_t>(world.rank());
+  for (std::size_t m = 0; m < n; ++m) {
+    for (std::size_t i = 0; i < each; ++i) ASSERT_EQ(out[m * each + i], static_cast<T>(m + 1 + (me * each + i) % 50));
+  }
+  world.reduce_scatter(in.first(each * n), out.first(each), sum);
+  for (std::size_t i = 0; i < each; ++i) ASSERT_EQ(out[i], static_cast<T>(total + n * ((me * each + i) % 50)));
+}
+
+TEST_F(NodeMemory, symmetric_buffers_are_recognised_whole_and_in_part) {
+  Communicator world = members().duplicate();
+  const auto n = static_cast<std::size_t>(world.size());
+  for (const std::size_t count : {10UL, 3000UL, 100'000UL}) {
+    auto in = world.allocate<double>(count + 7);
+    auto out = world.allocate<double>(count * n + 3);
+    expect_all_right<double>(world, in.span().subspan(7), out.span().first(count * n));
+    // One side of one member lies elsewhere: then all go by slots.
+    std::vector<double> own(count);
+    const bool mine = world.rank() == 1;
+    expect_all_right<double>(world, mine ? std::span(own) : in.span().first(count), out.span().first(count * n));
+  }
+}
+
+TEST_F(NodeMemory, symmetric_memory_is_freed_in_any_order_and_given_back) {
+  Communicator world = members().duplicate();
+  const std::size_t files = open_files();
+  world.barrier();
+  const std::size_t before = mapped_kib();
+  constexpr std::size_t count = 1U << 20U;
+  {
+    auto one = world.allocate<std::byte>(count);
+    auto two = world.allocate<std::byte>(count);
+    auto three = world.allocate<std::byte>(count);
+    for (auto* each : {&one, &two, &three}) std::ranges::fill(*each, std::byte{1});
+    EXPECT_GE(mapped_kib() - before, 3 * count / 1024);
+    if (world.rank() == 0) one = {};
+    two = {};
+    if (world.rank() != 0) one = {};
+    std::vector<float> data(5000, 1);
+    world.all_reduce(data, sum);
+    EXPECT_EQ(data[4999], static_cast<float>(world.size()));
+    EXPECT_EQ(three[count - 1], std::byte{1});
+  }
+  world.barrier();
+  EXPECT_LT(mapped_kib(), before + count / 1024) << "the pages have gone, before any further call";
+  const auto last = world.allocate<int>(1);
+  EXPECT_EQ(open_files(), files) << "no file stays open";
+}
+
+TEST_F(NodeMemory, sub_communicators_have_rooms_of_their_own) {
+  auto part = members().split(members().rank() % 2);
+  std::vector<int> one = {1};
+  part->barrier();
+  auto copy = members().duplicate();
+  for (int i = 0; i < 100; ++i) {
+    one[0] = 1;
+    auto request = copy.all_reduce_async(one, sum);
+    std::vector<int> other = {2};
+    part->all_reduce(other, sum);
+    request.wait();
+    ASSERT_EQ(one[0], copy.size());
+  }
+}
+
+// A neighbour's memory cannot be opened where a process may not open files any more.
+TEST_F(NodeMemory, where_memory_cannot_be_opened_messages_do) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (members().rank() == 1) {
+    const rlimit none{0, limit.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  Communicator world = members().duplicate();
+  if (members().rank() == 1) setrlimit(RLIMIT_NOFILE, &limit);
+  std::vector<float> data(1000, 1);
+  EXPECT_NE(world.plan_all_reduce(data, sum).algorithm(), "node");
+  world.all_reduce(data, sum);
+  EXPECT_EQ(data[999], static_cast<float>(world.size()));
+  Communicator again = members().duplicate();
+  EXPECT_EQ(again.plan_all_reduce(data, sum).algorithm(), "node");
+}
+
+// What a child of the program does with its copy of the memory is its own affair.
+TEST_F(NodeMemory, a_forked_child_that_ends_disturbs_nothing) {
+  Communicator& world = members();
+  std::vector<int> one = {1};
+  world.all_reduce(one, sum);
+  if (world.rank() == 0) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    int status = 0;
+    waitpid(child, &status, 0);
+  }
+  one[0] = 1;
+  world.all_reduce(one, sum);
+  EXPECT_EQ(one[0], world.size());
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room and the work in it, member by member in one thread: every order in which members get on is one that the
+// test chooses, so a step that is read too late or written too early is seen, and seen again with the same seed.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "collectives/node/make_room.hpp"
+#include "collectives/node/shared_memory.hpp"
+#include "collectives/node/symmetric.hpp"
+#include "collectives/node/work.hpp"
+#include "collectives/types.hpp"
+#include "tests/collectives/members.hpp"
+#include "topology/local_exchange.hpp"
+
+namespace lockstep {
+namespace {
+
+using node::Room;
+using node::Tuning;
+using node::Work;
+
+// All rooms over one memory, as if each member were a process.
+std::vector<std::unique_ptr<Room>> rooms(int members, bool one_process) {
+  const auto memory = node::SharedMemory::make(Room::bytes_for(members), false).memory();
+  std::vector<std::unique_ptr<Room>> all;
+  for (int i = 0; i < members; ++i) all.push_back(std::make_unique<Room>(memory, i, members, one_process));
+  return all;
+}
+
+// A collective of all members on 32-bit integers, with its right result.
+struct Case {
+  Spec spec;
+  std::vector<std::vector<std::int32_t>> input;
+  std::vector<std::vector<std::int32_t>> output;
+  std::vector<std::vector<std::int32_t>> expected;
+  std::vector<std::vector<std::size_t>> counts;  // of all_to_all_v: from a member to another
+};
+
+constexpr std::int32_t untouched = -7;
+
+std::int32_t value(int member, std::size_t i) {
+  return static_cast<std::int32_t>((member + 1) * 1000 + static_cast<std::int32_t>(i % 613));
+}
+
+std::vector<std::int32_t> values(int member, std::size_t count) {
+  std::vector<std::int32_t> all(count);
+  for (std::size_t i = 0; i < count; ++i) all[i] = value(member, i);
+  return all;
+}
+
+std::vector<std::int32_t> sums(int first, int last, std::size_t count) {
+  std::vector<std::int32_t> all(count);
+  for (int member = first; member < last; ++member) {
+    for (std::size_t i = 0; i < count; ++i) all[i] += value(member, i);
+  }
+  return all;
+}
+
+template <class T>
+std::vector<T> part(const std::vector<T>& of, std::size_t begin, std::size_t count) {
+  return {of.begin() + static_cast<std::ptrdiff_t>(begin), of.begin() + static_cast<std::ptrdiff_t>(begin + count)};
+}
+
+void append(std::vector<std::int32_t>& all, const std::vector<std::int32_t>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// Unequal on purpose; some members have nothing.
+std::vector<std::size_t> unequal(int members, std::size_t count) {
+  std::vector<std::size_t> all;
+  for (int i = 0; i < members; ++i) all.push_back(i % 3 == 1 ? 0 : count + static_cast<std::size_t>(i) * 5);
+  return all;
+}
+
+Case all_to_all_case(Collective collective, int members, std::size_t count) {
+  Case one{.spec = {.collective = collective, .type = DataType::i32, .element_bytes = 4}};
+  const auto n = static_cast<std::size_t>(members);
+  for (int from = 0; from < members; ++from) {
+    std::vector<std::size_t> row;
+    for (int to = 0; to < members; ++to)
+      row.push_back(collective == Collective::all_to_all ? count
+                                                         : (static_cast<std::size_t>(3 * from + to) % 4) * count);
+    one.counts.push_back(row);
+    one.input.push_back(values(from, std::accumulate(row.begin(), row.end(), std::size_t{0})));
+  }
+  one.output.resize(n);
+  one.expected.resize(n);
+  for (std::size_t to = 0; to < n; ++to) {
+    for (std::size_t from = 0; from < n; ++from) {
+      const auto& row = one.counts[from];
+      const std::size_t before =
+          std::accumulate(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(to), std::size_t{0});
+      append(one.expected[to], part(one.input[from], before, row[to]));
+    }
+    one.output[to].assign(one.expected[to].size(), untouched);
+  }
+  one.spec.count = count;
+  return one;
+}
+
+Case case_of(Collective collective, int members, std::size_t count, int root) {
+  if (collective == Collective::all_to_all || collective == Collective::all_to_all_v)
+    return all_to_all_case(collective, members, count);
+  Case one{.spec = {.collective = collective, .type = DataType::i32, .element_bytes = 4, .count = count, .root = root}};
+  std::vector<std::size_t> counts(static_cast<std::size_t>(members), count);
+  if (is_unequal(collective)) counts = unequal(members, count);
+  const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  std::vector<std::int32_t> gathered;
+  for (int i = 0; i < members; ++i) append(gathered, values(i, counts[static_cast<std::size_t>(i)]));
+  std::size_t before = 0;
+  for (int i = 0; i < members; ++i) {
+    const std::size_t own = counts[static_cast<std::size_t>(i)];
+    std::vector<std::int32_t> in = values(i, count);
+    std::vector<std::int32_t> result;
+    switch (collective) {
+      case Collective::all_reduce:
+        result = sums(0, members, count);
+        break;
+      case Collective::reduce:
+        if (i == root) result = sums(0, members, count);
+        break;
+      case Collective::scan:
+        result = sums(0, i + 1, count);
+        break;
+      case Collective::exscan:
+        result = i == 0 ? std::vector<std::int32_t>(count, untouched) : sums(0, i, count);
+        break;
+      case Collective::broadcast:
+        if (i != root) in.clear();
+        result = values(root, count);
+        break;
+      case Collective::reduce_scatter:
+      case Collective::reduce_scatter_v:
+        in = values(i, total);
+        result = part(sums(0, members, total), before, own);
+        break;
+      case Collective::scatter:
+      case Collective::scatter_v:
+        in = i == root ? values(root, total) : std::vector<std::int32_t>();
+        result = part(values(root, total), before, own);
+        break;
+      case Collective::all_gather:
+      case Collective::all_gather_v:
+        in = values(i, own);
+        result = gathered;
+        break;
+      case Collective::gather:
+      case Collective::gather_v:
+        in = values(i, own);
+        if (i == root) result = gathered;
+        break;
+      default:
+        in.clear();
+    }
+    before += own;
+    one.input.push_back(in);
+    one.output.emplace_back(result.size(), untouched);
+    one.expected.push_back(result);
+    one.counts.push_back(counts);
+  }
+  return one;
+}
+
+// What a member knows of it.
+Plan plan_of(const Case& one, int member, int members) {
+  Plan plan{.spec = one.spec, .size = members, .index = member, .algorithm = "node", .in_node = true};
+  const auto m = static_cast<std::size_t>(member);
+  plan.input_count = one.input[m].size();
+  plan.output_count = one.output[m].size();
+  const Collective collective = one.spec.collective;
+  const bool root = member == one.spec.root;
+  std::vector<std::size_t> row = one.counts[m];
+  if (collective == Collective::all_to_all_v || collective == Collective::all_to_all) {
+    plan.spec.gives = Blocks::packed(row);
+    for (std::size_t from = 0; from < one.counts.size(); ++from) row[from] = one.counts[from][m];
+    plan.spec.takes = Blocks::packed(row);
+    return plan;
+  }
+  if ((collective == Collective::gather_v || collective == Collective::scatter_v) && !root) {
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] = i == m ? row[i] : 0;
+  }
+  switch (collective) {
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+      plan.spec.gives = Blocks::packed(row);
+      break;
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+    case Collective::gather_v:
+      plan.spec.takes = Blocks::packed(row);
+      break;
+    default:
+      break;
+  }
+  return plan;
+}
+
+struct Member {
+  Plan plan;
+  Call call;
+  Work work;
+};
+
+// Runs all of them, the next one to get on being drawn each time.
+void run(std::vector<std::unique_ptr<Room>>& all, Case& one, const Tuning& tuning, std::mt19937& random) {
+  const auto members = static_cast<int>(all.size());
+  std::vector<Member> crew(all.size());
+  for (int i = 0; i < members; ++i) {
+    const auto m = static_cast<std::size_t>(i);
+    crew[m].plan = plan_of(one, i, members);
+    crew[m].call = {.plan = {std::shared_ptr<void>(), &crew[m].plan},
+                    .input = one.input[m].data(),
+                    .output = one.output[m].data(),
+                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
+  }
+  std::vector<bool> begun(all.size());
+  std::size_t left = all.size();
+  for (std::size_t turns = 0; left > 0; ++turns) {
+    ASSERT_LT(turns, 10'000'000U) << "nobody gets on";
+    const std::size_t m = random() % all.size();
+    Member& member = crew[m];
+    if (begun[m] && member.work.is_done()) continue;
+    if (!begun[m])
+      member.work.begin(*all[m], tuning, member.call, static_cast<const std::byte*>(member.call.input), 77);
+    begun[m] = true;
+    member.work.advance({});
+    if (member.work.is_done()) --left;
+  }
+}
+
+constexpr std::array every = {
+    Collective::all_reduce,   Collective::reduce,   Collective::reduce_scatter, Collective::all_gather,
+    Collective::broadcast,    Collective::gather,   Collective::scatter,        Collective::all_to_all,
+    Collective::scan,         Collective::exscan,   Collective::barrier,        Collective::reduce_scatter_v,
+    Collective::all_gather_v, Collective::gather_v, Collective::scatter_v,      Collective::all_to_all_v,
+};
+
+class NodeWork : public testing::TestWithParam<std::tuple<int, bool>> {};
+
+// One call after the other in the same rooms, from a step that is about to wrap around.
+TEST_P(NodeWork, gives_every_result_in_any_order_of_getting_on) {
+  const auto [members, one_process] = GetParam();
+  auto all = rooms(members, one_process);
+  for (auto& room : all) room->begin_at(static_cast<node::Step>(-200));
+  std::mt19937 random(4711);
+  constexpr Tuning tunings[] = {{.halves_from = 512, .segment = 256, .direct_from = 1024},
+                                {.halves_from = 100, .segment = 4096, .direct_from = 1U << 30U},
+                                {.halves_from = 1U << 30U, .segment = 1000, .direct_from = 64}};
+  for (int round = 0; round < 3; ++round) {
+    for (const Collective collective : every) {
+      for (const std::size_t count : {0UL, 1UL, 3UL, 28UL, 29UL, 200UL, 1025UL, 5000UL}) {
+        if (members == 64 && count > 29) continue;  // takes its time
+        const int root = static_cast<int>(random() % static_cast<unsigned>(members));
+        Case one = case_of(collective, members, count, root);
+        ASSERT_NO_FATAL_FAILURE(run(all, one, tunings[round], random));
+        for (std::size_t m = 0; m < all.size(); ++m)
+          ASSERT_EQ(one.output[m], one.expected[m]) << to_string(collective) << " of " << count << ", root " << root
+                                                    << ", member " << m << " of " << members << ", round " << round;
+      }
+    }
+  }
+  EXPECT_GT(static_cast<std::int32_t>(all[0]->last()), 0) << "the step has wrapped around";
+}
+INSTANTIATE_TEST_SUITE_P(All, NodeWork, testing::Combine(testing::Values(2, 3, 4, 5, 7, 8, 64), testing::Bool()));
+
+TEST(NodeWork, counts_that_do_not_fit_are_named) {
+  auto all = rooms(2, false);
+  std::mt19937 random(1);
+  Case one = case_of(Collective::all_to_all_v, 2, 10, 0);
+  one.counts[0] = {0, 9};
+  one.counts[1] = {5, 0};
+  one.input = {values(0, 9), values(1, 5)};
+  one.output = {std::vector<std::int32_t>(5), std::vector<std::int32_t>(9)};
+  run(all, one, {}, random);
+  Plan plan = plan_of(one, 1, 2);
+  const std::vector<std::size_t> takes = {7, 0};
+  plan.spec.takes = Blocks::packed(takes);
+  const Call call{
+      .plan = {std::shared_ptr<void>(), &plan}, .input = one.input[1].data(), .output = one.output[1].data()};
+  Member other{.plan = plan_of(one, 0, 2), .call = {}, .work = {}};
+  other.call = {
+      .plan = {std::shared_ptr<void>(), &other.plan}, .input = one.input[0].data(), .output = one.output[0].data()};
+  other.work.begin(*all[0], {}, other.call, static_cast<const std::byte*>(other.call.input), 5);
+  other.work.advance({});
+  Work work;
+  work.begin(*all[1], {}, call, static_cast<const std::byte*>(call.input), 5);
+  try {
+    work.advance({});
+    FAIL() << "nothing was said";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::mismatch);
+    EXPECT_NE(std::string(error.what()).find("rank 0 sent 36 bytes to rank 1, which receives 28"), std::string::npos)
+        << error.what();
+  }
+}
+
+// Another call is not taken for this one, however its step is numbered.
+TEST(NodeWork, other_calls_are_not_there) {
+  auto all = rooms(2, false);
+  Case one = case_of(Collective::all_reduce, 2, 4, 0);
+  std::vector<Member> crew(2);
+  for (int i = 0; i < 2; ++i) {
+    auto& member = crew[static_cast<std::size_t>(i)];
+    member.plan = plan_of(one, i, 2);
+    member.call = {.plan = {std::shared_ptr<void>(), &member.plan},
+                   .input = one.input[static_cast<std::size_t>(i)].data(),
+                   .output = one.output[static_cast<std::size_t>(i)].data(),
+                   .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
+    member.work.begin(*all[static_cast<std::size_t>(i)], {}, member.call,
+                      static_cast<const std::byte*>(member.call.input), static_cast<std::uint32_t>(i));
+  }
+  for (int turn = 0; turn < 4; ++turn) {
+    for (Member& member : crew) member.work.advance({});
+  }
+  for (Member& member : crew) {
+    EXPECT_FALSE(member.work.is_done());
+    EXPECT_EQ(member.work.missing().size(), 1U);
+  }
+}
+
+// The order of additions, not only their sum: floats that forget small numbers.
+TEST(NodeWork, orders_keep_their_bits_whatever_the_form) {
+  constexpr int members = 5;
+  constexpr std::size_t count = 3000;
+  for (const Order order : {Order::fast, Order::reproducible}) {
+    std::vector<std::vector<float>> first;
+    for (const std::size_t halves_from : {std::size_t{1}, std::size_t{1} << 30U}) {
+      for (const bool one_process : {false, true}) {
+        auto all = rooms(members, one_process);
+        std::mt19937 data(3);
+        std::vector<std::vector<float>> input(members, std::vector<float>(count));
+        std::vector<std::vector<float>> output(members, std::vector<float>(count));
+        for (auto& each : input) {
+          for (float& number : each)
+            number = std::ldexp(static_cast<float>(data() % 1000), static_cast<int>(data() % 40));
+        }
+        Plan plan{.spec = {.order = order, .count = count}, .size = members, .algorithm = "node", .in_node = true};
+        plan.input_count = plan.output_count = count;
+        std::vector<Call> calls(members);
+        std::vector<Work> works(members);
+        for (std::size_t m = 0; m < members; ++m) {
+          calls[m] = {.plan = {std::shared_ptr<void>(), &plan},
+                      .input = input[m].data(),
+                      .output = output[m].data(),
+                      .kernel = find_kernel(DataType::f32, ReduceOp::sum)};
+          works[m].begin(*all[m], {.halves_from = halves_from, .segment = 4096, .direct_from = 1024}, calls[m],
+                         reinterpret_cast<const std::byte*>(input[m].data()), 1);
+        }
+        for (int turn = 0; turn < 100; ++turn) {
+          for (Work& work : works) work.advance({});
+        }
+        std::vector<float> by_hand(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto in = [&](std::size_t m) { return input[m][i]; };
+          by_hand[i] = order == Order::fast ? (((in(0) + in(1)) + in(2)) + in(3)) + in(4)
+                                            : ((in(0) + in(1)) + (in(2) + in(3))) + in(4);
+        }
+        for (std::size_t m = 0; m < members; ++m) {
+          ASSERT_TRUE(works[m].is_done());
+          ASSERT_EQ(output[m], by_hand) << to_string(order) << ' ' << halves_from << ' ' << one_process << ' ' << m;
+        }
+      }
+    }
+  }
+}
+
+TEST(SharedMemory, is_opened_by_its_ticket_only) {
+  auto made = node::SharedMemory::make(4096, true);
+  auto opened = node::SharedMemory::open(made.ticket(), 4096);
+  made.memory().get()[17] = std::byte{42};
+  EXPECT_EQ(opened.memory().get()[17], std::byte{42});
+  EXPECT_NE(opened.memory().get(), made.memory().get());
+  const std::string ticket = made.ticket();
+  EXPECT_THROW(node::SharedMemory::open(ticket + "1", 4096), Error) << "another file has that number";
+  made.close();
+  EXPECT_THROW(node::SharedMemory::open(ticket, 4096), Error);
+  EXPECT_EQ(opened.memory().get()[17], std::byte{42}) << "the memory outlives its file";
+}
+
+TEST(SharedMemory, more_than_there_is_is_refused_and_not_killed_for) {
+  try {
+    node::SharedMemory::make(std::size_t{1} << 46U, true);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::out_of_memory);
+    EXPECT_NE(std::string(error.what()).find("are free"), std::string::npos) << error.what();
+  }
+}
+
+TEST(NodeRoom, who_gave_up_is_not_reached_into) {
+  auto all = rooms(2, true);
+  EXPECT_TRUE(all[0]->begin_reaching());
+  all[0]->end_reaching();
+  EXPECT_TRUE(all[1]->abandon());
+  EXPECT_FALSE(all[0]->begin_reaching());
+  EXPECT_TRUE(all[0]->abandon());
+}
+
+TEST(NodeRoom, who_gives_up_waits_for_who_is_reaching_but_not_for_ever) {
+  auto all = rooms(2, true);
+  EXPECT_TRUE(all[0]->begin_reaching());
+  EXPECT_FALSE(all[1]->abandon()) << "it did not end within a second";
+}
+
+TEST(NodeRoom, a_sleeper_is_woken) {
+  auto all = rooms(2, true);
+  std::atomic<bool> awake{false};
+  std::thread sleeper([&] {
+    for (int i = 0; i < 50 && !all[0]->is_there(1, 1, 9); ++i) all[0]->sleep(100'000'000);
+    awake = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  all[1]->publish(9);
+  sleeper.join();
+  EXPECT_TRUE(awake);
+  EXPECT_TRUE(all[0]->is_there(1, 1, 9));
+}
+
+// Threads of one process: their memory is reached wherever it lies, and taken together all the same.
+TEST(Symmetric, of_threads) {
+  test::with_members(3, [](Communicator& world) {
+    auto one = world.allocate<float>(1000);
+    auto two = world.allocate<float>(5);
+    for (float& each : one) ASSERT_EQ(each, 0.0F);
+    std::ranges::fill(one, static_cast<float>(world.rank() + 1));
+    world.all_reduce(one, sum);
+    ASSERT_EQ(one[999], 6.0F);
+    one.resize(2000);
+    ASSERT_EQ(one[999], 6.0F);
+    ASSERT_EQ(one[1000], 0.0F);
+    two = {};
+    world.all_reduce(one, sum);
+    ASSERT_EQ(one[0], 18.0F);
+  });
+}
+
+TEST(Symmetric, too_much_is_refused_by_all) {
+  test::with_members(2, [](Communicator& world) {
+    try {
+      world.allocate<double>(world.rank() == 0 ? 10 : std::size_t{1} << 43U);
+      FAIL() << "nothing was said";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::out_of_memory);
+      EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+    }
+    world.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
