@@ -81,7 +81,8 @@ bool Core::is_repeated(const Call& call) {
 
 std::optional<Ticket> Core::run(const Call& call) {
   if (!is_repeated(call)) return start(call);
-  Operation& operation = take_slot();
+  if (free_slots_.empty()) free_slots_.push_back(take_slot().slot);
+  Operation& operation = *slots_[free_slots_.back()];  // stays there if it is done at once
   const Prepared& prepared = place_of(call.plan);
   const bool same = operation.call.plan == call.plan;
   if (same) {
@@ -94,9 +95,9 @@ std::optional<Ticket> Core::run(const Call& call) {
     operation.most_messages = 0;
   }
   operation.state = Operation::State::flying;
+  moving_ = &operation;
   guarded([&] {
     mark(operation, prepared);
-    moving_ = &operation;
     if (same) {
       runner_.repeat(operation);
     } else {
@@ -105,18 +106,20 @@ std::optional<Ticket> Core::run(const Call& call) {
     }
     moving_ = nullptr;
   });
-  if (operation.state == Operation::State::finished) {
-    record_.finish(operation.number);
-    last_finished_ = operation.number;
-    operation.state = Operation::State::unused;
-    ++operation.generation;
-    free_slots_.push_back(operation.slot);
-    return std::nullopt;
-  }
+  if (operation.state != Operation::State::finished) return keep(operation);
+  record_.finish(operation.number);
+  last_finished_ = operation.number;
+  operation.state = Operation::State::unused;
+  return std::nullopt;
+}
+
+// It has to wait.
+Ticket Core::keep(Operation& operation) {
+  free_slots_.pop_back();
   operation.quiet = {};
   operation.answers.clear();
   operation.words_missing = 0;
-  const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, call.origin};
+  const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, operation.call.origin};
   if (failed()) {
     operation.state = Operation::State::failed;
     take(ticket);  // throws
@@ -194,7 +197,7 @@ Operation& Core::take_slot() {
 
 void Core::release(Operation& operation) {
   operation.state = Operation::State::unused;
-  operation.call.plan.reset();
+  if (!operation.plan().in_node) operation.call.plan.reset();  // else it may be repeated
   ++operation.generation;
   free_slots_.push_back(operation.slot);
 }

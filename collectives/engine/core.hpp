@@ -80,6 +80,7 @@ class Core {
   Prepared& prepare(const std::shared_ptr<const Plan>& plan);
   Prepared& place_of(const std::shared_ptr<const Plan>& plan);
   bool is_repeated(const Call& call);
+  Ticket keep(Operation& operation);
   Operation& take_slot();
   Operation& operation_of(const Ticket& ticket) const;
   void release(Operation& operation);

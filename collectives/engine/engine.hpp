@@ -62,7 +62,8 @@ class Engine {
   void run(const Call& call) {
     const Inside inside(guard_, {Doing::Act::waiting, call.plan->spec.collective, call.origin}, core_.name());
     const std::optional<Ticket> ticket = core_.run(call);
-    if (!ticket) return;
+    if (!ticket) [[likely]]
+      return;
     if (mover_) mover_->busy();
     if (thread_) thread_->wake();
     wait_inside(*ticket);

@@ -91,6 +91,8 @@ void Work::begin_single() {
     region_ = most;
   }
   steps_ = parts_;
+  small_bytes_ = most;
+  is_small_ = in_line_ && !for_each_ && gives_;
   switch (collective()) {
     case Collective::scan:
     case Collective::exscan:

@@ -8,6 +8,8 @@
 //   direct    buffers that all can reach: they say where, then read and write straight there.
 #pragma once
 
+#include <cstring>
+
 #include "collectives/node/combine.hpp"
 #include "collectives/node/room.hpp"
 #include "topology/base/index_set.hpp"
@@ -20,6 +22,17 @@ struct Tuning {
   std::size_t segment = 64U << 10U;      // bytes of a segment of halves, and of a step of single
   std::size_t direct_from = 4U << 10U;   // bytes: smaller things go through slots even where they need not
 };
+
+// A few bytes, without a call.
+inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::size_t at = 0;
+  for (; at + 16 <= bytes; at += 16) std::memcpy(to + at, from + at, 16);
+  if (at + 8 <= bytes) {
+    std::memcpy(to + at, from + at, 8);
+    at += 8;
+  }
+  for (; at < bytes; ++at) to[at] = from[at];
+}
 
 // How to look for what is missing: so many times one after the other, then so often after letting others run.
 struct Looks {
@@ -43,6 +56,11 @@ class Work {
     seen_ = 0;
     phase_ = Phase::giving;
     if (moves_) copy_own_block();
+    if (is_small_ && room_->is_free()) {
+      copy_small(room_->my_next_line().payload, input, small_bytes_);
+      room_->publish(mark);
+      phase_ = Phase::collecting;
+    }
   }
   // As far as it goes without waiting longer than these looks. Whether anything moved.
   bool advance(Looks looks);
@@ -131,7 +149,9 @@ class Work {
   bool hidden_ = false;     // members do not know how much the others have
   bool gives_ = false;
   bool takes_ = false;
-  bool moves_ = false;  // and reduces nothing
+  bool moves_ = false;     // and reduces nothing
+  bool is_small_ = false;  // everybody's part lies beside its step's number, and there is one step
+  std::size_t small_bytes_ = 0;
 };
 
 }  // namespace lockstep::node
