@@ -36,7 +36,8 @@ std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topolog
                                      const CommunicatorOptions& options) {
   if (!options.node_memory || ranks.size() < 2 || ranks.size() > most_in_room || !are_on_one_node(topology, ranks))
     return nullptr;
-  return node::make_room(exchange);
+  const bool crowded = topology.members_per_core(topology.member(ranks.front()).node) > 1;
+  return node::make_room(exchange, crowded);
 }
 
 }  // namespace

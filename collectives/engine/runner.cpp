@@ -129,7 +129,7 @@ bool Runner::advance_in_node(Operation& operation) {
   bool moved = false;
   if (!operation.begun) {
     begin(operation);
-    operation.work.begin(*room_, tuning_, operation.call, operation.input, operation.mark);
+    operation.work.begin(*room_, room_->tuning(), operation.call, operation.input, operation.mark);
     moved = true;
   }
   moved |= operation.work.advance({looks_.at_once, 0});

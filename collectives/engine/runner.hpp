@@ -51,7 +51,6 @@ class Runner {
   Transport& transport_;
   node::Room* room_;
   node::Looks looks_;
-  node::Tuning tuning_;
   Queue in_node_;
   int next_lane_ = 0;          // the same on all members, because plans agree
   std::vector<Queue> queues_;  // by lane of collective calls

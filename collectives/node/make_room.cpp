@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/node/make_room.hpp"
 
+#include <chrono>
+#include <map>
+#include <mutex>
 #include <random>
 
 #include "collectives/node/shared_memory.hpp"
@@ -32,9 +35,47 @@ Offer offer(std::size_t bytes) {
   }
 }
 
+// Measurements that this process knows already.
+struct Known {
+  std::mutex mutex;
+  std::map<std::string, Tuning> by_key;
+};
+Known& known() {
+  static Known one;
+  return one;
+}
+
+std::optional<Tuning> find_tuning(const std::string& key) {
+  const std::lock_guard lock(known().mutex);
+  if (const auto found = known().by_key.find(key); found != known().by_key.end()) return found->second;
+  auto read = read_tuning(key);
+  if (read) known().by_key[key] = *read;
+  return read;
+}
+
+// The first member's measurements are everybody's; where it has none, all measure.
+void tune(Exchange& exchange, Room& room, bool crowded) {
+  const std::string key = tuning_key(room.size(), room.is_one_process(), crowded);
+  const bool first = exchange.rank() == 0;
+  std::string mine;
+  if (first) {
+    if (const auto found = find_tuning(key)) mine = to_text(*found, key);
+  }
+  const std::string told = to_string(exchange.broadcast("what suits this node", to_bytes(mine), 0));
+  if (const auto theirs = parse_tuning(told)) return room.set_tuning(*theirs);
+  constexpr int few = 16;  // more take too long for what they gain
+  if (room.size() > few) return;
+  const double limit = std::chrono::duration<double>(exchange.patience().limit).count();
+  room.set_tuning(measured_tuning(room, crowded, limit > 0 ? limit : 1e9));
+  if (!first) return;
+  keep_tuning(room.tuning(), key);
+  const std::lock_guard lock(known().mutex);
+  known().by_key[key] = room.tuning();
+}
+
 }  // namespace
 
-std::unique_ptr<Room> make_room(Exchange& exchange) {
+std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   const std::size_t bytes = Room::bytes_for(exchange.size());
   const bool first = exchange.rank() == 0;
   Offer mine;
@@ -79,7 +120,9 @@ std::unique_ptr<Room> make_room(Exchange& exchange) {
                                member, ": ", answer));
     return nullptr;
   }
-  return std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
+  auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
+  tune(exchange, *room, crowded);
+  return room;
 }
 
 }  // namespace lockstep::node

@@ -10,7 +10,8 @@
 namespace lockstep::node {
 
 // A room for all members of the exchange, which are on one node; all of them call it. Nothing, on all of them, where
-// one cannot share memory with the others: one of them says so once.
-std::unique_ptr<Room> make_room(Exchange& exchange);
+// one cannot share memory with the others: one of them says so once. `crowded`:
+// they share cores.
+std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded);
 
 }  // namespace lockstep::node

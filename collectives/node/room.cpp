@@ -47,7 +47,8 @@ Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_proc
       size_(size),
       one_process_(one_process),
       lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
-      slots_(memory_.get() + layout_.slots) {}
+      slots_(memory_.get() + layout_.slots),
+      tuning_(guessed_tuning(size)) {}
 
 void Room::begin_at(Step step) {
   for (Step back = 0; back < ring_length; ++back)

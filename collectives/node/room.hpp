@@ -14,6 +14,8 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/node/tuning.hpp"
+
 namespace lockstep::node {
 
 using Step = std::uint32_t;  // wraps around
@@ -125,6 +127,8 @@ class Room {
 
   // Whether there is any memory that could be reached without a slot. The same on all members.
   bool has_reachable() const { return one_process_ || allocated_ > 0; }
+  const Tuning& tuning() const { return tuning_; }
+  void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
   bool is_one_process() const { return one_process_; }
   Place place_of(const void* data, std::size_t bytes) const;
   std::byte* reach(int member, const Place& place) const;
@@ -174,6 +178,7 @@ class Room {
   Step known_ = 0;  // all others have published at least this one
   std::vector<Reachable> reachable_;
   std::uint64_t allocated_ = 0;
+  Tuning tuning_;
 };
 
 }  // namespace lockstep::node

@@ -21,15 +21,15 @@ std::atomic<std::uint32_t>& freed(std::byte* memory, std::size_t bytes) {
   return *reinterpret_cast<std::atomic<std::uint32_t>*>(memory + whole_pages(bytes));
 }
 
-struct Offer {
+struct PartOffer {
   std::string ticket;
   std::string wrong;
   std::size_t bytes;
 };
 
-Offer read_offer(const Bytes& bytes) {
+PartOffer read_offer(const Bytes& bytes) {
   Reader reader(bytes);
-  Offer offer;
+  PartOffer offer;
   offer.ticket = reader.get_string();
   offer.wrong = reader.get_string();
   offer.bytes = static_cast<std::size_t>(reader.get<std::uint64_t>());
@@ -51,7 +51,7 @@ void refuse_if_any(const std::vector<Bytes>& answers) {
 Reachable reach_all(const Exchange& exchange, const std::vector<Bytes>& all, const SharedMemory& mine) {
   Reachable reachable;
   for (std::size_t member = 0; member < all.size(); ++member) {
-    const Offer theirs = read_offer(all[member]);
+    const PartOffer theirs = read_offer(all[member]);
     const bool own = static_cast<int>(member) == exchange.rank();
     auto memory = own ? mine.memory() : SharedMemory::open(theirs.ticket, whole_pages(theirs.bytes) + page).memory();
     if (own) reachable.bytes = theirs.bytes;
@@ -97,7 +97,7 @@ SymmetricPart allocate(Exchange& exchange, Room* room, std::size_t bytes) {
                                                                .put(static_cast<std::uint64_t>(bytes))
                                                                .take());
   for (std::size_t member = 0; member < all.size(); ++member) {
-    if (const Offer offer = read_offer(all[member]); !offer.wrong.empty()) refuse(member, offer.wrong);
+    if (const PartOffer offer = read_offer(all[member]); !offer.wrong.empty()) refuse(member, offer.wrong);
   }
   if (room == nullptr || room->is_one_process()) return {mine.memory(), bytes};
   Reachable reachable;

@@ -66,6 +66,8 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   hidden_ = hides_counts(collective());
   gives_ = collective() != Collective::barrier && (!root_gives(collective()) || is_root());
   takes_ = collective() != Collective::barrier && (!root_takes(collective()) || is_root());
+  // In place the lines have been read already.
+  streams_ = !spec().in_place && plan().output_count * element() >= tuning_.stream_from;
   const bool shares = collective() == Collective::all_reduce || collective() == Collective::reduce;
   if (may_be_direct())
     begin_direct();
@@ -170,6 +172,13 @@ Work::Range Work::takes(int member) const {
 Work::Range Work::of_part(const Range& whole, std::size_t part) const {
   const std::size_t skip = std::min(part * piece_, whole.bytes);
   return {whole.offset + skip, std::min(piece_, whole.bytes - skip)};
+}
+
+void Work::write(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (streams_)
+    stream_bytes(to, from, bytes);
+  else
+    copy_bytes(to, from, bytes);
 }
 
 const std::byte* Work::given_by(int member, std::size_t part) const {
@@ -328,7 +337,7 @@ void Work::take_single(std::size_t part) {
     const int member = (me() + i) % members();
     if (root_gives(collective()) && member != spec().root) continue;
     const Range to = of_part(takes(member), part);
-    if (to.bytes > 0) copy_bytes(output_ + to.offset, given_by(member, part), to.bytes);
+    if (to.bytes > 0) write(output_ + to.offset, given_by(member, part), to.bytes);
   }
 }
 

@@ -16,13 +16,6 @@
 
 namespace lockstep::node {
 
-// What is fitted to the machine. It changes no bit of any result; the same for all members of a room.
-struct Tuning {
-  std::size_t halves_from = 32U << 10U;  // bytes of an all_reduce: from here on its work is shared out
-  std::size_t segment = 64U << 10U;      // bytes of a segment of halves, and of a step of single
-  std::size_t direct_from = 4U << 10U;   // bytes: smaller things go through slots even where they need not
-};
-
 // A few bytes, without a call.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t at = 0;
@@ -121,6 +114,8 @@ class Work {
   Range takes(int member) const;  // of my output, from a member
   Range of_part(const Range& whole, std::size_t part) const;
   std::size_t parts_of(std::size_t bytes) const { return bytes <= piece_ ? 1 : (bytes + piece_ - 1) / piece_; }
+  // Into the output.
+  void write(std::byte* to, const std::byte* from, std::size_t bytes) const;
   const std::byte* given_by(int member, std::size_t part) const;  // to me
   bool needs(int member) const;
 
@@ -132,6 +127,7 @@ class Work {
   std::uint32_t mark_ = 0;
   Combiner combiner_;
   std::vector<const void*> sources_;
+  std::vector<std::byte> block_;          // a part of a result that goes to several places
   std::vector<std::byte> copy_of_input_;  // where it would be overwritten before it was given
 
   Form form_ = Form::single;
@@ -149,6 +145,7 @@ class Work {
   bool hidden_ = false;     // members do not know how much the others have
   bool gives_ = false;
   bool takes_ = false;
+  bool streams_ = false;   // the output is written past the caches
   bool moves_ = false;     // and reduces nothing
   bool is_small_ = false;  // everybody's part lies beside its step's number, and there is one step
   std::size_t small_bytes_ = 0;

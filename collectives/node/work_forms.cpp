@@ -63,7 +63,7 @@ void Work::combine_share(std::size_t part) {
           member == me() ? input_ + before + at : room_->slot(member, at_step(part)) + mine.offset + at;
     }
     combiner_.combine(result + at, sources_.data(), members(), bytes / element());
-    if (takes_) copy_bytes(output_ + before + at, result + at, bytes);
+    if (takes_) write(output_ + before + at, result + at, bytes);
   }
 }
 
@@ -74,7 +74,7 @@ void Work::take_shares(std::size_t part) {
     const int member = (me() + i) % members();
     const Range theirs = share(part, member);
     if (theirs.bytes > 0)
-      copy_bytes(output_ + before + theirs.offset, room_->slot(member, at_step(part + 1)) + region_, theirs.bytes);
+      write(output_ + before + theirs.offset, room_->slot(member, at_step(part + 1)) + region_, theirs.bytes);
   }
 }
 
@@ -171,15 +171,18 @@ void Work::reduce_direct() {
     return room_->reach(member, places[which]);
   };
   const std::size_t block = std::max<std::size_t>(1, block_bytes / element()) * element();
-  const int first_taker = collective() == Collective::reduce ? spec().root : me();
-  std::byte* const to = scatters ? output_ : place(first_taker, 1) + mine.offset;
+  const int only_taker = collective() == Collective::reduce ? spec().root : me();
+  block_.resize(streams_ ? block : 0);
   for (std::size_t at = 0; at < mine.bytes; at += block) {
     const std::size_t bytes = std::min(block, mine.bytes - at);
     for (int member = 0; member < members(); ++member)
       sources_[static_cast<std::size_t>(member)] = place(member, 0) + mine.offset + at;
-    combiner_.combine(to + at, sources_.data(), members(), bytes / element());
+    std::byte* const first = scatters ? output_ + at : place(only_taker, 1) + mine.offset + at;
+    std::byte* const to = streams_ ? block_.data() : first;
+    combiner_.combine(to, sources_.data(), members(), bytes / element());
+    if (streams_) stream_bytes(first, to, bytes);
     if (collective() != Collective::all_reduce) continue;
-    for (int i = 1; i < members(); ++i) copy_bytes(place((me() + i) % members(), 1) + mine.offset + at, to + at, bytes);
+    for (int i = 1; i < members(); ++i) write(place((me() + i) % members(), 1) + mine.offset + at, to, bytes);
   }
 }
 
@@ -195,7 +198,7 @@ void Work::copy_direct() {
     // In an equal form all blocks are as long, and lie in the same places.
     const std::size_t skip = for_each_ ? static_cast<std::size_t>(me()) * spec().count * element() : 0;
     const Range to = takes(member);
-    if (to.bytes > 0) copy_bytes(output_ + to.offset, room_->reach(member, places[0]) + skip, to.bytes);
+    if (to.bytes > 0) write(output_ + to.offset, room_->reach(member, places[0]) + skip, to.bytes);
   }
 }
 

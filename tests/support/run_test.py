@@ -37,6 +37,8 @@ def environment():
     env = dict(os.environ)
     if os.geteuid() == 0:
         env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    # What is measured of this machine is kept here, not in the home of who tests.
+    env["XDG_CACHE_HOME"] = os.path.join(os.path.abspath("."), "cache")
     env.setdefault("OMPI_MCA_btl_base_warn_component_unused", "0")
     return env
 

@@ -184,7 +184,8 @@ Group everybody(int size, int index) {
   return {std::move(ranks), index};
 }
 
-std::string planned(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed) {
+std::string planned(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed,
+                    const std::optional<node::Tuning>& measured) {
   const int size = topology->size();
   refuse_if(size > most_members, text(size, " members"), text("describe a machine with at most ", most_members));
   const Spec spec = spec_of(parsed, size);
@@ -195,7 +196,8 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
   PlanReport report{.facts = planner.facts(),
                     .plan = planner.plan(spec),
                     .candidates = planner.candidates(spec),
-                    .schedule = parsed.has("schedule")};
+                    .schedule = parsed.has("schedule"),
+                    .measured = measured};
   constexpr int few = 8;
   for (int member = 0; report.schedule && size <= few && member < size; ++member)
     report.everybody.push_back(Planner(topology, everybody(size, member), options).plan(spec)->schedule_of(0));
@@ -203,13 +205,22 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
 }
 
 // What the planner does not like of an option is wrong use, and not a variable's fault.
-std::string answer(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed) {
+std::string answer(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed,
+                   const std::optional<node::Tuning>& measured = std::nullopt) {
   try {
-    return planned(topology, settings, parsed);
+    return planned(topology, settings, parsed, measured);
   } catch (const Error& error) {
     if (error.code() != Code::bad_setting || !error.detail().starts_with("--")) throw;
     throw Error(Code::usage, error.detail());
   }
+}
+
+// Made for this job just now, if not before.
+std::optional<node::Tuning> measured(Session& session) {
+  const Topology& topology = session.topology();
+  if (shared_element(topology, session.settings()) == 0) return std::nullopt;
+  session.world();
+  return node::read_tuning(node::tuning_key(topology.size(), false, topology.members_per_core(0) > 1));
 }
 
 }  // namespace
@@ -242,7 +253,7 @@ Exit run_plan(const Parsed& parsed) {
     return Exit::well;
   }
   Session session = begin_session({.purpose = "plan"});
-  const std::string all = answer(session.shared_topology(), session.settings(), parsed);  // or all fail alike
+  const std::string all = answer(session.shared_topology(), session.settings(), parsed, measured(session));
   if (session.rank() == 0) std::cout << all;
   return Exit::well;
 }

@@ -78,10 +78,21 @@ std::string table(const PlanReport& report) {
     const std::string bytes = known && each.sent_bytes > 0 ? format_bytes(each.sent_bytes) : "-";
     const std::string piece = each.piece > 0 ? format_bytes(each.piece * spec.element_bytes) : "-";
     const Duration time(static_cast<std::int64_t>(each.predicted_us * 1000));
-    all += text(padded(each.rounds > 0 ? text(each.rounds) : "-", 9, true), padded(bytes, 14, true), padded(piece, 10, true),
-                padded(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), '\n');
+    all += text(padded(each.rounds > 0 ? text(each.rounds) : "-", 9, true), padded(bytes, 14, true),
+                padded(piece, 10, true), padded(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), '\n');
   }
   return all;
+}
+
+std::string measured_text(const std::optional<node::Tuning>& measured) {
+  if (!measured) return "Nothing is sent; what is cut how large is measured where it runs.\n";
+  constexpr std::size_t never = std::size_t{1} << 40U;
+  const auto from = [](std::size_t bytes) {
+    return bytes >= never ? std::string("at no size") : text("from ", format_bytes(bytes), " on");
+  };
+  return text("Nothing is sent. Measured here: sums are shared out ", from(measured->halves_from), ", in segments of ",
+              format_bytes(measured->segment), ";\nresults are written past the caches ", from(measured->stream_from),
+              "; memory that all reach is used in place ", from(measured->direct_from), ".\n");
 }
 
 std::string answer(const PlanReport& report) {
@@ -97,7 +108,7 @@ std::string answer(const PlanReport& report) {
     all += text("scratch memory of member ", plan.index, ": ",
                 format_bytes(scratch * static_cast<std::size_t>(plan.depth)), '\n');
   }
-  if (plan.in_node) all += "Nothing is sent; what is cut how large follows from measurements, not from a plan.\n";
+  if (plan.in_node) all += measured_text(report.measured);
   if (plan.why.starts_with("the cost model"))
     all += text("What links cost is ", link_costs().front().provenance, ".\n");
   return all;

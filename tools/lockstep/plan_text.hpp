@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/node/tuning.hpp"
 #include "collectives/planner.hpp"
 
 namespace lockstep::command {
@@ -22,8 +23,9 @@ struct PlanReport {
   GroupFacts facts;
   std::shared_ptr<const Plan> plan;
   std::vector<Candidate> candidates;
-  bool schedule = false;              // asked for
-  std::vector<Schedule> everybody{};  // of all members, where they are few and the schedule was asked for
+  bool schedule = false;                   // asked for
+  std::optional<node::Tuning> measured{};  // of the memory that the members share
+  std::vector<Schedule> everybody{};       // of all members, where they are few and the schedule was asked for
 };
 
 std::string plan_text(const PlanReport& report);

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuning as a file, and as a guess.
+#include "collectives/node/tuning.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "collectives/kernels/kernels.hpp"
+#include "collectives/kernels/streaming.hpp"
+#include "topology/base/bytes.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::node {
+namespace {
+
+constexpr std::size_t most_bytes = std::size_t{1} << 40U;
+
+struct Field {
+  std::string_view name;
+  std::size_t Tuning::*value;
+};
+constexpr std::array fields = {Field{"halves_from", &Tuning::halves_from}, Field{"segment", &Tuning::segment},
+                               Field{"stream_from", &Tuning::stream_from}, Field{"direct_from", &Tuning::direct_from}};
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos && (line.starts_with("model name") || line.starts_with("CPU part")))
+      return std::string(trim(line.substr(colon + 1)));
+  }
+  return "unknown processor";
+}
+
+}  // namespace
+
+// The first cache but one holds what a member works on; results that no cache holds are written past them.
+Tuning guessed_tuning(int members) {
+  const std::size_t cache = last_cache_size();
+  return {.halves_from = cache / 1024 / static_cast<std::size_t>(std::max(1, members)) * 2,
+          .segment = cache / 512,
+          .stream_from = cache / 2,
+          .direct_from = cache / 8192};
+}
+
+std::string tuning_key(int members, bool one_process, bool crowded) {
+  return text(processor(), ", ", format_bytes(last_cache_size()), " cache, ", kernel_target(), ", ",
+              std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)), " processors, ", members,
+              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 1");
+}
+
+std::string tuning_file(std::string_view key) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  std::string folder = variable("XDG_CACHE_HOME");
+  if (folder.empty() && !variable("HOME").empty()) folder = text(variable("HOME"), "/.cache");
+  if (folder.empty() || folder.front() != '/') return {};
+  return text(folder, "/lockstep/node-", hexadecimal(hash(std::as_bytes(std::span(key)))), ".txt");
+}
+
+std::string to_text(const Tuning& tuning, std::string_view key) {
+  std::string all =
+      text("# What Lockstep measured of this machine; delete it to have it measured again.\nfor ", key, '\n');
+  for (const Field& field : fields) all += text(field.name, ' ', tuning.*field.value, '\n');
+  return all;
+}
+
+std::optional<Tuning> parse_tuning(std::string_view text, std::string_view key) {
+  Tuning tuning;
+  std::size_t found = 0;
+  bool is_for = false;
+  for (const std::string& whole : split(text, '\n')) {
+    const std::string_view line = trim(whole);
+    if (line.empty() || line.front() == '#') continue;
+    const std::size_t blank = std::min(line.find(' '), line.size());
+    const std::string_view name = line.substr(0, blank);
+    const std::string_view value = trim(line.substr(blank));
+    if (name == "for") {
+      is_for = key.empty() || value == key;
+      continue;
+    }
+    const auto* const field = std::ranges::find(fields, name, &Field::name);
+    const auto number = parse_integer(value);
+    if (field == fields.end() || !number || *number < 64 || static_cast<std::size_t>(*number) > most_bytes)
+      return std::nullopt;
+    tuning.*(field->value) = static_cast<std::size_t>(*number);
+    ++found;
+  }
+  if (!is_for || found != fields.size()) return std::nullopt;
+  return tuning;
+}
+
+std::optional<Tuning> read_tuning(std::string_view key) {
+  const std::string path = tuning_file(key);
+  if (path.empty()) return std::nullopt;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  std::ifstream file(path);
+  std::array<char, 4096> all{};
+  file.read(all.data(), all.size());
+  return parse_tuning({all.data(), static_cast<std::size_t>(file.gcount())}, key);
+}
+
+// Whole or not at all: written beside and then moved to its place.
+void keep_tuning(const Tuning& tuning, std::string_view key) noexcept {
+  try {
+    const std::string path = tuning_file(key);
+    if (path.empty()) return;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    const std::string beside = text(path, '.', ::getpid());
+    {
+      std::ofstream file(beside);
+      file << to_text(tuning, key);
+      if (!file.flush()) return;
+    }
+    std::filesystem::rename(beside, path);
+  } catch (const std::exception&) {
+    return;  // a read-only home is no reason to complain
+  }
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of the work in a node is fitted to the machine: measured by the members together when they first meet, a tenth
+// of a second, and kept in a file for later. It changes no bit of any result.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep::node {
+
+class Room;
+
+struct Tuning {
+  std::size_t halves_from = 0;  // bytes of an all_reduce: from here on its work is shared out
+  std::size_t segment = 0;      // bytes of a segment of halves, and of a step of single
+  std::size_t stream_from = 0;  // bytes of a result: from here on it is written past the caches
+  std::size_t direct_from = 0;  // bytes: smaller things go through slots even where they need not
+  bool operator==(const Tuning&) const = default;
+};
+
+// A guess from the sizes of the caches, for those who do not measure.
+Tuning guessed_tuning(int members);
+
+// All members of the room call it, none being in any other work. `crowded`: they share cores. Throws Error stall when
+// one does not come within the limit.
+Tuning measured_tuning(Room& room, bool crowded, double limit_seconds);
+
+// Which measurements are of this machine, this build and so many members.
+std::string tuning_key(int members, bool one_process, bool crowded);
+// Where they are kept; empty: nowhere.
+std::string tuning_file(std::string_view key);
+
+// "halves_from 16384", a line each; what follows # is for people. Nothing where it is not whole, or for another key.
+std::string to_text(const Tuning& tuning, std::string_view key);
+std::optional<Tuning> parse_tuning(std::string_view text, std::string_view key = {});
+
+std::optional<Tuning> read_tuning(std::string_view key);
+// Where it cannot be kept, it will be measured again.
+void keep_tuning(const Tuning& tuning, std::string_view key) noexcept;
+
+}  // namespace lockstep::node
