@@ -213,8 +213,10 @@ TEST(EngineFailure, TheEndOfACommunicatorWithCallsInFlight) {
     if (exchange.rank() == 0) {
       engine->start(call);
       engine.reset();
+      exchange.barrier("gone");
       return;
     }
+    exchange.barrier("gone");  // or the other's call might be over before it goes
     Code code{};
     const std::string what = thrown(
         [&] {
@@ -236,6 +238,7 @@ TEST(EngineFailure, AMemberThatLeftIsNotWaitedFor) {
     std::vector<float> out(10);
     const auto call = call_of(all_reduce_plan(3, exchange.rank(), 10), in, out);
     run(*engine, call);
+    exchange.barrier("all have done the first call");
     if (exchange.rank() == 1) return;
     const auto begin = std::chrono::steady_clock::now();
     Code code{};
