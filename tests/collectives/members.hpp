@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "collectives/communicator/batch.hpp"
 #include "collectives/communicator/cartesian.hpp"
 #include "collectives/communicator/local.hpp"
@@ -12,8 +14,15 @@ namespace lockstep::test {
 
 inline constexpr Patience short_patience = {std::chrono::seconds(10), std::chrono::seconds(60)};
 
+// The same tests go by messages only where the variable says so, as it does for a program.
+inline bool node_memory() {
+  const char* value = std::getenv("LOCKSTEP_NODE_MEMORY");
+  return value == nullptr || std::string_view(value) != "0";
+}
+
 inline void with_members(int size, const std::function<void(Communicator&)>& body, CommunicatorOptions options = {},
                          Patience patience = short_patience) {
+  options.node_memory = options.node_memory && node_memory();
   const auto guarded = [&](Communicator& world) {
     const testing::ScopedTrace trace(__FILE__, __LINE__, text("rank ", world.rank(), " of ", world.size()));
     body(world);

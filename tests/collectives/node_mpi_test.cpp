@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
@@ -146,6 +147,25 @@ TEST_F(NodeMemory, where_memory_cannot_be_opened_messages_do) {
   EXPECT_EQ(data[999], static_cast<float>(world.size()));
   Communicator again = members().duplicate();
   EXPECT_EQ(again.plan_all_reduce(data, sum).algorithm(), "node");
+}
+
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+// Of a second in which one member is late, a waiting one spends next to nothing.
+TEST_F(NodeMemory, who_waits_sleeps) {
+  Communicator& world = members();
+  std::vector<float> data(1000, 1);
+  world.all_reduce(data, sum);
+  const double before = cpu_seconds();
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::vector<float> one(1000, 1);
+  world.all_reduce(one, sum);
+  EXPECT_LT(cpu_seconds() - before, 0.2);
+  EXPECT_EQ(one[999], static_cast<float>(world.size()));
 }
 
 // What a child of the program does with its copy of the memory is its own affair.

@@ -314,9 +314,17 @@ TEST(Share, colours_and_different_folders_part_nodes) {
   });
 }
 
-TEST(Share, members_that_cannot_share_are_nodes_of_their_own_and_say_why) {
+TEST(Share, memory_without_a_name_serves_where_a_folder_does_not) {
   on_threads(3, [&](Exchange& exchange) {
     const SharedNodes nodes = find_shared_nodes(exchange, 0, "/no/such/folder");
+    EXPECT_EQ(nodes.representative, (std::vector<int>{0, 0, 0}));
+    EXPECT_TRUE(nodes.remarks.empty());
+  });
+}
+
+TEST(Share, members_that_cannot_share_are_nodes_of_their_own_and_say_why) {
+  on_threads(3, [&](Exchange& exchange) {
+    const SharedNodes nodes = find_shared_nodes(exchange, 0, "/no/such/folder", false);
     ASSERT_EQ(nodes.representative, (std::vector<int>{0, 1, 2}));
     ASSERT_FALSE(nodes.remarks.empty());
     ASSERT_NE(nodes.remarks[0].find("ranks 0-2"), std::string::npos) << nodes.remarks[0];

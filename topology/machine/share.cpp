@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,7 +58,20 @@ void sweep(const std::string& directory) {
 // when this object is.
 class Beacon {
  public:
-  explicit Beacon(const std::string& directory) {
+  Beacon(const std::string& directory, bool nameless) {
+    make_named(directory);
+    if (!problem_.empty() && nameless) make_nameless();
+  }
+  ~Beacon() { remove(); }
+  Beacon(const Beacon&) = delete;
+  Beacon& operator=(const Beacon&) = delete;
+
+  const std::string& path() const { return path_; }
+  const Token& token() const { return token_; }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void make_named(const std::string& directory) {
     sweep(directory);
     const std::string path = text(directory, "/lockstep-", to_hexadecimal(random_token()));
     file_ = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -76,18 +90,21 @@ class Beacon {
     }
     if (!problem_.empty()) remove();
   }
-  ~Beacon() { remove(); }
-  Beacon(const Beacon&) = delete;
-  Beacon& operator=(const Beacon&) = delete;
 
-  const std::string& path() const { return path_; }
-  const Token& token() const { return token_; }
-  const std::string& problem() const { return problem_; }
+  void make_nameless() {
+    file_ = ::memfd_create("lockstep", MFD_CLOEXEC);
+    if (file_ < 0) return;
+    nameless_ = true;
+    path_ = text("/proc/", ::getpid(), "/fd/", file_);
+    if (::pwrite(file_, token_.data(), token_.size(), 0) == static_cast<ssize_t>(token_.size()))
+      problem_.clear();
+    else
+      remove();
+  }
 
- private:
   void remove() {
     if (file_ < 0) return;
-    ::unlink(path_.c_str());
+    if (!nameless_) ::unlink(path_.c_str());
     ::close(file_);
     file_ = -1;
     path_.clear();
@@ -95,6 +112,7 @@ class Beacon {
 
   Token token_ = random_token();
   int file_ = -1;
+  bool nameless_ = false;
   std::string path_;
   std::string problem_;
 };
@@ -125,7 +143,8 @@ Seen read(std::span<const std::byte> bytes) {
 
 bool can_open(const Seen& beacon) {
   if (beacon.path.empty()) return false;
-  const int file = ::open(beacon.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  const int no_links = beacon.path.starts_with("/proc/") ? 0 : O_NOFOLLOW;  // there the system's own links lead on
+  const int file = ::open(beacon.path.c_str(), O_RDWR | O_CLOEXEC | no_links);
   if (file < 0) return false;
   Token token{};
   const bool read_it = ::pread(file, token.data(), token.size(), 0) == static_cast<ssize_t>(token.size());
@@ -168,8 +187,8 @@ std::vector<std::string> explain(const std::vector<Seen>& all, const std::vector
 
 }  // namespace
 
-SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory) {
-  const Beacon beacon(directory);
+SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory, bool nameless) {
+  const Beacon beacon(directory, nameless);
   const Seen mine{colour, beacon.path(), beacon.token(), beacon.problem()};
   std::vector<Seen> all;
   for (const Bytes& bytes : exchange.all_gather("shared memory: offer", write(mine))) all.push_back(read(bytes));

@@ -15,7 +15,9 @@ struct SharedNodes {
   std::vector<std::string> remarks;  // what people should know
 };
 
-// `colour` is equal for members that might share memory. All members call it.
-SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory = "/dev/shm");
+// `colour` is equal for members that might share memory. All members call it. Who cannot have a file in the directory
+// (it is full, or read-only) is known by memory without a name, unless told otherwise.
+SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory = "/dev/shm",
+                              bool nameless = true);
 
 }  // namespace lockstep

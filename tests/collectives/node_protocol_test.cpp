@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rule by which slots become free, seen in every order that members can get on in: writing a slot takes time, so
+// does reading it, and whoever needs nobody runs as far ahead as the rule lets it. Each member's slots and steps
+// follow from how far it has come, so a state is how far each has come.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "collectives/node/room.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr int everybody = -1;
+constexpr int nobody = -2;
+
+struct Protocol {
+  int members;
+  std::vector<int> needs;  // of each step: everybody, nobody, or one member that all others need
+  std::vector<bool> late;  // of each step: what it gives is read after the next one was published
+  int ring = static_cast<int>(node::ring_length);
+  int behind = static_cast<int>(node::behind);
+};
+
+// What a member does, one thing after the other.
+struct Act {
+  enum class Kind : std::uint8_t { begin_writing, end_writing, publish, see, begin_reading, end_reading };
+  Kind kind;
+  int step;
+  int member;  // that is seen or read
+};
+
+class Search {
+ public:
+  explicit Search(const Protocol& protocol) : protocol_(protocol) {
+    for (int member = 0; member < protocol.members; ++member) acts_.push_back(acts_of(member));
+  }
+
+  // "" or what went wrong; `states` counts how many there are.
+  std::string run(std::size_t& states) {
+    std::vector<std::uint64_t> open = {0};
+    std::unordered_set<std::uint64_t> seen = {0};
+    std::string wrong;
+    while (!open.empty() && wrong.empty()) {
+      const std::uint64_t state = open.back();
+      open.pop_back();
+      bool over = true;
+      bool moved = false;
+      for (int member = 0; member < protocol_.members && wrong.empty(); ++member) {
+        if (at(state, member) == acts(member).size()) continue;
+        over = false;
+        if (!can(state, member)) continue;
+        moved = true;
+        const std::uint64_t next = state + (std::uint64_t{1} << (16U * static_cast<unsigned>(member)));
+        wrong = fault(next, member);
+        if (seen.insert(next).second) open.push_back(next);
+      }
+      if (!over && !moved) wrong = "nobody gets on";
+    }
+    states = seen.size();
+    return wrong;
+  }
+
+ private:
+  std::vector<Act> acts_of(int me) const {
+    using Kind = Act::Kind;
+    std::vector<Act> all;
+    const auto steps = static_cast<int>(protocol_.needs.size());
+    const auto sources = [&](int step) {
+      std::vector<int> members;
+      for (int member = 0; member < protocol_.members; ++member) {
+        const int needed = protocol_.needs[static_cast<std::size_t>(step)];
+        if (member != me && (needed == everybody || needed == member)) members.push_back(member);
+      }
+      return members;
+    };
+    const auto read = [&](int step) {
+      for (const int member : sources(step)) {
+        all.push_back({Kind::begin_reading, step, member});
+        all.push_back({Kind::end_reading, step, member});
+      }
+    };
+    for (int step = 0; step < steps; ++step) {
+      all.push_back({Kind::begin_writing, step, me});
+      all.push_back({Kind::end_writing, step, me});
+      all.push_back({Kind::publish, step, me});
+      if (step > 0 && protocol_.late[static_cast<std::size_t>(step) - 1]) read(step - 1);
+      for (const int member : sources(step)) all.push_back({Kind::see, step, member});
+      if (!protocol_.late[static_cast<std::size_t>(step)] || step + 1 == steps) read(step);
+    }
+    return all;
+  }
+
+  static std::size_t at(std::uint64_t state, int member) {
+    return state >> (16U * static_cast<unsigned>(member)) & 0xffffU;
+  }
+  const std::vector<Act>& acts(int member) const { return acts_[static_cast<std::size_t>(member)]; }
+
+  // The last step that the member has published; -1: none.
+  int published(std::uint64_t state, int member) const {
+    for (std::size_t i = at(state, member); i > 0; --i) {
+      if (acts(member)[i - 1].kind == Act::Kind::publish) return acts(member)[i - 1].step;
+    }
+    return -1;
+  }
+
+  bool can(std::uint64_t state, int member) const {
+    const Act& next = acts(member)[at(state, member)];
+    if (next.kind == Act::Kind::see) return published(state, next.member) >= next.step;
+    if (next.kind != Act::Kind::begin_writing) return true;
+    for (int other = 0; other < protocol_.members; ++other) {
+      if (other != member && published(state, other) < next.step - protocol_.behind) return false;
+    }
+    return true;
+  }
+
+  // After the member's last act: is a slot being read that is being written, or holds another step?
+  std::string fault(std::uint64_t state, int moved) const {
+    for (int reader = 0; reader < protocol_.members; ++reader) {
+      if (at(state, reader) == 0) continue;
+      const Act& reading = acts(reader)[at(state, reader) - 1];
+      if (reading.kind != Act::Kind::begin_reading && !(reading.kind == Act::Kind::end_reading && reader == moved))
+        continue;
+      for (std::size_t i = at(state, reading.member); i > 0; --i) {
+        const Act& written = acts(reading.member)[i - 1];
+        if (written.kind != Act::Kind::begin_writing || written.step % protocol_.ring != reading.step % protocol_.ring)
+          continue;
+        if (written.step != reading.step)
+          return text("member ", reader, " reads step ", reading.step, " of member ", reading.member,
+                      ", who is already writing step ", written.step);
+        break;
+      }
+    }
+    return {};
+  }
+
+  Protocol protocol_;
+  std::vector<std::vector<Act>> acts_;
+};
+
+// All kinds of steps in all their orders, all ways to read them.
+template <class Visit>
+void each_protocol(int members, int steps, const std::vector<int>& kinds, const Visit& visit) {
+  std::size_t patterns = 1;
+  for (int step = 0; step < steps; ++step) patterns *= kinds.size();
+  for (std::size_t pattern = 0; pattern < patterns; ++pattern) {
+    for (const bool late : {false, true}) {
+      Protocol protocol{.members = members, .needs = {}, .late = {}};
+      std::size_t rest = pattern;
+      for (int step = 0; step < steps; ++step, rest /= kinds.size()) {
+        protocol.needs.push_back(kinds[rest % kinds.size()]);
+        protocol.late.push_back(late);
+      }
+      visit(protocol);
+    }
+  }
+}
+
+TEST(NodeProtocol, no_slot_is_written_while_it_is_read_in_any_order) {
+  std::size_t all = 0;
+  const auto holds = [&](const Protocol& protocol) {
+    std::size_t states = 0;
+    ASSERT_EQ(Search(protocol).run(states), "") << protocol.members << " members";
+    all += states;
+  };
+  each_protocol(2, 7, {everybody, 0, nobody}, holds);
+  each_protocol(3, 6, {everybody, 0}, holds);
+  for (const int kind : {everybody, 0, nobody}) {
+    for (const bool late : {false, true})
+      holds({.members = 4,
+             .needs = std::vector<int>(kind == everybody ? 6 : 5, kind),
+             .late = std::vector<bool>(6, late)});
+  }
+  EXPECT_GT(all, 100'000U);
+}
+
+TEST(NodeProtocol, one_step_further_ahead_would_be_too_far) {
+  Protocol protocol{.members = 2, .needs = std::vector<int>(7, 0), .late = std::vector<bool>(7, true)};
+  protocol.behind += 1;
+  std::size_t states = 0;
+  EXPECT_NE(Search(protocol).run(states).find("already writing step"), std::string::npos);
+  protocol.behind -= 1;
+  protocol.ring -= 1;
+  EXPECT_NE(Search(protocol).run(states).find("already writing step"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Memory without a name, seen from outside: /dev/shm may be useless, and nothing stays when members are killed."""
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases
+
+parser = argparse.ArgumentParser()
+for name in ("lockstep", "mpirun"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+RUN = [given.mpirun, "--oversubscribe", "--timeout", "100"]
+
+
+def in_shared_memory():
+    return sorted(name for name in os.listdir("/dev/shm") if "lockstep" in name) if os.path.isdir("/dev/shm") else []
+
+
+class NodeMemory(unittest.TestCase):
+    def test_a_read_only_folder_of_shared_memory_does_not_matter(self):
+        command = " ".join([*RUN, "-n", "2", os.path.abspath(given.lockstep), "bench", "all_reduce", "--sizes", "8,64K", "--seconds", "0.1"])
+        got, out, err = cases.run(["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=4k,ro tmpfs /dev/shm && {command}"])
+        if got != 0 and "unshare" in err:
+            self.skipTest("needs the right to make a mount namespace (root)")
+        self.assertEqual(got, 0, out + err)
+        rows = [line for line in out.splitlines() if line[:1] == " "]
+        self.assertEqual(len(rows), 2, out)
+        for row in rows:
+            self.assertIn(" node ", row)
+
+    def test_by_messages_where_the_variable_says_so(self):
+        got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], LOCKSTEP_NODE_MEMORY="0")
+        self.assertEqual(got, 0, out + err)
+        self.assertIn("node                             needs memory that all members share", out)
+        got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], LOCKSTEP_NODE_MEMORY="yes")
+        self.assertEqual(got, 1, out + err)
+        self.assertIn("LOCKSTEP_NODE_MEMORY", err)
+
+    def test_what_was_measured_is_shown_and_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+            self.assertEqual(got, 0, out + err)
+            self.assertIn("Measured here: sums are shared out", out)
+            files = os.listdir(os.path.join(folder, "lockstep"))
+            self.assertEqual(len(files), 1, files)
+            path = os.path.join(folder, "lockstep", files[0])
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            self.assertIn("2 processes", text)
+            for junk in (text.replace("segment", "sigment"), "junk", "", text[:60]):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(junk)
+                got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+                self.assertEqual(got, 0, out + err)
+                with open(path, encoding="utf-8") as file:
+                    self.assertIn("\nsegment ", file.read(), "measured again")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("\n".join("segment 8192" if line.startswith("segment") else line for line in text.splitlines()))
+            got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+            self.assertIn("in segments of 8 KiB", out + err)
+
+    def test_nothing_stays_when_all_members_are_killed(self):
+        before = in_shared_memory()
+        with tempfile.TemporaryFile() as out:
+            job = subprocess.Popen([*RUN, "-n", "3", given.lockstep, "soak", "--for", "60s"], stdout=out, stderr=out,
+                                   env=cases.environment())
+            self.addCleanup(job.wait)
+            deadline = time.monotonic() + 30
+            ranks = []
+            while len(ranks) < 3 and time.monotonic() < deadline:
+                time.sleep(0.2)
+                found = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=False).stdout.split()
+                ranks = [each for each in found if self.shares_memory(each)]
+            self.assertEqual(len(ranks), 3, "none of them shares memory")
+            time.sleep(0.5)
+            for each in ranks:
+                os.kill(int(each), signal.SIGKILL)
+            self.assertNotEqual(job.wait(30), 0)
+        self.assertEqual(in_shared_memory(), before)
+
+    @staticmethod
+    def shares_memory(process):
+        try:
+            with open(f"/proc/{process}/maps", encoding="utf-8") as maps:
+                return "memfd:lockstep" in maps.read()
+        except OSError:
+            return False
+
+
+cases.main(given.json)
