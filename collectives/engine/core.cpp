@@ -344,7 +344,8 @@ void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noe
   }
   keeps_memory_ = true;  // also when giving up fails
   try {
-    keeps_memory_ = !(runner_.abandon() & transport_.abandon());
+    const bool given_up_in_node = runner_.abandon();
+    keeps_memory_ = !transport_.abandon() || !given_up_in_node;
   } catch (const std::exception& second) {
     log_.error(text("while giving up the messages of \"", name_, "\": ", second.what()));
   }

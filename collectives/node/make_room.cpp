@@ -53,6 +53,11 @@ std::optional<Tuning> find_tuning(const std::string& key) {
   return read;
 }
 
+std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
+  return *reinterpret_cast<std::shared_ptr<std::byte>*>(address);
+}
+
 // The first member's measurements are everybody's; where it has none, all measure.
 void tune(Exchange& exchange, Room& room, bool crowded) {
   const std::string key = tuning_key(room.size(), room.is_one_process(), crowded);
@@ -102,9 +107,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   wrong = theirs.get_string();
   if (wrong.empty()) {
     try {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
-      memory =
-          same ? *reinterpret_cast<std::shared_ptr<std::byte>*>(address) : SharedMemory::open(ticket, bytes).memory();
+      memory = same ? copy_at(address) : SharedMemory::open(ticket, bytes).memory();
     } catch (const Error& error) {
       wrong = error.detail();
     }
