@@ -12,6 +12,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -20,17 +21,6 @@ class NodeMemory : public NeedsRanks<2> {
  protected:
   Communicator& members() { return session().world(); }
 };
-
-// Their checks open files of their own.
-constexpr bool has_sanitizers() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#elif defined(__has_feature)
-  return __has_feature(address_sanitizer) || __has_feature(undefined_behavior_sanitizer);
-#else
-  return false;
-#endif
-}
 
 std::size_t open_files() {
   std::size_t all = 0;
@@ -144,7 +134,7 @@ TEST_F(NodeMemory, sub_communicators_have_rooms_of_their_own) {
 
 // A neighbour's memory cannot be opened where a process may not open files any more.
 TEST_F(NodeMemory, where_memory_cannot_be_opened_messages_do) {
-  if (has_sanitizers()) GTEST_SKIP() << lacks("needs a build without sanitizers");
+  if (sanitized) GTEST_SKIP() << lacks("needs a build without sanitizers, whose checks open files of their own");
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (members().rank() == 1) {
