@@ -2,6 +2,7 @@
 #include "collectives/node/symmetric.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -64,17 +65,23 @@ Reachable reach_all(const Exchange& exchange, const std::vector<Bytes>& all, con
 
 }  // namespace
 
+SymmetricPart::SymmetricPart(std::shared_ptr<std::byte> memory, std::size_t bytes)
+    : memory_(std::move(memory)), bytes_(bytes), process_(::getpid()) {}
+
 SymmetricPart& SymmetricPart::operator=(SymmetricPart&& other) noexcept {
   free();
   memory_ = std::move(other.memory_);
   bytes_ = other.bytes_;
+  process_ = other.process_;
   return *this;
 }
 
 void SymmetricPart::free() noexcept {
   if (!memory_) return;
-  if (bytes_ > 0) ::madvise(memory_.get(), whole_pages(bytes_), MADV_REMOVE);
-  freed(memory_.get(), bytes_).store(1, std::memory_order_release);
+  if (process_ == ::getpid()) {
+    if (bytes_ > 0) ::madvise(memory_.get(), whole_pages(bytes_), MADV_REMOVE);
+    freed(memory_.get(), bytes_).store(1, std::memory_order_release);
+  }
   memory_.reset();
 }
 

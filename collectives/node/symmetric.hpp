@@ -14,7 +14,7 @@ namespace lockstep::node {
 class SymmetricPart {
  public:
   SymmetricPart() = default;
-  SymmetricPart(std::shared_ptr<std::byte> memory, std::size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
+  SymmetricPart(std::shared_ptr<std::byte> memory, std::size_t bytes);
   SymmetricPart(SymmetricPart&&) noexcept = default;
   SymmetricPart& operator=(SymmetricPart&& other) noexcept;
   ~SymmetricPart() { free(); }
@@ -26,6 +26,7 @@ class SymmetricPart {
  private:
   std::shared_ptr<std::byte> memory_;
   std::size_t bytes_ = 0;
+  int process_ = 0;  // whose it is: a forked child has a view of it, and nothing to free
 };
 
 // Zeros. All members of the exchange call it, each with its own size; where they have no room, the memory is only

@@ -82,8 +82,8 @@ void Work::begin_single() {
   in_line_ = false;
   const auto n = static_cast<std::size_t>(members());
   const std::size_t most = most_bytes();
-  const std::size_t least = n * up(std::max(element(), cache_line), cache_line);
-  const std::size_t room = std::min(room_->slot_bytes(), std::max(tuning_.segment, for_each_ ? least : 0));
+  const std::size_t least = (for_each_ ? n : 1) * up(std::max(element(), cache_line), cache_line);
+  const std::size_t room = std::min(room_->slot_bytes(), std::max(tuning_.segment, least));
   region_ = for_each_ ? room / n / cache_line * cache_line : room;
   piece_ = reduces(collective()) ? region_ / element() * element() : region_;
   parts_ = parts_of(most);

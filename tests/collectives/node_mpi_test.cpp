@@ -175,15 +175,21 @@ TEST_F(NodeMemory, a_forked_child_that_ends_disturbs_nothing) {
   Communicator& world = members();
   std::vector<int> one = {1};
   world.all_reduce(one, sum);
+  auto shared = world.allocate<int>(1000);
+  std::ranges::fill(shared, 7);
   if (world.rank() == 0) {
     const pid_t child = fork();
-    if (child == 0) _exit(0);
+    if (child == 0) {
+      shared = {};  // as its destructor would do
+      _exit(0);
+    }
     int status = 0;
     waitpid(child, &status, 0);
   }
   one[0] = 1;
   world.all_reduce(one, sum);
   EXPECT_EQ(one[0], world.size());
+  EXPECT_EQ(shared[999], 7);
 }
 
 }  // namespace

@@ -299,6 +299,52 @@ TEST(NodeWork, counts_that_do_not_fit_are_named) {
   }
 }
 
+// Elements that are larger than a segment was measured to be best.
+TEST(NodeWork, large_elements_of_ones_own) {
+  constexpr std::size_t element = 1000;
+  constexpr int members = 3;
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::scan}) {
+    for (const std::size_t halves_from : {std::size_t{1}, std::size_t{1} << 30U}) {
+      auto all = rooms(members, false);
+      const std::size_t in = collective == Collective::reduce_scatter ? 6 * element : 2 * element;
+      std::vector<std::vector<std::uint8_t>> input;
+      std::vector<std::vector<std::uint8_t>> output(members, std::vector<std::uint8_t>(2 * element));
+      Plan plan{.spec = {.collective = collective,
+                         .type = DataType::opaque,
+                         .op = ReduceOp::user,
+                         .element_bytes = element,
+                         .count = 2},
+                .size = members,
+                .in_node = true};
+      plan.spec.gives = Blocks::even(2, members);
+      plan.input_count = in / element;
+      plan.output_count = 2;
+      std::vector<Call> calls(members);
+      std::vector<Work> works(members);
+      for (std::size_t m = 0; m < members; ++m) input.emplace_back(in, static_cast<std::uint8_t>(m + 1));
+      for (std::size_t m = 0; m < members; ++m) {
+        calls[m] = {.plan = {std::shared_ptr<void>(), &plan}, .input = input[m].data(), .output = output[m].data()};
+        calls[m].user.apply = [](const void*, void* target, const void* left, const void* right, std::size_t count) {
+          for (std::size_t i = 0; i < count * element; ++i)
+            static_cast<std::uint8_t*>(target)[i] = static_cast<std::uint8_t>(
+                static_cast<const std::uint8_t*>(left)[i] + static_cast<const std::uint8_t*>(right)[i]);
+        };
+        works[m].begin(*all[m], {.halves_from = halves_from, .segment = 256, .direct_from = 1U << 30U}, calls[m],
+                       reinterpret_cast<const std::byte*>(input[m].data()), 1);
+      }
+      for (int turn = 0; turn < 100; ++turn) {
+        for (Work& work : works) work.advance({});
+      }
+      for (std::size_t m = 0; m < members; ++m) {
+        ASSERT_TRUE(works[m].is_done()) << to_string(collective);
+        const int sum = collective == Collective::scan ? static_cast<int>((m + 1) * (m + 2) / 2) : 6;
+        ASSERT_EQ(output[m], std::vector<std::uint8_t>(2 * element, static_cast<std::uint8_t>(sum)))
+            << to_string(collective);
+      }
+    }
+  }
+}
+
 // Another call is not taken for this one, however its step is numbered.
 TEST(NodeWork, other_calls_are_not_there) {
   auto all = rooms(2, false);
