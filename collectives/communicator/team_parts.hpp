@@ -4,12 +4,12 @@
 #pragma once
 
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "collectives/communicator/team.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_world.hpp"
+#include "collectives/kernels/copy.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
@@ -18,14 +18,14 @@ inline void copy_in(const Copy& copy) {
   const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
   const auto* from = static_cast<const std::byte*>(copy.data.data);
   for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    std::memcpy(copy.staged + block * run, from + block * copy.data.stride * copy.element_bytes, run);
+    copy_bytes(copy.staged + block * run, from + block * copy.data.stride * copy.element_bytes, run);
 }
 
 inline void copy_back(const Copy& copy) {
   const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
   auto* to = static_cast<std::byte*>(copy.data.data);
   for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    std::memcpy(to + block * copy.data.stride * copy.element_bytes, copy.staged + block * run, run);
+    copy_bytes(to + block * copy.data.stride * copy.element_bytes, copy.staged + block * run, run);
 }
 
 inline bool needs_staging(const Data& data) { return !data.contiguous() && data.count > 0; }

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "collectives/engine/local_hub.hpp"
+#include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -186,7 +186,7 @@ bool LocalTransport::accept(int peer, Cell& cell, const Want& want) {
   }
   Cell::State seen = Cell::State::posted;
   if (!cell.state.compare_exchange_strong(seen, Cell::State::copying, std::memory_order_acq_rel)) return false;
-  if (want.bytes > 0 && want.data != cell.data) std::memcpy(want.data, cell.data, want.bytes);
+  if (want.bytes > 0 && want.data != cell.data) copy_bytes(want.data, cell.data, want.bytes);
   cell.state.store(Cell::State::done, std::memory_order_seq_cst);  // before the look at the sender's bell
   hub_->seat(peer).bell.ring();
   --lane(want.lane).receives_left;

@@ -2,8 +2,8 @@
 #include "collectives/engine/runner.hpp"
 
 #include <algorithm>
-#include <cstring>
 
+#include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
@@ -55,7 +55,7 @@ void do_local(const Local& local, int lap, const Bound& bound, const Call& call)
   if (local.kind == Local::Kind::reduce) {
     reduce(call, bound.write(target), left, bound.read(local.right.at(lap)), target.count);
   } else if (bound.write(target) != left) {
-    std::memcpy(bound.write(target), left, target.count * bound.bytes);
+    copy_bytes(bound.write(target), left, target.count * bound.bytes);
   }
 }
 
