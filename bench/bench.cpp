@@ -106,7 +106,7 @@ void note_ceilings(const Ceilings& ceilings, Run& run) {
   const auto note = [&](const char* what, double value) {
     if (value > 0) run.limits.push_back({what, text(value)});
   };
-  note("message to a neighbour, us", ceilings.message_us);
+  note("message to a neighbour or barrier, us", ceilings.message_us);
   note("reading what a neighbour wrote, GB/s", ceilings.read);
   note("link of a node, GB/s each way", ceilings.link);
 }

@@ -38,7 +38,7 @@ a limit that no algorithm can pass here. A sample is the slowest rank's time fro
 barrier until its operation is over; the time of a row is the median, +-% half of its 95 % interval.
 
 %lim is how much of the limit is reached, bind what sets it: mem, the memory that the data must
-at least go through, by a copy of all ranks at once; lat, one message to a neighbour. A ratio is
+at least go through, by a copy of all ranks at once; lat, a message to a neighbour or a barrier. A ratio is
 the baseline's time divided by ours, in turns: above 1 ours is faster; = where 1 is within the
 interval. Sizes are those of all data of a rank, as in nccl-tests, whose letters are understood.)manual";
 
