@@ -14,8 +14,8 @@
 #include "bench/scores.hpp"
 #include "bench/statistics.hpp"
 #include "collectives/communicator/team.hpp"
-#include "topology/base/text.hpp"
 #include "topology/base/cgroup.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::bench {
 namespace {

@@ -30,7 +30,7 @@ bool are_on_one_node(const Topology& topology, const std::vector<int>& ranks) {
       ranks, [&](int rank) { return topology.member(rank).node == topology.member(ranks.front()).node; });
 }
 
-constexpr std::size_t most_in_room = 256;
+constexpr std::size_t most_in_room = node::Room::most_members;
 
 std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
                                      const CommunicatorOptions& options) {
@@ -323,7 +323,14 @@ node::SymmetricPart Team::allocate(std::size_t count, std::size_t element_bytes,
   refuse_if_closed();
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
-  return node::allocate(*exchange_, engine_->world().room(), bytes);
+  if (engine_->failed())
+    throw Error(Code::poisoned,
+                text("the communicator \"", options_.name, "\" has failed before: it allocates nothing"),
+                "make a new communicator, among those that are left");
+  node::Room* const room = engine_->world().room();
+  return node::allocate(*exchange_, room, bytes, [&](node::Reachable memory) {
+    engine_->alone([&] { room->add_reachable(std::move(memory)); });
+  });
 }
 
 std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions options) {

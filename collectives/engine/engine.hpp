@@ -113,6 +113,13 @@ class Engine {
     core_.turn(true);
   }
 
+  // Runs the action while nobody else is inside, such as the progress thread.
+  template <class Action>
+  void alone(const Action& action) {
+    const Inside inside(guard_, {}, core_.name());
+    action();
+  }
+
   bool failed() const { return core_.failed(); }
   bool keeps_memory() const { return core_.keeps_memory(); }
   // Why, if it failed; not while a progress thread runs and failed() is false.

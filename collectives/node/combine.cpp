@@ -33,7 +33,8 @@ void Combiner::set(const Call& call) {
   block_ = std::max<std::size_t>(1, block_bytes / std::max<std::size_t>(1, element_));
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(call.plan->size)));
   const std::size_t bytes = (levels + 1) * block_ * element_;
-  if (scratch_.size() < bytes) scratch_.resize(bytes);
+  if (memory_.size() < bytes + 64) memory_.resize(bytes + 64);
+  scratch_ = aligned(memory_.data());
 }
 
 void Combiner::two(void* target, const void* left, const void* right, std::size_t count) const {
@@ -64,11 +65,11 @@ const std::byte* Combiner::value(const void* const* sources, int first, int last
                                  std::size_t level, std::byte* target) {
   if (last - first == 1) return static_cast<const std::byte*>(sources[first]) + skip;
   const int middle = middle_of(first, last);
-  std::byte* const left_room = scratch_.data() + level * block_ * element_;
+  std::byte* const left_room = scratch_ + level * block_ * element_;
   const std::byte* left = value(sources, first, middle, skip, count, level + 1, left_room);
   // The left one's room is this level's; what is below it is free again.
   const std::byte* right =
-      value(sources, middle, last, skip, count, level + 1, scratch_.data() + (level + 1) * block_ * element_);
+      value(sources, middle, last, skip, count, level + 1, scratch_ + (level + 1) * block_ * element_);
   two(target, left, right, count);
   return target;
 }

@@ -5,11 +5,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "collectives/node/call.hpp"
 
 namespace lockstep::node {
+
+// To the next cache line.
+inline std::byte* aligned(std::byte* memory) {
+  return memory + (64 - reinterpret_cast<std::uintptr_t>(memory) % 64) % 64;
+}
 
 class Combiner {
  public:
@@ -26,7 +32,8 @@ class Combiner {
   std::size_t element_ = 1;
   bool by_tree_ = false;
   std::size_t block_ = 0;  // elements at a time
-  std::vector<std::byte> scratch_;
+  std::vector<std::byte> memory_;
+  std::byte* scratch_ = nullptr;
 };
 
 }  // namespace lockstep::node

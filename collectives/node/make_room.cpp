@@ -64,12 +64,12 @@ void tune(Exchange& exchange, Room& room, bool crowded) {
   const bool first = exchange.rank() == 0;
   std::string mine;
   if (first) {
-    if (const auto found = find_tuning(key)) mine = to_text(*found, key);
+    const auto found = find_tuning(key);
+    constexpr int few = 16;  // more take too long for what they gain
+    if (found || room.size() > few) mine = to_text(found.value_or(room.tuning()), key);
   }
   const std::string told = to_string(exchange.broadcast("what suits this node", to_bytes(mine), 0));
   if (const auto theirs = parse_tuning(told)) return room.set_tuning(*theirs);
-  constexpr int few = 16;  // more take too long for what they gain
-  if (room.size() > few) return;
   const double limit = std::chrono::duration<double>(exchange.patience().limit).count();
   room.set_tuning(measured_tuning(room, crowded, limit > 0 ? limit : 1e9));
   if (!first) return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what suits the machine: the members run all_reduces of their own in the room, and take the slowest
 // member's word for each time, so that all decide alike.
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -31,6 +33,7 @@ class Probe {
 
   // Microseconds of an all_reduce of so many bytes, of the slowest member in the fastest of some rounds.
   double time(std::size_t bytes, const Tuning& tuning) {
+    if (is_over()) return 0;
     Plan plan = plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum);
     const Call call = call_of(plan, in_.data(), out_.data());
     constexpr int rounds = 5;
@@ -42,10 +45,17 @@ class Probe {
       const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
       best = std::min(best, taken.count() / static_cast<double>(calls));
     }
-    return slowest(best);
+    best = slowest(best);
+    const std::chrono::duration<double> since_begin = Clock::now() - begin_;
+    spent_ = slowest(since_begin.count());
+    return best;
   }
+  // All the time is spent, in everybody's eyes.
+  bool is_over() const { return spent_ > budget; }
 
  private:
+  static constexpr double budget = 0.4;  // seconds
+
   Plan plan_of(std::size_t count, DataType type, ReduceOp op) const {
     Plan plan{.spec = {.type = type, .op = op, .element_bytes = size_of(type), .count = count},
               .size = room_.size(),
@@ -61,10 +71,12 @@ class Probe {
   }
 
   void run(const Call& call, const Tuning& tuning) {
-    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark);
+    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark, room_.has_reachable());
     const auto begin = Clock::now();
     while (!work_.is_done()) {
-      if (work_.advance(looks_) || Clock::now() - begin < std::chrono::duration<double>(limit_)) continue;
+      if (work_.advance(looks_)) continue;
+      ::sched_yield();  // whatever is said of cores, somebody else may need this one
+      if (Clock::now() - begin < std::chrono::duration<double>(limit_)) continue;
       throw Error(Code::stall,
                   text("measuring this node's memory: ranks ", work_.missing().to_string(), " did not come"),
                   "look what those members do; LOCKSTEP_TIMEOUT sets the limit");
@@ -83,6 +95,8 @@ class Probe {
   double limit_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
+  Clock::time_point begin_ = Clock::now();
+  double spent_ = 0;
   Work work_;
 };
 
@@ -99,6 +113,7 @@ std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
 
 }  // namespace
 
+// What there was no time for is as it was guessed.
 Tuning measured_tuning(Room& room, bool crowded, double limit_seconds) {
   Probe probe(room, crowded, limit_seconds);
   Tuning best = guessed_tuning(room.size());
@@ -117,6 +132,7 @@ Tuning measured_tuning(Room& room, bool crowded, double limit_seconds) {
     Tuning shared = with(&Tuning::segment, each);
     shared.halves_from = 64;
     const double us = probe.time(1U << 20U, shared);
+    if (probe.is_over()) break;
     if (us < least) {
       least = us;
       segment = each;
@@ -141,6 +157,13 @@ Tuning measured_tuning(Room& room, bool crowded, double limit_seconds) {
     });
   } else {
     best.direct_from = std::min<std::size_t>(best.halves_from, 4U << 10U);
+  }
+  if (probe.is_over()) {
+    const Tuning guess = guessed_tuning(room.size());
+    return {.halves_from = guess.halves_from,
+            .segment = best.segment,
+            .stream_from = guess.stream_from,
+            .direct_from = guess.direct_from};
   }
   return best;
 }

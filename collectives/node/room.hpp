@@ -87,7 +87,10 @@ class Room {
     return reinterpret_cast<const std::uint64_t*>(slot(member, step) + layout_.tail);
   }
   // The largest element that can be reduced here.
-  static std::size_t most_element(int members) { return Layout(members).slot / static_cast<std::size_t>(members) / 4; }
+  static std::size_t most_element(int members) {
+    return members > most_members ? 0 : Layout(members).slot / static_cast<std::size_t>(members) / 4;
+  }
+  static constexpr int most_members = 256;
   static std::size_t bytes_for(int members) { return Layout(members).bytes; }
   // For tests: as if so many steps had been made. By all members before any of them begins.
   void begin_at(Step step);
@@ -139,6 +142,7 @@ class Room {
   // for something else.
   bool begin_reaching();
   void end_reaching() { header_of(index_).busy.store(0, std::memory_order_release); }
+  bool somebody_gave_up() const { return header().given_up.load(std::memory_order_relaxed) != 0; }
   // After a failure: nobody begins to reach any more. False: somebody who has begun did not end within a second.
   bool abandon();
 

@@ -59,7 +59,9 @@ SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
       throw Error(Code::out_of_memory,
                   text(format_bytes(bytes), " of memory to share, but only ", format_bytes(free), " are free"),
                   "ask for less, or start fewer members on this node");
-    const int error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(bytes));
+    int error = EINTR;  // by a timer of the program's, say
+    for (int i = 0; i < 1000 && error == EINTR; ++i)
+      error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(bytes));
     if (error != 0) throw refuse("posix_fallocate", error);
   }
   struct stat status {};

@@ -85,7 +85,8 @@ void SymmetricPart::free() noexcept {
   memory_.reset();
 }
 
-SymmetricPart allocate(Exchange& exchange, Room* room, std::size_t bytes) {
+SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
+                       const std::function<void(Reachable)>& add) {
   constexpr std::size_t most = std::size_t{1} << 46U;
   SharedMemory mine;
   std::string wrong;
@@ -114,7 +115,7 @@ SymmetricPart allocate(Exchange& exchange, Room* room, std::size_t bytes) {
     wrong = error.detail();
   }
   refuse_if_any(exchange.all_gather("symmetric memory is open", Writer().put(std::string_view(wrong)).take()));
-  room->add_reachable(std::move(reachable));
+  add(std::move(reachable));
   return {mine.memory(), bytes};
 }
 

@@ -3,6 +3,7 @@
 // copies. A part is freed by its owner alone, in any order; the others' view of it goes when all have freed theirs.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "collectives/node/room.hpp"
@@ -31,6 +32,8 @@ class SymmetricPart {
 
 // Zeros. All members of the exchange call it, each with its own size; where they have no room, the memory is only
 // memory. Throws Error out_of_memory on all members where one gets none.
-SymmetricPart allocate(Exchange& exchange, Room* room, std::size_t bytes);
+// `add` is called with what the room has to know, if anything, when nobody else looks at it.
+SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
+                       const std::function<void(Reachable)>& add);
 
 }  // namespace lockstep::node

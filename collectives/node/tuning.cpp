@@ -43,10 +43,12 @@ std::string processor() {
 // The first cache but one holds what a member works on; results that no cache holds are written past them.
 Tuning guessed_tuning(int members) {
   const std::size_t cache = last_cache_size();
-  return {.halves_from = cache / 1024 / static_cast<std::size_t>(std::max(1, members)) * 2,
-          .segment = cache / 512,
-          .stream_from = cache / 2,
-          .direct_from = cache / 8192};
+  const auto n = static_cast<std::size_t>(std::max(1, members));
+  constexpr std::size_t least = 1024;
+  return {.halves_from = std::max(least, cache / 512 / n),
+          .segment = std::max(16 * least, cache / 512),
+          .stream_from = std::max(least, cache / 2),
+          .direct_from = std::max(least, cache / 8192)};
 }
 
 std::string tuning_key(int members, bool one_process, bool crowded) {

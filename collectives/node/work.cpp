@@ -49,7 +49,8 @@ bool root_takes(Collective collective) {
 
 }  // namespace
 
-void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark) {
+void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark,
+                 bool may_reach) {
   room_ = &room;
   tuning_ = tuning;
   call_ = &call;
@@ -69,7 +70,8 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   // In place the lines have been read already.
   streams_ = !spec().in_place && plan().output_count * element() >= tuning_.stream_from;
   const bool shares = collective() == Collective::all_reduce || collective() == Collective::reduce;
-  if (may_be_direct())
+  asks_ = may_reach && could_be_direct();
+  if (asks_)
     begin_direct();
   else if (shares && common().bytes >= tuning_.halves_from && members() > 1)
     begin_halves();
@@ -88,12 +90,13 @@ void Work::begin_single() {
   piece_ = reduces(collective()) ? region_ / element() * element() : region_;
   parts_ = parts_of(most);
   const std::size_t in_all = for_each_ ? n * most : most;
-  if (!hidden_ && in_all <= Line::room) {
+  // A user's function may want its elements aligned better than beside a number.
+  if (!hidden_ && in_all <= Line::room && call_->user.apply == nullptr) {
     in_line_ = true;
     region_ = most;
   }
   steps_ = parts_;
-  small_bytes_ = most;
+  small_bytes_ = gives_ ? gives(me()).bytes : 0;
   is_small_ = in_line_ && !for_each_ && gives_;
   switch (collective()) {
     case Collective::scan:

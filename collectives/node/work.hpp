@@ -37,10 +37,13 @@ class Work {
  public:
   // The call and its memory stay as they are until the work is done. Of a call in which the input was changed on its
   // way (scaled), `input` is what counts.
-  void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark);
+  // `may_reach`: the room had reachable memory when the call was made, in the order of calls, so on all members alike.
+  void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark,
+             bool may_reach);
   // The same call once more, with other buffers.
-  void again(const std::byte* input, std::uint32_t mark) {
-    if (form_ != Form::single) return begin(*room_, tuning_, *call_, input, mark);
+  void again(const std::byte* input, std::uint32_t mark, bool may_reach) {
+    asks_ = may_reach && could_be_direct();
+    if (form_ != Form::single || asks_ || hidden_) return begin(*room_, tuning_, *call_, input, mark, may_reach);
     input_ = input;
     output_ = static_cast<std::byte*>(call_->output);
     mark_ = mark;
@@ -78,7 +81,7 @@ class Work {
   void begin_halves();
   void begin_direct();
   std::size_t most_bytes() const;
-  bool may_be_direct() const;
+  bool could_be_direct() const;
 
   void give();
   void meanwhile();
@@ -98,8 +101,8 @@ class Work {
   void say_places();
   void decide();
   bool go_direct();
-  void reduce_direct();
-  void copy_direct();
+  bool reduce_direct();
+  bool copy_direct();
 
   const Plan& plan() const { return *call_->plan; }
   const Spec& spec() const { return call_->plan->spec; }
@@ -146,6 +149,7 @@ class Work {
   bool gives_ = false;
   bool takes_ = false;
   bool streams_ = false;   // the output is written past the caches
+  bool asks_ = false;      // where everybody's buffers are
   bool moves_ = false;     // and reduces nothing
   bool is_small_ = false;  // everybody's part lies beside its step's number, and there is one step
   std::size_t small_bytes_ = 0;

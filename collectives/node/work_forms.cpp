@@ -79,8 +79,8 @@ void Work::take_shares(std::size_t part) {
 }
 
 // Whether to ask all where their buffers are. The same on all members.
-bool Work::may_be_direct() const {
-  if (members() == 1 || !room_->has_reachable()) return false;
+bool Work::could_be_direct() const {
+  if (members() == 1) return false;
   switch (collective()) {
     case Collective::all_reduce:
     case Collective::reduce:
@@ -142,11 +142,9 @@ void Work::decide() {
 // False while a member has given up, until this one hears of it.
 bool Work::go_direct() {
   if (!room_->begin_reaching()) return false;
-  if (reduces(collective()))
-    reduce_direct();
-  else
-    copy_direct();
+  const bool whole = reduces(collective()) ? reduce_direct() : copy_direct();
   room_->end_reaching();
+  if (!whole) return false;
   // Now all that lies in others' hands must stay until they say that they have done with it.
   steps_ = 2;
   step_ = 1;
@@ -158,7 +156,7 @@ bool Work::go_direct() {
 }
 
 // All_reduce and reduce: my share of all, to all who want it. Reduce_scatter: my block, for me.
-void Work::reduce_direct() {
+bool Work::reduce_direct() {
   const bool scatters = for_each_;
   Range mine = gives(me());
   if (!scatters) {
@@ -172,22 +170,24 @@ void Work::reduce_direct() {
   };
   const std::size_t block = std::max<std::size_t>(1, block_bytes / element()) * element();
   const int only_taker = collective() == Collective::reduce ? spec().root : me();
-  block_.resize(streams_ ? block : 0);
+  block_.resize(streams_ ? block + cache_line : 0);
   for (std::size_t at = 0; at < mine.bytes; at += block) {
+    if (room_->somebody_gave_up()) return false;
     const std::size_t bytes = std::min(block, mine.bytes - at);
     for (int member = 0; member < members(); ++member)
       sources_[static_cast<std::size_t>(member)] = place(member, 0) + mine.offset + at;
     std::byte* const first = scatters ? output_ + at : place(only_taker, 1) + mine.offset + at;
-    std::byte* const to = streams_ ? block_.data() : first;
+    std::byte* const to = streams_ ? aligned(block_.data()) : first;
     combiner_.combine(to, sources_.data(), members(), bytes / element());
     if (streams_) stream_bytes(first, to, bytes);
     if (collective() != Collective::all_reduce) continue;
     for (int i = 1; i < members(); ++i) write(place((me() + i) % members(), 1) + mine.offset + at, to, bytes);
   }
+  return true;
 }
 
-void Work::copy_direct() {
-  if (!takes_) return;
+bool Work::copy_direct() {
+  if (!takes_) return true;
   const bool from_root = collective() == Collective::broadcast || collective() == Collective::scatter;
   copy_own_block();
   for (int i = 1; i < members(); ++i) {
@@ -198,8 +198,14 @@ void Work::copy_direct() {
     // In an equal form all blocks are as long, and lie in the same places.
     const std::size_t skip = for_each_ ? static_cast<std::size_t>(me()) * spec().count * element() : 0;
     const Range to = takes(member);
-    if (to.bytes > 0) write(output_ + to.offset, room_->reach(member, places[0]) + skip, to.bytes);
+    const std::byte* const from = room_->reach(member, places[0]) + skip;
+    constexpr std::size_t at_once = 1U << 20U;
+    for (std::size_t at = 0; at < to.bytes; at += at_once) {
+      if (room_->somebody_gave_up()) return false;
+      write(output_ + to.offset + at, from + at, std::min(at_once, to.bytes - at));
+    }
   }
+  return true;
 }
 
 }  // namespace lockstep::node

@@ -91,6 +91,23 @@ TEST_F(NodeMemory, symmetric_buffers_are_recognised_whole_and_in_part) {
   }
 }
 
+// Whether a call was made before on this member, and how, is no affair of the others.
+TEST_F(NodeMemory, blocking_and_not_blocking_calls_meet_whatever_was_allocated) {
+  Communicator world = members().duplicate();
+  const auto n = static_cast<std::size_t>(world.size());
+  const auto some = world.allocate<int>(1);
+  std::vector<int> in(16384);
+  std::vector<int> out(16384 * n);
+  for (int round = 0; round < 20; ++round) {
+    std::ranges::fill(in, world.rank() + round);
+    if (world.rank() == 0)
+      world.all_gather(in, out);
+    else
+      world.all_gather_async(in, out).wait();
+    for (std::size_t m = 0; m < n; ++m) ASSERT_EQ(out[m * in.size() + 5], static_cast<int>(m) + round);
+  }
+}
+
 TEST_F(NodeMemory, symmetric_memory_is_freed_in_any_order_and_given_back) {
   Communicator world = members().duplicate();
   const std::size_t files = open_files();

@@ -226,7 +226,8 @@ void run(std::vector<std::unique_ptr<Room>>& all, Case& one, const Tuning& tunin
     Member& member = crew[m];
     if (begun[m] && member.work.is_done()) continue;
     if (!begun[m])
-      member.work.begin(*all[m], tuning, member.call, static_cast<const std::byte*>(member.call.input), 77);
+      member.work.begin(*all[m], tuning, member.call, static_cast<const std::byte*>(member.call.input), 77,
+                        all[m]->has_reachable());
     begun[m] = true;
     member.work.advance({});
     if (member.work.is_done()) --left;
@@ -285,10 +286,10 @@ TEST(NodeWork, counts_that_do_not_fit_are_named) {
   Member other{.plan = plan_of(one, 0, 2), .call = {}, .work = {}};
   other.call = {
       .plan = {std::shared_ptr<void>(), &other.plan}, .input = one.input[0].data(), .output = one.output[0].data()};
-  other.work.begin(*all[0], {}, other.call, static_cast<const std::byte*>(other.call.input), 5);
+  other.work.begin(*all[0], {}, other.call, static_cast<const std::byte*>(other.call.input), 5, false);
   other.work.advance({});
   Work work;
-  work.begin(*all[1], {}, call, static_cast<const std::byte*>(call.input), 5);
+  work.begin(*all[1], {}, call, static_cast<const std::byte*>(call.input), 5, false);
   try {
     work.advance({});
     FAIL() << "nothing was said";
@@ -330,7 +331,7 @@ TEST(NodeWork, large_elements_of_ones_own) {
                 static_cast<const std::uint8_t*>(left)[i] + static_cast<const std::uint8_t*>(right)[i]);
         };
         works[m].begin(*all[m], {.halves_from = halves_from, .segment = 256, .direct_from = 1U << 30U}, calls[m],
-                       reinterpret_cast<const std::byte*>(input[m].data()), 1);
+                       reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->has_reachable());
       }
       for (int turn = 0; turn < 100; ++turn) {
         for (Work& work : works) work.advance({});
@@ -358,7 +359,7 @@ TEST(NodeWork, other_calls_are_not_there) {
                    .output = one.output[static_cast<std::size_t>(i)].data(),
                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
     member.work.begin(*all[static_cast<std::size_t>(i)], {}, member.call,
-                      static_cast<const std::byte*>(member.call.input), static_cast<std::uint32_t>(i));
+                      static_cast<const std::byte*>(member.call.input), static_cast<std::uint32_t>(i), false);
   }
   for (int turn = 0; turn < 4; ++turn) {
     for (Member& member : crew) member.work.advance({});
@@ -395,7 +396,7 @@ TEST(NodeWork, orders_keep_their_bits_whatever_the_form) {
                       .output = output[m].data(),
                       .kernel = find_kernel(DataType::f32, ReduceOp::sum)};
           works[m].begin(*all[m], {.halves_from = halves_from, .segment = 4096, .direct_from = 1024}, calls[m],
-                         reinterpret_cast<const std::byte*>(input[m].data()), 1);
+                         reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->has_reachable());
         }
         for (int turn = 0; turn < 100; ++turn) {
           for (Work& work : works) work.advance({});

@@ -7,8 +7,8 @@
 #include <array>
 #include <map>
 
-#include "topology/base/error.hpp"
 #include "topology/base/cgroup.hpp"
+#include "topology/base/error.hpp"
 #include "topology/machine/network.hpp"
 #include "topology/machine/read_machine.hpp"
 #include "topology/machine/share.hpp"
