@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What no algorithm can pass on this allocation, measured in the same job: a message to a neighbour or a barrier, reading what a
-// neighbour has just written, the reduction kernel, the links between nodes. From these, and from a copy that is
-// measured beside each row, follows the time below which a row cannot be.
+// What no algorithm can pass on this allocation, measured in the same job: a message to a neighbour or a barrier,
+// reading what a neighbour has just written, the reduction kernel, the links between nodes. From these, and from a copy
+// that is measured beside each row, follows the time below which a row cannot be.
 #pragma once
 
 #include <optional>

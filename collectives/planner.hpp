@@ -27,7 +27,7 @@ struct PlannerOptions {
   std::string table_name = "the plan table";          // for messages
   // The members share memory, in which elements of up to so many bytes can be reduced; 0: they do not.
   std::size_t node_element = 0;
-  std::size_t most_plans = 1024;                      // kept; the oldest go first
+  std::size_t most_plans = 1024;  // kept; the oldest go first
 };
 
 // What was considered for a specification.
