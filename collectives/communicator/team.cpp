@@ -30,14 +30,12 @@ bool are_on_one_node(const Topology& topology, const std::vector<int>& ranks) {
       ranks, [&](int rank) { return topology.member(rank).node == topology.member(ranks.front()).node; });
 }
 
-constexpr std::size_t most_in_room = node::Room::most_members;
-
 std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
                                      const CommunicatorOptions& options) {
-  if (!options.node_memory || ranks.size() < 2 || ranks.size() > most_in_room || !are_on_one_node(topology, ranks))
+  if (!options.node_memory || ranks.size() < 2 || ranks.size() > node::Room::most_members ||
+      !are_on_one_node(topology, ranks))
     return nullptr;
-  const bool crowded = topology.members_per_core(topology.member(ranks.front()).node) > 1;
-  return node::make_room(exchange, crowded);
+  return node::make_room(exchange, crowding(topology, ranks, 0) > 1);
 }
 
 }  // namespace
@@ -124,25 +122,23 @@ Ready Team::prepare(const Ask& ask) {
 }
 
 void Team::run(const Ask& ask) {
-  Quick* const quick = quick_for(ask);
-  if (quick != nullptr && is_same(*quick, ask)) {
-    const Use use(*this, ask.origin);
-    refuse_if_closed();
-    quick->call.input = ask.input.data;
-    quick->call.output = ask.output.data;
-    quick->call.origin = ask.origin;
-    engine_->run(quick->call);
-    return;
-  }
-  if (quick != nullptr) {
-    const Use use(*this, ask.origin);
-    const Ready ready = ready_from(ask);
-    if (ready.call.plan->in_node) remember(*quick, ask, ready.call);
-    engine_->run(ready.call);
-    return;
-  }
+  if (Quick* const quick = quick_for(ask)) return run_quick(*quick, ask);
   bool over = false;
   wait(start(ask), ask.origin, over);
+}
+
+void Team::run_quick(Quick& quick, const Ask& ask) {
+  const Use use(*this, ask.origin);
+  if (!is_same(quick, ask)) {
+    const Ready ready = ready_from(ask);
+    if (ready.call.plan->in_node) remember(quick, ask, ready.call);
+    return engine_->run(ready.call);
+  }
+  refuse_if_closed();
+  quick.call.input = ask.input.data;
+  quick.call.output = ask.output.data;
+  quick.call.origin = ask.origin;
+  engine_->run(quick.call);
 }
 
 // Where a call of this kind is kept; nothing for what needs more than a look at counts and addresses.

@@ -127,6 +127,7 @@ class Team {
     Call call;
   };
   Quick* quick_for(const Ask& ask);
+  void run_quick(Quick& quick, const Ask& ask);
   static bool is_same(const Quick& quick, const Ask& ask);
   static void remember(Quick& quick, const Ask& ask, const Call& call);
 
