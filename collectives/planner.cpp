@@ -24,19 +24,13 @@ bool is_exact(ReduceOp op, DataType type) {
   return type <= DataType::u64 || type == DataType::boolean;
 }
 
-// Whether no member can know what the others give and take.
-bool hides_counts(Collective collective) {
-  return collective == Collective::gather_v || collective == Collective::scatter_v ||
-         collective == Collective::all_to_all_v;
-}
-
 // The largest count per block for which no number of bytes overflows.
 std::uint64_t most_bytes(int size) { return (std::uint64_t{1} << 62U) / static_cast<std::uint64_t>(size); }
 
 // Elements as Shape counts them, as far as all members know.
 std::size_t common_count(const Spec& spec, int size) {
   if (spec.collective == Collective::barrier) return 1;
-  if (hides_counts(spec.collective)) return nominal_bytes / std::max<std::size_t>(1, spec.element_bytes) + 1;
+  if (has_own_counts(spec.collective)) return nominal_bytes / std::max<std::size_t>(1, spec.element_bytes) + 1;
   if (!is_unequal(spec.collective)) return spec.count;
   const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.takes : spec.gives;
   const auto n = static_cast<std::size_t>(size);
@@ -59,34 +53,6 @@ std::uint64_t rounded(std::uint64_t bytes) {
 std::string time_text(double us) {
   constexpr double most_us = 1e12;
   return format_duration(Duration(static_cast<std::int64_t>(std::min(us, most_us) * 1000)));
-}
-
-bool cuts_input(Collective collective) {
-  switch (collective) {
-    case Collective::reduce_scatter:
-    case Collective::reduce_scatter_v:
-    case Collective::scatter:
-    case Collective::scatter_v:
-    case Collective::all_to_all:
-    case Collective::all_to_all_v:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool cuts_output(Collective collective) {
-  switch (collective) {
-    case Collective::all_gather:
-    case Collective::all_gather_v:
-    case Collective::gather:
-    case Collective::gather_v:
-    case Collective::all_to_all:
-    case Collective::all_to_all_v:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace
@@ -264,7 +230,7 @@ std::vector<Candidate> Planner::candidates(const Spec& spec) {
     candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);
     const Cost cost = each.algorithm->cost(common_shape(spec, count, candidate.piece));
     candidate.rounds = cost.rounds;
-    if (!hides_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;
+    if (!has_own_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;
     candidate.predicted_us = each.us < not_priced ? each.us : 0;
     able.push_back(std::move(candidate));
   }

@@ -144,6 +144,34 @@ bool has_own_counts(Collective collective) {
          collective == Collective::all_to_all_v || collective == Collective::exchange;
 }
 
+bool cuts_input(Collective collective) {
+  switch (collective) {
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool cuts_output(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+    case Collective::gather:
+    case Collective::gather_v:
+    case Collective::all_to_all:
+    case Collective::all_to_all_v:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_unequal(Collective collective) {
   return collective >= Collective::reduce_scatter_v && collective <= Collective::all_to_all_v;
 }

@@ -100,5 +100,8 @@ bool is_rooted(Collective collective);
 bool is_unequal(Collective collective);
 // Whether a member's counts are its own, so that only the lengths of messages tell whether they fit the others'.
 bool has_own_counts(Collective collective);
+// Whether a member's input is cut into blocks for every member, and its output into blocks from every member.
+bool cuts_input(Collective collective);
+bool cuts_output(Collective collective);
 
 }  // namespace lockstep

@@ -29,9 +29,33 @@ std::size_t copy_head(std::uint8_t* to, const std::uint8_t* from, std::size_t mu
   return head;
 }
 
-void copy_vectors(void* target, const void* source, std::size_t bytes) {
+// Whole groups of four vectors, from where the target is aligned; how many bytes that was.
+template <bool streamed>
+std::size_t copy_groups(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
   const Bytes d;
   const std::size_t width = hn::Lanes(d);
+  const auto put = [&](auto vector, std::uint8_t* at) {
+    if constexpr (streamed)
+      hn::Stream(vector, d, at);
+    else
+      hn::Store(vector, d, at);
+  };
+  std::size_t at = 0;
+  for (; at + at_once * width <= bytes; at += at_once * width) {
+    const auto a = hn::LoadU(d, from + at);
+    const auto b = hn::LoadU(d, from + at + width);
+    const auto c = hn::LoadU(d, from + at + 2 * width);
+    const auto e = hn::LoadU(d, from + at + 3 * width);
+    put(a, to + at);
+    put(b, to + at + width);
+    put(c, to + at + 2 * width);
+    put(e, to + at + 3 * width);
+  }
+  return at;
+}
+
+void copy_vectors(void* target, const void* source, std::size_t bytes) {
+  const std::size_t width = hn::Lanes(Bytes());
   auto* to = static_cast<std::uint8_t*>(target);
   const auto* from = static_cast<const std::uint8_t*>(source);
   if (bytes < at_once * width) {
@@ -39,38 +63,18 @@ void copy_vectors(void* target, const void* source, std::size_t bytes) {
     return;
   }
   std::size_t at = copy_head(to, from, width);
-  for (; at + at_once * width <= bytes; at += at_once * width) {
-    const auto a = hn::LoadU(d, from + at);
-    const auto b = hn::LoadU(d, from + at + width);
-    const auto c = hn::LoadU(d, from + at + 2 * width);
-    const auto e = hn::LoadU(d, from + at + 3 * width);
-    hn::Store(a, d, to + at);
-    hn::Store(b, d, to + at + width);
-    hn::Store(c, d, to + at + 2 * width);
-    hn::Store(e, d, to + at + 3 * width);
-  }
-  for (; at + width <= bytes; at += width) hn::Store(hn::LoadU(d, from + at), d, to + at);
+  at += copy_groups<false>(to + at, from + at, bytes - at);
   std::memcpy(to + at, from + at, bytes - at);
 }
 
 void stream_vectors(void* target, const void* source, std::size_t bytes) {
-  const Bytes d;
-  const std::size_t width = hn::Lanes(d);
   constexpr std::size_t line = 64;
   auto* to = static_cast<std::uint8_t*>(target);
   const auto* from = static_cast<const std::uint8_t*>(source);
-  if (HWY_TARGET == HWY_SCALAR || bytes < line + at_once * width) return copy_vectors(target, source, bytes);
+  if (HWY_TARGET == HWY_SCALAR || bytes < line + at_once * hn::Lanes(Bytes()))
+    return copy_vectors(target, source, bytes);
   std::size_t at = copy_head(to, from, line);
-  for (; at + at_once * width <= bytes; at += at_once * width) {
-    const auto a = hn::LoadU(d, from + at);
-    const auto b = hn::LoadU(d, from + at + width);
-    const auto c = hn::LoadU(d, from + at + 2 * width);
-    const auto e = hn::LoadU(d, from + at + 3 * width);
-    hn::Stream(a, d, to + at);
-    hn::Stream(b, d, to + at + width);
-    hn::Stream(c, d, to + at + 2 * width);
-    hn::Stream(e, d, to + at + 3 * width);
-  }
+  at += copy_groups<true>(to + at, from + at, bytes - at);
   hwy::FlushStream();
   copy_vectors(to + at, from + at, bytes - at);
 }

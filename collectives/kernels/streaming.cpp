@@ -26,10 +26,8 @@ std::size_t size_from_files() {
   return largest;
 }
 
-}  // namespace
-
 // The C library's word comes second: for some processors it adds up caches that no one core can use.
-std::size_t last_cache_size() {
+std::size_t size_from_system() {
   std::size_t size = size_from_files();
 #ifdef _SC_LEVEL3_CACHE_SIZE
   for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
@@ -38,6 +36,13 @@ std::size_t last_cache_size() {
 #endif
   constexpr std::size_t guess = std::size_t{32} << 20U;  // nothing known: a common size of this decade's servers
   return size > 0 ? size : guess;
+}
+
+}  // namespace
+
+std::size_t last_cache_size() {
+  static const std::size_t size = size_from_system();
+  return size;
 }
 
 std::atomic<std::size_t>& streaming_size() {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "collectives/algorithms/algorithms.hpp"
 #include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -13,11 +14,6 @@ namespace lockstep::node {
 namespace {
 
 constexpr std::size_t block_bytes = 4096;  // a few of them stay in the first cache
-
-// As balanced_middle() of the schedules: the left part is the largest power of two that is smaller than the whole.
-int middle_of(int first, int last) {
-  return first + static_cast<int>(std::bit_floor(static_cast<unsigned>(last - first - 1)));
-}
 
 }  // namespace
 
@@ -64,7 +60,7 @@ void Combiner::combine(void* target, const void* const* sources, int number, std
 const std::byte* Combiner::value(const void* const* sources, int first, int last, std::size_t skip, std::size_t count,
                                  std::size_t level, std::byte* target) {
   if (last - first == 1) return static_cast<const std::byte*>(sources[first]) + skip;
-  const int middle = middle_of(first, last);
+  const int middle = balanced_middle(first, last);
   std::byte* const left_room = scratch_ + level * block_ * element_;
   const std::byte* left = value(sources, first, middle, skip, count, level + 1, left_room);
   // The left one's room is this level's; what is below it is free again.

@@ -58,21 +58,18 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
   return *reinterpret_cast<std::shared_ptr<std::byte>*>(address);
 }
 
-// The first member's measurements are everybody's; where it has none, all measure.
-void tune(Exchange& exchange, Room& room, bool crowded) {
-  const std::string key = tuning_key(room.size(), room.is_one_process(), crowded);
-  const bool first = exchange.rank() == 0;
-  std::string mine;
-  if (first) {
-    const auto found = find_tuning(key);
-    constexpr int few = 16;  // more take too long for what they gain
-    if (found || room.size() > few) mine = to_text(found.value_or(room.tuning()), key);
-  }
-  const std::string told = to_string(exchange.broadcast("what suits this node", to_bytes(mine), 0));
-  if (const auto theirs = parse_tuning(told)) return room.set_tuning(*theirs);
+// What the first member knows to suit this node, for all; nothing where it has to be measured.
+std::string known_tuning(int members, const std::string& key) {
+  const auto found = find_tuning(key);
+  constexpr int few = 16;  // more take too long for what they gain
+  if (!found && members <= few) return {};
+  return to_text(found.value_or(guessed_tuning(members)), key);
+}
+
+void measure(const Exchange& exchange, Room& room, bool crowded, const std::string& key) {
   const double limit = std::chrono::duration<double>(exchange.patience().limit).count();
   room.set_tuning(measured_tuning(room, crowded, limit > 0 ? limit : 1e9));
-  if (!first) return;
+  if (exchange.rank() != 0) return;
   keep_tuning(room.tuning(), key);
   const std::lock_guard lock(known().mutex);
   known().by_key[key] = room.tuning();
@@ -112,8 +109,14 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
       wrong = error.detail();
     }
   }
-  const auto answers =
-      exchange.all_gather("shared memory of a node is open", Writer().put(std::string_view(wrong)).take());
+  std::string key;
+  std::string tuning;
+  if (first) {
+    key = tuning_key(exchange.size(), one_process, crowded);
+    tuning = known_tuning(exchange.size(), key);
+  }
+  const auto answers = exchange.all_gather("shared memory of a node is open",
+                                           Writer().put(std::string_view(wrong)).put(std::string_view(tuning)).take());
   delete kept;
   for (std::size_t member = 0; member < answers.size(); ++member) {
     const std::string answer = Reader(answers[member]).get_string();
@@ -124,7 +127,12 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
     return nullptr;
   }
   auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
-  tune(exchange, *room, crowded);
+  Reader answer(answers.front());
+  answer.get_string();
+  if (const auto told = parse_tuning(answer.get_string()))
+    room->set_tuning(*told);
+  else
+    measure(exchange, *room, crowded, key);
   return room;
 }
 

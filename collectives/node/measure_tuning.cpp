@@ -18,7 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t never = std::size_t{1} << 40U;
 constexpr std::uint32_t mark = 0x74756e65;
 constexpr std::size_t largest = 4U << 20U;  // bytes that are measured
 

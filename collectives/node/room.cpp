@@ -15,9 +15,6 @@ namespace lockstep::node {
 namespace {
 
 constexpr std::size_t page = 4096;
-constexpr std::size_t up(std::size_t number, std::size_t multiple) {
-  return (number + multiple - 1) / multiple * multiple;
-}
 
 // Atomics that several processes share are words of memory; the system waits for such a word to change.
 long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* limit) {
@@ -33,11 +30,10 @@ Layout::Layout(int members) {
   constexpr std::size_t in_all = 64U << 20U;
   const auto n = static_cast<std::size_t>(members);
   slot = std::clamp(in_all / (n * ring_length), least, most) / page * page;
-  tail = slot;
-  stride = slot + up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
+  stride = slot + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
   lines = sizeof(Room::Header) + n * sizeof(Room::MemberHeader);
-  slots = up(lines + n * ring_length * sizeof(Line), page);
-  bytes = up(slots + n * ring_length * stride, page);
+  slots = round_up(lines + n * ring_length * sizeof(Line), page);
+  bytes = round_up(slots + n * ring_length * stride, page);
 }
 
 Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_process)
@@ -77,6 +73,7 @@ Place Room::place_of(const void* data, std::size_t bytes) const {
 }
 
 std::byte* Room::reach(int member, const Place& place) const {
+  if (place.memory == 0) return nullptr;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   if (place.memory == ~std::uint64_t{0}) return reinterpret_cast<std::byte*>(place.offset);
   const auto found = std::ranges::find(reachable_, place.memory, &Reachable::number);

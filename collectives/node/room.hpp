@@ -22,7 +22,12 @@ using Step = std::uint32_t;  // wraps around
 
 inline constexpr Step ring_length = 4;
 inline constexpr Step behind = ring_length - 2;  // so many steps may the others be behind the one that is written
-inline constexpr std::size_t line_size = 128;    // two cache lines, because processors fetch them in pairs
+inline constexpr std::size_t cache_line = 64;
+inline constexpr std::size_t line_size = 128;  // two cache lines, because processors fetch them in pairs
+
+constexpr std::size_t round_up(std::size_t number, std::size_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
+}
 
 // Between two looks at what another core writes.
 inline void relax() {
@@ -63,8 +68,7 @@ struct Reachable {
 // How the memory is divided, for so many members.
 struct Layout {
   explicit Layout(int members);
-  std::size_t slot;    // bytes of data in a slot
-  std::size_t tail;    // where in a slot a number for every member lies
+  std::size_t slot;    // bytes of data in a slot; behind them lies a number for every member
   std::size_t stride;  // from slot to slot
   std::size_t lines;   // where they begin; before them is the header
   std::size_t slots;
@@ -81,16 +85,17 @@ class Room {
 
   // So many bytes fit into a slot.
   std::size_t slot_bytes() const { return layout_.slot; }
-  // Behind them there is a number for every member.
-  std::uint64_t* my_next_numbers() { return reinterpret_cast<std::uint64_t*>(my_next_slot() + layout_.tail); }
+  std::uint64_t* my_next_numbers() { return reinterpret_cast<std::uint64_t*>(my_next_slot() + layout_.slot); }
   const std::uint64_t* numbers(int member, Step step) const {
-    return reinterpret_cast<const std::uint64_t*>(slot(member, step) + layout_.tail);
+    return reinterpret_cast<const std::uint64_t*>(slot(member, step) + layout_.slot);
   }
   // The largest element that can be reduced here.
   static std::size_t most_element(int members) {
-    return members > most_members ? 0 : Layout(members).slot / static_cast<std::size_t>(members) / 4;
+    return static_cast<std::size_t>(members) > most_members
+               ? 0
+               : Layout(members).slot / static_cast<std::size_t>(members) / 4;
   }
-  static constexpr int most_members = 256;
+  static constexpr std::size_t most_members = 256;
   static std::size_t bytes_for(int members) { return Layout(members).bytes; }
   // For tests: as if so many steps had been made. By all members before any of them begins.
   void begin_at(Step step);

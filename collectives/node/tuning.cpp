@@ -19,8 +19,6 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t most_bytes = std::size_t{1} << 40U;
-
 struct Field {
   std::string_view name;
   std::size_t Tuning::*value;
@@ -91,7 +89,7 @@ std::optional<Tuning> parse_tuning(std::string_view text, std::string_view key) 
     }
     const auto* const field = std::ranges::find(fields, name, &Field::name);
     const auto number = parse_integer(value);
-    if (field == fields.end() || !number || *number < 64 || static_cast<std::size_t>(*number) > most_bytes)
+    if (field == fields.end() || !number || *number < 64 || static_cast<std::size_t>(*number) > never)
       return std::nullopt;
     tuning.*(field->value) = static_cast<std::size_t>(*number);
     ++found;

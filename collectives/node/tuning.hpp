@@ -12,6 +12,8 @@ namespace lockstep::node {
 
 class Room;
 
+inline constexpr std::size_t never = std::size_t{1} << 40U;  // from so many bytes on
+
 struct Tuning {
   std::size_t halves_from = 0;  // bytes of an all_reduce: from here on its work is shared out
   std::size_t segment = 0;      // bytes of a segment of halves, and of a step of single

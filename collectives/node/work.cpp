@@ -14,30 +14,6 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t cache_line = 64;
-constexpr std::size_t up(std::size_t number, std::size_t multiple) {
-  return (number + multiple - 1) / multiple * multiple;
-}
-
-bool gives_to_each(Collective collective) {
-  switch (collective) {
-    case Collective::reduce_scatter:
-    case Collective::reduce_scatter_v:
-    case Collective::scatter:
-    case Collective::scatter_v:
-    case Collective::all_to_all:
-    case Collective::all_to_all_v:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool hides_counts(Collective collective) {
-  return collective == Collective::gather_v || collective == Collective::scatter_v ||
-         collective == Collective::all_to_all_v;
-}
-
 bool root_gives(Collective collective) {
   return collective == Collective::broadcast || collective == Collective::scatter ||
          collective == Collective::scatter_v;
@@ -63,17 +39,22 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   phase_ = Phase::giving;
   if (reduces(collective())) combiner_.set(call);
   sources_.resize(static_cast<std::size_t>(members()));
-  for_each_ = gives_to_each(collective());
-  hidden_ = hides_counts(collective());
+  for_each_ = cuts_input(collective());
+  hidden_ = has_own_counts(collective());
   gives_ = collective() != Collective::barrier && (!root_gives(collective()) || is_root());
   takes_ = collective() != Collective::barrier && (!root_takes(collective()) || is_root());
   // In place the lines have been read already.
   streams_ = !spec().in_place && plan().output_count * element() >= tuning_.stream_from;
-  const bool shares = collective() == Collective::all_reduce || collective() == Collective::reduce;
   asks_ = may_reach && could_be_direct();
   if (asks_)
     begin_direct();
-  else if (shares && common().bytes >= tuning_.halves_from && members() > 1)
+  else
+    begin_by_slots();
+}
+
+void Work::begin_by_slots() {
+  const bool shares = collective() == Collective::all_reduce || collective() == Collective::reduce;
+  if (shares && common().bytes >= tuning_.halves_from && members() > 1)
     begin_halves();
   else
     begin_single();
@@ -84,7 +65,7 @@ void Work::begin_single() {
   in_line_ = false;
   const auto n = static_cast<std::size_t>(members());
   const std::size_t most = most_bytes();
-  const std::size_t least = (for_each_ ? n : 1) * up(std::max(element(), cache_line), cache_line);
+  const std::size_t least = (for_each_ ? n : 1) * round_up(std::max(element(), cache_line), cache_line);
   const std::size_t room = std::min(room_->slot_bytes(), std::max(tuning_.segment, least));
   region_ = for_each_ ? room / n / cache_line * cache_line : room;
   piece_ = reduces(collective()) ? region_ / element() * element() : region_;
@@ -119,57 +100,22 @@ void Work::begin_single() {
 
 // The largest block of all that members give each other, as far as this one knows.
 std::size_t Work::most_bytes() const {
-  switch (collective()) {
-    case Collective::reduce_scatter:
-    case Collective::reduce_scatter_v:
-    case Collective::scatter:
-    case Collective::scatter_v:
-    case Collective::all_to_all:
-      return spec().gives.largest() * element();
-    case Collective::all_gather:
-    case Collective::all_gather_v:
-    case Collective::gather:
-    case Collective::gather_v:
-      return spec().takes.largest() * element();
-    case Collective::all_to_all_v:
-      return std::max(spec().gives.largest(), spec().takes.largest()) * element();
-    case Collective::barrier:
-      return 0;
-    default:
-      return common().bytes;
-  }
+  if (collective() == Collective::barrier) return 0;
+  if (!cuts_input(collective()) && !cuts_output(collective())) return common().bytes;
+  return std::max(cuts_input(collective()) ? spec().gives.largest() : 0,
+                  cuts_output(collective()) ? spec().takes.largest() : 0) *
+         element();
 }
 
 Work::Range Work::gives(int member) const {
   if (for_each_) return {spec().gives.offset(member) * element(), spec().gives.count(member) * element()};
-  switch (collective()) {
-    case Collective::all_gather:
-    case Collective::all_gather_v:
-    case Collective::gather:
-    case Collective::gather_v:
-      return {0, spec().takes.count(me()) * element()};
-    default:
-      return common();
-  }
+  return cuts_output(collective()) ? Range{0, spec().takes.count(me()) * element()} : common();
 }
 
 Work::Range Work::takes(int member) const {
-  switch (collective()) {
-    case Collective::all_gather:
-    case Collective::all_gather_v:
-    case Collective::gather:
-    case Collective::gather_v:
-    case Collective::all_to_all:
-    case Collective::all_to_all_v:
-      return {spec().takes.offset(member) * element(), spec().takes.count(member) * element()};
-    case Collective::reduce_scatter:
-    case Collective::reduce_scatter_v:
-    case Collective::scatter:
-    case Collective::scatter_v:
-      return {0, spec().gives.count(me()) * element()};
-    default:
-      return common();
-  }
+  if (cuts_output(collective()))
+    return {spec().takes.offset(member) * element(), spec().takes.count(member) * element()};
+  return for_each_ ? Range{0, spec().gives.count(me()) * element()} : common();
 }
 
 Work::Range Work::of_part(const Range& whole, std::size_t part) const {
@@ -302,7 +248,7 @@ void Work::copy_own_block() {
   const Range from = gives(me());
   const Range to = takes(me());
   if (from.bytes > 0 && output_ + to.offset != input_ + from.offset)
-    std::memmove(output_ + to.offset, input_ + from.offset, from.bytes);
+    write(output_ + to.offset, input_ + from.offset, from.bytes);
 }
 
 // How many steps there are follows from the member that has most; and now is the time to see that counts fit.

@@ -77,6 +77,7 @@ class Work {
     std::size_t end() const { return offset + bytes; }
   };
 
+  void begin_by_slots();
   void begin_single();
   void begin_halves();
   void begin_direct();
@@ -98,6 +99,11 @@ class Work {
   void take_shares(std::size_t part);
   Range share(std::size_t part, int member) const;
 
+  struct Places {
+    Place input;
+    Place output;
+  };
+  Places places_of(int member) const;
   void say_places();
   void decide();
   bool go_direct();
@@ -130,6 +136,8 @@ class Work {
   std::uint32_t mark_ = 0;
   Combiner combiner_;
   std::vector<const void*> sources_;
+  std::vector<const std::byte*> inputs_;  // of all members, where they are reached
+  std::vector<std::byte*> outputs_;
   std::vector<std::byte> block_;          // a part of a result that goes to several places
   std::vector<std::byte> copy_of_input_;  // where it would be overwritten before it was given
 

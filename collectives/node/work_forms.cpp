@@ -10,12 +10,7 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t cache_line = 64;
 constexpr std::size_t block_bytes = 8192;  // stays in the first cache while it is written to several places
-
-constexpr std::size_t up(std::size_t number, std::size_t multiple) {
-  return (number + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace
 
@@ -25,7 +20,7 @@ void Work::begin_halves() {
   // A share of the result, rounded up, lies behind the segment.
   const std::size_t room = (room_->slot_bytes() - element() - 2 * cache_line) * 2 / 3;
   piece_ = std::max<std::size_t>(1, std::min(room, tuning_.segment) / element()) * element();
-  region_ = up(piece_, cache_line);
+  region_ = round_up(piece_, cache_line);
   parts_ = parts_of(common().bytes);
   steps_ = parts_ + 1;
 }
@@ -35,7 +30,7 @@ Work::Range Work::share(std::size_t part, int member) const {
   const std::size_t bytes = of_part(common(), part).bytes;
   const auto n = static_cast<std::size_t>(members());
   const std::size_t unit = element() * ((cache_line + element() - 1) / element());
-  const std::size_t each = up((bytes + n - 1) / n, unit);
+  const std::size_t each = round_up((bytes + n - 1) / n, unit);
   const std::size_t begin = std::min(bytes, static_cast<std::size_t>(member) * each);
   return {begin, std::min(each, bytes - begin)};
 }
@@ -78,24 +73,13 @@ void Work::take_shares(std::size_t part) {
   }
 }
 
-// Whether to ask all where their buffers are. The same on all members.
+// Whether to ask all where their buffers are. The same on all members. Who gives and takes by counts of its own does
+// not know where in the other's buffer its block lies.
 bool Work::could_be_direct() const {
-  if (members() == 1) return false;
-  switch (collective()) {
-    case Collective::all_reduce:
-    case Collective::reduce:
-    case Collective::broadcast:
-    case Collective::all_gather:
-    case Collective::all_gather_v:
-    case Collective::reduce_scatter:
-    case Collective::reduce_scatter_v:
-    case Collective::gather:
-    case Collective::scatter:
-    case Collective::all_to_all:
-      return most_bytes() >= tuning_.direct_from;
-    default:
-      return false;
-  }
+  if (members() == 1 || has_own_counts(collective())) return false;
+  if (collective() == Collective::scan || collective() == Collective::exscan || collective() == Collective::barrier)
+    return false;
+  return most_bytes() >= tuning_.direct_from;
 }
 
 void Work::begin_direct() {
@@ -104,26 +88,34 @@ void Work::begin_direct() {
   steps_ = 1;
 }
 
+Work::Places Work::places_of(int member) const {
+  Places places;
+  std::memcpy(&places, room_->line(member, first_).payload, sizeof places);
+  return places;
+}
+
 // In place, all_to_all would overwrite what others still have to read.
 void Work::say_places() {
-  Line& line = room_->my_next_line();
-  Place places[2];
+  Places places;
   const bool in_place = collective() == Collective::all_to_all && spec().in_place;
-  if (!in_place && plan().input_count > 0) places[0] = room_->place_of(input_, plan().input_count * element());
-  if (plan().output_count > 0) places[1] = room_->place_of(output_, plan().output_count * element());
-  std::memcpy(line.payload, places, sizeof places);
+  if (!in_place && plan().input_count > 0) places.input = room_->place_of(input_, plan().input_count * element());
+  if (plan().output_count > 0) places.output = room_->place_of(output_, plan().output_count * element());
+  std::memcpy(room_->my_next_line().payload, &places, sizeof places);
 }
 
 void Work::decide() {
   const bool from_root = collective() == Collective::broadcast || collective() == Collective::scatter;
   bool all = true;
+  inputs_.assign(static_cast<std::size_t>(members()), nullptr);
+  outputs_.assign(static_cast<std::size_t>(members()), nullptr);
   for (int member = 0; member < members(); ++member) {
-    Place places[2];
-    std::memcpy(places, room_->line(member, first_).payload, sizeof places);
+    const Places places = places_of(member);
     const bool is_read = !from_root || member == spec().root;
     const bool is_written =
         collective() == Collective::all_reduce || (collective() == Collective::reduce && member == spec().root);
-    all = all && (!is_read || places[0].memory != 0) && (!is_written || places[1].memory != 0);
+    all = all && (!is_read || places.input.memory != 0) && (!is_written || places.output.memory != 0);
+    if (is_read) inputs_[static_cast<std::size_t>(member)] = room_->reach(member, places.input);
+    if (is_written) outputs_[static_cast<std::size_t>(member)] = room_->reach(member, places.output);
   }
   if (all) {
     form_ = Form::direct;
@@ -132,11 +124,7 @@ void Work::decide() {
   }
   ++first_;
   phase_ = Phase::giving;
-  if ((collective() == Collective::all_reduce || collective() == Collective::reduce) &&
-      common().bytes >= tuning_.halves_from)
-    begin_halves();
-  else
-    begin_single();
+  begin_by_slots();
 }
 
 // False while a member has given up, until this one hears of it.
@@ -157,48 +145,41 @@ bool Work::go_direct() {
 
 // All_reduce and reduce: my share of all, to all who want it. Reduce_scatter: my block, for me.
 bool Work::reduce_direct() {
-  const bool scatters = for_each_;
   Range mine = gives(me());
-  if (!scatters) {
+  if (!for_each_) {
     piece_ = std::max<std::size_t>(1, common().bytes);
     mine = share(0, me());
   }
-  const auto place = [&](int member, int which) {
-    Place places[2];
-    std::memcpy(places, room_->line(member, first_).payload, sizeof places);
-    return room_->reach(member, places[which]);
-  };
   const std::size_t block = std::max<std::size_t>(1, block_bytes / element()) * element();
-  const int only_taker = collective() == Collective::reduce ? spec().root : me();
+  const auto taker = static_cast<std::size_t>(collective() == Collective::reduce ? spec().root : me());
+  std::byte* const to = for_each_ ? output_ : outputs_[taker] + mine.offset;
   block_.resize(streams_ ? block + cache_line : 0);
   for (std::size_t at = 0; at < mine.bytes; at += block) {
     if (room_->somebody_gave_up()) return false;
     const std::size_t bytes = std::min(block, mine.bytes - at);
-    for (int member = 0; member < members(); ++member)
-      sources_[static_cast<std::size_t>(member)] = place(member, 0) + mine.offset + at;
-    std::byte* const first = scatters ? output_ + at : place(only_taker, 1) + mine.offset + at;
-    std::byte* const to = streams_ ? aligned(block_.data()) : first;
-    combiner_.combine(to, sources_.data(), members(), bytes / element());
-    if (streams_) stream_bytes(first, to, bytes);
+    for (std::size_t member = 0; member < inputs_.size(); ++member)
+      sources_[member] = inputs_[member] + mine.offset + at;
+    std::byte* const result = streams_ ? aligned(block_.data()) : to + at;
+    combiner_.combine(result, sources_.data(), members(), bytes / element());
+    if (streams_) stream_bytes(to + at, result, bytes);
     if (collective() != Collective::all_reduce) continue;
-    for (int i = 1; i < members(); ++i) write(place((me() + i) % members(), 1) + mine.offset + at, to, bytes);
+    for (std::size_t i = 1; i < outputs_.size(); ++i)
+      write(outputs_[(taker + i) % outputs_.size()] + mine.offset + at, result, bytes);
   }
   return true;
 }
 
 bool Work::copy_direct() {
   if (!takes_) return true;
-  const bool from_root = collective() == Collective::broadcast || collective() == Collective::scatter;
   copy_own_block();
   for (int i = 1; i < members(); ++i) {
     const int member = (me() + i) % members();
-    if (from_root && member != spec().root) continue;
-    Place places[2];
-    std::memcpy(places, room_->line(member, first_).payload, sizeof places);
+    const std::byte* const theirs = inputs_[static_cast<std::size_t>(member)];
+    if (theirs == nullptr) continue;  // only the root gives
     // In an equal form all blocks are as long, and lie in the same places.
-    const std::size_t skip = for_each_ ? static_cast<std::size_t>(me()) * spec().count * element() : 0;
+    const std::byte* const from =
+        for_each_ ? theirs + static_cast<std::size_t>(me()) * spec().count * element() : theirs;
     const Range to = takes(member);
-    const std::byte* const from = room_->reach(member, places[0]) + skip;
     constexpr std::size_t at_once = 1U << 20U;
     for (std::size_t at = 0; at < to.bytes; at += at_once) {
       if (room_->somebody_gave_up()) return false;

@@ -86,9 +86,8 @@ std::string table(const PlanReport& report) {
 
 std::string measured_text(const std::optional<node::Tuning>& measured) {
   if (!measured) return "Nothing is sent; what is cut how large is measured where it runs.\n";
-  constexpr std::size_t never = std::size_t{1} << 40U;
   const auto from = [](std::size_t bytes) {
-    return bytes >= never ? std::string("at no size") : text("from ", format_bytes(bytes), " on");
+    return bytes >= node::never ? std::string("at no size") : text("from ", format_bytes(bytes), " on");
   };
   return text("Nothing is sent. Measured here: sums are shared out ", from(measured->halves_from), ", in segments of ",
               format_bytes(measured->segment), ";\nresults are written past the caches ", from(measured->stream_from),
