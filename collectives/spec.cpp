@@ -172,8 +172,4 @@ bool cuts_output(Collective collective) {
   }
 }
 
-bool is_unequal(Collective collective) {
-  return collective >= Collective::reduce_scatter_v && collective <= Collective::all_to_all_v;
-}
-
 }  // namespace lockstep

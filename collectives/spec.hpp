@@ -97,7 +97,9 @@ bool is_defined(ReduceOp op, DataType type);
 // What kind of sentence a collective is: whether it reduces, has a root, and has unequal counts.
 bool reduces(Collective collective);
 bool is_rooted(Collective collective);
-bool is_unequal(Collective collective);
+constexpr bool is_unequal(Collective collective) {
+  return collective >= Collective::reduce_scatter_v && collective <= Collective::all_to_all_v;
+}
 // Whether a member's counts are its own, so that only the lengths of messages tell whether they fit the others'.
 bool has_own_counts(Collective collective);
 // Whether a member's input is cut into blocks for every member, and its output into blocks from every member.

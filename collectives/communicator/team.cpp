@@ -67,10 +67,9 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
 bool Team::failed() const { return closed_ || engine_->failed(); }
 Team::Pending& Team::pending(Handle handle) { return *pendings_[handle.slot]; }
 
-void Team::refuse_if_closed() const {
-  if (closed_)
-    throw Error(Code::poisoned, text("communicator \"", options_.name, "\" was destroyed"),
-                "keep the communicator until its last request has been waited for");
+void Team::refuse_closed() const {
+  throw Error(Code::poisoned, text("communicator \"", options_.name, "\" was destroyed"),
+              "keep the communicator until its last request has been waited for");
 }
 
 Ready Team::ready_from(const Ask& ask) {

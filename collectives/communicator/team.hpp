@@ -144,7 +144,11 @@ class Team {
   static void keep_memory(Pending& slot);
   void finish(Handle handle);
   std::shared_ptr<const Plan> letter_plan(const Letter& letter, bool sends);
-  void refuse_if_closed() const;
+  void refuse_if_closed() const {
+    if (closed_) [[unlikely]]
+      refuse_closed();
+  }
+  [[noreturn]] void refuse_closed() const;
   void check(const Letter& letter, bool written, Origin origin) const;
   template <class F>
   auto or_refuse(const F& f);

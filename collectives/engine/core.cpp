@@ -73,17 +73,36 @@ Ticket Core::start(const Call& call) {
   return ticket;
 }
 
-bool Core::is_repeated(const Call& call) {
-  const Prepared& known = place_of(call.plan);
-  return call.plan->in_node && known.plan == call.plan && known.agreed == agreement_.forgotten() + 1 &&
-         active_.empty() && !failed() && !anybody_left_ && !agreement_.keeps_any();
+// Which of all calls it is.
+inline void Core::mark(Operation& operation, const Prepared& prepared) {
+  operation.number = ++last_started_;
+  // All calls so far are in the mark, so that data never meets again after a call in which members differed unseen:
+  // one that only sends ends without hearing of the others.
+  history_ = stir(stir(history_, prepared.kind), operation.number);
+  operation.mark = fold(history_);
+  Recorded& recorded = record_.add(operation.number);
+  recorded.origin = operation.call.origin;
+  if (recorded.plan == operation.call.plan) return;
+  recorded.signature = operation.signature;
+  recorded.choice = operation.plan().choice;
+  recorded.plan = operation.call.plan;
+}
+
+// Nothing unless the call is repeated and finds nothing else under way.
+const Core::Prepared* Core::repeated(const Call& call) {
+  const Prepared& known = last_repeated_->plan == call.plan ? *last_repeated_ : place_of(call.plan);
+  const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.forgotten() + 1 &&
+                    active_.empty() && !failed() && !anybody_left_ && !agreement_.keeps_any();
+  return fits ? &known : nullptr;
 }
 
 std::optional<Ticket> Core::run(const Call& call) {
-  if (!is_repeated(call)) return start(call);
+  const Prepared* const known = repeated(call);
+  if (known == nullptr) return start(call);
   if (free_slots_.empty()) free_slots_.push_back(take_slot().slot);
   Operation& operation = *slots_[free_slots_.back()];  // stays there if it is done at once
-  const Prepared& prepared = place_of(call.plan);
+  const Prepared& prepared = *known;
+  last_repeated_ = known;
   const bool same = operation.call.plan == call.plan;
   if (same) {
     operation.call.input = call.input;
@@ -143,21 +162,6 @@ Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
     known.most_messages = most_messages(*plan);
   }
   return known;
-}
-
-// Which of all calls it is.
-void Core::mark(Operation& operation, const Prepared& prepared) {
-  operation.number = ++last_started_;
-  // All calls so far are in the mark, so that data never meets again after a call in which members differed unseen:
-  // one that only sends ends without hearing of the others.
-  history_ = stir(stir(history_, prepared.kind), operation.number);
-  operation.mark = fold(history_);
-  Recorded& recorded = record_.add(operation.number);
-  recorded.origin = operation.call.origin;
-  if (recorded.plan == operation.call.plan) return;
-  recorded.signature = operation.signature;
-  recorded.choice = operation.plan().choice;
-  recorded.plan = operation.call.plan;
 }
 
 void Core::number(Operation& operation, Prepared& prepared) {

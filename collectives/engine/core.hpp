@@ -79,7 +79,7 @@ class Core {
 
   Prepared& prepare(const std::shared_ptr<const Plan>& plan);
   Prepared& place_of(const std::shared_ptr<const Plan>& plan);
-  bool is_repeated(const Call& call);
+  const Prepared* repeated(const Call& call);
   Ticket keep(Operation& operation);
   Operation& take_slot();
   Operation& operation_of(const Ticket& ticket) const;
@@ -138,6 +138,7 @@ class Core {
   std::vector<std::uint32_t> free_slots_;  // the last one given back is taken first
   std::vector<Operation*> active_;         // in the order of their calls
   std::array<Prepared, 64> prepared_ = {};
+  const Prepared* last_repeated_ = prepared_.data();
   std::uint64_t last_started_ = 0;  // collective call
   std::uint64_t history_ = 0;       // of all of them
   std::uint64_t last_exchange_ = 0;

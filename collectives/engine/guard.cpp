@@ -14,7 +14,8 @@ std::string to_text(const Doing& doing) {
   return all;
 }
 
-void Guard::enter(const Doing& doing, std::string_view name) {
+// Somebody was inside.
+void Guard::enter_late(const Doing& doing, std::string_view name) {
   Owner seen = Owner::nobody;
   while (!owner_.compare_exchange_weak(seen, Owner::user, std::memory_order_acquire, std::memory_order_relaxed)) {
     if (seen == Owner::user) {
@@ -29,10 +30,6 @@ void Guard::enter(const Doing& doing, std::string_view name) {
     }
     seen = Owner::nobody;
   }
-  act_.store(doing.act, std::memory_order_relaxed);
-  collective_.store(doing.collective, std::memory_order_relaxed);
-  file_.store(doing.origin.file, std::memory_order_relaxed);
-  line_.store(doing.origin.line, std::memory_order_relaxed);
 }
 
 void Guard::refuse(const Doing& doing, const Doing& other, std::string_view name) const {

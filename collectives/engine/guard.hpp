@@ -26,7 +26,16 @@ std::string to_text(const Doing& doing);  // "a wait for all_reduce (train.cpp:4
 class Guard {
  public:
   // Throws Error usage where another thread of the user is inside, or the same one (from its own reduction).
-  void enter(const Doing& doing, std::string_view name);
+  void enter(Doing doing, std::string_view name) {
+    Owner seen = Owner::nobody;
+    if (!owner_.compare_exchange_strong(seen, Owner::user, std::memory_order_acquire, std::memory_order_relaxed))
+        [[unlikely]]
+      enter_late(Doing(doing), name);  // a copy, so that the usual way needs no memory for it
+    act_.store(doing.act, std::memory_order_relaxed);
+    collective_.store(doing.collective, std::memory_order_relaxed);
+    file_.store(doing.origin.file, std::memory_order_relaxed);
+    line_.store(doing.origin.line, std::memory_order_relaxed);
+  }
   bool try_enter_as_progress();
   void leave() {
     progress_.store({}, std::memory_order_relaxed);
@@ -35,6 +44,7 @@ class Guard {
 
  private:
   enum class Owner : std::uint8_t { nobody, user, progress };
+  void enter_late(const Doing& doing, std::string_view name);
   [[noreturn]] void refuse(const Doing& doing, const Doing& other, std::string_view name) const;
 
   std::atomic<Owner> owner_{Owner::nobody};
@@ -49,7 +59,7 @@ class Guard {
 // Inside as long as it lives.
 class Inside {
  public:
-  Inside(Guard& guard, const Doing& doing, std::string_view name) : guard_(guard) { guard.enter(doing, name); }
+  Inside(Guard& guard, Doing doing, std::string_view name) : guard_(guard) { guard.enter(doing, name); }
   ~Inside() { guard_.leave(); }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;

@@ -144,8 +144,7 @@ void Runner::repeat(Operation& operation) {
   operation.turn_in_node = in_node_.next++;
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
-  operation.work.again(operation.input, operation.mark, room_->has_reachable());
-  operation.work.advance(looks_);
+  operation.work.again(operation.input, operation.mark, room_->has_reachable(), looks_);
   if (!operation.work.is_done()) return;
   ++in_node_.serving;
   conclude(operation);

@@ -66,6 +66,25 @@ struct Plain {
   static HWY_INLINE auto load(const std::uint8_t* from) {
     return load_vector(D(), from + which * vector_bytes());
   }
+#if HWY_TARGET != HWY_SCALAR
+  // So many bytes in every place of a vector, and the first of them back: what is less than a vector, without memory in
+  // between. For elements that are not longer than that.
+  template <class Piece>
+  static HWY_INLINE auto load_piece(const std::uint8_t* from) {
+    Piece piece;
+    std::memcpy(&piece, from, sizeof piece);
+    return hn::BitCast(D(), hn::Set(hn::ScalableTag<Piece>(), piece));
+  }
+  template <class Piece, class V>
+  static HWY_INLINE void store_piece(std::uint8_t* to, V vector) {
+    const Piece piece = hn::GetLane(hn::BitCast(hn::ScalableTag<Piece>(), vector));
+    std::memcpy(to, &piece, sizeof piece);
+  }
+  template <class V>
+  static HWY_INLINE void store_one(std::uint8_t* to, V vector) {
+    store_vector(D(), to, vector);
+  }
+#endif
   template <class V>
   static HWY_INLINE void store(std::uint8_t* to, V a0, V a1, V a2, V a3) {
     store_vector(D(), to, a0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one loop that all reductions share, compiled once for each set of vector instructions. It takes four
 // vectors of every source at a time, combines them in registers, and stores; what does not fill four vectors
-// goes through the same instructions by way of a small buffer, so a number's bits do not depend on where in
-// the buffer it stands. Formats (formats-inl.hpp) say how four vectors are loaded and stored, operations how
+// goes through the same instructions one vector or some bytes at a time, so a number's bits do not depend on where
+// in the buffer it stands. Formats (formats-inl.hpp) say how four vectors are loaded and stored, operations how
 // two are combined.
 #if defined(LOCKSTEP_KERNELS_LOOPS) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_LOOPS
@@ -47,6 +47,7 @@ class Loop {
   template <int fixed>
   static HWY_NOINLINE void run(const Op& op, const Work& given) {
     if (given.bytes == 0) return;
+    if (given.bytes < Format::chunk_bytes()) return combine_part(op, given, 0, given.bytes);
     // Beside the loop, where the compiler sees that no store changes them.
     constexpr std::size_t room = fixed == told ? 1 : static_cast<std::size_t>(fixed);
     const void* near[room];
@@ -67,7 +68,40 @@ class Loop {
  private:
   // Less than four vectors. Once for all numbers of sources, for it is the loop that has to be fast.
   static HWY_NOINLINE void combine_part(const Op& op, const Work& work, std::size_t at, std::size_t bytes) {
+    if constexpr (has_pieces) {
+      const std::size_t end = at + bytes;
+      for (; end - at >= Format::vector_bytes(); at += Format::vector_bytes()) {
+        combine_few(
+            op, work, at, [](const std::uint8_t* from) { return Format::template load<0>(from); },
+            [](std::uint8_t* to, auto vector) { Format::store_one(to, vector); });
+      }
+      for (; end - at >= 8 && work.element_bytes <= 8; at += 8) combine_piece<std::uint64_t>(op, work, at);
+      for (; end - at >= 4 && work.element_bytes <= 4; at += 4) combine_piece<std::uint32_t>(op, work, at);
+      if (end == at) return;
+      bytes = end - at;
+    }
     combine<told, true>(op, work, at, bytes, false);
+  }
+
+  // Where vectors hold numbers as they are in memory, some of them are soon loaded.
+  static constexpr bool has_pieces = requires(const std::uint8_t* from) {
+    Format::template load_piece<std::uint64_t>(from);
+  };
+
+  template <class Piece>
+  static HWY_INLINE void combine_piece(const Op& op, const Work& work, std::size_t at) {
+    combine_few(
+        op, work, at, [](const std::uint8_t* from) { return Format::template load_piece<Piece>(from); },
+        [](std::uint8_t* to, auto vector) { Format::template store_piece<Piece>(to, vector); });
+  }
+
+  template <class Load, class Store>
+  static HWY_INLINE void combine_few(const Op& op, const Work& work, std::size_t at, const Load& load,
+                                     const Store& store) {
+    const auto source = [&](int k) { return static_cast<const std::uint8_t*>(work.sources[k]) + at; };
+    auto all = load(source(0));
+    for (int k = 1; k < work.number; ++k) all = op.apply(all, load(source(k)));
+    store(work.target + at, op.finish(all));
   }
 
   // How many bytes are missing to the next place that a streamed store may begin at.

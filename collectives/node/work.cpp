@@ -78,7 +78,7 @@ void Work::begin_single() {
   }
   steps_ = parts_;
   small_bytes_ = gives_ ? gives(me()).bytes : 0;
-  is_small_ = in_line_ && !for_each_ && gives_;
+  is_small_sum_ = in_line_ && collective() == Collective::all_reduce;
   switch (collective()) {
     case Collective::scan:
     case Collective::exscan:
@@ -138,8 +138,8 @@ const std::byte* Work::given_by(int member, std::size_t part) const {
 
 bool Work::needs(int member) const {
   if (member == me()) return false;
-  const bool all =
-      needs_ == Needs::all || (hidden_ && form_ == Form::single && step_ == 0 && !root_gives(collective()));
+  if (needs_ == Needs::all) return true;
+  const bool all = (hidden_ && form_ == Form::single && step_ == 0 && !root_gives(collective()));
   return all || (needs_ == Needs::root && member == spec().root) || (needs_ == Needs::lower && member < me());
 }
 

@@ -40,23 +40,32 @@ class Work {
   // `may_reach`: the room had reachable memory when the call was made, in the order of calls, so on all members alike.
   void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark,
              bool may_reach);
-  // The same call once more, with other buffers.
-  void again(const std::byte* input, std::uint32_t mark, bool may_reach) {
+  // The same call once more, with other buffers, as far as it goes with these looks.
+  void again(const std::byte* input, std::uint32_t mark, bool may_reach, Looks looks) {
     asks_ = may_reach && could_be_direct();
-    if (form_ != Form::single || asks_ || hidden_) return begin(*room_, tuning_, *call_, input, mark, may_reach);
+    if (form_ != Form::single || asks_ || hidden_) {
+      begin(*room_, tuning_, *call_, input, mark, may_reach);
+      advance(looks);
+      return;
+    }
     input_ = input;
     output_ = static_cast<std::byte*>(call_->output);
     mark_ = mark;
     first_ = room_->last() + 1;
     step_ = 0;
     seen_ = 0;
-    phase_ = Phase::giving;
-    if (moves_) copy_own_block();
-    if (is_small_ && room_->is_free()) {
+    if (is_small_sum_ && room_->is_free()) {
       copy_small(room_->my_next_line().payload, input, small_bytes_);
       room_->publish(mark);
       phase_ = Phase::collecting;
+      if (!collected(looks)) return;
+      combine_small();
+      phase_ = Phase::done;
+      return;
     }
+    phase_ = Phase::giving;
+    if (moves_) copy_own_block();
+    advance(looks);
   }
   // As far as it goes without waiting longer than these looks. Whether anything moved.
   bool advance(Looks looks);
@@ -90,6 +99,12 @@ class Work {
   void finish_step();
 
   void give_single();
+  void combine_small() {
+    for (int member = 0; member < members(); ++member)
+      sources_[static_cast<std::size_t>(member)] = room_->line(member, first_).payload;
+    sources_[static_cast<std::size_t>(me())] = input_;
+    combiner_.combine(output_, sources_.data(), members(), spec().count);
+  }
   void take_single(std::size_t part);
   void copy_own_block();
   void learn_steps();
@@ -156,10 +171,10 @@ class Work {
   bool hidden_ = false;     // members do not know how much the others have
   bool gives_ = false;
   bool takes_ = false;
-  bool streams_ = false;   // the output is written past the caches
-  bool asks_ = false;      // where everybody's buffers are
-  bool moves_ = false;     // and reduces nothing
-  bool is_small_ = false;  // everybody's part lies beside its step's number, and there is one step
+  bool streams_ = false;       // the output is written past the caches
+  bool asks_ = false;          // where everybody's buffers are
+  bool moves_ = false;         // and reduces nothing
+  bool is_small_sum_ = false;  // an all_reduce of what lies beside the step's number
   std::size_t small_bytes_ = 0;
 };
 
