@@ -200,7 +200,7 @@ int main(int argc, char** argv) {
   say_version();
   struct Subject subject;
   memset(&subject, 0, sizeof subject);
-  const struct PeerLibrary library = {&subject, begin, run, end};
+  const struct PeerLibrary library = {&subject, NULL, begin, run, end};
   const int code = peer_main(argc, argv, &library);
   MPI_T_finalize();
   MPI_Finalize();

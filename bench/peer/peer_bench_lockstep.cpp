@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lockstep's collectives under the protocol of tools/peers: the same loop, buffers and checks as for MPI's own
 // (peer_bench.c). Variants: of a list, `batch` (one Batch of all tensors), `each` (all started, then all awaited) and
-// `flat` (packed, reduced, unpacked); of everything else, `plain`, the blocking call as a program writes it.
+// `flat` (packed, reduced, unpacked); of everything else, `plain`, the blocking call as a program writes it, and
+// `symmetric`, the same on memory that the communicator allocated.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -21,6 +22,7 @@ struct Subject {
   Communicator* world;
   std::function<void()> run;
   std::string refusal;
+  std::vector<lockstep::Symmetric<std::byte>> buffers;  // of a job
 };
 
 template <class T>
@@ -135,7 +137,7 @@ std::function<void()> moving(Communicator& world, const PeerCall& call) {
 template <class T, class Op>
 std::function<void()> with_op(Communicator& world, const PeerCall& call, const std::string& variant, Op op) {
   if (call.collective == peer_list) return of_list<T>(world, call, variant, op);
-  if (variant != "plain") return {};
+  if (variant != "plain" && variant != "symmetric") return {};
   auto reduces = reducing<T>(world, call, op);
   return reduces ? reduces : moving<T>(world, call);
 }
@@ -167,6 +169,12 @@ std::function<void()> make_run(Communicator& world, const PeerCall& call, const 
   }
 }
 
+void* memory(void* self, std::size_t bytes, const char* variant) {
+  auto& subject = *static_cast<Subject*>(self);
+  if (std::string_view(variant) != "symmetric") return nullptr;
+  return subject.buffers.emplace_back(subject.world->allocate<std::byte>(bytes)).data();
+}
+
 const char* begin(void* self, const PeerCall* call, const char* variant) {
   auto& subject = *static_cast<Subject*>(self);
   subject.run = make_run(*subject.world, *call, variant);
@@ -181,9 +189,12 @@ int main(int argc, char** argv) {
   try {
     lockstep::Session session(argc, argv);
     if (session.rank() == 0) std::cout << "peer_bench version Lockstep " << lockstep::version() << std::endl;
-    Subject subject{&session.world(), {}, {}};
-    const PeerLibrary library{&subject, begin, [](void* self) { static_cast<Subject*>(self)->run(); },
-                              [](void* self) { static_cast<Subject*>(self)->run = {}; }};
+    Subject subject{&session.world(), {}, {}, {}};
+    const auto end = [](void* self) {
+      static_cast<Subject*>(self)->run = {};
+      static_cast<Subject*>(self)->buffers.clear();
+    };
+    const PeerLibrary library{&subject, memory, begin, [](void* self) { static_cast<Subject*>(self)->run(); }, end};
     return peer_main(argc, argv, &library);
   } catch (const std::exception& error) {
     std::cerr << "peer_bench_lockstep: " << error.what() << "\n";

@@ -178,16 +178,31 @@ static void make_list(struct PeerCall* call, const char* words, int rank) {
   }
 }
 
-static void make_buffers(struct PeerCall* call, const char* size, const struct PeerMembers* members) {
+/* A buffer, and what of it is to be freed. */
+static void* buffer(const struct PeerLibrary* library, const char* variant, size_t bytes, void** own) {
+  void* at = library->memory == NULL ? NULL : library->memory(library->self, bytes, variant);
+  *own = at == NULL ? memory(bytes) : NULL;
+  return at == NULL ? *own : at;
+}
+
+struct Owned {
+  void* in;
+  void* out;
+};
+
+static struct Owned make_buffers(struct PeerCall* call, const char* size, const struct PeerMembers* members,
+                                 const struct PeerLibrary* library, const char* variant) {
+  struct Owned own;
   const size_t bytes = strtoull(size, NULL, 10);
   const size_t whole = bytes / call->element;
   call->count = has_blocks(call->collective) ? whole / (size_t)members->size : whole;
   const size_t blocks = has_blocks(call->collective) ? (size_t)members->size : 1;
-  call->in = memory(blocks * call->count * call->element);
-  call->out = memory(blocks * call->count * call->element);
+  call->in = buffer(library, variant, blocks * call->count * call->element, &own.in);
+  call->out = buffer(library, variant, blocks * call->count * call->element, &own.out);
   fill(call, call->in, blocks * call->count, members->rank);
   memset(call->out, 0x7f, blocks * call->count * call->element);
   if (call->collective == peer_broadcast && members->rank == 0) fill(call, call->out, call->count, 0);
+  return own;
 }
 
 /* Sums in place grow with each repetition; of zeros they do not. */
@@ -195,12 +210,12 @@ static void settle(struct PeerCall* call) {
   for (size_t i = 0; i < call->tensors; ++i) memset(call->tensor[i], 0, call->tensor_count[i] * call->element);
 }
 
-static void release(struct PeerCall* call) {
+static void release(struct PeerCall* call, struct Owned own) {
   for (size_t i = 0; i < call->tensors; ++i) free(call->tensor[i]);
   free(call->tensor);
   free((void*)call->tensor_count);
-  free(call->in);
-  free(call->out);
+  free(own.in);
+  free(own.out);
 }
 
 static void copy_all(void* self) {
@@ -242,11 +257,12 @@ static void do_job(const struct PeerMembers* members, struct PeerCall call, cons
   const struct Words words = split(job);
   call.collective =
       (enum PeerCollective)find(collective_names, peer_collectives, words.collective, "no such collective");
+  const struct PeerLibrary floor = {&call, NULL, NULL, copy_all, NULL};
+  struct Owned own = {NULL, NULL};
   if (call.collective == peer_list)
     make_list(&call, words.size, members->rank);
   else
-    make_buffers(&call, words.size, members);
-  const struct PeerLibrary floor = {&call, NULL, copy_all, NULL};
+    own = make_buffers(&call, words.size, members, call.collective == peer_floor ? &floor : library, words.variant);
   if (call.collective == peer_floor) {
     measure(members, &call, &floor, words.seconds, index);
   } else {
@@ -259,7 +275,7 @@ static void do_job(const struct PeerMembers* members, struct PeerCall call, cons
       fflush(stdout);
     }
   }
-  release(&call);
+  release(&call, own);
 }
 
 int peer_main(int argc, char** argv, const struct PeerLibrary* library) {

@@ -46,9 +46,12 @@ struct PeerCall {
   const size_t* tensor_count;
 };
 
-/* One way to do it. `begin` gets the variant's words and returns 0, or a sentence why it cannot; `end` undoes it. */
+/* One way to do it. `begin` gets the variant's words and returns 0, or a sentence why it cannot; `end` undoes it.
+ * `memory`, where there is one, gives the memory for `in` or `out` that a variant asks for, until the job is over; 0:
+ * ordinary memory does. All members ask alike. */
 struct PeerLibrary {
   void* self;
+  void* (*memory)(void* self, size_t bytes, const char* variant);
   const char* (*begin)(void* self, const struct PeerCall* call, const char* variant);
   void (*run)(void* self);
   void (*end)(void* self);

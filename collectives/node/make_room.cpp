@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/node/make_room.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
-#include <random>
 
+#include "collectives/node/across.hpp"
 #include "collectives/node/shared_memory.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::node {
 namespace {
-
-// Says which process this is, whatever its number in whatever namespace.
-std::uint64_t this_process() {
-  static const std::uint64_t token = [] {
-    std::random_device random;
-    return std::uint64_t{random()} << 32U | random();
-  }();
-  return token;
-}
 
 struct Offer {
   SharedMemory memory;
@@ -75,6 +67,53 @@ void measure(const Exchange& exchange, Room& room, bool crowded, const std::stri
   known().by_key[key] = room.tuning();
 }
 
+// What a member says first: which process it is, whatever its number in whatever namespace, and what memory it has.
+struct Hello {
+  Landmark process;
+  std::uintptr_t memory = 0;  // of the first member, for threads of its process
+  std::string ticket;         // the same for other processes
+  std::string wrong;
+};
+
+Bytes to_bytes(const Hello& hello) {
+  return Writer()
+      .put(hello.process.token)
+      .put(hello.process.address)
+      .put(static_cast<std::int64_t>(hello.process.process))
+      .put(hello.memory)
+      .put(std::string_view(hello.ticket))
+      .put(std::string_view(hello.wrong))
+      .take();
+}
+
+Hello read_hello(const Bytes& bytes) {
+  Reader reader(bytes);
+  Hello hello;
+  hello.process.token = reader.get<std::uint64_t>();
+  hello.process.address = reader.get<std::uintptr_t>();
+  hello.process.process = static_cast<pid_t>(reader.get<std::int64_t>());
+  hello.memory = reader.get<std::uintptr_t>();
+  hello.ticket = reader.get_string();
+  hello.wrong = reader.get_string();
+  return hello;
+}
+
+// What it says when it has seen everybody's first word.
+struct Answer {
+  std::string wrong;
+  bool reads_all = false;  // the memory of the other processes, wherever it lies
+  std::string tuning;      // of the first member
+};
+
+Answer read_answer(const Bytes& bytes) {
+  Reader reader(bytes);
+  Answer answer;
+  answer.wrong = reader.get_string();
+  answer.reads_all = reader.get<std::uint8_t>() != 0;
+  answer.tuning = reader.get_string();
+  return answer;
+}
+
 }  // namespace
 
 std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
@@ -87,49 +126,51 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
     mine = offer(bytes);
     kept = new std::shared_ptr<std::byte>(mine.memory.memory());
   }
-  const auto all = exchange.all_gather("shared memory of a node", Writer()
-                                                                      .put(this_process())
-                                                                      .put(reinterpret_cast<std::uintptr_t>(kept))
-                                                                      .put(std::string_view(mine.memory.ticket()))
-                                                                      .put(std::string_view(mine.wrong))
-                                                                      .take());
+  const Hello said{landmark(), reinterpret_cast<std::uintptr_t>(kept), mine.memory.ticket(), mine.wrong};
+  std::vector<Hello> all;
+  for (const Bytes& each : exchange.all_gather("shared memory of a node", to_bytes(said)))
+    all.push_back(read_hello(each));
+  const auto is_here = [&](const Hello& each) { return each.process.token == said.process.token; };
+  const bool one_process = std::ranges::all_of(all, is_here);
   std::shared_ptr<std::byte> memory;
-  std::string wrong;
-  bool one_process = true;
-  for (const Bytes& each : all) one_process &= Reader(each).get<std::uint64_t>() == this_process();
-  Reader theirs(all.front());
-  const bool same = theirs.get<std::uint64_t>() == this_process();
-  const auto address = theirs.get<std::uintptr_t>();
-  const std::string ticket = theirs.get_string();
-  wrong = theirs.get_string();
-  if (wrong.empty()) {
+  Answer answer{.wrong = all.front().wrong};
+  if (answer.wrong.empty()) {
     try {
-      memory = same ? copy_at(address) : SharedMemory::open(ticket, bytes).memory();
+      memory =
+          is_here(all.front()) ? copy_at(all.front().memory) : SharedMemory::open(all.front().ticket, bytes).memory();
     } catch (const Error& error) {
-      wrong = error.detail();
+      answer.wrong = error.detail();
     }
   }
+  answer.reads_all =
+      !one_process && std::ranges::all_of(all, [](const Hello& each) { return is_readable(each.process); });
   std::string key;
-  std::string tuning;
   if (first) {
     key = tuning_key(exchange.size(), one_process, crowded);
-    tuning = known_tuning(exchange.size(), key);
+    answer.tuning = known_tuning(exchange.size(), key);
   }
   const auto answers = exchange.all_gather("shared memory of a node is open",
-                                           Writer().put(std::string_view(wrong)).put(std::string_view(tuning)).take());
+                                           Writer()
+                                               .put(std::string_view(answer.wrong))
+                                               .put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0))
+                                               .put(std::string_view(answer.tuning))
+                                               .take());
   delete kept;
+  bool across = true;
+  std::vector<pid_t> processes;
   for (std::size_t member = 0; member < answers.size(); ++member) {
-    const std::string answer = Reader(answers[member]).get_string();
-    if (answer.empty()) continue;
+    const Answer theirs = read_answer(answers[member]);
+    across &= theirs.reads_all;
+    processes.push_back(all[member].process.process);
+    if (theirs.wrong.empty()) continue;
     if (first)
       exchange.log().warn(text("the members of this node do not share memory, so their data goes by messages: rank ",
-                               member, ": ", answer));
+                               member, ": ", theirs.wrong));
     return nullptr;
   }
   auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
-  Reader answer(answers.front());
-  answer.get_string();
-  if (const auto told = parse_tuning(answer.get_string()))
+  if (across) room->set_across(Across(std::move(processes)));
+  if (const auto told = parse_tuning(read_answer(answers.front()).tuning))
     room->set_tuning(*told);
   else
     measure(exchange, *room, crowded, key);

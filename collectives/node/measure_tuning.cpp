@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "collectives/node/tuning.hpp"
@@ -30,29 +33,45 @@ class Probe {
         in_(largest),
         out_(largest) {}
 
-  // Microseconds of an all_reduce of so many bytes, of the slowest member in the fastest of some rounds.
-  double time(std::size_t bytes, const Tuning& tuning) {
-    if (is_over()) return 0;
+  // Microseconds of an all_reduce of so many bytes with each tuning, of the slowest member in the fastest of some
+  // rounds. They take turns, so that what disturbs the machine for a while disturbs all. Empty: there is no time left.
+  std::vector<double> times(std::size_t bytes, std::span<const Tuning> tunings) {
+    return times(plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum), bytes, tunings);
+  }
+  // The same of an all_gather of blocks of so many bytes.
+  std::vector<double> times_of_blocks(std::size_t bytes, std::span<const Tuning> tunings) {
+    const auto n = static_cast<std::size_t>(room_.size());
     Plan plan = plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum);
-    const Call call = call_of(plan, in_.data(), out_.data());
-    constexpr int rounds = 5;
-    const std::size_t calls = std::clamp<std::size_t>((256U << 10U) / bytes, 1, 16);
-    double best = 1e9;
-    for (int round = 0; round < rounds; ++round) {
-      const auto begin = Clock::now();
-      for (std::size_t i = 0; i < calls; ++i) run(call, tuning);
-      const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
-      best = std::min(best, taken.count() / static_cast<double>(calls));
-    }
-    best = slowest(best);
-    const std::chrono::duration<double> since_begin = Clock::now() - begin_;
-    spent_ = slowest(since_begin.count());
-    return best;
+    plan.spec.collective = Collective::all_gather;
+    plan.spec.takes = Blocks::even(plan.spec.count, room_.size());
+    plan.output_count = n * plan.spec.count;
+    if (out_.size() < n * bytes) out_.resize(n * bytes);
+    return times(plan, n * bytes, tunings);
   }
   // All the time is spent, in everybody's eyes.
   bool is_over() const { return spent_ > budget; }
 
  private:
+  std::vector<double> times(const Plan& plan, std::size_t bytes, std::span<const Tuning> tunings) {
+    if (is_over()) return {};
+    const Call call = call_of(plan, in_.data(), out_.data());
+    constexpr int rounds = 7;
+    const std::size_t calls = std::clamp<std::size_t>((256U << 10U) / bytes, 1, 16);
+    std::vector<double> best(tunings.size(), 1e9);
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t which = 0; which < tunings.size(); ++which) {
+        const auto begin = Clock::now();
+        for (std::size_t i = 0; i < calls; ++i) run(call, tunings[which]);
+        const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
+        best[which] = std::min(best[which], taken.count() / static_cast<double>(calls));
+      }
+    }
+    for (double& each : best) each = slowest(each);
+    const std::chrono::duration<double> since_begin = Clock::now() - begin_;
+    spent_ = slowest(since_begin.count());
+    return best;
+  }
+
   static constexpr double budget = 0.4;  // seconds
 
   Plan plan_of(std::size_t count, DataType type, ReduceOp op) const {
@@ -99,72 +118,99 @@ class Probe {
   Work work_;
 };
 
-// The smallest of the sizes from which on the other way is the faster one; behind all of them where it never is.
-template <class IsBetter>
-std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond, const IsBetter& is_better) {
+// How the time changes, as a logarithm, where the second way is taken instead of the first. No time left: not at all.
+double change(const std::vector<double>& times) { return times.empty() ? 0 : std::log(times[1] / times[0]); }
+
+// The size from which on the other way is taken, so that all sizes together lose least: a single one that was disturbed
+// does not decide. `beyond` where it is never worth it.
+std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
+                         const std::function<double(std::size_t)>& change_at) {
   std::size_t from = beyond;
+  double sum = 0;
+  double least = 0;
   for (std::size_t i = sizes.size(); i > 0; --i) {
-    if (!is_better(sizes[i - 1])) break;
+    sum += change_at(sizes[i - 1]);
+    if (sum >= least) continue;
+    least = sum;
     from = sizes[i - 1];
   }
   return from;
 }
 
-}  // namespace
+class Measuring {
+ public:
+  Measuring(Room& room, bool crowded, double limit_seconds)
+      : room_(room), probe_(room, crowded, limit_seconds), best_(guessed_tuning(room.size())) {
+    best_.direct_from = best_.stream_from = best_.across_from = never;
+  }
 
-// What there was no time for is as it was guessed.
-Tuning measured_tuning(Room& room, bool crowded, double limit_seconds) {
-  Probe probe(room, crowded, limit_seconds);
-  Tuning best = guessed_tuning(room.size());
-  best.direct_from = best.stream_from = never;
+  // What there was no time for is as it was guessed.
+  Tuning all() {
+    find_segment();
+    constexpr std::array<std::size_t, 5> middle = {4U << 10U, 16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U};
+    find(&Tuning::halves_from, middle, 2U << 20U);
+    constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
+    // Where it does not pay yet, caches end somewhere: a result that fills the last one is thrown out of it anyway.
+    find(&Tuning::stream_from, large, std::max(4 * largest, guessed_tuning(room_.size()).stream_from));
+    if (room_.across().works()) find_across();
+    constexpr std::array<std::size_t, 4> small = {256, 1U << 10U, 4U << 10U, 16U << 10U};
+    if (room_.has_reachable())
+      find(&Tuning::direct_from, small, 64U << 10U);
+    else
+      best_.direct_from = std::min<std::size_t>(best_.halves_from, 4U << 10U);
+    if (!probe_.is_over()) return best_;
+    Tuning guess = guessed_tuning(room_.size());
+    guess.segment = best_.segment;
+    return guess;
+  }
 
-  const auto with = [&](std::size_t Tuning::*field, std::size_t value) {
-    Tuning changed = best;
+ private:
+  Tuning with(std::size_t Tuning::*field, std::size_t value) const {
+    Tuning changed = best_;
     changed.*field = value;
     return changed;
-  };
-  constexpr std::array<std::size_t, 5> segments = {16U << 10U, 32U << 10U, 64U << 10U, 128U << 10U, 256U << 10U};
-  double least = 1e12;
-  std::size_t segment = best.segment;
-  for (const std::size_t each : segments) {
-    if (each > room.slot_bytes()) break;
-    Tuning shared = with(&Tuning::segment, each);
-    shared.halves_from = 64;
-    const double us = probe.time(1U << 20U, shared);
-    if (probe.is_over()) break;
-    if (us < least) {
-      least = us;
-      segment = each;
-    }
   }
-  best.segment = segment;
 
-  constexpr std::array<std::size_t, 5> middle = {4U << 10U, 16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U};
-  best.halves_from = switch_point(middle, never, [&](std::size_t bytes) {
-    return probe.time(bytes, with(&Tuning::halves_from, 64)) < probe.time(bytes, with(&Tuning::halves_from, never));
-  });
-  constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
-  // Where it does not pay yet, caches end somewhere: a result that fills the last one is thrown out of it anyway.
-  const std::size_t full = std::max(4 * largest, guessed_tuning(room.size()).stream_from);
-  best.stream_from = switch_point(large, full, [&](std::size_t bytes) {
-    return probe.time(bytes, with(&Tuning::stream_from, 64)) < probe.time(bytes, with(&Tuning::stream_from, never));
-  });
-  if (room.has_reachable()) {
-    constexpr std::array<std::size_t, 4> small = {256, 1U << 10U, 4U << 10U, 16U << 10U};
-    best.direct_from = switch_point(small, 64U << 10U, [&](std::size_t bytes) {
-      return probe.time(bytes, with(&Tuning::direct_from, 64)) < probe.time(bytes, with(&Tuning::direct_from, never));
+  void find_segment() {
+    std::vector<Tuning> tunings;
+    for (std::size_t each = 16U << 10U; each <= std::min<std::size_t>(256U << 10U, room_.slot_bytes()); each *= 2) {
+      tunings.push_back(with(&Tuning::segment, each));
+      tunings.back().halves_from = 64;
+    }
+    const std::vector<double> times = probe_.times(1U << 20U, tunings);
+    if (!times.empty())
+      best_.segment = tunings[static_cast<std::size_t>(std::ranges::min_element(times) - times.begin())].segment;
+  }
+
+  void find(std::size_t Tuning::*field, std::span<const std::size_t> sizes, std::size_t beyond) {
+    best_.*field = switch_point(sizes, beyond, [&](std::size_t bytes) {
+      return change(probe_.times(bytes, std::array{with(field, never), with(field, 64)}));
     });
-  } else {
-    best.direct_from = std::min<std::size_t>(best.halves_from, 4U << 10U);
   }
-  if (probe.is_over()) {
-    const Tuning guess = guessed_tuning(room.size());
-    return {.halves_from = guess.halves_from,
-            .segment = best.segment,
-            .stream_from = guess.stream_from,
-            .direct_from = guess.direct_from};
+
+  // What other processes' memory costs to reach depends on which cores members have just got, so slots are left for
+  // what is much better only: either way a wrong choice then costs about the same.
+  void find_across() {
+    constexpr std::array<std::size_t, 4> blocks = {32U << 10U, 128U << 10U, 512U << 10U, 2U << 20U};
+    const std::size_t fit = 2 * largest / static_cast<std::size_t>(room_.size());
+    const auto fitting = std::ranges::count_if(blocks, [&](std::size_t bytes) { return bytes <= fit; });
+    const double bias = std::log(1.5);
+    best_.across_from =
+        switch_point(std::span(blocks).first(static_cast<std::size_t>(fitting)), never, [&](auto bytes) {
+          const std::array both = {with(&Tuning::across_from, never), with(&Tuning::across_from, 64)};
+          return change(probe_.times_of_blocks(bytes, both)) + bias;
+        });
   }
-  return best;
+
+  Room& room_;
+  Probe probe_;
+  Tuning best_;
+};
+
+}  // namespace
+
+Tuning measured_tuning(Room& room, bool crowded, double limit_seconds) {
+  return Measuring(room, crowded, limit_seconds).all();
 }
 
 }  // namespace lockstep::node

@@ -68,14 +68,14 @@ Place Room::place_of(const void* data, std::size_t bytes) const {
     if (address >= begin && address - begin <= memory.bytes && bytes <= memory.bytes - (address - begin))
       return {memory.number, address - begin};
   }
-  if (one_process_) return {~std::uint64_t{0}, address};
-  return {};
+  if (one_process_) return {Place::threads, address};
+  return across_.works() ? Place{Place::across, address} : Place();
 }
 
 std::byte* Room::reach(int member, const Place& place) const {
-  if (place.memory == 0) return nullptr;
+  if (place.memory == 0 || place.memory == Place::across) return nullptr;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
-  if (place.memory == ~std::uint64_t{0}) return reinterpret_cast<std::byte*>(place.offset);
+  if (place.memory == Place::threads) return reinterpret_cast<std::byte*>(place.offset);
   const auto found = std::ranges::find(reachable_, place.memory, &Reachable::number);
   return found == reachable_.end() ? nullptr : found->parts[static_cast<std::size_t>(member)] + place.offset;
 }

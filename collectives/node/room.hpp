@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/node/across.hpp"
 #include "collectives/node/tuning.hpp"
 
 namespace lockstep::node {
@@ -50,8 +51,11 @@ struct alignas(line_size) Line {
 };
 static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always_lock_free);
 
-// Where a buffer lies that others can reach: in a piece of shared memory that all know by its number. 0: nowhere.
+// Where a buffer lies: in a piece of shared memory that all know by its number, or at an address, which threads of one
+// process can use and other processes may be able to read. Without a memory: nowhere, or not to be touched.
 struct Place {
+  static constexpr std::uint64_t threads = ~std::uint64_t{0};
+  static constexpr std::uint64_t across = threads - 1;
   std::uint64_t memory = 0;
   std::uint64_t offset = 0;
 };
@@ -138,6 +142,9 @@ class Room {
   const Tuning& tuning() const { return tuning_; }
   void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
   bool is_one_process() const { return one_process_; }
+  // Whether members can read each other's memory wherever it lies, though it is another process's. The same on all.
+  const Across& across() const { return across_; }
+  void set_across(Across across) { across_ = std::move(across); }
   Place place_of(const void* data, std::size_t bytes) const;
   std::byte* reach(int member, const Place& place) const;
   // By all members in the same order. What all have freed is forgotten.
@@ -187,6 +194,7 @@ class Room {
   Step known_ = 0;  // all others have published at least this one
   std::vector<Reachable> reachable_;
   std::uint64_t allocated_ = 0;
+  Across across_;
   Tuning tuning_;
 };
 

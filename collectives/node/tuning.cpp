@@ -24,7 +24,8 @@ struct Field {
   std::size_t Tuning::*value;
 };
 constexpr std::array fields = {Field{"halves_from", &Tuning::halves_from}, Field{"segment", &Tuning::segment},
-                               Field{"stream_from", &Tuning::stream_from}, Field{"direct_from", &Tuning::direct_from}};
+                               Field{"stream_from", &Tuning::stream_from}, Field{"direct_from", &Tuning::direct_from},
+                               Field{"across_from", &Tuning::across_from}};
 
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -46,13 +47,14 @@ Tuning guessed_tuning(int members) {
   return {.halves_from = std::max(least, cache / 512 / n),
           .segment = std::max(16 * least, cache / 512),
           .stream_from = std::max(least, cache / 2),
-          .direct_from = std::max(least, cache / 8192)};
+          .direct_from = std::max(least, cache / 8192),
+          .across_from = never};
 }
 
 std::string tuning_key(int members, bool one_process, bool crowded) {
   return text(processor(), ", ", format_bytes(last_cache_size()), " cache, ", kernel_target(), ", ",
               std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)), " processors, ", members,
-              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 1");
+              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 2");
 }
 
 std::string tuning_file(std::string_view key) {

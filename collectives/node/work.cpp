@@ -45,7 +45,8 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   takes_ = collective() != Collective::barrier && (!root_takes(collective()) || is_root());
   // In place the lines have been read already.
   streams_ = !spec().in_place && plan().output_count * element() >= tuning_.stream_from;
-  asks_ = may_reach && could_be_direct();
+  could_go_across_ = could_go_across();
+  asks_ = could_go_across_ || (may_reach && could_be_direct());
   if (asks_)
     begin_direct();
   else

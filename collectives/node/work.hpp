@@ -5,7 +5,8 @@
 //   single    every member gives in its slot; who needs it takes it from there. Small things take one step.
 //   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
 //             take the shares together. While one segment is combined, the next is given and the last one taken.
-//   direct    buffers that all can reach: they say where, then read and write straight there.
+//   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
+//             straight there.
 #pragma once
 
 #include <cstring>
@@ -42,7 +43,7 @@ class Work {
              bool may_reach);
   // The same call once more, with other buffers, as far as it goes with these looks.
   void again(const std::byte* input, std::uint32_t mark, bool may_reach, Looks looks) {
-    asks_ = may_reach && could_be_direct();
+    asks_ = could_go_across_ || (may_reach && could_be_direct());
     if (form_ != Form::single || asks_ || hidden_) {
       begin(*room_, tuning_, *call_, input, mark, may_reach);
       advance(looks);
@@ -91,7 +92,9 @@ class Work {
   void begin_halves();
   void begin_direct();
   std::size_t most_bytes() const;
+  bool has_known_places() const;
   bool could_be_direct() const;
+  bool could_go_across() const;
 
   void give();
   void meanwhile();
@@ -124,6 +127,7 @@ class Work {
   bool go_direct();
   bool reduce_direct();
   bool copy_direct();
+  bool copy_from(int member);
 
   const Plan& plan() const { return *call_->plan; }
   const Spec& spec() const { return call_->plan->spec; }
@@ -153,6 +157,7 @@ class Work {
   std::vector<const void*> sources_;
   std::vector<const std::byte*> inputs_;  // of all members, where they are reached
   std::vector<std::byte*> outputs_;
+  std::vector<std::uintptr_t> across_;    // of all members, the inputs that are read in another process; 0: not so
   std::vector<std::byte> block_;          // a part of a result that goes to several places
   std::vector<std::byte> copy_of_input_;  // where it would be overwritten before it was given
 
@@ -171,8 +176,9 @@ class Work {
   bool hidden_ = false;     // members do not know how much the others have
   bool gives_ = false;
   bool takes_ = false;
-  bool streams_ = false;       // the output is written past the caches
-  bool asks_ = false;          // where everybody's buffers are
+  bool streams_ = false;  // the output is written past the caches
+  bool asks_ = false;     // where everybody's buffers are
+  bool could_go_across_ = false;
   bool moves_ = false;         // and reduces nothing
   bool is_small_sum_ = false;  // an all_reduce of what lies beside the step's number
   std::size_t small_bytes_ = 0;

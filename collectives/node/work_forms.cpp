@@ -12,6 +12,18 @@ namespace {
 
 constexpr std::size_t block_bytes = 8192;  // stays in the first cache while it is written to several places
 
+// After it has begun, until it is left by whatever way.
+class Reaching {
+ public:
+  explicit Reaching(Room& room) : room_(room) {}
+  ~Reaching() { room_.end_reaching(); }
+  Reaching(const Reaching&) = delete;
+  Reaching& operator=(const Reaching&) = delete;
+
+ private:
+  Room& room_;
+};
+
 }  // namespace
 
 void Work::begin_halves() {
@@ -73,13 +85,19 @@ void Work::take_shares(std::size_t part) {
   }
 }
 
-// Whether to ask all where their buffers are. The same on all members. Who gives and takes by counts of its own does
-// not know where in the other's buffer its block lies.
-bool Work::could_be_direct() const {
-  if (members() == 1 || has_own_counts(collective())) return false;
-  if (collective() == Collective::scan || collective() == Collective::exscan || collective() == Collective::barrier)
-    return false;
-  return most_bytes() >= tuning_.direct_from;
+// Whether members could find each other's data without slots. Who gives and takes by counts of its own does not know
+// where in the other's buffer its block lies.
+bool Work::has_known_places() const {
+  return members() > 1 && !has_own_counts(collective()) && collective() != Collective::scan &&
+         collective() != Collective::exscan && collective() != Collective::barrier;
+}
+
+// Whether to ask all where their buffers are. The same on all members.
+bool Work::could_be_direct() const { return has_known_places() && most_bytes() >= tuning_.direct_from; }
+
+// What is only moved, in blocks that are worth it.
+bool Work::could_go_across() const {
+  return room_->across().works() && !reduces(collective()) && has_known_places() && most_bytes() >= tuning_.across_from;
 }
 
 void Work::begin_direct() {
@@ -108,14 +126,18 @@ void Work::decide() {
   bool all = true;
   inputs_.assign(static_cast<std::size_t>(members()), nullptr);
   outputs_.assign(static_cast<std::size_t>(members()), nullptr);
+  across_.assign(static_cast<std::size_t>(members()), 0);
   for (int member = 0; member < members(); ++member) {
+    const auto m = static_cast<std::size_t>(member);
     const Places places = places_of(member);
+    if (places.input.memory == Place::across && could_go_across_)
+      across_[m] = static_cast<std::uintptr_t>(places.input.offset);
     const bool is_read = !from_root || member == spec().root;
     const bool is_written =
         collective() == Collective::all_reduce || (collective() == Collective::reduce && member == spec().root);
-    all = all && (!is_read || places.input.memory != 0) && (!is_written || places.output.memory != 0);
-    if (is_read) inputs_[static_cast<std::size_t>(member)] = room_->reach(member, places.input);
-    if (is_written) outputs_[static_cast<std::size_t>(member)] = room_->reach(member, places.output);
+    if (is_read) inputs_[m] = room_->reach(member, places.input);
+    if (is_written) outputs_[m] = room_->reach(member, places.output);
+    all = all && (!is_read || inputs_[m] != nullptr || across_[m] != 0) && (!is_written || outputs_[m] != nullptr);
   }
   if (all) {
     form_ = Form::direct;
@@ -130,9 +152,10 @@ void Work::decide() {
 // False while a member has given up, until this one hears of it.
 bool Work::go_direct() {
   if (!room_->begin_reaching()) return false;
-  const bool whole = reduces(collective()) ? reduce_direct() : copy_direct();
-  room_->end_reaching();
-  if (!whole) return false;
+  {
+    const Reaching reaching(*room_);
+    if (!(reduces(collective()) ? reduce_direct() : copy_direct())) return false;
+  }
   // Now all that lies in others' hands must stay until they say that they have done with it.
   steps_ = 2;
   step_ = 1;
@@ -173,18 +196,27 @@ bool Work::copy_direct() {
   if (!takes_) return true;
   copy_own_block();
   for (int i = 1; i < members(); ++i) {
-    const int member = (me() + i) % members();
-    const std::byte* const theirs = inputs_[static_cast<std::size_t>(member)];
-    if (theirs == nullptr) continue;  // only the root gives
-    // In an equal form all blocks are as long, and lie in the same places.
-    const std::byte* const from =
-        for_each_ ? theirs + static_cast<std::size_t>(me()) * spec().count * element() : theirs;
-    const Range to = takes(member);
-    constexpr std::size_t at_once = 1U << 20U;
-    for (std::size_t at = 0; at < to.bytes; at += at_once) {
-      if (room_->somebody_gave_up()) return false;
-      write(output_ + to.offset + at, from + at, std::min(at_once, to.bytes - at));
-    }
+    if (!copy_from((me() + i) % members())) return false;
+  }
+  return true;
+}
+
+bool Work::copy_from(int member) {
+  const std::byte* const theirs = inputs_[static_cast<std::size_t>(member)];
+  const std::uintptr_t across = across_[static_cast<std::size_t>(member)];
+  if (theirs == nullptr && across == 0) return true;  // only the root gives
+  // In an equal form all blocks are as long, and lie in the same places.
+  const std::size_t skip = for_each_ ? static_cast<std::size_t>(me()) * spec().count * element() : 0;
+  const Range to = takes(member);
+  constexpr std::size_t at_once = 1U << 20U;
+  for (std::size_t at = 0; at < to.bytes; at += at_once) {
+    if (room_->somebody_gave_up()) return false;
+    const std::size_t bytes = std::min(at_once, to.bytes - at);
+    std::byte* const target = output_ + to.offset + at;
+    if (across != 0)
+      room_->across().read(member, target, across + skip + at, bytes);
+    else
+      write(target, theirs + skip + at, bytes);
   }
   return true;
 }

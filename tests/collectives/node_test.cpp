@@ -6,13 +6,10 @@
 #include <numeric>
 #include <random>
 
-#include "collectives/node/make_room.hpp"
 #include "collectives/node/shared_memory.hpp"
-#include "collectives/node/symmetric.hpp"
 #include "collectives/node/work.hpp"
 #include "collectives/types.hpp"
-#include "tests/collectives/members.hpp"
-#include "topology/local_exchange.hpp"
+#include "topology/base/error.hpp"
 
 namespace lockstep {
 namespace {
@@ -241,17 +238,24 @@ constexpr std::array every = {
     Collective::all_gather_v, Collective::gather_v, Collective::scatter_v,      Collective::all_to_all_v,
 };
 
-class NodeWork : public testing::TestWithParam<std::tuple<int, bool>> {};
+// Whether members are threads of one process, or processes that may read each other's memory or may not.
+enum class Reach { slots, threads, across };
+
+class NodeWork : public testing::TestWithParam<std::tuple<int, Reach>> {};
 
 // One call after the other in the same rooms, from a step that is about to wrap around.
 TEST_P(NodeWork, gives_every_result_in_any_order_of_getting_on) {
-  const auto [members, one_process] = GetParam();
-  auto all = rooms(members, one_process);
+  const auto [members, reach] = GetParam();
+  auto all = rooms(members, reach == Reach::threads);
+  for (auto& room : all) {
+    if (reach == Reach::across)
+      room->set_across(node::Across(std::vector<pid_t>(static_cast<std::size_t>(members), ::getpid())));
+  }
   for (auto& room : all) room->begin_at(static_cast<node::Step>(-200));
   std::mt19937 random(4711);
-  constexpr Tuning tunings[] = {{.halves_from = 512, .segment = 256, .direct_from = 1024},
-                                {.halves_from = 100, .segment = 4096, .direct_from = 1U << 30U},
-                                {.halves_from = 1U << 30U, .segment = 1000, .direct_from = 64}};
+  constexpr Tuning tunings[] = {{.halves_from = 512, .segment = 256, .direct_from = 1024, .across_from = 1024},
+                                {.halves_from = 100, .segment = 4096, .direct_from = 1U << 30U, .across_from = 64},
+                                {.halves_from = 1U << 30U, .segment = 1000, .direct_from = 64, .across_from = 4096}};
   for (int round = 0; round < 3; ++round) {
     for (const Collective collective : every) {
       for (const std::size_t count : {0UL, 1UL, 3UL, 28UL, 29UL, 200UL, 1025UL, 5000UL}) {
@@ -267,7 +271,9 @@ TEST_P(NodeWork, gives_every_result_in_any_order_of_getting_on) {
   }
   EXPECT_GT(static_cast<std::int32_t>(all[0]->last()), 0) << "the step has wrapped around";
 }
-INSTANTIATE_TEST_SUITE_P(All, NodeWork, testing::Combine(testing::Values(2, 3, 4, 5, 7, 8, 64), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(All, NodeWork,
+                         testing::Combine(testing::Values(2, 3, 4, 5, 7, 8, 64),
+                                          testing::Values(Reach::slots, Reach::threads, Reach::across)));
 
 TEST(NodeWork, counts_that_do_not_fit_are_named) {
   auto all = rooms(2, false);
@@ -414,89 +420,6 @@ TEST(NodeWork, orders_keep_their_bits_whatever_the_form) {
       }
     }
   }
-}
-
-TEST(SharedMemory, is_opened_by_its_ticket_only) {
-  auto made = node::SharedMemory::make(4096, true);
-  auto opened = node::SharedMemory::open(made.ticket(), 4096);
-  made.memory().get()[17] = std::byte{42};
-  EXPECT_EQ(opened.memory().get()[17], std::byte{42});
-  EXPECT_NE(opened.memory().get(), made.memory().get());
-  const std::string ticket = made.ticket();
-  EXPECT_THROW(node::SharedMemory::open(ticket + "1", 4096), Error) << "another file has that number";
-  made.close();
-  EXPECT_THROW(node::SharedMemory::open(ticket, 4096), Error);
-  EXPECT_EQ(opened.memory().get()[17], std::byte{42}) << "the memory outlives its file";
-}
-
-TEST(SharedMemory, more_than_there_is_is_refused_and_not_killed_for) {
-  try {
-    node::SharedMemory::make(std::size_t{1} << 46U, true);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::out_of_memory);
-    EXPECT_NE(std::string(error.what()).find("are free"), std::string::npos) << error.what();
-  }
-}
-
-TEST(NodeRoom, who_gave_up_is_not_reached_into) {
-  auto all = rooms(2, true);
-  EXPECT_TRUE(all[0]->begin_reaching());
-  all[0]->end_reaching();
-  EXPECT_TRUE(all[1]->abandon());
-  EXPECT_FALSE(all[0]->begin_reaching());
-  EXPECT_TRUE(all[0]->abandon());
-}
-
-TEST(NodeRoom, who_gives_up_waits_for_who_is_reaching_but_not_for_ever) {
-  auto all = rooms(2, true);
-  EXPECT_TRUE(all[0]->begin_reaching());
-  EXPECT_FALSE(all[1]->abandon()) << "it did not end within a second";
-}
-
-TEST(NodeRoom, a_sleeper_is_woken) {
-  auto all = rooms(2, true);
-  std::atomic<bool> awake{false};
-  std::thread sleeper([&] {
-    for (int i = 0; i < 50 && !all[0]->is_there(1, 1, 9); ++i) all[0]->sleep(100'000'000);
-    awake = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  all[1]->publish(9);
-  sleeper.join();
-  EXPECT_TRUE(awake);
-  EXPECT_TRUE(all[0]->is_there(1, 1, 9));
-}
-
-// Threads of one process: their memory is reached wherever it lies, and taken together all the same.
-TEST(Symmetric, of_threads) {
-  test::with_members(3, [](Communicator& world) {
-    auto one = world.allocate<float>(1000);
-    auto two = world.allocate<float>(5);
-    for (float& each : one) ASSERT_EQ(each, 0.0F);
-    std::ranges::fill(one, static_cast<float>(world.rank() + 1));
-    world.all_reduce(one, sum);
-    ASSERT_EQ(one[999], 6.0F);
-    one.resize(2000);
-    ASSERT_EQ(one[999], 6.0F);
-    ASSERT_EQ(one[1000], 0.0F);
-    two = {};
-    world.all_reduce(one, sum);
-    ASSERT_EQ(one[0], 18.0F);
-  });
-}
-
-TEST(Symmetric, too_much_is_refused_by_all) {
-  test::with_members(2, [](Communicator& world) {
-    try {
-      world.allocate<double>(world.rank() == 0 ? 10 : std::size_t{1} << 43U);
-      FAIL() << "nothing was said";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::out_of_memory);
-      EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
-    }
-    world.barrier();
-  });
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TOOLS), str(TOOLS / "peers_lib" / "training")]
 import cases  # noqa: E402
 import torch_ddp  # noqa: E402
-from peers_lib import errors, figures, gradients, install, launch, peers, report, rounds, sizes, tuning, variants  # noqa: E402
+from peers_lib import errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--peers", required=True, help="the tool")
@@ -191,7 +191,9 @@ def canned(peer, _launch, _place, jobs):
             failed[each.variant] = "ended by signal 11"
             continue
         us = CANNED["floor" if each.collective == "floor" else peer.name] * (100 if each.what == "8192" else 1)
-        if each.variant.name not in ("adjust:7", "tuned:4", "plain", "floor"):
+        if each.variant.name == "symmetric":
+            us *= 0.8
+        elif each.variant.name not in ("adjust:7", "tuned:4", "plain", "floor"):
             us *= 1.5
         results[each] = launch.Result(us, us, us, 100)
     return launch.Outcome(results, failed, f"{peer.name} 1.0")
@@ -210,7 +212,7 @@ class Comparing(unittest.TestCase):
         small, large = report.rows_of(self.compared())
         wanted = {"collective": "all_reduce", "ranks": 2, "size": 8, "type": "f32", "op": "sum", "launches": 3,
                   "peers": {"openmpi4": 6.0, "intelmpi": 4.0}, "best_peer": "intelmpi", "best_us": 4.0, "ours_us": 2.0,
-                  "ours_symmetric_us": None, "floor_us": 0.5, "ratio": 2.0, "ratio_ci95": [2.0, 2.0], "ratio_symmetric": None}
+                  "ours_symmetric_us": 1.6, "floor_us": 0.5, "ratio": 2.0, "ratio_ci95": [2.0, 2.0], "ratio_symmetric": 2.5}
         self.assertEqual({name: small[name] for name in wanted}, wanted)
         self.assertEqual((large["size"], large["ours_us"], large["floor_us"]), (8192, 200.0, 50.0))
         self.assertEqual(small["settings"]["openmpi4"]["control_variables"], {"coll_tuned_allreduce_algorithm": 4})
@@ -223,7 +225,7 @@ class Comparing(unittest.TestCase):
         lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
         self.assertEqual(set(lines[0][1:3]), {"openmpi4", "intelmpi"})
         self.assertEqual([line[0] for line in lines[1:]], ["8", "8K"])
-        self.assertEqual(lines[1][3:], ["intelmpi", "2.00", "-", "0.50", "2.00", "[2.00,", "2.00]"])
+        self.assertEqual(lines[1][3:], ["intelmpi", "2.00", "1.60", "0.50", "2.00", "[2.00,", "2.00]", "2.50"])
         self.assertIn("settings that do not work here: openmpi4: tuned:3", text)
 
     def test_one_launch_has_no_interval(self):
@@ -268,6 +270,33 @@ class Comparing(unittest.TestCase):
                     self.assertEqual(len({each.title for each in found}), len(found))
 
 
+class Scoreboard(unittest.TestCase):
+    ROWS = [{"size": 8, "ratio": 2.0, "ratio_symmetric": 3.0, "floor_us": 1.0, "ours_symmetric_us": 2.0},
+            {"size": 8192, "ratio": 0.5, "ratio_symmetric": None, "floor_us": 8.0, "ours_symmetric_us": 10.0}]
+
+    def test_goals(self):
+        for goal, reached in ((scoreboard.Goal(1, "ratio"), 0.5), (scoreboard.Goal(1, "ratio", 0, 100), 2.0), (scoreboard.Goal(1, "ratio", mean=True), 1.0),
+                              (scoreboard.Goal(1, "ratio_symmetric"), 3.0), (scoreboard.Goal(1, "floor", 100), 0.8),
+                              (scoreboard.Goal(1, "ratio", 100_000), None)):
+            self.assertEqual(goal.reached(self.ROWS), reached, goal)
+
+    def test_what_is_missed_is_said(self):
+        part = scoreboard.Part(2, "broadcast", ("8", "8K"), (scoreboard.Goal(1.1, "ratio"), scoreboard.Goal(1.5, "ratio_symmetric"),
+                                                             scoreboard.Goal(1.1, "ratio", 100_000)))
+        written = []
+        self.assertFalse(scoreboard.run([part], lambda _: ("the table", self.ROWS), written.append))
+        self.assertEqual(written[0], "the table\n\n")
+        lines = written[1].splitlines()[2:]
+        self.assertEqual([line.split(" 1.", 1)[1].split()[1:] for line in lines], [["0.50", "MISSED"], ["3.00", "reached"], ["not", "measured"]])
+
+    def test_every_part_can_be_measured(self):
+        for part in scoreboard.PARTS:
+            found = sizes.parse_sizes(",".join(part.sizes), 4)
+            self.assertEqual(len(found), len(part.sizes))
+            for goal in part.goals:
+                self.assertTrue([size for size in found if goal.first <= size <= goal.last], f"{part.title}: {goal}")
+
+
 class BadInput(unittest.TestCase):
     def test_is_refused_with_words_that_help(self):
         compare = ("compare", "--build", given.build)
@@ -281,6 +310,7 @@ class BadInput(unittest.TestCase):
                             ((*compare, "scan", "--gradients", "small"), "leave the collective"), ((*compare, "--seconds", "nan"), "there can be"),
                             ((*compare, "--launches", "0"), "1 to 1000"), ((*compare, "--ranks", "256", "--sizes", "1G"), "of memory"),
                             (("compare", "--build", "/nowhere"), "run tools/build"), (("install", "lam"), "there is no 'lam'"),
+                            (("table", "--only", "sort"), "all_reduce, 2 ranks"), (("table", "--out", "/nowhere/at/all"), "cannot be written"),
                             (("dance",), "--help"), ((), "--help")):
             code, out, err = cases.run([given.peers, *words])
             self.assertEqual((code, out), (1, ""), f"{words}: {err}")
@@ -321,7 +351,7 @@ class Real(unittest.TestCase):
                 rows = json.load(file)
         self.assertEqual([row["size"] for row in rows], [8, 8192])
         for row in rows:
-            for time_us in (row["peers"]["openmpi4"], row["ours_us"], row["floor_us"]):
+            for time_us in (row["peers"]["openmpi4"], row["ours_us"], row["ours_symmetric_us"], row["floor_us"]):
                 self.assertTrue(0 < time_us < 1e6, row)
             self.assertEqual(row["best_peer"], "openmpi4")
             self.assertIn("Lockstep", row["versions"]["ours"])

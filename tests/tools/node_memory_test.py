@@ -68,6 +68,22 @@ class NodeMemory(unittest.TestCase):
             got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
             self.assertIn("in segments of 8 KiB", out + err)
 
+    def test_blocks_are_read_where_they_lie_when_that_was_measured_to_be_better(self):
+        with tempfile.TemporaryDirectory() as folder:
+            got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "plan", "all_gather"], XDG_CACHE_HOME=folder)
+            self.assertEqual(got, 0, out + err)
+            path = os.path.join(folder, "lockstep", os.listdir(os.path.join(folder, "lockstep"))[0])
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("\n".join("across_from 64" if line.startswith("across_from") else line for line in text.splitlines()))
+            got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "plan", "all_gather"], XDG_CACHE_HOME=folder)
+            self.assertIn("read where they lie from 64 B on", out + err)
+            for collective in ("all_gather", "broadcast", "all_to_all", "gather", "scatter"):
+                got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "bench", collective, "--sizes", "48,3000,3M", "--seconds", "0.1"],
+                                          XDG_CACHE_HOME=folder)
+                self.assertEqual(got, 0, f"{collective}: the bench checks every element: {out}{err}")
+
     def test_nothing_stays_when_all_members_are_killed(self):
         before = in_shared_memory()
         with tempfile.TemporaryFile() as out:

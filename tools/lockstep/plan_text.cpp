@@ -91,7 +91,8 @@ std::string measured_text(const std::optional<node::Tuning>& measured) {
   };
   return text("Nothing is sent. Measured here: sums are shared out ", from(measured->halves_from), ", in segments of ",
               format_bytes(measured->segment), ";\nresults are written past the caches ", from(measured->stream_from),
-              "; memory that all reach is used in place ", from(measured->direct_from), ".\n");
+              "; memory that all reach is used in place ", from(measured->direct_from),
+              ";\nblocks of other processes are read where they lie ", from(measured->across_from), ".\n");
 }
 
 std::string answer(const PlanReport& report) {

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, gradients, install, peers, sizes
+from . import compare, gradients, install, peers, scoreboard, sizes
 from .errors import Misuse, PeersError, printable
 from .variants import TUNED
 
@@ -26,6 +26,7 @@ How fast Lockstep is beside other libraries on this machine, each at its best se
   peers compare all_reduce --ranks 2 --sizes 8,512,8K,128K,512K,2M,32M --json all_reduce.json
   peers compare broadcast --cluster 4x2 --rate 1gbit       on virtual nodes (tools/cluster)
   peers compare --gradients resnet50,bert,small --ranks 2  lists of tensors, as training has them
+  peers table --out FILE              everything that ours is judged by on one machine, with what is to be reached
 """
 
 NOTES = """\
@@ -33,7 +34,7 @@ How it is measured: docs/peers.md. First every algorithm and setting that a libr
 shortly; then the best of each runs in launches that take turns with ours. What does not install, does not
 start, hangs or computes something wrong is named and left out.
 
-exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 130 interrupted
+exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 3 (table) something is not reached; 130 interrupted
 """
 
 
@@ -68,24 +69,39 @@ def make_parser() -> argparse.ArgumentParser:
     verbs.add_parser("list", help="what there is to compare with", allow_abbrev=False).set_defaults(call=do_list)
     comparing = verbs.add_parser("compare", help="measure ours and the peers", allow_abbrev=False)
     comparing.set_defaults(call=do_compare)
-    add = comparing.add_argument
+    add_measuring(comparing)
+    whole = verbs.add_parser("table", help="all comparisons that ours is judged by on one machine; an hour or two", allow_abbrev=False)
+    whole.set_defaults(call=do_table)
+    whole.add_argument("--only", metavar="WORDS", help="only comparisons whose titles have them, as 'all_reduce, 2 ranks'")
+    whole.add_argument("--out", metavar="FILE", help="write it there as well")
+    add_effort(whole)
+    return parser
+
+
+def add_effort(parser: argparse.ArgumentParser) -> None:
+    """What every comparison has."""
+    add = parser.add_argument
+    add("--peers", metavar="NAMES", help=f"only these of {', '.join([*peers.NAMES, *peers.TRAINING])}")
+    add("--launches", type=int, default=5, help="of each (default 5); an interval needs 2")
+    add("--seconds", type=float, default=0.3, help="for each size in a launch (default 0.3)")
+    add("--tuning-seconds", type=float, default=0.05, help="for each size and setting that is tried (default 0.05)")
+    add("--build", default=str(peers.ROOT / "build"), metavar="FOLDER", help="where ours was built")
+    add("--limit", type=float, metavar="SECONDS", help="for one launch, instead of what follows from the sizes")
+    add("--seed", type=int, default=1, help="of all random order")
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("collective", nargs="?", default="all_reduce", help=", ".join(TUNED))
     add("--ranks", type=int, help="how many (default 2; with --cluster what that says)")
     add("--sizes", default="8,512,8K,128K,512K,2M,32M", help="bytes of a rank as nccl-tests counts them, with commas between")
     add("--gradients", metavar="LISTS", help=f"lists of tensors instead of sizes: {', '.join(gradients.LISTS)}")
     add("--type", default="f32", help=", ".join(ELEMENTS))
     add("--op", default="sum", help=", ".join(OPS))
-    add("--peers", metavar="NAMES", help=f"only these of {', '.join([*peers.NAMES, *peers.TRAINING])}")
-    add("--launches", type=int, default=5, help="of each (default 5); an interval needs 2")
-    add("--seconds", type=float, default=0.3, help="for each size in a launch (default 0.3)")
-    add("--tuning-seconds", type=float, default=0.05, help="for each size and setting that is tried (default 0.05)")
     add("--cluster", metavar="NODESxRANKS", help="on virtual nodes, as 4x2")
     add("--rate", help="of the virtual nodes' links, as 1gbit")
     add("--json", metavar="FILE", help="write the rows there as well")
-    add("--build", default=str(peers.ROOT / "build"), metavar="FOLDER", help="where ours was built")
-    add("--limit", type=float, metavar="SECONDS", help="for one launch, instead of what follows from the sizes")
-    add("--seed", type=int, default=1, help="of all random order")
-    return parser
+    add_effort(parser)
 
 
 def do_list(_options) -> int:
@@ -110,6 +126,28 @@ def do_compare(options) -> int:
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0 if all(row["ours_us"] is not None for row in rows) else 1
+
+
+def do_table(options) -> int:
+    parts = scoreboard.chosen(options.only)
+    if not parts:
+        raise Misuse(f"--only '{options.only}': there are {'; '.join(part.title for part in scoreboard.PARTS)}")
+    if options.out:
+        check_writable(Path(options.out), "--out")
+        Path(options.out).write_text(scoreboard.about_here(peers.ROOT) + "\n\n", encoding="utf-8")
+
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+        if options.out:
+            with open(options.out, "a", encoding="utf-8") as file:
+                file.write(text)
+
+    def measured(part: scoreboard.Part) -> tuple[str, list[dict]]:
+        words = argparse.Namespace(**vars(options), collective=part.collective, ranks=part.ranks, sizes=",".join(part.sizes),
+                                   gradients=None, type="f32", op="sum", cluster=None, rate=None)
+        return compare.compare(ask_of(words), say_on_terminal if sys.stderr.isatty() else lambda _: None)
+
+    return 0 if scoreboard.run(parts, measured, write) else 3
 
 
 def ask_of(options) -> compare.Ask:
@@ -164,13 +202,13 @@ def check_memory(ranks: int, largest: int) -> None:
         raise Misuse(f"{ranks} ranks with {largest} bytes each need about {needed >> 20} MiB of memory; {there >> 20} MiB are there")
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--json") -> None:
     before = path.exists()
     try:
         with open(path, "a", encoding="utf-8"):
             pass
     except OSError as error:
-        raise Misuse(f"--json {path}: cannot be written: {error.strerror}") from None
+        raise Misuse(f"{option} {path}: cannot be written: {error.strerror}") from None
     if not before:
         os.unlink(path)
 

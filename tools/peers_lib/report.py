@@ -39,7 +39,7 @@ def rows_of(comparison: Comparison) -> list[dict]:
 
 
 def row_of(c: Comparison, what: str) -> dict:
-    place, ours = c.plan.place, c.runs.times.get("ours", {}).get(what)
+    place, ours, symmetric = c.plan.place, c.runs.times.get("ours", {}).get(what), c.runs.symmetric.get(what)
     theirs = c.times(what)
     peers = {name: round(median(times), 4) for name, times in theirs.items()}
     best = min(peers, key=lambda name: peers[name]) if peers else None
@@ -48,12 +48,12 @@ def row_of(c: Comparison, what: str) -> dict:
     row |= {"list": c.labels[what]} if c.is_list else {"size": int(what)}
     row |= {"type": place.type, "op": place.op, "launches": c.plan.launches, "peers": peers, "best_peer": best,
             "best_us": peers[best] if best else None, "ours_us": round(median(ours), 4) if ours else None,
-            "ours_symmetric_us": None, "floor_us": round(median(floor), 4) if floor else None}
+            "ours_symmetric_us": round(median(symmetric), 4) if symmetric else None, "floor_us": round(median(floor), 4) if floor else None}
     both = best and ours
     row["ratio"] = round(ratio(theirs[best], ours), 4) if both else None
     interval = ratio_interval(theirs[best], ours, c.seed) if both else None
     row["ratio_ci95"] = [round(end, 4) for end in interval] if interval else None
-    row["ratio_symmetric"] = None
+    row["ratio_symmetric"] = round(ratio(theirs[best], symmetric), 4) if best and symmetric else None
     return row | surroundings(c, what)
 
 
@@ -84,7 +84,7 @@ def number(us: float | None) -> str:
 def table(comparison: Comparison, rows: list[dict]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row["peers"]))
     with_defaults = any("as_it_comes" in row for row in rows)
-    head = ["list" if comparison.is_list else "size", *names, "best", "ours", "symmetric", "floor", "ratio", "[95 %]"]
+    head = ["list" if comparison.is_list else "size", *names, "best", "ours", "symmetric", "floor", "ratio", "[95 %]", "symmetric"]
     head += ["as it comes", "ratio"] if with_defaults else []
     lines = [head]
     for row in rows:
@@ -92,6 +92,7 @@ def table(comparison: Comparison, rows: list[dict]) -> str:
         words += [number(row["peers"].get(name)) for name in names]
         words += [row["best_peer"] or "-", number(row["ours_us"]), number(row["ours_symmetric_us"]), number(row["floor_us"])]
         words += [f"{row['ratio']:.2f}" if row["ratio"] else "-", interval_words(row)]
+        words += [f"{row['ratio_symmetric']:.2f}" if row["ratio_symmetric"] else "-"]
         if with_defaults:
             found = row.get("as_it_comes", {})
             words += [number(min(found.values(), default=None)), f"{row['ratio_as_it_comes']:.2f}" if found else "-"]
@@ -120,7 +121,7 @@ def heading(c: Comparison) -> list[str]:
 
 
 def closing(c: Comparison, rows: list[dict]) -> list[str]:
-    lines = ["# ratio: the best peer's time divided by ours; above 1 ours is faster; = where 1 is within the interval",
+    lines = ["# ratio: the best peer's time divided by ours; above 1 ours is faster; = where 1 is within the interval; symmetric: by our time there",
              "# best settings found:"]
     names = list(dict.fromkeys(name for row in rows for name in row["settings"]))
     for name in names:

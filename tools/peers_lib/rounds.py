@@ -13,6 +13,7 @@ from .tuning import Chosen, grouped
 from .variants import AS_IT_COMES, Variant
 
 FLOOR = Variant("floor")
+SYMMETRIC = "symmetric"
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Runs:
 
     times: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     floor: dict[str, list[float]] = field(default_factory=dict)
+    symmetric: dict[str, list[float]] = field(default_factory=dict)  # ours, on memory of its own
     defaults: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # of libraries as they come
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -43,6 +45,13 @@ def floors_of(plan: Plan) -> list[Job]:
     return [Job("floor", str(bytes_of(size)), plan.seconds, FLOOR) for size in plan.sizes]
 
 
+def symmetric_of(plan: Plan, ours: Chosen) -> list[Job]:
+    """Ours once more, on memory that all ranks of a node can reach; launched as what was chosen is."""
+    if plan.collective in ("barrier", "list"):
+        return []
+    return [Job(plan.collective, size, plan.seconds, Variant(SYMMETRIC, ours[size].launch)) for size in plan.sizes if size in ours]
+
+
 def run_rounds(plan: Plan, peers: list[Peer], draw: random.Random, measurer: Callable[..., Outcome] = measure,
                say: Callable[[str], None] = lambda _: None) -> Runs:
     runs = Runs()
@@ -63,6 +72,7 @@ def one_turn(plan: Plan, peer: Peer, as_it_comes: bool, runs: Runs, draw: random
     chosen = plan.chosen[peer.name]
     jobs = [Job(plan.collective, size, plan.seconds, AS_IT_COMES if as_it_comes else chosen[size])
             for size in plan.sizes if size in chosen]
+    jobs += symmetric_of(plan, chosen) if peer.ours else []
     kept = runs.defaults if as_it_comes else runs.times
     groups = grouped(jobs)
     if peer.ours:  # the floor knows no library; ours has room for it
@@ -72,15 +82,18 @@ def one_turn(plan: Plan, peer: Peer, as_it_comes: bool, runs: Runs, draw: random
         outcome = measurer(peer, launch, plan.place, draw.sample(group, len(group)))
         peer.notes.setdefault("version", outcome.version)
         for job, result in outcome.results.items():
-            where = runs.floor if job.collective == "floor" else kept.setdefault(peer.name, {})
+            where = kept.setdefault(peer.name, {})
+            if job.collective == "floor" or job.variant.name == SYMMETRIC:
+                where = runs.floor if job.collective == "floor" else runs.symmetric
             where.setdefault(job.what, []).append(result.median_us)
         for variant, reason in outcome.failed.items():
             if not as_it_comes:
-                runs.left_out[peer.name] = f"failed in a measured launch with {variant.title}: {reason}"
+                name = "ours, symmetric" if variant.name == SYMMETRIC else peer.name
+                runs.left_out[name] = f"failed in a measured launch with {variant.title}: {reason}"
 
 
 def drop_incomplete(plan: Plan, runs: Runs) -> None:
     """Rounds are compared in pairs, so a size counts for a peer that has it in every round."""
-    for of_peer in (*runs.times.values(), *runs.defaults.values()):
+    for of_peer in (*runs.times.values(), *runs.defaults.values(), runs.symmetric):
         for size in [size for size, times in of_peer.items() if len(times) != plan.launches]:
             del of_peer[size]

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/across.hpp"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <random>
+#include <system_error>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::node {
+namespace {
+
+// Bytes that have come; less than 1: none.
+ssize_t read_some(pid_t process, void* to, std::uintptr_t from, std::size_t bytes) {
+  const iovec here{to, bytes};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
+  const iovec there{reinterpret_cast<void*>(from), bytes};
+  return ::process_vm_readv(process, &here, 1, &there, 1, 0);
+}
+
+}  // namespace
+
+Landmark landmark() {
+  static const std::uint64_t token = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32U | random();
+  }();
+  return {::getpid(), reinterpret_cast<std::uintptr_t>(&token), token};
+}
+
+bool is_readable(const Landmark& theirs) {
+  std::uint64_t found = 0;
+  return read_some(theirs.process, &found, theirs.address, sizeof found) == sizeof found && found == theirs.token;
+}
+
+void Across::read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const {
+  while (bytes > 0) {
+    const ssize_t came = read_some(processes_[static_cast<std::size_t>(member)], to, from, bytes);
+    if (came < 1) {
+      const std::string why = came == 0 ? "nothing came" : std::system_category().message(errno);
+      throw Error(Code::peer_failed, text("the memory of rank ", member, " cannot be read: ", why),
+                  "look what that rank did: it has ended, or freed its buffer while the call went on");
+    }
+    to += came;
+    from += static_cast<std::uintptr_t>(came);
+    bytes -= static_cast<std::size_t>(came);
+  }
+}
+
+}  // namespace lockstep::node

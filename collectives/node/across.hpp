@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading another process's memory by the system's own copy, where it lets us: no slot lies between, and only the
+// reader works. What it costs beside a copy is looking up the other's pages, so it is for much data at once.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace lockstep::node {
+
+// A number that tells this process from all others, and where it lies: whoever reads it there has found this process.
+struct Landmark {
+  pid_t process = 0;
+  std::uintptr_t address = 0;
+  std::uint64_t token = 0;
+};
+Landmark landmark();
+
+// Whether that process can be read from here, under that number.
+bool is_readable(const Landmark& theirs);
+
+class Across {
+ public:
+  Across() = default;
+  // Of every member.
+  explicit Across(std::vector<pid_t> processes) : processes_(std::move(processes)) {}
+
+  bool works() const { return !processes_.empty(); }
+  // Throws Error peer_failed where the member has gone or its memory is not there.
+  void read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const;
+
+ private:
+  std::vector<pid_t> processes_;
+};
+
+}  // namespace lockstep::node

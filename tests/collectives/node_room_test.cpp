@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a node: made, opened, allocated, freed, read in another process, and slept at.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "collectives/node/across.hpp"
+#include "collectives/node/room.hpp"
+#include "collectives/node/shared_memory.hpp"
+#include "collectives/node/symmetric.hpp"
+#include "tests/collectives/members.hpp"
+
+namespace lockstep {
+namespace {
+
+using node::Room;
+
+std::vector<std::unique_ptr<Room>> rooms(int members, bool one_process) {
+  const auto memory = node::SharedMemory::make(Room::bytes_for(members), false).memory();
+  std::vector<std::unique_ptr<Room>> all;
+  for (int i = 0; i < members; ++i) all.push_back(std::make_unique<Room>(memory, i, members, one_process));
+  return all;
+}
+
+TEST(Across, a_process_is_known_by_its_landmark_and_not_by_its_number) {
+  node::Landmark here = node::landmark();
+  EXPECT_TRUE(node::is_readable(here));
+  here.token += 1;
+  EXPECT_FALSE(node::is_readable(here)) << "somebody else has that number";
+  here = node::landmark();
+  here.address = 64;
+  EXPECT_FALSE(node::is_readable(here));
+  here = node::landmark();
+  here.process = 1 << 30;
+  EXPECT_FALSE(node::is_readable(here));
+}
+
+// More than the system reads at once, and memory that ends.
+TEST(Across, what_cannot_be_read_is_an_error_with_the_rank) {
+  const node::Across across({::getpid(), 1 << 30});
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* const memory = ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* const from = static_cast<std::byte*>(memory);
+  std::fill(from, from + 2 * page, std::byte{5});
+  std::vector<std::byte> to(2 * page);
+  across.read(0, to.data(), reinterpret_cast<std::uintptr_t>(from), 2 * page);
+  EXPECT_EQ(to[2 * page - 1], std::byte{5});
+  ASSERT_EQ(::munmap(from + page, page), 0);
+  for (const int member : {0, 1}) {
+    try {
+      across.read(member, to.data(), reinterpret_cast<std::uintptr_t>(from), 2 * page);
+      FAIL() << "nothing was said";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_failed);
+      EXPECT_NE(std::string(error.what()).find("memory of rank " + std::to_string(member)), std::string::npos);
+    }
+  }
+  ::munmap(from, page);
+}
+
+TEST(SharedMemory, is_opened_by_its_ticket_only) {
+  auto made = node::SharedMemory::make(4096, true);
+  auto opened = node::SharedMemory::open(made.ticket(), 4096);
+  made.memory().get()[17] = std::byte{42};
+  EXPECT_EQ(opened.memory().get()[17], std::byte{42});
+  EXPECT_NE(opened.memory().get(), made.memory().get());
+  const std::string ticket = made.ticket();
+  EXPECT_THROW(node::SharedMemory::open(ticket + "1", 4096), Error) << "another file has that number";
+  made.close();
+  EXPECT_THROW(node::SharedMemory::open(ticket, 4096), Error);
+  EXPECT_EQ(opened.memory().get()[17], std::byte{42}) << "the memory outlives its file";
+}
+
+TEST(SharedMemory, more_than_there_is_is_refused_and_not_killed_for) {
+  try {
+    node::SharedMemory::make(std::size_t{1} << 46U, true);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::out_of_memory);
+    EXPECT_NE(std::string(error.what()).find("are free"), std::string::npos) << error.what();
+  }
+}
+
+TEST(NodeRoom, who_gave_up_is_not_reached_into) {
+  auto all = rooms(2, true);
+  EXPECT_TRUE(all[0]->begin_reaching());
+  all[0]->end_reaching();
+  EXPECT_TRUE(all[1]->abandon());
+  EXPECT_FALSE(all[0]->begin_reaching());
+  EXPECT_TRUE(all[0]->abandon());
+}
+
+TEST(NodeRoom, who_gives_up_waits_for_who_is_reaching_but_not_for_ever) {
+  auto all = rooms(2, true);
+  EXPECT_TRUE(all[0]->begin_reaching());
+  EXPECT_FALSE(all[1]->abandon()) << "it did not end within a second";
+}
+
+TEST(NodeRoom, a_sleeper_is_woken) {
+  auto all = rooms(2, true);
+  constexpr std::int64_t long_sleep = 20'000'000'000;
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread sleeper([&] { all[0]->sleep(long_sleep); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  all[1]->publish(9);
+  sleeper.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_TRUE(all[0]->is_there(1, 1, 9));
+}
+
+// Threads of one process: their memory is reached wherever it lies, and taken together all the same.
+TEST(Symmetric, of_threads) {
+  test::with_members(3, [](Communicator& world) {
+    auto one = world.allocate<float>(1000);
+    auto two = world.allocate<float>(5);
+    for (float& each : one) ASSERT_EQ(each, 0.0F);
+    std::ranges::fill(one, static_cast<float>(world.rank() + 1));
+    world.all_reduce(one, sum);
+    ASSERT_EQ(one[999], 6.0F);
+    one.resize(2000);
+    ASSERT_EQ(one[999], 6.0F);
+    ASSERT_EQ(one[1000], 0.0F);
+    two = {};
+    world.all_reduce(one, sum);
+    ASSERT_EQ(one[0], 18.0F);
+  });
+}
+
+TEST(Symmetric, too_much_is_refused_by_all) {
+  test::with_members(2, [](Communicator& world) {
+    try {
+      world.allocate<double>(world.rank() == 0 ? 10 : std::size_t{1} << 43U);
+      FAIL() << "nothing was said";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::out_of_memory);
+      EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+    }
+    world.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
