@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "collectives/communicator/communicator.hpp"
+#include "collectives/node/shared_memory.hpp"
 
 namespace lockstep::bench {
 
@@ -15,17 +16,14 @@ class NeighbourMemory {
 
   // All members call it; those that are alone on their node, or may not look at their neighbour, do without.
   explicit NeighbourMemory(Communicator& world);
-  ~NeighbourMemory();
-  NeighbourMemory(const NeighbourMemory&) = delete;
-  NeighbourMemory& operator=(const NeighbourMemory&) = delete;
 
-  bool works() const { return own_ != nullptr && neighbours_ != nullptr; }
-  std::byte* own() { return own_; }
-  const std::byte* neighbours() const { return neighbours_; }
+  bool works() const { return own_.memory() && neighbours_.memory(); }
+  std::byte* own() { return own_.memory().get(); }
+  const std::byte* neighbours() const { return neighbours_.memory().get(); }
 
  private:
-  std::byte* own_ = nullptr;
-  std::byte* neighbours_ = nullptr;
+  node::SharedMemory own_;
+  node::SharedMemory neighbours_;
 };
 
 }  // namespace lockstep::bench

@@ -5,7 +5,11 @@
 
 namespace lockstep::bench {
 
-bool is_rival(std::string_view baseline) { return baseline != "memcpy"; }
+bool is_own_way(std::string_view baseline) {
+  return baseline == "reproducible" || baseline == "symmetric" || baseline == "messages";
+}
+
+bool is_rival(std::string_view baseline) { return baseline != "memcpy" && !is_own_way(baseline); }
 
 Standing standing_of(const Ratio& ratio) {
   if (!(ratio.ci.low > 1 || ratio.ci.high < 1)) return Standing::equal;

@@ -13,7 +13,9 @@ namespace lockstep::bench {
 
 const Baseline* baseline_of(const Row& row, std::string_view name);
 
-// A plain copy is no rival: no collective can be as fast.
+// Ours in another way: reproducible, symmetric, messages.
+bool is_own_way(std::string_view baseline);
+// A plain copy is no rival: no collective can be as fast. Nor is ours.
 bool is_rival(std::string_view baseline);
 
 // How ours does against a baseline, by the interval of the ratio.

@@ -89,20 +89,23 @@ inline void Core::mark(Operation& operation, const Prepared& prepared) {
 }
 
 // Nothing unless the call is repeated and finds nothing else under way.
-const Core::Prepared* Core::repeated(const Call& call) {
-  const Prepared& known = last_repeated_->plan == call.plan ? *last_repeated_ : place_of(call.plan);
+Core::Prepared* Core::repeated(const Call& call) {
+  Prepared& known = last_repeated_->plan == call.plan ? *last_repeated_ : place_of(call.plan);
   const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.forgotten() + 1 &&
                     active_.empty() && !failed() && !anybody_left_ && !agreement_.keeps_any();
   return fits ? &known : nullptr;
 }
 
 std::optional<Ticket> Core::run(const Call& call) {
-  const Prepared* const known = repeated(call);
+  Prepared* const known = repeated(call);
   if (known == nullptr) return start(call);
-  if (free_slots_.empty()) free_slots_.push_back(take_slot().slot);
-  Operation& operation = *slots_[free_slots_.back()];  // stays there if it is done at once
-  const Prepared& prepared = *known;
+  Prepared& prepared = *known;
   last_repeated_ = known;
+  if (prepared.home == nullptr) {
+    prepared.home = &take_slot();
+    prepared.home->at_home = true;
+  }
+  Operation& operation = *prepared.home;
   const bool same = operation.call.plan == call.plan;
   if (same) {
     operation.call.input = call.input;
@@ -134,7 +137,6 @@ std::optional<Ticket> Core::run(const Call& call) {
 
 // It has to wait.
 Ticket Core::keep(Operation& operation) {
-  free_slots_.pop_back();
   operation.quiet = {};
   operation.answers.clear();
   operation.words_missing = 0;
@@ -203,7 +205,7 @@ void Core::release(Operation& operation) {
   operation.state = Operation::State::unused;
   if (!operation.plan().in_node) operation.call.plan.reset();  // else it may be repeated
   ++operation.generation;
-  free_slots_.push_back(operation.slot);
+  if (!operation.at_home) free_slots_.push_back(operation.slot);
 }
 
 Operation& Core::operation_of(const Ticket& ticket) const {

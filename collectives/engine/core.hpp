@@ -74,12 +74,13 @@ class Core {
     Signature signature;
     std::uint64_t kind = 0;
     std::size_t most_messages = 0;
-    std::uint64_t agreed = 0;  // when it was: so often had been forgotten, and once
+    std::uint64_t agreed = 0;   // when it was: so often had been forgotten, and once
+    Operation* home = nullptr;  // where it is repeated; stays here when another plan comes
   };
 
   Prepared& prepare(const std::shared_ptr<const Plan>& plan);
   Prepared& place_of(const std::shared_ptr<const Plan>& plan);
-  const Prepared* repeated(const Call& call);
+  Prepared* repeated(const Call& call);
   Ticket keep(Operation& operation);
   Operation& take_slot();
   Operation& operation_of(const Ticket& ticket) const;
@@ -138,7 +139,7 @@ class Core {
   std::vector<std::uint32_t> free_slots_;  // the last one given back is taken first
   std::vector<Operation*> active_;         // in the order of their calls
   std::array<Prepared, 64> prepared_ = {};
-  const Prepared* last_repeated_ = prepared_.data();
+  Prepared* last_repeated_ = prepared_.data();
   std::uint64_t last_started_ = 0;  // collective call
   std::uint64_t history_ = 0;       // of all of them
   std::uint64_t last_exchange_ = 0;

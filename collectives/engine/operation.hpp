@@ -75,6 +75,7 @@ struct Operation {
   State state = State::unused;
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
+  bool at_home = false;  // kept for repeating one plan, and not given to others
   Call call = {};
   Signature signature = {};
   std::uint64_t number = 0;  // collective calls and exchanges are counted apart, each from 1

@@ -11,8 +11,10 @@
 
 #include "bench/compare.hpp"
 #include "bench/mpi/mpi_baseline.hpp"
+#include "bench/own_ways.hpp"
 #include "bench/run_files.hpp"
 #include "bench/run_json.hpp"
+#include "bench/scores.hpp"
 #include "bench/sizes.hpp"
 #include "bench/table.hpp"
 #include "tools/lockstep/begin_session.hpp"
@@ -59,7 +61,7 @@ const std::vector<Option>& options() {
       {"cold", 0, "", "The buffers are out of all caches before each sample; otherwise they stay where they are."},
       {"baseline", 0, "NAME",
        "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
-       "not measured again. May be given several times."},
+       "not measured again; and ours in other ways: reproducible, symmetric, messages. May be given several times."},
       {"seconds", 0, "S", "At most so long for a row: 1 unless given."},
       {"precision", 0, "P", "Enough when half of each interval is below this, in per cent: 2 unless given."},
       {"seed", 0, "N", "Of the order in which the candidates take turns: 1 unless given."},
@@ -188,9 +190,9 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
   for (const std::string& each : baselines) {
     if (each.starts_with("file:"))
       wish.earlier.emplace_back(each, read_run(each.substr(5)));
-    else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none")
+    else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" && !bench::is_own_way(each))
       throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
-                  "there is mpi, mpi:best, memcpy, none and file:EARLIER.json");
+                  "there is mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric and messages");
   }
   return wish;
 }
@@ -275,7 +277,7 @@ const Manual& bench_manual() {
 Exit run_bench(const Parsed& parsed) {
   std::vector<std::string> baselines = parsed.values("baseline");
   if (baselines.empty()) baselines = {"mpi"};
-  Wish wish = wish_of(parsed, baselines);
+  Wish wanted = wish_of(parsed, baselines);
   std::optional<Run> earlier;
   if (const auto path = parsed.value("gate")) earlier = read_run(*path);
   constexpr std::array<std::string_view, 3> files = {"json", "csv", "junit"};
@@ -287,6 +289,7 @@ Exit run_bench(const Parsed& parsed) {
   if (has("mpi:best")) MpiBaseline::prepare_for_best();
 
   Session session = begin_session({.purpose = "bench"});
+  Wish wish = std::move(wanted);  // with communicators to come, which end before the session
   for (const Subject& each : wish.subjects) {
     if (each.root >= session.size())
       throw Error(Code::usage, text("root ", each.root, ", but the ranks are 0 to ", session.size() - 1),
@@ -309,6 +312,9 @@ Exit run_bench(const Parsed& parsed) {
     }
   }
   if (has("memcpy")) wish.baselines.emplace_back("memcpy", copy_candidate);
+  for (const std::string_view name : {"reproducible", "symmetric", "messages"}) {
+    if (has(name)) wish.baselines.emplace_back(name, bench::own_way(world, name));
+  }
   end_early_on_signals();
   ProgressLine progress(speaking);
   wish.progress = [&](const Progress& now) {

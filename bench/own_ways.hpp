@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ours in other ways, to be measured in turns with ours as it comes: what the reproducible order costs, what symmetric
+// memory and the node's memory gain.
+#pragma once
+
+#include <string_view>
+
+#include "bench/bench.hpp"
+
+namespace lockstep::bench {
+
+// All members call it; for a name that is_own_way() (scores.hpp). Nothing is made of what has no such way: an order
+// where nothing is reduced, symmetric memory where nothing is moved.
+MakeCandidate own_way(Communicator& world, std::string_view name);
+
+}  // namespace lockstep::bench
