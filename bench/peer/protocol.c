@@ -218,9 +218,17 @@ static void release(struct PeerCall* call, struct Owned own) {
   free(own.out);
 }
 
+/* Line by line: some processors' string instructions, which memcpy uses, take 15 times as long where the target begins
+ * a few bytes further on in its page than the source, as neighbours from malloc do. */
 static void copy_all(void* self) {
+  enum { LINE = 64 };
   const struct PeerCall* const call = self;
-  memcpy(call->out, call->in, call->count * call->element);
+  const size_t bytes = call->count * call->element;
+  const char* const from = call->in;
+  char* const to = call->out;
+  size_t at = 0;
+  for (; at + LINE <= bytes; at += LINE) memcpy(to + at, from + at, LINE);
+  for (; at < bytes; ++at) to[at] = from[at];
 }
 
 struct Words {

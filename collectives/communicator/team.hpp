@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -80,6 +81,8 @@ class Team {
   const Topology& topology() const { return *topology_; }
   const std::vector<int>& ranks() const { return ranks_; }
   bool failed() const;
+  // What suits the memory in which the members meet; nothing where they do not.
+  std::optional<node::Tuning> node_tuning() const;
 
   // What is wrong with an Ask is wrong for all members: it fails the communicator, so that nobody waits in vain.
   Ready prepare(const Ask& ask);

@@ -82,7 +82,8 @@ class NodeMemory(unittest.TestCase):
             for collective in ("all_gather", "broadcast", "all_to_all", "gather", "scatter"):
                 got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "bench", collective, "--sizes", "48,3000,3M", "--seconds", "0.1"],
                                           XDG_CACHE_HOME=folder)
-                self.assertEqual(got, 0, f"{collective}: the bench checks every element: {out}{err}")
+                self.assertIn(got, (0, 7), f"{collective}: the bench checks every element, and calls this machine noisy: {out}{err}")
+                self.assertIn(" 0 wrong", out)
 
     def test_nothing_stays_when_all_members_are_killed(self):
         before = in_shared_memory()

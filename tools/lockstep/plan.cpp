@@ -4,6 +4,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "collectives/communicator/communicator.hpp"
 #include "collectives/node/room.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
@@ -172,10 +173,21 @@ PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, C
   return all;
 }
 
-// As the members of a communicator would find it, where their node lets them share memory.
-std::size_t shared_element(const Topology& topology, const Settings& settings) {
-  if (!settings.node_memory() || topology.size() < 2 || topology.node_count() > 1) return 0;
-  return node::Room::most_element(topology.size());
+// Whether members meet in memory, and what suits it where that was measured.
+struct Meeting {
+  bool in_memory = false;
+  std::optional<node::Tuning> measured = {};
+};
+
+// As the members of a described machine would find it, if it lets them.
+Meeting meeting_on(const Topology& topology, const Settings& settings) {
+  return {settings.node_memory() && topology.size() >= 2 && topology.node_count() == 1};
+}
+
+// As the members of this job have found it just now.
+Meeting meeting_of(Session& session) {
+  const auto measured = session.world().team()->node_tuning();
+  return {measured.has_value(), measured};
 }
 
 Group everybody(int size, int index) {
@@ -185,19 +197,19 @@ Group everybody(int size, int index) {
 }
 
 std::string planned(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed,
-                    const std::optional<node::Tuning>& measured) {
+                    const Meeting& meeting) {
   const int size = topology->size();
   refuse_if(size > most_members, text(size, " members"), text("describe a machine with at most ", most_members));
   const Spec spec = spec_of(parsed, size);
   PlannerOptions options = planner_options(parsed, settings, spec.collective);
-  options.node_element = shared_element(*topology, settings);
+  options.node_element = meeting.in_memory ? node::Room::most_element(size) : 0;
   const int index = static_cast<int>(parsed.integer("index", 0, size - 1, 0));
   Planner planner(topology, everybody(size, index), options);
   PlanReport report{.facts = planner.facts(),
                     .plan = planner.plan(spec),
                     .candidates = planner.candidates(spec),
                     .schedule = parsed.has("schedule"),
-                    .measured = measured};
+                    .measured = meeting.measured};
   constexpr int few = 8;
   for (int member = 0; report.schedule && size <= few && member < size; ++member)
     report.everybody.push_back(Planner(topology, everybody(size, member), options).plan(spec)->schedule_of(0));
@@ -206,21 +218,13 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
 
 // What the planner does not like of an option is wrong use, and not a variable's fault.
 std::string answer(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed,
-                   const std::optional<node::Tuning>& measured = std::nullopt) {
+                   const Meeting& meeting) {
   try {
-    return planned(topology, settings, parsed, measured);
+    return planned(topology, settings, parsed, meeting);
   } catch (const Error& error) {
     if (error.code() != Code::bad_setting || !error.detail().starts_with("--")) throw;
     throw Error(Code::usage, error.detail());
   }
-}
-
-// Made for this job just now, if not before.
-std::optional<node::Tuning> measured(Session& session) {
-  const Topology& topology = session.topology();
-  if (shared_element(topology, session.settings()) == 0) return std::nullopt;
-  session.world();
-  return node::read_tuning(node::tuning_key(topology.size(), false, topology.members_per_core(0) > 1));
 }
 
 }  // namespace
@@ -248,12 +252,12 @@ Exit run_plan(const Parsed& parsed) {
     const Settings settings = Settings::from_environment();
     const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_members, 0));
     const auto topology = std::make_shared<const Topology>(topology_from_description(*words, ranks));
-    const std::string all = answer(topology, settings, parsed);
+    const std::string all = answer(topology, settings, parsed, meeting_on(*topology, settings));
     if (speaks()) std::cout << all;
     return Exit::well;
   }
   Session session = begin_session({.purpose = "plan"});
-  const std::string all = answer(session.shared_topology(), session.settings(), parsed, measured(session));
+  const std::string all = answer(session.shared_topology(), session.settings(), parsed, meeting_of(session));
   if (session.rank() == 0) std::cout << all;
   return Exit::well;
 }
