@@ -17,6 +17,8 @@ bool alike(const detail::Ask& a, const detail::Ask& b) {
          a.reduction.user.apply == b.reduction.user.apply && !b.reduction.user.has_state;
 }
 
+bool is_contiguous(const detail::Ask* ask) { return ask->output.contiguous(); }
+
 }  // namespace
 
 Batch& Batch::add(const detail::Ask& ask) {
@@ -42,7 +44,8 @@ void Batch::pack() {
   }
 }
 
-// All that are like the first: one call on memory that stands for theirs. One alone needs no such memory.
+// All that are like the first: one call on memory that stands for theirs, where the call needs it. One alone never
+// does.
 void Batch::pack_alike(std::size_t first) {
   std::vector<const detail::Ask*> members;
   std::size_t count = 0;
@@ -57,10 +60,23 @@ void Batch::pack_alike(std::size_t first) {
     calls_.push_back(team_->prepare(whole));
     return;
   }
-  whole.output = {asks_[first].output.data, count};
+  // Of one that is not empty, which need not have an address.
+  const auto some = std::ranges::find_if(members, [](const detail::Ask* each) { return each->output.count > 0; });
+  whole.output = {some == members.end() ? nullptr : (*some)->output.data, count};
   whole.input = {};
   if (whole.collective != Collective::broadcast) whole.input = whole.output;
   team_->check(whole);
+  if (whole.collective == Collective::all_reduce && std::ranges::all_of(members, is_contiguous)) {
+    // In the node, tensors are read where they lie and written there.
+    detail::Ready ready = team_->prepare(whole);
+    auto pieces = std::make_shared<Pieces>();
+    for (const detail::Ask* each : members) pieces->add(each->output.data, each->output.count * each->element_bytes);
+    if (ready.call.plan->in_node && !pieces->overlaps_itself()) {
+      ready.call.pieces = std::move(pieces);
+      calls_.push_back(std::move(ready));
+      return;
+    }
+  }
   auto staged = std::make_shared<std::vector<std::byte>>(count * whole.element_bytes);
   whole.output = {staged->data(), count};
   const bool gives = whole.collective != Collective::broadcast || rank_ == whole.root;

@@ -203,9 +203,11 @@ Operation& Core::take_slot() {
 
 void Core::release(Operation& operation) {
   operation.state = Operation::State::unused;
-  if (!operation.plan().in_node) operation.call.plan.reset();  // else it may be repeated
   ++operation.generation;
-  if (!operation.at_home) free_slots_.push_back(operation.slot);
+  if (operation.at_home) return;  // it may be repeated
+  operation.call.plan.reset();
+  operation.call.pieces.reset();
+  free_slots_.push_back(operation.slot);
 }
 
 Operation& Core::operation_of(const Ticket& ticket) const {

@@ -243,7 +243,14 @@ void Runner::finish(Operation& operation, Part& part) {
 
 void Runner::conclude(Operation& operation) {
   const Plan& plan = operation.plan();
-  if (plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0) {
+  const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0;
+  if (divides && operation.call.pieces) {
+    const std::size_t each = plan.spec.element_bytes;
+    operation.call.pieces->in_range(0, plan.result.count * each,
+                                    [&](std::byte* data, std::size_t /*at*/, std::size_t bytes) {
+                                      divide(plan.spec.type, data, data, bytes / each, plan.size);
+                                    });
+  } else if (divides) {
     std::byte* result = operation.output + plan.result.offset * plan.spec.element_bytes;
     divide(plan.spec.type, result, result, plan.result.count, plan.size);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "collectives/kernels/kernels.hpp"
+#include "collectives/node/pieces.hpp"
 #include "collectives/plan.hpp"
 
 namespace lockstep {
@@ -35,6 +36,8 @@ struct Call {
   const Kernel* kernel = nullptr;  // of reductions, unless the user's own
   UserReduce user = {};
   double factor = 1;  // premul_sum: of this member
+  // Instead of input and output, of an all_reduce in place that is done in the node.
+  std::shared_ptr<const Pieces> pieces = {};
   Origin origin = {};
 };
 

@@ -32,6 +32,7 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   call_ = &call;
   input_ = input;
   output_ = static_cast<std::byte*>(call.output);
+  pieces_ = call.pieces.get();
   mark_ = mark;
   first_ = room.last() + 1;
   step_ = 0;
@@ -79,7 +80,7 @@ void Work::begin_single() {
   }
   steps_ = parts_;
   small_bytes_ = gives_ ? gives(me()).bytes : 0;
-  is_small_sum_ = in_line_ && collective() == Collective::all_reduce;
+  is_small_sum_ = in_line_ && collective() == Collective::all_reduce && pieces_ == nullptr;
   switch (collective()) {
     case Collective::scan:
     case Collective::exscan:
@@ -129,6 +130,28 @@ void Work::write(std::byte* to, const std::byte* from, std::size_t bytes) const 
     stream_bytes(to, from, bytes);
   else
     copy_bytes(to, from, bytes);
+}
+
+const std::byte* Work::mine(std::size_t offset, std::size_t bytes) {
+  if (pieces_ == nullptr) return input_ + offset;
+  if (const std::byte* const whole = pieces_->whole(offset, bytes)) return whole;
+  if (gathered_.size() < bytes) gathered_.resize(bytes);
+  pieces_->read(gathered_.data(), offset, bytes);
+  return gathered_.data();
+}
+
+void Work::read_mine(std::byte* to, std::size_t offset, std::size_t bytes) const {
+  if (pieces_ == nullptr)
+    copy_bytes(to, input_ + offset, bytes);
+  else
+    pieces_->read(to, offset, bytes);
+}
+
+void Work::put(std::size_t offset, const std::byte* from, std::size_t bytes) const {
+  if (pieces_ == nullptr)
+    write(output_ + offset, from, bytes);
+  else
+    pieces_->write(offset, from, bytes);
 }
 
 const std::byte* Work::given_by(int member, std::size_t part) const {
@@ -234,7 +257,7 @@ void Work::give_single() {
   }
   if (!for_each_) {
     const Range part = of_part(gives(0), step_);
-    if (part.bytes > 0) copy_bytes(to, input_ + part.offset, part.bytes);
+    if (part.bytes > 0) read_mine(to, part.offset, part.bytes);
     return;
   }
   for (int member = 0; member < members(); ++member) {
@@ -277,10 +300,17 @@ void Work::take_single(std::size_t part) {
     int number = members();
     if (collective() == Collective::scan) number = me() + 1;
     if (collective() == Collective::exscan) number = me();
+    if (number == 0 || to.bytes == 0) return;
     for (int member = 0; member < number; ++member)
-      sources_[static_cast<std::size_t>(member)] = member == me() ? input_ + from.offset : given_by(member, part);
-    if (number > 0 && to.bytes > 0)
+      sources_[static_cast<std::size_t>(member)] =
+          member == me() ? mine(from.offset, to.bytes) : given_by(member, part);
+    if (pieces_ == nullptr) {
       combiner_.combine(output_ + to.offset, sources_.data(), number, to.bytes / element());
+    } else {
+      if (gathered_.size() < to.bytes) gathered_.resize(to.bytes);
+      combiner_.combine(gathered_.data(), sources_.data(), number, to.bytes / element());
+      put(to.offset, gathered_.data(), to.bytes);
+    }
     return;
   }
   for (int i = 1; i < members(); ++i) {

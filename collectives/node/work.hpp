@@ -142,8 +142,11 @@ class Work {
   Range takes(int member) const;  // of my output, from a member
   Range of_part(const Range& whole, std::size_t part) const;
   std::size_t parts_of(std::size_t bytes) const { return bytes <= piece_ ? 1 : (bytes + piece_ - 1) / piece_; }
-  // Into the output.
   void write(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  // Of what is combined, which may lie in pieces: my part of a range; a copy of it; results in their place.
+  const std::byte* mine(std::size_t offset, std::size_t bytes);
+  void read_mine(std::byte* to, std::size_t offset, std::size_t bytes) const;
+  void put(std::size_t offset, const std::byte* from, std::size_t bytes) const;
   const std::byte* given_by(int member, std::size_t part) const;  // to me
   bool needs(int member) const;
 
@@ -158,6 +161,8 @@ class Work {
   std::vector<const std::byte*> inputs_;  // of all members, where they are reached
   std::vector<std::byte*> outputs_;
   std::vector<std::uintptr_t> across_;    // of all members, the inputs that are read in another process; 0: not so
+  const Pieces* pieces_ = nullptr;        // instead of input and output
+  std::vector<std::byte> gathered_;       // of them, what is combined as one
   std::vector<std::byte> block_;          // a part of a result that goes to several places
   std::vector<std::byte> copy_of_input_;  // where it would be overwritten before it was given
 

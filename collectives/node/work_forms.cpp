@@ -51,26 +51,25 @@ void Work::give_halves() {
   if (step_ >= 1) combine_share(step_ - 1);
   if (step_ == parts_) return;
   const Range part = of_part(common(), step_);
-  const Range mine = share(step_, me());
+  const Range own = share(step_, me());
   std::byte* const to = room_->my_next_slot();
-  const std::byte* const from = input_ + part.offset;
-  if (mine.offset > 0) copy_bytes(to, from, mine.offset);
-  if (mine.end() < part.bytes) copy_bytes(to + mine.end(), from + mine.end(), part.bytes - mine.end());
+  if (own.offset > 0) read_mine(to, part.offset, own.offset);
+  if (own.end() < part.bytes) read_mine(to + own.end(), part.offset + own.end(), part.bytes - own.end());
 }
 
 void Work::combine_share(std::size_t part) {
-  const Range mine = share(part, me());
-  const std::size_t before = of_part(common(), part).offset + mine.offset;
+  const Range own = share(part, me());
+  const std::size_t before = of_part(common(), part).offset + own.offset;
   std::byte* const result = room_->my_next_slot() + region_;
   const std::size_t block = std::max<std::size_t>(1, block_bytes / element()) * element();
-  for (std::size_t at = 0; at < mine.bytes; at += block) {
-    const std::size_t bytes = std::min(block, mine.bytes - at);
+  for (std::size_t at = 0; at < own.bytes; at += block) {
+    const std::size_t bytes = std::min(block, own.bytes - at);
     for (int member = 0; member < members(); ++member) {
       sources_[static_cast<std::size_t>(member)] =
-          member == me() ? input_ + before + at : room_->slot(member, at_step(part)) + mine.offset + at;
+          member == me() ? mine(before + at, bytes) : room_->slot(member, at_step(part)) + own.offset + at;
     }
     combiner_.combine(result + at, sources_.data(), members(), bytes / element());
-    if (takes_) write(output_ + before + at, result + at, bytes);
+    if (takes_) put(before + at, result + at, bytes);
   }
 }
 
@@ -80,8 +79,7 @@ void Work::take_shares(std::size_t part) {
   for (int i = 1; i < members(); ++i) {
     const int member = (me() + i) % members();
     const Range theirs = share(part, member);
-    if (theirs.bytes > 0)
-      write(output_ + before + theirs.offset, room_->slot(member, at_step(part + 1)) + region_, theirs.bytes);
+    if (theirs.bytes > 0) put(before + theirs.offset, room_->slot(member, at_step(part + 1)) + region_, theirs.bytes);
   }
 }
 
@@ -116,8 +114,10 @@ Work::Places Work::places_of(int member) const {
 void Work::say_places() {
   Places places;
   const bool in_place = collective() == Collective::all_to_all && spec().in_place;
-  if (!in_place && plan().input_count > 0) places.input = room_->place_of(input_, plan().input_count * element());
-  if (plan().output_count > 0) places.output = room_->place_of(output_, plan().output_count * element());
+  if (pieces_ == nullptr && !in_place && plan().input_count > 0)
+    places.input = room_->place_of(input_, plan().input_count * element());
+  if (pieces_ == nullptr && plan().output_count > 0)
+    places.output = room_->place_of(output_, plan().output_count * element());
   std::memcpy(room_->my_next_line().payload, &places, sizeof places);
 }
 

@@ -131,5 +131,6 @@ def closing(c: Comparison, rows: list[dict]) -> list[str]:
     for name, reason in c.left_out.items():
         lines.append(f"# left out: {name}: {reason}")
     for name, variants in c.failed.items():
-        lines.append(f"# settings that do not work here: {name}: {', '.join(variants)}")
+        reasons = (f"{variant} ({reason})" for variant, reason in variants.items())
+        lines.append(f"# settings that do not work here: {name}: {', '.join(reasons)}")
     return lines

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of tensors as one operation, whether they are packed or combined where they lie: every result is that of a call
+// for each.
+#include <numeric>
+
+#include "tests/collectives/members.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using Counts = std::vector<std::size_t>;
+
+// Small whole numbers, so that every order of reduction gives the same bits.
+template <class T>
+std::vector<std::vector<T>> tensors(const Counts& counts, int rank, std::size_t begin) {
+  std::vector<std::vector<T>> all;
+  for (const std::size_t count : counts) {
+    // Some begin at odd elements.
+    std::vector<T> one(count + begin % 3);
+    for (std::size_t i = 0; i < one.size(); ++i)
+      one[i] = static_cast<T>((i * 7 + count + static_cast<std::size_t>(rank) * 5) % 13);
+    all.push_back(std::move(one));
+    ++begin;
+  }
+  return all;
+}
+
+const std::vector<Counts>& lists() {
+  static const std::vector<Counts> all = {
+      {1, 2, 3}, Counts(300, 256), {0, 5, 70'000, 1, 300'000, 17, 0}, {4096, 4096}, {1'000'000, 3, 250'001}};
+  return all;
+}
+
+template <class T, class Op>
+void expect_as_each_alone(Communicator& world, const Op& op) {
+  for (const Counts& counts : lists()) {
+    auto together = tensors<T>(counts, world.rank(), 0);
+    auto alone = together;
+    Batch batch(world);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      batch.all_reduce(std::span(together[i]).last(counts[i]), op);
+      world.all_reduce(std::span(alone[i]).last(counts[i]), op);
+    }
+    batch.run();
+    for (std::size_t i = 0; i < counts.size(); ++i) ASSERT_EQ(together[i], alone[i]) << i << " of " << counts.size();
+  }
+}
+
+class Batches : public testing::TestWithParam<int> {};
+
+TEST_P(Batches, give_what_each_call_gives) {
+  with_members(GetParam(), [](Communicator& world) {
+    expect_as_each_alone<float>(world, sum);
+    expect_as_each_alone<double>(world, max);
+    expect_as_each_alone<std::int8_t>(world, bit_xor);
+    expect_as_each_alone<std::int64_t>(world, avg);
+    expect_as_each_alone<std::int32_t>(world, commutative([](std::int32_t a, std::int32_t b) { return a + b; }));
+    auto same = world.reproducible();
+    expect_as_each_alone<float>(same, sum);
+  });
+}
+INSTANTIATE_TEST_SUITE_P(All, Batches, testing::Values(1, 2, 3, 5));
+
+TEST(Batch, may_be_run_again_and_meets_flat_calls) {
+  with_members(3, [](Communicator& world) {
+    std::vector<int> one(1000, 1);
+    std::vector<int> two(50'000, 2);
+    Batch batch(world);
+    batch.all_reduce(one, sum).all_reduce(two, sum);
+    for (int round = 0; round < 5; ++round) {
+      std::ranges::fill(one, 1);
+      std::ranges::fill(two, 2);
+      std::vector<int> flat(51'000, 4);
+      auto request = batch.start();
+      auto other = world.all_reduce_async(flat, sum);
+      other.wait();
+      request.wait();
+      ASSERT_EQ(one[999], 3);
+      ASSERT_EQ(two[49'999], 6);
+      ASSERT_EQ(flat[0], 12);
+    }
+  });
+}
+
+// The same plan, with other memory: what the batch left must not be taken for it.
+TEST(Batch, is_over_when_a_flat_call_of_its_size_comes) {
+  with_members(2, [](Communicator& world) {
+    std::vector<int> flat(3000, 1);
+    {
+      std::vector<int> one(1000, 1);
+      std::vector<int> two(2000, 1);
+      Batch batch(world);
+      batch.all_reduce(one, sum).all_reduce(two, sum);
+      batch.run();
+      ASSERT_EQ(two[1999], 2);
+    }
+    for (int round = 0; round < 3; ++round) {
+      std::ranges::fill(flat, 1);
+      world.all_reduce(flat, sum);
+      ASSERT_EQ(flat, std::vector<int>(3000, 2));
+    }
+  });
+}
+
+// Each is packed before any result is there, as if they were apart.
+TEST(Batch, may_name_the_same_memory_twice) {
+  with_members(2, [](Communicator& world) {
+    std::vector<int> data(20'000, 1);
+    Batch batch(world);
+    batch.all_reduce(data, sum).all_reduce(std::span(data).subspan(100, 200), sum);
+    batch.run();
+    EXPECT_EQ(data, std::vector<int>(20'000, 2));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::test
