@@ -11,13 +11,13 @@
 namespace lockstep::bench {
 namespace {
 
-Candidate running(std::string name, std::shared_ptr<Communicator> on, const detail::Ask& ask) {
+Candidate running(const std::string& name, const std::shared_ptr<Communicator>& on, const detail::Ask& ask) {
   const std::string algorithm = on->team()->prepare(ask).call.plan->algorithm;
-  return {.name = std::move(name), .once = [on, ask] { on->team()->run(ask); }, .algorithm = algorithm};
+  return {.name = name, .once = [on, ask] { on->team()->run(ask); }, .algorithm = algorithm};
 }
 
 // The same members with other options.
-MakeCandidate on_another(Communicator& world, std::string name, bool only_reductions,
+MakeCandidate on_another(Communicator& world, const std::string& name, bool only_reductions,
                          const CommunicatorOptions& options) {
   const auto other = std::make_shared<Communicator>(world.team()->split(0, world.rank(), options));
   return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<Candidate> {
