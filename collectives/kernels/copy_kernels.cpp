@@ -58,6 +58,7 @@ void copy_vectors(void* target, const void* source, std::size_t bytes) {
   const std::size_t width = hn::Lanes(Bytes());
   auto* to = static_cast<std::uint8_t*>(target);
   const auto* from = static_cast<const std::uint8_t*>(source);
+  if (bytes == 0) return;  // from nowhere, perhaps
   if (bytes < at_once * width) {
     std::memcpy(to, from, bytes);
     return;
