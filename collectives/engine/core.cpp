@@ -50,6 +50,7 @@ Ticket Core::start(const Call& call) {
   if (call.plan->size != size_ || call.plan->index != rank_)
     throw Error(Code::internal, text("a plan for another communicator was given to \"", name_, '"'));
   Prepared& prepared = prepare(call.plan);
+  if (call.plan->in_node) make_home(prepared, call);
   Operation& operation = take_slot();
   operation.call = call;
   operation.signature = prepared.signature;
@@ -71,6 +72,16 @@ Ticket Core::start(const Call& call) {
   const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, call.origin};
   if (failed()) take(ticket);  // throws
   return ticket;
+}
+
+// Whether a call is repeated there depends on what else is under way, but what it will need is taken with the first
+// one.
+void Core::make_home(Prepared& prepared, const Call& call) {
+  if (prepared.home == nullptr) {
+    prepared.home = &take_slot();
+    prepared.home->at_home = true;
+  }
+  if (prepared.home->call.plan != call.plan) prepared.home->work.reserve(call);
 }
 
 // Which of all calls it is.
@@ -101,10 +112,6 @@ std::optional<Ticket> Core::run(const Call& call) {
   if (known == nullptr) return start(call);
   Prepared& prepared = *known;
   last_repeated_ = known;
-  if (prepared.home == nullptr) {
-    prepared.home = &take_slot();
-    prepared.home->at_home = true;
-  }
   Operation& operation = *prepared.home;
   const bool same = operation.call.plan == call.plan;
   if (same) {

@@ -81,6 +81,7 @@ class Core {
   Prepared& prepare(const std::shared_ptr<const Plan>& plan);
   Prepared& place_of(const std::shared_ptr<const Plan>& plan);
   Prepared* repeated(const Call& call);
+  void make_home(Prepared& prepared, const Call& call);
   Ticket keep(Operation& operation);
   Operation& take_slot();
   Operation& operation_of(const Ticket& ticket) const;

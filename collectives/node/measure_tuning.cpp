@@ -65,10 +65,11 @@ class Probe {
         const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
         best[which] = std::min(best[which], taken.count() / static_cast<double>(calls));
       }
+      const std::chrono::duration<double> since_begin = Clock::now() - begin_;
+      spent_ = slowest(since_begin.count());
+      if (is_over()) break;
     }
     for (double& each : best) each = slowest(each);
-    const std::chrono::duration<double> since_begin = Clock::now() - begin_;
-    spent_ = slowest(since_begin.count());
     return best;
   }
 

@@ -54,6 +54,15 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
     begin_by_slots();
 }
 
+void Work::reserve(const Call& call) {
+  const auto n = static_cast<std::size_t>(call.plan->size);
+  sources_.reserve(n);
+  inputs_.reserve(n);
+  outputs_.reserve(n);
+  across_.reserve(n);
+  if (reduces(call.plan->spec.collective)) combiner_.set(call);
+}
+
 void Work::begin_by_slots() {
   const bool shares = collective() == Collective::all_reduce || collective() == Collective::reduce;
   if (shares && common().bytes >= tuning_.halves_from && members() > 1)

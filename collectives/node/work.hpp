@@ -41,6 +41,8 @@ class Work {
   // `may_reach`: the room had reachable memory when the call was made, in the order of calls, so on all members alike.
   void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark,
              bool may_reach);
+  // Takes the memory that the call will need.
+  void reserve(const Call& call);
   // The same call once more, with other buffers, as far as it goes with these looks.
   void again(const std::byte* input, std::uint32_t mark, bool may_reach, Looks looks) {
     asks_ = could_go_across_ || (may_reach && could_be_direct());
