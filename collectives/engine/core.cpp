@@ -81,7 +81,10 @@ void Core::make_home(Prepared& prepared, const Call& call) {
     prepared.home = &take_slot();
     prepared.home->at_home = true;
   }
-  if (prepared.home->call.plan != call.plan) prepared.home->work.reserve(call);
+  Operation& home = *prepared.home;
+  if (home.state != Operation::State::unused || home.call.plan == call.plan) return;
+  home.call.plan.reset();  // another plan was here, which is not repeated any more
+  home.work.reserve(call);
 }
 
 // Which of all calls it is.
