@@ -64,8 +64,9 @@ quietly() {
 }
 
 # build_in FOLDER MESON-OPTION... : configures once and builds; again after that only what changed. Builds all, or
-# what the array `targets` names.
+# what the array `targets` names and what the tests of the array `suites` run.
 targets=()
+suites=()
 build_in() {
   local folder=$1
   shift
@@ -77,5 +78,11 @@ build_in() {
     mv "$folder.configure.log" "$folder/configure.log"
     printf '%s' "$wanted" >"$folder/options"
   fi
-  quietly "building" "$folder/build.log" ninja -C "$folder" ${targets[@]+"${targets[@]}"}
+  local wanted_targets=(${targets[@]+"${targets[@]}"}) found
+  if [ ${#suites[@]} -gt 0 ]; then
+    quietly "configuring" "$folder/configure.log" ninja -C "$folder" build.ninja || return 1
+    found=$(python3 "$root/tests/support/targets.py" "$folder" "${suites[@]}") || return 1
+    mapfile -t -O ${#wanted_targets[@]} wanted_targets <<<"$found"
+  fi
+  quietly "building" "$folder/build.log" ninja -C "$folder" ${wanted_targets[@]+"${wanted_targets[@]}"}
 }
