@@ -11,9 +11,11 @@
 namespace lockstep::bench {
 namespace {
 
-Candidate running(const std::string& name, const std::shared_ptr<Communicator>& on, const detail::Ask& ask) {
-  const std::string algorithm = on->team()->prepare(ask).call.plan->algorithm;
-  return {.name = name, .once = [on, ask] { on->team()->run(ask); }, .algorithm = algorithm};
+// `owner` is what must live as long as the candidate.
+template <class Owner>
+Candidate running(std::string_view name, Communicator& on, const detail::Ask& ask, Owner owner) {
+  const std::string algorithm = on.team()->prepare(ask).call.plan->algorithm;
+  return {.name = std::string(name), .once = [&on, ask, owner] { on.team()->run(ask); }, .algorithm = algorithm};
 }
 
 // The same members with other options.
@@ -23,7 +25,7 @@ MakeCandidate on_another(Communicator& world, const std::string& name, bool only
   return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<Candidate> {
     if (subject.collective == Collective::exchange || (only_reductions && !reduces(subject.collective)))
       return std::nullopt;
-    return running(name, other, buffers.ask());
+    return running(name, *other, buffers.ask(), other);
   };
 }
 
@@ -55,9 +57,7 @@ std::optional<Candidate> on_symmetric(Communicator& world, const Subject& subjec
   const auto second = subject.in_place ? first : std::make_shared<Twin>(world, out.data(), out.size());
   if (ask.input.data != nullptr) ask.input.data = first->at(ask.input.data);
   if (ask.output.data != nullptr) ask.output.data = second->at(ask.output.data);
-  const std::string algorithm = world.team()->prepare(ask).call.plan->algorithm;
-  return Candidate{
-      .name = "symmetric", .once = [&world, ask, first, second] { world.team()->run(ask); }, .algorithm = algorithm};
+  return running("symmetric", world, ask, std::pair(first, second));
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
 }
 
 bool Team::failed() const { return closed_ || engine_->failed(); }
+
 std::optional<node::Tuning> Team::node_tuning() const {
   const node::Room* const room = closed_ ? nullptr : engine_->world().room();
   return room == nullptr ? std::nullopt : std::optional(room->tuning());

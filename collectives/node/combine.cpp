@@ -15,21 +15,33 @@ namespace {
 
 constexpr std::size_t block_bytes = 4096;  // a few of them stay in the first cache
 
+std::size_t elements_at_a_time(const Spec& spec) {
+  return std::max<std::size_t>(1, block_bytes / std::max<std::size_t>(1, spec.element_bytes));
+}
+
+bool goes_by_tree(const Call& call) {
+  return call.plan->spec.order == Order::reproducible || call.user.apply != nullptr;
+}
+
 }  // namespace
 
-void Combiner::set(const Call& call) {
+void Combiner::reserve(const Call& call) {
   const Spec& spec = call.plan->spec;
-  call_ = &call;
-  element_ = spec.element_bytes;
-  by_tree_ = spec.order == Order::reproducible || call.user.apply != nullptr;
-  if (call.user.apply == nullptr && call.kernel == nullptr && reduces(spec.collective)) {
+  if (call.user.apply == nullptr && call.kernel == nullptr) {
     throw Error(Code::internal, text("no reduction is known for ", to_string(spec.op), " of ", to_string(spec.type)));
   }
-  if (!by_tree_) return;
-  block_ = std::max<std::size_t>(1, block_bytes / std::max<std::size_t>(1, element_));
+  if (!goes_by_tree(call)) return;
   const auto levels = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(call.plan->size)));
-  const std::size_t bytes = (levels + 1) * block_ * element_;
-  if (memory_.size() < bytes + 64) memory_.resize(bytes + 64);
+  const std::size_t bytes = (levels + 1) * elements_at_a_time(spec) * spec.element_bytes + 64;
+  if (memory_.size() < bytes) memory_.resize(bytes);
+}
+
+void Combiner::set(const Call& call) {
+  reserve(call);
+  call_ = &call;
+  element_ = call.plan->spec.element_bytes;
+  by_tree_ = goes_by_tree(call);
+  block_ = elements_at_a_time(call.plan->spec);
   scratch_ = aligned(memory_.data());
 }
 

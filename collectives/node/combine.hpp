@@ -19,6 +19,9 @@ inline std::byte* aligned(std::byte* memory) {
 
 class Combiner {
  public:
+  // What the call's reduction needs of memory is taken; nothing of the call is kept.
+  void reserve(const Call& call);
+  // The call stays where it is until the last combine().
   void set(const Call& call);
   // The target may be exactly one of the sources.
   void combine(void* target, const void* const* sources, int number, std::size_t count);

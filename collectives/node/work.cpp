@@ -60,7 +60,7 @@ void Work::reserve(const Call& call) {
   inputs_.reserve(n);
   outputs_.reserve(n);
   across_.reserve(n);
-  if (reduces(call.plan->spec.collective)) combiner_.set(call);
+  if (reduces(call.plan->spec.collective)) combiner_.reserve(call);
 }
 
 void Work::begin_by_slots() {

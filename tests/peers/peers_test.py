@@ -262,6 +262,24 @@ class Comparing(unittest.TestCase):
         tuner.choose(FAST)
         self.assertFalse([each for each in tried if each.startswith("adjust")])
 
+    def test_a_large_list_is_tried_with_promising_settings_only(self):
+        tried = set()
+        large, small = "30000000", "256x1000"
+
+        def recording(peer, launch_given, place, jobs):
+            tried.update((job.variant.name, job.what) for job in jobs)
+            return launch.Outcome({job: launch.Result(*3 * (time_of(job.variant.name),), 5) for job in jobs}, {}, "")
+
+        def time_of(name):
+            return 1.0 if name == "adjust:7" else 2.0 if name.startswith("adjust") else 3.0
+
+        tuner = tuning.Tuning(PLACE, "list", [gradients.words_of([30_000_000, 1]), small], 0.01, False, random.Random(1), recording)
+        chosen = tuner.choose(FAST)
+        self.assertEqual({each.name for each in chosen.values()}, {"adjust:7"})
+        adjusted = {at: {name for name, what in tried if what.startswith(at) and name.startswith("adjust")} for at in (large, small, "4194304x1")}
+        self.assertEqual((len(adjusted[large]), len(adjusted[small]), len(adjusted["4194304x1"])), (tuning.PROMISING, 25, 25))
+        self.assertIn("adjust:7", adjusted[large])
+
     def test_every_variant_has_a_name_of_its_own(self):
         for peer in (OURS, SLOW, FAST, peers.Peer("mpich5", "mpich", "", "")):
             for collective in [*variants.TUNED, "list"]:
@@ -271,14 +289,33 @@ class Comparing(unittest.TestCase):
 
 
 class Scoreboard(unittest.TestCase):
-    ROWS = [{"size": 8, "ratio": 2.0, "ratio_symmetric": 3.0, "floor_us": 1.0, "ours_symmetric_us": 2.0},
-            {"size": 8192, "ratio": 0.5, "ratio_symmetric": None, "floor_us": 8.0, "ours_symmetric_us": 10.0}]
+    ROWS = [{"collective": "broadcast", "ranks": 2, "size": 8, "ratio": 2.0, "ratio_symmetric": 3.0, "floor_us": 1.0, "ours_us": 1.0,
+             "ours_symmetric_us": 2.0, "peers": {}},
+            {"collective": "broadcast", "ranks": 2, "size": 8192, "ratio": 0.5, "ratio_symmetric": None, "floor_us": 8.0, "ours_us": 4.4,
+             "ours_symmetric_us": 10.0, "peers": {}}]
+    LISTS = [{"collective": "all_reduce", "ranks": 2, "list": "small", "ratio": 1.5, "ratio_symmetric": None, "floor_us": 1.0,
+              "ours_us": 2.0, "ours_symmetric_us": None, "peers": {"torch_ddp": 30.0, "mpi_flat_openmpi4": 3.0}}]
 
     def test_goals(self):
-        for goal, reached in ((scoreboard.Goal(1, "ratio"), 0.5), (scoreboard.Goal(1, "ratio", 0, 100), 2.0), (scoreboard.Goal(1, "ratio", mean=True), 1.0),
-                              (scoreboard.Goal(1, "ratio_symmetric"), 3.0), (scoreboard.Goal(1, "floor", 100), 0.8),
-                              (scoreboard.Goal(1, "ratio", 100_000), None)):
-            self.assertEqual(goal.reached(self.ROWS), reached, goal)
+        for goal, reached, missed in (
+                (scoreboard.Goal(1, "ratio"), 0.5, ["8K"]), (scoreboard.Goal(1, "ratio", 0, 100), 2.0, []),
+                (scoreboard.Goal(1, "ratio", mean=True), 1.0, []), (scoreboard.Goal(1.1, "ratio", mean=True), 1.0, ["the mean"]),
+                (scoreboard.Goal(1, "ratio_symmetric"), 3.0, []), (scoreboard.Goal(1, "floor", 100), 0.8, ["8K"]),
+                (scoreboard.Goal(1, "ratio", 100_000), None, []), (scoreboard.Goal(1, "torch_ddp"), None, [])):
+            self.assertEqual(goal.reached(self.ROWS), (reached, missed), goal)
+
+    def test_near_a_copy_of_what_must_move_is_well(self):
+        near, too_far = scoreboard.Goal(1, "ratio", within=1.11), scoreboard.Goal(1, "ratio", within=1.09)
+        self.assertEqual((near.reached(self.ROWS), too_far.reached(self.ROWS)), ((0.5, []), (0.5, ["8K"])))
+        reduced = [row | {"collective": "all_reduce"} for row in self.ROWS]
+        self.assertEqual(near.reached(reduced), (0.5, ["8K"]), "an all_reduce is no copy")
+
+    def test_lists_are_held_against_one_peer(self):
+        for goal, reached, missed in ((scoreboard.Goal(10, "torch_ddp", only="small"), 15.0, []),
+                                      (scoreboard.Goal(20, "torch_ddp", only="small"), 15.0, ["small"]),
+                                      (scoreboard.Goal(10, "torch_ddp", only="bert"), None, []),
+                                      (scoreboard.Goal(10, "tensorflow_ring", only="small"), None, [])):
+            self.assertEqual(goal.reached(self.LISTS), (reached, missed), goal)
 
     def test_what_is_missed_is_said(self):
         part = scoreboard.Part(2, "broadcast", ("8", "8K"), (scoreboard.Goal(1.1, "ratio"), scoreboard.Goal(1.5, "ratio_symmetric"),
@@ -287,14 +324,20 @@ class Scoreboard(unittest.TestCase):
         self.assertFalse(scoreboard.run([part], lambda _: ("the table", self.ROWS), written.append))
         self.assertEqual(written[0], "the table\n\n")
         lines = written[1].splitlines()[2:]
-        self.assertEqual([line.split(" 1.", 1)[1].split()[1:] for line in lines], [["0.50", "MISSED"], ["3.00", "reached"], ["not", "measured"]])
+        self.assertEqual([line.split(" 1.", 1)[1].split()[1:] for line in lines], [["0.50", "MISSED", "at", "8K"], ["3.00", "reached"],
+                                                                                   ["not", "measured"]])
 
     def test_every_part_can_be_measured(self):
+        self.assertEqual(len({part.title for part in scoreboard.PARTS}), len(scoreboard.PARTS))
         for part in scoreboard.PARTS:
-            found = sizes.parse_sizes(",".join(part.sizes), 4)
+            found = sizes.parse_sizes(",".join(part.sizes), 4) if part.sizes else []
             self.assertEqual(len(found), len(part.sizes))
+            self.assertTrue(bool(found) != bool(part.lists), part.title)
+            for each in part.lists:
+                self.assertTrue(gradients.counts_of(each))
             for goal in part.goals:
-                self.assertTrue([size for size in found if goal.first <= size <= goal.last], f"{part.title}: {goal}")
+                there = [size for size in found if goal.first <= size <= goal.last] or [each for each in part.lists if each == goal.only]
+                self.assertTrue(there, f"{part.title}: {goal}")
 
 
 class BadInput(unittest.TestCase):

@@ -144,7 +144,7 @@ def do_table(options) -> int:
 
     def measured(part: scoreboard.Part) -> tuple[str, list[dict]]:
         words = argparse.Namespace(**vars(options), collective=part.collective, ranks=part.ranks, sizes=",".join(part.sizes),
-                                   gradients=None, type="f32", op="sum", cluster=None, rate=None)
+                                   gradients=",".join(part.lists), type="f32", op="sum", cluster=None, rate=None)
         return compare.compare(ask_of(words), say_on_terminal if sys.stderr.isatty() else lambda _: None)
 
     return 0 if scoreboard.run(parts, measured, write) else 3

@@ -74,6 +74,7 @@ def one_turn(plan: Plan, peer: Peer, as_it_comes: bool, runs: Runs, draw: random
             for size in plan.sizes if size in chosen]
     jobs += symmetric_of(plan, chosen) if peer.ours else []
     kept = runs.defaults if as_it_comes else runs.times
+    apart = {FLOOR.name: runs.floor, SYMMETRIC: runs.symmetric}
     groups = grouped(jobs)
     if peer.ours:  # the floor knows no library; ours has room for it
         first = next(iter(groups))
@@ -82,9 +83,7 @@ def one_turn(plan: Plan, peer: Peer, as_it_comes: bool, runs: Runs, draw: random
         outcome = measurer(peer, launch, plan.place, draw.sample(group, len(group)))
         peer.notes.setdefault("version", outcome.version)
         for job, result in outcome.results.items():
-            where = kept.setdefault(peer.name, {})
-            if job.collective == "floor" or job.variant.name == SYMMETRIC:
-                where = runs.floor if job.collective == "floor" else runs.symmetric
+            where = apart[job.variant.name] if job.variant.name in apart else kept.setdefault(peer.name, {})
             where.setdefault(job.what, []).append(result.median_us)
         for variant, reason in outcome.failed.items():
             if not as_it_comes:

@@ -15,6 +15,12 @@ FINALS = 2
 HOPELESS = 20.0  # times slower than another peer at every size with its defaults: no algorithm mends that
 AGAIN = 4  # times as long for those that are tried again
 
+# A list of hundreds of MB takes seconds a try; the settings that are not among the best with one tensor of 16 MiB, where
+# what matters is the same, are not tried with it.
+LARGE_LIST = 32 << 20
+STANDS_FOR_LARGE = f"{(16 << 20) // 4}x1"
+PROMISING = 4
+
 Chosen = dict[str, Variant]  # by size, in the words of a job
 
 
@@ -41,7 +47,8 @@ class Tuning:
         plain = [each for each in variants if not each.variables and each.name.startswith(("default", "as it", "yield"))]
         times = self.times_of(peer, plain or variants[:1], self.sizes, self.seconds)
         if not self.hopeless(times):
-            times |= self.times_of(peer, [each for each in variants if each not in plain], self.sizes, self.seconds)
+            rest = [each for each in variants if each not in plain]
+            times |= self.times_of(peer, rest, self.sizes, self.seconds, only=self.promising(peer, rest))
         finalists = self.finalists(times)
         again: dict[tuple[Variant, str], float] = {}
         for _ in range(FINALS):  # apart in time, so that one disturbance of the machine does not decide
@@ -73,6 +80,15 @@ class Tuning:
             if outcome.version:
                 peer.notes["version"] = outcome.version
         return found
+
+    def promising(self, peer: Peer, variants: list[Variant]) -> set[tuple[Variant, str]] | None:
+        """What is worth a try; nothing: everything is."""
+        large = [size for size in self.sizes if self.collective == "list" and bytes_of(size) > LARGE_LIST]
+        if not large or peer.ours:
+            return None
+        times = self.times_of(peer, variants, [STANDS_FOR_LARGE], self.seconds)
+        best = {variant for variant, _ in sorted(times, key=times.__getitem__)[:PROMISING]}
+        return {(variant, size) for variant in variants for size in self.sizes if variant in best or size not in large}
 
     def finalists(self, times: dict[tuple[Variant, str], float]) -> set[tuple[Variant, str]]:
         found = set()
