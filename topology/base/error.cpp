@@ -34,6 +34,7 @@ constexpr std::array entries = {
     CodeEntry{Code::file, Exit::usage, "a file cannot be read or written"},
     CodeEntry{Code::versions_differ, Exit::unfit, "members run different builds"},
     CodeEntry{Code::out_of_memory, Exit::unfit, "not enough memory"},
+    CodeEntry{Code::cluster, Exit::usage, "a cluster is described wrongly"},
     CodeEntry{Code::internal, Exit::unfit, "a defect in Lockstep itself"},
 };
 

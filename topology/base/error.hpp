@@ -49,6 +49,7 @@ enum class Code : std::uint16_t {
   file = 21,
   versions_differ = 22,
   out_of_memory = 23,
+  cluster = 24,
   internal = 99,
 };
 

@@ -3,13 +3,12 @@
 // meant where MPI sees one, which is the commonest way to lose a day on a new cluster.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
-namespace lockstep {
+#include "topology/base/environment.hpp"
 
-using Environment = std::function<const char*(const char* name)>;  // like getenv
+namespace lockstep {
 
 struct LauncherHint {
   std::string variable;  // "SLURM_STEP_NUM_TASKS"

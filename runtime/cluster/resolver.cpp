@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cluster/resolver.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+std::string with_layer(std::string_view layer, const std::string& address) {
+  return layer.empty() ? address : text(layer, "://", address);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+}  // namespace
+
+std::string Resolver::master(std::optional<Task> of, std::string_view layer) const {
+  if (!of) of = task();
+  const ClusterSpec spec = cluster_spec();
+  if (!of || spec.empty()) return {};
+  return with_layer(layer.empty() ? rpc_layer() : layer, spec.task_address(of->type, of->index));
+}
+
+SimpleResolver::SimpleResolver(ClusterSpec spec, std::optional<Task> task, std::string rpc_layer,
+                               std::string environment)
+    : spec_(std::move(spec)),
+      task_(std::move(task)),
+      rpc_layer_(std::move(rpc_layer)),
+      environment_(std::move(environment)) {
+  if (task_) spec_.task_address(task_->type, task_->index);
+}
+
+MpiResolver::MpiResolver(Exchange& exchange) : task_(Task{"worker", exchange.rank()}) {
+  ClusterSpec::Tasks workers;
+  for (const Bytes& host : exchange.all_gather("names of hosts", to_bytes(host_name())))
+    workers.emplace(static_cast<int>(workers.size()), to_string(host));
+  spec_ = ClusterSpec(ClusterSpec::Jobs{{"worker", std::move(workers)}});
+}
+
+std::shared_ptr<Resolver> find_resolver(Exchange* exchange, const Log& log, const Environment& environment) {
+  const auto chosen = [&](std::shared_ptr<Resolver> resolver, std::string_view why) {
+    log.info(
+        text("the cluster is that of ", resolver->describe(), ", ", why, ": ", to_string(resolver->cluster_spec())));
+    return resolver;
+  };
+  if (auto named = std::make_shared<TfConfigResolver>(TaskOverride{}, environment); !named->cluster_spec().empty())
+    return chosen(std::move(named), "which names one");
+  // Ranks of MPI have found each other already, so that nobody needs the addresses that Slurm would give them.
+  if (exchange != nullptr && exchange->size() > 1)
+    return chosen(std::make_shared<MpiResolver>(*exchange), text("whose ranks are ", exchange->size()));
+  const char* tasks = environment("SLURM_STEP_NUM_TASKS");
+  if (tasks != nullptr && environment("SLURM_STEP_NODELIST") != nullptr && parse_integer(trim(tasks)).value_or(0) > 1)
+    return chosen(std::make_shared<SlurmResolver>(SlurmOptions{}, environment),
+                  text("whose step has ", tasks, " tasks"));
+  log.info("there is no cluster: no TF_CONFIG, one rank, no step of Slurm with several tasks");
+  return nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/cluster/resolver.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t most = 1 << 17;  // hosts or tasks; more is a slip of the pen
+
+[[noreturn]] void refuse_hosts(std::string_view words) {
+  throw Error(Code::cluster, text('\'', printable(words), "' is no list of hosts"), "Slurm writes them as n[1-3,7],m5");
+}
+
+// The numbers of one bracket, with their leading zeros: "1-3,07".
+void expand_numbers(std::string_view bracket, std::string_view before, std::string_view after, std::string_view whole,
+                    std::vector<std::string>& hosts) {
+  for (const std::string& part : split(bracket, ',')) {
+    const auto dash = part.find('-');
+    const std::string low = part.substr(0, dash);
+    const std::string high = dash == std::string::npos ? low : part.substr(dash + 1);
+    const auto first = parse_integer(low);
+    const auto last = parse_integer(high);
+    if (!first || !last || *first < 0 || *first > *last || *last - *first > most) refuse_hosts(whole);
+    for (std::int64_t number = *first; number <= *last; ++number) {
+      std::string digits = text(number);
+      if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
+      hosts.push_back(text(before, digits, after));
+    }
+  }
+}
+
+// At the commas that are outside of brackets.
+std::vector<std::string> parts_of(std::string_view words) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char letter : words) {
+    if (letter == '[') ++depth;
+    if (letter == ']') --depth;
+    if (depth < 0 || depth > 1) refuse_hosts(words);
+    if (letter == ',' && depth == 0)
+      parts.emplace_back();
+    else
+      parts.back() += letter;
+  }
+  if (depth != 0) refuse_hosts(words);
+  return parts;
+}
+
+// Of the job step where it says so, else of the job.
+std::string variable(const Environment& environment, const std::string& name) {
+  for (const std::string& full : {text("SLURM_STEP_", name), text("SLURM_", name)}) {
+    if (const char* value = environment(full.c_str()); value != nullptr && !trim(value).empty())
+      return std::string(trim(value));
+  }
+  throw Error(Code::cluster, text("SLURM_STEP_", name, " is not set"),
+              "start the program by srun, or name the cluster in TF_CONFIG");
+}
+
+int number(const std::string& name, const std::string& value, std::int64_t least) {
+  const auto parsed = parse_integer(value);
+  if (!parsed || *parsed < least || *parsed > most)
+    throw Error(Code::cluster, text("SLURM's ", name, " is '", printable(value), '\''),
+                "start the program by srun, or name the cluster in TF_CONFIG");
+  return static_cast<int>(*parsed);
+}
+
+struct Slot {
+  std::string host;
+  int place = 0;  // on its node
+};
+
+std::vector<Slot> slots_of(const std::vector<std::string>& hosts, const std::vector<int>& tasks) {
+  if (tasks.size() != hosts.size())
+    throw Error(Code::cluster, text("Slurm names ", hosts.size(), " hosts, and how many tasks run on ", tasks.size()),
+                "give tasks_per_node");
+  std::vector<Slot> all;
+  for (std::size_t node = 0; node < hosts.size(); ++node) {
+    for (int place = 0; place < tasks[node]; ++place) all.push_back({hosts[node], place});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> expand_hosts(std::string_view words) {
+  std::vector<std::string> hosts;
+  for (const std::string& part : parts_of(words)) {
+    const auto open = part.find('[');
+    const auto close = part.find(']');
+    if (part.empty() || hosts.size() > static_cast<std::size_t>(most)) refuse_hosts(words);
+    if (open == std::string::npos) {
+      hosts.push_back(part);
+      continue;
+    }
+    const std::string_view whole = part;
+    if (whole.find('[', close) != whole.npos) refuse_hosts(words);  // of several dimensions, which TF_CONFIG can name
+    expand_numbers(whole.substr(open + 1, close - open - 1), whole.substr(0, open), whole.substr(close + 1), words,
+                   hosts);
+  }
+  return hosts;
+}
+
+std::vector<int> expand_tasks_per_node(std::string_view words) {
+  std::vector<int> all;
+  const auto refuse = [&] {
+    throw Error(Code::cluster, text('\'', printable(words), "' does not say how many tasks each node has"),
+                "Slurm writes it as 2(x3),1");
+  };
+  for (const std::string& part : split(words, ',')) {
+    const auto open = part.find("(x");
+    const auto tasks = parse_integer(part.substr(0, open));
+    std::optional<std::int64_t> times = 1;
+    if (open != std::string::npos)
+      times = part.ends_with(')') ? parse_integer(part.substr(open + 2, part.size() - open - 3)) : std::nullopt;
+    if (!tasks || !times || *tasks < 1 || *tasks > most || *times < 1 || *times > most) refuse();
+    all.insert(all.end(), static_cast<std::size_t>(*times), static_cast<int>(*tasks));
+    if (all.size() > static_cast<std::size_t>(most)) refuse();
+  }
+  return all;
+}
+
+SlurmResolver::SlurmResolver(const SlurmOptions& options, const Environment& environment)
+    : rpc_layer_(options.rpc_layer) {
+  const int rank = number("PROCID", variable(environment, "PROCID"), 0);
+  const int size = number("NUM_TASKS", variable(environment, "NUM_TASKS"), 1);
+  const std::vector<std::string> hosts = expand_hosts(variable(environment, "NODELIST"));
+  if (options.tasks_per_node.value_or(1) < 1)
+    throw Error(Code::cluster, text(*options.tasks_per_node, " tasks per node"), "there is at least one");
+  const std::vector<int> tasks = options.tasks_per_node
+                                     ? std::vector<int>(hosts.size(), *options.tasks_per_node)
+                                     : expand_tasks_per_node(variable(environment, "TASKS_PER_NODE"));
+  const std::vector<Slot> slots = slots_of(hosts, tasks);
+  const std::map<std::string, int> jobs =
+      options.jobs.empty() ? std::map<std::string, int>{{"worker", static_cast<int>(slots.size())}} : options.jobs;
+  int asked = 0;
+  for (const auto& [name, count] : jobs) {
+    if (count < 1) throw Error(Code::cluster, text("job '", printable(name), "' of ", count, " tasks"), "leave it out");
+    asked += count;
+  }
+  if (asked != static_cast<int>(slots.size()) || asked != size || rank >= size)
+    throw Error(Code::cluster,
+                text("jobs of ", asked, " tasks were asked for; Slurm's step has ", size, " tasks, ", slots.size(),
+                     " by its nodes, and this is number ", rank),
+                "let the jobs' tasks add up to those of the step");
+  const int most_per_node = *std::ranges::max_element(tasks);
+  const int gpus_per_task = options.gpus_per_task.value_or(options.gpus_per_node.value_or(0) / most_per_node);
+  if (most_per_node * gpus_per_task > options.gpus_per_node.value_or(gpus_per_task * most_per_node))
+    throw Error(Code::cluster,
+                text("requested more GPUs per node than available: ", most_per_node, " tasks with ", gpus_per_task,
+                     " each, of ", *options.gpus_per_node),
+                "start fewer tasks on a node, or give each fewer GPUs");
+  ClusterSpec::Jobs all;
+  std::size_t next = 0;
+  for (const auto& [name, count] : jobs) {
+    for (int index = 0; index < count; ++index, ++next) {
+      if (static_cast<int>(next) == rank) task_ = Task{name, index};
+      all[name].emplace(index, text(slots[next].host, ':', options.port_base + slots[next].place));
+    }
+  }
+  spec_ = ClusterSpec(std::move(all));
+  for (int i = 0; i < gpus_per_task; ++i)
+    gpus_.push_back(slots[static_cast<std::size_t>(rank)].place * gpus_per_task + i);
+}
+
+}  // namespace lockstep
