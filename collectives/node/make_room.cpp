@@ -27,7 +27,7 @@ Offer offer(std::size_t bytes) {
   }
 }
 
-// Measurements that this process knows already.
+// What this process goes by, once it has measured or has read enough.
 struct Known {
   std::mutex mutex;
   std::map<std::string, Tuning> by_key;
@@ -37,12 +37,11 @@ Known& known() {
   return one;
 }
 
-std::optional<Tuning> find_tuning(const std::string& key) {
+std::vector<Tuning> find_tunings(const std::string& key) {
   const std::lock_guard lock(known().mutex);
-  if (const auto found = known().by_key.find(key); found != known().by_key.end()) return found->second;
-  auto read = read_tuning(key);
-  if (read) known().by_key[key] = *read;
-  return read;
+  if (const auto found = known().by_key.find(key); found != known().by_key.end())
+    return std::vector<Tuning>(enough, found->second);
+  return read_tunings(key);
 }
 
 std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
@@ -50,19 +49,20 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
   return *reinterpret_cast<std::shared_ptr<std::byte>*>(address);
 }
 
-// What the first member knows to suit this node, for all; nothing where it has to be measured.
-std::string known_tuning(int members, const std::string& key) {
-  const auto found = find_tuning(key);
+// What the first member knows to suit this node, for all. Less than enough: it has to be measured.
+std::string known_tunings(int members, const std::string& key) {
+  std::vector<Tuning> found = find_tunings(key);
   constexpr int few = 16;  // more take too long for what they gain
-  if (!found && members <= few) return {};
-  return to_text(found.value_or(guessed_tuning(members)), key);
+  if (found.empty() && members > few) found.assign(enough, guessed_tuning(members));
+  return found.empty() ? std::string() : to_text(found, key);
 }
 
-void measure(const Exchange& exchange, Room& room, bool crowded, const std::string& key) {
+void measure(const Exchange& exchange, Room& room, bool crowded, const std::string& key, std::vector<Tuning> before) {
   const double limit = std::chrono::duration<double>(exchange.patience().limit).count();
-  room.set_tuning(measured_tuning(room, crowded, limit > 0 ? limit : 1e9));
+  before.push_back(measured_tuning(room, crowded, limit > 0 ? limit : 1e9));
+  room.set_tuning(middle_of(before));
   if (exchange.rank() != 0) return;
-  keep_tuning(room.tuning(), key);
+  keep_tunings(before, key);
   const std::lock_guard lock(known().mutex);
   known().by_key[key] = room.tuning();
 }
@@ -147,7 +147,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   std::string key;
   if (first) {
     key = tuning_key(exchange.size(), one_process, crowded);
-    answer.tuning = known_tuning(exchange.size(), key);
+    answer.tuning = known_tunings(exchange.size(), key);
   }
   const auto answers = exchange.all_gather("shared memory of a node is open",
                                            Writer()
@@ -170,10 +170,11 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   }
   auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
   if (across) room->set_across(Across(std::move(processes)));
-  if (const auto told = parse_tuning(read_answer(answers.front()).tuning))
-    room->set_tuning(*told);
+  std::vector<Tuning> told = parse_tunings(read_answer(answers.front()).tuning);
+  if (told.size() >= enough)
+    room->set_tuning(middle_of(told));
   else
-    measure(exchange, *room, crowded, key);
+    measure(exchange, *room, crowded, key, std::move(told));
   return room;
 }
 

@@ -60,6 +60,7 @@ class Probe {
     std::vector<double> best(tunings.size(), 1e9);
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t which = 0; which < tunings.size(); ++which) {
+        run(call, tunings[which]);  // what the last one has left in the caches is not this one's doing
         const auto begin = Clock::now();
         for (std::size_t i = 0; i < calls; ++i) run(call, tunings[which]);
         const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
@@ -178,9 +179,12 @@ class Measuring {
       tunings.push_back(with(&Tuning::segment, each));
       tunings.back().halves_from = 64;
     }
-    const std::vector<double> times = probe_.times(1U << 20U, tunings);
-    if (!times.empty())
-      best_.segment = tunings[static_cast<std::size_t>(std::ranges::min_element(times) - times.begin())].segment;
+    std::vector<double> losses(tunings.size());  // of several sizes together
+    for (const std::size_t bytes : {256U << 10U, 1U << 20U, 2U << 20U}) {
+      const std::vector<double> times = probe_.times(bytes, tunings);
+      for (std::size_t i = 0; i < times.size(); ++i) losses[i] += std::log(times[i]);
+    }
+    best_.segment = tunings[static_cast<std::size_t>(std::ranges::min_element(losses) - losses.begin())].segment;
   }
 
   void find(std::size_t Tuning::*field, std::span<const std::size_t> sizes, std::size_t beyond) {

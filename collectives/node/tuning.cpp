@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "collectives/kernels/kernels.hpp"
 #include "collectives/kernels/streaming.hpp"
@@ -54,7 +53,7 @@ Tuning guessed_tuning(int members) {
 std::string tuning_key(int members, bool one_process, bool crowded) {
   return text(processor(), ", ", format_bytes(last_cache_size()), " cache, ", kernel_target(), ", ",
               std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)), " processors, ", members,
-              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 2");
+              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 3");
 }
 
 std::string tuning_file(std::string_view key) {
@@ -68,15 +67,31 @@ std::string tuning_file(std::string_view key) {
   return text(folder, "/lockstep/node-", hexadecimal(hash(std::as_bytes(std::span(key)))), ".txt");
 }
 
-std::string to_text(const Tuning& tuning, std::string_view key) {
-  std::string all =
-      text("# What Lockstep measured of this machine; delete it to have it measured again.\nfor ", key, '\n');
-  for (const Field& field : fields) all += text(field.name, ' ', tuning.*field.value, '\n');
+Tuning middle_of(std::span<const Tuning> measured) {
+  Tuning middle;
+  std::vector<std::size_t> values(measured.size());
+  for (const Field& field : fields) {
+    std::ranges::transform(measured, values.begin(), [&](const Tuning& each) { return each.*field.value; });
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+    std::ranges::nth_element(values, at);
+    middle.*field.value = *at;
+  }
+  return middle;
+}
+
+std::string to_text(std::span<const Tuning> measured, std::string_view key) {
+  std::string all = text("# What Lockstep measured of this machine, in ", measured.size(), " of ", enough,
+                         " jobs; the middle counts. Delete it to have it measured again.\nfor ", key, '\n');
+  for (const Field& field : fields) {
+    all += field.name;
+    for (const Tuning& each : measured) all += text(' ', each.*field.value);
+    all += '\n';
+  }
   return all;
 }
 
-std::optional<Tuning> parse_tuning(std::string_view text, std::string_view key) {
-  Tuning tuning;
+std::vector<Tuning> parse_tunings(std::string_view text, std::string_view key) {
+  std::vector<Tuning> all;
   std::size_t found = 0;
   bool is_for = false;
   for (const std::string& whole : split(text, '\n')) {
@@ -84,35 +99,37 @@ std::optional<Tuning> parse_tuning(std::string_view text, std::string_view key) 
     if (line.empty() || line.front() == '#') continue;
     const std::size_t blank = std::min(line.find(' '), line.size());
     const std::string_view name = line.substr(0, blank);
-    const std::string_view value = trim(line.substr(blank));
     if (name == "for") {
-      is_for = key.empty() || value == key;
+      is_for = key.empty() || trim(line.substr(blank)) == key;
       continue;
     }
     const auto* const field = std::ranges::find(fields, name, &Field::name);
-    const auto number = parse_integer(value);
-    if (field == fields.end() || !number || *number < 64 || static_cast<std::size_t>(*number) > never)
-      return std::nullopt;
-    tuning.*(field->value) = static_cast<std::size_t>(*number);
+    const std::vector<std::string> values = split(trim(line.substr(blank)), ' ');
+    if (found == 0) all.resize(values.size());
+    if (field == fields.end() || values.size() != all.size() || values.size() > enough) return {};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto number = parse_integer(values[i]);
+      if (!number || *number < 64 || static_cast<std::size_t>(*number) > never) return {};
+      all[i].*(field->value) = static_cast<std::size_t>(*number);
+    }
     ++found;
   }
-  if (!is_for || found != fields.size()) return std::nullopt;
-  return tuning;
+  if (!is_for || found != fields.size()) return {};
+  return all;
 }
 
-std::optional<Tuning> read_tuning(std::string_view key) {
+std::vector<Tuning> read_tunings(std::string_view key) {
   const std::string path = tuning_file(key);
-  if (path.empty()) return std::nullopt;
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  if (path.empty() || !std::filesystem::is_regular_file(path, error)) return {};
   std::ifstream file(path);
   std::array<char, 4096> all{};
   file.read(all.data(), all.size());
-  return parse_tuning({all.data(), static_cast<std::size_t>(file.gcount())}, key);
+  return parse_tunings({all.data(), static_cast<std::size_t>(file.gcount())}, key);
 }
 
 // Whole or not at all: written beside and then moved to its place.
-void keep_tuning(const Tuning& tuning, std::string_view key) noexcept {
+void keep_tunings(std::span<const Tuning> measured, std::string_view key) noexcept {
   try {
     const std::string path = tuning_file(key);
     if (path.empty()) return;
@@ -120,7 +137,7 @@ void keep_tuning(const Tuning& tuning, std::string_view key) noexcept {
     const std::string beside = text(path, '.', ::getpid());
     {
       std::ofstream file(beside);
-      file << to_text(tuning, key);
+      file << to_text(measured, key);
       if (!file.flush()) return;
     }
     std::filesystem::rename(beside, path);

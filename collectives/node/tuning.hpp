@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of the work in a node is fitted to the machine: measured by the members together when they first meet, a tenth
-// of a second, and kept in a file for later. It changes no bit of any result.
+// of a second, in each of the first few jobs, and kept in a file; what counts is the middle of these, so that one bad
+// moment does not decide for ever. It changes no bit of any result.
 #pragma once
 
 #include <cstddef>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::node {
 
@@ -35,12 +37,18 @@ std::string tuning_key(int members, bool one_process, bool crowded);
 // Where they are kept; empty: nowhere.
 std::string tuning_file(std::string_view key);
 
-// "halves_from 16384", a line each; what follows # is for people. Nothing where it is not whole, or for another key.
-std::string to_text(const Tuning& tuning, std::string_view key);
-std::optional<Tuning> parse_tuning(std::string_view text, std::string_view key = {});
+// How many measurements are enough.
+inline constexpr std::size_t enough = 5;
+// Of each field the middle one.
+Tuning middle_of(std::span<const Tuning> measured);
 
-std::optional<Tuning> read_tuning(std::string_view key);
-// Where it cannot be kept, it will be measured again.
-void keep_tuning(const Tuning& tuning, std::string_view key) noexcept;
+// "halves_from 16384 65536 16384", a line each with its value in every measurement; what follows # is for people. Empty
+// where it is not whole, or for another key.
+std::string to_text(std::span<const Tuning> measured, std::string_view key);
+std::vector<Tuning> parse_tunings(std::string_view text, std::string_view key = {});
+
+std::vector<Tuning> read_tunings(std::string_view key);
+// Where they cannot be kept, it will be measured again.
+void keep_tunings(std::span<const Tuning> measured, std::string_view key) noexcept;
 
 }  // namespace lockstep::node

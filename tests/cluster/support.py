@@ -4,6 +4,7 @@
 Leftovers are found by a mark in the environment, which every process of a cluster inherits, so that
 other work on the machine is neither mistaken for ours nor touched.
 """
+import argparse
 import contextlib
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 import time
 import unittest
 import uuid
+from collections.abc import Callable
 
 MARK = f"CLUSTER_TEST_MARK={uuid.uuid4().hex}"
 ENVIRONMENT = os.environ | dict([MARK.split("=")])
@@ -187,3 +189,30 @@ def summary(cases: list[dict]) -> str:
     counts = {result: sum(case["result"] == result for case in cases)
               for result in ("passed", "failed", "skipped")}
     return ", ".join(f"{number} {result}" for result, number in counts.items())
+
+
+def main(manual: str, begin: Callable[["Tool", str | None], None]) -> int:
+    """Runs the tests of the module that calls; `begin` gives it the tool and the built traffic."""
+    parser = argparse.ArgumentParser(description=manual,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cluster", required=True, metavar="TOOL", help="path of tools/cluster")
+    parser.add_argument("--traffic", metavar="PROGRAM", help="traffic.cpp, built")
+    parser.add_argument("--json", metavar="FILE", help="where to write the result of every test")
+    options, rest = parser.parse_known_args()
+    tool = Tool(options.cluster)
+    begin(tool, options.traffic)
+    for missing in filter(lambda path: path and not os.path.exists(path),
+                          (options.cluster, options.traffic)):
+        parser.error(f"{missing}: there is no such file")
+    permitted = tool("check")
+    if permitted.returncode == 77:
+        print(f"skipped: {permitted.stderr.strip()}")
+        write_json(options.json, [{"name": "Cluster.all", "result": "skipped",
+                                   "message": permitted.stderr.strip()}])
+        print("0 passed, 0 failed, 1 skipped")
+        return 77
+    program = unittest.main(argv=[sys.argv[0], *rest], testRunner=Runner, exit=False)
+    cases = list(program.result.cases.values())
+    write_json(options.json, cases)
+    print(summary(cases), flush=True)
+    return 0 if program.result.wasSuccessful() and cases else 1

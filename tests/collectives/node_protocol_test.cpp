@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule by which slots become free, seen in every order that members can get on in: writing a slot takes time, so
 // does reading it, and whoever needs nobody runs as far ahead as the rule lets it. Each member's slots and steps
-// follow from how far it has come, so a state is how far each has come.
+// follow from how far it has come, so a state is how far each has come. That is for a memory that all see alike; that
+// nothing rests on more than what is published with release being seen with acquire, is shown by clocks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -35,10 +37,40 @@ struct Act {
   int member;  // that is seen or read
 };
 
+// Everything that the member does.
+std::vector<Act> acts_of(const Protocol& protocol, int me) {
+  using Kind = Act::Kind;
+  std::vector<Act> all;
+  const auto steps = static_cast<int>(protocol.needs.size());
+  const auto sources = [&](int step) {
+    std::vector<int> members;
+    for (int member = 0; member < protocol.members; ++member) {
+      const int needed = protocol.needs[static_cast<std::size_t>(step)];
+      if (member != me && (needed == everybody || needed == member)) members.push_back(member);
+    }
+    return members;
+  };
+  const auto read = [&](int step) {
+    for (const int member : sources(step)) {
+      all.push_back({Kind::begin_reading, step, member});
+      all.push_back({Kind::end_reading, step, member});
+    }
+  };
+  for (int step = 0; step < steps; ++step) {
+    all.push_back({Kind::begin_writing, step, me});
+    all.push_back({Kind::end_writing, step, me});
+    all.push_back({Kind::publish, step, me});
+    if (step > 0 && protocol.late[static_cast<std::size_t>(step) - 1]) read(step - 1);
+    for (const int member : sources(step)) all.push_back({Kind::see, step, member});
+    if (!protocol.late[static_cast<std::size_t>(step)] || step + 1 == steps) read(step);
+  }
+  return all;
+}
+
 class Search {
  public:
   explicit Search(const Protocol& protocol) : protocol_(protocol) {
-    for (int member = 0; member < protocol.members; ++member) acts_.push_back(acts_of(member));
+    for (int member = 0; member < protocol.members; ++member) acts_.push_back(acts_of(protocol, member));
   }
 
   // "" or what went wrong; `states` counts how many there are.
@@ -67,35 +99,6 @@ class Search {
   }
 
  private:
-  std::vector<Act> acts_of(int me) const {
-    using Kind = Act::Kind;
-    std::vector<Act> all;
-    const auto steps = static_cast<int>(protocol_.needs.size());
-    const auto sources = [&](int step) {
-      std::vector<int> members;
-      for (int member = 0; member < protocol_.members; ++member) {
-        const int needed = protocol_.needs[static_cast<std::size_t>(step)];
-        if (member != me && (needed == everybody || needed == member)) members.push_back(member);
-      }
-      return members;
-    };
-    const auto read = [&](int step) {
-      for (const int member : sources(step)) {
-        all.push_back({Kind::begin_reading, step, member});
-        all.push_back({Kind::end_reading, step, member});
-      }
-    };
-    for (int step = 0; step < steps; ++step) {
-      all.push_back({Kind::begin_writing, step, me});
-      all.push_back({Kind::end_writing, step, me});
-      all.push_back({Kind::publish, step, me});
-      if (step > 0 && protocol_.late[static_cast<std::size_t>(step) - 1]) read(step - 1);
-      for (const int member : sources(step)) all.push_back({Kind::see, step, member});
-      if (!protocol_.late[static_cast<std::size_t>(step)] || step + 1 == steps) read(step);
-    }
-    return all;
-  }
-
   static std::size_t at(std::uint64_t state, int member) {
     return state >> (16U * static_cast<unsigned>(member)) & 0xffffU;
   }
@@ -143,6 +146,75 @@ class Search {
   std::vector<std::vector<Act>> acts_;
 };
 
+// What happened before what, whatever the machine reorders: an act comes after those before it in its member, and what
+// is seen brings with it all that its member did before it published that. Nothing newer is taken to be seen than what
+// the member waits for, so this holds for every timing.
+class Clocks {
+ public:
+  explicit Clocks(const Protocol& protocol) : protocol_(protocol) {
+    const auto n = static_cast<std::size_t>(protocol.members);
+    for (int member = 0; member < protocol.members; ++member) acts_.push_back(acts_of(protocol, member));
+    before_.resize(n);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t member = 0; member < n; ++member) moved = get_on(member) || moved;
+    }
+  }
+
+  // "" or which two acts nothing orders.
+  std::string unordered() const {
+    for (std::size_t reader = 0; reader < acts_.size(); ++reader) {
+      if (before_[reader].size() != acts_[reader].size()) return "nobody gets on";
+      for (std::size_t i = 0; i < acts_[reader].size(); ++i) {
+        const Act& act = acts_[reader][i];
+        const auto giver = static_cast<std::size_t>(act.member);
+        if (act.kind == Act::Kind::begin_reading &&
+            before_[reader][i][giver] <= place(giver, Act::Kind::end_writing, act.step))
+          return text("member ", reader, " reads step ", act.step, " of member ", giver,
+                      ", which may not be written yet");
+        if (act.kind != Act::Kind::end_reading) continue;
+        const std::size_t next = place(giver, Act::Kind::begin_writing, act.step + protocol_.ring);
+        if (next < acts_[giver].size() && before_[giver][next][reader] <= i)
+          return text("member ", giver, " may write over step ", act.step, " while member ", reader, " reads it");
+      }
+    }
+    return {};
+  }
+
+ private:
+  // Where the member does it; past the end: nowhere.
+  std::size_t place(std::size_t member, Act::Kind kind, int step) const {
+    const auto& acts = acts_[member];
+    return static_cast<std::size_t>(
+        std::ranges::find_if(acts, [&](const Act& act) { return act.kind == kind && act.step == step; }) -
+        acts.begin());
+  }
+
+  // One act further, unless what it waits for has no clock yet.
+  bool get_on(std::size_t member) {
+    const std::size_t i = before_[member].size();
+    if (i == acts_[member].size()) return false;
+    const Act& act = acts_[member][i];
+    std::vector<std::size_t> clock = i == 0 ? std::vector<std::size_t>(acts_.size()) : before_[member][i - 1];
+    const bool writes = act.kind == Act::Kind::begin_writing;
+    const int step = writes ? act.step - protocol_.behind : act.step;
+    for (std::size_t other = 0; other < acts_.size() && step >= 0; ++other) {
+      const bool waits = writes || (act.kind == Act::Kind::see && act.member == static_cast<int>(other));
+      if (!waits || other == member) continue;
+      const std::size_t published = place(other, Act::Kind::publish, step);
+      if (published >= before_[other].size()) return false;
+      for (std::size_t m = 0; m < clock.size(); ++m) clock[m] = std::max(clock[m], before_[other][published][m]);
+    }
+    clock[member] = i + 1;
+    before_[member].push_back(clock);
+    return true;
+  }
+
+  Protocol protocol_;
+  std::vector<std::vector<Act>> acts_;
+  std::vector<std::vector<std::vector<std::size_t>>> before_;  // of each act: how many of each member's come before
+};
+
 // All kinds of steps in all their orders, all ways to read them.
 template <class Visit>
 void each_protocol(int members, int steps, const std::vector<int>& kinds, const Visit& visit) {
@@ -177,6 +249,20 @@ TEST(NodeProtocol, no_slot_is_written_while_it_is_read_in_any_order) {
              .late = std::vector<bool>(6, late)});
   }
   EXPECT_GT(all, 100'000U);
+}
+
+TEST(NodeProtocol, release_and_acquire_order_all_that_touches_one_slot) {
+  const auto holds = [](const Protocol& protocol) {
+    ASSERT_EQ(Clocks(protocol).unordered(), "") << protocol.members << " members";
+  };
+  each_protocol(2, 8, {everybody, 0, 1, nobody}, holds);
+  each_protocol(3, 7, {everybody, 0, nobody}, holds);
+  each_protocol(4, 7, {everybody, 3, nobody}, holds);
+  for (const bool ahead : {true, false}) {
+    Protocol protocol{.members = 3, .needs = std::vector<int>(7, 0), .late = std::vector<bool>(7, true)};
+    (ahead ? protocol.behind : protocol.ring) += ahead ? 1 : -1;
+    EXPECT_NE(Clocks(protocol).unordered().find("may write over step"), std::string::npos);
+  }
 }
 
 TEST(NodeProtocol, one_step_further_ahead_would_be_too_far) {

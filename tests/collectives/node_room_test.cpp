@@ -8,22 +8,15 @@
 #include <thread>
 
 #include "collectives/node/across.hpp"
-#include "collectives/node/room.hpp"
 #include "collectives/node/shared_memory.hpp"
 #include "collectives/node/symmetric.hpp"
 #include "tests/collectives/members.hpp"
+#include "tests/collectives/node_case.hpp"
 
 namespace lockstep {
 namespace {
 
-using node::Room;
-
-std::vector<std::unique_ptr<Room>> rooms(int members, bool one_process) {
-  const auto memory = node::SharedMemory::make(Room::bytes_for(members), false).memory();
-  std::vector<std::unique_ptr<Room>> all;
-  for (int i = 0; i < members; ++i) all.push_back(std::make_unique<Room>(memory, i, members, one_process));
-  return all;
-}
+using test::rooms;
 
 TEST(Across, a_process_is_known_by_its_landmark_and_not_by_its_number) {
   node::Landmark here = node::landmark();

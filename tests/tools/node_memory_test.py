@@ -3,6 +3,7 @@
 """Memory without a name, seen from outside: /dev/shm may be useless, and nothing stays when members are killed."""
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,13 @@ for name in ("lockstep", "mpirun"):
 parser.add_argument("--json")
 given = parser.parse_args()
 RUN = [given.mpirun, "--oversubscribe", "--timeout", "100"]
+
+
+def forced(text, name, value):
+    """The file of measurements with one of them something else, as if measured often enough."""
+    lines = [line.split() for line in text.splitlines() if not line.startswith(("#", "for "))]
+    kept = [line for line in text.splitlines() if line.startswith("for ")]
+    return "\n".join(kept + [" ".join([words[0]] + 5 * [value if words[0] == name else words[1]]) for words in lines])
 
 
 def in_shared_memory():
@@ -64,9 +72,25 @@ class NodeMemory(unittest.TestCase):
                 with open(path, encoding="utf-8") as file:
                     self.assertIn("\nsegment ", file.read(), "measured again")
             with open(path, "w", encoding="utf-8") as file:
-                file.write("\n".join("segment 8192" if line.startswith("segment") else line for line in text.splitlines()))
+                file.write(forced(text, "segment", "8192"))
             got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
             self.assertIn("in segments of 8 KiB", out + err)
+
+    def test_the_first_jobs_measure_and_the_middle_counts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for job in range(1, 7):
+                got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+                self.assertEqual(got, 0, out + err)
+                path = os.path.join(folder, "lockstep", os.listdir(os.path.join(folder, "lockstep"))[0])
+                with open(path, encoding="utf-8") as file:
+                    values = [line.split()[1:] for line in file if line.startswith("segment")]
+                self.assertEqual(len(values[0]), min(job, 5))
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(re.sub(r"(?m)^segment .*$", "segment 8192 1048576 16384 64 65536", text))
+            got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+            self.assertIn("in segments of 16 KiB", out + err)
 
     def test_blocks_are_read_where_they_lie_when_that_was_measured_to_be_better(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +100,7 @@ class NodeMemory(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 text = file.read()
             with open(path, "w", encoding="utf-8") as file:
-                file.write("\n".join("across_from 64" if line.startswith("across_from") else line for line in text.splitlines()))
+                file.write(forced(text, "across_from", "64"))
             got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "plan", "all_gather"], XDG_CACHE_HOME=folder)
             self.assertIn("read where they lie from 64 B on", out + err)
             for collective in ("all_gather", "broadcast", "all_to_all", "gather", "scatter"):

@@ -128,6 +128,14 @@ def do_compare(options) -> int:
     return 0 if all(row["ours_us"] is not None for row in rows) else 1
 
 
+def peers_of(asked: str | None, without: str) -> str | None:
+    """Those that were asked for, nothing being all, but for one."""
+    if not without:
+        return asked
+    names = asked.split(",") if asked else [*peers.NAMES, *peers.TRAINING]
+    return ",".join(name for name in names if name != without)
+
+
 def do_table(options) -> int:
     parts = scoreboard.chosen(options.only)
     if not parts:
@@ -143,7 +151,7 @@ def do_table(options) -> int:
                 file.write(text)
 
     def measured(part: scoreboard.Part) -> tuple[str, list[dict]]:
-        words = argparse.Namespace(**vars(options), collective=part.collective, ranks=part.ranks, sizes=",".join(part.sizes),
+        words = argparse.Namespace(**vars(options) | {"peers": peers_of(options.peers, part.without)}, collective=part.collective, ranks=part.ranks, sizes=",".join(part.sizes),
                                    gradients=",".join(part.lists), type="f32", op="sum", cluster=None, rate=None)
         return compare.compare(ask_of(words), say_on_terminal if sys.stderr.isatty() else lambda _: None)
 
