@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/communicator/local.hpp"
 #include "runtime/cluster/resolver.hpp"
+#include "runtime/strategy.hpp"
 #include "topology/group.hpp"
 #include "topology/local_exchange.hpp"
 #include "topology/machine/session.hpp"

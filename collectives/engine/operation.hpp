@@ -99,10 +99,6 @@ struct Operation {
   const Plan& plan() const { return *call.plan; }
 };
 
-inline std::string place(const Origin& origin) {
-  return origin.line > 0 ? text(origin.file, ':', origin.line) : std::string();
-}
-
 // "all_reduce of 1000 f32, sum (call 12)"; "recv of 400 u8 (message 3)"
 inline std::string describe(const Operation& operation) {
   if (!operation.is_exchange()) return text(to_text(operation.signature), " (call ", operation.number, ')');

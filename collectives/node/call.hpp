@@ -5,10 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "collectives/kernels/kernels.hpp"
 #include "collectives/node/pieces.hpp"
 #include "collectives/plan.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep {
 
@@ -20,6 +22,11 @@ struct Origin {
     return {file, line};
   }
 };
+
+// "step.cpp:12"; empty where it is not known.
+inline std::string place(const Origin& origin) {
+  return origin.line > 0 ? text(origin.file, ':', origin.line) : std::string();
+}
 
 // The user's own reduction: target[i] = left[i] op right[i]; the target may be exactly left or right.
 struct UserReduce {

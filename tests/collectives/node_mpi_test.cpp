@@ -183,7 +183,7 @@ TEST_F(NodeMemory, who_waits_sleeps) {
   if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   std::vector<float> one(1000, 1);
   world.all_reduce(one, sum);
-  EXPECT_LT(cpu_seconds() - before, 0.2);
+  EXPECT_LT(cpu_seconds() - before, 0.1);  // 0.04 measured, 0.05 is the aim; a busy machine makes each waking dearer
   EXPECT_EQ(one[999], static_cast<float>(world.size()));
 }
 

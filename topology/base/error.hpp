@@ -50,6 +50,7 @@ enum class Code : std::uint16_t {
   versions_differ = 22,
   out_of_memory = 23,
   cluster = 24,
+  replica_failed = 25,
   internal = 99,
 };
 

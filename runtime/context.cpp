@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/context.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <list>
+
+#include "runtime/default_strategy.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+struct Frame {
+  Strategy* strategy = nullptr;
+  ReplicaContext* replica = nullptr;
+};
+
+// A list: frames keep their addresses, and may be taken out of the middle.
+thread_local std::list<Frame> frames;
+
+std::atomic<Strategy*> program_wide = nullptr;
+
+Strategy& outermost() {
+  Strategy* const set = program_wide.load(std::memory_order_acquire);
+  return set != nullptr ? *set : default_strategy();
+}
+
+void refuse_mixing(const Strategy& wanted, const Strategy& current) {
+  throw Error(Code::usage, text("mixing different strategies: ", wanted.describe(), " is not ", current.describe()),
+              "leave the scope of the one before you use the other");
+}
+
+}  // namespace
+
+Scope::Scope(Strategy& strategy) : frame_(nullptr) {
+  if (!frames.empty() && frames.back().strategy != &strategy) refuse_mixing(strategy, *frames.back().strategy);
+  // Again in the same one: whoever is in a replica stays there.
+  frames.push_back({&strategy, frames.empty() ? nullptr : frames.back().replica});
+  frame_ = &frames.back();
+}
+
+Scope::~Scope() noexcept(false) {
+  const bool is_last = !frames.empty() && &frames.back() == frame_;
+  frames.remove_if([&](const Frame& each) { return &each == frame_; });
+  if (!is_last && std::uncaught_exceptions() == 0)
+    throw Error(Code::usage, "a scope ended before one that was entered after it, or in another thread",
+                "let scopes be local variables");
+}
+
+Strategy& get_strategy() { return frames.empty() ? outermost() : *frames.back().strategy; }
+
+bool has_strategy() { return &get_strategy() != &default_strategy(); }
+
+void set_strategy(Strategy* strategy) {
+  if (!frames.empty())
+    throw Error(Code::usage, "set_strategy must not be called inside a strategy's scope", "call it before, or after");
+  program_wide.store(strategy, std::memory_order_release);
+}
+
+ReplicaContext* replica_context() {
+  if (!frames.empty()) return frames.back().replica;
+  return program_wide.load(std::memory_order_acquire) != nullptr ? nullptr : &default_strategy().replica(0);
+}
+
+bool in_cross_replica_context() { return replica_context() == nullptr; }
+
+namespace detail {
+
+Enter::Enter(Strategy& strategy, ReplicaContext* replica) { frames.push_back({&strategy, replica}); }
+Enter::~Enter() { frames.pop_back(); }
+
+void require_cross_replica(const Strategy& strategy, std::string_view call) {
+  if (frames.empty() || &strategy == &default_strategy()) return;
+  if (frames.back().strategy != &strategy) refuse_mixing(strategy, *frames.back().strategy);
+  if (frames.back().replica != nullptr)
+    throw Error(Code::usage,
+                text(call, " requires being in cross-replica context, and was called in replica ",
+                     frames.back().replica->replica_id_in_sync_group()),
+                "call it outside of run(), or inside the context's merge_call()");
+}
+
+}  // namespace detail
+}  // namespace lockstep

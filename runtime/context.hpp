@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a thread is: outside of all strategies, in the scope of one (it speaks for all replicas), or in a replica. The
+// states form a stack for each thread; what a call needs, it checks.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+namespace lockstep {
+
+class Strategy;
+class ReplicaContext;
+
+// As long as it lives, its strategy is the current one of this thread. Of the same strategy there may be several, one
+// in the other; of another one inside is an Error usage. They end in the reverse order.
+class [[nodiscard]] Scope {
+ public:
+  explicit Scope(Strategy& strategy);
+  ~Scope() noexcept(false);
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  const void* frame_;
+};
+
+// The strategy of the innermost scope; the default strategy, of one replica, outside of all.
+Strategy& get_strategy();
+bool has_strategy();
+// For the whole program, where no scope says otherwise; nothing: the default strategy again. Not inside a scope. The
+// strategy must live until then.
+void set_strategy(Strategy* strategy);
+
+// Whether this thread speaks for all replicas. Otherwise it is in a replica: replica_context() is that, or the default
+// strategy's only one outside of all scopes.
+bool in_cross_replica_context();
+ReplicaContext* replica_context();  // none in cross-replica context
+
+namespace detail {
+
+// In a replica's thread, or, without a replica, where one of them speaks for all.
+class Enter {
+ public:
+  Enter(Strategy& strategy, ReplicaContext* replica);
+  ~Enter();
+  Enter(const Enter&) = delete;
+  Enter& operator=(const Enter&) = delete;
+};
+
+// For calls that speak for all replicas of the strategy: refuses in a replica, and in another strategy's scope.
+void require_cross_replica(const Strategy& strategy, std::string_view call);
+
+}  // namespace detail
+}  // namespace lockstep

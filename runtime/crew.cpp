@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/crew.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::microseconds worth_spinning{20};  // about what falling asleep and being woken costs
+
+std::string words_of(const std::exception_ptr& cause) {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+}
+
+// Until the value is no longer `old`: looks for a while, then sleeps.
+template <class T>
+void wait_while(const std::atomic<T>& value, T old, bool spins) {
+  if (spins) {
+    const auto end = std::chrono::steady_clock::now() + worth_spinning;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (value.load(std::memory_order_acquire) != old) return;
+      }
+    } while (std::chrono::steady_clock::now() < end);
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ReplicaError::ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause)
+    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", what),
+            "the others were cancelled; the strategy can be used again"),
+      replica_(replica),
+      cause_(std::move(cause)) {}
+
+Crew::Crew(int size, const Job& prepare)
+    : size_(size), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
+  threads_.reserve(static_cast<std::size_t>(size) - 1);
+  for (int replica = 1; replica < size; ++replica)
+    threads_.emplace_back([this, replica, prepare] { work(replica, prepare); });
+}
+
+Crew::~Crew() {
+  over_ = true;
+  jobs_.fetch_add(1, std::memory_order_release);
+  jobs_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Crew::work(int replica, const Job& prepare) {
+  if (prepare) prepare(replica);
+  for (std::uint32_t done = 0;; ++done) {
+    wait_while(jobs_, done, spins_);
+    if (over_) return;
+    do_one(replica);
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+  }
+}
+
+void Crew::do_one(int replica) noexcept {
+  try {
+    (*job_)(replica);
+  } catch (...) {
+    const std::exception_ptr cause = std::current_exception();
+    const std::string what = words_of(cause);
+    {
+      const std::lock_guard lock(mutex_);
+      thrown_.push_back({replica, what, cause});
+    }
+    (*alarm_)(replica, what);
+  }
+}
+
+std::vector<Crew::Failure> Crew::run(const Job& job, const Alarm& alarm) {
+  job_ = &job;
+  alarm_ = &alarm;
+  busy_.store(size_ - 1, std::memory_order_relaxed);
+  jobs_.fetch_add(1, std::memory_order_release);
+  if (size_ > 1) jobs_.notify_all();
+  do_one(0);
+  for (int left = busy_.load(std::memory_order_acquire); left > 0; left = busy_.load(std::memory_order_acquire))
+    wait_while(busy_, left, spins_);
+  return std::exchange(thrown_, {});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The replicas of this process at work: a thread for each but the first, whose work the caller does. They stay between
+// jobs. A job that throws in one replica is cancelled in the others, and ends with one error that names the replica.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+// What a replica's function threw: its words, with the replica's name. The exception itself is nested in it
+// (std::rethrow_if_nested).
+class ReplicaError : public Error, public std::nested_exception {
+ public:
+  ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause);
+  int replica() const { return replica_; }  // in the sync group
+  const std::exception_ptr& cause() const { return cause_; }
+
+ private:
+  int replica_;
+  std::exception_ptr cause_;
+};
+
+class Crew {
+ public:
+  using Job = std::function<void(int replica)>;
+  // Told, in its own thread, that a replica's job has thrown, so that the others can be set free.
+  using Alarm = std::function<void(int replica, const std::string& what)>;
+
+  // `prepare` is done by each thread before its first job: it takes its place on the machine.
+  explicit Crew(int size, const Job& prepare = {});
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  int size() const { return size_; }
+
+  struct Failure {
+    int replica = 0;
+    std::string what;
+    std::exception_ptr cause;
+  };
+  // Everybody's job; 0 is done by this thread. Returns when all are through, with what was thrown first by time.
+  std::vector<Failure> run(const Job& job, const Alarm& alarm);
+
+ private:
+  void work(int replica, const Job& prepare);
+  void do_one(int replica) noexcept;
+
+  int size_;
+  bool spins_;  // there is a core for each
+  std::mutex mutex_;
+  std::vector<Failure> thrown_;  // by time
+  const Job* job_ = nullptr;
+  const Alarm* alarm_ = nullptr;
+  std::atomic<std::uint32_t> jobs_{0};  // how many there have been
+  std::atomic<int> busy_{0};
+  std::atomic<bool> over_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lockstep

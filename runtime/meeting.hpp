@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the replicas of a process come together in the middle of a job: all or none, at the same place of the program.
+// One of them does something for all with what each has brought.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/node/call.hpp"
+#include "topology/base/error.hpp"
+#include "topology/exchange.hpp"
+
+namespace lockstep {
+
+class Meeting {
+ public:
+  using Lead = std::function<void(const std::vector<void*>& brought)>;
+
+  Meeting(int size, Patience patience) : size_(size), patience_(patience), brought_(static_cast<std::size_t>(size)) {}
+
+  // A job begins; nobody has met or left yet.
+  void begin();
+  // Replica 0 calls `lead` when all have come; the others wait until it has returned. An Error mismatch on all where
+  // one came from another place or has left its job, stall where one does not come, peer_failed after cancel.
+  void meet(int replica, Origin origin, void* mine, const Lead& lead);
+  // The replica's job is through: it will not come any more.
+  void leave(int replica);
+  // A replica has failed: nobody waits for it.
+  void cancel(const std::string& why);
+
+ private:
+  void fail(Code code, const std::string& what, const std::string& mend);
+  void check() const;
+  std::string missing() const;
+  template <class Ready>
+  void wait(std::unique_lock<std::mutex>& lock, const Ready& ready);
+
+  const int size_;
+  const Patience patience_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<void*> brought_;  // none: has not come
+  int arrived_ = 0;
+  int meetings_ = 0;  // that are over
+  int first_to_leave_ = -1;
+  Origin origin_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace lockstep

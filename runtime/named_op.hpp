@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// How values of replicas become one, said as `sum` or as "SUM": for calls whose operation is known only when they run.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "collectives/communicator/operations.hpp"
+
+namespace lockstep {
+
+class NamedOp {
+ public:
+  template <ReduceOp which>
+  requires(which == ReduceOp::sum || which == ReduceOp::avg || which == ReduceOp::min || which == ReduceOp::max ||
+           which == ReduceOp::prod)
+      // NOLINTNEXTLINE(google-explicit-constructor): `sum` is one
+      constexpr NamedOp(BuiltIn<which> /*op*/)
+      : op_(which) {}
+  // "SUM", "MEAN", "MIN", "MAX", "PROD", in any case; an Error usage for anything else.
+  NamedOp(std::string_view name);                                 // NOLINT(google-explicit-constructor)
+  NamedOp(const char* name) : NamedOp(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
+
+  ReduceOp op() const { return op_; }
+
+  // Calls `function` with the operation as the collectives take it.
+  template <class F>
+  decltype(auto) with(F&& function) const {
+    switch (op_) {
+      case ReduceOp::avg:
+        return function(avg);
+      case ReduceOp::min:
+        return function(min);
+      case ReduceOp::max:
+        return function(max);
+      case ReduceOp::prod:
+        return function(prod);
+      default:
+        return function(sum);
+    }
+  }
+
+ private:
+  ReduceOp op_ = ReduceOp::sum;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value that each replica has its own of. It holds those of this process only; reading it as one value is an error of
+// the compiler: reduce it, gather it, or take its parts.
+#pragma once
+
+#include <ostream>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+template <class T>
+class PerReplica {
+ public:
+  using value_type = T;
+  explicit PerReplica(std::vector<T> local) : local_(std::move(local)) {}
+
+  // By number in this process.
+  int size() const { return static_cast<int>(local_.size()); }
+  const T& operator[](int local) const { return local_.at(static_cast<std::size_t>(local)); }
+  T& operator[](int local) { return local_.at(static_cast<std::size_t>(local)); }
+  std::span<const T> local() const { return local_; }
+  bool operator==(const PerReplica&) const = default;
+
+ private:
+  std::vector<T> local_;
+};
+
+template <class T>
+std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
+  out << "PerReplica:{";
+  for (int i = 0; i < value.size(); ++i) out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << value[i];
+  return out << "\n}";
+}
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_per_replica = false;
+template <class T>
+inline constexpr bool is_per_replica<PerReplica<T>> = true;
+
+// What replica `local` sees of an argument: its part of what each has its own of, everything else whole.
+template <class T>
+decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
+  if constexpr (is_per_replica<std::remove_const_t<T>>)
+    return (argument[local]);
+  else
+    return (argument);
+}
+
+// PerReplica<T> is T at each replica.
+template <class T>
+struct AtReplica {
+  using Type = T;
+};
+template <class T>
+struct AtReplica<PerReplica<T>> {
+  using Type = T;
+};
+
+}  // namespace detail
+}  // namespace lockstep

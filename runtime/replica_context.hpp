@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a replica's function meets: which replica it is, and what all replicas do together. The same calls in the same
+// order in all of them; a difference is an error with names on all, and the strategy can be used again.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
+#include "collectives/communicator/communicator.hpp"
+#include "runtime/context.hpp"
+#include "runtime/meeting.hpp"
+#include "runtime/per_replica.hpp"
+
+namespace lockstep {
+
+class ReplicaContext {
+ public:
+  ReplicaContext(Strategy& strategy, int local, int global, int size)
+      : strategy_(&strategy), local_(local), global_(global), size_(size) {}
+
+  int replica_id_in_sync_group() const { return global_; }
+  int num_replicas_in_sync() const { return size_; }
+  int local_id() const { return local_; }  // in this process
+  Strategy& strategy() const { return *strategy_; }
+
+  // Everybody's data combined, in place, at every replica: sum, avg, min, max, prod or a function of one's own. The
+  // same bits at all of them.
+  template <class R, class Op>
+  requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void all_reduce(R&& data, Op op,
+                                                                          Origin origin = Origin::here()) {
+    next(origin).all_reduce(data, op, origin);
+  }
+  template <class T, class Op>
+  requires(std::is_arithmetic_v<T>) [[nodiscard]] T all_reduce(T value, Op op, Origin origin = Origin::here()) {
+    return next(origin).all_reduce(value, op, origin);
+  }
+  template <class R, class Op>
+  Request all_reduce_async(R&& data, Op op, Origin origin = Origin::here()) {
+    return next(origin).all_reduce_async(data, op, origin);
+  }
+  // One element of each replica, by its number in the sync group.
+  template <class T>
+  requires(std::is_arithmetic_v<T>) std::vector<T> all_gather(T value, Origin origin = Origin::here()) {
+    std::vector<T> all(static_cast<std::size_t>(size_));
+    next(origin).all_gather(std::span<const T>(&value, 1), all, origin);
+    return all;
+  }
+
+  // Stops all replicas of this process, calls `function` once for them, as `function(strategy, values...)` in
+  // cross-replica context with what each has brought as a PerReplica, and goes on with what it returned: each with its
+  // own of a PerReplica, all with the same of anything else. It may stand in loops and branches: all come, or none.
+  template <class F>
+  auto merge_call(F&& function, Origin origin = Origin::here()) {
+    return merge(origin, function);
+  }
+  template <class F, class A>
+  auto merge_call(F&& function, A a, Origin origin = Origin::here()) {
+    return merge(origin, function, a);
+  }
+  template <class F, class A, class B>
+  auto merge_call(F&& function, A a, B b, Origin origin = Origin::here()) {
+    return merge(origin, function, a, b);
+  }
+  template <class F, class A, class B, class C>
+  auto merge_call(F&& function, A a, B b, C c, Origin origin = Origin::here()) {
+    return merge(origin, function, a, b, c);
+  }
+
+  // This replica as a member of the group of all, for collectives that are not here.
+  Communicator& communicator(Origin origin = Origin::here()) { return next(origin); }
+
+ private:
+  // For the next collective, which every replica must make.
+  Communicator& next(Origin origin);
+  template <class F, class... A>
+  auto merge(Origin origin, F& function, A&... values);
+  void meet(Origin origin, void* mine, const Meeting::Lead& lead);
+
+  Strategy* strategy_;
+  int local_;
+  int global_;
+  int size_;
+};
+
+namespace detail {
+
+// What a replica brings to merge_call, and takes away.
+template <class Kept, class... A>
+struct Brought {
+  std::tuple<A&...> values;
+  std::optional<Kept> result;
+};
+
+// One of the values, of everybody.
+template <std::size_t which, class Each, class... A>
+auto everybodys(const std::vector<void*>& all) {
+  std::vector<std::tuple_element_t<which, std::tuple<A...>>> values;
+  for (void* brought : all) values.push_back(std::get<which>(static_cast<Each*>(brought)->values));
+  return PerReplica(std::move(values));
+}
+
+}  // namespace detail
+
+template <class F, class... A>
+auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
+  using Whole = std::invoke_result_t<F&, Strategy&, PerReplica<A>...>;
+  using Mine = typename detail::AtReplica<Whole>::Type;
+  using Each = detail::Brought<std::conditional_t<std::is_void_v<Mine>, std::nullptr_t, Mine>, A...>;
+  Each mine{std::tuple<A&...>(values...), {}};
+  meet(origin, &mine, [&](const std::vector<void*>& all) {
+    const auto call = [&]<std::size_t... i>(std::index_sequence<i...> /*values*/)->Whole {
+      return std::invoke(function, *strategy_, detail::everybodys<i, Each, A...>(all)...);
+    };
+    if constexpr (std::is_void_v<Whole>) {
+      call(std::index_sequence_for<A...>());
+    } else {
+      const Whole whole = call(std::index_sequence_for<A...>());
+      for (std::size_t i = 0; i < all.size(); ++i)
+        static_cast<Each*>(all[i])->result.emplace(detail::part_of(whole, static_cast<int>(i)));
+    }
+  });
+  if constexpr (!std::is_void_v<Whole>) return std::move(*mine.result);
+}
+
+}  // namespace lockstep

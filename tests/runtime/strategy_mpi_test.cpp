@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategy whose replicas are ranks: what the other strategies do too, and the same bits as theirs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/strategy.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+StrategyOptions quiet() { return {.log = Log(LogLevel::off)}; }
+
+float value_of(int replica, std::size_t i) {
+  return std::ldexp(static_cast<float>((replica * 31 + static_cast<int>(i) * 17) % 101),
+                    (replica * 7 + static_cast<int>(i)) % 30);
+}
+
+// The sums of all replicas' values, as one of them sees them.
+std::vector<float> sums_in(Strategy& strategy) {
+  return strategy.run([](ReplicaContext& context) {
+    std::vector<float> data(3000);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = value_of(context.replica_id_in_sync_group(), i);
+    context.all_reduce(data, sum);
+    return data;
+  })[0];
+}
+
+TEST(MultiWorker, every_rank_is_a_replica) {
+  MultiWorkerMirroredStrategy strategy(session(), quiet());
+  const int n = world().size();
+  EXPECT_EQ(strategy.num_replicas_in_sync(), n);
+  EXPECT_EQ(strategy.num_local_replicas(), 1);
+  const auto ids = strategy.run([](ReplicaContext& context) { return context.replica_id_in_sync_group(); });
+  EXPECT_EQ(ids[0], world().rank());
+  EXPECT_EQ(strategy.reduce("SUM", ids), n * (n - 1) / 2);
+  const auto own =
+      strategy.distribute_values_from([](ValueContext context) { return 10.0 * context.replica_id_in_sync_group; });
+  EXPECT_EQ(strategy.reduce("MEAN", own), 5.0 * (n - 1));
+  const auto met = strategy.run([&](ReplicaContext& context) {
+    return context.merge_call([](Strategy& merged, const PerReplica<int>& mine) { return merged.reduce(max, mine); },
+                              context.replica_id_in_sync_group());
+  });
+  EXPECT_EQ(met[0], n - 1);
+}
+
+TEST(MultiWorker, sums_have_the_bits_of_threads_in_one_process) {
+  MultiWorkerMirroredStrategy ranks(session(), quiet());
+  MirroredStrategy threads(world().size(), quiet());
+  EXPECT_EQ(sums_in(ranks), sums_in(threads));
+}
+
+TEST(MultiWorker, can_be_made_again_and_again) {
+  for (int round = 0; round < 5; ++round) {
+    MultiWorkerMirroredStrategy strategy(session(), quiet());
+    EXPECT_EQ(strategy.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], world().size());
+  }
+}
+
+using MultiWorkerTwo = NeedsRanks<2>;
+
+TEST_F(MultiWorkerTwo, what_one_rank_throws_ends_the_others_with_its_words) {
+  MultiWorkerMirroredStrategy strategy(session(), quiet());
+  try {
+    strategy.run([](ReplicaContext& context) {
+      if (context.replica_id_in_sync_group() == 1) throw std::out_of_range("no row 7");
+      static_cast<void>(context.all_reduce(1, sum));
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const ReplicaError& error) {
+    EXPECT_EQ(error.replica(), world().rank());
+    EXPECT_NE(std::string(error.what()).find("no row 7"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test
