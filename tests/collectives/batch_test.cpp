@@ -110,6 +110,12 @@ TEST(Batch, may_name_the_same_memory_twice) {
     batch.all_reduce(data, sum).all_reduce(std::span(data).subspan(100, 200), sum);
     batch.run();
     EXPECT_EQ(data, std::vector<int>(20'000, 2));
+    // By one element, which lies far apart in what is reduced.
+    std::vector<int> large(1'500'000, 1);
+    Batch touching(world);
+    touching.all_reduce(std::span(large).last(500'000), sum).all_reduce(std::span(large).first(1'000'001), sum);
+    touching.run();
+    EXPECT_EQ(large, std::vector<int>(1'500'000, 2));
   });
 }
 
