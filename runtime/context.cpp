@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <list>
 
 #include "runtime/default_strategy.hpp"
@@ -16,6 +15,7 @@ namespace {
 struct Frame {
   Strategy* strategy = nullptr;
   ReplicaContext* replica = nullptr;
+  bool merged = false;
 };
 
 // A list: frames keep their addresses, and may be taken out of the middle.
@@ -33,21 +33,28 @@ void refuse_mixing(const Strategy& wanted, const Strategy& current) {
               "leave the scope of the one before you use the other");
 }
 
+// Takes it out, wherever it is. Whether it was the last one.
+bool take_out(const void* frame) {
+  const bool is_last = !frames.empty() && &frames.back() == frame;
+  frames.remove_if([&](const Frame& each) { return &each == frame; });
+  return is_last;
+}
+
 }  // namespace
 
-Scope::Scope(Strategy& strategy) : frame_(nullptr) {
+Scope::Scope(Strategy& strategy) : log_(strategy.log()), frame_(nullptr) {
   if (!frames.empty() && frames.back().strategy != &strategy) refuse_mixing(strategy, *frames.back().strategy);
   // Again in the same one: whoever is in a replica stays there.
-  frames.push_back({&strategy, frames.empty() ? nullptr : frames.back().replica});
+  const Frame above = frames.empty() ? Frame{&strategy} : frames.back();
+  frames.push_back(above);
   frame_ = &frames.back();
 }
 
-Scope::~Scope() noexcept(false) {
-  const bool is_last = !frames.empty() && &frames.back() == frame_;
-  frames.remove_if([&](const Frame& each) { return &each == frame_; });
-  if (!is_last && std::uncaught_exceptions() == 0)
-    throw Error(Code::usage, "a scope ended before one that was entered after it, or in another thread",
-                "let scopes be local variables");
+Scope::~Scope() {
+  if (!take_out(frame_))
+    log_.error(text(id(Code::usage),
+                    " a strategy's scope ended before one that was entered after it, after its strategy, "
+                    "or in another thread -> let scopes be local variables"));
 }
 
 Strategy& get_strategy() { return frames.empty() ? outermost() : *frames.back().strategy; }
@@ -57,7 +64,7 @@ bool has_strategy() { return &get_strategy() != &default_strategy(); }
 void set_strategy(Strategy* strategy) {
   if (!frames.empty())
     throw Error(Code::usage, "set_strategy must not be called inside a strategy's scope", "call it before, or after");
-  program_wide.store(strategy, std::memory_order_release);
+  program_wide.store(strategy == &default_strategy() ? nullptr : strategy, std::memory_order_release);
 }
 
 ReplicaContext* replica_context() {
@@ -69,8 +76,21 @@ bool in_cross_replica_context() { return replica_context() == nullptr; }
 
 namespace detail {
 
-Enter::Enter(Strategy& strategy, ReplicaContext* replica) { frames.push_back({&strategy, replica}); }
-Enter::~Enter() { frames.pop_back(); }
+Enter::Enter(Strategy& strategy, ReplicaContext* replica) : frame_(nullptr) {
+  frames.push_back({&strategy, replica, replica == nullptr});
+  frame_ = &frames.back();
+}
+Enter::~Enter() { take_out(frame_); }
+
+bool is_merged(const Strategy& strategy) {
+  return !frames.empty() && frames.back().strategy == &strategy && frames.back().merged;
+}
+
+void forget(const Strategy& strategy) {
+  Strategy* expected = program_wide.load(std::memory_order_acquire);
+  if (expected == &strategy) program_wide.compare_exchange_strong(expected, nullptr);
+  frames.remove_if([&](const Frame& each) { return each.strategy == &strategy; });
+}
 
 void require_cross_replica(const Strategy& strategy, std::string_view call) {
   if (frames.empty() || &strategy == &default_strategy()) return;

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string_view>
 
+#include "topology/base/log.hpp"
+
 namespace lockstep {
 
 class Strategy;
@@ -16,19 +18,19 @@ class ReplicaContext;
 class [[nodiscard]] Scope {
  public:
   explicit Scope(Strategy& strategy);
-  ~Scope() noexcept(false);
+  ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
+  Log log_;
   const void* frame_;
 };
 
 // The strategy of the innermost scope; the default strategy, of one replica, outside of all.
 Strategy& get_strategy();
 bool has_strategy();
-// For the whole program, where no scope says otherwise; nothing: the default strategy again. Not inside a scope. The
-// strategy must live until then.
+// For the whole program, where no scope says otherwise; nothing: the default strategy again. Not inside a scope.
 void set_strategy(Strategy* strategy);
 
 // Whether this thread speaks for all replicas. Otherwise it is in a replica: replica_context() is that, or the default
@@ -45,7 +47,15 @@ class Enter {
   ~Enter();
   Enter(const Enter&) = delete;
   Enter& operator=(const Enter&) = delete;
+
+ private:
+  const void* frame_;
 };
+
+// Whether this thread speaks for all replicas in the middle of a run of the strategy.
+bool is_merged(const Strategy& strategy);
+// A strategy goes: it is nobody's current one any more.
+void forget(const Strategy& strategy);
 
 // For calls that speak for all replicas of the strategy: refuses in a replica, and in another strategy's scope.
 void require_cross_replica(const Strategy& strategy, std::string_view call);

@@ -2,6 +2,7 @@
 #include "runtime/crew.hpp"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -35,24 +36,35 @@ void wait_while(const std::atomic<T>& value, T old, bool spins) {
 
 }  // namespace
 
-ReplicaError::ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause)
+ReplicaError::ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause, bool can_go_on)
     : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", what),
-            "the others were cancelled; the strategy can be used again"),
+            can_go_on ? "the others were cancelled; the strategy can be used again"
+                      : "the others were cancelled, on all processes; make a new strategy"),
       replica_(replica),
       cause_(std::move(cause)) {}
 
 Crew::Crew(int size, const Job& prepare)
     : size_(size), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
   threads_.reserve(static_cast<std::size_t>(size) - 1);
-  for (int replica = 1; replica < size; ++replica)
-    threads_.emplace_back([this, replica, prepare] { work(replica, prepare); });
+  for (int replica = 1; replica < size; ++replica) {
+    try {
+      threads_.emplace_back([this, replica, prepare] { work(replica, prepare); });
+    } catch (const std::system_error& error) {
+      dismiss();
+      throw system_error(text("thread ", replica, " of ", size - 1, " for the replicas"), error.code().value(),
+                         "use fewer replicas, or raise the limit of threads (ulimit -u, the control group's pids.max)");
+    }
+  }
 }
 
-Crew::~Crew() {
+Crew::~Crew() { dismiss(); }
+
+void Crew::dismiss() {
   over_ = true;
   jobs_.fetch_add(1, std::memory_order_release);
   jobs_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void Crew::work(int replica, const Job& prepare) {

@@ -17,13 +17,12 @@
 
 namespace lockstep {
 
-// What a replica's function threw: its words, with the replica's name. The exception itself is nested in it
-// (std::rethrow_if_nested).
-class ReplicaError : public Error, public std::nested_exception {
+// What a replica's function threw: its words, with the replica's name.
+class ReplicaError : public Error {
  public:
-  ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause);
-  int replica() const { return replica_; }  // in the sync group
-  const std::exception_ptr& cause() const { return cause_; }
+  ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause, bool can_go_on);
+  int replica() const { return replica_; }                    // in the sync group
+  const std::exception_ptr& cause() const { return cause_; }  // the exception itself
 
  private:
   int replica_;
@@ -53,6 +52,7 @@ class Crew {
   std::vector<Failure> run(const Job& job, const Alarm& alarm);
 
  private:
+  void dismiss();
   void work(int replica, const Job& prepare);
   void do_one(int replica) noexcept;
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
+#include "topology/base/movers.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -18,11 +18,12 @@ void Meeting::begin() {
   const std::lock_guard lock(mutex_);
   std::ranges::fill(brought_, nullptr);
   arrived_ = 0;
+  leading_ = false;
   first_to_leave_ = -1;
   failure_ = nullptr;
 }
 
-void Meeting::fail(Code code, const std::string& what, const std::string& mend) {
+void Meeting::fail(Code code, const std::string& what, std::string_view mend) {
   if (!failure_) failure_ = std::make_exception_ptr(Error(code, what, mend));
   changed_.notify_all();
 }
@@ -36,52 +37,98 @@ std::string Meeting::missing() const {
   for (int replica = 0; replica < size_; ++replica) {
     if (brought_[static_cast<std::size_t>(replica)] == nullptr) absent.insert(replica);
   }
-  return text("local replica ", absent.to_string(), " of ", size_);
+  return text("merge_call at ", place(origin_), " for local replica ", absent.to_string(), " of ", size_);
 }
 
-template <class Ready>
-void Meeting::wait(std::unique_lock<std::mutex>& lock, const Ready& ready) {
-  const auto come = [&] { return failure_ != nullptr || ready(); };
-  if (patience_.limit == Duration{})
-    changed_.wait(lock, come);
-  else if (!changed_.wait_for(lock, patience_.limit, come))
-    fail(Code::stall, text("waited ", format_duration(patience_.limit), " in merge_call for ", missing()),
+// Who has not come is waited for as long as patience lasts. What replica 0 does for all takes as long as it takes: the
+// others' memory is in use.
+void Meeting::look_at_the_clock(Clock::time_point begin, bool& warned) {
+  if (leading_) return;
+  const auto waited = Clock::now() - begin;
+  if (patience_.warn > Duration{} && waited >= patience_.warn && !warned) {
+    warned = true;
+    log_.warn(text(id(Code::stall), " waiting for ", format_duration(patience_.warn), " in ", missing()));
+  }
+  if (patience_.limit > Duration{} && waited >= patience_.limit)
+    fail(Code::stall, text("waited ", format_duration(patience_.limit), " in ", missing()),
          "look what it does; LOCKSTEP_TIMEOUT sets the limit");
+}
+
+void Meeting::wait(Lock& lock, const std::function<bool()>& ready) {
+  const auto come = [&] { return (failure_ != nullptr && !leading_) || ready(); };
+  const auto begin = Clock::now();
+  bool warned = false;
+  while (!come()) {
+    const bool moves = anything_to_move();  // what this thread has in flight goes on
+    const auto slice = moves ? std::chrono::microseconds(200) : std::chrono::microseconds(100'000);
+    if (changed_.wait_for(lock, slice, come)) break;
+    if (moves) {
+      lock.unlock();
+      move_others(0);
+      lock.lock();
+    }
+    if (!come()) look_at_the_clock(begin, warned);
+  }
   check();
 }
 
-void Meeting::meet(int replica, Origin origin, void* mine, const Lead& lead) {
-  std::unique_lock lock(mutex_);
+void Meeting::arrive(int replica, Origin origin, const void* kind, void* mine) {
   check();
-  if (first_to_leave_ >= 0)
+  if (first_to_leave_ >= 0) {
     fail(Code::mismatch,
          text("local replica ", first_to_leave_, " has returned while replica ", replica, " is in merge_call at ",
               place(origin)),
-         std::string(all_or_none));
-  else if (arrived_ == 0)
+         all_or_none);
+  } else if (arrived_ == 0) {
     origin_ = origin;
-  else if (place(origin_) != place(origin))
+    kind_ = kind;
+  } else if (place(origin_) != place(origin)) {
     fail(Code::mismatch,
          text("replicas are in merge_call at ", place(origin_), " and, replica ", replica, ", at ", place(origin)),
-         std::string(all_or_none));
+         all_or_none);
+  } else if (kind_ != kind) {
+    fail(Code::mismatch, text("in merge_call at ", place(origin), " replica ", replica, " has values of other types"),
+         "let all replicas bring values of the same types, and the same function");
+  }
   check();
   brought_[static_cast<std::size_t>(replica)] = mine;
   ++arrived_;
+  if (arrived_ == size_) {
+    leading_ = true;
+    changed_.notify_all();
+  }
+}
+
+void Meeting::meet(int replica, Origin origin, const void* kind, void* mine, const Lead& lead) {
+  Lock lock(mutex_);
+  arrive(replica, origin, kind, mine);
   const int now = meetings_;
   if (replica != 0) {
-    if (arrived_ == size_) changed_.notify_all();
     wait(lock, [&] { return meetings_ != now; });
     return;
   }
   wait(lock, [&] { return arrived_ == size_; });
+  call(lock, lead);
+}
+
+void Meeting::call(Lock& lock, const Lead& lead) {
+  std::exception_ptr thrown;
   lock.unlock();
-  lead(brought_);  // what it throws ends replica 0's job, which cancels the others
+  try {
+    lead(brought_);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   lock.lock();
-  check();
   std::ranges::fill(brought_, nullptr);
   arrived_ = 0;
+  leading_ = false;
   ++meetings_;
   changed_.notify_all();
+  if (!thrown) return check();
+  fail(Code::peer_failed, text("what replica 0 did in merge_call at ", place(origin_), " for all replicas threw"),
+       "look at what it threw");
+  std::rethrow_exception(thrown);
 }
 
 void Meeting::leave(int replica) {
@@ -89,10 +136,9 @@ void Meeting::leave(int replica) {
   if (first_to_leave_ < 0) first_to_leave_ = replica;
   if (arrived_ > 0)
     fail(Code::mismatch,
-         text("local replica ", replica, " has returned while ",
-              size_ - static_cast<int>(std::ranges::count(brought_, nullptr)), " of ", size_, " wait in merge_call at ",
+         text("local replica ", replica, " has returned while ", arrived_, " of ", size_, " wait in merge_call at ",
               place(origin_)),
-         std::string(all_or_none));
+         all_or_none);
 }
 
 void Meeting::cancel(const std::string& why) {

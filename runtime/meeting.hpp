@@ -3,6 +3,7 @@
 // One of them does something for all with what each has brought.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -20,34 +21,44 @@ class Meeting {
  public:
   using Lead = std::function<void(const std::vector<void*>& brought)>;
 
-  Meeting(int size, Patience patience) : size_(size), patience_(patience), brought_(static_cast<std::size_t>(size)) {}
+  Meeting(int size, Patience patience, Log log)
+      : size_(size), patience_(patience), log_(std::move(log)), brought_(static_cast<std::size_t>(size)) {}
 
   // A job begins; nobody has met or left yet.
   void begin();
-  // Replica 0 calls `lead` when all have come; the others wait until it has returned. An Error mismatch on all where
-  // one came from another place or has left its job, stall where one does not come, peer_failed after cancel.
-  void meet(int replica, Origin origin, void* mine, const Lead& lead);
+  // Replica 0 calls `lead` when all have come, and takes its time; the others wait until it has returned. An Error
+  // mismatch on all where one came from another place, with something of another kind, or has left its job; stall where
+  // one does not come; peer_failed where `lead` threw, which is thrown on in replica 0, and after cancel.
+  void meet(int replica, Origin origin, const void* kind, void* mine, const Lead& lead);
   // The replica's job is through: it will not come any more.
   void leave(int replica);
   // A replica has failed: nobody waits for it.
   void cancel(const std::string& why);
 
  private:
-  void fail(Code code, const std::string& what, const std::string& mend);
+  using Lock = std::unique_lock<std::mutex>;
+  using Clock = std::chrono::steady_clock;
+
+  void arrive(int replica, Origin origin, const void* kind, void* mine);
+  void call(Lock& lock, const Lead& lead);
+  void fail(Code code, const std::string& what, std::string_view mend);
   void check() const;
   std::string missing() const;
-  template <class Ready>
-  void wait(std::unique_lock<std::mutex>& lock, const Ready& ready);
+  void wait(Lock& lock, const std::function<bool()>& ready);
+  void look_at_the_clock(Clock::time_point begin, bool& warned);
 
   const int size_;
   const Patience patience_;
+  const Log log_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<void*> brought_;  // none: has not come
   int arrived_ = 0;
   int meetings_ = 0;  // that are over
+  bool leading_ = false;
   int first_to_leave_ = -1;
   Origin origin_;
+  const void* kind_ = nullptr;
   std::exception_ptr failure_;
 };
 

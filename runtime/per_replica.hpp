@@ -3,10 +3,11 @@
 // the compiler: reduce it, gather it, or take its parts.
 #pragma once
 
+#include <deque>
+#include <initializer_list>
 #include <ostream>
-#include <span>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 
@@ -14,17 +15,18 @@ template <class T>
 class PerReplica {
  public:
   using value_type = T;
-  explicit PerReplica(std::vector<T> local) : local_(std::move(local)) {}
-
   // By number in this process.
+  explicit PerReplica(std::deque<T> local) : local_(std::move(local)) {}
+  PerReplica(std::initializer_list<T> local) : local_(local) {}
+
   int size() const { return static_cast<int>(local_.size()); }
   const T& operator[](int local) const { return local_.at(static_cast<std::size_t>(local)); }
   T& operator[](int local) { return local_.at(static_cast<std::size_t>(local)); }
-  std::span<const T> local() const { return local_; }
+  const std::deque<T>& local() const { return local_; }
   bool operator==(const PerReplica&) const = default;
 
  private:
-  std::vector<T> local_;
+  std::deque<T> local_;  // not a vector, which packs bool
 };
 
 template <class T>
@@ -36,29 +38,26 @@ std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
 
 namespace detail {
 
-template <class T>
-inline constexpr bool is_per_replica = false;
-template <class T>
-inline constexpr bool is_per_replica<PerReplica<T>> = true;
-
-// What replica `local` sees of an argument: its part of what each has its own of, everything else whole.
-template <class T>
-decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
-  if constexpr (is_per_replica<std::remove_const_t<T>>)
-    return (argument[local]);
-  else
-    return (argument);
-}
-
 // PerReplica<T> is T at each replica.
 template <class T>
 struct AtReplica {
   using Type = T;
+  static constexpr bool own = false;
 };
 template <class T>
 struct AtReplica<PerReplica<T>> {
   using Type = T;
+  static constexpr bool own = true;
 };
+
+// What replica `local` sees of an argument: its part of what each has its own of, everything else whole.
+template <class T>
+decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
+  if constexpr (AtReplica<std::remove_const_t<T>>::own)
+    return (argument[local]);
+  else
+    return (argument);
+}
 
 }  // namespace detail
 }  // namespace lockstep

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replica's function meets: which replica it is, and what all replicas do together. The same calls in the same
-// order in all of them; a difference is an error with names on all, and the strategy can be used again.
+// What a replica's function meets: which replica it is, and what all replicas do together: the same calls in the same
+// order in all of them. A difference between replicas of a process is an error at once, with the places of both.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/context.hpp"
@@ -19,6 +21,8 @@ class ReplicaContext {
  public:
   ReplicaContext(Strategy& strategy, int local, int global, int size)
       : strategy_(&strategy), local_(local), global_(global), size_(size) {}
+  ReplicaContext(const ReplicaContext&) = delete;  // take it by reference
+  ReplicaContext& operator=(const ReplicaContext&) = delete;
 
   int replica_id_in_sync_group() const { return global_; }
   int num_replicas_in_sync() const { return size_; }
@@ -42,7 +46,8 @@ class ReplicaContext {
   }
   // One element of each replica, by its number in the sync group.
   template <class T>
-  requires(std::is_arithmetic_v<T>) std::vector<T> all_gather(T value, Origin origin = Origin::here()) {
+  requires(std::is_arithmetic_v<T> &&
+           !std::is_same_v<T, bool>) std::vector<T> all_gather(T value, Origin origin = Origin::here()) {
     std::vector<T> all(static_cast<std::size_t>(size_));
     next(origin).all_gather(std::span<const T>(&value, 1), all, origin);
     return all;
@@ -68,15 +73,16 @@ class ReplicaContext {
     return merge(origin, function, a, b, c);
   }
 
-  // This replica as a member of the group of all, for collectives that are not here.
-  Communicator& communicator(Origin origin = Origin::here()) { return next(origin); }
+  // This replica as a member of the group of all, for collectives and messages that are not here.
+  Communicator& communicator() const;
 
  private:
   // For the next collective, which every replica must make.
   Communicator& next(Origin origin);
   template <class F, class... A>
   auto merge(Origin origin, F& function, A&... values);
-  void meet(Origin origin, void* mine, const Meeting::Lead& lead);
+  void meet(Origin origin, const void* kind, void* mine, const Meeting::Lead& lead);
+  void check_size(int parts) const;
 
   Strategy* strategy_;
   int local_;
@@ -89,6 +95,7 @@ namespace detail {
 // What a replica brings to merge_call, and takes away.
 template <class Kept, class... A>
 struct Brought {
+  static constexpr char kind = 0;  // its address tells it from others
   std::tuple<A&...> values;
   std::optional<Kept> result;
 };
@@ -96,7 +103,7 @@ struct Brought {
 // One of the values, of everybody.
 template <std::size_t which, class Each, class... A>
 auto everybodys(const std::vector<void*>& all) {
-  std::vector<std::tuple_element_t<which, std::tuple<A...>>> values;
+  std::deque<std::tuple_element_t<which, std::tuple<A...>>> values;
   for (void* brought : all) values.push_back(std::get<which>(static_cast<Each*>(brought)->values));
   return PerReplica(std::move(values));
 }
@@ -109,7 +116,7 @@ auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
   using Mine = typename detail::AtReplica<Whole>::Type;
   using Each = detail::Brought<std::conditional_t<std::is_void_v<Mine>, std::nullptr_t, Mine>, A...>;
   Each mine{std::tuple<A&...>(values...), {}};
-  meet(origin, &mine, [&](const std::vector<void*>& all) {
+  meet(origin, &Each::kind, &mine, [&](const std::vector<void*>& all) {
     const auto call = [&]<std::size_t... i>(std::index_sequence<i...> /*values*/)->Whole {
       return std::invoke(function, *strategy_, detail::everybodys<i, Each, A...>(all)...);
     };
@@ -117,6 +124,7 @@ auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
       call(std::index_sequence_for<A...>());
     } else {
       const Whole whole = call(std::index_sequence_for<A...>());
+      if constexpr (detail::AtReplica<Whole>::own) check_size(whole.size());
       for (std::size_t i = 0; i < all.size(); ++i)
         static_cast<Each*>(all[i])->result.emplace(detail::part_of(whole, static_cast<int>(i)));
     }

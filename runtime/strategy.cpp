@@ -8,30 +8,53 @@
 #include "collectives/communicator/local.hpp"
 #include "collectives/engine/local_transport.hpp"
 #include "runtime/default_strategy.hpp"
+#include "topology/base/settings.hpp"
 #include "topology/local_exchange.hpp"
 
 namespace lockstep {
 namespace {
 
-// How threads of this process become members of one communicator. What it returns is called once by each of them.
-std::function<std::unique_ptr<Communicator>(int)> members_here(int size, const StrategyOptions& options) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const auto exchanges = std::make_shared<std::vector<std::unique_ptr<Exchange>>>(
-      make_local_exchanges(size, options.patience, options.log));
-  return [=, topology = local_topology(size), order = options.order](int local) {
-    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(local)), topology, ranks,
-                                          local_transport, CommunicatorOptions{.order = order, .name = "replicas"});
-  };
-}
-
+// For every thread by itself: nobody need know that somebody else uses it as well.
 class DefaultStrategy final : public Strategy {
  public:
-  DefaultStrategy() : Strategy("the default strategy", {}) { begin(1, 0, 1, members_here(1, options())); }
+  DefaultStrategy() : Strategy("the default strategy", terms_here({})) { add_replica(0, 1); }
 
  private:
-  MakeMember make_again() override { return members_here(1, options()); }
+  void run_job(const Crew::Job& job) override {
+    const detail::Enter inside(*this, &replica(0));
+    try {
+      job(0);
+    } catch (...) {
+      throw_first({{0, {}, std::current_exception()}});
+    }
+  }
+  Communicator& member(int /*local*/) override {
+    thread_local std::unique_ptr<Communicator> mine;
+    if (!mine || mine->failed()) mine = members_here(1, terms())(0);
+    return *mine;
+  }
 };
+
+std::string words_of(const std::exception_ptr& cause) {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+}
+
+// Whether it is only what others felt of a failure.
+bool is_consequence(const std::exception_ptr& cause) {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const Error& error) {
+    return error.code() == Code::peer_failed || error.code() == Code::poisoned;
+  } catch (...) {
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -55,16 +78,59 @@ Strategy& default_strategy() {
   return one;
 }
 
-Strategy::Strategy(std::string name, StrategyOptions options) : name_(std::move(name)), options_(std::move(options)) {}
-Strategy::~Strategy() = default;
+// Taken by whoever speaks for all replicas: runs do not nest, and do not overlap.
+class Strategy::Turn {
+ public:
+  Turn(Strategy& strategy, std::string_view call) : flag_(strategy.running_) {
+    if (flag_.exchange(true))
+      throw Error(Code::usage,
+                  text(call, " of ", strategy.describe(), " while it runs: inside merge_call, or in another thread"),
+                  "let one run() end before the next");
+  }
+  ~Turn() { flag_ = false; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
+Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
+  const Settings settings = Settings::from_environment();
+  return {.order = options.order,
+          .patience = options.patience.value_or(Patience{settings.stall_warn(), settings.timeout()}),
+          .log = options.log.value_or(Log(settings.log_level())),
+          .algorithm = settings.algorithm(),
+          .node_memory = settings.node_memory()};
+}
+
+Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto exchanges =
+      std::make_shared<std::vector<std::unique_ptr<Exchange>>>(make_local_exchanges(size, terms.patience, terms.log));
+  CommunicatorOptions options{.order = terms.order, .name = "replicas"};
+  options.algorithm = terms.algorithm;
+  options.node_memory = terms.node_memory;
+  return [=, topology = local_topology(size)](int local) {
+    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(local)), topology, ranks,
+                                          local_transport, options);
+  };
+}
+
+Strategy::~Strategy() { detail::forget(*this); }
 
 std::string Strategy::describe() const { return text(name_, " with ", size_, size_ == 1 ? " replica" : " replicas"); }
 
-void Strategy::begin(int local, int first, int size, const MakeMember& make) {
+void Strategy::add_replica(int global, int size) {
   size_ = size;
-  for (int i = 0; i < local; ++i) replicas_.emplace_back(*this, i, first + i, size);
+  replicas_.emplace_back(*this, static_cast<int>(replicas_.size()), global, size);
+}
+
+void Strategy::begin(int local, int first, int size, const MakeMember& make) {
+  for (int i = 0; i < local; ++i) add_replica(first + i, size);
   progress_ = std::make_unique<Progress[]>(static_cast<std::size_t>(local));
-  meeting_ = std::make_unique<Meeting>(local, options_.patience);
+  meeting_ = std::make_unique<Meeting>(local, terms_.patience, terms_.log);
   crew_ = std::make_unique<Crew>(local);
   make_members(make);
 }
@@ -72,29 +138,26 @@ void Strategy::begin(int local, int first, int size, const MakeMember& make) {
 // Each thread makes its own, since all of them make them together.
 void Strategy::make_members(const MakeMember& make) {
   communicators_.clear();
-  communicators_.resize(replicas_.size());
-  const auto failures = crew_->run([&](int local) { communicators_[static_cast<std::size_t>(local)] = make(local); },
+  std::vector<std::unique_ptr<Communicator>> made(replicas_.size());
+  const auto failures = crew_->run([&](int local) { made[static_cast<std::size_t>(local)] = make(local); },
                                    [](int, const std::string&) {});
   if (!failures.empty()) std::rethrow_exception(failures.front().cause);
+  communicators_ = std::move(made);
+}
+
+// What failed before is made again, where it can be; where it cannot, it says itself that it failed.
+void Strategy::mend() {
+  const auto failed = [](const auto& each) { return each->failed(); };
+  if (!communicators_.empty() && std::ranges::none_of(communicators_, failed)) return;
+  if (const MakeMember make = make_again()) make_members(make);
+  if (communicators_.empty())
+    throw Error(Code::poisoned, text(describe(), " could not be made again after a failure"), "make a new strategy");
 }
 
 void Strategy::run_job(const Crew::Job& job) {
   detail::require_cross_replica(*this, "run");
-  const struct Running {
-    explicit Running(Strategy& strategy) : flag(strategy.running_) {
-      if (flag.exchange(true))
-        throw Error(
-            Code::usage,
-            text("run() of ", strategy.describe(), " while it runs already: inside merge_call, or in another thread"),
-            "let one run() end before the next");
-    }
-    ~Running() { flag = false; }
-    std::atomic<bool>& flag;
-  } running(*this);
-  if (broken_) {
-    if (const MakeMember make = make_again()) make_members(make);
-    broken_ = false;
-  }
+  const Turn turn(*this, "run()");
+  mend();
   meeting_->begin();
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
     progress_[i].begun.store(0, std::memory_order_relaxed);
@@ -106,28 +169,46 @@ void Strategy::run_job(const Crew::Job& job) {
     leave(local);
   };
   const auto failures = crew_->run(whole, [&](int local, const std::string& what) { alarm(local, what); });
-  if (failures.empty()) return;
-  broken_ = true;
-  const Crew::Failure& first = failures.front();
-  throw ReplicaError(replica(first.replica).replica_id_in_sync_group(), size_, first.what, first.cause);
+  if (!failures.empty()) throw_first(failures);
+  if (std::ranges::any_of(communicators_, [](const auto& each) { return each->failed(); }))
+    throw Error(Code::poisoned, text("a collective of a run of ", describe(), " failed, and no replica said so"),
+                "let its error out of the replica's function, and wait for every request");
+}
+
+// The first by time, but for those who only felt it.
+void Strategy::throw_first(const std::vector<Crew::Failure>& failures) const {
+  auto first = std::ranges::find_if_not(failures, is_consequence, &Crew::Failure::cause);
+  if (first == failures.end()) first = failures.begin();
+  const int global = replicas_.at(static_cast<std::size_t>(first->replica)).replica_id_in_sync_group();
+  throw ReplicaError(global, size_, words_of(first->cause), first->cause, num_local_replicas() == size_);
 }
 
 void Strategy::alarm(int local, const std::string& what) {
   const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
   meeting_->cancel(why);
-  communicators_[static_cast<std::size_t>(local)]->team()->refuse(Error(Code::peer_failed, why));
+  member(local).team()->refuse(Error(Code::peer_failed, why));
+}
+
+void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) {
+  std::optional<Turn> turn;
+  if (!detail::is_merged(*this) && crew_) {
+    turn.emplace(*this, "reduce()");
+    mend();
+  }
+  std::vector<Request> requests;
+  for (int i = 0; i < num_local_replicas(); ++i) requests.push_back(start(member(i), i));
+  wait_all(requests, origin);
 }
 
 // Sequentially consistent on both sides: of a replica that begins one more and one that leaves, one sees the other.
 void Strategy::count_collective(int local, Origin origin) {
-  const std::uint64_t mine = progress_[static_cast<std::size_t>(local)].begun.fetch_add(1) + 1;
+  if (replicas_.size() < 2) return;
+  Progress& mine = progress_[static_cast<std::size_t>(local)];
+  mine.file.store(origin.file, std::memory_order_relaxed);
+  mine.line.store(origin.line, std::memory_order_relaxed);
+  const std::uint64_t begun = mine.begun.fetch_add(1) + 1;
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    if (progress_[i].left.load() && progress_[i].begun.load() < mine)
-      throw Error(Code::mismatch,
-                  text("replica ", replica(local).replica_id_in_sync_group(), " is in collective ", mine,
-                       " of this run, at ", place(origin), "; replica ", replicas_[i].replica_id_in_sync_group(),
-                       " has returned after ", progress_[i].begun.load()),
-                  "make the same calls in all replicas");
+    if (progress_[i].left.load() && progress_[i].begun.load() < begun) refuse_difference(local, static_cast<int>(i));
   }
 }
 
@@ -136,13 +217,21 @@ void Strategy::leave(int local) {
   Progress& mine = progress_[static_cast<std::size_t>(local)];
   mine.left.store(true);
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    if (progress_[i].begun.load() > mine.begun.load())
-      throw Error(Code::mismatch,
-                  text("replica ", replica(local).replica_id_in_sync_group(), " has returned after ", mine.begun.load(),
-                       " collectives; replica ", replicas_[i].replica_id_in_sync_group(), " has made ",
-                       progress_[i].begun.load()),
-                  "make the same calls in all replicas");
+    if (progress_[i].begun.load() > mine.begun.load()) refuse_difference(static_cast<int>(i), local);
   }
+}
+
+// `local` has made more collectives than `other`, which has returned.
+void Strategy::refuse_difference(int local, int other) const {
+  const auto of = [&](int which) -> const Progress& { return progress_[static_cast<std::size_t>(which)]; };
+  const auto name = [&](int which) { return replicas_[static_cast<std::size_t>(which)].replica_id_in_sync_group(); };
+  const auto at = [&](int which) { return place({of(which).file.load(), of(which).line.load()}); };
+  const std::uint64_t done = of(other).begun.load();
+  throw Error(
+      Code::mismatch,
+      text("replica ", name(local), " is in collective ", of(local).begun.load(), " of this run, at ", at(local),
+           "; replica ", name(other), " has returned after ", done, done == 0 ? "" : text(", the last at ", at(other))),
+      "make the same calls in all replicas");
 }
 
 void Strategy::refuse_ambiguous(NamedOp op, double value) const {
@@ -162,41 +251,57 @@ void Strategy::check_parts(int parts) const {
       "use values with the strategy that made them");
 }
 
-Communicator& ReplicaContext::next(Origin origin) {
-  strategy_->count_collective(local_, origin);
-  return strategy_->communicator(local_);
-}
-
-void ReplicaContext::meet(Origin origin, void* mine, const Meeting::Lead& lead) {
+Communicator& ReplicaContext::communicator() const {
   if (replica_context() != this)
-    throw Error(Code::usage, "mismatching ReplicaContext: merge_call of another replica, or outside of run()",
-                "call it on the context that the replica's function is given");
-  strategy_->meeting_->meet(local_, origin, mine, [&](const std::vector<void*>& brought) {
-    const detail::Enter merged(*strategy_, nullptr);
-    lead(brought);
-  });
+    throw Error(Code::usage,
+                "mismatching ReplicaContext: a call on that of another replica, inside merge_call, or outside of run()",
+                "use the context that the replica's function is given, in that function");
+  return strategy_->member(local_);
 }
 
-MirroredStrategy::MirroredStrategy(int replicas, StrategyOptions given)
-    : Strategy("MirroredStrategy", std::move(given)) {
+Communicator& ReplicaContext::next(Origin origin) {
+  Communicator& mine = communicator();
+  strategy_->count_collective(local_, origin);
+  return mine;
+}
+
+void ReplicaContext::check_size(int parts) const { strategy_->check_parts(parts); }
+
+void ReplicaContext::meet(Origin origin, const void* kind, void* mine, const Meeting::Lead& lead) {
+  communicator();  // for its check
+  const auto merged = [&](const std::vector<void*>& brought) {
+    const detail::Enter inside(*strategy_, nullptr);
+    lead(brought);
+  };
+  if (strategy_->num_local_replicas() == 1)
+    merged({mine});
+  else
+    strategy_->meeting_->meet(local_, origin, kind, mine, merged);
+}
+
+MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
+    : Strategy("MirroredStrategy", terms_here(options)) {
   constexpr int most = 256;
   if (replicas < 1 || replicas > most)
     throw Error(Code::usage, text("a MirroredStrategy with ", replicas, " replicas"), text("there can be 1 to ", most));
-  begin(replicas, 0, replicas, members_here(replicas, options()));
+  begin(replicas, 0, replicas, members_here(replicas, terms()));
 }
-Strategy::MakeMember MirroredStrategy::make_again() { return members_here(num_local_replicas(), options()); }
+Strategy::MakeMember MirroredStrategy::make_again() { return members_here(num_local_replicas(), terms()); }
 
-OneDeviceStrategy::OneDeviceStrategy(StrategyOptions given) : Strategy("OneDeviceStrategy", std::move(given)) {
-  begin(1, 0, 1, members_here(1, options()));
+OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
+    : Strategy("OneDeviceStrategy", terms_here(options)) {
+  begin(1, 0, 1, members_here(1, terms()));
 }
-Strategy::MakeMember OneDeviceStrategy::make_again() { return members_here(1, options()); }
+Strategy::MakeMember OneDeviceStrategy::make_again() { return members_here(1, terms()); }
 
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, StrategyOptions given)
-    : Strategy("MultiWorkerMirroredStrategy", std::move(given)) {
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options)
+    : Strategy("MultiWorkerMirroredStrategy", {.order = options.order,
+                                               .patience = options.patience.value_or(session.exchange().patience()),
+                                               .log = options.log.value_or(session.log())}) {
   begin(1, session.rank(), session.size(), [&](int) {
     Communicator& world = session.world();
-    return std::make_unique<Communicator>(options().order == Order::reproducible ? world.reproducible("replicas")
-                                                                                 : world.duplicate("replicas"));
+    return std::make_unique<Communicator>(order() == Order::reproducible ? world.reproducible("replicas")
+                                                                         : world.duplicate("replicas"));
   });
 }
 

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "topology/base/error.hpp"
+#include "topology/base/index_set.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -34,6 +35,12 @@ bool is_role(std::string_view type) { return std::ranges::find(roles, type) != r
 std::string role_names() { return "chief, evaluator, ps, worker"; }
 
 int count(const ClusterSpec& spec, std::string_view job) { return spec.has(job) ? spec.num_tasks(job) : 0; }
+
+std::string indices_of(const ClusterSpec::Tasks& tasks) {
+  IndexSet all;
+  for (const auto& [index, address] : tasks) all.insert(index);
+  return tasks.empty() ? "it has no tasks" : text("its tasks are ", all.to_string());
+}
 
 std::string names_of(const ClusterSpec& spec) {
   return spec.empty() ? "it has no jobs" : text("it has ", join(spec.job_names(), ", "));
@@ -87,9 +94,7 @@ const std::string& ClusterSpec::task_address(std::string_view job, int index) co
   const Tasks& all = tasks(job);
   const auto found = all.find(index);
   if (found == all.end())
-    throw Error(
-        Code::cluster, text("no task with index ", index, " in job '", printable(job), '\''),
-        all.empty() ? "it has no tasks" : text("its tasks are ", all.begin()->first, " to ", all.rbegin()->first));
+    throw Error(Code::cluster, text("no task with index ", index, " in job '", printable(job), '\''), indices_of(all));
   return found->second;
 }
 
@@ -137,9 +142,9 @@ void check_roles(const ClusterSpec& spec, const std::optional<Task>& task) {
                 "name this process's own job in the cluster");
   }
   if (task->index < 0 || !spec.tasks(task->type).contains(task->index))
-    throw Error(
-        Code::cluster, text("the task id ", task->index, " exceeds the maximum id of ", task->type),
-        text("its tasks are 0 to ", spec.tasks(task->type).empty() ? -1 : spec.tasks(task->type).rbegin()->first));
+    throw Error(Code::cluster,
+                text("the task id ", task->index, " is none of ", task->type, ", or exceeds its maximum id"),
+                indices_of(spec.tasks(task->type)));
 }
 
 bool is_chief(const ClusterSpec& spec, const Task& task) {

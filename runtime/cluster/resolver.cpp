@@ -6,6 +6,7 @@
 #include <array>
 
 #include "topology/base/error.hpp"
+#include "topology/base/index_set.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -19,6 +20,27 @@ std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
   return name.data();
+}
+
+// Launchers hand variables to other hosts or do not: what one process has and another has not would part them.
+void check_all_alike(Exchange& exchange, bool named, const std::string& wrong) {
+  IndexSet with;
+  IndexSet without;
+  std::string others;
+  const std::string mine = text(named ? '+' : '-', wrong);
+  int rank = 0;
+  for (const Bytes& each : exchange.all_gather("whether TF_CONFIG names a cluster", to_bytes(mine))) {
+    const std::string said = to_string(each);
+    if (said.size() > 1 && others.empty() && rank != exchange.rank())
+      others = text("on rank ", rank, ": ", said.substr(1));
+    (said.front() == '+' ? with : without).insert(rank++);
+  }
+  if (!wrong.empty()) return;  // this rank's own words are the better ones
+  if (!others.empty()) throw Error(Code::cluster, others);
+  if (!with.empty() && !without.empty())
+    throw Error(Code::cluster,
+                text("TF_CONFIG names a cluster on rank ", with.to_string(), " and none on rank ", without.to_string()),
+                "set it for all ranks (mpirun -x TF_CONFIG ...), or for none");
 }
 
 }  // namespace
@@ -52,8 +74,17 @@ std::shared_ptr<Resolver> find_resolver(Exchange* exchange, const Log& log, cons
         text("the cluster is that of ", resolver->describe(), ", ", why, ": ", to_string(resolver->cluster_spec())));
     return resolver;
   };
-  if (auto named = std::make_shared<TfConfigResolver>(TaskOverride{}, environment); !named->cluster_spec().empty())
-    return chosen(std::move(named), "which names one");
+  std::shared_ptr<Resolver> named;
+  std::string wrong;
+  try {
+    if (auto found = std::make_shared<TfConfigResolver>(TaskOverride{}, environment); !found->cluster_spec().empty())
+      named = std::move(found);
+  } catch (const Error& error) {
+    wrong = error.detail();
+  }
+  if (exchange != nullptr) check_all_alike(*exchange, named != nullptr, wrong);
+  if (!wrong.empty()) throw Error(Code::cluster, wrong);
+  if (named) return chosen(std::move(named), "which names one");
   // Ranks of MPI have found each other already, so that nobody needs the addresses that Slurm would give them.
   if (exchange != nullptr && exchange->size() > 1)
     return chosen(std::make_shared<MpiResolver>(*exchange), text("whose ranks are ", exchange->size()));

@@ -25,6 +25,7 @@ void expand_numbers(std::string_view bracket, std::string_view before, std::stri
     const auto first = parse_integer(low);
     const auto last = parse_integer(high);
     if (!first || !last || *first < 0 || *first > *last || *last - *first > most) refuse_hosts(whole);
+    if (hosts.size() + static_cast<std::size_t>(*last - *first) > static_cast<std::size_t>(most)) refuse_hosts(whole);
     for (std::int64_t number = *first; number <= *last; ++number) {
       std::string digits = text(number);
       if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
@@ -77,6 +78,8 @@ std::vector<Slot> slots_of(const std::vector<std::string>& hosts, const std::vec
   if (tasks.size() != hosts.size())
     throw Error(Code::cluster, text("Slurm names ", hosts.size(), " hosts, and how many tasks run on ", tasks.size()),
                 "give tasks_per_node");
+  if (std::accumulate(tasks.begin(), tasks.end(), std::int64_t{0}) > most)
+    throw Error(Code::cluster, text("Slurm's step has more than ", most, " tasks"), "give tasks_per_node");
   std::vector<Slot> all;
   for (std::size_t node = 0; node < hosts.size(); ++node) {
     for (int place = 0; place < tasks[node]; ++place) all.push_back({hosts[node], place});
@@ -147,6 +150,10 @@ SlurmResolver::SlurmResolver(const SlurmOptions& options, const Environment& env
                      " by its nodes, and this is number ", rank),
                 "let the jobs' tasks add up to those of the step");
   const int most_per_node = *std::ranges::max_element(tasks);
+  constexpr int last_port = 65535;
+  if (options.port_base < 1 || options.port_base + most_per_node - 1 > last_port)
+    throw Error(Code::cluster, text("port_base ", options.port_base, " with ", most_per_node, " tasks on a node"),
+                text("ports are 1 to ", last_port));
   const int gpus_per_task = options.gpus_per_task.value_or(options.gpus_per_node.value_or(0) / most_per_node);
   if (most_per_node * gpus_per_task > options.gpus_per_node.value_or(gpus_per_task * most_per_node))
     throw Error(Code::cluster,

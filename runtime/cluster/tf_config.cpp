@@ -15,12 +15,19 @@ constexpr std::string_view form =
     R"(write it as {"cluster": {"worker": ["host1:12345", "host2:23456"]}, "task": {"type": "worker", "index": 0}})";
 
 [[noreturn]] void refuse(std::string_view where, std::string_view what) {
-  throw Error(Code::cluster, text("TF_CONFIG", where.empty() ? "" : ", ", where, ": ", what), form);
+  throw Error(Code::cluster, text("TF_CONFIG", where.empty() ? "" : ", ", where, where.empty() ? " " : ": ", what),
+              form);
 }
 
+constexpr int deepest = 8;  // objects and lists in one another; a cluster has 3
+
 Json parsed(const char* words) {
+  const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
+    if (depth > deepest) refuse({}, text("has more than ", deepest, " brackets in one another"));
+    return true;
+  };
   try {
-    return Json::parse(words);
+    return Json::parse(words, shallow);
   } catch (const Json::parse_error& error) {
     // "[json.exception.parse_error.101] parse error at line 1, column 3: syntax error while ..."
     const std::string_view said = error.what();
@@ -51,7 +58,7 @@ ClusterSpec::Tasks tasks_of(const Json& json, const std::string& where) {
   const auto take = [&](int index, const Json& address) {
     const std::string at = text(where, '[', index, ']');
     if (!address.is_string()) refuse(at, text(shown(address), " is no address"));
-    all.emplace(index, address.get<std::string>());
+    if (!all.emplace(index, address.get<std::string>()).second) refuse(at, "is there twice");
   };
   if (json.is_array()) {
     for (std::size_t i = 0; i < json.size(); ++i) take(static_cast<int>(i), json[i]);
@@ -74,13 +81,8 @@ std::string optional_word(const Json& all, const char* key) {
   return all.contains(key) ? word_of(all[key], key) : std::string();
 }
 
-}  // namespace
-
-TfConfigResolver::TfConfigResolver(const TaskOverride& mine, const Environment& environment) {
-  const char* words = environment("TF_CONFIG");
-  const Json all = words == nullptr || trim(words).empty() ? Json::object() : parsed(words);
-  if (!all.is_object()) refuse({}, text(shown(all), " is no object"));
-  if (all.contains("cluster")) spec_ = cluster_of(all["cluster"]);
+// This process, as the program says, or else the variable.
+std::optional<Task> task_of(const Json& all, const TaskOverride& mine) {
   std::optional<std::string> type = mine.type;
   std::optional<int> index = mine.index;
   if (all.contains("task")) {
@@ -89,11 +91,33 @@ TfConfigResolver::TfConfigResolver(const TaskOverride& mine, const Environment& 
     if (!type && task.contains("type")) type = word_of(task["type"], "task.type");
     if (!index && task.contains("index")) index = index_of(task["index"], "task.index");
   }
-  if (type) task_ = Task{*type, index.value_or(0)};
   if (index && !type) refuse("task", text("index ", *index, " without a type"));
+  if (!type) return std::nullopt;
+  return Task{*type, index.value_or(0)};
+}
+
+// What is wrong with the cluster itself is said to come from the variable.
+template <class F>
+auto with_source(const F& function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).find("TF_CONFIG") != std::string_view::npos) throw;
+    throw Error(Code::cluster, text("TF_CONFIG: ", error.detail()));
+  }
+}
+
+}  // namespace
+
+TfConfigResolver::TfConfigResolver(const TaskOverride& mine, const Environment& environment) {
+  const char* words = environment("TF_CONFIG");
+  const Json all = words == nullptr || trim(words).empty() ? Json::object() : parsed(words);
+  if (!all.is_object()) refuse({}, text(shown(all), " is no object"));
+  if (all.contains("cluster")) spec_ = with_source([&] { return cluster_of(all["cluster"]); });
+  task_ = task_of(all, mine);
   // An evaluator need not be listed; any other task has its address there.
   if (task_ && !spec_.empty() && (task_->type != "evaluator" || spec_.has("evaluator")))
-    spec_.task_address(task_->type, task_->index);
+    with_source([&] { return spec_.task_address(task_->type, task_->index); });
   rpc_layer_ = mine.rpc_layer.value_or(optional_word(all, "rpc_layer"));
   environment_ = optional_word(all, "environment");
   session_master_ = optional_word(all, "session_master");

@@ -64,7 +64,7 @@ TEST(ClusterSpec, is_printed_with_its_jobs_in_order) {
 TEST(ClusterSpec, what_is_not_there_is_an_error_with_what_is) {
   expect_refused([] { whole.task_address("evaluator", 0); }, "no such job in the cluster: 'evaluator'");
   expect_refused([] { whole.num_tasks("workers"); }, "it has chief, ps, worker");
-  expect_refused([] { whole.task_address("worker", 2); }, "its tasks are 0 to 1");
+  expect_refused([] { whole.task_address("worker", 2); }, "its tasks are 0-1");
   expect_refused([] { ClusterSpec({{"worker", {""}}}); }, "has the address ''");
   expect_refused([] { ClusterSpec({{"worker", {"a b"}}}); }, "give it as host:port");
   expect_refused([] { ClusterSpec({{"", {"a:1"}}}); }, "has no name");
@@ -81,7 +81,11 @@ TEST(Roles, who_leads) {
   EXPECT_TRUE(is_chief(workers, {"evaluator", 0}));
   EXPECT_FALSE(is_chief(whole, {"ps", 0}));
   expect_refused([&] { is_chief(workers, {"chief", 0}); }, "the task type 'chief' is not in");
-  expect_refused([&] { is_chief(workers, {"worker", 2}); }, "the task id 2 exceeds the maximum id of worker");
+  expect_refused(
+      [&] {
+        is_chief(workers, {"worker", 2});
+      },
+      "the task id 2 is none of worker, or exceeds its maximum id");
 }
 
 TEST(Roles, who_trains_together) {
@@ -102,7 +106,7 @@ TEST(Roles, what_a_strategy_cannot_use) {
   expect_refused([] { check_roles({{"evaluator", {"a:1", "a:2"}}}, std::nullopt); }, "at most one 'evaluator' job");
   expect_refused([] { check_roles({{"master", {"a:1"}}}, std::nullopt); }, "disallowed task type 'master'");
   expect_refused([] { check_roles({{"worker", {"a:1"}}}, Task{"boss", 0}); }, "unrecognized task type 'boss'");
-  expect_refused([] { check_roles({{"worker", {"a:1"}}}, Task{"worker", -1}); }, "exceeds the maximum id of worker");
+  expect_refused([] { check_roles({{"worker", {"a:1"}}}, Task{"worker", -1}); }, "the task id -1 is none of worker");
   check_roles(whole, Task{"ps", 1});
   check_roles({}, std::nullopt);
 }
@@ -193,6 +197,8 @@ TEST(TfConfig, what_is_wrong_is_said_with_its_place) {
       {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}})", "no task with index 1"},
       {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}})", "no such job in the cluster: 'ps'"},
       {"{\"cluster\": {\"worker\": [\"a:1\"]}, \"rpc_layer\": {}}", "rpc_layer: {} is no word"},
+      {R"({"cluster": {"worker": {"0": "a:1", "00": "b:1"}}})", "is there twice"},
+      {"[[[[[[[[[[[[1]]]]]]]]]]]]", "more than 8 brackets in one another"},
   };
   for (const auto& [words, said] : bad)
     expect_refused([words = words] { TfConfigResolver({}, tf_config(words)); }, said);
@@ -211,8 +217,8 @@ TEST(Slurm, lists_of_hosts) {
   EXPECT_EQ(expand_hosts("n[0001-0003],m5,o[009-011]"),
             (Names{"n0001", "n0002", "n0003", "m5", "o009", "o010", "o011"}));
   EXPECT_EQ(expand_hosts("n[1-2]-ib"), (Names{"n1-ib", "n2-ib"}));
-  for (const char* junk :
-       {"", ",", "n[", "n]", "n[[1]]", "n[1", "n[3-1]", "n[a]", "n[]", "n[1-2][3-4]", "n[-1]", "n[1-99999999]"})
+  for (const char* junk : {"", ",", "n[", "n]", "n[[1]]", "n[1", "n[3-1]", "n[a]", "n[]", "n[1-2][3-4]", "n[-1]",
+                           "n[0-131071,0-131071]", "n[1-99999999]"})
     expect_refused([junk] { expand_hosts(junk); }, "is no list of hosts");
 }
 
@@ -327,6 +333,16 @@ TEST(Resolvers, the_choice_is_explained) {
       << lines[0];
   EXPECT_NE(lines[1].find("Slurm, whose step has 3 tasks"), std::string::npos) << lines[1];
   EXPECT_NE(lines[3].find("there is no cluster"), std::string::npos) << lines[3];
+  for (const char* words :
+       {R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})", "{"}) {
+    run_local(3, [&](Exchange& exchange) {
+      const auto some = variables(exchange.rank() == 1 ? Step{{"TF_CONFIG", words}} : Step{});
+      const std::string said = refusal([&] { find_resolver(&exchange, Log(LogLevel::off), some); }, Code::cluster);
+      EXPECT_NE(said.find(words[1] == 0 ? "TF_CONFIG is no JSON" : "names a cluster on rank 1 and none on rank 0,2"),
+                std::string::npos)
+          << said;
+    });
+  }
   run_local(2, [](Exchange& exchange) {
     const auto found = find_resolver(&exchange, Log(LogLevel::off), variables(three_nodes));
     EXPECT_EQ(found->describe(), "MPI") << "ranks have found each other already";

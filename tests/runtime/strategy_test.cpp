@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <thread>
 
 #include "runtime/default_strategy.hpp"
 #include "runtime/strategy.hpp"
@@ -15,7 +16,7 @@ namespace {
 using test::refusal;
 
 StrategyOptions quick() {
-  return {.patience = {std::chrono::seconds(2), std::chrono::seconds(5)}, .log = Log(LogLevel::off)};
+  return {.patience = Patience{std::chrono::seconds(1), std::chrono::seconds(3)}, .log = Log(LogLevel::off)};
 }
 
 struct Kind {
@@ -104,7 +105,7 @@ TEST_P(EveryStrategy, replicas_come_together_in_the_middle) {
             EXPECT_EQ(&merged, strategy.get());
             EXPECT_EQ(words[0], "step " + std::to_string(step));
             const int sum = merged.reduce("SUM", ids);
-            std::vector<int> back;
+            std::deque<int> back;
             for (const int id : ids.local()) back.push_back(1000 * id + sum);
             return PerReplica<int>(back);
           },
@@ -194,6 +195,26 @@ TEST(Default, is_there_without_being_asked_for) {
   EXPECT_EQ(replica_context()->num_replicas_in_sync(), 1);
 }
 
+// Library code is written against it, whatever thread calls that.
+TEST(Default, is_every_threads_own) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([i] {
+      for (int round = 0; round < 200; ++round) {
+        Strategy& strategy = get_strategy();
+        EXPECT_EQ(strategy.run([&](ReplicaContext& context) { return context.all_reduce(i, sum); })[0], i);
+        EXPECT_EQ(replica_context()->merge_call([](Strategy&, const PerReplica<int>& mine) { return mine[0] + 1; }, i),
+                  i + 1);
+        EXPECT_EQ(replica_context()->all_gather(i), std::vector<int>{i});
+        EXPECT_EQ(strategy.reduce(max, PerReplica<int>({i})), i);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  MirroredStrategy two(2, quick());
+  two.run([] { EXPECT_EQ(default_strategy().run([] { return 5; })[0], 5); });
+  EXPECT_THROW(get_strategy().run([] { throw std::out_of_range("x"); }), ReplicaError);
+}
+
 TEST(Default, another_one_may_stand_in_for_it) {
   MirroredStrategy two(2, quick());
   set_strategy(&two);
@@ -225,47 +246,86 @@ TEST(Scopes, of_two_strategies_do_not_mix) {
 }
 
 TEST(Scopes, end_in_the_reverse_order) {
-  MirroredStrategy two(2, quick());
+  std::vector<std::string> lines;
+  MirroredStrategy two(
+      2, {.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); })});
   auto first = std::make_unique<Scope>(two);
   auto second = std::make_unique<Scope>(two);
-  const std::string said = refusal([&] { delete first.release(); }, Code::usage);
-  EXPECT_NE(said.find("a scope ended before one that was entered after it"), std::string::npos) << said;
+  first.reset();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("scope ended before one that was entered after it"), std::string::npos) << lines[0];
+  EXPECT_EQ(&get_strategy(), &two);
   second.reset();
   EXPECT_FALSE(has_strategy());
+  EXPECT_EQ(lines.size(), 1U);
 }
 
-TEST(Replicas, that_make_different_calls_are_told_at_once) {
+TEST(Scopes, of_a_strategy_that_has_gone_are_over) {
+  auto two = std::make_unique<MirroredStrategy>(2, quick());
+  set_strategy(two.get());
+  auto scope = std::make_unique<Scope>(*two);
+  two.reset();
+  EXPECT_FALSE(has_strategy());
+  scope.reset();
+  EXPECT_EQ(&get_strategy(), &default_strategy());
+}
+
+// Refused within a moment, with these words; and the strategy can be used again.
+void expect_refused(MirroredStrategy& two, const std::function<void(ReplicaContext&)>& function,
+                    std::string_view words) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    two.run(function);
+    ADD_FAILURE() << "nothing was thrown; expected: " << words;
+  } catch (const ReplicaError& error) {
+    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900)) << words;
+  EXPECT_EQ(two.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 2) << "used again";
+}
+
+TEST(Replicas, that_make_different_collectives_are_told_at_once) {
   MirroredStrategy two(2, quick());
-  const auto refused = [&](const std::function<void(ReplicaContext&)>& function, std::string_view words) {
-    try {
-      two.run(function);
-      ADD_FAILURE() << "nothing was thrown; expected: " << words;
-    } catch (const ReplicaError& error) {
-      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-    }
-    EXPECT_EQ(two.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 2) << "used again";
+  const auto one_more = [](int which) {
+    return [which](ReplicaContext& context) {
+      static_cast<void>(context.all_reduce(2, sum));
+      if (context.local_id() == which) static_cast<void>(context.all_reduce(1, sum));
+    };
   };
-  refused(
+  expect_refused(two, one_more(0), "replica 0 is in collective 2 of this run, at ../tests/runtime/strategy_test.cpp:");
+  expect_refused(two, one_more(1), "replica 0 has returned after 1, the last at ../tests/runtime/strategy_test.cpp:");
+  expect_refused(
+      two,
       [](ReplicaContext& context) {
-        if (context.local_id() == 0) static_cast<void>(context.all_reduce(1, sum));
+        std::vector<float> data(context.local_id() == 0 ? 10 : 11);
+        context.all_reduce(data, sum);
       },
-      "in all replicas");
-  refused(
-      [](ReplicaContext& context) {
-        if (context.local_id() == 1) static_cast<void>(context.all_reduce(1, sum));
-      },
-      "in all replicas");
-  refused(
+      "all_reduce of 1");
+  // Messages are between two, and not counted.
+  two.run([](ReplicaContext& context) {
+    int one = 7;
+    if (context.local_id() == 0) context.communicator().send(std::span<const int>(&one, 1), 1);
+    if (context.local_id() == 1) context.communicator().recv(std::span<int>(&one, 1), 0);
+    EXPECT_EQ(one, 7);
+  });
+}
+
+TEST(Replicas, meet_all_or_none_at_one_place_with_the_same_types) {
+  MirroredStrategy two(2, quick());
+  expect_refused(
+      two,
       [](ReplicaContext& context) {
         if (context.local_id() == 0) context.merge_call([](Strategy&) {});
       },
       "all replicas or by none");
-  refused(
+  expect_refused(
+      two,
       [](ReplicaContext& context) {
         if (context.local_id() == 1) context.merge_call([](Strategy&) {});
       },
       "all replicas or by none");
-  refused(
+  expect_refused(
+      two,
       [](ReplicaContext& context) {
         if (context.local_id() == 1)
           context.merge_call([](Strategy&) {});
@@ -273,15 +333,92 @@ TEST(Replicas, that_make_different_calls_are_told_at_once) {
           context.merge_call([](Strategy&) {});
       },
       "replicas are in merge_call at");
-  refused(
-      [](ReplicaContext& context) {
-        std::vector<float> data(context.local_id() == 0 ? 10 : 11);
-        context.all_reduce(data, sum);
+  const auto mean = [](ReplicaContext& context, auto value) {
+    return context.merge_call([](Strategy&, const auto& all) { return all[0]; }, value);
+  };
+  expect_refused(
+      two,
+      [&](ReplicaContext& context) {
+        if (context.local_id() == 0)
+          mean(context, 1.0F);
+        else
+          mean(context, std::string("a long enough string to be on the heap"));
       },
-      "10");
-  refused(
+      "has values of other types");
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        context.merge_call([&](Strategy&) { static_cast<void>(context.all_reduce(1, sum)); });
+      },
+      "mismatching ReplicaContext");
+  expect_refused(
+      two, [&](ReplicaContext& context) { context.merge_call([](Strategy& merged) { merged.run([] {}); }); },
+      "while it runs: inside merge_call");
+  expect_refused(
+      two, [](ReplicaContext& context) { context.merge_call([](Strategy&) { return PerReplica<int>({1}); }); },
+      "a PerReplica of 1 values");
+}
+
+TEST(Replicas, wait_for_what_is_done_for_them_all_as_long_as_it_takes) {
+  MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(50), std::chrono::milliseconds(200)},
+                           .log = Log(LogLevel::off)});
+  const auto met = two.run([](ReplicaContext& context) {
+    return context.merge_call(
+        [](Strategy&, const PerReplica<int>& mine) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(500));
+          return mine;
+        },
+        context.local_id());
+  });
+  EXPECT_EQ(met, PerReplica<int>({0, 1}));
+}
+
+TEST(Replicas, what_was_done_for_all_and_threw_is_known_to_all) {
+  MirroredStrategy two(2, quick());
+  expect_refused(
+      two,
       [](ReplicaContext& context) { context.merge_call([](Strategy&) { throw std::runtime_error("in the middle"); }); },
       "in the middle");
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        try {
+          context.merge_call([](Strategy&) { throw std::runtime_error("in the middle"); });
+        } catch (const std::runtime_error&) {
+          if (context.local_id() == 1) throw;  // replica 0 keeps it to itself
+        }
+      },
+      "for all replicas threw");
+}
+
+TEST(Replicas, that_keep_a_failure_to_themselves_are_found_out) {
+  MirroredStrategy two(2, quick());
+  EXPECT_NE(refusal(
+                [&] {
+                  two.run([](ReplicaContext& context) {
+                    std::vector<float> data(context.local_id() == 0 ? 10 : 11);
+                    try {
+                      context.all_reduce(data, sum);
+                    } catch (const Error&) {
+                      return;
+                    }
+                  });
+                },
+                Code::poisoned)
+                .find("no replica said so"),
+            std::string::npos);
+  EXPECT_EQ(two.reduce("SUM", PerReplica<int>({1, 2})), 3) << "mended, also for a call outside of run";
+}
+
+TEST(Replicas, have_values_for_all_of_them) {
+  MirroredStrategy two(2, quick());
+  const std::string said = refusal([&] { two.run([](int) {}, PerReplica<int>({1, 2, 3})); }, Code::usage);
+  EXPECT_NE(said.find("a PerReplica of 3 values in a strategy with 2 replicas in this process"), std::string::npos)
+      << said;
+  const auto flags = two.run([](ReplicaContext& context) { return context.local_id() == 1; });
+  EXPECT_EQ(flags, PerReplica<bool>({false, true}));
+  const auto owned = two.run([](ReplicaContext& context) { return std::make_unique<int>(context.local_id()); });
+  EXPECT_EQ(*owned[1], 1);
 }
 
 TEST(Strategies, can_be_made_again_and_again) {

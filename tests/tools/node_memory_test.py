@@ -88,9 +88,9 @@ class NodeMemory(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 text = file.read()
             with open(path, "w", encoding="utf-8") as file:
-                file.write(re.sub(r"(?m)^segment .*$", "segment 8192 1048576 16384 64 65536", text))
+                file.write(re.sub(r"(?m)^segment .*$", "segment 8192 1048576 24576 64 65536", text))
             got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
-            self.assertIn("in segments of 16 KiB", out + err)
+            self.assertIn("in segments of 24 KiB", out + err)
 
     def test_blocks_are_read_where_they_lie_when_that_was_measured_to_be_better(self):
         with tempfile.TemporaryDirectory() as folder:
