@@ -196,6 +196,7 @@ void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, 
     mend();
   }
   std::vector<Request> requests;
+  requests.reserve(replicas_.size());
   for (int i = 0; i < num_local_replicas(); ++i) requests.push_back(start(member(i), i));
   wait_all(requests, origin);
 }
