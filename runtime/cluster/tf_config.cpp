@@ -28,7 +28,7 @@ Json parsed(const char* words) {
   };
   try {
     return Json::parse(words, shallow);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {  // no syntax of JSON's, or a number that is too large
     // "[json.exception.parse_error.101] parse error at line 1, column 3: syntax error while ..."
     const std::string_view said = error.what();
     const std::size_t at = said.find("at line");

@@ -183,6 +183,7 @@ TEST(TfConfig, what_is_wrong_is_said_with_its_place) {
   const std::pair<const char*, const char*> bad[] = {
       {"{", "at line 1, column 2"},
       {"[1]", "is no object"},
+      {"[1e9999]", "number overflow"},
       {R"({"cluster": 5})", "cluster: 5 is no object of jobs"},
       {R"({"cluster": {"worker": "a:1"}})", R"(cluster.worker: "a:1" is no list of addresses)"},
       {R"({"cluster": {"worker": ["a:1", 5]}})", "cluster.worker[1]: 5 is no address"},
