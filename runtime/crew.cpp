@@ -36,19 +36,18 @@ void wait_while(const std::atomic<T>& value, T old, bool spins) {
 
 }  // namespace
 
-ReplicaError::ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause, bool can_go_on)
-    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", what),
+ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on)
+    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", words_of(cause)),
             can_go_on ? "the others were cancelled; the strategy can be used again"
                       : "the others were cancelled, on all processes; make a new strategy"),
       replica_(replica),
       cause_(std::move(cause)) {}
 
-Crew::Crew(int size, const Job& prepare)
-    : size_(size), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
+Crew::Crew(int size) : size_(size), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
   threads_.reserve(static_cast<std::size_t>(size) - 1);
   for (int replica = 1; replica < size; ++replica) {
     try {
-      threads_.emplace_back([this, replica, prepare] { work(replica, prepare); });
+      threads_.emplace_back([this, replica] { work(replica); });
     } catch (const std::system_error& error) {
       dismiss();
       throw system_error(text("thread ", replica, " of ", size - 1, " for the replicas"), error.code().value(),
@@ -67,8 +66,7 @@ void Crew::dismiss() {
   threads_.clear();
 }
 
-void Crew::work(int replica, const Job& prepare) {
-  if (prepare) prepare(replica);
+void Crew::work(int replica) {
   for (std::uint32_t done = 0;; ++done) {
     wait_while(jobs_, done, spins_);
     if (over_) return;
@@ -82,12 +80,11 @@ void Crew::do_one(int replica) noexcept {
     (*job_)(replica);
   } catch (...) {
     const std::exception_ptr cause = std::current_exception();
-    const std::string what = words_of(cause);
     {
       const std::lock_guard lock(mutex_);
-      thrown_.push_back({replica, what, cause});
+      thrown_.push_back({replica, cause});
     }
-    (*alarm_)(replica, what);
+    (*alarm_)(replica, words_of(cause));
   }
 }
 

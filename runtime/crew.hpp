@@ -20,7 +20,7 @@ namespace lockstep {
 // What a replica's function threw: its words, with the replica's name.
 class ReplicaError : public Error {
  public:
-  ReplicaError(int replica, int of, std::string_view what, std::exception_ptr cause, bool can_go_on);
+  ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on);
   int replica() const { return replica_; }                    // in the sync group
   const std::exception_ptr& cause() const { return cause_; }  // the exception itself
 
@@ -35,25 +35,21 @@ class Crew {
   // Told, in its own thread, that a replica's job has thrown, so that the others can be set free.
   using Alarm = std::function<void(int replica, const std::string& what)>;
 
-  // `prepare` is done by each thread before its first job: it takes its place on the machine.
-  explicit Crew(int size, const Job& prepare = {});
+  explicit Crew(int size);
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  int size() const { return size_; }
-
   struct Failure {
     int replica = 0;
-    std::string what;
     std::exception_ptr cause;
   };
-  // Everybody's job; 0 is done by this thread. Returns when all are through, with what was thrown first by time.
+  // Everybody's job; 0 is done by this thread. Returns when all are through, with what was thrown, by time.
   std::vector<Failure> run(const Job& job, const Alarm& alarm);
 
  private:
   void dismiss();
-  void work(int replica, const Job& prepare);
+  void work(int replica);
   void do_one(int replica) noexcept;
 
   int size_;

@@ -25,7 +25,7 @@ class DefaultStrategy final : public Strategy {
     try {
       job(0);
     } catch (...) {
-      throw_first({{0, {}, std::current_exception()}});
+      throw_first({{0, std::current_exception()}});
     }
   }
   Communicator& member(int /*local*/) override {
@@ -34,16 +34,6 @@ class DefaultStrategy final : public Strategy {
     return *mine;
   }
 };
-
-std::string words_of(const std::exception_ptr& cause) {
-  try {
-    std::rethrow_exception(cause);
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "something that is no std::exception";
-  }
-}
 
 // Whether it is only what others felt of a failure.
 bool is_consequence(const std::exception_ptr& cause) {
@@ -180,7 +170,7 @@ void Strategy::throw_first(const std::vector<Crew::Failure>& failures) const {
   auto first = std::ranges::find_if_not(failures, is_consequence, &Crew::Failure::cause);
   if (first == failures.end()) first = failures.begin();
   const int global = replicas_.at(static_cast<std::size_t>(first->replica)).replica_id_in_sync_group();
-  throw ReplicaError(global, size_, words_of(first->cause), first->cause, num_local_replicas() == size_);
+  throw ReplicaError(global, size_, first->cause, num_local_replicas() == size_);
 }
 
 void Strategy::alarm(int local, const std::string& what) {

@@ -41,7 +41,9 @@ std::vector<Tuning> find_tunings(const std::string& key) {
   const std::lock_guard lock(known().mutex);
   if (const auto found = known().by_key.find(key); found != known().by_key.end())
     return std::vector<Tuning>(enough, found->second);
-  return read_tunings(key);
+  std::vector<Tuning> read = read_tunings(key);
+  if (read.size() >= enough) known().by_key[key] = middle_of(read);
+  return read;
 }
 
 std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of strategies in tests: a hang ends, and nothing is logged.
+#pragma once
+
+#include "runtime/strategy.hpp"
+
+namespace lockstep::test {
+
+inline StrategyOptions quick() {
+  return {.patience = Patience{std::chrono::seconds(10), std::chrono::seconds(30)}, .log = Log(LogLevel::off)};
+}
+
+}  // namespace lockstep::test

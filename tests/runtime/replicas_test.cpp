@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas that do not do the same: found at once, told with names and places, and over with the run.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/runtime/quick.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::quick;
+using test::refusal;
+
+// Refused within a moment, with these words; and the strategy can be used again.
+void expect_refused(MirroredStrategy& two, const std::function<void(ReplicaContext&)>& function,
+                    std::string_view words) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    two.run(function);
+    ADD_FAILURE() << "nothing was thrown; expected: " << words;
+  } catch (const ReplicaError& error) {
+    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10))
+      << words << ": not when the time was over";
+  EXPECT_EQ(two.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 2) << "used again";
+}
+
+TEST(Replicas, that_make_different_collectives_are_told_at_once) {
+  MirroredStrategy two(2, quick());
+  const auto one_more = [](int which) {
+    return [which](ReplicaContext& context) {
+      static_cast<void>(context.all_reduce(2, sum));
+      if (context.local_id() == which) static_cast<void>(context.all_reduce(1, sum));
+    };
+  };
+  expect_refused(two, one_more(0), "replica 0 is in collective 2 of this run, at ");
+  expect_refused(two, one_more(1), "replica 0 has returned after 1, the last at ");
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        std::vector<float> data(context.local_id() == 0 ? 10 : 11);
+        context.all_reduce(data, sum);
+      },
+      "all_reduce of 1");
+  // Messages are between two, and not counted.
+  two.run([](ReplicaContext& context) {
+    int one = 7;
+    if (context.local_id() == 0) context.communicator().send(std::span<const int>(&one, 1), 1);
+    if (context.local_id() == 1) context.communicator().recv(std::span<int>(&one, 1), 0);
+    EXPECT_EQ(one, 7);
+  });
+}
+
+TEST(Replicas, meet_all_or_none_at_one_place_with_the_same_types) {
+  MirroredStrategy two(2, quick());
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        if (context.local_id() == 0) context.merge_call([](Strategy&) {});
+      },
+      "all replicas or by none");
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        if (context.local_id() == 1) context.merge_call([](Strategy&) {});
+      },
+      "all replicas or by none");
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        if (context.local_id() == 1)
+          context.merge_call([](Strategy&) {});
+        else
+          context.merge_call([](Strategy&) {});
+      },
+      "replicas are in merge_call at");
+  const auto mean = [](ReplicaContext& context, auto value) {
+    return context.merge_call([](Strategy&, const auto& all) { return all[0]; }, value);
+  };
+  expect_refused(
+      two,
+      [&](ReplicaContext& context) {
+        if (context.local_id() == 0)
+          mean(context, 1.0F);
+        else
+          mean(context, std::string("a long enough string to be on the heap"));
+      },
+      "has values of other types");
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        context.merge_call([&](Strategy&) { static_cast<void>(context.all_reduce(1, sum)); });
+      },
+      "mismatching ReplicaContext");
+  expect_refused(
+      two, [&](ReplicaContext& context) { context.merge_call([](Strategy& merged) { merged.run([] {}); }); },
+      "while it runs: inside merge_call");
+  expect_refused(
+      two, [](ReplicaContext& context) { context.merge_call([](Strategy&) { return PerReplica<int>({1}); }); },
+      "a PerReplica of 1 values");
+}
+
+TEST(Replicas, wait_for_what_is_done_for_them_all_as_long_as_it_takes) {
+  MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(500), std::chrono::milliseconds(1500)},
+                           .log = Log(LogLevel::off)});
+  const auto met = two.run([](ReplicaContext& context) {
+    return context.merge_call(
+        [](Strategy&, const PerReplica<int>& mine) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+          return mine;
+        },
+        context.local_id());
+  });
+  EXPECT_EQ(met, PerReplica<int>({0, 1}));
+}
+
+TEST(Replicas, what_was_done_for_all_and_threw_is_known_to_all) {
+  MirroredStrategy two(2, quick());
+  expect_refused(
+      two,
+      [](ReplicaContext& context) { context.merge_call([](Strategy&) { throw std::runtime_error("in the middle"); }); },
+      "in the middle");
+  expect_refused(
+      two,
+      [](ReplicaContext& context) {
+        try {
+          context.merge_call([](Strategy&) { throw std::runtime_error("in the middle"); });
+        } catch (const std::runtime_error&) {
+          if (context.local_id() == 1) throw;  // replica 0 keeps it to itself
+        }
+      },
+      "for all replicas threw");
+}
+
+TEST(Replicas, that_keep_a_failure_to_themselves_are_found_out) {
+  MirroredStrategy two(2, quick());
+  EXPECT_NE(refusal(
+                [&] {
+                  two.run([](ReplicaContext& context) {
+                    std::vector<float> data(context.local_id() == 0 ? 10 : 11);
+                    try {
+                      context.all_reduce(data, sum);
+                    } catch (const Error&) {
+                      return;
+                    }
+                  });
+                },
+                Code::poisoned)
+                .find("no replica said so"),
+            std::string::npos);
+  EXPECT_EQ(two.reduce("SUM", PerReplica<int>({1, 2})), 3) << "mended, also for a call outside of run";
+}
+
+TEST(Replicas, have_values_for_all_of_them) {
+  MirroredStrategy two(2, quick());
+  const std::string said = refusal([&] { two.run([](int) {}, PerReplica<int>({1, 2, 3})); }, Code::usage);
+  EXPECT_NE(said.find("a PerReplica of 3 values in a strategy with 2 replicas in this process"), std::string::npos)
+      << said;
+  const auto flags = two.run([](ReplicaContext& context) { return context.local_id() == 1; });
+  EXPECT_EQ(flags, PerReplica<bool>({false, true}));
+  const auto owned = two.run([](ReplicaContext& context) { return std::make_unique<int>(context.local_id()); });
+  EXPECT_EQ(*owned[1], 1);
+}
+
+}  // namespace
+}  // namespace lockstep
