@@ -29,6 +29,8 @@ class Probe {
   Probe(Room& room, bool crowded, double limit_seconds)
       : room_(room),
         looks_(crowded ? Looks{0, 64} : Looks{1000, 0}),
+        // Who shares cores begins when it gets one: many calls together make that small.
+        in_a_row_(crowded ? 2U << 20U : 256U << 10U),
         limit_(limit_seconds),
         in_(largest),
         out_(largest) {}
@@ -56,7 +58,7 @@ class Probe {
     if (is_over()) return {};
     const Call call = call_of(plan, in_.data(), out_.data());
     constexpr int rounds = 7;
-    const std::size_t calls = std::clamp<std::size_t>((256U << 10U) / bytes, 1, 16);
+    const std::size_t calls = std::clamp<std::size_t>(in_a_row_ / bytes, 1, 16);
     std::vector<double> best(tunings.size(), 1e9);
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t which = 0; which < tunings.size(); ++which) {
@@ -112,6 +114,7 @@ class Probe {
 
   Room& room_;
   Looks looks_;
+  std::size_t in_a_row_;  // bytes of calls that are measured together
   double limit_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
@@ -142,15 +145,18 @@ std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
 class Measuring {
  public:
   Measuring(Room& room, bool crowded, double limit_seconds)
-      : room_(room), probe_(room, crowded, limit_seconds), best_(guessed_tuning(room.size())) {
-    best_.direct_from = best_.stream_from = best_.across_from = never;
+      : room_(room), probe_(room, crowded, limit_seconds), best_(guessed_tuning(room.size())), found_(best_) {
+    best_.direct_from = best_.stream_from = best_.across_from = best_.halves_from = never;
   }
 
   // What there was no time for is as it was guessed.
   Tuning all() {
-    find_segment();
-    constexpr std::array<std::size_t, 5> middle = {4U << 10U, 16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U};
+    constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
+    if (room_.size() > 2) find(&Tuning::alone_from, little, never, never, 1);
+    constexpr std::array<std::size_t, 6> middle = {4U << 10U,   16U << 10U,  64U << 10U,
+                                                   128U << 10U, 256U << 10U, 1U << 20U};
     find(&Tuning::halves_from, middle, 2U << 20U);
+    find_segment();
     constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
     // Where it does not pay yet, caches end somewhere: a result that fills the last one is thrown out of it anyway.
     find(&Tuning::stream_from, large, std::max(4 * largest, guessed_tuning(room_.size()).stream_from));
@@ -159,11 +165,8 @@ class Measuring {
     if (room_.has_reachable())
       find(&Tuning::direct_from, small, 64U << 10U);
     else
-      best_.direct_from = std::min<std::size_t>(best_.halves_from, 4U << 10U);
-    if (!probe_.is_over()) return best_;
-    Tuning guess = guessed_tuning(room_.size());
-    guess.segment = best_.segment;
-    return guess;
+      keep(&Tuning::direct_from, std::min<std::size_t>(best_.halves_from, 4U << 10U));
+    return found_;
   }
 
  private:
@@ -184,13 +187,21 @@ class Measuring {
       const std::vector<double> times = probe_.times(bytes, tunings);
       for (std::size_t i = 0; i < times.size(); ++i) losses[i] += std::log(times[i]);
     }
-    best_.segment = tunings[static_cast<std::size_t>(std::ranges::min_element(losses) - losses.begin())].segment;
+    keep(&Tuning::segment,
+         tunings[static_cast<std::size_t>(std::ranges::min_element(losses) - losses.begin())].segment);
   }
 
-  void find(std::size_t Tuning::*field, std::span<const std::size_t> sizes, std::size_t beyond) {
-    best_.*field = switch_point(sizes, beyond, [&](std::size_t bytes) {
-      return change(probe_.times(bytes, std::array{with(field, never), with(field, 64)}));
-    });
+  // Unless there was no time to measure it.
+  void keep(std::size_t Tuning::*field, std::size_t value) {
+    if (!probe_.is_over()) best_.*field = found_.*field = value;
+  }
+
+  // From where on what is done from `taken` on is better than what is done from `left` on.
+  void find(std::size_t Tuning::*field, std::span<const std::size_t> sizes, std::size_t beyond,
+            std::size_t left = never, std::size_t taken = 64) {
+    keep(field, switch_point(sizes, beyond, [&](std::size_t bytes) {
+           return change(probe_.times(bytes, std::array{with(field, left), with(field, taken)}));
+         }));
   }
 
   // What other processes' memory costs to reach depends on which cores members have just got, so slots are left for
@@ -200,16 +211,17 @@ class Measuring {
     const std::size_t fit = 2 * largest / static_cast<std::size_t>(room_.size());
     const auto fitting = std::ranges::count_if(blocks, [&](std::size_t bytes) { return bytes <= fit; });
     const double bias = std::log(1.5);
-    best_.across_from =
-        switch_point(std::span(blocks).first(static_cast<std::size_t>(fitting)), never, [&](auto bytes) {
-          const std::array both = {with(&Tuning::across_from, never), with(&Tuning::across_from, 64)};
-          return change(probe_.times_of_blocks(bytes, both)) + bias;
-        });
+    keep(&Tuning::across_from,
+         switch_point(std::span(blocks).first(static_cast<std::size_t>(fitting)), never, [&](auto bytes) {
+           const std::array both = {with(&Tuning::across_from, never), with(&Tuning::across_from, 64)};
+           return change(probe_.times_of_blocks(bytes, both)) + bias;
+         }));
   }
 
   Room& room_;
   Probe probe_;
-  Tuning best_;
+  Tuning best_;   // what the rest is measured with
+  Tuning found_;  // what is measured so far, and guessed otherwise
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ Layout::Layout(int members) {
   const auto n = static_cast<std::size_t>(members);
   slot = std::clamp(in_all / (n * ring_length), least, most) / page * page;
   stride = slot + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
-  lines = sizeof(Room::Header) + n * sizeof(Room::MemberHeader);
+  lines = sizeof(Room::Header) + ring_length * sizeof(Room::Gathering) + n * sizeof(Room::MemberHeader);
   slots = round_up(lines + n * ring_length * sizeof(Line), page);
   bytes = round_up(slots + n * ring_length * stride, page);
 }
@@ -49,6 +49,7 @@ Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_proc
 void Room::begin_at(Step step) {
   for (Step back = 0; back < ring_length; ++back)
     lines_[at(index_, step - back)].word.store(std::uint64_t{step} << 32U, std::memory_order_release);
+  for (Step back = 0; back < ring_length; ++back) result(step - back).word.store(0, std::memory_order_release);
   last_ = known_ = step;
 }
 

@@ -128,6 +128,28 @@ class Room {
     if (header().asleep.load(std::memory_order_relaxed) > 0) wake();
   }
 
+  // In a step in which one combines for all: this member has published it. Whether it is the last to do so, which
+  // everybody then waits for.
+  bool arrives_last() {
+    const bool is_last =
+        gathering(last_).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(size_);
+    if (is_last) {
+      gathering(last_).arrived.store(0, std::memory_order_relaxed);
+      gathering(last_).leader.store(index_, std::memory_order_relaxed);
+    }
+    return is_last;
+  }
+  Line& result(Step step) const { return gathering(step).result; }
+  int leader(Step step) const { return gathering(step).leader.load(std::memory_order_relaxed); }
+  void publish_result(std::uint32_t mark) {
+    result(last_).word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);
+    if (header().asleep.load(std::memory_order_relaxed) > 0) wake();
+  }
+  bool has_result(Step step, std::uint32_t mark) const {
+    return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);
+  }
+  std::byte* my_slot(Step step) { return slots_ + at(index_, step) * layout_.stride; }
+
   // Whether the member has published the step in the same call.
   bool is_there(int member, Step step, std::uint32_t mark) const {
     return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);
@@ -168,6 +190,12 @@ class Room {
     std::atomic<std::uint32_t> rings;   // changes when somebody wakes them
     std::atomic<std::uint32_t> given_up;
   };
+  // Of one of the steps in the ring.
+  struct Gathering {
+    alignas(line_size) std::atomic<std::uint32_t> arrived;  // members
+    std::atomic<std::int32_t> leader;                       // who combines
+    Line result;
+  };
   struct alignas(line_size) MemberHeader {
     std::atomic<std::uint32_t> busy;  // with the memory of others
   };
@@ -175,9 +203,12 @@ class Room {
   std::size_t at(int member, Step step) const {
     return static_cast<std::size_t>(member) * ring_length + step % ring_length;
   }
+  Gathering& gathering(Step step) const {
+    return reinterpret_cast<Gathering*>(memory_.get() + sizeof(Header))[step % ring_length];
+  }
   Header& header() const { return *reinterpret_cast<Header*>(memory_.get()); }
   MemberHeader& header_of(int member) const {
-    return reinterpret_cast<MemberHeader*>(memory_.get() + sizeof(Header))[member];
+    return reinterpret_cast<MemberHeader*>(memory_.get() + sizeof(Header) + ring_length * sizeof(Gathering))[member];
   }
   bool look_for_all(Step step);
   void wake();

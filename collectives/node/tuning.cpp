@@ -21,10 +21,11 @@ namespace {
 struct Field {
   std::string_view name;
   std::size_t Tuning::*value;
+  std::int64_t least = 64;
 };
 constexpr std::array fields = {Field{"halves_from", &Tuning::halves_from}, Field{"segment", &Tuning::segment},
                                Field{"stream_from", &Tuning::stream_from}, Field{"direct_from", &Tuning::direct_from},
-                               Field{"across_from", &Tuning::across_from}};
+                               Field{"across_from", &Tuning::across_from}, Field{"alone_from", &Tuning::alone_from, 1}};
 
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -47,13 +48,14 @@ Tuning guessed_tuning(int members) {
           .segment = std::max(16 * least, cache / 512),
           .stream_from = std::max(least, cache / 2),
           .direct_from = std::max(least, cache / 8192),
-          .across_from = never};
+          .across_from = never,
+          .alone_from = 1};
 }
 
 std::string tuning_key(int members, bool one_process, bool crowded) {
   return text(processor(), ", ", format_bytes(last_cache_size()), " cache, ", kernel_target(), ", ",
               std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)), " processors, ", members,
-              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 3");
+              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 4");
 }
 
 std::string tuning_file(std::string_view key) {
@@ -109,7 +111,7 @@ std::vector<Tuning> parse_tunings(std::string_view text, std::string_view key) {
     if (field == fields.end() || values.size() != all.size() || values.size() > enough) return {};
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto number = parse_integer(values[i]);
-      if (!number || *number < 64 || static_cast<std::size_t>(*number) > never) return {};
+      if (!number || *number < field->least || static_cast<std::size_t>(*number) > never) return {};
       all[i].*(field->value) = static_cast<std::size_t>(*number);
     }
     ++found;

@@ -22,6 +22,7 @@ struct Tuning {
   std::size_t stream_from = 0;  // bytes of a result: from here on it is written past the caches
   std::size_t direct_from = 0;  // bytes: smaller things go through slots even where they need not
   std::size_t across_from = 0;  // bytes of a block: from here on one process reads it in the other's memory
+  std::size_t alone_from = 0;   // bytes of an all_reduce: below, the last member to arrive combines for all
   bool operator==(const Tuning&) const = default;
 };
 

@@ -87,6 +87,10 @@ void Work::begin_single() {
     in_line_ = true;
     region_ = most;
   }
+  const std::size_t padded = round_up(most, cache_line);
+  gathers_ = collective() == Collective::all_reduce && parts_ == 1 && most < tuning_.alone_from && members() > 1 &&
+             (in_line_ || 2 * padded <= room_->slot_bytes());
+  if (gathers_ && !in_line_) region_ = padded;
   steps_ = parts_;
   small_bytes_ = gives_ ? gives(me()).bytes : 0;
   is_small_sum_ = in_line_ && collective() == Collective::all_reduce && pieces_ == nullptr;
@@ -185,6 +189,7 @@ bool Work::advance(Looks looks) {
       room_->publish(mark_);
       phase_ = Phase::collecting;
       seen_ = 0;
+      if (gathers_ && form_ == Form::single && room_->arrives_last()) lead();
       meanwhile();
     } else if (phase_ == Phase::collecting) {
       if (!collected(looks)) return moved;
@@ -212,20 +217,30 @@ void Work::meanwhile() {
   if (form_ == Form::halves && step_ >= 2) take_shares(step_ - 2);
 }
 
-bool Work::collected(Looks& looks) {
-  for (; seen_ < members(); ++seen_) {
-    if (!needs(seen_)) continue;
-    while (!room_->is_there(seen_, at_step(step_), mark_)) {
-      if (looks.at_once > 0) {
-        --looks.at_once;
-        relax();
-      } else if (looks.yielding > 0) {
-        --looks.yielding;
-        ::sched_yield();
-      } else {
-        return false;
-      }
+// Looks until it is there, or there are no more looks.
+template <class There>
+bool look(Looks& looks, There&& there) {
+  while (!there()) {
+    if (looks.at_once > 0) {
+      --looks.at_once;
+      relax();
+    } else if (looks.yielding > 0) {
+      --looks.yielding;
+      ::sched_yield();
+    } else {
+      return false;
     }
+  }
+  return true;
+}
+
+bool Work::collected(Looks& looks) {
+  if (gathers_ && form_ == Form::single) {
+    if (!look(looks, [&] { return room_->has_result(first_, mark_); })) return false;
+    seen_ = members();
+  }
+  for (; seen_ < members(); ++seen_) {
+    if (needs(seen_) && !look(looks, [&] { return room_->is_there(seen_, at_step(step_), mark_); })) return false;
   }
   if (needs_ == Needs::all) room_->all_reached(at_step(step_));
   return true;
@@ -243,13 +258,31 @@ void Work::finish_step() {
 
 IndexSet Work::missing() const {
   IndexSet all;
+  const bool waits_for_one = gathers_ && form_ == Form::single && phase_ == Phase::collecting;
+  const int leader = waits_for_one ? room_->leader(first_) : me();
   for (int member = 0; member < members(); ++member) {
     if (member == me()) continue;
     const bool late = phase_ == Phase::collecting && needs(member) && !room_->is_there(member, at_step(step_), mark_);
     const bool slow = phase_ == Phase::giving && room_->is_behind(member);
     if (late || slow) all.insert(member);
   }
+  if (all.empty() && leader != me()) all.insert(leader);  // all have given, and it does not come to an end
   return all;
+}
+
+// For all: their parts, mine as well, lie in the room. Not where somebody is in another call.
+void Work::lead() {
+  for (int member = 0; member < members(); ++member) {
+    if (!room_->is_there(member, first_, mark_)) return;
+    sources_[static_cast<std::size_t>(member)] = given_by(member, 0);
+  }
+  std::byte* const result = in_line_ ? room_->result(first_).payload : room_->my_slot(first_) + region_;
+  combiner_.combine(result, sources_.data(), members(), spec().count);
+  room_->publish_result(mark_);
+}
+
+const std::byte* Work::led() const {
+  return in_line_ ? room_->result(first_).payload : room_->slot(room_->leader(first_), first_) + region_;
 }
 
 void Work::give_single() {
@@ -303,6 +336,7 @@ void Work::learn_steps() {
 
 void Work::take_single(std::size_t part) {
   if (!takes_) return;
+  if (gathers_) return put(0, led(), common().bytes);
   if (reduces(collective())) {
     const Range from = of_part(for_each_ ? gives(me()) : common(), part);
     const Range to = of_part(takes(me()), part);

@@ -2,7 +2,9 @@
 // One member's work in a collective among members that share a room: a sequence of steps, each of which gives, waits
 // and takes. It never blocks; who runs it looks again. How the data goes:
 //
-//   single    every member gives in its slot; who needs it takes it from there. Small things take one step.
+//   single    every member gives in its slot; who needs it takes it from there. Small things take one step. Where it
+//   was
+//             measured to be faster, as among members that share cores, the last to give combines for all.
 //   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
 //             take the shares together. While one segment is combined, the next is given and the last one taken.
 //   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
@@ -61,8 +63,12 @@ class Work {
       copy_small(room_->my_next_line().payload, input, small_bytes_);
       room_->publish(mark);
       phase_ = Phase::collecting;
+      if (gathers_ && room_->arrives_last()) lead();
       if (!collected(looks)) return;
-      combine_small();
+      if (gathers_)
+        copy_small(output_, room_->result(first_).payload, small_bytes_);
+      else
+        combine_small();
       phase_ = Phase::done;
       return;
     }
@@ -103,6 +109,8 @@ class Work {
   bool collected(Looks& looks);
   void finish_step();
 
+  void lead();
+  const std::byte* led() const;
   void give_single();
   void combine_small() {
     for (int member = 0; member < members(); ++member)
@@ -181,6 +189,7 @@ class Work {
   bool in_line_ = false;    // what is given fits beside the step's number
   bool for_each_ = false;   // a slot has a part of its own for every member
   bool hidden_ = false;     // members do not know how much the others have
+  bool gathers_ = false;    // the last to give combines for all
   bool gives_ = false;
   bool takes_ = false;
   bool streams_ = false;  // the output is written past the caches

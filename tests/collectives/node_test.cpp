@@ -42,10 +42,16 @@ TEST_P(NodeWork, gives_every_result_in_any_order_of_getting_on) {
   }
   for (auto& room : all) room->begin_at(static_cast<node::Step>(-200));
   std::mt19937 random(4711);
-  constexpr Tuning tunings[] = {{.halves_from = 512, .segment = 256, .direct_from = 1024, .across_from = 1024},
-                                {.halves_from = 100, .segment = 4096, .direct_from = 1U << 30U, .across_from = 64},
-                                {.halves_from = 1U << 30U, .segment = 1000, .direct_from = 64, .across_from = 4096}};
-  for (int round = 0; round < 3; ++round) {
+  constexpr Tuning tunings[] = {
+      {.halves_from = 512, .segment = 256, .direct_from = 1024, .across_from = 1024, .alone_from = 64},
+      {.halves_from = 100, .segment = 4096, .direct_from = 1U << 30U, .across_from = 64},
+      {.halves_from = 1U << 30U, .segment = 1000, .direct_from = 64, .across_from = 4096},
+      {.halves_from = 1U << 30U,
+       .segment = 1U << 20U,
+       .direct_from = 1U << 30U,
+       .across_from = 1U << 30U,
+       .alone_from = 1U << 30U}};
+  for (int round = 0; round < 4; ++round) {
     for (const Collective collective : every) {
       for (const std::size_t count : {0UL, 1UL, 3UL, 28UL, 29UL, 200UL, 1025UL, 5000UL}) {
         if (members == 64 && count > 29) continue;  // takes its time
@@ -142,7 +148,9 @@ TEST(NodeWork, large_elements_of_ones_own) {
 }
 
 // Another call is not taken for this one, however its step is numbered.
-TEST(NodeWork, other_calls_are_not_there) {
+class NodeWorkAlone : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(NodeWorkAlone, other_calls_are_not_there) {
   auto all = rooms(2, false);
   Case one = case_of(Collective::all_reduce, 2, 4, 0);
   std::vector<Member> crew(2);
@@ -153,7 +161,7 @@ TEST(NodeWork, other_calls_are_not_there) {
                    .input = one.input[static_cast<std::size_t>(i)].data(),
                    .output = one.output[static_cast<std::size_t>(i)].data(),
                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
-    member.work.begin(*all[static_cast<std::size_t>(i)], {}, member.call,
+    member.work.begin(*all[static_cast<std::size_t>(i)], {.alone_from = GetParam()}, member.call,
                       static_cast<const std::byte*>(member.call.input), static_cast<std::uint32_t>(i), false);
   }
   for (int turn = 0; turn < 4; ++turn) {
@@ -165,14 +173,35 @@ TEST(NodeWork, other_calls_are_not_there) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(, NodeWorkAlone, testing::Values(1, 1U << 30U));
+
+// All have given, and the one that was last does not come to an end.
+TEST(NodeWork, whoever_combines_for_all_is_missed) {
+  auto all = rooms(3, false);
+  for (auto& room : all) {
+    room->publish(7);
+    if (room != all[2]) EXPECT_FALSE(room->arrives_last());
+  }
+  EXPECT_TRUE(all[2]->arrives_last());
+  EXPECT_EQ(all[0]->leader(1), 2);
+  EXPECT_FALSE(all[0]->has_result(1, 7));
+  all[2]->publish_result(7);
+  EXPECT_TRUE(all[0]->has_result(1, 7));
+  EXPECT_FALSE(all[0]->has_result(1, 8));
+}
+
 // The order of additions, not only their sum: floats that forget small numbers.
 TEST(NodeWork, orders_keep_their_bits_whatever_the_form) {
   constexpr int members = 5;
   constexpr std::size_t count = 3000;
   for (const Order order : {Order::fast, Order::reproducible}) {
     std::vector<std::vector<float>> first;
-    for (const std::size_t halves_from : {std::size_t{1}, std::size_t{1} << 30U}) {
+    for (const std::size_t halves_from : {std::size_t{1}, std::size_t{1} << 29U, std::size_t{1} << 30U}) {
       for (const bool one_process : {false, true}) {
+        const Tuning tuning{.halves_from = halves_from,
+                            .segment = halves_from == 1 ? 4096U : 65536U,
+                            .direct_from = 1024,
+                            .alone_from = halves_from == std::size_t{1} << 30U ? halves_from : 1};
         auto all = rooms(members, one_process);
         std::mt19937 data(3);
         std::vector<std::vector<float>> input(members, std::vector<float>(count));
@@ -190,8 +219,8 @@ TEST(NodeWork, orders_keep_their_bits_whatever_the_form) {
                       .input = input[m].data(),
                       .output = output[m].data(),
                       .kernel = find_kernel(DataType::f32, ReduceOp::sum)};
-          works[m].begin(*all[m], {.halves_from = halves_from, .segment = 4096, .direct_from = 1024}, calls[m],
-                         reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->has_reachable());
+          works[m].begin(*all[m], tuning, calls[m], reinterpret_cast<const std::byte*>(input[m].data()), 1,
+                         all[m]->has_reachable());
         }
         for (int turn = 0; turn < 100; ++turn) {
           for (Work& work : works) work.advance({});

@@ -109,6 +109,25 @@ class NodeMemory(unittest.TestCase):
                 self.assertIn(got, (0, 7), f"{collective}: the bench checks every element, and calls this machine noisy: {out}{err}")
                 self.assertIn(" 0 wrong", out)
 
+    def test_the_last_to_arrive_combines_for_all_where_that_was_measured_to_be_better(self):
+        with tempfile.TemporaryDirectory() as folder:
+            got, out, err = cases.run([*RUN, "-n", "5", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+            self.assertEqual(got, 0, out + err)
+            self.assertIn("what is not shared out is combined by ", out)
+            path = os.path.join(folder, "lockstep", os.listdir(os.path.join(folder, "lockstep"))[0])
+            with open(path, encoding="utf-8") as file:
+                text = forced(file.read(), "halves_from", "1048576")
+            for value, words in (("1", "by every member for itself."), ("65536", "by the last member to arrive, for all, below 64 KiB."),
+                                 (str(1 << 40), "by the last member to arrive, for all.")):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(forced(text, "alone_from", value))
+                got, out, err = cases.run([*RUN, "-n", "5", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+                self.assertIn(words, out + err)
+                got, out, err = cases.run([*RUN, "-n", "5", given.lockstep, "bench", "all_reduce", "--sizes", "8,96,3000,65536,200K", "--seconds", "0.1"],
+                                          XDG_CACHE_HOME=folder)
+                self.assertIn(got, (0, 7), f"the bench checks every element, and calls this machine noisy: {out}{err}")
+                self.assertIn(" 0 wrong", out)
+
     def test_nothing_stays_when_all_members_are_killed(self):
         before = in_shared_memory()
         with tempfile.TemporaryFile() as out:

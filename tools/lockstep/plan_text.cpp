@@ -84,6 +84,13 @@ std::string table(const PlanReport& report) {
   return all;
 }
 
+// Of an all_reduce that is not shared out.
+std::string combiner(std::size_t alone_from) {
+  if (alone_from <= 1) return "every member for itself";
+  const std::string last = "the last member to arrive, for all";
+  return alone_from >= node::never ? last : text(last, ", below ", format_bytes(alone_from));
+}
+
 std::string measured_text(const std::optional<node::Tuning>& measured) {
   if (!measured) return "Nothing is sent; what is cut how large is measured where it runs.\n";
   const auto from = [](std::size_t bytes) {
@@ -92,7 +99,8 @@ std::string measured_text(const std::optional<node::Tuning>& measured) {
   return text("Nothing is sent. Measured here: sums are shared out ", from(measured->halves_from), ", in segments of ",
               format_bytes(measured->segment), ";\nresults are written past the caches ", from(measured->stream_from),
               "; memory that all reach is used in place ", from(measured->direct_from),
-              ";\nblocks of other processes are read where they lie ", from(measured->across_from), ".\n");
+              ";\nblocks of other processes are read where they lie ", from(measured->across_from),
+              ";\nwhat is not shared out is combined by ", combiner(measured->alone_from), ".\n");
 }
 
 std::string answer(const PlanReport& report) {
