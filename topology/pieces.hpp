@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A machine shared out among so many: pieces that have as much of a package, a NUMA node, a cache and a core to
+// themselves as there is, neighbours next to each other. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topology/machine_shape.hpp"
+
+namespace lockstep {
+
+struct Piece {
+  IndexSet pus;      // positions in machine.pus
+  std::string name;  // "package 0", "core 3", "hardware threads 0-3" as the system counts them
+  bool operator==(const Piece&) const = default;
+};
+
+// Of the hardware threads that may be used. Where there are more pieces than hardware threads, some are the same.
+std::vector<Piece> divide(const MachineShape& machine, const IndexSet& allowed, int pieces);
+
+}  // namespace lockstep
