@@ -8,6 +8,7 @@
 #include "collectives/communicator/local.hpp"
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/strategy.hpp"
+#include "runtime/variable.hpp"
 #include "topology/group.hpp"
 #include "topology/local_exchange.hpp"
 #include "topology/machine/session.hpp"

@@ -16,6 +16,7 @@ struct Frame {
   Strategy* strategy = nullptr;
   ReplicaContext* replica = nullptr;
   bool merged = false;
+  int part = -1;  // of this replica alone
 };
 
 // A list: frames keep their addresses, and may be taken out of the middle.
@@ -81,6 +82,28 @@ Enter::Enter(Strategy& strategy, ReplicaContext* replica) : frame_(nullptr) {
   frame_ = &frames.back();
 }
 Enter::~Enter() { take_out(frame_); }
+
+Updating::Updating(Strategy& strategy, int local) : frame_(nullptr) {
+  frames.push_back({&strategy, nullptr, is_merged(strategy), local});
+  frame_ = &frames.back();
+}
+Updating::~Updating() { take_out(frame_); }
+
+Speaker speaker(const Strategy& strategy) {
+  const Strategy& current = get_strategy();
+  const bool is_default = &strategy == &default_strategy();
+  if (&current != &strategy) {
+    const bool is_in_none = frames.empty() && !has_strategy();
+    if (!is_default && !is_in_none) refuse_mixing(strategy, current);
+    const bool is_stranger = is_default && replica_context() != nullptr;
+    return {is_stranger ? Speaker::Kind::stranger : Speaker::Kind::all};
+  }
+  if (frames.empty()) return {};
+  const Frame& frame = frames.back();
+  if (frame.part >= 0) return {Speaker::Kind::part, nullptr, frame.part};
+  if (frame.replica == nullptr) return {};
+  return {Speaker::Kind::replica, frame.replica, frame.replica->local_id()};
+}
 
 bool is_merged(const Strategy& strategy) {
   return !frames.empty() && frames.back().strategy == &strategy && frames.back().merged;

@@ -52,6 +52,28 @@ class Enter {
   const void* frame_;
 };
 
+// While one replica's part of a variable is changed, by whoever speaks for all.
+class Updating {
+ public:
+  Updating(Strategy& strategy, int local);
+  ~Updating();
+  Updating(const Updating&) = delete;
+  Updating& operator=(const Updating&) = delete;
+
+ private:
+  const void* frame_;
+};
+
+// For whom a call on something of the strategy's is made: for all replicas, by one of them, to one replica's part, or
+// by a replica of another strategy, to something that was made outside of all strategies.
+struct Speaker {
+  enum class Kind { all, replica, part, stranger };
+  Kind kind = Kind::all;
+  ReplicaContext* replica = nullptr;  // kind replica
+  int local = 0;                      // kinds replica and part
+};
+Speaker speaker(const Strategy& strategy);  // an Error usage in the scope of another strategy
+
 // Whether this thread speaks for all replicas in the middle of a run of the strategy.
 bool is_merged(const Strategy& strategy);
 // A strategy goes: it is nobody's current one any more.

@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/devices.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -43,7 +45,8 @@ ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool c
       replica_(replica),
       cause_(std::move(cause)) {}
 
-Crew::Crew(int size) : size_(size), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
+Crew::Crew(int size, std::vector<std::vector<int>> cpus)
+    : size_(size), cpus_(std::move(cpus)), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
   threads_.reserve(static_cast<std::size_t>(size) - 1);
   for (int replica = 1; replica < size; ++replica) {
     try {
@@ -66,7 +69,13 @@ void Crew::dismiss() {
   threads_.clear();
 }
 
+const std::vector<int>& Crew::cpus_of(int replica) const {
+  static const std::vector<int> anywhere;
+  return cpus_.empty() ? anywhere : cpus_.at(static_cast<std::size_t>(replica));
+}
+
 void Crew::work(int replica) {
+  const detail::Seated seated(cpus_of(replica));
   for (std::uint32_t done = 0;; ++done) {
     wait_while(jobs_, done, spins_);
     if (over_) return;
@@ -94,7 +103,10 @@ std::vector<Crew::Failure> Crew::run(const Job& job, const Alarm& alarm) {
   busy_.store(size_ - 1, std::memory_order_relaxed);
   jobs_.fetch_add(1, std::memory_order_release);
   if (size_ > 1) jobs_.notify_all();
-  do_one(0);
+  {
+    const detail::Seated seated(cpus_of(0));
+    do_one(0);
+  }
   for (int left = busy_.load(std::memory_order_acquire); left > 0; left = busy_.load(std::memory_order_acquire))
     wait_while(busy_, left, spins_);
   return std::exchange(thrown_, {});

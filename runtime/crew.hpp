@@ -35,7 +35,8 @@ class Crew {
   // Told, in its own thread, that a replica's job has thrown, so that the others can be set free.
   using Alarm = std::function<void(int replica, const std::string& what)>;
 
-  explicit Crew(int size);
+  // `cpus` of each replica: its thread stays there, as does the caller while it works. None: wherever the system likes.
+  explicit Crew(int size, std::vector<std::vector<int>> cpus = {});
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -52,7 +53,10 @@ class Crew {
   void work(int replica);
   void do_one(int replica) noexcept;
 
+  const std::vector<int>& cpus_of(int replica) const;
+
   int size_;
+  std::vector<std::vector<int>> cpus_;
   bool spins_;  // there is a core for each
   std::mutex mutex_;
   std::vector<Failure> thrown_;  // by time

@@ -10,12 +10,33 @@
 #include <type_traits>
 #include <vector>
 
+#include "collectives/communicator/batch.hpp"
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/context.hpp"
+#include "runtime/gathering.hpp"
 #include "runtime/meeting.hpp"
-#include "runtime/per_replica.hpp"
+#include "runtime/values/arithmetic.hpp"
+#include "runtime/values/slices.hpp"
+#include "runtime/values/structure.hpp"
 
 namespace lockstep {
+
+namespace detail {
+
+// The leaves of a structure, reduced in place as one operation. A number that stands alone is one as well.
+template <class S, class Op>
+Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
+  Batch batch(member);
+  for_each_leaf(structure, [&](auto& leaf) {
+    if constexpr (Number<std::remove_cvref_t<decltype(leaf)>>)
+      batch.all_reduce(std::span(&leaf, 1), op, origin);
+    else
+      batch.all_reduce(leaf, op, origin);
+  });
+  return batch;
+}
+
+}  // namespace detail
 
 class ReplicaContext {
  public:
@@ -30,11 +51,16 @@ class ReplicaContext {
   Strategy& strategy() const { return *strategy_; }
 
   // Everybody's data combined, in place, at every replica: sum, avg, min, max, prod or a function of one's own. The
-  // same bits at all of them.
+  // same bits at all of them. The leaves of a structure are combined at once.
   template <class R, class Op>
-  requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void all_reduce(R&& data, Op op,
-                                                                          Origin origin = Origin::here()) {
-    next(origin).all_reduce(data, op, origin);
+  requires(!std::is_arithmetic_v<std::remove_cvref_t<R>> &&
+           !detail::is_slices<std::remove_cvref_t<R>>) void all_reduce(R&& data, Op op,
+                                                                       Origin origin = Origin::here()) {
+    Communicator& mine = next(origin);
+    if constexpr (detail::Structure<R>)
+      detail::batch_of(mine, data, op, origin).run(origin);
+    else
+      mine.all_reduce(data, op, origin);
   }
   template <class T, class Op>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T all_reduce(T value, Op op, Origin origin = Origin::here()) {
@@ -51,6 +77,25 @@ class ReplicaContext {
     std::vector<T> all(static_cast<std::size_t>(size_));
     next(origin).all_gather(std::span<const T>(&value, 1), all, origin);
     return all;
+  }
+  // Everybody's tensor one behind the other along an axis, along which their lengths may differ.
+  template <class T>
+  Tensor<T> all_gather(const Tensor<T>& value, int axis = 0, Origin origin = Origin::here()) {
+    return detail::gather_at(next(origin), value, axis, origin);
+  }
+  // Everybody's slices, in the order of the replicas; with avg, each divided by their number.
+  template <class T, class Op>
+  requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg)
+      [[nodiscard]] IndexedSlices<T> all_reduce(const IndexedSlices<T>& slices, Op op, Origin origin = Origin::here());
+  // The data of one replica, by its number in the sync group, at all.
+  template <class R>
+  requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void broadcast(R&& data, int from,
+                                                                         Origin origin = Origin::here()) {
+    next(origin).broadcast(data, from, origin);
+  }
+  template <class T>
+  requires(std::is_arithmetic_v<T>) [[nodiscard]] T broadcast(T value, int from, Origin origin = Origin::here()) {
+    return next(origin).broadcast(value, from, origin);
   }
 
   // Stops all replicas of this process, calls `function` once for them, as `function(strategy, values...)` in
@@ -110,10 +155,22 @@ auto everybodys(const std::vector<void*>& all) {
 
 }  // namespace detail
 
+template <class T, class Op>
+requires(Op::op == ReduceOp::sum ||
+         Op::op == ReduceOp::avg) IndexedSlices<T> ReplicaContext::all_reduce(const IndexedSlices<T>& slices, Op /*op*/,
+                                                                              Origin origin) {
+  Tensor<T> values = all_gather(slices.values(), 0, origin);
+  const Tensor<std::int64_t> indices = all_gather(row(slices.indices()), 0, origin);
+  if constexpr (Op::op == ReduceOp::avg) {
+    for (T& value : values) value = detail::divided(value, static_cast<std::size_t>(size_));
+  }
+  return {std::move(values), {indices.begin(), indices.end()}, slices.dense_shape()};
+}
+
 template <class F, class... A>
 auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
   using Whole = std::invoke_result_t<F&, Strategy&, PerReplica<A>...>;
-  using Mine = typename detail::AtReplica<Whole>::Type;
+  using Mine = typename detail::PartOf<Whole>::Type;
   using Each = detail::Brought<std::conditional_t<std::is_void_v<Mine>, std::nullptr_t, Mine>, A...>;
   Each mine{std::tuple<A&...>(values...), {}};
   meet(origin, &Each::kind, &mine, [&](const std::vector<void*>& all) {
@@ -124,9 +181,9 @@ auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
       call(std::index_sequence_for<A...>());
     } else {
       const Whole whole = call(std::index_sequence_for<A...>());
-      if constexpr (detail::AtReplica<Whole>::own) check_size(whole.size());
+      detail::for_each_number_of_parts(whole, [&](int parts) { check_size(parts); });
       for (std::size_t i = 0; i < all.size(); ++i)
-        static_cast<Each*>(all[i])->result.emplace(detail::part_of(whole, static_cast<int>(i)));
+        static_cast<Each*>(all[i])->result.emplace(detail::take_part(whole, static_cast<int>(i)));
     }
   });
   if constexpr (!std::is_void_v<Whole>) return std::move(*mine.result);

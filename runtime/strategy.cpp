@@ -20,6 +20,7 @@ class DefaultStrategy final : public Strategy {
   DefaultStrategy() : Strategy("the default strategy", terms_here({})) { add_replica(0, 1); }
 
  private:
+  Keeps keeps() const override { return Keeps::plain; }
   void run_job(const Crew::Job& job) override {
     const detail::Enter inside(*this, &replica(0));
     try {
@@ -91,7 +92,8 @@ Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
           .patience = options.patience.value_or(Patience{settings.stall_warn(), settings.timeout()}),
           .log = options.log.value_or(Log(settings.log_level())),
           .algorithm = settings.algorithm(),
-          .node_memory = settings.node_memory()};
+          .node_memory = settings.node_memory(),
+          .pin = options.pin};
 }
 
 Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
@@ -121,8 +123,50 @@ void Strategy::begin(int local, int first, int size, const MakeMember& make) {
   for (int i = 0; i < local; ++i) add_replica(first + i, size);
   progress_ = std::make_unique<Progress[]>(static_cast<std::size_t>(local));
   meeting_ = std::make_unique<Meeting>(local, terms_.patience, terms_.log);
-  crew_ = std::make_unique<Crew>(local);
+  std::vector<std::vector<int>> cpus;
+  for (const detail::Seat& each : seats_) cpus.push_back(each.cpus);
+  crew_ = std::make_unique<Crew>(local, std::move(cpus));
   make_members(make);
+}
+
+void Strategy::begin_here(int replicas) {
+  constexpr int most = 256;
+  if (replicas < 1 || replicas > most)
+    throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most));
+  if (terms_.pin) return begin_here(detail::seats_for(replicas));
+  begin(replicas, 0, replicas, members_here(replicas, terms_));
+}
+
+void Strategy::begin_here(std::vector<detail::Seat> seats) {
+  seats_ = std::move(seats);
+  const int replicas = static_cast<int>(seats_.size());
+  begin(replicas, 0, replicas, members_here(replicas, terms_));
+}
+
+// "('a', 'b')", and "('a',)": as Python writes it.
+std::string Strategy::devices_in_words() const {
+  const std::vector<std::string> all = devices();
+  return text("('", join(all, "', '"), all.size() == 1 ? "',)" : "')");
+}
+
+std::vector<std::string> Strategy::devices() const {
+  std::vector<std::string> all;
+  for (int local = 0; local < num_local_replicas(); ++local) {
+    const bool has_seat = !seats_.empty();
+    all.push_back(to_string(has_seat ? seats_[static_cast<std::size_t>(local)].device
+                                     : DeviceName{.type = "CPU", .index = local}));
+  }
+  return all;
+}
+
+std::string Strategy::explain() const {
+  std::string all = describe();
+  for (const ReplicaContext& each : replicas_) {
+    const auto local = static_cast<std::size_t>(each.local_id());
+    all += text("\n  replica ", each.replica_id_in_sync_group(), " on ", devices()[local], ": ",
+                seats_.empty() ? std::string("wherever this process may run") : seats_[local].place);
+  }
+  return all;
 }
 
 // Each thread makes its own, since all of them make them together.
@@ -272,16 +316,30 @@ void ReplicaContext::meet(Origin origin, const void* kind, void* mine, const Mee
 
 MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
     : Strategy("MirroredStrategy", terms_here(options)) {
-  constexpr int most = 256;
-  if (replicas < 1 || replicas > most)
-    throw Error(Code::usage, text("a MirroredStrategy with ", replicas, " replicas"), text("there can be 1 to ", most));
-  begin(replicas, 0, replicas, members_here(replicas, terms()));
+  begin_here(replicas);
+  say_devices();
+}
+MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
+    : Strategy("MirroredStrategy", terms_here(options)) {
+  begin_here(detail::seats_for(devices));
+  say_devices();
+}
+void MirroredStrategy::say_devices() const {
+  log().info(text("Using MirroredStrategy with devices ", devices_in_words()));
 }
 Strategy::MakeMember MirroredStrategy::make_again() { return members_here(num_local_replicas(), terms()); }
 
+CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
+    : Strategy("CentralStorageStrategy", terms_here(options)) {
+  begin_here(replicas);
+  log().info(text("CentralStorageStrategy with compute_devices = ", devices_in_words(), ", variable_device = '",
+                  devices().front(), '\''));
+}
+Strategy::MakeMember CentralStorageStrategy::make_again() { return members_here(num_local_replicas(), terms()); }
+
 OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
     : Strategy("OneDeviceStrategy", terms_here(options)) {
-  begin(1, 0, 1, members_here(1, terms()));
+  begin_here(1);
 }
 Strategy::MakeMember OneDeviceStrategy::make_again() { return members_here(1, terms()); }
 
@@ -294,6 +352,12 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const
     return std::make_unique<Communicator>(order() == Order::reproducible ? world.reproducible("replicas")
                                                                          : world.duplicate("replicas"));
   });
+  if (session.size() == 1)
+    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_in_words(),
+                    ", communication = AUTO"));
+  else if (session.rank() == 0)
+    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
+                    ", local_devices = ", devices_in_words(), ", communication = AUTO"));
 }
 
 }  // namespace lockstep

@@ -14,13 +14,21 @@
 #include <utility>
 
 #include "runtime/crew.hpp"
+#include "runtime/devices.hpp"
 #include "runtime/named_op.hpp"
 #include "runtime/replica_context.hpp"
+#include "runtime/values/fold.hpp"
 #include "topology/machine/session.hpp"
 
 namespace lockstep {
 
 class Resolver;
+template <class T>
+class Variable;
+
+namespace detail {
+class VariableBase;
+}
 
 // What `distribute_values_from` calls its function with.
 struct ValueContext {
@@ -34,10 +42,15 @@ struct StrategyOptions {
   // Nothing: as the LOCKSTEP_ variables say; over ranks, the session's.
   std::optional<Patience> patience = std::nullopt;
   std::optional<Log> log = std::nullopt;
+  // Replicas of one process stay on their own piece of the machine.
+  bool pin = true;
 };
 
 class Strategy {
  public:
+  // How variables that are made in its scope are kept: plainly, mirrored, or once for all.
+  enum class Keeps { plain, mirrored, central };
+
   virtual ~Strategy();
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
@@ -52,6 +65,10 @@ class Strategy {
   Order order() const { return terms_.order; }
   const Log& log() const { return terms_.log; }
 
+  // Of the replicas of this process: "/job:localhost/replica:0/task:0/device:CPU:0", and, for people, what that is.
+  std::vector<std::string> devices() const;
+  std::string explain() const;
+
   Scope scope() { return Scope(*this); }
 
   // Calls `function` in every replica of this process, at once: as `function(context, arguments...)`, or without the
@@ -63,8 +80,23 @@ class Strategy {
 
   // Everybody's value combined, on every process. Of a plain value the average and the extremes are itself, and a sum
   // is refused with several replicas: nobody knows whose it is.
+  // A structure, leaf by leaf; tensors, of one shape, element by element.
   template <class T>
-  requires(std::is_arithmetic_v<T>) T reduce(NamedOp op, const PerReplica<T>& value, Origin origin = Origin::here());
+  T reduce(NamedOp op, PerReplica<T> value, Origin origin = Origin::here());
+  // The same along an axis of each replica's tensor as well, or along several. Their lengths there may differ, and be
+  // 0: the mean is by the number of all elements.
+  template <class T>
+  Tensor<T> reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::vector<int> axes,
+                   Origin origin = Origin::here());
+  template <class T>
+  Tensor<T> reduce(NamedOp op, const PerReplica<Tensor<T>>& value, int axis, Origin origin = Origin::here()) {
+    return reduce(op, value, std::vector<int>{axis}, origin);
+  }
+  template <class T>
+  Tensor<T> reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::initializer_list<int> axes,
+                   Origin origin = Origin::here()) {
+    return reduce(op, value, std::vector<int>(axes), origin);
+  }
   template <class T>
   requires(std::is_arithmetic_v<T>) T reduce(NamedOp op, T value) {
     detail::require_cross_replica(*this, "reduce");
@@ -72,11 +104,22 @@ class Strategy {
     return value;
   }
 
+  // Every replica's tensor one behind the other along an axis, along which their lengths may differ.
+  template <class T>
+  Tensor<T> gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin = Origin::here());
+
+  // Calls `function(variable, arguments...)` for each replica of this process, with its part of each PerReplica; what
+  // it assigns to the variable goes to that replica's part alone. What it returns is regrouped, as by run().
+  template <class T, class F, class... A>
+  auto update(Variable<T>& variable, F&& function, const A&... arguments);
+
   // The parts of this process.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return {value.local().begin(), value.local().end()};
   }
+  template <class T>
+  std::vector<Tensor<T>> local_results(const Variable<T>& variable) const;
   template <class T>
   std::vector<T> local_results(const T& value) const {
     return {value};
@@ -106,12 +149,16 @@ class Strategy {
     Log log = Log();
     std::string algorithm = {};
     bool node_memory = true;
+    bool pin = true;
   };
   static Terms terms_here(const StrategyOptions& options);  // as the LOCKSTEP_ variables say
 
   Strategy(std::string name, Terms terms) : name_(std::move(name)), terms_(std::move(terms)) {}
   // `first` is the number of this process's first replica among all `size`.
   void begin(int local, int first, int size, const MakeMember& make);
+  void begin_here(int replicas);  // with all of them in this process
+  void begin_here(std::vector<detail::Seat> seats);
+  std::string devices_in_words() const;
   void set_resolver(std::shared_ptr<Resolver> resolver) { resolver_ = std::move(resolver); }
   const Terms& terms() const { return terms_; }
   void add_replica(int global, int size);
@@ -120,11 +167,13 @@ class Strategy {
   // After a failure; nothing where members cannot be made again.
   virtual MakeMember make_again() { return {}; }
   virtual void run_job(const Crew::Job& job);
+  virtual Keeps keeps() const { return Keeps::mirrored; }
   virtual Communicator& member(int local) { return *communicators_.at(static_cast<std::size_t>(local)); }
   [[noreturn]] void throw_first(const std::vector<Crew::Failure>& failures) const;
 
  private:
   friend class ReplicaContext;
+  friend class detail::VariableBase;
 
   // One run, or one call for all, at a time; what merge_call does for all is part of a run.
   class Turn;
@@ -135,7 +184,7 @@ class Strategy {
   void check_parts(int parts) const;
   template <class T>
   void check_argument(const T& argument) const {
-    if constexpr (detail::AtReplica<T>::own) check_parts(argument.size());
+    detail::for_each_number_of_parts(argument, [&](int parts) { check_parts(parts); });
   }
   // All values at once, each by the member that it belongs to.
   void run_all(const std::function<Request(Communicator& member, int local)>& start, Origin origin);
@@ -152,10 +201,12 @@ class Strategy {
     std::atomic<bool> left{false};
   };
 
+  std::shared_ptr<const Strategy*> here_ = std::make_shared<const Strategy*>(this);  // until it goes
   std::string name_;
   Terms terms_;
   int size_ = 1;
   std::shared_ptr<Resolver> resolver_;
+  std::vector<detail::Seat> seats_;  // by local replica; none: they are where the process is
   std::deque<ReplicaContext> replicas_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::unique_ptr<Progress[]> progress_;
@@ -167,9 +218,13 @@ class Strategy {
 // Replicas of one process: threads.
 class MirroredStrategy final : public Strategy {
  public:
+  // The machine is divided among them: packages, NUMA nodes, caches, cores.
   explicit MirroredStrategy(int replicas = 1, const StrategyOptions& options = {});
+  // One on each of these: {"cpu:0", "cpu:1"}.
+  explicit MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
+  void say_devices() const;
   MakeMember make_again() override;
 };
 
@@ -185,6 +240,17 @@ class OneDeviceStrategy final : public Strategy {
   explicit OneDeviceStrategy(const StrategyOptions& options = {});
 
  private:
+  Keeps keeps() const override { return Keeps::plain; }
+  MakeMember make_again() override;
+};
+
+// Replicas of one process whose variables are there once: all read it, and changes are brought together first.
+class CentralStorageStrategy final : public Strategy {
+ public:
+  explicit CentralStorageStrategy(int replicas = 1, const StrategyOptions& options = {});
+
+ private:
+  Keeps keeps() const override { return num_local_replicas() > 1 ? Keeps::central : Keeps::plain; }
   MakeMember make_again() override;
 };
 
@@ -210,23 +276,68 @@ auto Strategy::run(F&& function, A&&... arguments) {
     run_job([&](int local) { results[static_cast<std::size_t>(local)].emplace(call(local)); });
     std::deque<Result> all;
     for (auto& each : results) all.push_back(std::move(*each));
-    return PerReplica<Result>(std::move(all));
+    return detail::regroup(std::move(all));
   }
 }
 
 template <class T>
-requires(std::is_arithmetic_v<T>) T Strategy::reduce(NamedOp op, const PerReplica<T>& value, Origin origin) {
+T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
   static_assert(!std::is_same_v<T, bool>, "lockstep: to count, reduce integers");
   detail::require_cross_replica(*this, "reduce");
   check_parts(value.size());
-  std::vector<T> mine(value.local().begin(), value.local().end());
+  std::deque<Batch> batches;
   run_all(
       [&](Communicator& member, int local) {
-        const std::span<T> one(&mine[static_cast<std::size_t>(local)], 1);
-        return op.with([&](auto known) { return member.all_reduce_async(std::span<T>(one), known, origin); });
+        return op.with([&](auto known) {
+          batches.push_back(detail::batch_of(member, value[local], known, origin));
+          return batches.back().start(origin);
+        });
       },
       origin);
-  return mine.front();
+  return std::move(value[0]);
+}
+
+template <class T>
+Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::vector<int> axes, Origin origin) {
+  std::deque<Tensor<T>> folded;
+  std::deque<std::uint64_t> counts;
+  for (const Tensor<T>& each : value.local()) {
+    folded.push_back(detail::fold(op.op(), each, axes));
+    counts.push_back(detail::number_folded(each.shape(), axes));
+  }
+  if (op.op() != ReduceOp::avg) return reduce(op, PerReplica(std::move(folded)), origin);
+  // The mean of means would weigh elements by how they are spread.
+  auto sums = reduce(sum, PerReplica(std::move(folded)), origin);
+  const std::uint64_t count = reduce(sum, PerReplica(std::move(counts)), origin);
+  for (T& each : sums) each = detail::divided(each, count);
+  return sums;
+}
+
+template <class T>
+Tensor<T> Strategy::gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin) {
+  detail::require_cross_replica(*this, "gather");
+  check_parts(value.size());
+  const auto parts = static_cast<std::size_t>(value.size());
+  constexpr std::size_t each = std::tuple_size_v<detail::ShapeWords>;
+  std::vector<detail::ShapeWords> mine;
+  for (const Tensor<T>& part : value.local()) mine.push_back(detail::words_of(part.shape()));
+  std::vector<std::vector<std::int64_t>> words(parts,
+                                               std::vector<std::int64_t>(static_cast<std::size_t>(size_) * each));
+  run_all(
+      [&](Communicator& member, int local) {
+        const auto i = static_cast<std::size_t>(local);
+        return member.all_gather_async(mine[i], words[i], origin);
+      },
+      origin);
+  const detail::Gathering gathering(words.front(), axis);
+  std::vector<Tensor<T>> all(parts, Tensor<T>(TensorShape({static_cast<std::int64_t>(gathering.count())})));
+  run_all(
+      [&](Communicator& member, int local) {
+        return member.all_gather_v_async(value[local], all[static_cast<std::size_t>(local)], gathering.counts(), {},
+                                         origin);
+      },
+      origin);
+  return gathering.assemble(all.front());
 }
 
 }  // namespace lockstep

@@ -48,13 +48,15 @@ class Documents(unittest.TestCase):
         self.assertEqual(status, 0, err)
         self.assertIn("everybody has 1\n", out)
 
-    def test_the_program_of_the_strategies_is_the_example_and_prints_what_it_says(self):
-        text = read("docs/strategies.md")
-        code = re.search(r"```cpp\n(.*?)```", text, re.S).group(1)
-        self.assertTrue(read("examples/replicas.cpp").endswith(code), "examples/replicas.cpp is another program")
-        printed = re.search(r"prints\n\n```\n(.*?)```", text, re.S).group(1)
-        got, out, err = cases.run([os.path.join(given.build, "examples", "replicas")])
-        self.assertEqual((got, out, err), (0, printed, ""))
+    def test_the_program_of_a_page_is_the_example_and_prints_what_it_says(self):
+        for page, example in (("strategies", "replicas"), ("variables", "variable")):
+            with self.subTest(page):
+                text = read(f"docs/{page}.md")
+                code = re.search(r"```cpp\n(.*?)```", text, re.S).group(1)
+                self.assertTrue(read(f"examples/{example}.cpp").endswith(code), f"examples/{example}.cpp is another program")
+                printed = re.search(r"prints\n\n```\n(.*?)```", text, re.S).group(1)
+                got, out, err = cases.run([os.path.join(given.build, "examples", example)])
+                self.assertEqual((got, out, err), (0, printed, ""))
 
     def test_the_solver_takes_the_same_steps_on_any_number_of_ranks(self):
         said = set()

@@ -38,13 +38,14 @@ LAYERS = {
     "collectives/communicator": BASE | COLLECTIVES,
     "collectives/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "collectives/mpi", "mpi"},
     "runtime/cluster": BASE | {"runtime/cluster", "json"},
-    "runtime": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster"},
-    "bindings": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "bindings"},
-    "tools": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "bench", "bench/mpi", "tools", "boost", "json"},
-    "bench": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "bench", "json"},
+    "runtime/values": BASE | {"collectives", "runtime/values"},
+    "runtime": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values"},
+    "bindings": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bindings"},
+    "tools": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "bench/mpi", "tools", "boost", "json"},
+    "bench": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
-    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "bindings", "bench/peer", "mpi"},
-    "examples": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "bindings"},
+    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bindings", "bench/peer", "mpi"},
+    "examples": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bindings"},
 }
 
 VENDORS = {
@@ -57,7 +58,7 @@ VENDORS = {
     "json": re.compile(r"/nlohmann/"),
     "gtest": re.compile(r"/g(test|mock)/"),
 }
-TOP = ("topology", "collectives", "runtime", "runtime/cluster", "bindings", "bench", "tools", "examples", "tests")
+TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "bindings", "bench", "tools", "examples", "tests")
 
 
 def layer_of(path):
@@ -174,7 +175,7 @@ class Layers(unittest.TestCase):
         self.assertGreater(len(entries), 20, "the dependency records of the build are there")
         built = {layer_of(source) for source, _ in entries}
         self.assertLessEqual({"topology/base", "topology", "topology/machine", "topology/machine/mpi", "collectives", "tools", "collectives/kernels",
-                              "collectives/node", "collectives/engine", "collectives/communicator", "collectives/mpi", "runtime/cluster"}, built)
+                              "collectives/node", "collectives/engine", "collectives/communicator", "collectives/mpi", "runtime/cluster", "runtime/values"}, built)
         wrong = [each for source, headers in entries for each in violations(source, headers)]
         self.assertEqual(wrong, [])
 
@@ -191,6 +192,7 @@ class Layers(unittest.TestCase):
             "collectives/mpi": "#include <boost/program_options.hpp>",
             "collectives/communicator": "#include \"topology/machine/session.hpp\"",
             "runtime/cluster": "#include \"collectives/spec.hpp\"",
+            "runtime/values": "#include \"collectives/engine/transport.hpp\"",
             "runtime": "#include <mpi.h>",
             "bindings": "#include <nlohmann/json.hpp>",
             "tools": "#include <mpi.h>",

@@ -12,7 +12,7 @@ import sys
 import tomllib
 
 ROWS = 135
-RANKS_SUFFIX = re.compile(r"/\d+$")
+PARAMETER = re.compile(r"/\w+$")
 
 
 def read_cases(folders):
@@ -26,10 +26,10 @@ def read_cases(folders):
 
 
 def by_test(cases):
-    """Results by test name; a parametrised test (Suite.Name/3) counts for Suite.Name too."""
+    """Results by test name; a parametrised test (Suite.Name/3, Suite.Name/two) counts for Suite.Name too."""
     results = {}
     for case in cases:
-        for name in {case["name"], RANKS_SUFFIX.sub("", case["name"])}:
+        for name in {case["name"], PARAMETER.sub("", case["name"])}:
             results.setdefault(name, []).append(case["result"])
     return results
 

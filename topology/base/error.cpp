@@ -36,6 +36,7 @@ constexpr std::array entries = {
     CodeEntry{Code::out_of_memory, Exit::unfit, "not enough memory"},
     CodeEntry{Code::cluster, Exit::usage, "a cluster is described wrongly"},
     CodeEntry{Code::replica_failed, Exit::peer_died, "a replica's function threw"},
+    CodeEntry{Code::out_of_sync, Exit::wrong_data, "replicas of a variable differ"},
     CodeEntry{Code::internal, Exit::unfit, "a defect in Lockstep itself"},
 };
 

@@ -51,6 +51,7 @@ enum class Code : std::uint16_t {
   out_of_memory = 23,
   cluster = 24,
   replica_failed = 25,
+  out_of_sync = 26,
   internal = 99,
 };
 

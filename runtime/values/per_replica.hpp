@@ -6,7 +6,6 @@
 #include <deque>
 #include <initializer_list>
 #include <ostream>
-#include <type_traits>
 #include <utility>
 
 namespace lockstep {
@@ -29,35 +28,30 @@ class PerReplica {
   std::deque<T> local_;  // not a vector, which packs bool
 };
 
+// The same with equal parts, by contract: what comes of a reduction, for instance.
 template <class T>
-std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
-  out << "PerReplica:{";
+class Mirrored : public PerReplica<T> {
+ public:
+  using PerReplica<T>::PerReplica;
+  const T& value() const { return (*this)[0]; }
+};
+
+namespace detail {
+template <class T>
+std::ostream& print_parts(std::ostream& out, const char* name, const PerReplica<T>& value) {
+  out << name << ":{";
   for (int i = 0; i < value.size(); ++i) out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << value[i];
   return out << "\n}";
 }
+}  // namespace detail
 
-namespace detail {
-
-// PerReplica<T> is T at each replica.
 template <class T>
-struct AtReplica {
-  using Type = T;
-  static constexpr bool own = false;
-};
+std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
+  return detail::print_parts(out, "PerReplica", value);
+}
 template <class T>
-struct AtReplica<PerReplica<T>> {
-  using Type = T;
-  static constexpr bool own = true;
-};
-
-// What replica `local` sees of an argument: its part of what each has its own of, everything else whole.
-template <class T>
-decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
-  if constexpr (AtReplica<std::remove_const_t<T>>::own)
-    return (argument[local]);
-  else
-    return (argument);
+std::ostream& operator<<(std::ostream& out, const Mirrored<T>& value) {
+  return detail::print_parts(out, "Mirrored", value);
 }
 
-}  // namespace detail
 }  // namespace lockstep

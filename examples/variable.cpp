@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mirrored variable, followed by two replicas that each have an example of their own.
+#include <lockstep.hpp>
+
+#include <iostream>
+
+using lockstep::Tensor, lockstep::Variable;
+
+int main() {
+  lockstep::MirroredStrategy strategy(2);
+  const auto scope = strategy.scope();
+  Variable weight(1.0F, {.name = "weight", .aggregation = lockstep::Aggregation::sum});
+  for (int step = 0; step < 3; ++step) {
+    strategy.run([&](lockstep::ReplicaContext& replica) {
+      const float x = static_cast<float>(replica.replica_id_in_sync_group() + 1);  // this replica's example
+      const float gradient = 2 * x * (weight.read().item() * x - 3 * x) / 2;       // of the mean of both squared errors
+      weight.assign_sub(0.1F * gradient);                                          // by the sum of all
+    });
+  }
+  weight.check_sync();
+  std::cout << weight << '\n';
+}

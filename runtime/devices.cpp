@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/devices.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/device.hpp"
+#include "topology/machine/read_machine.hpp"
+#include "topology/pieces.hpp"
+
+namespace lockstep {
+namespace {
+
+// As it was when somebody first asked: what this process binds itself to later is not the machine's doing.
+struct Here {
+  MachineShape machine = read_this_machine(Log(LogLevel::off));
+  IndexSet allowed = allowed_pus(machine);
+};
+const Here& here() {
+  static const Here one;
+  return one;
+}
+
+std::string upper(std::string_view words) {
+  std::string all(words);
+  std::ranges::transform(all, all.begin(),
+                         [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return all;
+}
+
+[[noreturn]] void refuse_name(std::string_view words) {
+  throw Error(Code::usage, text("there is no device '", printable(words), '\''),
+              "write cpu:0, gpu:1, or /job:worker/replica:0/task:1/device:GPU:0");
+}
+
+std::string short_name(const DeviceName& device) { return text(device.type == "GPU" ? "gpu:" : "cpu:", device.index); }
+
+IndexSet cores() {
+  IndexSet all;
+  for (const int pu : here().allowed.members()) all.insert(here().machine.pus[static_cast<std::size_t>(pu)].core);
+  return all;
+}
+
+detail::Seat seat_of(DeviceName device, const Piece& piece) {
+  detail::Seat seat{std::move(device), piece.name, {}};
+  if (piece.pus == here().allowed) return seat;  // it may be anywhere as it is
+  for (const int pu : piece.pus.members())
+    seat.cpus.push_back(here().machine.pus[static_cast<std::size_t>(pu)].os_index);
+  return seat;
+}
+
+std::vector<int> bound_to() {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+bool bind_to(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  return ::sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+void refuse_missing(const DeviceName& wanted, const std::vector<std::string>& there, const std::string& why) {
+  std::vector<std::string> all = physical_devices("cpu");
+  all.insert(all.end(), there.begin(), there.end());
+  throw Error(
+      Code::usage,
+      text("some requested devices of the strategy are not visible: ", to_string(wanted), why.empty() ? "" : ": ", why),
+      text("there are ", join(all, ", ")));
+}
+
+}  // namespace
+
+DeviceName parse_device(std::string_view words) {
+  DeviceName device;
+  std::vector<std::string> fields;
+  for (const std::string& part : split(words, '/')) {
+    for (const std::string& field : split(part, ':')) fields.push_back(field);
+  }
+  if (!fields.empty() && fields.front().empty()) fields.erase(fields.begin());
+  const auto number = [&](const std::string& field) {
+    const auto value = parse_integer(field);
+    if (!value || *value < 0 || *value > 1 << 20) refuse_name(words);
+    return static_cast<int>(*value);
+  };
+  std::size_t at = 0;
+  const auto next = [&]() -> const std::string& {
+    if (at == fields.size()) refuse_name(words);
+    return fields[at++];
+  };
+  while (device.type.empty()) {
+    const std::string name = upper(next());
+    if (name == "JOB") {
+      device.job = next();
+    } else if (name == "TASK") {
+      device.task = number(next());
+    } else if (name == "REPLICA") {
+      static_cast<void>(number(next()));
+    } else if (name == "CPU" || name == "GPU") {
+      device.type = name;
+      device.index = number(next());
+    } else if (name != "DEVICE") {
+      refuse_name(words);
+    }
+  }
+  if (at != fields.size() || device.job.empty()) refuse_name(words);
+  return device;
+}
+
+std::string to_string(const DeviceName& device) {
+  return text("/job:", device.job, "/replica:0/task:", device.task, "/device:", device.type, ':', device.index);
+}
+
+std::vector<std::string> physical_devices(std::string_view type) {
+  const std::string wanted = upper(type);
+  if (wanted != "CPU" && wanted != "GPU")
+    throw Error(Code::usage, text("there are no devices of the type '", printable(type), '\''), "say cpu or gpu");
+  const std::size_t number = wanted == "CPU" ? cores().size() : read_devices().gpus.size();
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < number; ++i) all.push_back(text(wanted == "CPU" ? "cpu:" : "gpu:", i));
+  return all;
+}
+
+namespace detail {
+
+std::vector<Seat> seats_for(int replicas) {
+  std::vector<Seat> seats;
+  for (const Piece& piece : divide(here().machine, here().allowed, replicas))
+    seats.push_back(seat_of({.type = "CPU", .index = static_cast<int>(seats.size())}, piece));
+  return seats;
+}
+
+std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
+  if (devices.empty()) throw Error(Code::usage, "a strategy with no devices", "name one at least, such as cpu:0");
+  std::vector<DeviceName> names;
+  for (const std::string& each : devices) {
+    names.push_back(parse_device(each));
+    if (std::ranges::count(names, names.back()) > 1)
+      throw Error(Code::usage, text("no duplicates allowed in the devices of a strategy: ", short_name(names.back())),
+                  "name each once");
+  }
+  const int number = static_cast<int>(cores().size());
+  const std::vector<Piece> pieces = divide(here().machine, here().allowed, number);
+  std::vector<Seat> seats;
+  for (const DeviceName& name : names) {
+    if (name.job != "localhost" || name.task != 0) refuse_missing(name, {}, "it is not of this process");
+    if (name.type == "GPU") {
+      const Devices seen = read_devices();
+      if (static_cast<std::size_t>(name.index) >= seen.gpus.size())
+        refuse_missing(name, physical_devices("gpu"), seen.why_none);
+      throw Error(Code::device, text("a replica on ", to_string(name), ": replicas are threads on processors so far"),
+                  "use cpu:0, cpu:1, ...");
+    }
+    if (name.index >= number) refuse_missing(name, {}, {});
+    seats.push_back(seat_of(name, pieces[static_cast<std::size_t>(name.index)]));
+  }
+  return seats;
+}
+
+Seated::Seated(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  before_ = bound_to();
+  if (before_ == cpus || !bind_to(cpus)) before_.clear();
+}
+Seated::~Seated() {
+  if (!before_.empty()) bind_to(before_);
+}
+
+}  // namespace detail
+}  // namespace lockstep

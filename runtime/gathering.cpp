@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gathering.hpp"
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+[[noreturn]] void refuse(std::size_t replica, const TensorShape& shape, const TensorShape& first, int axis) {
+  throw Error(Code::usage,
+              text("gather along axis ", axis, ": replica ", replica, " has the shape ", shape.to_string(),
+                   ", replica 0 ", first.to_string()),
+              "shapes may differ along the axis of the gather alone");
+}
+
+}  // namespace
+
+ShapeWords words_of(const TensorShape& shape) {
+  ShapeWords words{};
+  words[0] = shape.rank();
+  for (int axis = 0; axis < shape.rank(); ++axis) words[static_cast<std::size_t>(axis) + 1] = shape[axis];
+  return words;
+}
+
+Gathering::Gathering(std::span<const std::int64_t> words, int axis) : axis_(axis) {
+  constexpr std::size_t each = std::tuple_size_v<ShapeWords>;
+  std::int64_t length = 0;
+  for (std::size_t replica = 0; replica * each < words.size(); ++replica) {
+    const auto mine = words.subspan(replica * each, each);
+    shapes_.emplace_back(std::vector<std::int64_t>(mine.begin() + 1, mine.begin() + 1 + mine[0]));
+    const TensorShape& shape = shapes_.back();
+    const TensorShape& first = shapes_.front();
+    if (shape.rank() == 0)
+      throw Error(Code::usage, text("gather of a scalar, at replica ", replica),
+                  "give it an axis: a tensor of shape (1,)");
+    if (shape.rank() != first.rank() || shape.with(axis, 0) != first.with(axis, 0)) refuse(replica, shape, first, axis);
+    length += shape[axis];
+    counts_.push_back(shape.count());
+  }
+  whole_ = shapes_.front().with(axis, length);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// One replica's part of a reduction along axes. Of no elements the result is what changes nothing: 0 for sums, infinity
+// for the least. Pure.
+#pragma once
+
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "runtime/values/arithmetic.hpp"
+#include "runtime/values/tensor.hpp"
+
+namespace lockstep::detail {
+
+inline Change change_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod:
+      return Change::multiply;
+    case ReduceOp::min:
+      return Change::min;
+    case ReduceOp::max:
+      return Change::max;
+    default:
+      return Change::add;
+  }
+}
+
+template <class T>
+T neutral(ReduceOp op) {
+  if constexpr (is_small_float<T>) {
+    return T(neutral<float>(op));
+  } else if constexpr (is_complex<T>) {
+    return op == ReduceOp::prod ? T(1) : T(0);
+  } else {
+    using Limits = std::numeric_limits<T>;
+    if (op == ReduceOp::prod) return T(1);
+    if (op == ReduceOp::min) return Limits::has_infinity ? Limits::infinity() : Limits::max();
+    if (op == ReduceOp::max) return Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
+    return T(0);
+  }
+}
+
+// An axis folded is gone; the elements along it are combined in their order.
+template <class T>
+Tensor<T> fold(ReduceOp op, const Tensor<T>& tensor, int axis) {
+  const auto length = static_cast<std::size_t>(tensor.shape()[axis]);
+  const std::size_t inside = tensor.shape().inside(axis);
+  const Change change = change_of(op);
+  Tensor<T> result(tensor.shape().without(axis), neutral<T>(op));
+  for (std::size_t to = 0; to < result.size(); ++to) {
+    const std::size_t first = to / inside * inside * length + to % inside;
+    for (std::size_t i = 0; i < length; ++i) result[to] = changed(change, result[to], tensor[first + i * inside]);
+  }
+  return result;
+}
+
+// The axes from the last to the first, so that a folded one moves no other.
+inline std::set<int, std::greater<>> folded_axes(const TensorShape& shape, const std::vector<int>& axes) {
+  std::set<int, std::greater<>> all;
+  for (const int axis : axes) all.insert(shape.find(axis));
+  return all;
+}
+
+template <class T>
+Tensor<T> fold(ReduceOp op, Tensor<T> tensor, const std::vector<int>& axes) {
+  for (const int axis : folded_axes(tensor.shape(), axes)) tensor = fold(op, tensor, axis);
+  return tensor;
+}
+
+// So many elements become one.
+inline std::uint64_t number_folded(const TensorShape& shape, const std::vector<int>& axes) {
+  std::uint64_t number = 1;
+  for (const int axis : folded_axes(shape, axes)) number *= static_cast<std::uint64_t>(shape[axis]);
+  return number;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// How numbers and arrays of them are printed: as Python and NumPy print them, so that logs can be compared. Pure.
+#pragma once
+
+#include <complex>
+#include <functional>
+#include <string>
+#include <type_traits>
+
+#include "collectives/types.hpp"
+#include "runtime/values/tensor_shape.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::detail {
+
+// The shortest that reads back as the same: "1.0", "0.1", "1e-05", "nan".
+std::string float_words(float value);
+std::string float_words(double value);
+
+template <class T>
+std::string scalar_words(const T& value) {
+  if constexpr (std::is_same_v<T, bool>)
+    return value ? "True" : "False";
+  else if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)
+    return float_words(static_cast<float>(value));
+  else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+    return text('(', float_words(value.real()), value.imag() < 0 ? "" : "+", float_words(value.imag()), "j)");
+  else if constexpr (std::is_floating_point_v<T>)
+    return float_words(value);
+  else
+    return text(static_cast<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>(value));
+}
+
+// In an array "1." does.
+template <class T>
+std::string element_words(const T& value) {
+  std::string words = scalar_words(value);
+  if (!std::is_integral_v<T> && words.ends_with(".0")) words.pop_back();
+  return words;
+}
+
+// In brackets by axis; of more than a thousand elements the first three and last three along each axis.
+std::string array_words(const TensorShape& shape, const std::function<std::string(std::size_t)>& element);
+
+}  // namespace lockstep::detail

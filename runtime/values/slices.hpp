@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Some rows of a tensor: what a gradient of few rows is. An index may come more than once. Pure.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "runtime/values/tensor.hpp"
+
+namespace lockstep {
+
+template <class T>
+class IndexedSlices {
+ public:
+  using value_type = T;
+  // `values` has one row for each index: its shape is that of the whole but for the first axis.
+  IndexedSlices(Tensor<T> values, std::vector<std::int64_t> indices, TensorShape dense_shape)
+      : values_(std::move(values)), indices_(std::move(indices)), dense_shape_(std::move(dense_shape)) {
+    if (dense_shape_.rank() == 0)
+      throw Error(Code::usage, "slices of a scalar", "they are rows of a tensor of one axis at least");
+    const auto rows = static_cast<std::int64_t>(indices_.size());
+    if (values_.shape() != dense_shape_.with(0, rows))
+      throw Error(Code::usage,
+                  text("slices of shape ", values_.shape().to_string(), " with ", rows, " indices into the shape ",
+                       dense_shape_.to_string()),
+                  text("give values of shape ", dense_shape_.with(0, rows).to_string()));
+    for (const std::int64_t index : indices_) {
+      if (index < 0 || index >= dense_shape_[0])
+        throw Error(Code::usage, text("there is no row ", index, " in the shape ", dense_shape_.to_string()),
+                    "indices count from 0");
+    }
+  }
+
+  const Tensor<T>& values() const { return values_; }
+  Tensor<T>& values() { return values_; }
+  const std::vector<std::int64_t>& indices() const { return indices_; }
+  const TensorShape& dense_shape() const { return dense_shape_; }
+  std::size_t row_size() const { return dense_shape_.inside(0); }
+
+  // Calls `with_each(element of the whole, element of the slice)`, row by row in the order of the indices.
+  template <class F>
+  void scatter(Tensor<T>& whole, F&& with_each) const {
+    for (std::size_t i = 0; i < indices_.size(); ++i) {
+      const std::size_t to = static_cast<std::size_t>(indices_[i]) * row_size();
+      for (std::size_t j = 0; j < row_size(); ++j) with_each(whole[to + j], values_[i * row_size() + j]);
+    }
+  }
+  bool operator==(const IndexedSlices&) const = default;
+
+ private:
+  Tensor<T> values_;
+  std::vector<std::int64_t> indices_;
+  TensorShape dense_shape_;
+};
+
+namespace detail {
+template <class T>
+inline constexpr bool is_slices = false;
+template <class T>
+inline constexpr bool is_slices<IndexedSlices<T>> = true;
+}  // namespace detail
+}  // namespace lockstep

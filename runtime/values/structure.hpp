@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values in structures: tuples, pairs, arrays, maps, vectors of anything but plain numbers, in each other, and a
+// program's own structs that say what they consist of. What is none of these is a leaf: a number, a tensor, a vector of
+// numbers. Taking a replica's part out of a structure, and putting the replicas' structures together. Pure.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/values/per_replica.hpp"
+#include "runtime/values/tensor.hpp"
+
+namespace lockstep {
+
+// To be specialised for a struct that is a structure:
+//   template <> struct lockstep::Fields<Losses> { static auto of(auto& losses) { return std::tie(losses.a, losses.b); }
+//   };
+template <class S>
+struct Fields;
+
+namespace detail {
+
+template <class T>
+concept Number = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
+    std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+
+template <class T>
+struct Form {
+  static constexpr bool is_tuple = false, is_list = false, is_map = false, is_own = false;
+};
+template <class... E>
+struct Form<std::tuple<E...>> : Form<void> {
+  static constexpr bool is_tuple = true;
+};
+template <class A, class B>
+struct Form<std::pair<A, B>> : Form<void> {
+  static constexpr bool is_tuple = true;
+};
+template <class E, std::size_t n>
+struct Form<std::array<E, n>> : Form<void> {
+  static constexpr bool is_list = !Number<E>;
+};
+template <class E>
+struct Form<std::vector<E>> : Form<void> {
+  static constexpr bool is_list = !Number<E>;
+};
+template <class K, class V>
+struct Form<std::map<K, V>> : Form<void> {
+  static constexpr bool is_map = true;
+};
+template <class T>
+struct Form<PerReplica<T>> : Form<void> {
+  static constexpr bool is_own = true;
+};
+template <class T>
+struct Form<Mirrored<T>> : Form<PerReplica<T>> {};
+
+template <class T>
+concept Tupled = Form<std::remove_cvref_t<T>>::is_tuple;
+template <class T>
+concept Listed = Form<std::remove_cvref_t<T>>::is_list;
+template <class T>
+concept Mapped = Form<std::remove_cvref_t<T>>::is_map;
+template <class T>
+concept Own = Form<std::remove_cvref_t<T>>::is_own;  // a PerReplica
+template <class T>
+concept Described = requires(std::remove_reference_t<T>& value) {
+  Fields<std::remove_cvref_t<T>>::of(value);
+};
+template <class T>
+concept Structure = Tupled<T> || Listed<T> || Mapped<T> || Described<T>;
+
+// Calls `function` with every leaf, in order.
+template <class S, class F>
+void for_each_leaf(S& structure, F&& function) {
+  if constexpr (Described<S>) {
+    std::apply([&](auto&... each) { (for_each_leaf(each, function), ...); },
+               Fields<std::remove_const_t<S>>::of(structure));
+  } else if constexpr (Tupled<S>) {
+    std::apply([&](auto&... each) { (for_each_leaf(each, function), ...); }, structure);
+  } else if constexpr (Listed<S>) {
+    for (auto& each : structure) for_each_leaf(each, function);
+  } else if constexpr (Mapped<S>) {
+    for (auto& [key, each] : structure) for_each_leaf(each, function);
+  } else {
+    function(structure);
+  }
+}
+
+// What a replica sees of a type: of PerReplica<T> a T, of what holds such the same with T.
+template <class T>
+struct PartOf {
+  using Type = T;
+  static constexpr bool differs = false;
+};
+template <class T>
+struct PartOf<PerReplica<T>> {
+  using Type = T;
+  static constexpr bool differs = true;
+};
+template <class T>
+struct PartOf<Mirrored<T>> : PartOf<PerReplica<T>> {};
+template <class... E>
+struct PartOf<std::tuple<E...>> {
+  using Type = std::tuple<typename PartOf<E>::Type...>;
+  static constexpr bool differs = (PartOf<E>::differs || ...);
+};
+template <class A, class B>
+struct PartOf<std::pair<A, B>> {
+  using Type = std::pair<typename PartOf<A>::Type, typename PartOf<B>::Type>;
+  static constexpr bool differs = PartOf<A>::differs || PartOf<B>::differs;
+};
+template <class E, std::size_t n>
+struct PartOf<std::array<E, n>> {
+  using Type = std::array<typename PartOf<E>::Type, n>;
+  static constexpr bool differs = PartOf<E>::differs;
+};
+template <class E>
+struct PartOf<std::vector<E>> {
+  using Type = std::vector<typename PartOf<E>::Type>;
+  static constexpr bool differs = PartOf<E>::differs;
+};
+template <class K, class V>
+struct PartOf<std::map<K, V>> {
+  using Type = std::map<K, typename PartOf<V>::Type>;
+  static constexpr bool differs = PartOf<V>::differs;
+};
+
+// The part of replica `local`, as a value.
+template <class S>
+typename PartOf<S>::Type take_part(const S& structure, int local) {
+  using Part = typename PartOf<S>::Type;
+  if constexpr (Own<S>) {
+    return structure[local];
+  } else if constexpr (!PartOf<S>::differs) {
+    return structure;
+  } else if constexpr (Tupled<S>) {
+    return std::apply([&](const auto&... each) { return Part(take_part(each, local)...); }, structure);
+  } else if constexpr (Mapped<S>) {
+    Part part;
+    for (const auto& [key, each] : structure) part.emplace(key, take_part(each, local));
+    return part;
+  } else {
+    Part part{};
+    if constexpr (requires { part.resize(structure.size()); }) part.resize(structure.size());
+    for (std::size_t i = 0; i < structure.size(); ++i) part[i] = take_part(structure[i], local);
+    return part;
+  }
+}
+
+// What replica `local` is called with for an argument: the thing itself where it can be.
+template <class T>
+decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
+  using S = std::remove_const_t<T>;
+  if constexpr (Own<S>)
+    return (argument[local]);
+  else if constexpr (PartOf<S>::differs)
+    return take_part(argument, local);
+  else
+    return (argument);
+}
+
+// Calls `function` with the number of parts of every PerReplica.
+template <class S, class F>
+void for_each_number_of_parts(const S& structure, F&& function) {
+  if constexpr (Own<S>) {
+    function(structure.size());
+  } else if constexpr (!PartOf<S>::differs) {
+    return;
+  } else if constexpr (Tupled<S>) {
+    std::apply([&](const auto&... each) { (for_each_number_of_parts(each, function), ...); }, structure);
+  } else if constexpr (Mapped<S>) {
+    for (const auto& [key, each] : structure) for_each_number_of_parts(each, function);
+  } else {
+    for (const auto& each : structure) for_each_number_of_parts(each, function);
+  }
+}
+
+// Things of which all replicas have the same one, as variables: `T unite(all)` gives that one.
+template <class T>
+struct Shared;
+template <class T>
+concept IsShared = requires(std::deque<T>& all) {
+  Shared<T>::unite(all);
+};
+
+[[noreturn]] inline void refuse_regrouping(std::string_view what) {
+  throw Error(Code::usage, text("replicas returned ", what), "let all replicas return values of the same structure");
+}
+
+template <class T>
+auto regroup(std::deque<T> all);
+
+template <class T, std::size_t i>
+auto regroup_field(std::deque<T>& all) {
+  std::deque<std::tuple_element_t<i, T>> fields;
+  for (T& each : all) fields.push_back(std::move(std::get<i>(each)));
+  return regroup(std::move(fields));
+}
+
+template <class T>
+auto regroup_list(std::deque<T>& all) {
+  using Whole = decltype(regroup(std::deque<typename T::value_type>()));
+  std::vector<Whole> whole;
+  const std::size_t size = all.front().size();
+  for (const T& each : all) {
+    if (each.size() != size) refuse_regrouping(text("lists of ", size, " and ", each.size(), " values"));
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    std::deque<typename T::value_type> items;
+    for (T& each : all) items.push_back(std::move(each[i]));
+    whole.push_back(regroup(std::move(items)));
+  }
+  return whole;
+}
+
+template <class T>
+auto regroup_map(std::deque<T>& all) {
+  std::map<typename T::key_type, decltype(regroup(std::deque<typename T::mapped_type>()))> whole;
+  for (const T& each : all) {
+    if (each.size() != all.front().size())
+      refuse_regrouping(text("maps of ", all.front().size(), " and ", each.size(), " keys"));
+  }
+  for (auto& [key, ignored] : all.front()) {
+    std::deque<typename T::mapped_type> items;
+    for (T& each : all) {
+      const auto found = each.find(key);
+      if (found == each.end()) refuse_regrouping("maps with different keys");
+      items.push_back(std::move(found->second));
+    }
+    whole.emplace(key, regroup(std::move(items)));
+  }
+  return whole;
+}
+
+// The replicas' structures, as one structure of the same form whose leaves are PerReplica: but nothing stays nothing,
+// and what they share is itself.
+template <class T>
+auto regroup(std::deque<T> all) {
+  if constexpr (std::is_same_v<T, std::monostate>) {
+    return std::monostate();
+  } else if constexpr (IsShared<T>) {
+    return Shared<T>::unite(all);
+  } else if constexpr (Tupled<T>) {
+    return [&]<std::size_t... i>(std::index_sequence<i...> /*fields*/) {
+      return std::make_tuple(regroup_field<T, i>(all)...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>());
+  } else if constexpr (Listed<T>) {
+    return regroup_list(all);
+  } else if constexpr (Mapped<T>) {
+    return regroup_map(all);
+  } else {
+    return PerReplica<T>(std::move(all));
+  }
+}
+
+}  // namespace detail
+
+// What replica `local` of this process has of a structure.
+template <class S>
+auto select_replica(int local, const S& structure) {
+  return detail::take_part(structure, local);
+}
+
+}  // namespace lockstep

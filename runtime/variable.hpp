@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// A variable of which every replica has its own part, kept equal by equal changes; or, synchronised on read, parts that
+// become one when somebody asks for all. It belongs to the strategy in whose scope it is made, and is the same variable
+// wherever it is moved to.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/variable_base.hpp"
+
+namespace lockstep {
+
+template <class T>
+class Variable {
+  static_assert(detail::Number<T>, "lockstep: a variable's elements are numbers");
+
+ public:
+  using value_type = T;
+  using Change = detail::Change;
+
+  // In a scope: all processes of the strategy make it together, and replica 0's initial value is everybody's. In
+  // replicas: all of them make it, and it is one variable.
+  explicit Variable(Tensor<T> initial, VariableOptions options = {}, Origin origin = Origin::here())
+      : Variable([&] { return std::move(initial); }, std::move(options), origin) {}
+  // The initial value from a function, called once in this process.
+  template <class F>
+  requires(std::is_invocable_r_v<Tensor<T>, F&>) explicit Variable(F&& make, VariableOptions options = {},
+                                                                   Origin origin = Origin::here());
+  Variable(Variable&&) noexcept = default;
+  Variable& operator=(Variable&&) noexcept = default;
+
+  const std::string& name() const { return core().options().name; }
+  const TensorShape& shape() const { return core().values.front().shape(); }
+  bool trainable() const { return *core().options().trainable; }
+  Synchronization synchronization() const { return core().options().synchronization; }
+  Aggregation aggregation() const { return core().options().aggregation; }
+  Strategy& strategy() const { return core().strategy(); }
+
+  // In a replica its part. For all replicas what they have in common: of one synchronised on read the parts as its
+  // aggregation combines them, for which all processes must ask.
+  Tensor<T> read(Origin origin = Origin::here()) const;
+  // The part of a replica, in it or in update(), to be read and written without a copy. What is written to one part of
+  // a mirrored variable alone must be written to all.
+  std::span<T> local();
+
+  // In a replica: of a mirrored variable every replica's value, as its aggregation combines them; without one each
+  // replica changes its own part alone. For all replicas, or in update(): the value as it is.
+  void assign(const Tensor<T>& value, Origin origin = Origin::here()) {
+    change(Change::assign, value, "assign", origin);
+  }
+  void assign_add(const Tensor<T>& value, Origin origin = Origin::here()) {
+    change(Change::add, value, "assign_add", origin);
+  }
+  void assign_sub(const Tensor<T>& value, Origin origin = Origin::here()) {
+    change(Change::subtract, value, "assign_sub", origin);
+  }
+  void assign(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) { assign(value.value(), origin); }
+  void assign_add(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    assign_add(value.value(), origin);
+  }
+  void assign_sub(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    assign_sub(value.value(), origin);
+  }
+  // Replicas' own values cannot be everybody's: reduce them first.
+  template <class U>
+  void assign(const PerReplica<U>& value) = delete;
+  template <class U>
+  void assign_add(const PerReplica<U>& value) = delete;
+  template <class U>
+  void assign_sub(const PerReplica<U>& value) = delete;
+
+  // The same for some rows.
+  void scatter_add(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
+    scatter(Change::add, rows, "scatter_add", origin);
+  }
+  void scatter_sub(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
+    scatter(Change::subtract, rows, "scatter_sub", origin);
+  }
+  void scatter_mul(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
+    scatter(Change::multiply, rows, "scatter_mul", origin);
+  }
+  void scatter_div(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
+    scatter(Change::divide, rows, "scatter_div", origin);
+  }
+  void scatter_min(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
+    scatter(Change::min, rows, "scatter_min", origin);
+  }
+  void scatter_max(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
+    scatter(Change::max, rows, "scatter_max", origin);
+  }
+  void scatter_update(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
+    scatter(Change::assign, rows, "scatter_update", origin);
+  }
+
+  // What a checkpoint keeps: read() for all, but without an aggregation the first part. All processes must ask.
+  Tensor<T> saved(Origin origin = Origin::here()) const;
+  // From a checkpoint: assign() for all. A sum comes back exactly, whatever the type and the number of replicas.
+  void restore(const Tensor<T>& value, Origin origin = Origin::here());
+  // Compares the replicas' parts, at all processes; an Error out_of_sync says which elements of which replica differ.
+  void check_sync(Origin origin = Origin::here()) const;
+
+  std::string to_string() const;  // as TensorFlow prints it
+  // Of this process.
+  std::vector<Tensor<T>> parts() const { return {core().values.begin(), core().values.end()}; }
+
+ private:
+  friend class Strategy;
+  template <class U>
+  friend struct detail::Shared;
+  using Speaker = detail::Speaker;
+  struct Core : detail::VariableBase {
+    using VariableBase::VariableBase;
+    std::deque<Tensor<T>> values;  // by local replica; kept centrally: one
+    Tensor<T>& part(int local) { return values[is_central() ? 0 : static_cast<std::size_t>(local)]; }
+  };
+
+  Core& core() const {
+    if (!core_) throw Error(Code::usage, "a Variable that was moved from", "use the one it was moved to");
+    return *core_;
+  }
+  static std::shared_ptr<Core> make_core(Strategy& strategy, Tensor<T> initial, VariableOptions options, Origin origin);
+  static void set(Change how, Tensor<T>& part, const Tensor<T>& value) {
+    if (how == Change::assign)
+      std::copy(value.begin(), value.end(), part.begin());
+    else
+      for (std::size_t i = 0; i < part.size(); ++i) part[i] = detail::changed(how, part[i], value[i]);
+  }
+  static void set(Change how, Tensor<T>& part, const IndexedSlices<T>& rows) {
+    rows.scatter(part, [&](T& element, const T& by) { element = detail::changed(how, element, by); });
+  }
+  template <class Value>
+  void set_all(Change how, const Value& value) {
+    for (Tensor<T>& part : core().values) set(how, part, value);
+  }
+  void set_on_read(Change how, const Tensor<T>& value, std::string_view call);
+  void change(Change how, const Tensor<T>& value, std::string_view call, Origin origin);
+  void scatter(Change how, const IndexedSlices<T>& rows, std::string_view call, Origin origin);
+  // A replica's value becomes everybody's.
+  void agree(ReplicaContext& replica, Tensor<T>& value, Origin origin) const;
+  IndexedSlices<T> agree(ReplicaContext& replica, const IndexedSlices<T>& rows, Origin origin) const;
+  // All agree on the value, and their parts change by it.
+  template <class Value>
+  void change_in_replica(const Speaker& who, Change how, Value value, Origin origin);
+  Tensor<T> combined(Origin origin) const;
+
+  std::shared_ptr<Core> core_;
+};
+
+template <class T>
+Variable(T, VariableOptions = {}) -> Variable<T>;
+template <class T>
+Variable(Tensor<T>, VariableOptions = {}) -> Variable<T>;
+
+namespace detail {
+
+// Replicas that make a variable have made one.
+template <class T>
+struct Shared<Variable<T>> {
+  static Variable<T> unite(std::deque<Variable<T>>& all) {
+    for (const Variable<T>& each : all) {
+      if (each.core_ != all.front().core_) refuse_regrouping("different variables");
+    }
+    return std::move(all.front());
+  }
+};
+
+}  // namespace detail
+
+template <class T>
+template <class F>
+requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F&& make, VariableOptions options, Origin origin) {
+  ReplicaContext* const replica = replica_context();
+  const auto here = [&](Strategy& strategy) { return make_core(strategy, make(), options, origin); };
+  core_ = replica == nullptr || !has_strategy() ? here(get_strategy()) : replica->merge_call(here, origin);
+}
+
+template <class T>
+std::shared_ptr<typename Variable<T>::Core> Variable<T>::make_core(Strategy& strategy, Tensor<T> initial,
+                                                                   VariableOptions options, Origin origin) {
+  auto core = std::make_shared<Core>(strategy, std::move(options), detail::is_fractional_number<T>);
+  core->values.assign(static_cast<std::size_t>(core->parts()), initial);
+  if (core->is_spread())
+    core->run_all([&](Communicator& member, int local) { return member.broadcast_async(core->part(local), 0, origin); },
+                  origin);
+  return core;
+}
+
+template <class T>
+Tensor<T> Variable<T>::combined(Origin origin) const {
+  Core& mine = core();
+  const Aggregation how = mine.options().aggregation;
+  if (how == Aggregation::none) mine.refuse_reading_for_all();
+  if (how == Aggregation::only_first_replica && !mine.is_spread()) return mine.values.front();
+  std::deque<Tensor<T>> copies = mine.values;
+  mine.run_all(
+      [&](Communicator& member, int local) -> Request {
+        Tensor<T>& copy = copies[static_cast<std::size_t>(local)];
+        if constexpr (!std::is_same_v<T, bool>) {
+          if (how == Aggregation::sum) return member.all_reduce_async(copy, sum, origin);
+          if (how == Aggregation::mean) return member.all_reduce_async(copy, avg, origin);
+        }
+        return member.broadcast_async(copy, 0, origin);
+      },
+      origin);
+  return std::move(copies.front());
+}
+
+template <class T>
+Tensor<T> Variable<T>::read(Origin origin) const {
+  Core& mine = core();
+  const Speaker who = mine.speaker("read");
+  const bool is_local = who.kind == Speaker::Kind::replica || who.kind == Speaker::Kind::part;
+  if (is_local) return mine.part(who.local);
+  return mine.is_on_read() ? combined(origin) : mine.values.front();
+}
+
+template <class T>
+std::span<T> Variable<T>::local() {
+  Core& mine = core();
+  const Speaker who = mine.speaker("local");
+  if (who.kind == Speaker::Kind::all && mine.parts() == 1 && mine.replicas() == 1) return mine.values.front().span();
+  const bool is_mine = who.kind == Speaker::Kind::part || (who.kind == Speaker::Kind::replica && !mine.is_central());
+  if (!is_mine)
+    throw Error(Code::usage, text("local() of variable '", name(), "' by who has no part of its own of it"),
+                "call it in a replica's function, or in update()");
+  return mine.part(who.local).span();
+}
+
+template <class T>
+void Variable<T>::set_on_read(Change how, const Tensor<T>& value, std::string_view call) {
+  Core& mine = core();
+  if (mine.options().aggregation != Aggregation::sum) return set_all(how, value);
+  if (how != Change::assign) mine.refuse_change_for_all(call);
+  // The first replica has it all: shares of it need not add up to it.
+  for (Tensor<T>& part : mine.values) set(how, part, Tensor<T>(part.shape()));
+  if (mine.has_first_replica()) set(how, mine.values.front(), value);
+}
+
+template <class T>
+void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin) const {
+  switch (aggregation()) {
+    case Aggregation::none:
+      return;
+    case Aggregation::only_first_replica:
+      return replica.broadcast(value, 0, origin);
+    default:
+      break;
+  }
+  if constexpr (!std::is_same_v<T, bool>) {
+    if (aggregation() == Aggregation::sum) return replica.all_reduce(value, sum, origin);
+    return replica.all_reduce(value, avg, origin);
+  } else {
+    detail::refuse_change("the sum of bool");
+  }
+}
+
+template <class T>
+IndexedSlices<T> Variable<T>::agree(ReplicaContext& replica, const IndexedSlices<T>& rows, Origin origin) const {
+  switch (aggregation()) {
+    case Aggregation::sum:
+      return replica.all_reduce(rows, sum, origin);
+    case Aggregation::mean:
+      return replica.all_reduce(rows, avg, origin);
+    case Aggregation::only_first_replica:
+      break;
+    default:
+      return rows;
+  }
+  const auto number = replica.broadcast(static_cast<std::int64_t>(rows.indices().size()), 0, origin);
+  Tensor<T> values = rows.values();
+  std::vector<std::int64_t> indices = rows.indices();
+  if (replica.replica_id_in_sync_group() != 0) {
+    values = Tensor<T>(rows.dense_shape().with(0, number));
+    indices.resize(static_cast<std::size_t>(number));
+  }
+  replica.broadcast(values, 0, origin);
+  replica.broadcast(indices, 0, origin);
+  return {std::move(values), std::move(indices), rows.dense_shape()};
+}
+
+template <class T>
+template <class Value>
+void Variable<T>::change_in_replica(const Speaker& who, Change how, Value value, Origin origin) {
+  Core& mine = core();
+  if (mine.is_agreed(who)) {
+    if constexpr (std::is_same_v<Value, Tensor<T>>)
+      agree(*who.replica, value, origin);
+    else
+      value = agree(*who.replica, value, origin);
+  }
+  if (!mine.is_central()) return set(how, mine.part(who.local), value);
+  // All have the same value; one of them changes what all read.
+  who.replica->merge_call([&](Strategy& /*strategy*/) { set_all(how, value); }, origin);
+}
+
+template <class T>
+void Variable<T>::change(Change how, const Tensor<T>& value, std::string_view call, Origin origin) {
+  Core& mine = core();
+  mine.check_shape(shape(), value.shape(), call);
+  const Speaker who = mine.speaker(call);
+  switch (who.kind) {
+    case Speaker::Kind::all:
+      return mine.is_on_read() ? set_on_read(how, value, call) : set_all(how, value);
+    case Speaker::Kind::replica:
+      return change_in_replica(who, how, value, origin);
+    default:
+      return set(how, mine.part(who.local), value);
+  }
+}
+
+template <class T>
+void Variable<T>::scatter(Change how, const IndexedSlices<T>& rows, std::string_view call, Origin origin) {
+  Core& mine = core();
+  mine.check_shape(shape(), rows.dense_shape(), call);
+  const Speaker who = mine.speaker(call);
+  const bool only_of_one = how == Change::min || how == Change::max || how == Change::assign;
+  mine.refuse_scatter(call, only_of_one, who.kind == Speaker::Kind::replica);
+  switch (who.kind) {
+    case Speaker::Kind::all:
+      return set_all(how, rows);
+    case Speaker::Kind::replica:
+      return change_in_replica(who, how, rows, origin);
+    default:
+      return set(how, mine.part(who.local), rows);
+  }
+}
+
+template <class T>
+Tensor<T> Variable<T>::saved(Origin origin) const {
+  Core& mine = core();
+  detail::require_cross_replica(mine.strategy(), "saved");
+  return mine.is_on_read() && aggregation() != Aggregation::none ? combined(origin) : mine.values.front();
+}
+
+template <class T>
+void Variable<T>::restore(const Tensor<T>& value, Origin origin) {
+  detail::require_cross_replica(core().strategy(), "restore");
+  change(Change::assign, value, "restore", origin);
+}
+
+template <class T>
+void Variable<T>::check_sync(Origin origin) const {
+  detail::require_cross_replica(core().strategy(), "check_sync");
+  std::vector<std::span<const std::byte>> parts;
+  for (const Tensor<T>& part : core().values) parts.push_back(std::as_bytes(part.span()));
+  core().check_sync(parts, sizeof(T), origin);
+}
+
+template <class T>
+std::ostream& operator<<(std::ostream& out, const Variable<T>& variable) {
+  return out << variable.to_string();
+}
+
+template <class T>
+std::string Variable<T>::to_string() const {
+  std::vector<std::string> values;
+  for (const Tensor<T>& part : core().values)
+    values.push_back(part.shape().rank() == 0 ? lockstep::to_string(part)
+                                              : text("array(", lockstep::to_string(part),
+                                                     ", dtype=", detail::numpy_name(data_type_of<T>), ')'));
+  return core().words(values, shape(), data_type_of<T>);
+}
+
+template <class T>
+std::vector<Tensor<T>> Strategy::local_results(const Variable<T>& variable) const {
+  return variable.parts();
+}
+
+template <class T, class F, class... A>
+auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments) {
+  detail::require_cross_replica(*this, "update");
+  (check_argument(arguments), ...);
+  const int parts = std::min(num_local_replicas(), static_cast<int>(variable.parts().size()));
+  using Result = std::remove_cvref_t<decltype(std::invoke(function, variable, detail::part_of(arguments, 0)...))>;
+  const auto call = [&](int local) -> decltype(auto) {
+    const detail::Updating inside(*this, local);
+    return std::invoke(function, variable, detail::part_of(arguments, local)...);
+  };
+  if constexpr (std::is_void_v<Result>) {
+    for (int local = 0; local < parts; ++local) call(local);
+  } else {
+    std::deque<Result> all;
+    for (int local = 0; local < parts; ++local) all.push_back(call(local));
+    return detail::regroup(std::move(all));
+  }
+}
+
+}  // namespace lockstep

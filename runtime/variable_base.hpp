@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a variable is without its elements: its name, how its replicas are kept equal, whose it is, and what may be done
+// with it where.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/strategy.hpp"
+
+namespace lockstep {
+
+// When replicas' parts are brought together: when they are written (mirrored variables, equal at all times), or when
+// somebody reads them for all (metrics, statistics).
+enum class Synchronization { automatic, none, on_write, on_read };
+// How they become one.
+enum class Aggregation { none, sum, mean, only_first_replica };
+
+struct VariableOptions {
+  std::string name = "Variable";
+  Synchronization synchronization = Synchronization::automatic;
+  Aggregation aggregation = Aggregation::none;
+  std::optional<bool> trainable = std::nullopt;  // nothing: unless it is synchronised on read
+};
+
+namespace detail {
+
+std::string_view name_of(Aggregation aggregation);
+std::string numpy_name(DataType type);  // "float32"
+
+class VariableBase {
+ public:
+  VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions);
+
+  const VariableOptions& options() const { return options_; }
+  bool is_on_read() const { return options_.synchronization == Synchronization::on_read; }
+  // One part that all replicas read.
+  bool is_central() const { return keeps_ == Strategy::Keeps::central && !is_on_read(); }
+  int parts() const { return is_central() ? 1 : local_; }
+  Strategy& strategy() const;  // an Error usage once it is gone
+
+  // For whom the call speaks.
+  Speaker speaker(std::string_view call) const;
+  // Of a replica, on the way to an assignment for all of them: whether there is anything to agree on.
+  bool is_agreed(const Speaker& who) const;
+  // Each part starts a call of its member, and all are waited for.
+  void run_all(const std::function<Request(Communicator&, int local)>& start, Origin origin) const;
+  // Whether other processes have replicas as well.
+  bool is_spread() const;
+  int replicas() const { return size_; }
+  bool has_first_replica() const { return first_ == 0; }
+
+  void refuse_reading_for_all() const;
+  void refuse_change_for_all(std::string_view call) const;
+  void refuse_scatter(std::string_view call, bool only_of_one, bool in_replica) const;
+  void check_shape(const TensorShape& mine, const TensorShape& given, std::string_view call) const;
+  // An Error out_of_sync where the parts, as bytes of elements so long, are not everywhere the same.
+  void check_sync(const std::vector<std::span<const std::byte>>& parts, std::size_t element, Origin origin) const;
+
+  // "MirroredVariable:{...}" around each part's words.
+  std::string words(const std::vector<std::string>& values, const TensorShape& shape, DataType type) const;
+
+ private:
+  void say_difference(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
+                      const std::vector<std::uint64_t>& digests, Origin origin) const;
+
+  std::weak_ptr<const Strategy*> here_;
+  Strategy* strategy_;
+  VariableOptions options_;
+  Strategy::Keeps keeps_;
+  int local_;
+  int size_;
+  int first_;  // the number of the first replica of this process
+};
+
+}  // namespace detail
+}  // namespace lockstep

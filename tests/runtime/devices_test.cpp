@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices by name, and where the threads of replicas are.
+#include "runtime/devices.hpp"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include "runtime/strategy.hpp"
+#include "tests/runtime/quick.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::quick;
+using test::refusal;
+
+std::vector<int> bound_to() {
+  cpu_set_t set;
+  EXPECT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+TEST(Devices, have_names_short_and_long) {
+  const DeviceName first{.type = "CPU", .index = 0};
+  for (const char* words :
+       {"cpu:0", "/cpu:0", "CPU:0", "/device:CPU:0", "device:cpu:0", "/job:localhost/replica:0/task:0/device:CPU:0"})
+    EXPECT_EQ(parse_device(words), first) << words;
+  EXPECT_EQ(to_string(first), "/job:localhost/replica:0/task:0/device:CPU:0");
+  EXPECT_EQ(to_string(parse_device("/job:worker/task:1/device:GPU:3")), "/job:worker/replica:0/task:1/device:GPU:3");
+}
+
+TEST(Devices, that_are_no_names_are_refused) {
+  for (const char* words : {"", "cpu", "cpu:", "cpu:x", "cpu:-1", "tpu:0", "cpu:0:1", "/job:worker", "/job:/cpu:0",
+                            "cpu:99999999999999999999", "/task:a/cpu:0", "cpu:0/", "//cpu:0"})
+    EXPECT_NE(refusal([&] { parse_device(words); }, Code::usage).find("write cpu:0"), std::string::npos) << words;
+}
+
+TEST(Devices, that_exist_are_listed) {
+  const auto cpus = physical_devices("CPU");
+  ASSERT_FALSE(cpus.empty());
+  EXPECT_EQ(cpus.front(), "cpu:0");
+  static_cast<void>(physical_devices("gpu"));  // whether or not there are any
+  EXPECT_NE(refusal([] { physical_devices("tpu"); }, Code::usage).find("say cpu or gpu"), std::string::npos);
+}
+
+TEST(Devices, of_a_strategy_are_its_replicas) {
+  const MirroredStrategy one({"cpu:0"}, quick());
+  EXPECT_EQ(one.num_replicas_in_sync(), 1);
+  EXPECT_EQ(one.devices(), std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
+  const MirroredStrategy two(2, quick());
+  EXPECT_EQ(two.devices()[1], "/job:localhost/replica:0/task:0/device:CPU:1");
+  EXPECT_TRUE(two.explain().starts_with("MirroredStrategy with 2 replicas\n  replica 0 on /job:localhost"))
+      << two.explain();
+}
+
+TEST(Devices, that_a_strategy_cannot_have_are_refused) {
+  const auto words = [](std::vector<std::string> devices, Code code = Code::usage) {
+    return refusal([&] { MirroredStrategy(devices, quick()); }, code);
+  };
+  EXPECT_NE(words({"cpu:0", "/device:CPU:0"}).find("no duplicates allowed"), std::string::npos);
+  EXPECT_NE(words({}).find("no devices"), std::string::npos);
+  const std::string missing = words({"cpu:0", "cpu:100000"});
+  EXPECT_NE(
+      missing.find(
+          "some requested devices of the strategy are not visible: /job:localhost/replica:0/task:0/device:CPU:100000"),
+      std::string::npos)
+      << missing;
+  EXPECT_NE(missing.find("there are cpu:0"), std::string::npos) << missing;
+  EXPECT_NE(words({"gpu:100000"}).find("not visible"), std::string::npos);
+  EXPECT_NE(words({"/job:worker/task:1/cpu:0"}).find("it is not of this process"), std::string::npos);
+}
+
+TEST(Devices, are_said_once_when_the_strategy_is_made) {
+  std::vector<std::string> lines;
+  StrategyOptions options = quick();
+  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const MirroredStrategy one(1, options);
+  const MirroredStrategy two(2, options);
+  const CentralStorageStrategy central(1, options);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_NE(
+      lines[2].find("CentralStorageStrategy with compute_devices = ('/job:localhost/replica:0/task:0/device:CPU:0',), "
+                    "variable_device = '/job:localhost/replica:0/task:0/device:CPU:0'"),
+      std::string::npos)
+      << lines[2];
+  EXPECT_NE(lines[0].find("Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:CPU:0',)"),
+            std::string::npos)
+      << lines[0];
+  EXPECT_NE(lines[1].find("device:CPU:0', '/job:localhost/replica:0/task:0/device:CPU:1')"), std::string::npos);
+}
+
+TEST(Seats, are_kept_while_replicas_work_and_the_caller_is_free_again) {
+  const std::vector<int> before = bound_to();
+  MirroredStrategy strategy(2, quick());
+  const auto seats = strategy.run([] { return std::tuple(bound_to()); });
+  EXPECT_EQ(bound_to(), before);
+  if (before.size() < 2) return;
+  const auto& both = std::get<0>(seats);
+  EXPECT_LT(both[0].size(), before.size());
+  for (const int cpu : both[0]) EXPECT_EQ(std::ranges::count(both[1], cpu), 0) << "each has its own";
+  MirroredStrategy free(2, {.patience = quick().patience, .log = Log(LogLevel::off), .pin = false});
+  const auto anywhere = free.run([] { return std::tuple(bound_to()); });
+  for (const auto& each : std::get<0>(anywhere).local()) EXPECT_EQ(each, before);
+}
+
+}  // namespace
+}  // namespace lockstep

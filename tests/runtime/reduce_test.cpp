@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors and structures of replicas: reduced, also along axes, gathered, and passed through run() and merge_call().
+#include <gtest/gtest.h>
+
+#include "runtime/default_strategy.hpp"
+#include "runtime/strategy.hpp"
+#include "tests/runtime/quick.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep {
+
+struct Statistics {
+  double loss = 0;
+  Tensor<float> counts = {};
+};
+template <>
+struct Fields<Statistics> {
+  static auto of(auto& statistics) { return std::tie(statistics.loss, statistics.counts); }
+};
+
+namespace {
+
+using test::quick;
+using test::refusal;
+
+class Reductions : public testing::TestWithParam<int> {
+ protected:
+  const int n = GetParam();
+  MirroredStrategy strategy{n, quick()};
+  // Replica i has i + 1 rows of the columns i and 10.
+  PerReplica<Tensor<float>> uneven() {
+    return strategy.run([](ReplicaContext& context) {
+      const std::int64_t id = context.replica_id_in_sync_group();
+      Tensor<float> rows(TensorShape{id + 1, 2}, 10.F);
+      for (std::size_t i = 0; i < rows.size(); i += 2) rows[i] = static_cast<float>(id);
+      return rows;
+    });
+  }
+};
+
+TEST_P(Reductions, of_tensors_are_element_by_element) {
+  const auto values = strategy.run([](ReplicaContext& context) {
+    return row({static_cast<double>(context.replica_id_in_sync_group()), 3.0});
+  });
+  EXPECT_EQ(strategy.reduce("SUM", values), row({n * (n - 1) / 2.0, 3.0 * n}));
+  EXPECT_EQ(strategy.reduce("MEAN", values), row({(n - 1) / 2.0, 3.0}));
+  EXPECT_EQ(strategy.reduce(max, values), row({n - 1.0, 3.0}));
+}
+
+TEST_P(Reductions, along_an_axis_count_every_element_once) {
+  const float all = static_cast<float>(n * (n + 1) / 2);  // rows
+  float sum_of_first = 0;
+  for (int i = 0; i < n; ++i) sum_of_first += static_cast<float>(i * (i + 1));
+  EXPECT_EQ(strategy.reduce("SUM", uneven(), 0), row({sum_of_first, 10 * all}));
+  EXPECT_EQ(strategy.reduce("MEAN", uneven(), -2), row({sum_of_first / all, 10.F}));
+  EXPECT_EQ(strategy.reduce("MAX", uneven(), {0, 1}).item(), 10);
+  EXPECT_EQ(strategy.reduce("MEAN", uneven(), {1, 0}).item(), (sum_of_first + 10 * all) / (2 * all));
+  refusal([&] { strategy.reduce("SUM", uneven(), 2); }, Code::usage);
+}
+
+// Eight and six examples: the mean over fourteen.
+TEST_P(Reductions, means_of_unequal_parts_are_by_the_number_of_all) {
+  if (n != 2) return;
+  const PerReplica<Tensor<float>> losses{Tensor<float>({8}, 1.F), Tensor<float>({6}, 8.F)};
+  EXPECT_EQ(strategy.reduce("MEAN", losses, 0).item(), 4.F);
+  const PerReplica<Tensor<float>> one_is_empty{row({2.F, 4.F}), Tensor<float>(TensorShape{0})};
+  EXPECT_EQ(strategy.reduce("MEAN", one_is_empty, 0).item(), 3.F);
+  EXPECT_EQ(strategy.reduce("MIN", one_is_empty, 0).item(), 2.F);
+  EXPECT_EQ(strategy.reduce("SUM", one_is_empty, 0).item(), 6.F);
+}
+
+TEST_P(Reductions, gather_one_behind_the_other) {
+  const Tensor<float> rows = strategy.gather(uneven(), 0);
+  ASSERT_EQ(rows.shape(), (TensorShape{n * (n + 1) / 2, 2}));
+  EXPECT_EQ(rows[rows.size() - 2], static_cast<float>(n - 1));
+  const auto columns = strategy.run([](ReplicaContext& context) {
+    return Tensor<int>(TensorShape{2, context.replica_id_in_sync_group() + 1}, context.replica_id_in_sync_group());
+  });
+  const Tensor<int> wide = strategy.gather(columns, -1);
+  ASSERT_EQ(wide.shape(), (TensorShape{2, n * (n + 1) / 2}));
+  EXPECT_EQ(wide[0], 0);
+  EXPECT_EQ(wide[wide.size() - 1], n - 1);
+  EXPECT_EQ(wide[wide.size() / 2 - 1], n - 1);
+  const auto in_replicas = strategy.run(
+      [](ReplicaContext& context, const Tensor<int>& mine) { return context.all_gather(mine, 1); }, columns);
+  for (const auto& each : in_replicas.local()) EXPECT_EQ(each, wide);
+}
+
+TEST_P(Reductions, gathers_that_do_not_fit_are_refused) {
+  const auto scalars = strategy.run([] { return Tensor<int>(1); });
+  EXPECT_NE(refusal([&] { (void)strategy.gather(scalars, 0); }, Code::usage).find("gather of a scalar"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { (void)strategy.gather(uneven(), 5); }, Code::usage).find("there is no axis 5"),
+            std::string::npos);
+  if (n == 1) return;
+  const std::string words = refusal([&] { (void)strategy.gather(uneven(), 1); }, Code::usage);
+  EXPECT_NE(words.find("gather along axis 1: replica 1 has the shape (2, 2), replica 0 (1, 2)"), std::string::npos)
+      << words;
+  const auto ranks = strategy.run([](ReplicaContext& context) {
+    return context.replica_id_in_sync_group() == 0 ? Tensor<int>(TensorShape{2}) : Tensor<int>(TensorShape{2, 1});
+  });
+  refusal([&] { (void)strategy.gather(ranks, 0); }, Code::usage);
+  // It can be used again.
+  EXPECT_EQ(strategy.gather(uneven(), 0).shape()[1], 2);
+}
+
+TEST_P(Reductions, slices_of_all_replicas_come_one_after_the_other) {
+  const auto all = strategy.run([](ReplicaContext& context) {
+    const int id = context.replica_id_in_sync_group();
+    return context.all_reduce(
+        IndexedSlices<float>(Tensor<float>(TensorShape{1, 2}, static_cast<float>(id)), {id % 2}, {2, 2}), sum);
+  });
+  for (const auto& each : all.local()) {
+    ASSERT_EQ(each.indices().size(), static_cast<std::size_t>(n));
+    Tensor<float> dense({2, 2});
+    each.scatter(dense, [](float& element, float by) { element += by; });
+    float even = 0;
+    float odd = 0;
+    for (int i = 0; i < n; ++i) (i % 2 == 0 ? even : odd) += static_cast<float>(i);
+    EXPECT_EQ(dense, Tensor<float>({2, 2}, {even, even, odd, odd}));
+  }
+}
+
+TEST_P(Reductions, results_are_regrouped_leaf_by_leaf) {
+  const auto [id, nothing, named] = strategy.run([](ReplicaContext& context) {
+    const int mine = context.replica_id_in_sync_group();
+    return std::tuple(mine, std::monostate(), std::map<std::string, Tensor<float>>{{"loss", static_cast<float>(mine)}});
+  });
+  static_assert(std::is_same_v<decltype(nothing), const std::monostate>);
+  EXPECT_EQ(strategy.reduce("SUM", id), n * (n - 1) / 2);
+  EXPECT_EQ(strategy.reduce("SUM", named.at("loss")).item(), static_cast<float>(n * (n - 1) / 2));
+  // And come apart again as arguments.
+  const auto sums = strategy.run(
+      [](const std::tuple<int, std::map<std::string, Tensor<float>>>& both) {
+        return static_cast<float>(std::get<0>(both)) + std::get<1>(both).at("loss").item();
+      },
+      std::tuple(id, named));
+  for (int i = 0; i < n; ++i) EXPECT_EQ(sums[i], static_cast<float>(2 * i));
+}
+
+TEST_P(Reductions, of_a_programs_own_struct_are_of_its_leaves) {
+  const auto each = strategy.run([](ReplicaContext& context) {
+    Statistics mine{1.0 + context.replica_id_in_sync_group(), row({1.F, 2.F})};
+    context.all_reduce(mine, sum);
+    return mine;
+  });
+  for (const Statistics& one : each.local()) {
+    EXPECT_EQ(one.loss, n * (n + 1) / 2.0);
+    EXPECT_EQ(one.counts, row({1.F * static_cast<float>(n), 2.F * static_cast<float>(n)}));
+  }
+  EXPECT_EQ(strategy.reduce("MEAN", each).loss, n * (n + 1) / 2.0);
+}
+
+TEST_P(Reductions, in_replicas_take_structures) {
+  const auto results = strategy.run([](ReplicaContext& context) {
+    std::pair<std::vector<float>, std::vector<Tensor<std::int64_t>>> mine{
+        {1, 2}, {Tensor<std::int64_t>(5), row<std::int64_t>({6})}};
+    context.all_reduce(mine, sum);
+    return std::tuple(mine.first, mine.second[0].item() + mine.second[1][0]);
+  });
+  for (int i = 0; i < n; ++i) {
+    EXPECT_EQ(std::get<0>(results)[i], (std::vector{1.F * static_cast<float>(n), 2.F * static_cast<float>(n)}));
+    EXPECT_EQ(std::get<1>(results)[i], 11 * n);
+  }
+}
+
+TEST_P(Reductions, merge_call_passes_structures) {
+  const auto results = strategy.run([](ReplicaContext& context) {
+    return context.merge_call(
+        [](Strategy& all, const PerReplica<Tensor<int>>& mine) { return std::tuple(mine, all.reduce("SUM", mine)); },
+        Tensor<int>(context.replica_id_in_sync_group()));
+  });
+  for (int i = 0; i < n; ++i) {
+    EXPECT_EQ(std::get<0>(results)[i].item(), i);
+    EXPECT_EQ(std::get<1>(results)[i].item(), n * (n - 1) / 2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Reductions, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+
+TEST(ReductionsOfOthers, are_refused_wherever_they_are) {
+  MirroredStrategy strategy(2, quick());
+  const PerReplica<int> three{1, 2, 3};
+  refusal([&] { strategy.run([](const std::vector<int>&) {}, std::vector{three}); }, Code::usage);
+  refusal([&] { (void)strategy.gather(PerReplica<Tensor<int>>{row({1})}, 0); }, Code::usage);
+}
+
+}  // namespace
+}  // namespace lockstep

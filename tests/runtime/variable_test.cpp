@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables under every strategy of one process: every cell of the tables of assignments and reads.
+#include "runtime/variable.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "runtime/default_strategy.hpp"
+#include "tests/runtime/quick.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::quick;
+using test::refusal;
+using Make = std::function<std::unique_ptr<Strategy>()>;
+
+constexpr Aggregation all_aggregations[] = {Aggregation::none, Aggregation::sum, Aggregation::mean,
+                                            Aggregation::only_first_replica};
+
+template <class S>
+Make with(int replicas) {
+  return [=] { return std::make_unique<S>(replicas, quick()); };
+}
+
+VariableOptions written(Aggregation aggregation) { return {.name = "v", .aggregation = aggregation}; }
+VariableOptions on_read(Aggregation aggregation) {
+  return {.name = "v", .synchronization = Synchronization::on_read, .aggregation = aggregation};
+}
+IndexedSlices<float> rows(std::vector<float> values, std::vector<std::int64_t> indices, std::int64_t of) {
+  return {row(values), std::move(indices), TensorShape({of})};
+}
+
+template <class V, class Value>
+constexpr bool takes = requires(V variable, Value value) {
+  variable.assign(value);
+};
+
+class Variables : public testing::TestWithParam<std::pair<const char*, Make>> {
+ protected:
+  std::unique_ptr<Strategy> strategy = GetParam().second();
+  Scope scope = strategy->scope();
+  int size() const { return strategy->num_replicas_in_sync(); }
+  bool is_central() const { return dynamic_cast<CentralStorageStrategy*>(strategy.get()) != nullptr && size() > 1; }
+  float sum_of_numbers() const { return static_cast<float>(size() * (size() + 1) / 2); }
+  void each_part_is(Variable<float>& v, float value) const {
+    for (const Tensor<float>& part : v.parts()) EXPECT_EQ(part.item(), value);
+  }
+};
+
+float number(ReplicaContext& context) { return static_cast<float>(context.replica_id_in_sync_group() + 1); }
+
+TEST_P(Variables, begin_with_the_same_value_everywhere) {
+  int calls = 0;
+  Variable<float> v([&] { return row({1.F, static_cast<float>(++calls)}); }, {.name = "v"});
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(v.read(), row({1.F, 1.F}));
+  EXPECT_EQ(v.name(), "v");
+  EXPECT_EQ(v.shape(), TensorShape{2});
+  EXPECT_TRUE(v.trainable());
+  EXPECT_EQ(v.synchronization(), Synchronization::on_write);
+  EXPECT_EQ(&v.strategy(), strategy.get());
+  const auto seen = strategy->run([&] { return v.read(); });
+  for (const auto& each : seen.local()) EXPECT_EQ(each, row({1.F, 1.F}));
+  v.check_sync();
+}
+
+TEST_P(Variables, are_assigned_for_all_at_once) {
+  for (const Aggregation aggregation : all_aggregations) {
+    Variable v(1.F, written(aggregation));
+    v.assign(5.F);
+    each_part_is(v, 5);
+    v.assign_add(2.F);
+    each_part_is(v, 7);
+    v.assign_sub(4.F);
+    each_part_is(v, 3);
+    EXPECT_EQ(v.read().item(), 3);
+  }
+}
+
+TEST_P(Variables, are_assigned_in_replicas_as_their_aggregation_says) {
+  const std::pair<Aggregation, float> cases[] = {{Aggregation::sum, sum_of_numbers()},
+                                                 {Aggregation::mean, sum_of_numbers() / static_cast<float>(size())},
+                                                 {Aggregation::only_first_replica, 1.F}};
+  for (const auto& [aggregation, expected] : cases) {
+    Variable v(10.F, written(aggregation));
+    const auto seen = strategy->run([&](ReplicaContext& context) {
+      v.assign(number(context));
+      const float assigned = v.read().item();
+      v.assign_add(number(context));
+      v.assign_sub(number(context));
+      v.assign_add(number(context));
+      return assigned;
+    });
+    for (const float each : seen.local()) EXPECT_EQ(each, expected);
+    each_part_is(v, 2 * expected);
+    v.check_sync();
+  }
+}
+
+TEST_P(Variables, without_an_aggregation_change_in_their_own_replica_alone) {
+  Variable v(0.F, written(Aggregation::none));
+  const auto assign = [&] { strategy->run([&](ReplicaContext& context) { v.assign(number(context)); }); };
+  if (is_central()) {
+    EXPECT_NE(refusal(assign, Code::replica_failed).find("has no aggregation"), std::string::npos);
+    return;
+  }
+  assign();
+  for (int i = 0; i < static_cast<int>(v.parts().size()); ++i)
+    EXPECT_EQ(v.parts()[static_cast<std::size_t>(i)].item(), static_cast<float>(i + 1));
+  if (size() > 1) refusal([&] { v.check_sync(); }, Code::out_of_sync);
+}
+
+TEST_P(Variables, are_updated_part_by_part) {
+  Variable v(1.F, written(Aggregation::mean));
+  strategy->run([&](ReplicaContext& context) {
+    context.merge_call(
+        [&](Strategy& all, const PerReplica<float>& mine) {
+          const float total = all.reduce("SUM", mine);
+          all.update(
+              v, [](Variable<float>& part, float by) { part.assign_add(by); }, total);
+        },
+        number(context));
+  });
+  each_part_is(v, 1 + sum_of_numbers());
+  const auto own = strategy->distribute_values_from([](ValueContext at) { return at.replica_id_in_sync_group; });
+  const auto results = strategy->update(
+      v,
+      [](Variable<float>& part, int id) {
+        part.local()[0] = static_cast<float>(id);
+        return part.read().item();
+      },
+      own);
+  for (int i = 0; i < results.size(); ++i) EXPECT_EQ(results[i], static_cast<float>(i));
+}
+
+TEST_P(Variables, are_changed_by_rows_for_all) {
+  Variable v(row({1.F, 2.F, 3.F}), written(Aggregation::none));
+  v.scatter_add(rows({10, 20}, {0, 2}, 3));
+  EXPECT_EQ(v.read(), row({11.F, 2.F, 23.F}));
+  v.scatter_sub(rows({1}, {0}, 3));
+  v.scatter_mul(rows({2}, {1}, 3));
+  v.scatter_div(rows({23}, {2}, 3));
+  EXPECT_EQ(v.read(), row({10.F, 4.F, 1.F}));
+  v.scatter_min(rows({7, 7}, {0, 1}, 3));
+  v.scatter_max(rows({5, 5}, {1, 2}, 3));
+  v.scatter_update(rows({-1}, {0}, 3));
+  EXPECT_EQ(v.read(), row({-1.F, 5.F, 5.F}));
+  v.check_sync();
+}
+
+TEST_P(Variables, are_changed_by_the_rows_of_all_replicas) {
+  const auto change = [&](Aggregation aggregation, auto&& how) {
+    Variable v(row({1.F, 1.F, 1.F, 1.F, 1.F}), written(aggregation));
+    strategy->run([&](ReplicaContext& context) {
+      const std::int64_t id = context.replica_id_in_sync_group();
+      how(v, rows(std::vector<float>(static_cast<std::size_t>(id) + 1, 2.F),
+                  std::vector<std::int64_t>(static_cast<std::size_t>(id) + 1, id), 5));
+    });
+    v.check_sync();
+    return v.read();
+  };
+  const auto add = [](auto& v, const auto& by) { v.scatter_add(by); };
+  const Tensor<float> summed = change(Aggregation::sum, add);
+  const Tensor<float> averaged = change(Aggregation::mean, add);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const float times = static_cast<int>(i) < size() ? static_cast<float>(i + 1) : 0.F;
+    EXPECT_EQ(summed[i], 1 + 2 * times);
+    EXPECT_FLOAT_EQ(averaged[i], 1 + 2 / static_cast<float>(size()) * times);
+  }
+  EXPECT_EQ(change(Aggregation::only_first_replica, [](auto& v, const auto& by) { v.scatter_max(by); }),
+            row({2.F, 1.F, 1.F, 1.F, 1.F}));
+  const auto least = [&] { change(Aggregation::sum, [](auto& v, const auto& by) { v.scatter_min(by); }); };
+  if (size() == 1) return;
+  EXPECT_NE(refusal(least, Code::replica_failed).find("needs another aggregation than SUM"), std::string::npos);
+}
+
+TEST_P(Variables, synchronised_on_read_are_local_in_replicas) {
+  for (const Aggregation aggregation : all_aggregations) {
+    Variable v(1.F, on_read(aggregation));
+    const auto seen = strategy->run([&](ReplicaContext& context) {
+      v.assign(number(context));
+      v.assign_add(3.F);
+      v.assign_sub(1.F);
+      return v.read().item();
+    });
+    for (int i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<float>(i + 3));
+  }
+}
+
+TEST_P(Variables, synchronised_on_read_are_read_as_their_aggregation_says) {
+  const auto read = [&](Aggregation aggregation) {
+    Variable v(0.F, on_read(aggregation));
+    strategy->run([&](ReplicaContext& context) { v.assign(number(context)); });
+    EXPECT_EQ(v.read(), aggregation == Aggregation::none ? v.read() : v.saved());
+    return v.read().item();
+  };
+  EXPECT_EQ(read(Aggregation::sum), sum_of_numbers());
+  EXPECT_EQ(read(Aggregation::mean), sum_of_numbers() / static_cast<float>(size()));
+  EXPECT_EQ(read(Aggregation::only_first_replica), 1);
+}
+
+TEST_P(Variables, synchronised_on_read_are_assigned_for_all) {
+  for (const Aggregation aggregation : {Aggregation::mean, Aggregation::only_first_replica, Aggregation::sum}) {
+    Variable v(0.F, on_read(aggregation));
+    strategy->run([&](ReplicaContext& context) { v.assign(number(context)); });
+    v.assign(8.F);
+    EXPECT_EQ(v.read().item(), 8);
+    if (aggregation == Aggregation::sum) continue;
+    each_part_is(v, 8);
+    v.assign_add(2.F);
+    v.assign_sub(1.F);
+    each_part_is(v, 9);
+  }
+}
+
+TEST_P(Variables, that_are_sums_come_back_exactly) {
+  Variable<std::int64_t> count(std::int64_t{0}, on_read(Aggregation::sum));
+  count.restore(std::int64_t{7});
+  EXPECT_EQ(count.read().item(), 7);
+  EXPECT_EQ(count.saved().item(), 7);
+  strategy->run([&] { count.assign_add(std::int64_t{1}); });
+  EXPECT_EQ(count.saved().item(), 7 + size());
+  Variable<float> third(0.F, on_read(Aggregation::sum));
+  third.restore(1.F / 3);
+  EXPECT_EQ(third.read().item(), 1.F / 3);
+}
+
+TEST_P(Variables, that_count_steps_count_each_once) {
+  Variable<std::int64_t> step(std::int64_t{0}, {.name = "iterations", .aggregation = Aggregation::only_first_replica});
+  for (int i = 0; i < 3; ++i) strategy->run([&] { step.assign_add(std::int64_t{1}); });
+  EXPECT_EQ(step.read().item(), 3);
+  step.check_sync();
+}
+
+TEST_P(Variables, take_what_a_reduction_gave) {
+  Variable v(1.F, written(Aggregation::none));
+  v.assign_add(Mirrored<Tensor<float>>{Tensor<float>(2.F), Tensor<float>(2.F)});
+  each_part_is(v, 3);
+  static_assert(takes<Variable<float>, Mirrored<Tensor<float>>> && !takes<Variable<float>, PerReplica<Tensor<float>>>);
+  std::ostringstream out;
+  out << Mirrored<Tensor<float>>{Tensor<float>(2.F)};
+  EXPECT_EQ(out.str(), "Mirrored:{\n  0: 2.0\n}");
+}
+
+TEST_P(Variables, made_in_replicas_are_one) {
+  int calls = 0;
+  Variable<float> v = strategy->run([&] {
+    return Variable<float>(
+        [&] {
+          ++calls;
+          return Tensor<float>(4.F);
+        },
+        written(Aggregation::sum));
+  });
+  EXPECT_EQ(calls, 1);
+  strategy->run([&](ReplicaContext& context) { v.assign(number(context)); });
+  each_part_is(v, sum_of_numbers());
+}
+
+TEST_P(Variables, of_every_type_are_kept_equal) {
+  const auto with_type = [&](auto value, auto twice) {
+    using T = decltype(value);
+    Variable<T> v(Tensor<T>(value), written(Aggregation::sum));
+    strategy->run([&](ReplicaContext& context) {
+      Tensor<T> mine = Tensor<T>(T{});
+      if (context.replica_id_in_sync_group() == 0) mine = Tensor<T>(value);
+      v.assign_add(mine);
+    });
+    EXPECT_EQ(v.read().item(), twice);
+    v.check_sync();
+  };
+  with_type(f16(1.5F), f16(3.F));
+  with_type(bf16(1.5F), bf16(3.F));
+  with_type(1.5, 3.0);
+  with_type(std::int8_t{5}, std::int8_t{10});
+  with_type(std::uint64_t{5}, std::uint64_t{10});
+  with_type(std::complex<float>(1, 2), std::complex<float>(2, 4));
+  Variable<bool> flag(Tensor<bool>(false), written(Aggregation::only_first_replica));
+  strategy->run([&](ReplicaContext& context) { flag.assign(context.replica_id_in_sync_group() == 0); });
+  EXPECT_TRUE(flag.read().item());
+}
+
+TEST_P(Variables, that_do_not_fit_are_refused) {
+  Variable v(row({1.F, 2.F}), written(Aggregation::sum));
+  EXPECT_NE(refusal([&] { v.assign(3.F); }, Code::usage)
+                .find("assign of variable 'v' of shape (2,): the value's shape is ()"),
+            std::string::npos);
+  refusal([&] { v.scatter_add(rows({1}, {0}, 3)); }, Code::usage);
+  Variable moved = std::move(v);
+  EXPECT_NE(refusal([&] { (void)v.read(); }, Code::usage).find("moved from"), std::string::npos);  // NOLINT
+  EXPECT_EQ(moved.read(), row({1.F, 2.F}));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Variables,
+                         testing::Values(std::pair("mirrored_1", with<MirroredStrategy>(1)),
+                                         std::pair("mirrored_2", with<MirroredStrategy>(2)),
+                                         std::pair("mirrored_4", with<MirroredStrategy>(4)),
+                                         std::pair("central_1", with<CentralStorageStrategy>(1)),
+                                         std::pair("central_3", with<CentralStorageStrategy>(3)),
+                                         std::pair("one_device",
+                                                   Make([] { return std::make_unique<OneDeviceStrategy>(quick()); }))),
+                         [](const auto& info) { return std::string(info.param.first); });
+
+TEST(Variable, of_no_strategy_is_plain) {
+  Variable v(1.F);
+  EXPECT_EQ(&v.strategy(), &default_strategy());
+  v.assign_add(2.F);
+  EXPECT_EQ(v.read().item(), 3);
+  v.local()[0] = 4;
+  EXPECT_EQ(v.read().item(), 4);
+  get_strategy().run([&] { v.assign_add(1.F); });
+  EXPECT_EQ(v.read().item(), 5);
+  EXPECT_EQ(v.to_string(), "<tf.Variable 'Variable:0' shape=() dtype=float32, numpy=5.0>");
+}
+
+TEST(Variable, made_outside_of_the_scope_is_not_changed_by_replicas) {
+  MirroredStrategy strategy(2, quick());
+  Variable v(1.F);
+  const auto seen = strategy.run([&] { return v.read().item(); });
+  EXPECT_EQ(seen, (PerReplica<float>{1, 1}));
+  const std::string words = refusal([&] { strategy.run([&] { v.assign(2.F); }); }, Code::replica_failed);
+  EXPECT_NE(words.find("was made outside of its scope"), std::string::npos) << words;
+  refusal([&] { strategy.run([&] { v.local()[0] = 1; }); }, Code::replica_failed);
+  const Scope scope = strategy.scope();
+  v.assign(3.F);
+  EXPECT_EQ(v.read().item(), 3);
+}
+
+TEST(Variable, of_another_strategy_is_refused) {
+  MirroredStrategy one(2, quick());
+  MirroredStrategy other(1, quick());
+  const auto make = [](Strategy& strategy) {
+    const Scope scope = strategy.scope();
+    return Variable<float>(Tensor<float>(1.F));
+  };
+  Variable<float> v = make(one);
+  v.assign(2.F);  // outside of all scopes its own is meant
+  EXPECT_EQ(v.read().item(), 2);
+  const Scope scope = other.scope();
+  EXPECT_NE(refusal([&] { v.assign(3.F); }, Code::usage).find("mixing different strategies"), std::string::npos);
+}
+
+TEST(Variable, does_not_outlive_its_strategy_unseen) {
+  std::optional<Variable<float>> v;
+  {
+    MirroredStrategy strategy(2, quick());
+    const Scope scope = strategy.scope();
+    v.emplace(Tensor<float>(1.F), VariableOptions{.name = "late"});
+  }
+  EXPECT_NE(refusal([&] { (void)v->read(); }, Code::usage).find("variable 'late' has outlived its strategy"),
+            std::string::npos);
+}
+
+TEST(Variable, options_that_contradict_each_other_are_refused) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  const auto words = [](VariableOptions options, auto value) {
+    options.name = "v";
+    return refusal([&] { Variable<decltype(value)>(Tensor<decltype(value)>(value), options); }, Code::usage);
+  };
+  EXPECT_NE(words({.synchronization = Synchronization::none}, 1.F).find("NONE is not supported"), std::string::npos);
+  EXPECT_NE(
+      words({.synchronization = static_cast<Synchronization>(9)}, 1.F).find("invalid variable synchronization mode 9"),
+      std::string::npos);
+  EXPECT_NE(words({.aggregation = static_cast<Aggregation>(9)}, 1.F).find("invalid variable aggregation mode 9"),
+            std::string::npos);
+  EXPECT_NE(words({.aggregation = Aggregation::mean}, 1).find("MEAN of a type without fractions"), std::string::npos);
+  EXPECT_NE(words({.synchronization = Synchronization::on_read, .trainable = true}, 1.F).find("cannot be trained"),
+            std::string::npos);
+  EXPECT_FALSE(Variable(1.F, on_read(Aggregation::sum)).trainable());
+  EXPECT_FALSE(Variable(1.F, {.trainable = false}).trainable());
+}
+
+TEST(Variable, synchronised_on_read_says_what_it_cannot) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable total(0.F, on_read(Aggregation::sum));
+  const std::string words = refusal([&] { total.assign_add(1.F); }, Code::usage);
+  EXPECT_NE(words.find("with the aggregation SUM, does not support assign_add for all replicas"), std::string::npos);
+  refusal([&] { total.assign_sub(1.F); }, Code::usage);
+  refusal([&] { total.scatter_add(rows({1}, {0}, 1)); }, Code::usage);
+  Variable alone(0.F, on_read(Aggregation::none));
+  EXPECT_NE(refusal([&] { (void)alone.read(); }, Code::usage).find("has no aggregation"), std::string::npos);
+  EXPECT_EQ(alone.saved().item(), 0);
+  Variable list(row({1.F, 2.F}), on_read(Aggregation::sum));
+  EXPECT_NE(refusal([&] { list.scatter_add(rows({1}, {0}, 2)); }, Code::usage).find("it is synchronised on read"),
+            std::string::npos);
+}
+
+TEST(Variable, check_sync_names_what_differs) {
+  MirroredStrategy strategy(4, quick());
+  const Scope scope = strategy.scope();
+  Variable<double> weights(Tensor<double>({1000}, 0.5), {.name = "weights"});
+  weights.check_sync();
+  const auto flip = [&](int replica, std::size_t element) {
+    strategy.run([&](ReplicaContext& context) {
+      if (context.local_id() != replica) return;
+      reinterpret_cast<std::uint8_t*>(&weights.local()[element])[3] ^= 1U;
+    });
+  };
+  flip(2, 777);
+  std::string words = refusal([&] { weights.check_sync(); }, Code::out_of_sync);
+  EXPECT_NE(words.find("variable 'weights' differs from what replicas 0-1,3 have: replica 2, element 777"),
+            std::string::npos)
+      << words;
+  flip(2, 770);
+  flip(0, 999);
+  words = refusal([&] { weights.check_sync(); }, Code::out_of_sync);
+  EXPECT_NE(words.find("replica 0, element 999; replica 2, between elements 770 and 777"), std::string::npos) << words;
+  weights.assign(weights.parts()[1]);
+  weights.check_sync();
+}
+
+TEST(Variable, is_printed_with_its_parts) {
+  MirroredStrategy strategy(2, quick());
+  MirroredStrategy alone(1, quick());
+  CentralStorageStrategy central(2, quick());
+  const auto printed = [](Strategy& in, VariableOptions options, const Tensor<float>& value) {
+    const Scope scope = in.scope();
+    std::ostringstream out;
+    out << Variable<float>(value, std::move(options));
+    return out.str();
+  };
+  // As the guide shows it.
+  EXPECT_EQ(printed(alone, {}, 1.F),
+            "MirroredVariable:{\n  0: <tf.Variable 'Variable:0' shape=() dtype=float32, numpy=1.0>\n}");
+  EXPECT_EQ(printed(strategy, {.name = "w"}, row({1.F, 2.F})),
+            "MirroredVariable:{\n"
+            "  0: <tf.Variable 'w:0' shape=(2,) dtype=float32, numpy=array([1., 2.], dtype=float32)>,\n"
+            "  1: <tf.Variable 'w/replica_1:0' shape=(2,) dtype=float32, numpy=array([1., 2.], dtype=float32)>\n}");
+  EXPECT_TRUE(printed(strategy, on_read(Aggregation::sum), 1.F).starts_with("SyncOnReadVariable:{\n  0: "));
+  EXPECT_TRUE(printed(central, {}, 1.F).starts_with("AggregatingVariable:{\n  0: "));
+}
+
+TEST(Central, variables_are_there_once) {
+  CentralStorageStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable v(1.F, written(Aggregation::sum));
+  EXPECT_EQ(strategy.local_results(v), std::vector<Tensor<float>>{1.F});
+  refusal([&] { strategy.run([&] { v.local()[0] = 1; }); }, Code::replica_failed);
+  // What the reference's documentation computes: 0 to 3, and then 4 to 6, on two replicas.
+  const PerReplica<Tensor<int>> parts{row({0, 1, 2, 3}), row({4, 5, 6, 7})};
+  EXPECT_EQ(strategy.reduce("SUM", parts), row({4, 6, 8, 10}));
+  EXPECT_EQ(strategy.reduce("SUM", parts, 0).item(), 28);
+}
+
+}  // namespace
+}  // namespace lockstep
