@@ -79,12 +79,23 @@ class Division {
       }
       return;
     }
-    for (int i = 0; i < pieces; ++i) {
-      const auto begin = static_cast<std::size_t>(i) * parts.size() / static_cast<std::size_t>(pieces);
-      const auto end = static_cast<std::size_t>(i + 1) * parts.size() / static_cast<std::size_t>(pieces);
+    give_parts(parts, pus.size(), static_cast<std::size_t>(pieces));
+  }
+
+  // More parts than pieces: runs of parts, cut where the hardware threads so far come nearest to a piece's share.
+  void give_parts(const std::vector<Pus>& parts, std::size_t threads, std::size_t pieces) {
+    std::size_t part = 0;
+    std::size_t before = 0;
+    for (std::size_t piece = 1; piece <= pieces; ++piece) {
       Pus mine;
-      for (std::size_t part = begin; part < end; ++part)
+      const std::size_t left = pieces - piece;
+      while (part < parts.size() - left) {
+        const std::size_t length = parts[part].size();
+        if (!mine.empty() && left > 0 && (2 * before + length) * pieces > 2 * piece * threads) break;
         mine.insert(mine.end(), parts[part].begin(), parts[part].end());
+        before += length;
+        ++part;
+      }
       add(mine);
     }
   }

@@ -152,7 +152,10 @@ class Measuring {
   // What there was no time for is as it was guessed.
   Tuning all() {
     constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
-    if (room_.size() > 2) find(&Tuning::alone_from, little, never, never, 1);
+    if (room_.size() > 2) {
+      find(&Tuning::alone_from, little, never, never, 1);
+      if (best_.alone_from == little.front()) keep(&Tuning::alone_from, 1);  // at no size that was measured
+    }
     constexpr std::array<std::size_t, 6> middle = {4U << 10U,   16U << 10U,  64U << 10U,
                                                    128U << 10U, 256U << 10U, 1U << 20U};
     find(&Tuning::halves_from, middle, 2U << 20U);

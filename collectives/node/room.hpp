@@ -135,12 +135,17 @@ class Room {
         gathering(last_).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(size_);
     if (is_last) {
       gathering(last_).arrived.store(0, std::memory_order_relaxed);
-      gathering(last_).leader.store(index_, std::memory_order_relaxed);
+      gathering(last_).leader.store(std::uint64_t{last_} << 32U | static_cast<std::uint32_t>(index_),
+                                    std::memory_order_relaxed);
     }
     return is_last;
   }
   Line& result(Step step) const { return gathering(step).result; }
-  int leader(Step step) const { return gathering(step).leader.load(std::memory_order_relaxed); }
+  // Who combines in this step; none yet: -1.
+  int leader(Step step) const {
+    const std::uint64_t word = gathering(step).leader.load(std::memory_order_relaxed);
+    return static_cast<Step>(word >> 32U) == step ? static_cast<int>(word & 0xffffffffU) : -1;
+  }
   void publish_result(std::uint32_t mark) {
     result(last_).word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);
     if (header().asleep.load(std::memory_order_relaxed) > 0) wake();
@@ -193,7 +198,7 @@ class Room {
   // Of one of the steps in the ring.
   struct Gathering {
     alignas(line_size) std::atomic<std::uint32_t> arrived;  // members
-    std::atomic<std::int32_t> leader;                       // who combines
+    std::atomic<std::uint64_t> leader;                      // the step above, who combines in it below
     Line result;
   };
   struct alignas(line_size) MemberHeader {

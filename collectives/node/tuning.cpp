@@ -49,7 +49,7 @@ Tuning guessed_tuning(int members) {
           .stream_from = std::max(least, cache / 2),
           .direct_from = std::max(least, cache / 8192),
           .across_from = never,
-          .alone_from = 1};
+          .alone_from = members > 16 ? never : 1};  // each would read more lines than the last one and they in turn
 }
 
 std::string tuning_key(int members, bool one_process, bool crowded) {

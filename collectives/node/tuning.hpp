@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the work in a node is fitted to the machine: measured by the members together when they first meet, a tenth
-// of a second, in each of the first few jobs, and kept in a file; what counts is the middle of these, so that one bad
+// What of the work in a node is fitted to the machine: measured by the members together when they first meet, less than
+// half a second, in each of the first few jobs, and kept in a file; what counts is the middle of these, so that one bad
 // moment does not decide for ever. It changes no bit of any result.
 #pragma once
 

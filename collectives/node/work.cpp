@@ -89,6 +89,7 @@ void Work::begin_single() {
   }
   const std::size_t padded = round_up(most, cache_line);
   gathers_ = collective() == Collective::all_reduce && parts_ == 1 && most < tuning_.alone_from && members() > 1 &&
+             call_->user.apply == nullptr &&  // what a user's function throws is everybody's to know
              (in_line_ || 2 * padded <= room_->slot_bytes());
   if (gathers_ && !in_line_) region_ = padded;
   steps_ = parts_;
@@ -259,14 +260,19 @@ void Work::finish_step() {
 IndexSet Work::missing() const {
   IndexSet all;
   const bool waits_for_one = gathers_ && form_ == Form::single && phase_ == Phase::collecting;
-  const int leader = waits_for_one ? room_->leader(first_) : me();
   for (int member = 0; member < members(); ++member) {
     if (member == me()) continue;
     const bool late = phase_ == Phase::collecting && needs(member) && !room_->is_there(member, at_step(step_), mark_);
     const bool slow = phase_ == Phase::giving && room_->is_behind(member);
     if (late || slow) all.insert(member);
   }
-  if (all.empty() && leader != me()) all.insert(leader);  // all have given, and it does not come to an end
+  if (!waits_for_one || !all.empty()) return all;
+  // All have given, and it does not come to an end: whoever was last, or one who has not counted itself in.
+  const int leader = room_->leader(first_);
+  if (leader >= 0 && leader != me()) all.insert(leader);
+  for (int member = 0; leader < 0 && member < members(); ++member) {
+    if (member != me()) all.insert(member);
+  }
   return all;
 }
 

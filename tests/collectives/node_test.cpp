@@ -184,6 +184,7 @@ TEST(NodeWork, whoever_combines_for_all_is_missed) {
   }
   EXPECT_TRUE(all[2]->arrives_last());
   EXPECT_EQ(all[0]->leader(1), 2);
+  EXPECT_EQ(all[0]->leader(5), -1) << "of an earlier step";
   EXPECT_FALSE(all[0]->has_result(1, 7));
   all[2]->publish_result(7);
   EXPECT_TRUE(all[0]->has_result(1, 7));

@@ -46,6 +46,31 @@ TEST(Pieces, are_as_even_as_they_can_be) {
   }
 }
 
+// As many hardware threads in each NUMA node as the list says.
+std::vector<std::size_t> sizes(const std::vector<int>& nodes, int pieces) {
+  MachineShape machine;
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    for (int i = 0; i < nodes[node]; ++i) {
+      const int pu = static_cast<int>(machine.pus.size());
+      machine.pus.push_back({.os_index = pu, .core = pu, .numa = static_cast<int>(node)});
+    }
+  }
+  std::vector<std::size_t> all;
+  for (const Piece& piece : divide(machine, IndexSet::range(0, static_cast<int>(machine.pus.size()) - 1), pieces))
+    all.push_back(piece.pus.size());
+  return all;
+}
+
+TEST(Pieces, of_unequal_parts_go_by_hardware_threads) {
+  using Sizes = std::vector<std::size_t>;
+  EXPECT_EQ(sizes({8, 1, 1}, 2), (Sizes{8, 2}));
+  EXPECT_EQ(sizes({1, 1, 8}, 2), (Sizes{2, 8}));
+  EXPECT_EQ(sizes({4, 4, 4}, 2), (Sizes{8, 4})) << "whole nodes";
+  EXPECT_EQ(sizes({2, 2, 2, 2}, 2), (Sizes{4, 4}));
+  EXPECT_EQ(sizes({1, 1, 1, 1, 8}, 3), (Sizes{3, 1, 8}));
+  EXPECT_EQ(sizes({6, 2}, 4), (Sizes{2, 2, 2, 2}));
+}
+
 TEST(Pieces, are_of_what_may_be_used) {
   EXPECT_EQ(names(2, IndexSet::range(8, 11)), (Names{"core 4", "core 5"}));
   EXPECT_EQ(names(2, IndexSet{1, 9}), (Names{"package 0", "package 1"}));
