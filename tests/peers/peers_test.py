@@ -19,7 +19,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TOOLS), str(TOOLS / "peers_lib" / "training")]
 import cases  # noqa: E402
 import torch_ddp  # noqa: E402
-from peers_lib import errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
+from peers_lib import errors, figures, gradients, install, launch, peers, report, rounds, sizes, tuning, variants  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--peers", required=True, help="the tool")
@@ -286,58 +286,6 @@ class Comparing(unittest.TestCase):
                 for crowded in (False, True):
                     found = variants.variants_of(peer, collective, crowded, False)
                     self.assertEqual(len({each.title for each in found}), len(found))
-
-
-class Scoreboard(unittest.TestCase):
-    ROWS = [{"collective": "broadcast", "ranks": 2, "size": 8, "ratio": 2.0, "ratio_symmetric": 3.0, "floor_us": 1.0, "ours_us": 1.0,
-             "ours_symmetric_us": 2.0, "peers": {}},
-            {"collective": "broadcast", "ranks": 2, "size": 8192, "ratio": 0.5, "ratio_symmetric": None, "floor_us": 8.0, "ours_us": 4.4,
-             "ours_symmetric_us": 10.0, "peers": {}}]
-    LISTS = [{"collective": "all_reduce", "ranks": 2, "list": "small", "ratio": 1.5, "ratio_symmetric": None, "floor_us": 1.0,
-              "ours_us": 2.0, "ours_symmetric_us": None, "peers": {"torch_ddp": 30.0, "mpi_flat_openmpi4": 3.0}}]
-
-    def test_goals(self):
-        for goal, reached, missed in (
-                (scoreboard.Goal(1, "ratio"), 0.5, ["8K"]), (scoreboard.Goal(1, "ratio", 0, 100), 2.0, []),
-                (scoreboard.Goal(1, "ratio", mean=True), 1.0, []), (scoreboard.Goal(1.1, "ratio", mean=True), 1.0, ["the mean"]),
-                (scoreboard.Goal(1, "ratio_symmetric"), 3.0, []), (scoreboard.Goal(1, "floor", 100), 0.8, ["8K"]),
-                (scoreboard.Goal(1, "ratio", 100_000), None, []), (scoreboard.Goal(1, "torch_ddp"), None, [])):
-            self.assertEqual(goal.reached(self.ROWS), (reached, missed), goal)
-
-    def test_near_a_copy_of_what_must_move_is_well(self):
-        near, too_far = scoreboard.Goal(1, "ratio", within=1.11), scoreboard.Goal(1, "ratio", within=1.09)
-        self.assertEqual((near.reached(self.ROWS), too_far.reached(self.ROWS)), ((0.5, []), (0.5, ["8K"])))
-        reduced = [row | {"collective": "all_reduce"} for row in self.ROWS]
-        self.assertEqual(near.reached(reduced), (0.5, ["8K"]), "an all_reduce is no copy")
-
-    def test_lists_are_held_against_one_peer(self):
-        for goal, reached, missed in ((scoreboard.Goal(10, "torch_ddp", only="small"), 15.0, []),
-                                      (scoreboard.Goal(20, "torch_ddp", only="small"), 15.0, ["small"]),
-                                      (scoreboard.Goal(10, "torch_ddp", only="bert"), None, []),
-                                      (scoreboard.Goal(10, "tensorflow_ring", only="small"), None, [])):
-            self.assertEqual(goal.reached(self.LISTS), (reached, missed), goal)
-
-    def test_what_is_missed_is_said(self):
-        part = scoreboard.Part(2, "broadcast", ("8", "8K"), (scoreboard.Goal(1.1, "ratio"), scoreboard.Goal(1.5, "ratio_symmetric"),
-                                                             scoreboard.Goal(1.1, "ratio", 100_000)))
-        written = []
-        self.assertFalse(scoreboard.run([part], lambda _: ("the table", self.ROWS), written.append))
-        self.assertEqual(written[0], "the table\n\n")
-        lines = written[1].splitlines()[2:]
-        self.assertEqual([line.split(" 1.", 1)[1].split()[1:] for line in lines], [["0.50", "MISSED", "at", "8K"], ["3.00", "reached"],
-                                                                                   ["not", "measured"]])
-
-    def test_every_part_can_be_measured(self):
-        self.assertEqual(len({part.title for part in scoreboard.PARTS}), len(scoreboard.PARTS))
-        for part in scoreboard.PARTS:
-            found = sizes.parse_sizes(",".join(part.sizes), 4) if part.sizes else []
-            self.assertEqual(len(found), len(part.sizes))
-            self.assertTrue(bool(found) != bool(part.lists), part.title)
-            for each in part.lists:
-                self.assertTrue(gradients.counts_of(each))
-            for goal in part.goals:
-                there = [size for size in found if goal.first <= size <= goal.last] or [each for each in part.lists if each == goal.only]
-                self.assertTrue(there, f"{part.title}: {goal}")
 
 
 class BadInput(unittest.TestCase):
