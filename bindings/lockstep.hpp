@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/communicator/local.hpp"
 #include "runtime/cluster/resolver.hpp"
+#include "runtime/extended.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable.hpp"
 #include "topology/group.hpp"

@@ -98,15 +98,13 @@ void Crew::do_one(int replica) noexcept {
 }
 
 std::vector<Crew::Failure> Crew::run(const Job& job, const Alarm& alarm) {
+  const detail::Seated seated(cpus_of(0));
   job_ = &job;
   alarm_ = &alarm;
   busy_.store(size_ - 1, std::memory_order_relaxed);
   jobs_.fetch_add(1, std::memory_order_release);
   if (size_ > 1) jobs_.notify_all();
-  {
-    const detail::Seated seated(cpus_of(0));
-    do_one(0);
-  }
+  do_one(0);
   for (int left = busy_.load(std::memory_order_acquire); left > 0; left = busy_.load(std::memory_order_acquire))
     wait_while(busy_, left, spins_);
   return std::exchange(thrown_, {});

@@ -45,6 +45,14 @@ IndexSet cores() {
   return all;
 }
 
+Piece piece_of(int core) {
+  Piece piece{{}, text("core ", core)};
+  for (const int pu : here().allowed.members()) {
+    if (here().machine.pus[static_cast<std::size_t>(pu)].core == core) piece.pus.insert(pu);
+  }
+  return piece;
+}
+
 detail::Seat seat_of(DeviceName device, const Piece& piece) {
   detail::Seat seat{std::move(device), piece.name, {}};
   if (piece.pus == here().allowed) return seat;  // it may be anywhere as it is
@@ -85,37 +93,32 @@ void refuse_missing(const DeviceName& wanted, const std::vector<std::string>& th
 
 DeviceName parse_device(std::string_view words) {
   DeviceName device;
-  std::vector<std::string> fields;
-  for (const std::string& part : split(words, '/')) {
-    for (const std::string& field : split(part, ':')) fields.push_back(field);
-  }
-  if (!fields.empty() && fields.front().empty()) fields.erase(fields.begin());
+  std::vector<std::string> seen;
   const auto number = [&](const std::string& field) {
     const auto value = parse_integer(field);
     if (!value || *value < 0 || *value > 1 << 20) refuse_name(words);
     return static_cast<int>(*value);
   };
-  std::size_t at = 0;
-  const auto next = [&]() -> const std::string& {
-    if (at == fields.size()) refuse_name(words);
-    return fields[at++];
-  };
-  while (device.type.empty()) {
-    const std::string name = upper(next());
-    if (name == "JOB") {
-      device.job = next();
-    } else if (name == "TASK") {
-      device.task = number(next());
-    } else if (name == "REPLICA") {
-      static_cast<void>(number(next()));
-    } else if (name == "CPU" || name == "GPU") {
-      device.type = name;
-      device.index = number(next());
-    } else if (name != "DEVICE") {
+  const std::string_view path = words.starts_with('/') ? words.substr(1) : words;
+  for (const std::string& part : split(path, '/')) {
+    std::vector<std::string> fields = split(part, ':');
+    if (fields.size() == 3 && upper(fields[0]) == "DEVICE") fields.erase(fields.begin());
+    if (fields.size() != 2 || !device.type.empty()) refuse_name(words);  // the type comes last
+    const std::string key = upper(fields[0]);
+    if (std::ranges::count(seen, key) > 0) refuse_name(words);
+    seen.push_back(key);
+    if (key == "JOB") {
+      device.job = fields[1];
+    } else if (key == "TASK") {
+      device.task = number(fields[1]);
+    } else if (key == "CPU" || key == "GPU") {
+      device.type = key;
+      device.index = number(fields[1]);
+    } else if (key != "REPLICA" || number(fields[1]) != 0) {
       refuse_name(words);
     }
   }
-  if (at != fields.size() || device.job.empty()) refuse_name(words);
+  if (device.type.empty() || device.job.empty()) refuse_name(words);
   return device;
 }
 
@@ -151,8 +154,8 @@ std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
       throw Error(Code::usage, text("no duplicates allowed in the devices of a strategy: ", short_name(names.back())),
                   "name each once");
   }
-  const int number = static_cast<int>(cores().size());
-  const std::vector<Piece> pieces = divide(here().machine, here().allowed, number);
+  const std::vector<int> all_cores = cores().members();
+  const int number = static_cast<int>(all_cores.size());
   std::vector<Seat> seats;
   for (const DeviceName& name : names) {
     if (name.job != "localhost" || name.task != 0) refuse_missing(name, {}, "it is not of this process");
@@ -164,7 +167,7 @@ std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
                   "use cpu:0, cpu:1, ...");
     }
     if (name.index >= number) refuse_missing(name, {}, {});
-    seats.push_back(seat_of(name, pieces[static_cast<std::size_t>(name.index)]));
+    seats.push_back(seat_of(name, piece_of(all_cores[static_cast<std::size_t>(name.index)])));
   }
   return seats;
 }
@@ -172,7 +175,7 @@ std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
 Seated::Seated(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
   before_ = bound_to();
-  if (before_ == cpus || !bind_to(cpus)) before_.clear();
+  if (before_.empty() || before_ == cpus || !bind_to(cpus)) before_.clear();
 }
 Seated::~Seated() {
   if (!before_.empty()) bind_to(before_);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/gathering.hpp"
 
+#include <utility>
+
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -23,13 +25,20 @@ ShapeWords words_of(const TensorShape& shape) {
   return words;
 }
 
-Gathering::Gathering(std::span<const std::int64_t> words, int axis) : axis_(axis) {
+std::vector<TensorShape> shapes_of(std::span<const std::int64_t> words) {
   constexpr std::size_t each = std::tuple_size_v<ShapeWords>;
+  std::vector<TensorShape> shapes;
+  for (std::size_t at = 0; at < words.size(); at += each) {
+    const auto mine = words.subspan(at, each);
+    shapes.emplace_back(std::vector<std::int64_t>(mine.begin() + 1, mine.begin() + 1 + mine[0]));
+  }
+  return shapes;
+}
+
+Gathering::Gathering(std::vector<TensorShape> shapes, int axis) : axis_(axis), shapes_(std::move(shapes)) {
   std::int64_t length = 0;
-  for (std::size_t replica = 0; replica * each < words.size(); ++replica) {
-    const auto mine = words.subspan(replica * each, each);
-    shapes_.emplace_back(std::vector<std::int64_t>(mine.begin() + 1, mine.begin() + 1 + mine[0]));
-    const TensorShape& shape = shapes_.back();
+  for (std::size_t replica = 0; replica < shapes_.size(); ++replica) {
+    const TensorShape& shape = shapes_[replica];
     const TensorShape& first = shapes_.front();
     if (shape.rank() == 0)
       throw Error(Code::usage, text("gather of a scalar, at replica ", replica),

@@ -16,10 +16,13 @@ namespace lockstep::detail {
 using ShapeWords = std::array<std::int64_t, 1 + TensorShape::most_axes>;
 ShapeWords words_of(const TensorShape& shape);
 
+// Of every replica, in order.
+std::vector<TensorShape> shapes_of(std::span<const std::int64_t> words);
+
 class Gathering {
  public:
-  // From every replica's words, in order. An Error usage, the same at all replicas, where they do not fit together.
-  Gathering(std::span<const std::int64_t> words, int axis);
+  // From every replica's shape, in order. An Error usage, the same at all replicas, where they do not fit together.
+  Gathering(std::vector<TensorShape> shapes, int axis);
   // So many elements has each.
   const std::vector<std::size_t>& counts() const { return counts_; }
   std::size_t count() const { return whole_.count(); }
@@ -49,7 +52,7 @@ Tensor<T> gather_at(Communicator& member, const Tensor<T>& mine, int axis, Origi
   const ShapeWords words = words_of(mine.shape());
   std::vector<std::int64_t> all(words.size() * static_cast<std::size_t>(member.size()));
   member.all_gather(words, all, origin);
-  const Gathering gathering(all, axis);
+  const Gathering gathering(shapes_of(all), axis);
   Tensor<T> parts(TensorShape({static_cast<std::int64_t>(gathering.count())}));
   member.all_gather_v(mine, parts, gathering.counts(), {}, origin);
   return gathering.assemble(parts);

@@ -15,9 +15,11 @@
 #include "runtime/context.hpp"
 #include "runtime/gathering.hpp"
 #include "runtime/meeting.hpp"
+#include "runtime/named_op.hpp"
 #include "runtime/values/arithmetic.hpp"
 #include "runtime/values/slices.hpp"
 #include "runtime/values/structure.hpp"
+#include "runtime/values/view.hpp"
 
 namespace lockstep {
 
@@ -35,6 +37,40 @@ Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
   });
   return batch;
 }
+
+// Of the leaves of what one replica has.
+template <class S>
+Views views_of_one(S& structure) {
+  Views all;
+  for_each_leaf(structure, [&](auto& leaf) {
+    using Leaf = std::remove_cvref_t<decltype(leaf)>;
+    if constexpr (Number<Leaf>)
+      all.push_back({&leaf, data_type_of<Leaf>, 1});
+    else
+      all.push_back({std::ranges::data(leaf), data_type_of<std::ranges::range_value_t<Leaf>>, std::ranges::size(leaf)});
+  });
+  return all;
+}
+// From those of each replica to those of each value.
+inline std::vector<Views> transposed(const std::vector<Views>& replicas) {
+  std::vector<Views> values(replicas.front().size());
+  for (const Views& each : replicas) {
+    if (each.size() != values.size()) refuse_regrouping(text(values.size(), " and ", each.size(), " values to reduce"));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!values[i].empty() && values[i].front().count != each[i].count)
+        refuse_regrouping(text(values[i].front().count, " and ", each[i].count, " elements to reduce"));
+      values[i].push_back(each[i]);
+    }
+  }
+  return values;
+}
+
+// Whether a leaf, or a structure, can be reduced by what knows views only; operations that have a name.
+template <class R>
+inline constexpr bool is_viewable = Structure<R> || std::ranges::contiguous_range<R>;
+template <class Op>
+inline constexpr bool is_nameable =
+    std::is_constructible_v<NamedOp, Op> && !std::is_convertible_v<Op, std::string_view>;
 
 }  // namespace detail
 
@@ -56,6 +92,9 @@ class ReplicaContext {
   requires(!std::is_arithmetic_v<std::remove_cvref_t<R>> &&
            !detail::is_slices<std::remove_cvref_t<R>>) void all_reduce(R&& data, Op op,
                                                                        Origin origin = Origin::here()) {
+    if constexpr (detail::is_nameable<Op> && detail::is_viewable<R>) {
+      if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), origin);
+    }
     Communicator& mine = next(origin);
     if constexpr (detail::Structure<R>)
       detail::batch_of(mine, data, op, origin).run(origin);
@@ -64,6 +103,12 @@ class ReplicaContext {
   }
   template <class T, class Op>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T all_reduce(T value, Op op, Origin origin = Origin::here()) {
+    if constexpr (detail::is_nameable<Op>) {
+      if (has_own_ops()) {
+        by_own_ops(op, {{&value, data_type_of<T>, 1}}, origin);
+        return value;
+      }
+    }
     return next(origin).all_reduce(value, op, origin);
   }
   template <class R, class Op>
@@ -122,6 +167,9 @@ class ReplicaContext {
   Communicator& communicator() const;
 
  private:
+  // By the operations that the program has given the strategy: all replicas of this process stop for them.
+  bool has_own_ops() const;
+  void by_own_ops(NamedOp op, Views mine, Origin origin);
   // For the next collective, which every replica must make.
   Communicator& next(Origin origin);
   template <class F, class... A>
@@ -159,6 +207,12 @@ template <class T, class Op>
 requires(Op::op == ReduceOp::sum ||
          Op::op == ReduceOp::avg) IndexedSlices<T> ReplicaContext::all_reduce(const IndexedSlices<T>& slices, Op /*op*/,
                                                                               Origin origin) {
+  for (const std::int64_t rows : all_gather(slices.dense_shape()[0], origin)) {
+    if (rows != slices.dense_shape()[0])
+      throw Error(Code::usage,
+                  text("slices of tensors of ", slices.dense_shape()[0], " and of ", rows, " rows are combined"),
+                  "let all replicas give slices of tensors of one shape");
+  }
   Tensor<T> values = all_gather(slices.values(), 0, origin);
   const Tensor<std::int64_t> indices = all_gather(row(slices.indices()), 0, origin);
   if constexpr (Op::op == ReduceOp::avg) {

@@ -7,6 +7,7 @@
 
 #include "collectives/communicator/local.hpp"
 #include "collectives/engine/local_transport.hpp"
+#include "runtime/cross_device_ops.hpp"
 #include "runtime/default_strategy.hpp"
 #include "topology/base/settings.hpp"
 #include "topology/local_exchange.hpp"
@@ -93,7 +94,8 @@ Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
           .log = options.log.value_or(Log(settings.log_level())),
           .algorithm = settings.algorithm(),
           .node_memory = settings.node_memory(),
-          .pin = options.pin};
+          .pin = options.pin,
+          .ops = options.cross_device_ops};
 }
 
 Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
@@ -223,6 +225,28 @@ void Strategy::alarm(int local, const std::string& what) {
   member(local).team()->refuse(Error(Code::peer_failed, why));
 }
 
+std::vector<TensorShape> Strategy::exchange_shapes(const std::vector<detail::ShapeWords>& mine, Origin origin) {
+  const std::size_t numbers = static_cast<std::size_t>(size_) * std::tuple_size_v<detail::ShapeWords>;
+  std::vector<std::vector<std::int64_t>> all(mine.size(), std::vector<std::int64_t>(numbers));
+  run_all(
+      [&](Communicator& member, int local) {
+        const auto i = static_cast<std::size_t>(local);
+        return member.all_gather_async(mine[i], all[i], origin);
+      },
+      origin);
+  return detail::shapes_of(all.front());
+}
+
+CrossDeviceOps& Strategy::cross_device_ops() {
+  if (terms_.ops) return *terms_.ops;
+  if (!ops_) ops_ = std::make_shared<PackedOps>("all_reduce", 1);
+  return *ops_;
+}
+
+void Strategy::combine(NamedOp op, const std::vector<Views>& values, Origin origin) {
+  cross_device_ops().combine(*this, op.op(), values, origin);
+}
+
 void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) {
   std::optional<Turn> turn;
   if (!detail::is_merged(*this) && crew_) {
@@ -298,6 +322,15 @@ Communicator& ReplicaContext::next(Origin origin) {
   Communicator& mine = communicator();
   strategy_->count_collective(local_, origin);
   return mine;
+}
+
+bool ReplicaContext::has_own_ops() const { return strategy_->has_own_ops(); }
+
+void ReplicaContext::by_own_ops(NamedOp op, Views mine, Origin origin) {
+  const auto together = [&](Strategy& strategy, const PerReplica<Views>& all) {
+    strategy.combine(op, detail::transposed({all.local().begin(), all.local().end()}), origin);
+  };
+  merge_call(together, std::move(mine), origin);
 }
 
 void ReplicaContext::check_size(int parts) const { strategy_->check_parts(parts); }

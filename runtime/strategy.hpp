@@ -22,6 +22,8 @@
 
 namespace lockstep {
 
+class CrossDeviceOps;
+class Extended;
 class Resolver;
 template <class T>
 class Variable;
@@ -42,6 +44,8 @@ struct StrategyOptions {
   // Nothing: as the LOCKSTEP_ variables say; over ranks, the session's.
   std::optional<Patience> patience = std::nullopt;
   std::optional<Log> log = std::nullopt;
+  // How values are combined: nothing: by the collectives of the communicator.
+  std::shared_ptr<CrossDeviceOps> cross_device_ops = nullptr;
   // Replicas of one process stay on their own piece of the machine.
   bool pin = true;
 };
@@ -52,6 +56,7 @@ class Strategy {
   enum class Keeps { plain, mirrored, central };
 
   virtual ~Strategy();
+  virtual Keeps keeps() const { return Keeps::mirrored; }
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
@@ -136,6 +141,11 @@ class Strategy {
     return PerReplica(std::move(all));
   }
 
+  // What was given, or what stands for it.
+  CrossDeviceOps& cross_device_ops();
+  // The verbs below these: runtime/extended.hpp.
+  Extended extended();
+
   ReplicaContext& replica(int local) { return replicas_.at(static_cast<std::size_t>(local)); }
 
  protected:
@@ -150,6 +160,7 @@ class Strategy {
     std::string algorithm = {};
     bool node_memory = true;
     bool pin = true;
+    std::shared_ptr<CrossDeviceOps> ops = nullptr;
   };
   static Terms terms_here(const StrategyOptions& options);  // as the LOCKSTEP_ variables say
 
@@ -167,12 +178,12 @@ class Strategy {
   // After a failure; nothing where members cannot be made again.
   virtual MakeMember make_again() { return {}; }
   virtual void run_job(const Crew::Job& job);
-  virtual Keeps keeps() const { return Keeps::mirrored; }
   virtual Communicator& member(int local) { return *communicators_.at(static_cast<std::size_t>(local)); }
   [[noreturn]] void throw_first(const std::vector<Crew::Failure>& failures) const;
 
  private:
   friend class ReplicaContext;
+  friend class ReplicaGroup;
   friend class detail::VariableBase;
 
   // One run, or one call for all, at a time; what merge_call does for all is part of a run.
@@ -180,8 +191,15 @@ class Strategy {
   void mend();
   void make_members(const MakeMember& make);
   void alarm(int local, const std::string& what);
+  // Whether the program has said how values are combined; if so, by that.
+  bool has_own_ops() const { return terms_.ops != nullptr; }
+  void combine(NamedOp op, const std::vector<Views>& values, Origin origin);
   void refuse_ambiguous(NamedOp op, double value) const;
   void check_parts(int parts) const;
+  // Of every replica, in order. All processes call it.
+  template <class T>
+  std::vector<TensorShape> shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call, Origin origin);
+  std::vector<TensorShape> exchange_shapes(const std::vector<detail::ShapeWords>& mine, Origin origin);
   template <class T>
   void check_argument(const T& argument) const {
     detail::for_each_number_of_parts(argument, [&](int parts) { check_parts(parts); });
@@ -206,6 +224,7 @@ class Strategy {
   Terms terms_;
   int size_ = 1;
   std::shared_ptr<Resolver> resolver_;
+  std::shared_ptr<CrossDeviceOps> ops_;
   std::vector<detail::Seat> seats_;  // by local replica; none: they are where the process is
   std::deque<ReplicaContext> replicas_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
@@ -285,6 +304,13 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
   static_assert(!std::is_same_v<T, bool>, "lockstep: to count, reduce integers");
   detail::require_cross_replica(*this, "reduce");
   check_parts(value.size());
+  for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
+  if (has_own_ops()) {
+    std::vector<Views> replicas;
+    for (int local = 0; local < value.size(); ++local) replicas.push_back(detail::views_of_one(value[local]));
+    combine(op, detail::transposed(replicas), origin);
+    return std::move(value[0]);
+  }
   std::deque<Batch> batches;
   run_all(
       [&](Communicator& member, int local) {
@@ -298,39 +324,42 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
 }
 
 template <class T>
+std::vector<TensorShape> Strategy::shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call,
+                                                 Origin origin) {
+  detail::require_cross_replica(*this, call);
+  check_parts(value.size());
+  std::vector<detail::ShapeWords> mine;
+  for (const Tensor<T>& part : value.local()) mine.push_back(detail::words_of(part.shape()));
+  return exchange_shapes(mine, origin);
+}
+
+template <class T>
 Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::vector<int> axes, Origin origin) {
-  std::deque<Tensor<T>> folded;
-  std::deque<std::uint64_t> counts;
-  for (const Tensor<T>& each : value.local()) {
-    folded.push_back(detail::fold(op.op(), each, axes));
-    counts.push_back(detail::number_folded(each.shape(), axes));
+  // All look at everybody's shapes, so that all refuse what one of them has.
+  std::uint64_t count = 0;
+  const std::vector<TensorShape> shapes = shapes_of_all(value, "reduce", origin);
+  for (const TensorShape& each : shapes) {
+    detail::require_same_shape(detail::folded_shape(shapes.front(), axes), detail::folded_shape(each, axes));
+    count += detail::number_folded(each, axes);
   }
-  if (op.op() != ReduceOp::avg) return reduce(op, PerReplica(std::move(folded)), origin);
+  const auto folded = [&]<class Wide>(Wide /*for its type*/) {
+    std::deque<Tensor<Wide>> parts;
+    for (const Tensor<T>& each : value.local()) parts.push_back(detail::fold<Wide>(op.op(), each, axes));
+    return parts;
+  };
+  if (op.op() != ReduceOp::avg)
+    return reduce(op, PerReplica(detail::all_converted<T>(folded(detail::Sums<T>()))), origin);
   // The mean of means would weigh elements by how they are spread.
-  auto sums = reduce(sum, PerReplica(std::move(folded)), origin);
-  const std::uint64_t count = reduce(sum, PerReplica(std::move(counts)), origin);
-  for (T& each : sums) each = detail::divided(each, count);
-  return sums;
+  auto sums = reduce(sum, PerReplica(folded(detail::Means<T>())), origin);
+  for (auto& each : sums) each = detail::divided(each, count);
+  return detail::converted<T>(sums);
 }
 
 template <class T>
 Tensor<T> Strategy::gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin) {
-  detail::require_cross_replica(*this, "gather");
-  check_parts(value.size());
-  const auto parts = static_cast<std::size_t>(value.size());
-  constexpr std::size_t each = std::tuple_size_v<detail::ShapeWords>;
-  std::vector<detail::ShapeWords> mine;
-  for (const Tensor<T>& part : value.local()) mine.push_back(detail::words_of(part.shape()));
-  std::vector<std::vector<std::int64_t>> words(parts,
-                                               std::vector<std::int64_t>(static_cast<std::size_t>(size_) * each));
-  run_all(
-      [&](Communicator& member, int local) {
-        const auto i = static_cast<std::size_t>(local);
-        return member.all_gather_async(mine[i], words[i], origin);
-      },
-      origin);
-  const detail::Gathering gathering(words.front(), axis);
-  std::vector<Tensor<T>> all(parts, Tensor<T>(TensorShape({static_cast<std::int64_t>(gathering.count())})));
+  const detail::Gathering gathering(shapes_of_all(value, "gather", origin), axis);
+  std::vector<Tensor<T>> all(static_cast<std::size_t>(value.size()),
+                             Tensor<T>(TensorShape({static_cast<std::int64_t>(gathering.count())})));
   run_all(
       [&](Communicator& member, int local) {
         return member.all_gather_v_async(value[local], all[static_cast<std::size_t>(local)], gathering.counts(), {},

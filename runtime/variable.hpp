@@ -123,7 +123,8 @@ class Variable {
     if (!core_) throw Error(Code::usage, "a Variable that was moved from", "use the one it was moved to");
     return *core_;
   }
-  static std::shared_ptr<Core> make_core(Strategy& strategy, Tensor<T> initial, VariableOptions options, Origin origin);
+  template <class F>
+  static std::shared_ptr<Core> make_core(Strategy& strategy, F& make, const VariableOptions& options, Origin origin);
   static void set(Change how, Tensor<T>& part, const Tensor<T>& value) {
     if (how == Change::assign)
       std::copy(value.begin(), value.end(), part.begin());
@@ -175,15 +176,24 @@ template <class T>
 template <class F>
 requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F&& make, VariableOptions options, Origin origin) {
   ReplicaContext* const replica = replica_context();
-  const auto here = [&](Strategy& strategy) { return make_core(strategy, make(), options, origin); };
+  const auto here = [&](Strategy& strategy) { return make_core(strategy, make, options, origin); };
   core_ = replica == nullptr || !has_strategy() ? here(get_strategy()) : replica->merge_call(here, origin);
 }
 
 template <class T>
-std::shared_ptr<typename Variable<T>::Core> Variable<T>::make_core(Strategy& strategy, Tensor<T> initial,
-                                                                   VariableOptions options, Origin origin) {
-  auto core = std::make_shared<Core>(strategy, std::move(options), detail::is_fractional_number<T>);
-  core->values.assign(static_cast<std::size_t>(core->parts()), initial);
+template <class F>
+std::shared_ptr<typename Variable<T>::Core> Variable<T>::make_core(Strategy& strategy, F& make,
+                                                                   const VariableOptions& options, Origin origin) {
+  std::shared_ptr<Core> core;
+  try {
+    const Tensor<T> initial = make();
+    core = std::make_shared<Core>(strategy, options, detail::is_fractional_number<T>, !std::is_same_v<T, bool>);
+    core->values.assign(static_cast<std::size_t>(core->parts()), initial);
+  } catch (...) {
+    detail::VariableBase::agree_on_shape(strategy, nullptr, origin);  // the others need not wait
+    throw;
+  }
+  detail::VariableBase::agree_on_shape(strategy, &core->values.front().shape(), origin);
   if (core->is_spread())
     core->run_all([&](Communicator& member, int local) { return member.broadcast_async(core->part(local), 0, origin); },
                   origin);
@@ -320,6 +330,8 @@ void Variable<T>::scatter(Change how, const IndexedSlices<T>& rows, std::string_
   const Speaker who = mine.speaker(call);
   const bool only_of_one = how == Change::min || how == Change::max || how == Change::assign;
   mine.refuse_scatter(call, only_of_one, who.kind == Speaker::Kind::replica);
+  if (how == Change::divide && !detail::is_fractional_number<T> && std::ranges::count(rows.values(), T{}) > 0)
+    detail::refuse_change("division of an integer by zero");  // before anything is changed
   switch (who.kind) {
     case Speaker::Kind::all:
       return set_all(how, rows);
@@ -333,19 +345,19 @@ void Variable<T>::scatter(Change how, const IndexedSlices<T>& rows, std::string_
 template <class T>
 Tensor<T> Variable<T>::saved(Origin origin) const {
   Core& mine = core();
-  detail::require_cross_replica(mine.strategy(), "saved");
+  mine.require_all("saved");
   return mine.is_on_read() && aggregation() != Aggregation::none ? combined(origin) : mine.values.front();
 }
 
 template <class T>
 void Variable<T>::restore(const Tensor<T>& value, Origin origin) {
-  detail::require_cross_replica(core().strategy(), "restore");
+  core().require_all("restore");
   change(Change::assign, value, "restore", origin);
 }
 
 template <class T>
 void Variable<T>::check_sync(Origin origin) const {
-  detail::require_cross_replica(core().strategy(), "check_sync");
+  core().require_all("check_sync");
   std::vector<std::span<const std::byte>> parts;
   for (const Tensor<T>& part : core().values) parts.push_back(std::as_bytes(part.span()));
   core().check_sync(parts, sizeof(T), origin);
@@ -375,7 +387,11 @@ template <class T, class F, class... A>
 auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments) {
   detail::require_cross_replica(*this, "update");
   (check_argument(arguments), ...);
-  const int parts = std::min(num_local_replicas(), static_cast<int>(variable.parts().size()));
+  variable.core().require_all("update");
+  if (&variable.strategy() != this)
+    throw Error(Code::usage, text("update of variable '", variable.name(), "', which is not of ", describe()),
+                "make it in the strategy's scope");
+  const int parts = static_cast<int>(variable.core().values.size());
   using Result = std::remove_cvref_t<decltype(std::invoke(function, variable, detail::part_of(arguments, 0)...))>;
   const auto call = [&](int local) -> decltype(auto) {
     const detail::Updating inside(*this, local);

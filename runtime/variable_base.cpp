@@ -88,7 +88,7 @@ std::string numpy_name(DataType type) {
   return text(kind, name.substr(name.find_first_of("0123456789")));
 }
 
-VariableBase::VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions)
+VariableBase::VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions, bool adds)
     : here_(strategy.here_),
       strategy_(&strategy),
       options_(std::move(options)),
@@ -110,6 +110,8 @@ VariableBase::VariableBase(Strategy& strategy, VariableOptions options, bool has
   if (options_.aggregation == Aggregation::mean && !has_fractions)
     refuse("the aggregation MEAN of a type without fractions is not supported",
            "use sum, only_first_replica, or a type with fractions");
+  if (options_.aggregation == Aggregation::sum && !adds)
+    refuse("the aggregation SUM of bool is not supported", "use integers, or only_first_replica");
   const bool reads = options_.synchronization == Synchronization::on_read;
   if (reads && options_.trainable.value_or(false))
     refuse("a variable that is synchronised on read cannot be trained: its replicas differ",
@@ -123,6 +125,44 @@ Strategy& VariableBase::strategy() const {
   if (here_.expired())
     throw Error(Code::usage, text(quoted(options_), " has outlived its strategy"), "let the strategy live longer");
   return *strategy_;
+}
+
+void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, Origin origin) {
+  if (strategy.num_replicas_in_sync() == strategy.num_local_replicas()) return;
+  ShapeWords words{};
+  if (mine != nullptr) words = words_of(*mine);
+  words[0] = mine == nullptr ? -1 : words[0];
+  const std::vector<ShapeWords> local(static_cast<std::size_t>(strategy.num_local_replicas()), words);
+  std::vector<std::int64_t> all(words.size() * static_cast<std::size_t>(strategy.num_replicas_in_sync()));
+  std::vector<std::vector<std::int64_t>> everybody(local.size(), all);
+  strategy.run_all(
+      [&](Communicator& member, int i) {
+        const auto at = static_cast<std::size_t>(i);
+        return member.all_gather_async(local[at], everybody[at], origin);
+      },
+      origin);
+  if (mine == nullptr) return;  // what was thrown here is thrown on
+  for (std::size_t i = 0; i < all.size(); i += words.size()) {
+    if (everybody.front()[i] < 0)
+      throw Error(Code::peer_failed,
+                  text("replica ", i / words.size(), " could not make its variable, at ", place(origin)),
+                  "look at what it says itself");
+  }
+  const std::vector<TensorShape> shapes = shapes_of(everybody.front());
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    if (shapes[i] != shapes.front())
+      throw Error(Code::usage,
+                  text("one variable, at ", place(origin), ", begins with the shape ", shapes.front().to_string(),
+                       " at replica 0 and ", shapes[i].to_string(), " at replica ", i),
+                  "let all processes begin with the same shape");
+  }
+}
+
+void VariableBase::require_all(std::string_view call) const {
+  if (speaker(call).kind != Speaker::Kind::all)
+    throw Error(Code::usage,
+                text(call, " of ", quoted(options_), " is for all replicas, and was called in one, or in update()"),
+                "call it outside of run(), or inside the context's merge_call()");
 }
 
 Speaker VariableBase::speaker(std::string_view call) const {

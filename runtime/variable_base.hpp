@@ -34,7 +34,7 @@ std::string numpy_name(DataType type);  // "float32"
 
 class VariableBase {
  public:
-  VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions);
+  VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions, bool adds);
 
   const VariableOptions& options() const { return options_; }
   bool is_on_read() const { return options_.synchronization == Synchronization::on_read; }
@@ -43,6 +43,11 @@ class VariableBase {
   int parts() const { return is_central() ? 1 : local_; }
   Strategy& strategy() const;  // an Error usage once it is gone
 
+  // Before others are waited for: each process's first value has this shape, or could not be made. An Error at all
+  // where one could not, or where they differ.
+  static void agree_on_shape(Strategy& strategy, const TensorShape* mine, Origin origin);
+  // An Error usage unless the call speaks for all replicas.
+  void require_all(std::string_view call) const;
   // For whom the call speaks.
   Speaker speaker(std::string_view call) const;
   // Of a replica, on the way to an assignment for all of them: whether there is anything to agree on.

@@ -3,6 +3,7 @@
 // for the least. Pure.
 #pragma once
 
+#include <deque>
 #include <limits>
 #include <set>
 #include <vector>
@@ -28,7 +29,7 @@ inline Change change_of(ReduceOp op) {
 template <class T>
 T neutral(ReduceOp op) {
   if constexpr (is_small_float<T>) {
-    return T(neutral<float>(op));
+    return static_cast<T>(neutral<float>(op));
   } else if constexpr (is_complex<T>) {
     return op == ReduceOp::prod ? T(1) : T(0);
   } else {
@@ -38,6 +39,27 @@ T neutral(ReduceOp op) {
     if (op == ReduceOp::max) return Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
     return T(0);
   }
+}
+
+// What sums are kept in until the end: small floats in float. Means of integers in 64 bits.
+template <class T>
+using Sums = std::conditional_t<is_small_float<T>, float, T>;
+template <class T>
+using Means = std::conditional_t<std::is_integral_v<T>,
+                                 std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>, Sums<T>>;
+
+template <class To, class From>
+Tensor<To> converted(const Tensor<From>& tensor) {
+  Tensor<To> result(tensor.shape());
+  for (std::size_t i = 0; i < tensor.size(); ++i) result[i] = static_cast<To>(tensor[i]);
+  return result;
+}
+
+template <class To, class From>
+std::deque<Tensor<To>> all_converted(const std::deque<Tensor<From>>& tensors) {
+  std::deque<Tensor<To>> all;
+  for (const Tensor<From>& each : tensors) all.push_back(converted<To>(each));
+  return all;
 }
 
 // An axis folded is gone; the elements along it are combined in their order.
@@ -61,10 +83,16 @@ inline std::set<int, std::greater<>> folded_axes(const TensorShape& shape, const
   return all;
 }
 
-template <class T>
-Tensor<T> fold(ReduceOp op, Tensor<T> tensor, const std::vector<int>& axes) {
-  for (const int axis : folded_axes(tensor.shape(), axes)) tensor = fold(op, tensor, axis);
-  return tensor;
+template <class Wide, class T>
+Tensor<Wide> fold(ReduceOp op, const Tensor<T>& tensor, const std::vector<int>& axes) {
+  Tensor<Wide> result = converted<Wide>(tensor);
+  for (const int axis : folded_axes(tensor.shape(), axes)) result = fold(op, result, axis);
+  return result;
+}
+
+inline TensorShape folded_shape(TensorShape shape, const std::vector<int>& axes) {
+  for (const int axis : folded_axes(shape, axes)) shape = shape.without(axis);
+  return shape;
 }
 
 // So many elements become one.

@@ -8,6 +8,9 @@
 #include <ostream>
 #include <utility>
 
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
 namespace lockstep {
 
 template <class T>
@@ -19,12 +22,19 @@ class PerReplica {
   PerReplica(std::initializer_list<T> local) : local_(local) {}
 
   int size() const { return static_cast<int>(local_.size()); }
-  const T& operator[](int local) const { return local_.at(static_cast<std::size_t>(local)); }
-  T& operator[](int local) { return local_.at(static_cast<std::size_t>(local)); }
+  const T& operator[](int local) const { return local_[check(local)]; }
+  T& operator[](int local) { return local_[check(local)]; }
   const std::deque<T>& local() const { return local_; }
   bool operator==(const PerReplica&) const = default;
 
  private:
+  std::size_t check(int local) const {
+    if (local < 0 || local >= size())
+      throw Error(Code::usage, text("there is no replica ", local, " in a PerReplica of ", size()),
+                  "replicas of a process count from 0");
+    return static_cast<std::size_t>(local);
+  }
+
   std::deque<T> local_;  // not a vector, which packs bool
 };
 

@@ -55,7 +55,7 @@ std::string float_words(float value) { return shortest(value); }
 std::string float_words(double value) { return shortest(value); }
 
 std::string array_words(const TensorShape& shape, const std::function<std::string(std::size_t)>& element) {
-  return axis_words(shape, 0, 0, element);
+  return shape.count() == 0 ? "[]" : axis_words(shape, 0, 0, element);
 }
 
 }  // namespace lockstep::detail

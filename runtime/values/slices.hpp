@@ -33,7 +33,6 @@ class IndexedSlices {
   }
 
   const Tensor<T>& values() const { return values_; }
-  Tensor<T>& values() { return values_; }
   const std::vector<std::int64_t>& indices() const { return indices_; }
   const TensorShape& dense_shape() const { return dense_shape_; }
   std::size_t row_size() const { return dense_shape_.inside(0); }

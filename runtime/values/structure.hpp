@@ -194,6 +194,18 @@ concept IsShared = requires(std::deque<T>& all) {
   throw Error(Code::usage, text("replicas returned ", what), "let all replicas return values of the same structure");
 }
 
+inline void require_same_shape(const TensorShape& a, const TensorShape& b) {
+  if (a == b) return;
+  throw Error(Code::usage, text("tensors of the shapes ", a.to_string(), " and ", b.to_string(), " are reduced"),
+              "reduce along the axis in which they differ, or gather them");
+}
+template <class T>
+void require_alike(const Tensor<T>& a, const Tensor<T>& b) {
+  require_same_shape(a.shape(), b.shape());
+}
+template <class T>
+void require_alike(const T& /*a*/, const T& /*b*/) {}  // the collective sees how many elements there are
+
 template <class T>
 auto regroup(std::deque<T> all);
 

@@ -93,6 +93,7 @@ Tensor<T> join(const std::vector<Tensor<T>>& parts, int axis) {
   for (const Tensor<T>& part : parts) length += part.shape()[axis];
   Tensor<T> whole(parts.front().shape().with(axis, length));
   const std::size_t stride = static_cast<std::size_t>(length) * whole.shape().inside(axis);
+  if (whole.size() == 0) return whole;
   std::size_t at = 0;
   for (const Tensor<T>& part : parts) {
     const std::size_t each = static_cast<std::size_t>(part.shape()[axis]) * part.shape().inside(axis);

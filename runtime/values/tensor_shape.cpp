@@ -11,13 +11,16 @@ namespace lockstep {
 TensorShape::TensorShape(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {
   if (rank() > most_axes)
     throw Error(Code::usage, text("a shape of ", rank(), " axes"), text("there can be ", most_axes));
+  bool is_empty = false;
   for (const std::int64_t length : lengths_) {
     std::int64_t product = 0;
-    if (length < 0 || __builtin_mul_overflow(static_cast<std::int64_t>(count_), length, &product))
+    is_empty = is_empty || length == 0;
+    if (length < 0 || __builtin_mul_overflow(static_cast<std::int64_t>(count_), length == 0 ? 1 : length, &product))
       throw Error(Code::usage, text("there is no shape ", to_string()),
-                  "lengths are not negative, and their product fits into 63 bits");
+                  "lengths are not negative, and the product of those that are not 0 fits into 63 bits");
     count_ = static_cast<std::size_t>(product);
   }
+  if (is_empty) count_ = 0;
 }
 
 int TensorShape::find(int axis) const {

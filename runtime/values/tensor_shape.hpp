@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -16,6 +17,16 @@ class TensorShape {
 
   TensorShape() = default;
   TensorShape(std::initializer_list<std::int64_t> lengths) : TensorShape(std::vector<std::int64_t>(lengths)) {}
+  TensorShape(const TensorShape&) = default;
+  TensorShape& operator=(const TensorShape&) = default;
+  // What is moved from has no elements, so it is no scalar.
+  TensorShape(TensorShape&& other) noexcept
+      : lengths_(std::move(other.lengths_)), count_(std::exchange(other.count_, 0)) {}
+  TensorShape& operator=(TensorShape&& other) noexcept {
+    lengths_ = std::move(other.lengths_);
+    count_ = std::exchange(other.count_, 0);
+    return *this;
+  }
   explicit TensorShape(std::vector<std::int64_t> lengths);  // an Error usage for a negative length, or too much in all
 
   int rank() const { return static_cast<int>(lengths_.size()); }

@@ -126,7 +126,7 @@ def compile_and_judge(layer, text, really=False):
         return violations(f"{layer}/planted.cpp", words)
 
 
-TYPE = re.compile(r"^(?:struct|class|enum class|enum)\s+(?:alignas\([^)]*\)\s+)?(\w+)[^;]*$")
+TYPE = re.compile(r"^(?:struct|class|enum class|enum)\s+(?:alignas\([^)]*\)\s+)?(\w+)(?!\w*<)[^;]*$")
 
 
 def defined_types(texts):
@@ -166,6 +166,8 @@ class Names(unittest.TestCase):
         one = "namespace a {\nstruct Part {\n  int x;\n};\n}  // namespace a\n"
         hidden = "namespace a {\nnamespace {\nstruct Part {};\n}  // namespace\n}  // namespace a\n"
         self.assertEqual(defined_twice({"1.hpp": one, "2.hpp": one.replace("Part {", "Part final : Base {")}), {"a::Part": ["1.hpp", "2.hpp"]})
+        special = "namespace a {\ntemplate <>\nstruct Part<int> {\n  int x;\n};\n}  // namespace a\n"
+        self.assertEqual(defined_twice({"1.hpp": one, "2.hpp": special}), {}, "a specialisation is no type of that name")
         self.assertEqual(defined_twice({"1.hpp": one, "2.cpp": hidden, "3.hpp": one.replace(" a ", " b "), "4.hpp": "namespace a {\nstruct Part;\n}  // namespace a\n"}), {})
 
 

@@ -2,6 +2,9 @@
 // Tensors and structures of replicas: reduced, also along axes, gathered, and passed through run() and merge_call().
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "runtime/default_strategy.hpp"
 #include "runtime/strategy.hpp"
 #include "tests/runtime/quick.hpp"
@@ -67,6 +70,39 @@ TEST_P(Reductions, means_of_unequal_parts_are_by_the_number_of_all) {
   EXPECT_EQ(strategy.reduce("MEAN", one_is_empty, 0).item(), 3.F);
   EXPECT_EQ(strategy.reduce("MIN", one_is_empty, 0).item(), 2.F);
   EXPECT_EQ(strategy.reduce("SUM", one_is_empty, 0).item(), 6.F);
+}
+
+TEST_P(Reductions, keep_small_types_exact_until_the_end) {
+  const auto each = [&](auto value, std::int64_t size) {
+    return strategy.run([=](ReplicaContext&) { return Tensor<decltype(value)>(TensorShape{size}, value); });
+  };
+  EXPECT_EQ(strategy.reduce("MEAN", each(bf16(1), 1000), 0).item(), bf16(1));
+  EXPECT_EQ(strategy.reduce("SUM", each(f16(1), 2050 / n), 0).item(), f16(static_cast<float>(2050 / n * n)));
+  EXPECT_EQ(strategy.reduce("MEAN", each(std::int8_t{100}, 256), 0).item(), 100);
+  const std::string words = refusal([&] { strategy.reduce("MEAN", each(1, 0), 0); }, Code::usage);
+  EXPECT_NE(words.find("the mean of no integers"), std::string::npos);
+  EXPECT_TRUE(std::isnan(strategy.reduce("MIN", each(std::numeric_limits<float>::quiet_NaN(), 2), 0).item()));
+}
+
+TEST_P(Reductions, of_different_shapes_are_refused) {
+  if (n == 1) return;
+  const auto values = strategy.run([](ReplicaContext& context) {
+    return context.local_id() == 0 ? Tensor<float>(TensorShape{5, 2, 3}) : Tensor<float>(TensorShape{5, 3, 2});
+  });
+  const std::string words = refusal([&] { strategy.reduce("SUM", values); }, Code::usage);
+  EXPECT_NE(words.find("tensors of the shapes (5, 2, 3) and (5, 3, 2)"), std::string::npos) << words;
+  refusal([&] { strategy.reduce("SUM", values, 0); }, Code::usage);
+  EXPECT_EQ(strategy.reduce("SUM", values, {1, 2}), Tensor<float>(TensorShape{5}));
+}
+
+TEST_P(Reductions, slices_of_different_tensors_are_refused) {
+  if (n == 1) return;
+  const auto call = [&] {
+    strategy.run([](ReplicaContext& context) {
+      static_cast<void>(context.all_reduce(IndexedSlices<float>(row({1.F}), {0}, {context.local_id() + 1}), sum));
+    });
+  };
+  EXPECT_NE(refusal(call, Code::replica_failed).find("rows are combined"), std::string::npos);
 }
 
 TEST_P(Reductions, gather_one_behind_the_other) {

@@ -2,6 +2,7 @@
 // Shapes, tensors, slices and structures, without any strategy.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -25,6 +26,13 @@ namespace {
 
 using test::refusal;
 
+template <class T>
+std::string printed(const T& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
 TEST(Shapes, know_their_axes) {
   const TensorShape shape{2, 3, 4};
   EXPECT_EQ(shape.count(), 24U);
@@ -43,6 +51,12 @@ TEST(Shapes, that_cannot_be_are_refused) {
   EXPECT_NE(refusal([] { TensorShape{-1}; }, Code::usage).find("there is no shape (-1,)"), std::string::npos);
   refusal([] { TensorShape({std::int64_t{1} << 40U, std::int64_t{1} << 40U}); }, Code::usage);
   refusal([] { TensorShape(std::vector<std::int64_t>(17, 1)); }, Code::usage);
+  constexpr std::int64_t large = std::int64_t{1} << 40U;
+  refusal([] { TensorShape({0, large, large}); }, Code::usage);
+  refusal([] { TensorShape({large, large, 0}); }, Code::usage);
+  EXPECT_EQ(printed(Tensor<int>(TensorShape{large, 0})), "[]");
+  EXPECT_EQ(join<int>({Tensor<int>(TensorShape{large, 0}), Tensor<int>(TensorShape{large, 0})}, 0).shape()[0],
+            2 * large);
   EXPECT_NE(refusal(
                 [] {
                   (void)TensorShape({2, 2}).find(2);
@@ -51,13 +65,6 @@ TEST(Shapes, that_cannot_be_are_refused) {
                 .find("axes are -2 to 1"),
             std::string::npos);
   EXPECT_NE(refusal([] { (void)TensorShape().find(0); }, Code::usage).find("a scalar has no axes"), std::string::npos);
-}
-
-template <class T>
-std::string printed(const T& value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
 }
 
 TEST(Tensors, are_values_with_a_shape) {
@@ -108,9 +115,9 @@ TEST(Tensors, are_folded_along_axes) {
   const Tensor<int> t({2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(detail::fold(ReduceOp::sum, t, 0), row({5, 7, 9}));
   EXPECT_EQ(detail::fold(ReduceOp::prod, t, 1), row({6, 120}));
-  EXPECT_EQ(detail::fold(ReduceOp::max, t, {0, -1}), Tensor<int>(6));
-  EXPECT_EQ(detail::fold(ReduceOp::min, t, {1, 0}), Tensor<int>(1));
-  EXPECT_EQ(detail::fold(ReduceOp::sum, t, std::vector<int>{}), t);
+  EXPECT_EQ(detail::fold<int>(ReduceOp::max, t, {0, -1}), Tensor<int>(6));
+  EXPECT_EQ(detail::fold<int>(ReduceOp::min, t, {1, 0}), Tensor<int>(1));
+  EXPECT_EQ(detail::fold<int>(ReduceOp::sum, t, std::vector<int>{}), t);
   EXPECT_EQ(detail::number_folded(t.shape(), {0, -2, 1}), 6U);
   const Tensor<float> empty(TensorShape{0, 2});
   EXPECT_EQ(detail::fold(ReduceOp::sum, empty, 0), row({0.F, 0.F}));
@@ -155,6 +162,19 @@ TEST(Arithmetic, of_every_type) {
   EXPECT_EQ(changed(Change::multiply, std::complex<float>(0, 1), std::complex<float>(0, 1)),
             std::complex<float>(-1, 0));
   EXPECT_TRUE(changed(Change::assign, false, true));
+  // Integers wrap around, and nothing is undefined.
+  constexpr int least = std::numeric_limits<int>::lowest();
+  EXPECT_EQ(changed(Change::subtract, least, 1), std::numeric_limits<int>::max());
+  EXPECT_EQ(changed(Change::divide, least, -1), least);
+  EXPECT_EQ(changed(Change::multiply, std::uint16_t{65535}, std::uint16_t{65535}), std::uint16_t{1});
+  EXPECT_EQ(changed(Change::divide, std::int8_t{-7}, std::int8_t{2}), std::int8_t{-3});
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(changed(Change::min, 1.F, none)) && std::isnan(changed(Change::max, none, 1.F)));
+  EXPECT_TRUE(std::isnan(static_cast<float>(changed(Change::max, f16(1), f16(none)))));
+  EXPECT_TRUE(std::signbit(changed(Change::min, 0.F, -0.F)) && !std::signbit(changed(Change::max, -0.F, 0.F)));
+  EXPECT_EQ(detail::divided(std::int8_t{-100}, 200), std::int8_t{0});
+  EXPECT_EQ(detail::divided(std::uint8_t{200}, 256), std::uint8_t{0});
+  refusal([] { detail::divided(0, 0); }, Code::usage);
   refusal([] { changed(Change::add, true, true); }, Code::usage);
   refusal([] { changed(Change::divide, 1, 0); }, Code::usage);
   refusal([] { changed(Change::min, std::complex<double>(), std::complex<double>()); }, Code::usage);
@@ -170,6 +190,8 @@ TEST(Structures, give_a_replica_its_part) {
   EXPECT_EQ(select_replica(1, std::array{own, own}), (std::array{20, 20}));
   EXPECT_EQ(select_replica(1, std::pair(own, std::vector{1.F})), std::pair(20, std::vector{1.F}));
   EXPECT_EQ(select_replica(1, 7), 7);
+  EXPECT_NE(refusal([&] { select_replica(2, own); }, Code::usage).find("no replica 2 in a PerReplica of 2"),
+            std::string::npos);
   int parts = 0;
   detail::for_each_number_of_parts(std::pair(nested, std::array{own}), [&](int number) { parts += number; });
   EXPECT_EQ(parts, 4);

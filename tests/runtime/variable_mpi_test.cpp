@@ -27,6 +27,34 @@ TEST_F(RankVariables, begin_with_the_first_ranks_value) {
   EXPECT_EQ(made.read().item(), 1);
 }
 
+TEST_F(RankVariables, that_one_rank_cannot_make_are_made_by_none) {
+  if (n == 1) GTEST_SKIP() << "needs another rank";
+  const bool is_last = world().rank() == n - 1;
+  const auto make = [&] {
+    if (is_last) throw std::runtime_error("no such file");
+    return Tensor<float>(1.F);
+  };
+  if (is_last)
+    EXPECT_THROW(Variable<float>{make}, std::runtime_error);
+  else
+    EXPECT_NE(refusal([&] { Variable<float>{make}; }, Code::peer_failed).find("could not make its variable"),
+              std::string::npos);
+  const TensorShape shape = is_last ? TensorShape{2, 3} : TensorShape{3, 2};
+  EXPECT_NE(refusal([&] { Variable<float>(Tensor<float>(shape)); }, Code::usage)
+                .find(text("begins with the shape (3, 2) at replica 0 and (2, 3) at replica ", n - 1)),
+            std::string::npos);
+  EXPECT_EQ(Variable(1.F).read().item(), 1) << "and all go on";
+}
+
+TEST_F(RankVariables, that_axes_do_not_fit_is_known_to_all) {
+  if (n == 1) GTEST_SKIP() << "needs another rank";
+  const bool is_last = world().rank() == n - 1;
+  const PerReplica<Tensor<float>> value{Tensor<float>(is_last ? TensorShape{2} : TensorShape{2, 2})};
+  refusal([&] { strategy.reduce("SUM", value, 1); }, Code::usage);
+  refusal([&] { (void)strategy.gather(value, 1); }, Code::usage);
+  EXPECT_EQ(strategy.reduce("SUM", PerReplica<float>{1}), static_cast<float>(n));
+}
+
 TEST_F(RankVariables, are_assigned_as_their_aggregation_says) {
   const std::pair<Aggregation, float> cases[] = {{Aggregation::sum, sum_of_numbers},
                                                  {Aggregation::mean, sum_of_numbers / static_cast<float>(n)},
@@ -59,7 +87,7 @@ TEST_F(RankVariables, synchronised_on_read_become_one_when_all_ask) {
 TEST_F(RankVariables, that_differ_are_named_on_all) {
   Variable v(Tensor<float>({100}, 1.F), {.name = "weights"});
   v.check_sync();
-  if (n == 1) return;
+  if (n == 1) GTEST_SKIP() << "needs another rank";
   strategy.run([&] {
     if (world().rank() == n - 1) v.local()[42] = -1;
   });

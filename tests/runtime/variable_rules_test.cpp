@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What variables refuse, how they are printed, and what differs between replicas' parts.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <sstream>
+
+#include "runtime/default_strategy.hpp"
+#include "tests/runtime/quick.hpp"
+#include "tests/runtime/variable_case.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::on_read;
+using test::quick;
+using test::refusal;
+using test::rows;
+using test::written;
+
+TEST(Variable, of_no_strategy_is_plain) {
+  Variable v(1.F);
+  EXPECT_EQ(&v.strategy(), &default_strategy());
+  v.assign_add(2.F);
+  EXPECT_EQ(v.read().item(), 3);
+  v.local()[0] = 4;
+  EXPECT_EQ(v.read().item(), 4);
+  get_strategy().run([&] { v.assign_add(1.F); });
+  EXPECT_EQ(v.read().item(), 5);
+  EXPECT_EQ(v.to_string(), "<tf.Variable 'Variable:0' shape=() dtype=float32, numpy=5.0>");
+}
+
+TEST(Variable, made_outside_of_the_scope_is_not_changed_by_replicas) {
+  MirroredStrategy strategy(2, quick());
+  Variable v(1.F);
+  const auto seen = strategy.run([&] { return v.read().item(); });
+  EXPECT_EQ(seen, (PerReplica<float>{1, 1}));
+  const std::string words = refusal([&] { strategy.run([&] { v.assign(2.F); }); }, Code::replica_failed);
+  EXPECT_NE(words.find("was made outside of its scope"), std::string::npos) << words;
+  refusal([&] { strategy.run([&] { v.local()[0] = 1; }); }, Code::replica_failed);
+  const Scope scope = strategy.scope();
+  v.assign(3.F);
+  EXPECT_EQ(v.read().item(), 3);
+}
+
+TEST(Variable, of_another_strategy_is_refused) {
+  MirroredStrategy one(2, quick());
+  MirroredStrategy other(1, quick());
+  const auto make = [](Strategy& strategy) {
+    const Scope scope = strategy.scope();
+    return Variable<float>(Tensor<float>(1.F));
+  };
+  Variable<float> v = make(one);
+  v.assign(2.F);  // outside of all scopes its own is meant
+  EXPECT_EQ(v.read().item(), 2);
+  const Scope scope = other.scope();
+  EXPECT_NE(refusal([&] { v.assign(3.F); }, Code::usage).find("mixing different strategies"), std::string::npos);
+}
+
+TEST(Variable, is_saved_and_checked_for_all_replicas_only) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable v(1.F, written(Aggregation::sum));
+  const auto refused_in_update = [&](auto&& call) {
+    return refusal([&] { strategy.update(v, [&](Variable<float>&) { call(); }); }, Code::usage);
+  };
+  EXPECT_NE(refused_in_update([&] { v.restore(2.F); }).find("restore of variable 'v' is for all replicas"),
+            std::string::npos);
+  refused_in_update([&] { static_cast<void>(v.saved()); });
+  refused_in_update([&] { v.check_sync(); });
+  refused_in_update([&] { strategy.update(v, [](Variable<float>&) {}); });
+  EXPECT_EQ(v.read().item(), 1);
+  Variable<int> whole(Tensor<int>({2}, {6, 8}));
+  refusal([&] { whole.scatter_div({row({2, 0}), {0, 1}, {2}}); }, Code::usage);
+  EXPECT_EQ(whole.read(), row({6, 8})) << "nothing, or all of it";
+}
+
+TEST(Variable, does_not_outlive_its_strategy_unseen) {
+  std::optional<Variable<float>> v;
+  {
+    MirroredStrategy strategy(2, quick());
+    const Scope scope = strategy.scope();
+    v.emplace(Tensor<float>(1.F), VariableOptions{.name = "late"});
+  }
+  EXPECT_NE(refusal([&] { (void)v->read(); }, Code::usage).find("variable 'late' has outlived its strategy"),
+            std::string::npos);
+}
+
+TEST(Variable, options_that_contradict_each_other_are_refused) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  const auto words = [](VariableOptions options, auto value) {
+    options.name = "v";
+    return refusal([&] { Variable<decltype(value)>(Tensor<decltype(value)>(value), options); }, Code::usage);
+  };
+  EXPECT_NE(words({.synchronization = Synchronization::none}, 1.F).find("NONE is not supported"), std::string::npos);
+  EXPECT_NE(
+      words({.synchronization = static_cast<Synchronization>(9)}, 1.F).find("invalid variable synchronization mode 9"),
+      std::string::npos);
+  EXPECT_NE(words({.aggregation = static_cast<Aggregation>(9)}, 1.F).find("invalid variable aggregation mode 9"),
+            std::string::npos);
+  EXPECT_NE(words({.aggregation = Aggregation::mean}, 1).find("MEAN of a type without fractions"), std::string::npos);
+  EXPECT_NE(words({.aggregation = Aggregation::sum}, true).find("SUM of bool"), std::string::npos);
+  EXPECT_NE(words({.synchronization = Synchronization::on_read, .trainable = true}, 1.F).find("cannot be trained"),
+            std::string::npos);
+  EXPECT_FALSE(Variable(1.F, on_read(Aggregation::sum)).trainable());
+  EXPECT_FALSE(Variable(1.F, {.trainable = false}).trainable());
+}
+
+TEST(Variable, synchronised_on_read_says_what_it_cannot) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable total(0.F, on_read(Aggregation::sum));
+  const std::string words = refusal([&] { total.assign_add(1.F); }, Code::usage);
+  EXPECT_NE(words.find("with the aggregation SUM, does not support assign_add for all replicas"), std::string::npos);
+  refusal([&] { total.assign_sub(1.F); }, Code::usage);
+  refusal([&] { total.scatter_add(rows({1}, {0}, 1)); }, Code::usage);
+  Variable alone(0.F, on_read(Aggregation::none));
+  EXPECT_NE(refusal([&] { (void)alone.read(); }, Code::usage).find("has no aggregation"), std::string::npos);
+  EXPECT_EQ(alone.saved().item(), 0);
+  Variable list(row({1.F, 2.F}), on_read(Aggregation::sum));
+  EXPECT_NE(refusal([&] { list.scatter_add(rows({1}, {0}, 2)); }, Code::usage).find("it is synchronised on read"),
+            std::string::npos);
+}
+
+TEST(Variable, check_sync_names_what_differs) {
+  MirroredStrategy strategy(4, quick());
+  const Scope scope = strategy.scope();
+  Variable<double> weights(Tensor<double>({1000}, 0.5), {.name = "weights"});
+  weights.check_sync();
+  const auto flip = [&](int replica, std::size_t element) {
+    strategy.run([&](ReplicaContext& context) {
+      if (context.local_id() != replica) return;
+      reinterpret_cast<std::uint8_t*>(&weights.local()[element])[3] ^= 1U;
+    });
+  };
+  flip(2, 777);
+  std::string words = refusal([&] { weights.check_sync(); }, Code::out_of_sync);
+  EXPECT_NE(words.find("variable 'weights' differs from what replicas 0-1,3 have: replica 2, element 777"),
+            std::string::npos)
+      << words;
+  flip(2, 770);
+  flip(0, 999);
+  words = refusal([&] { weights.check_sync(); }, Code::out_of_sync);
+  EXPECT_NE(words.find("replica 0, element 999; replica 2, between elements 770 and 777"), std::string::npos) << words;
+  weights.assign(weights.parts()[1]);
+  weights.check_sync();
+}
+
+TEST(Variable, is_printed_with_its_parts) {
+  MirroredStrategy strategy(2, quick());
+  MirroredStrategy alone(1, quick());
+  CentralStorageStrategy central(2, quick());
+  const auto printed = [](Strategy& in, VariableOptions options, const Tensor<float>& value) {
+    const Scope scope = in.scope();
+    std::ostringstream out;
+    out << Variable<float>(value, std::move(options));
+    return out.str();
+  };
+  // As the guide shows it.
+  EXPECT_EQ(printed(alone, {}, 1.F),
+            "MirroredVariable:{\n  0: <tf.Variable 'Variable:0' shape=() dtype=float32, numpy=1.0>\n}");
+  EXPECT_EQ(printed(strategy, {.name = "w"}, row({1.F, 2.F})),
+            "MirroredVariable:{\n"
+            "  0: <tf.Variable 'w:0' shape=(2,) dtype=float32, numpy=array([1., 2.], dtype=float32)>,\n"
+            "  1: <tf.Variable 'w/replica_1:0' shape=(2,) dtype=float32, numpy=array([1., 2.], dtype=float32)>\n}");
+  EXPECT_TRUE(printed(strategy, on_read(Aggregation::sum), 1.F).starts_with("SyncOnReadVariable:{\n  0: "));
+  EXPECT_TRUE(printed(central, {}, 1.F).starts_with("AggregatingVariable:{\n  0: "));
+}
+
+TEST(Central, variables_are_there_once) {
+  CentralStorageStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable v(1.F, written(Aggregation::sum));
+  EXPECT_EQ(strategy.local_results(v), std::vector<Tensor<float>>{1.F});
+  refusal([&] { strategy.run([&] { v.local()[0] = 1; }); }, Code::replica_failed);
+  // What the reference's documentation computes: 0 to 3, and then 4 to 6, on two replicas.
+  const PerReplica<Tensor<int>> parts{row({0, 1, 2, 3}), row({4, 5, 6, 7})};
+  EXPECT_EQ(strategy.reduce("SUM", parts), row({4, 6, 8, 10}));
+  EXPECT_EQ(strategy.reduce("SUM", parts, 0).item(), 28);
+}
+
+}  // namespace
+}  // namespace lockstep
