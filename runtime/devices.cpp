@@ -66,7 +66,7 @@ std::vector<int> bound_to() {
   std::vector<int> cpus;
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
   }
   return cpus;
 }
@@ -75,7 +75,7 @@ bool bind_to(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int cpu : cpus) {
-    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+    if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
   }
   return ::sched_setaffinity(0, sizeof set, &set) == 0;
 }

@@ -20,7 +20,7 @@ std::vector<int> bound_to() {
   EXPECT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
   std::vector<int> cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
   }
   return cpus;
 }
