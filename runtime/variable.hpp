@@ -378,32 +378,6 @@ std::string Variable<T>::to_string() const {
   return core().words(values, shape(), data_type_of<T>);
 }
 
-template <class T>
-std::vector<Tensor<T>> Strategy::local_results(const Variable<T>& variable) const {
-  return variable.parts();
-}
-
-template <class T, class F, class... A>
-auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments) {
-  detail::require_cross_replica(*this, "update");
-  (check_argument(arguments), ...);
-  variable.core().require_all("update");
-  if (&variable.strategy() != this)
-    throw Error(Code::usage, text("update of variable '", variable.name(), "', which is not of ", describe()),
-                "make it in the strategy's scope");
-  const int parts = static_cast<int>(variable.core().values.size());
-  using Result = std::remove_cvref_t<decltype(std::invoke(function, variable, detail::part_of(arguments, 0)...))>;
-  const auto call = [&](int local) -> decltype(auto) {
-    const detail::Updating inside(*this, local);
-    return std::invoke(function, variable, detail::part_of(arguments, local)...);
-  };
-  if constexpr (std::is_void_v<Result>) {
-    for (int local = 0; local < parts; ++local) call(local);
-  } else {
-    std::deque<Result> all;
-    for (int local = 0; local < parts; ++local) all.push_back(call(local));
-    return detail::regroup(std::move(all));
-  }
-}
-
 }  // namespace lockstep
+
+#include "runtime/update.hpp"  // what strategies do with variables

@@ -14,11 +14,15 @@
 
 namespace lockstep {
 
+// Names of a scoped enumeration hide nothing, but g++ 12 says so of those that other things have as well.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 // When replicas' parts are brought together: when they are written (mirrored variables, equal at all times), or when
 // somebody reads them for all (metrics, statistics).
 enum class Synchronization { automatic, none, on_write, on_read };
 // How they become one.
 enum class Aggregation { none, sum, mean, only_first_replica };
+#pragma GCC diagnostic pop
 
 struct VariableOptions {
   std::string name = "Variable";

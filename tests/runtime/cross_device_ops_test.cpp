@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair("one_device", Make([] { return std::make_shared<ReductionToOneDevice>(); })),
                     std::pair("own", Make([] { return std::make_shared<Counting>(); })),
                     std::pair("none", Make([] { return nullptr; }))),
-    [](const auto& info) { return std::string(info.param.first); });
+    [](const auto& one) { return std::string(one.param.first); });
 
 TEST(CrossDeviceOps, of_ones_own_are_called) {
   const auto own = std::make_shared<Counting>();

@@ -296,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(, Variables,
                                          std::pair("central_3", with<CentralStorageStrategy>(3)),
                                          std::pair("one_device",
                                                    Make([] { return std::make_unique<OneDeviceStrategy>(quick()); }))),
-                         [](const auto& info) { return std::string(info.param.first); });
+                         [](const auto& one) { return std::string(one.param.first); });
 
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What strategies do with variables. Included by runtime/variable.hpp.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "runtime/variable.hpp"
+
+namespace lockstep {
+
+template <class T>
+std::vector<Tensor<T>> Strategy::local_results(const Variable<T>& variable) const {
+  return variable.parts();
+}
+
+template <class T, class F, class... A>
+auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments) {
+  detail::require_cross_replica(*this, "update");
+  (check_argument(arguments), ...);
+  variable.core().require_all("update");
+  if (&variable.strategy() != this)
+    throw Error(Code::usage, text("update of variable '", variable.name(), "', which is not of ", describe()),
+                "make it in the strategy's scope");
+  const int parts = static_cast<int>(variable.core().values.size());
+  using Result = std::remove_cvref_t<decltype(std::invoke(function, variable, detail::part_of(arguments, 0)...))>;
+  const auto call = [&](int local) -> decltype(auto) {
+    const detail::Updating inside(*this, local);
+    return std::invoke(function, variable, detail::part_of(arguments, local)...);
+  };
+  if constexpr (std::is_void_v<Result>) {
+    for (int local = 0; local < parts; ++local) call(local);
+  } else {
+    std::deque<Result> all;
+    for (int local = 0; local < parts; ++local) all.push_back(call(local));
+    return detail::regroup(std::move(all));
+  }
+}
+
+}  // namespace lockstep
