@@ -27,7 +27,7 @@ constexpr double most_more = 1.1;
 // He et al. 2015: 53 convolutions without bias, each with a batch norm's weight and bias; one linear layer.
 std::vector<Tensor<float>> resnet50() {
   std::vector<Tensor<float>> all;
-  const auto add = [&](std::int64_t count) { all.push_back(Tensor<float>(TensorShape({count}), 1e-3F)); };
+  const auto add = [&](std::int64_t count) { all.emplace_back(TensorShape({count}), 1e-3F); };
   const auto convolution = [&](std::int64_t taken, std::int64_t made, std::int64_t side) {
     add(made * taken * side * side);
     add(made);
@@ -46,7 +46,7 @@ std::vector<Tensor<float>> resnet50() {
     }
     width *= 2;
   }
-  add(1000 * 2048);
+  add(2'048'000);
   add(1000);
   return all;
 }
@@ -85,6 +85,7 @@ std::vector<Spread> in_turns(int times, const std::vector<std::function<void()>>
     for (std::size_t way = 0; way < ways.size(); ++way) taken[way].push_back(microseconds(ways[way]));
   }
   std::vector<Spread> all;
+  all.reserve(taken.size());
   for (auto& each : taken) all.push_back(spread_of(std::move(each)));
   return all;
 }
@@ -110,6 +111,7 @@ class Bench {
     const Scope scope = strategy_.scope();
     constexpr int number = 1000;
     std::vector<Variable<float>> all;
+    all.reserve(number);
     for (int i = 0; i < number; ++i)
       all.emplace_back(Tensor<float>(TensorShape{256}), VariableOptions{.aggregation = Aggregation::sum});
     const Tensor<float> gradient(TensorShape{256}, 1.0F);

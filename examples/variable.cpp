@@ -4,7 +4,7 @@
 
 #include <iostream>
 
-using lockstep::Tensor, lockstep::Variable;
+using lockstep::Variable;
 
 int main() {
   lockstep::MirroredStrategy strategy(2);

@@ -307,6 +307,7 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
   for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
   if (has_own_ops()) {
     std::vector<Views> replicas;
+    replicas.reserve(replicas_.size());
     for (int local = 0; local < value.size(); ++local) replicas.push_back(detail::views_of_one(value[local]));
     combine(op, detail::transposed(replicas), origin);
     return std::move(value[0]);

@@ -29,7 +29,7 @@ class Variable {
       : Variable([&] { return std::move(initial); }, std::move(options), origin) {}
   // The initial value from a function, called once in this process.
   template <class F>
-  requires(std::is_invocable_r_v<Tensor<T>, F&>) explicit Variable(F&& make, VariableOptions options = {},
+  requires(std::is_invocable_r_v<Tensor<T>, F&>) explicit Variable(F make, VariableOptions options = {},
                                                                    Origin origin = Origin::here());
   Variable(Variable&&) noexcept = default;
   Variable& operator=(Variable&&) noexcept = default;
@@ -174,7 +174,7 @@ struct Shared<Variable<T>> {
 
 template <class T>
 template <class F>
-requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F&& make, VariableOptions options, Origin origin) {
+requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F make, VariableOptions options, Origin origin) {
   ReplicaContext* const replica = replica_context();
   const auto here = [&](Strategy& strategy) { return make_core(strategy, make, options, origin); };
   core_ = replica == nullptr || !has_strategy() ? here(get_strategy()) : replica->merge_call(here, origin);

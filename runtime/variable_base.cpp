@@ -229,6 +229,7 @@ void VariableBase::check_sync(const std::vector<std::span<const std::byte>>& par
   if (is_on_read() || is_central() || size_ == 1) return;
   const auto n = static_cast<std::size_t>(size_);
   std::vector<std::uint64_t> mine;
+  mine.reserve(parts.size());
   for (const auto& part : parts) mine.push_back(digest(part));
   std::vector<std::vector<std::uint64_t>> all(parts.size(), std::vector<std::uint64_t>(n));
   run_all(
@@ -247,11 +248,13 @@ void VariableBase::say_difference(const std::vector<std::span<const std::byte>>&
                                   const std::vector<std::uint64_t>& digests, Origin origin) const {
   const int good = one_of_most(digests);
   std::vector<std::vector<std::byte>> theirs;
+  theirs.reserve(parts.size());
   for (const auto& part : parts) theirs.emplace_back(part.begin(), part.end());
   run_all([&](Communicator& member,
               int local) { return member.broadcast_async(theirs[static_cast<std::size_t>(local)], good, origin); },
           origin);
   std::vector<Difference> mine;
+  mine.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) mine.push_back(compare(parts[i], theirs[i], element));
   std::vector<std::vector<std::uint64_t>> all(parts.size(), std::vector<std::uint64_t>(2 * digests.size()));
   run_all(

@@ -210,7 +210,7 @@ class Measuring {
   // What other processes' memory costs to reach depends on which cores members have just got, so slots are left for
   // what is much better only: either way a wrong choice then costs about the same.
   void find_across() {
-    constexpr std::array<std::size_t, 4> blocks = {32U << 10U, 128U << 10U, 512U << 10U, 2U << 20U};
+    constexpr std::array<std::size_t, 5> blocks = {8U << 10U, 32U << 10U, 128U << 10U, 512U << 10U, 2U << 20U};
     const std::size_t fit = 2 * largest / static_cast<std::size_t>(room_.size());
     const auto fitting = std::ranges::count_if(blocks, [&](std::size_t bytes) { return bytes <= fit; });
     const double bias = std::log(1.5);

@@ -40,7 +40,7 @@ std::string tuning_file(std::string_view key);
 
 // How many measurements are enough.
 inline constexpr std::size_t enough = 5;
-// Of each field the middle one.
+// Of each field the middle one; of across_from the smallest.
 Tuning middle_of(std::span<const Tuning> measured);
 
 // "halves_from 16384 65536 16384", a line each with its value in every measurement; what follows # is for people. Empty

@@ -87,10 +87,13 @@ class NodeMemory(unittest.TestCase):
                 self.assertEqual(len(values[0]), min(job, 5))
             with open(path, encoding="utf-8") as file:
                 text = file.read()
+            text = re.sub(r"(?m)^segment .*$", "segment 8192 1048576 24576 64 65536", text)
+            never = 1 << 40
             with open(path, "w", encoding="utf-8") as file:
-                file.write(re.sub(r"(?m)^segment .*$", "segment 8192 1048576 24576 64 65536", text))
+                file.write(re.sub(r"(?m)^across_from .*$", f"across_from {never} {never} {never} 131072 {never}", text))
             got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
             self.assertIn("in segments of 24 KiB", out + err)
+            self.assertIn("read where they lie from 128 KiB on", out + err, "of this the smallest")
 
     def test_blocks_are_read_where_they_lie_when_that_was_measured_to_be_better(self):
         with tempfile.TemporaryDirectory() as folder:
