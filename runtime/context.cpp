@@ -77,17 +77,12 @@ bool in_cross_replica_context() { return replica_context() == nullptr; }
 
 namespace detail {
 
-Enter::Enter(Strategy& strategy, ReplicaContext* replica) : frame_(nullptr) {
-  frames.push_back({&strategy, replica, replica == nullptr});
+Enter::Enter(Strategy& strategy, ReplicaContext* replica, int part) : frame_(nullptr) {
+  const bool merged = part < 0 ? replica == nullptr : is_merged(strategy);
+  frames.push_back({&strategy, replica, merged, part});
   frame_ = &frames.back();
 }
 Enter::~Enter() { take_out(frame_); }
-
-Updating::Updating(Strategy& strategy, int local) : frame_(nullptr) {
-  frames.push_back({&strategy, nullptr, is_merged(strategy), local});
-  frame_ = &frames.back();
-}
-Updating::~Updating() { take_out(frame_); }
 
 Speaker speaker(const Strategy& strategy) {
   const Strategy& current = get_strategy();

@@ -40,25 +40,14 @@ ReplicaContext* replica_context();  // none in cross-replica context
 
 namespace detail {
 
-// In a replica's thread, or, without a replica, where one of them speaks for all.
+// In a replica's thread, or, without a replica, where one of them speaks for all; with a part, while that replica's
+// part of a variable is changed by whoever speaks for all.
 class Enter {
  public:
-  Enter(Strategy& strategy, ReplicaContext* replica);
+  Enter(Strategy& strategy, ReplicaContext* replica, int part = -1);
   ~Enter();
   Enter(const Enter&) = delete;
   Enter& operator=(const Enter&) = delete;
-
- private:
-  const void* frame_;
-};
-
-// While one replica's part of a variable is changed, by whoever speaks for all.
-class Updating {
- public:
-  Updating(Strategy& strategy, int local);
-  ~Updating();
-  Updating(const Updating&) = delete;
-  Updating& operator=(const Updating&) = delete;
 
  private:
   const void* frame_;

@@ -46,15 +46,6 @@ decltype(auto) typed(const View& view, F&& function) {
   }
 }
 
-template <class F>
-void with_op(ReduceOp op, F&& function) {
-  if (op == ReduceOp::avg) return function(avg);
-  if (op == ReduceOp::min) return function(min);
-  if (op == ReduceOp::max) return function(max);
-  if (op == ReduceOp::prod) return function(prod);
-  function(sum);
-}
-
 // to = to op from, an average being a sum so far.
 void take_in(ReduceOp op, const View& to, const View& from) {
   const Kernel* const kernel = find_kernel(to.type, op == ReduceOp::avg ? ReduceOp::sum : op);
@@ -73,7 +64,7 @@ void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<Views>& values) {
       [&](Communicator& member, int local) {
         Batch& batch = batches.emplace_back(member);
         for (const Views& each : values) {
-          with_op(op, [&](auto known) {
+          NamedOp(op).with([&](auto known) {
             typed(each[static_cast<std::size_t>(local)], [&](auto span) { batch.all_reduce(span, known, origin_); });
           });
         }
@@ -127,17 +118,6 @@ std::vector<int> CrossDeviceOps::places(const Strategy& strategy, const Devices&
   }
   for (int local = 0; to.empty() && local < strategy.num_local_replicas(); ++local) all.push_back(local);
   return all;
-}
-
-void CrossDeviceOps::check(const Strategy& strategy, int parts, bool alike) {
-  if (parts != strategy.num_local_replicas())
-    throw Error(Code::usage,
-                text("a PerReplica of ", parts, " values in a strategy with ", strategy.num_local_replicas(),
-                     " replicas in this process"),
-                "use values with the strategy that made them");
-  if (!alike)
-    throw Error(Code::usage, "tensors of different shapes cannot be reduced",
-                "reduce them along an axis, or gather them");
 }
 
 std::vector<std::pair<std::size_t, std::size_t>> plan_packs(std::size_t count, int num_packs) {

@@ -72,7 +72,6 @@ class CrossDeviceOps {
 
  private:
   static std::vector<int> places(const Strategy& strategy, const Devices& to);
-  static void check(const Strategy& strategy, int parts, bool alike);
 };
 
 // Packs of equal length, of all values one after the other; the last one has what is left. Each goes as one operation.
@@ -141,13 +140,12 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
   std::vector<std::vector<int>> wanted;
   for (auto& [value, to] : values) {
     wanted.push_back(places(strategy, to));
+    strategy.check_parts(value.size());
     Views each;
-    bool alike = true;
     for (int local = 0; local < value.size(); ++local) {
-      alike = alike && value[local].shape() == value[0].shape();
+      detail::require_alike(value[0], value[local]);
       each.push_back({value[local].data(), data_type_of<T>, value[local].size()});
     }
-    check(strategy, value.size(), alike);
     views.push_back(std::move(each));
   }
   combine(strategy, op.op(), views, origin);

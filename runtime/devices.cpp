@@ -25,13 +25,6 @@ const Here& here() {
   return one;
 }
 
-std::string upper(std::string_view words) {
-  std::string all(words);
-  std::ranges::transform(all, all.begin(),
-                         [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
-  return all;
-}
-
 [[noreturn]] void refuse_name(std::string_view words) {
   throw Error(Code::usage, text("there is no device '", printable(words), '\''),
               "write cpu:0, gpu:1, or /job:worker/replica:0/task:1/device:GPU:0");
@@ -102,9 +95,9 @@ DeviceName parse_device(std::string_view words) {
   const std::string_view path = words.starts_with('/') ? words.substr(1) : words;
   for (const std::string& part : split(path, '/')) {
     std::vector<std::string> fields = split(part, ':');
-    if (fields.size() == 3 && upper(fields[0]) == "DEVICE") fields.erase(fields.begin());
+    if (fields.size() == 3 && detail::upper(fields[0]) == "DEVICE") fields.erase(fields.begin());
     if (fields.size() != 2 || !device.type.empty()) refuse_name(words);  // the type comes last
-    const std::string key = upper(fields[0]);
+    const std::string key = detail::upper(fields[0]);
     if (std::ranges::count(seen, key) > 0) refuse_name(words);
     seen.push_back(key);
     if (key == "JOB") {
@@ -127,7 +120,7 @@ std::string to_string(const DeviceName& device) {
 }
 
 std::vector<std::string> physical_devices(std::string_view type) {
-  const std::string wanted = upper(type);
+  const std::string wanted = detail::upper(type);
   if (wanted != "CPU" && wanted != "GPU")
     throw Error(Code::usage, text("there are no devices of the type '", printable(type), '\''), "say cpu or gpu");
   const std::size_t number = wanted == "CPU" ? cores().size() : read_devices().gpus.size();
@@ -137,6 +130,13 @@ std::vector<std::string> physical_devices(std::string_view type) {
 }
 
 namespace detail {
+
+std::string upper(std::string_view words) {
+  std::string all(words);
+  std::ranges::transform(all, all.begin(),
+                         [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return all;
+}
 
 std::vector<Seat> seats_for(int replicas) {
   std::vector<Seat> seats;

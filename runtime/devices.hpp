@@ -30,6 +30,8 @@ std::vector<std::string> physical_devices(std::string_view type);
 
 namespace detail {
 
+std::string upper(std::string_view words);
+
 // Where a replica of this process runs.
 struct Seat {
   DeviceName device;

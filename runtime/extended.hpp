@@ -23,7 +23,7 @@ class Extended {
   template <class T>
   Devices devices_of(const Variable<T>& variable) const {
     Devices all = strategy_->devices();
-    all.resize(variable.parts().size());
+    all.resize(variable.core().values.size());
     return all;
   }
 

@@ -17,6 +17,7 @@ class NamedOp {
       // NOLINTNEXTLINE(google-explicit-constructor): `sum` is one
       constexpr NamedOp(BuiltIn<which> /*op*/)
       : op_(which) {}
+  explicit NamedOp(ReduceOp op) : op_(op) {}  // one of these
   // "SUM", "MEAN", "MIN", "MAX", "PROD", in any case; an Error usage for anything else.
   NamedOp(std::string_view name);                                 // NOLINT(google-explicit-constructor)
   NamedOp(const char* name) : NamedOp(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)

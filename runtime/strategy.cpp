@@ -2,7 +2,6 @@
 #include "runtime/strategy.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 
 #include "collectives/communicator/local.hpp"
@@ -56,9 +55,7 @@ NamedOp::NamedOp(std::string_view name) {
                                                              {"MIN", ReduceOp::min},
                                                              {"MAX", ReduceOp::max},
                                                              {"PROD", ReduceOp::prod}};
-  std::string upper(name);
-  std::ranges::transform(upper, upper.begin(),
-                         [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  const std::string upper = detail::upper(name);
   const auto* const found = std::ranges::find(names, upper, &std::pair<std::string_view, ReduceOp>::first);
   if (found == std::end(names))
     throw Error(Code::usage, text("there is no reduction '", printable(name), '\''), "say SUM, MEAN, MIN, MAX or PROD");
@@ -135,7 +132,8 @@ void Strategy::begin_here(int replicas) {
   constexpr int most = 256;
   if (replicas < 1 || replicas > most)
     throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most));
-  if (terms_.pin) return begin_here(detail::seats_for(replicas));
+  // One has it all: nothing to read of the machine, and nothing to divide.
+  if (terms_.pin && replicas > 1) return begin_here(detail::seats_for(replicas));
   begin(replicas, 0, replicas, members_here(replicas, terms_));
 }
 
@@ -223,18 +221,6 @@ void Strategy::alarm(int local, const std::string& what) {
   const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
   meeting_->cancel(why);
   member(local).team()->refuse(Error(Code::peer_failed, why));
-}
-
-std::vector<TensorShape> Strategy::exchange_shapes(const std::vector<detail::ShapeWords>& mine, Origin origin) {
-  const std::size_t numbers = static_cast<std::size_t>(size_) * std::tuple_size_v<detail::ShapeWords>;
-  std::vector<std::vector<std::int64_t>> all(mine.size(), std::vector<std::int64_t>(numbers));
-  run_all(
-      [&](Communicator& member, int local) {
-        const auto i = static_cast<std::size_t>(local);
-        return member.all_gather_async(mine[i], all[i], origin);
-      },
-      origin);
-  return detail::shapes_of(all.front());
 }
 
 CrossDeviceOps& Strategy::cross_device_ops() {

@@ -184,6 +184,7 @@ class Strategy {
  private:
   friend class ReplicaContext;
   friend class ReplicaGroup;
+  friend class CrossDeviceOps;
   friend class detail::VariableBase;
 
   // One run, or one call for all, at a time; what merge_call does for all is part of a run.
@@ -199,7 +200,9 @@ class Strategy {
   // Of every replica, in order. All processes call it.
   template <class T>
   std::vector<TensorShape> shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call, Origin origin);
-  std::vector<TensorShape> exchange_shapes(const std::vector<detail::ShapeWords>& mine, Origin origin);
+  // What each replica says, as many numbers of all of them, in order; `mine` by local replica. All processes call it.
+  template <class Numbers>
+  std::vector<typename Numbers::value_type> everybodys(const std::vector<Numbers>& mine, Origin origin);
   template <class T>
   void check_argument(const T& argument) const {
     detail::for_each_number_of_parts(argument, [&](int parts) { check_parts(parts); });
@@ -324,6 +327,20 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
   return std::move(value[0]);
 }
 
+template <class Numbers>
+std::vector<typename Numbers::value_type> Strategy::everybodys(const std::vector<Numbers>& mine, Origin origin) {
+  const std::size_t numbers = static_cast<std::size_t>(size_) * mine.front().size();
+  std::vector<std::vector<typename Numbers::value_type>> all(mine.size(),
+                                                             std::vector<typename Numbers::value_type>(numbers));
+  run_all(
+      [&](Communicator& member, int local) {
+        const auto i = static_cast<std::size_t>(local);
+        return member.all_gather_async(mine[i], all[i], origin);
+      },
+      origin);
+  return std::move(all.front());
+}
+
 template <class T>
 std::vector<TensorShape> Strategy::shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call,
                                                  Origin origin) {
@@ -331,7 +348,7 @@ std::vector<TensorShape> Strategy::shapes_of_all(const PerReplica<Tensor<T>>& va
   check_parts(value.size());
   std::vector<detail::ShapeWords> mine;
   for (const Tensor<T>& part : value.local()) mine.push_back(detail::words_of(part.shape()));
-  return exchange_shapes(mine, origin);
+  return detail::shapes_of(everybodys(mine, origin));
 }
 
 template <class T>

@@ -27,7 +27,7 @@ auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments
   const int parts = static_cast<int>(variable.core().values.size());
   using Result = std::remove_cvref_t<decltype(std::invoke(function, variable, detail::part_of(arguments, 0)...))>;
   const auto call = [&](int local) -> decltype(auto) {
-    const detail::Updating inside(*this, local);
+    const detail::Enter inside(*this, nullptr, local);
     return std::invoke(function, variable, detail::part_of(arguments, local)...);
   };
   if constexpr (std::is_void_v<Result>) {

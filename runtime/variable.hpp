@@ -110,6 +110,7 @@ class Variable {
 
  private:
   friend class Strategy;
+  friend class Extended;
   template <class U>
   friend struct detail::Shared;
   using Speaker = detail::Speaker;
@@ -261,11 +262,9 @@ void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin
     default:
       break;
   }
-  if constexpr (!std::is_same_v<T, bool>) {
+  if constexpr (!std::is_same_v<T, bool>) {  // which has neither of them
     if (aggregation() == Aggregation::sum) return replica.all_reduce(value, sum, origin);
-    return replica.all_reduce(value, avg, origin);
-  } else {
-    detail::refuse_change("the sum of bool");
+    replica.all_reduce(value, avg, origin);
   }
 }
 

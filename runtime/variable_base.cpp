@@ -2,6 +2,7 @@
 #include "runtime/variable_base.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -43,16 +44,13 @@ int one_of_most(const std::vector<std::uint64_t>& digests) {
 }
 
 // The first element that differs, and the one behind the last.
-struct Difference {
-  std::uint64_t begin = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t end = 0;
-};
+using Difference = std::array<std::uint64_t, 2>;
 Difference compare(std::span<const std::byte> mine, std::span<const std::byte> theirs, std::size_t element) {
-  Difference difference;
+  Difference difference = {std::numeric_limits<std::uint64_t>::max(), 0};
   for (std::size_t i = 0; i * element < mine.size(); ++i) {
     if (std::memcmp(mine.data() + i * element, theirs.data() + i * element, element) == 0) continue;
-    difference.begin = std::min<std::uint64_t>(difference.begin, i);
-    difference.end = i + 1;
+    difference[0] = std::min<std::uint64_t>(difference[0], i);
+    difference[1] = i + 1;
   }
   return difference;
 }
@@ -133,22 +131,15 @@ void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, O
   if (mine != nullptr) words = words_of(*mine);
   words[0] = mine == nullptr ? -1 : words[0];
   const std::vector<ShapeWords> local(static_cast<std::size_t>(strategy.num_local_replicas()), words);
-  std::vector<std::int64_t> all(words.size() * static_cast<std::size_t>(strategy.num_replicas_in_sync()));
-  std::vector<std::vector<std::int64_t>> everybody(local.size(), all);
-  strategy.run_all(
-      [&](Communicator& member, int i) {
-        const auto at = static_cast<std::size_t>(i);
-        return member.all_gather_async(local[at], everybody[at], origin);
-      },
-      origin);
+  const std::vector<std::int64_t> all = strategy.everybodys(local, origin);
   if (mine == nullptr) return;  // what was thrown here is thrown on
   for (std::size_t i = 0; i < all.size(); i += words.size()) {
-    if (everybody.front()[i] < 0)
+    if (all[i] < 0)
       throw Error(Code::peer_failed,
                   text("replica ", i / words.size(), " could not make its variable, at ", place(origin)),
                   "look at what it says itself");
   }
-  const std::vector<TensorShape> shapes = shapes_of(everybody.front());
+  const std::vector<TensorShape> shapes = shapes_of(all);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     if (shapes[i] != shapes.front())
       throw Error(Code::usage,
@@ -227,18 +218,10 @@ void VariableBase::check_shape(const TensorShape& mine, const TensorShape& given
 void VariableBase::check_sync(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
                               Origin origin) const {
   if (is_on_read() || is_central() || size_ == 1) return;
-  const auto n = static_cast<std::size_t>(size_);
-  std::vector<std::uint64_t> mine;
+  std::vector<std::array<std::uint64_t, 1>> mine;
   mine.reserve(parts.size());
-  for (const auto& part : parts) mine.push_back(digest(part));
-  std::vector<std::vector<std::uint64_t>> all(parts.size(), std::vector<std::uint64_t>(n));
-  run_all(
-      [&](Communicator& member, int local) {
-        const auto i = static_cast<std::size_t>(local);
-        return member.all_gather_async(std::span<const std::uint64_t>(&mine[i], 1), all[i], origin);
-      },
-      origin);
-  const std::vector<std::uint64_t>& digests = all.front();
+  for (const auto& part : parts) mine.push_back({digest(part)});
+  const std::vector<std::uint64_t> digests = strategy().everybodys(mine, origin);
   if (std::ranges::count(digests, digests.front()) == size_) return;
   say_difference(parts, element, digests, origin);
 }
@@ -256,18 +239,12 @@ void VariableBase::say_difference(const std::vector<std::span<const std::byte>>&
   std::vector<Difference> mine;
   mine.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) mine.push_back(compare(parts[i], theirs[i], element));
-  std::vector<std::vector<std::uint64_t>> all(parts.size(), std::vector<std::uint64_t>(2 * digests.size()));
-  run_all(
-      [&](Communicator& member, int local) {
-        const auto i = static_cast<std::size_t>(local);
-        return member.all_gather_async(std::span<const std::uint64_t>(&mine[i].begin, 2), all[i], origin);
-      },
-      origin);
+  const std::vector<std::uint64_t> all = strategy().everybodys(mine, origin);
   std::string words;
   IndexSet alike;
   for (std::size_t replica = 0; replica < digests.size(); ++replica) {
-    const std::uint64_t begin = all.front()[2 * replica];
-    const std::uint64_t end = all.front()[2 * replica + 1];
+    const std::uint64_t begin = all[2 * replica];
+    const std::uint64_t end = all[2 * replica + 1];
     if (end == 0)
       alike.insert(static_cast<int>(replica));
     else

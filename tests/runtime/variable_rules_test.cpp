@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "runtime/default_strategy.hpp"
 #include "tests/runtime/quick.hpp"
@@ -74,6 +75,22 @@ TEST(Variable, is_saved_and_checked_for_all_replicas_only) {
   Variable<int> whole(Tensor<int>({2}, {6, 8}));
   refusal([&] { whole.scatter_div({row({2, 0}), {0, 1}, {2}}); }, Code::usage);
   EXPECT_EQ(whole.read(), row({6, 8})) << "nothing, or all of it";
+}
+
+// Outside of a run, update() is no part of one.
+TEST(Variable, updates_do_not_reduce_in_the_middle_of_anothers_run) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable v(1.F, written(Aggregation::sum));
+  std::string words;
+  strategy.run([&](ReplicaContext& context) {
+    if (context.local_id() != 0) return;
+    std::thread([&] {
+      const auto reduce = [&](Variable<float>&) { static_cast<void>(strategy.reduce("SUM", PerReplica<int>{1, 1})); };
+      words = refusal([&] { strategy.update(v, reduce); }, Code::usage);
+    }).join();
+  });
+  EXPECT_NE(words.find("while it runs"), std::string::npos) << words;
 }
 
 TEST(Variable, does_not_outlive_its_strategy_unseen) {
