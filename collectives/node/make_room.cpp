@@ -51,20 +51,26 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
   return *reinterpret_cast<std::shared_ptr<std::byte>*>(address);
 }
 
-// What the first member knows to suit this node, for all. Less than enough: it has to be measured.
-std::string known_tunings(int members, const std::string& key) {
-  std::vector<Tuning> found = find_tunings(key);
+// What the first member knows to suit this node counts for all. Less than enough: it is measured.
+void tune(const Exchange& exchange, Room& room, bool crowded) {
   constexpr int few = 16;  // more take too long for what they gain
-  if (found.empty() && members > few) found.assign(enough, guessed_tuning(members));
-  return found.empty() ? std::string() : to_text(found, key);
-}
-
-void measure(const Exchange& exchange, Room& room, bool crowded, const std::string& key, std::vector<Tuning> before) {
-  const double limit = std::chrono::duration<double>(exchange.patience().limit).count();
-  before.push_back(measured_tuning(room, crowded, limit > 0 ? limit : 1e9));
-  room.set_tuning(middle_of(before));
+  const int members = room.size();
+  const double patience = std::chrono::duration<double>(exchange.patience().limit).count();
+  const double limit = patience > 0 ? patience : 1e9;
+  const bool counts = !crowded && members > 1 && members <= few;
+  const double apart = counts ? step_nanoseconds(room, limit) : 0;
+  const std::string key = tuning_key(members, room.is_one_process(), crowded, apart);
+  std::vector<Tuning> told;
+  if (exchange.rank() == 0) {
+    told = find_tunings(key);
+    if (told.empty() && members > few) told.assign(enough, guessed_tuning(members));
+  }
+  told = of_first(room, std::move(told), limit);
+  if (told.size() >= enough) return room.set_tuning(middle_of(told));
+  told.push_back(measured_tuning(room, crowded, limit));
+  room.set_tuning(middle_of(told));
   if (exchange.rank() != 0) return;
-  keep_tunings(before, key);
+  keep_tunings(told, key);
   const std::lock_guard lock(known().mutex);
   known().by_key[key] = room.tuning();
 }
@@ -104,7 +110,6 @@ Hello read_hello(const Bytes& bytes) {
 struct Answer {
   std::string wrong;
   bool reads_all = false;  // the memory of the other processes, wherever it lies
-  std::string tuning;      // of the first member
 };
 
 Answer read_answer(const Bytes& bytes) {
@@ -112,7 +117,6 @@ Answer read_answer(const Bytes& bytes) {
   Answer answer;
   answer.wrong = reader.get_string();
   answer.reads_all = reader.get<std::uint8_t>() != 0;
-  answer.tuning = reader.get_string();
   return answer;
 }
 
@@ -146,17 +150,9 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   }
   answer.reads_all =
       !one_process && std::ranges::all_of(all, [](const Hello& each) { return is_readable(each.process); });
-  std::string key;
-  if (first) {
-    key = tuning_key(exchange.size(), one_process, crowded);
-    answer.tuning = known_tunings(exchange.size(), key);
-  }
-  const auto answers = exchange.all_gather("shared memory of a node is open",
-                                           Writer()
-                                               .put(std::string_view(answer.wrong))
-                                               .put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0))
-                                               .put(std::string_view(answer.tuning))
-                                               .take());
+  const auto answers = exchange.all_gather(
+      "shared memory of a node is open",
+      Writer().put(std::string_view(answer.wrong)).put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0)).take());
   delete kept;
   bool across = true;
   std::vector<pid_t> processes;
@@ -172,11 +168,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   }
   auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
   if (across) room->set_across(Across(std::move(processes)));
-  std::vector<Tuning> told = parse_tunings(read_answer(answers.front()).tuning);
-  if (told.size() >= enough)
-    room->set_tuning(middle_of(told));
-  else
-    measure(exchange, *room, crowded, key, std::move(told));
+  tune(exchange, *room, crowded);
   return room;
 }
 

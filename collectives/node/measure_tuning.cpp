@@ -26,29 +26,61 @@ constexpr std::size_t largest = 4U << 20U;  // bytes that are measured
 
 class Probe {
  public:
-  Probe(Room& room, bool crowded, double limit_seconds)
+  Probe(Room& room, bool crowded, double limit_seconds, std::size_t most = largest)
       : room_(room),
         looks_(crowded ? Looks{0, 64} : Looks{1000, 0}),
         // Who shares cores begins when it gets one: many calls together make that small.
         in_a_row_(crowded ? 2U << 20U : 256U << 10U),
         limit_(limit_seconds),
-        in_(largest),
-        out_(largest) {}
+        in_(most),
+        out_(most) {}
 
   // Microseconds of an all_reduce of so many bytes with each tuning, of the slowest member in the fastest of some
   // rounds. They take turns, so that what disturbs the machine for a while disturbs all. Empty: there is no time left.
   std::vector<double> times(std::size_t bytes, std::span<const Tuning> tunings) {
     return times(plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum), bytes, tunings);
   }
-  // The same of an all_gather of blocks of so many bytes.
-  std::vector<double> times_of_blocks(std::size_t bytes, std::span<const Tuning> tunings) {
+  // The same of a collective that passes on blocks of so many bytes.
+  std::vector<double> times_of_blocks(Collective collective, std::size_t bytes, std::span<const Tuning> tunings) {
     const auto n = static_cast<std::size_t>(room_.size());
     Plan plan = plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum);
-    plan.spec.collective = Collective::all_gather;
+    plan.spec.collective = collective;
+    if (collective == Collective::broadcast) return times(plan, bytes, tunings);
     plan.spec.takes = Blocks::even(plan.spec.count, room_.size());
     plan.output_count = n * plan.spec.count;
     if (out_.size() < n * bytes) out_.resize(n * bytes);
     return times(plan, n * bytes, tunings);
+  }
+  // Nanoseconds of a step of little, of the slowest member in the fastest of some rows.
+  double step() {
+    constexpr int rows = 8;
+    constexpr int in_a_row = 16;
+    const Plan plan = plan_of(1, DataType::f32, ReduceOp::sum);
+    const Call call = call_of(plan, in_.data(), out_.data());
+    double best = 1e9;
+    for (int row = 0; row < rows; ++row) {
+      run(call, best_guess());
+      const auto begin = Clock::now();
+      for (int i = 0; i < in_a_row; ++i) run(call, best_guess());
+      const std::chrono::duration<double, std::nano> taken = Clock::now() - begin;
+      best = std::min(best, taken.count() / in_a_row);
+    }
+    return slowest(best);
+  }
+  // Of the fastest round just measured, by the first tuning: picoseconds of a byte that was handed to others.
+  double handing() { return slowest(handing_); }
+  // In everybody's eyes.
+  double slowest(double mine) {
+    Plan plan = plan_of(1, DataType::f64, ReduceOp::max);
+    double all = mine;
+    run(call_of(plan, &mine, &all), best_guess());
+    return all;
+  }
+  // The first member's bytes, to all.
+  void tell(void* data, std::size_t bytes) {
+    Plan plan = plan_of(bytes, DataType::u8, ReduceOp::sum);
+    plan.spec.collective = Collective::broadcast;
+    run(call_of(plan, data, data), best_guess());
   }
   // All the time is spent, in everybody's eyes.
   bool is_over() const { return spent_ > budget; }
@@ -63,10 +95,13 @@ class Probe {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t which = 0; which < tunings.size(); ++which) {
         run(call, tunings[which]);  // what the last one has left in the caches is not this one's doing
+        room_.handing().forget();
         const auto begin = Clock::now();
         for (std::size_t i = 0; i < calls; ++i) run(call, tunings[which]);
         const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
-        best[which] = std::min(best[which], taken.count() / static_cast<double>(calls));
+        if (taken.count() / static_cast<double>(calls) >= best[which]) continue;
+        best[which] = taken.count() / static_cast<double>(calls);
+        if (which == 0) handing_ = room_.handing().mean();
       }
       const std::chrono::duration<double> since_begin = Clock::now() - begin_;
       spent_ = slowest(since_begin.count());
@@ -105,12 +140,7 @@ class Probe {
     }
   }
 
-  double slowest(double mine) {
-    Plan plan = plan_of(1, DataType::f64, ReduceOp::max);
-    double all = mine;
-    run(call_of(plan, &mine, &all), guessed_tuning(room_.size()));
-    return all;
-  }
+  Tuning best_guess() const { return guessed_tuning(room_.size()); }
 
   Room& room_;
   Looks looks_;
@@ -120,6 +150,7 @@ class Probe {
   std::vector<std::byte> out_;
   Clock::time_point begin_ = Clock::now();
   double spent_ = 0;
+  double handing_ = 0;
   Work work_;
 };
 
@@ -146,11 +177,16 @@ class Measuring {
  public:
   Measuring(Room& room, bool crowded, double limit_seconds)
       : room_(room), probe_(room, crowded, limit_seconds), best_(guessed_tuning(room.size())), found_(best_) {
-    best_.direct_from = best_.stream_from = best_.across_from = best_.halves_from = never;
+    best_.direct_from = best_.stream_from = best_.across_from = best_.halves_from = best_.slow_from =
+        best_.spread_from = never;
   }
 
   // What there was no time for is as it was guessed.
   Tuning all() {
+    find_segment();
+    find_spread();
+    find_slow();
+    find_flow();
     constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
     if (room_.size() > 2) {
       find(&Tuning::alone_from, little, never, never, 1);
@@ -159,7 +195,6 @@ class Measuring {
     constexpr std::array<std::size_t, 6> middle = {4U << 10U,   16U << 10U,  64U << 10U,
                                                    128U << 10U, 256U << 10U, 1U << 20U};
     find(&Tuning::halves_from, middle, 2U << 20U);
-    find_segment();
     constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
     // Where it does not pay yet, caches end somewhere: a result that fills the last one is thrown out of it anyway.
     find(&Tuning::stream_from, large, std::max(4 * largest, guessed_tuning(room_.size()).stream_from));
@@ -185,13 +220,30 @@ class Measuring {
       tunings.push_back(with(&Tuning::segment, each));
       tunings.back().halves_from = 64;
     }
-    std::vector<double> losses(tunings.size());  // of several sizes together
-    for (const std::size_t bytes : {256U << 10U, 1U << 20U, 2U << 20U}) {
-      const std::vector<double> times = probe_.times(bytes, tunings);
+    keep(&Tuning::segment, best_of(tunings, {256U << 10U, 1U << 20U, 2U << 20U}, [&](std::size_t bytes) {
+                             return probe_.times(bytes, tunings);
+                           }).segment);
+  }
+
+  void find_flow() {
+    std::vector<Tuning> tunings;
+    for (const std::size_t each : {4U << 10U, 8U << 10U, 16U << 10U, 32U << 10U, 256U << 10U})
+      tunings.push_back(with(&Tuning::flow_from, each));
+    keep(&Tuning::flow_from, best_of(tunings, {8U << 10U, 16U << 10U, 32U << 10U, 128U << 10U}, [&](std::size_t bytes) {
+                               return probe_.times_of_blocks(Collective::broadcast, bytes, tunings);
+                             }).flow_from);
+  }
+
+  // Of several sizes together.
+  template <class Times>
+  static Tuning best_of(const std::vector<Tuning>& tunings, std::initializer_list<std::size_t> sizes,
+                        const Times& times_at) {
+    std::vector<double> losses(tunings.size());
+    for (const std::size_t bytes : sizes) {
+      const std::vector<double> times = times_at(bytes);
       for (std::size_t i = 0; i < times.size(); ++i) losses[i] += std::log(times[i]);
     }
-    keep(&Tuning::segment,
-         tunings[static_cast<std::size_t>(std::ranges::min_element(losses) - losses.begin())].segment);
+    return tunings[static_cast<std::size_t>(std::ranges::min_element(losses) - losses.begin())];
   }
 
   // Unless there was no time to measure it.
@@ -207,17 +259,53 @@ class Measuring {
          }));
   }
 
-  // What other processes' memory costs to reach depends on which cores members have just got, so slots are left for
-  // what is much better only: either way a wrong choice then costs about the same.
+  // What is written and read by all at once: blocks that are passed on, and sums that are shared out.
+  std::vector<double> of_blocks(std::size_t bytes, const std::array<Tuning, 2>& ways) {
+    return probe_.times_of_blocks(Collective::all_gather, bytes, ways);
+  }
+  std::vector<double> of_sums(std::size_t bytes, std::array<Tuning, 2> ways) {
+    for (Tuning& each : ways) each.halves_from = 64;
+    return probe_.times(bytes, ways);
+  }
+
+  void find_spread() {
+    constexpr std::array<std::size_t, 6> sizes = {1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U};
+    keep(&Tuning::spread_from, switch_point(sizes, never, [&](std::size_t bytes) {
+      const std::array ways = {with(&Tuning::spread_from, never), with(&Tuning::spread_from, 64)};
+      return change(of_blocks(bytes, ways)) + change(of_sums(bytes, ways));
+    }));
+  }
+
+  // How long a byte's write through the caches may take until it is as well to go past them: as long as it took just
+  // now, and as much longer as all of it takes by the other way, which does not depend on how far apart the cores are.
+  void find_slow() {
+    std::vector<double> limits;
+    const std::array ways = {with(&Tuning::slow_from, Handing::never_slow), with(&Tuning::slow_from, 0)};
+    const auto add = [&](std::size_t bytes, const std::vector<double>& times) {
+      constexpr double picoseconds = 1e6;  // of a microsecond
+      if (times.empty()) return;
+      limits.push_back(probe_.handing() + (times[1] - times[0]) * picoseconds / static_cast<double>(bytes));
+    };
+    for (const std::size_t bytes : {16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U}) {
+      add(bytes, of_blocks(bytes, ways));
+      add(bytes, of_sums(bytes, ways));
+    }
+    room_.handing().forget();
+    if (limits.empty()) return;
+    std::ranges::nth_element(limits, limits.begin() + static_cast<std::ptrdiff_t>(limits.size() / 2));
+    keep(&Tuning::slow_from, static_cast<std::size_t>(std::clamp(limits[limits.size() / 2], 0.0, 1e9)));
+  }
+
+  // The time that it takes is the system's, too, and its pages': slots are left for what is clearly better.
   void find_across() {
     constexpr std::array<std::size_t, 5> blocks = {8U << 10U, 32U << 10U, 128U << 10U, 512U << 10U, 2U << 20U};
     const std::size_t fit = 2 * largest / static_cast<std::size_t>(room_.size());
     const auto fitting = std::ranges::count_if(blocks, [&](std::size_t bytes) { return bytes <= fit; });
-    const double bias = std::log(1.5);
+    const double bias = std::log(1.2);
     keep(&Tuning::across_from,
          switch_point(std::span(blocks).first(static_cast<std::size_t>(fitting)), never, [&](auto bytes) {
            const std::array both = {with(&Tuning::across_from, never), with(&Tuning::across_from, 64)};
-           return change(probe_.times_of_blocks(bytes, both)) + bias;
+           return change(probe_.times_of_blocks(Collective::all_gather, bytes, both)) + bias;
          }));
   }
 
@@ -228,6 +316,21 @@ class Measuring {
 };
 
 }  // namespace
+
+double step_nanoseconds(Room& room, double limit_seconds) {
+  return Probe(room, false, limit_seconds, sizeof(float)).step();
+}
+
+std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, double limit_seconds) {
+  struct Told {
+    std::size_t number;
+    std::array<Tuning, enough> all;
+  } told{std::min(tunings.size(), enough), {}};
+  std::copy_n(tunings.begin(), told.number, told.all.begin());
+  Probe(room, false, limit_seconds, sizeof told).tell(&told, sizeof told);
+  tunings.assign(told.all.begin(), told.all.begin() + static_cast<std::ptrdiff_t>(told.number));
+  return tunings;
+}
 
 Tuning measured_tuning(Room& room, bool crowded, double limit_seconds) {
   return Measuring(room, crowded, limit_seconds).all();

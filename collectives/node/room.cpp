@@ -28,12 +28,15 @@ Layout::Layout(int members) {
   constexpr std::size_t most = 256U << 10U;
   constexpr std::size_t least = 16U << 10U;
   constexpr std::size_t in_all = 64U << 20U;
+  constexpr std::size_t turns = 4;  // more than the caches of a core hold
   const auto n = static_cast<std::size_t>(members);
-  slot = std::clamp(in_all / (n * ring_length), least, most) / page * page;
-  stride = slot + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
-  lines = sizeof(Room::Header) + ring_length * sizeof(Room::Gathering) + n * sizeof(Room::MemberHeader);
-  slots = round_up(lines + n * ring_length * sizeof(Line), page);
-  bytes = round_up(slots + n * ring_length * stride, page);
+  slot = std::clamp(in_all / (n * slot_ring * turns), least, most) / page * page;
+  area = turns * slot;
+  stride = area + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
+  lines = sizeof(Room::Header) + slot_ring * sizeof(Room::Gathering) + n * sizeof(Room::MemberHeader);
+  pages = round_up(lines + n * line_ring * sizeof(Line), page);
+  slots = pages + n * line_ring * page_bytes;
+  bytes = round_up(slots + n * slot_ring * stride, page);
 }
 
 Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_process)
@@ -43,23 +46,28 @@ Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_proc
       size_(size),
       one_process_(one_process),
       lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
+      pages_(memory_.get() + layout_.pages),
       slots_(memory_.get() + layout_.slots),
       tuning_(guessed_tuning(size)) {}
 
 void Room::begin_at(Step step) {
-  for (Step back = 0; back < ring_length; ++back)
-    lines_[at(index_, step - back)].word.store(std::uint64_t{step} << 32U, std::memory_order_release);
-  for (Step back = 0; back < ring_length; ++back) result(step - back).word.store(0, std::memory_order_release);
+  for (Step back = 0; back < line_ring; ++back)
+    lines_[line_at(index_, step - back)].word.store(std::uint64_t{step} << 32U, std::memory_order_release);
+  for (Step back = 0; back < slot_ring; ++back) result(step - back).word.store(0, std::memory_order_release);
   last_ = known_ = step;
 }
 
+// Each look takes a line from another core, so it asks for more than what is needed first: whoever keeps up has that.
 bool Room::look_for_all(Step step) {
-  for (int member = 0; member < size_; ++member) {
-    const auto word = line(member, step).word.load(std::memory_order_acquire);
-    if (member != index_ && !reaches(static_cast<Step>(word >> 32U), step)) return false;
-  }
-  known_ = step;
-  return true;
+  const auto all_have = [&](Step published) {
+    for (int member = 0; member < size_; ++member) {
+      if (member != index_ && !has_published(member, published)) return false;
+    }
+    known_ = published;
+    return true;
+  };
+  const Step more = step + line_ring / 2;
+  return (reaches(last_, more) && all_have(more)) || all_have(step);
 }
 
 Place Room::place_of(const void* data, std::size_t bytes) const {

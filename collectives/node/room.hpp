@@ -4,8 +4,9 @@
 // gives into its line or slot, and publishes the step's number there together with the call's mark; the others find
 // both when they look for that step. Nothing here waits: who must wait asks again.
 //
-// The rule that makes a slot free: who has published step j reads no step before j - 1 any more. There are four slots,
-// so step k may be written when all others have published k - 2.
+// The rule that makes a line or slot free: who has published step j reads no step before j - 1 any more. There are four
+// slots, so step k may be written there when all others have published k - 2; and more lines, and pages beside them, so
+// that with small things a member who needs nobody may be many steps ahead.
 #pragma once
 
 #include <atomic>
@@ -15,15 +16,18 @@
 #include <vector>
 
 #include "collectives/node/across.hpp"
+#include "collectives/node/handing.hpp"
 #include "collectives/node/tuning.hpp"
 
 namespace lockstep::node {
 
 using Step = std::uint32_t;  // wraps around
 
-inline constexpr Step ring_length = 4;
-inline constexpr Step behind = ring_length - 2;  // so many steps may the others be behind the one that is written
+inline constexpr Step slot_ring = 4;
+inline constexpr Step line_ring = 32;  // and of pages
+inline constexpr Step in_use = 2;      // the step that is written, and the one before it, which may still be read
 inline constexpr std::size_t cache_line = 64;
+inline constexpr std::size_t page_bytes = 2048;
 inline constexpr std::size_t line_size = 128;  // two cache lines, because processors fetch them in pairs
 
 constexpr std::size_t round_up(std::size_t number, std::size_t multiple) {
@@ -51,6 +55,9 @@ struct alignas(line_size) Line {
 };
 static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always_lock_free);
 
+// Where a step's data lies.
+enum class Holder : std::uint8_t { line, page, slot };
+
 // Where a buffer lies: in a piece of shared memory that all know by its number, or at an address, which threads of one
 // process can use and other processes may be able to read. Without a memory: nowhere, or not to be touched.
 struct Place {
@@ -72,9 +79,11 @@ struct Reachable {
 // How the memory is divided, for so many members.
 struct Layout {
   explicit Layout(int members);
-  std::size_t slot;    // bytes of data in a slot; behind them lies a number for every member
+  std::size_t slot;    // bytes of data in a slot
+  std::size_t area;    // in which it moves about; behind that lies a number for every member
   std::size_t stride;  // from slot to slot
   std::size_t lines;   // where they begin; before them is the header
+  std::size_t pages;
   std::size_t slots;
   std::size_t bytes;  // in all
 };
@@ -89,10 +98,8 @@ class Room {
 
   // So many bytes fit into a slot.
   std::size_t slot_bytes() const { return layout_.slot; }
-  std::uint64_t* my_next_numbers() { return reinterpret_cast<std::uint64_t*>(my_next_slot() + layout_.slot); }
-  const std::uint64_t* numbers(int member, Step step) const {
-    return reinterpret_cast<const std::uint64_t*>(slot(member, step) + layout_.slot);
-  }
+  std::uint64_t* my_next_numbers() { return numbers_at(index_, last_ + 1); }
+  const std::uint64_t* numbers(int member, Step step) const { return numbers_at(member, step); }
   // The largest element that can be reduced here.
   static std::size_t most_element(int members) {
     return static_cast<std::size_t>(members) > most_members
@@ -108,23 +115,17 @@ class Room {
   int size() const { return size_; }
   Step last() const { return last_; }  // that this member has published
 
-  // Whether the next step may be written.
-  bool is_free() {
-    const Step needed = last_ + 1 - behind;
-    return reaches(known_, needed) || look_for_all(needed);
-  }
+  // Whether the next step, with data there, may be written.
+  bool is_free(Holder holder) { return reaches(known_, needed(holder)) || look_for_all(needed(holder)); }
   // Whether the member is what keeps it from being free.
-  bool is_behind(int member) const {
-    const Step needed = last_ + 1 - behind;
-    const auto word = line(member, needed).word.load(std::memory_order_acquire);
-    return !reaches(static_cast<Step>(word >> 32U), needed);
-  }
-  Line& my_next_line() { return lines_[at(index_, last_ + 1)]; }
-  std::byte* my_next_slot() { return slots_ + at(index_, last_ + 1) * layout_.stride; }
+  bool is_behind(int member, Holder holder) const { return !has_published(member, needed(holder)); }
+  Line& my_next_line() { return lines_[line_at(index_, last_ + 1)]; }
+  std::byte* my_next_page() { return pages_ + line_at(index_, last_ + 1) * page_bytes; }
+  std::byte* my_next_slot(std::size_t span) { return my_slot(last_ + 1, span); }
   // Everything that this member wrote is there for who sees it.
   void publish(std::uint32_t mark) {
     ++last_;
-    lines_[at(index_, last_)].word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);
+    lines_[line_at(index_, last_)].word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);
     if (header().asleep.load(std::memory_order_relaxed) > 0) wake();
   }
 
@@ -153,7 +154,7 @@ class Room {
   bool has_result(Step step, std::uint32_t mark) const {
     return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);
   }
-  std::byte* my_slot(Step step) { return slots_ + at(index_, step) * layout_.stride; }
+  std::byte* my_slot(Step step, std::size_t span) { return slot_at(index_, step) + moved(step, span); }
 
   // Whether the member has published the step in the same call.
   bool is_there(int member, Step step, std::uint32_t mark) const {
@@ -161,13 +162,19 @@ class Room {
   }
   // All others have been seen in this step.
   void all_reached(Step step) { known_ = step; }
-  const Line& line(int member, Step step) const { return lines_[at(member, step)]; }
-  const std::byte* slot(int member, Step step) const { return slots_ + at(member, step) * layout_.stride; }
+  const Line& line(int member, Step step) const { return lines_[line_at(member, step)]; }
+  const std::byte* page(int member, Step step) const { return pages_ + line_at(member, step) * page_bytes; }
+  // Steps that say the same span, bytes, take turns within the area: what a member writes then lies where the others
+  // read long ago, and their caches have let go of it. Span 0: it stays.
+  const std::byte* slot(int member, Step step, std::size_t span) const {
+    return slot_at(member, step) + moved(step, span);
+  }
 
   // Whether there is any memory that could be reached without a slot. The same on all members.
   bool has_reachable() const { return one_process_ || allocated_ > 0; }
   const Tuning& tuning() const { return tuning_; }
   void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
+  Handing& handing() { return handing_; }
   bool is_one_process() const { return one_process_; }
   // Whether members can read each other's memory wherever it lies, though it is another process's. The same on all.
   const Across& across() const { return across_; }
@@ -205,15 +212,31 @@ class Room {
     std::atomic<std::uint32_t> busy;  // with the memory of others
   };
 
-  std::size_t at(int member, Step step) const {
-    return static_cast<std::size_t>(member) * ring_length + step % ring_length;
+  std::byte* slot_at(int member, Step step) const {
+    return slots_ + (static_cast<std::size_t>(member) * slot_ring + step % slot_ring) * layout_.stride;
   }
+  std::size_t moved(Step step, std::size_t span) const {
+    return span == 0 ? 0 : step / slot_ring % (layout_.area / span) * span;
+  }
+  std::uint64_t* numbers_at(int member, Step step) const {
+    return reinterpret_cast<std::uint64_t*>(slot_at(member, step) + layout_.area);
+  }
+  static std::size_t line_at(int member, Step step) {
+    return static_cast<std::size_t>(member) * line_ring + step % line_ring;
+  }
+  // What all others must have published before the next step is written.
+  Step needed(Holder holder) const { return last_ + 1 - ((holder == Holder::slot ? slot_ring : line_ring) - in_use); }
+  bool has_published(int member, Step step) const {
+    const auto word = line(member, step).word.load(std::memory_order_acquire);
+    return reaches(static_cast<Step>(word >> 32U), step);
+  }
+  // All meet in a step in which one combines, so four of them are as good as a ring of any length.
   Gathering& gathering(Step step) const {
-    return reinterpret_cast<Gathering*>(memory_.get() + sizeof(Header))[step % ring_length];
+    return reinterpret_cast<Gathering*>(memory_.get() + sizeof(Header))[step % slot_ring];
   }
   Header& header() const { return *reinterpret_cast<Header*>(memory_.get()); }
   MemberHeader& header_of(int member) const {
-    return reinterpret_cast<MemberHeader*>(memory_.get() + sizeof(Header) + ring_length * sizeof(Gathering))[member];
+    return reinterpret_cast<MemberHeader*>(memory_.get() + sizeof(Header) + slot_ring * sizeof(Gathering))[member];
   }
   bool look_for_all(Step step);
   void wake();
@@ -225,6 +248,7 @@ class Room {
   int size_;
   bool one_process_;
   Line* lines_;
+  std::byte* pages_;
   std::byte* slots_;
   Step last_ = 0;
   Step known_ = 0;  // all others have published at least this one
@@ -232,6 +256,7 @@ class Room {
   std::uint64_t allocated_ = 0;
   Across across_;
   Tuning tuning_;
+  Handing handing_;
 };
 
 }  // namespace lockstep::node

@@ -22,13 +22,12 @@ struct Field {
   std::string_view name;
   std::size_t Tuning::*value;
   std::int64_t least = 64;
-  // Which of the measurements counts: the middle one, or the smallest.
-  bool smallest = false;
 };
-constexpr std::array fields = {
-    Field{"halves_from", &Tuning::halves_from},           Field{"segment", &Tuning::segment},
-    Field{"stream_from", &Tuning::stream_from},           Field{"direct_from", &Tuning::direct_from},
-    Field{"across_from", &Tuning::across_from, 64, true}, Field{"alone_from", &Tuning::alone_from, 1}};
+constexpr std::array fields = {Field{"halves_from", &Tuning::halves_from}, Field{"segment", &Tuning::segment},
+                               Field{"flow_from", &Tuning::flow_from},     Field{"spread_from", &Tuning::spread_from},
+                               Field{"stream_from", &Tuning::stream_from}, Field{"slow_from", &Tuning::slow_from, 0},
+                               Field{"direct_from", &Tuning::direct_from}, Field{"across_from", &Tuning::across_from},
+                               Field{"alone_from", &Tuning::alone_from, 1}};
 
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -40,6 +39,14 @@ std::string processor() {
   return "unknown processor";
 }
 
+// In classes, each up to four times the one before: cores that share one core's caches, a last cache, or only a board.
+std::string distance(double nanoseconds) {
+  if (nanoseconds <= 0) return {};
+  double class_end = 50;
+  while (class_end < nanoseconds) class_end *= 4;
+  return text(", ", class_end / 4, " to ", class_end, " ns apart");
+}
+
 }  // namespace
 
 // The first cache but one holds what a member works on; results that no cache holds are written past them.
@@ -49,16 +56,20 @@ Tuning guessed_tuning(int members) {
   constexpr std::size_t least = 1024;
   return {.halves_from = std::max(least, cache / 512 / n),
           .segment = std::max(16 * least, cache / 512),
+          .flow_from = never,
+          .spread_from = never,
           .stream_from = std::max(least, cache / 2),
+          .slow_from = never,
           .direct_from = std::max(least, cache / 8192),
           .across_from = never,
           .alone_from = members > 16 ? never : 1};  // each would read more lines than the last one and they in turn
 }
 
-std::string tuning_key(int members, bool one_process, bool crowded) {
+std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds) {
   return text(processor(), ", ", format_bytes(last_cache_size()), " cache, ", kernel_target(), ", ",
               std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)), " processors, ", members,
-              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", ", version 4");
+              one_process ? " threads" : " processes", crowded ? " sharing cores" : "", distance(nanoseconds),
+              ", version 10");
 }
 
 std::string tuning_file(std::string_view key) {
@@ -77,9 +88,7 @@ Tuning middle_of(std::span<const Tuning> measured) {
   std::vector<std::size_t> values(measured.size());
   for (const Field& field : fields) {
     std::ranges::transform(measured, values.begin(), [&](const Tuning& each) { return each.*field.value; });
-    // Cores may be near each other in most jobs and far apart in some: then slots cost many times as much as reading
-    // across, which costs the same in all. So what was seen once to be much better is taken.
-    const auto at = values.begin() + static_cast<std::ptrdiff_t>(field.smallest ? 0 : (values.size() - 1) / 2);
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
     std::ranges::nth_element(values, at);
     middle.*field.value = *at;
   }

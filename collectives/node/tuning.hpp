@@ -19,7 +19,10 @@ inline constexpr std::size_t never = std::size_t{1} << 40U;  // from so many byt
 struct Tuning {
   std::size_t halves_from = 0;  // bytes of an all_reduce: from here on its work is shared out
   std::size_t segment = 0;      // bytes of a segment of halves, and of a step of single
+  std::size_t flow_from = 0;    // bytes of a block that is passed on: the least that goes in a step of its own
+  std::size_t spread_from = 0;  // bytes of a step: from here on they move about in the slot
   std::size_t stream_from = 0;  // bytes of a result: from here on it is written past the caches
+  std::size_t slow_from = 0;    // picoseconds of a byte that another member will read: see handing.hpp
   std::size_t direct_from = 0;  // bytes: smaller things go through slots even where they need not
   std::size_t across_from = 0;  // bytes of a block: from here on one process reads it in the other's memory
   std::size_t alone_from = 0;   // bytes of an all_reduce: below, the last member to arrive combines for all
@@ -33,14 +36,19 @@ Tuning guessed_tuning(int members);
 // one does not come within the limit.
 Tuning measured_tuning(Room& room, bool crowded, double limit_seconds);
 
-// Which measurements are of this machine, this build and so many members.
-std::string tuning_key(int members, bool one_process, bool crowded);
+// By all members as well: how long a step takes in which each needs all others. It tells how far apart their cores are.
+double step_nanoseconds(Room& room, double limit_seconds);
+// And: what the first member says is everybody's.
+std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, double limit_seconds);
+
+// Which measurements are of this machine, this build and so many members, as far apart. No nanoseconds: not known.
+std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds);
 // Where they are kept; empty: nowhere.
 std::string tuning_file(std::string_view key);
 
 // How many measurements are enough.
 inline constexpr std::size_t enough = 5;
-// Of each field the middle one; of across_from the smallest.
+// Of each field the middle one.
 Tuning middle_of(std::span<const Tuning> measured);
 
 // "halves_from 16384 65536 16384", a line each with its value in every measurement; what follows # is for people. Empty

@@ -73,7 +73,7 @@ void Work::begin_by_slots() {
 
 void Work::begin_single() {
   form_ = Form::single;
-  in_line_ = false;
+  holder_ = Holder::slot;
   const auto n = static_cast<std::size_t>(members());
   const std::size_t most = most_bytes();
   const std::size_t least = (for_each_ ? n : 1) * round_up(std::max(element(), cache_line), cache_line);
@@ -84,17 +84,32 @@ void Work::begin_single() {
   const std::size_t in_all = for_each_ ? n * most : most;
   // A user's function may want its elements aligned better than beside a number.
   if (!hidden_ && in_all <= Line::room && call_->user.apply == nullptr) {
-    in_line_ = true;
+    holder_ = Holder::line;
     region_ = most;
   }
   const std::size_t padded = round_up(most, cache_line);
+  // Who sends to one or from one may be ahead of it.
+  if (!hidden_ && holder_ == Holder::slot && (for_each_ ? n * padded : padded) <= page_bytes &&
+      (root_gives(collective()) || root_takes(collective()))) {
+    holder_ = Holder::page;
+    region_ = padded;
+  }
   gathers_ = collective() == Collective::all_reduce && parts_ == 1 && most < tuning_.alone_from && members() > 1 &&
              call_->user.apply == nullptr &&  // what a user's function throws is everybody's to know
-             (in_line_ || 2 * padded <= room_->slot_bytes());
-  if (gathers_ && !in_line_) region_ = padded;
+             (holder_ == Holder::line || 2 * padded <= room_->slot_bytes());
+  if (gathers_ && holder_ == Holder::slot) region_ = padded;
+  // From one to all, in a few parts: while one is taken, the next is given.
+  constexpr std::size_t few = 4;
+  if (root_gives(collective()) && !hidden_ && holder_ == Holder::slot) {
+    piece_ = std::clamp(round_up(most / few, cache_line), std::min(tuning_.flow_from, region_), region_);
+    parts_ = parts_of(most);
+  }
+  set_span(gathers_ ? 2 * padded
+                    : (for_each_ ? n : 1) * std::min(region_, round_up(std::min(piece_, most), cache_line)));
+  if (for_each_ && span_ > 0) region_ = round_up(std::min(piece_, most), cache_line);
   steps_ = parts_;
   small_bytes_ = gives_ ? gives(me()).bytes : 0;
-  is_small_sum_ = in_line_ && collective() == Collective::all_reduce && pieces_ == nullptr;
+  is_small_sum_ = holder_ == Holder::line && collective() == Collective::all_reduce && pieces_ == nullptr;
   switch (collective()) {
     case Collective::scan:
     case Collective::exscan:
@@ -114,66 +129,6 @@ void Work::begin_single() {
   if (moves_) copy_own_block();
 }
 
-// The largest block of all that members give each other, as far as this one knows.
-std::size_t Work::most_bytes() const {
-  if (collective() == Collective::barrier) return 0;
-  if (!cuts_input(collective()) && !cuts_output(collective())) return common().bytes;
-  return std::max(cuts_input(collective()) ? spec().gives.largest() : 0,
-                  cuts_output(collective()) ? spec().takes.largest() : 0) *
-         element();
-}
-
-Work::Range Work::gives(int member) const {
-  if (for_each_) return {spec().gives.offset(member) * element(), spec().gives.count(member) * element()};
-  return cuts_output(collective()) ? Range{0, spec().takes.count(me()) * element()} : common();
-}
-
-Work::Range Work::takes(int member) const {
-  if (cuts_output(collective()))
-    return {spec().takes.offset(member) * element(), spec().takes.count(member) * element()};
-  return for_each_ ? Range{0, spec().gives.count(me()) * element()} : common();
-}
-
-Work::Range Work::of_part(const Range& whole, std::size_t part) const {
-  const std::size_t skip = std::min(part * piece_, whole.bytes);
-  return {whole.offset + skip, std::min(piece_, whole.bytes - skip)};
-}
-
-void Work::write(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (streams_)
-    stream_bytes(to, from, bytes);
-  else
-    copy_bytes(to, from, bytes);
-}
-
-const std::byte* Work::mine(std::size_t offset, std::size_t bytes) {
-  if (pieces_ == nullptr) return input_ + offset;
-  if (const std::byte* const whole = pieces_->whole(offset, bytes)) return whole;
-  if (gathered_.size() < bytes) gathered_.resize(bytes);
-  pieces_->read(gathered_.data(), offset, bytes);
-  return gathered_.data();
-}
-
-void Work::read_mine(std::byte* to, std::size_t offset, std::size_t bytes) const {
-  if (pieces_ == nullptr)
-    copy_bytes(to, input_ + offset, bytes);
-  else
-    pieces_->read(to, offset, bytes);
-}
-
-void Work::put(std::size_t offset, const std::byte* from, std::size_t bytes) const {
-  if (pieces_ == nullptr)
-    write(output_ + offset, from, bytes);
-  else
-    pieces_->write(offset, from, bytes);
-}
-
-const std::byte* Work::given_by(int member, std::size_t part) const {
-  const Step step = at_step(part);
-  const std::byte* all = in_line_ ? room_->line(member, step).payload : room_->slot(member, step);
-  return for_each_ ? all + static_cast<std::size_t>(me()) * region_ : all;
-}
-
 bool Work::needs(int member) const {
   if (member == me()) return false;
   if (needs_ == Needs::all) return true;
@@ -185,7 +140,7 @@ bool Work::advance(Looks looks) {
   bool moved = false;
   while (phase_ != Phase::done) {
     if (phase_ == Phase::giving) {
-      if (!room_->is_free()) return moved;
+      if (!room_->is_free(holder())) return moved;
       give();
       room_->publish(mark_);
       phase_ = Phase::collecting;
@@ -263,7 +218,7 @@ IndexSet Work::missing() const {
   for (int member = 0; member < members(); ++member) {
     if (member == me()) continue;
     const bool late = phase_ == Phase::collecting && needs(member) && !room_->is_there(member, at_step(step_), mark_);
-    const bool slow = phase_ == Phase::giving && room_->is_behind(member);
+    const bool slow = phase_ == Phase::giving && room_->is_behind(member, holder());
     if (late || slow) all.insert(member);
   }
   if (!waits_for_one || !all.empty()) return all;
@@ -282,18 +237,19 @@ void Work::lead() {
     if (!room_->is_there(member, first_, mark_)) return;
     sources_[static_cast<std::size_t>(member)] = given_by(member, 0);
   }
-  std::byte* const result = in_line_ ? room_->result(first_).payload : room_->my_slot(first_) + region_;
+  std::byte* const result =
+      holder_ == Holder::line ? room_->result(first_).payload : room_->my_slot(first_, span_) + region_;
   combiner_.combine(result, sources_.data(), members(), spec().count);
   room_->publish_result(mark_);
 }
 
 const std::byte* Work::led() const {
-  return in_line_ ? room_->result(first_).payload : room_->slot(room_->leader(first_), first_) + region_;
+  return holder_ == Holder::line ? room_->result(first_).payload : data(room_->leader(first_), first_) + region_;
 }
 
 void Work::give_single() {
   if (!gives_) return;
-  std::byte* const to = in_line_ ? room_->my_next_line().payload : room_->my_next_slot();
+  std::byte* const to = my_next();
   if (hidden_ && step_ == 0) {
     room_->my_next_line().extra = parts_;
     std::uint64_t* const numbers = room_->my_next_numbers();
@@ -305,13 +261,13 @@ void Work::give_single() {
   }
   if (!for_each_) {
     const Range part = of_part(gives(0), step_);
-    if (part.bytes > 0) read_mine(to, part.offset, part.bytes);
+    if (part.bytes > 0) hand_mine(to, part.offset, part.bytes);
     return;
   }
   for (int member = 0; member < members(); ++member) {
     const Range part = of_part(gives(member), step_);
     if (member != me() && part.bytes > 0)
-      copy_bytes(to + static_cast<std::size_t>(member) * region_, input_ + part.offset, part.bytes);
+      hand(to + static_cast<std::size_t>(member) * region_, input_ + part.offset, part.bytes);
   }
 }
 

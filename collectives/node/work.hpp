@@ -59,7 +59,7 @@ class Work {
     first_ = room_->last() + 1;
     step_ = 0;
     seen_ = 0;
-    if (is_small_sum_ && room_->is_free()) {
+    if (is_small_sum_ && room_->is_free(Holder::line)) {
       copy_small(room_->my_next_line().payload, input, small_bytes_);
       room_->publish(mark);
       phase_ = Phase::collecting;
@@ -104,6 +104,14 @@ class Work {
   bool could_be_direct() const;
   bool could_go_across() const;
 
+  Holder holder() const {
+    if (form_ == Form::single) return holder_;
+    return form_ == Form::halves ? Holder::slot : Holder::line;
+  }
+  // Where a step's data lies, in a single step or in a segment.
+  std::byte* my_next() const;
+  const std::byte* data(int member, Step step) const;
+  void set_span(std::size_t bytes);
   void give();
   void meanwhile();
   bool collected(Looks& looks);
@@ -153,9 +161,11 @@ class Work {
   Range of_part(const Range& whole, std::size_t part) const;
   std::size_t parts_of(std::size_t bytes) const { return bytes <= piece_ ? 1 : (bytes + piece_ - 1) / piece_; }
   void write(std::byte* to, const std::byte* from, std::size_t bytes) const;
-  // Of what is combined, which may lie in pieces: my part of a range; a copy of it; results in their place.
+  // To where another member reads it.
+  void hand(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  // Of what is combined, which may lie in pieces: my part of a range; a copy of it for others; results in their place.
   const std::byte* mine(std::size_t offset, std::size_t bytes);
-  void read_mine(std::byte* to, std::size_t offset, std::size_t bytes) const;
+  void hand_mine(std::byte* to, std::size_t offset, std::size_t bytes) const;
   void put(std::size_t offset, const std::byte* from, std::size_t bytes) const;
   const std::byte* given_by(int member, std::size_t part) const;  // to me
   bool needs(int member) const;
@@ -183,13 +193,14 @@ class Work {
   std::size_t step_ = 0;  // of this work, from 0
   std::size_t steps_ = 1;
   std::size_t parts_ = 1;
-  std::size_t piece_ = 1;   // bytes of a part
-  std::size_t region_ = 0;  // of a slot: where the part of the next member begins, or the result
-  int seen_ = 0;            // members that have been seen in this step
-  bool in_line_ = false;    // what is given fits beside the step's number
-  bool for_each_ = false;   // a slot has a part of its own for every member
-  bool hidden_ = false;     // members do not know how much the others have
-  bool gathers_ = false;    // the last to give combines for all
+  std::size_t piece_ = 1;         // bytes of a part
+  std::size_t region_ = 0;        // of a slot: where the part of the next member begins, or the result
+  int seen_ = 0;                  // members that have been seen in this step
+  Holder holder_ = Holder::slot;  // of what is given, in a single step
+  std::size_t span_ = 0;          // see Room::slot
+  bool for_each_ = false;         // a slot has a part of its own for every member
+  bool hidden_ = false;           // members do not know how much the others have
+  bool gathers_ = false;          // the last to give combines for all
   bool gives_ = false;
   bool takes_ = false;
   bool streams_ = false;  // the output is written past the caches

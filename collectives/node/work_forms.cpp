@@ -35,6 +35,8 @@ void Work::begin_halves() {
   region_ = round_up(piece_, cache_line);
   parts_ = parts_of(common().bytes);
   steps_ = parts_ + 1;
+  set_span(region_ + piece_ / 2 + element() + 2 * cache_line);
+  block_.resize(block_bytes + element() + cache_line);
 }
 
 // Of a segment: what a member combines. Relative to the segment.
@@ -52,24 +54,27 @@ void Work::give_halves() {
   if (step_ == parts_) return;
   const Range part = of_part(common(), step_);
   const Range own = share(step_, me());
-  std::byte* const to = room_->my_next_slot();
-  if (own.offset > 0) read_mine(to, part.offset, own.offset);
-  if (own.end() < part.bytes) read_mine(to + own.end(), part.offset + own.end(), part.bytes - own.end());
+  std::byte* const to = my_next();
+  if (own.offset > 0) hand_mine(to, part.offset, own.offset);
+  if (own.end() < part.bytes) hand_mine(to + own.end(), part.offset + own.end(), part.bytes - own.end());
 }
 
 void Work::combine_share(std::size_t part) {
   const Range own = share(part, me());
   const std::size_t before = of_part(common(), part).offset + own.offset;
-  std::byte* const result = room_->my_next_slot() + region_;
+  std::byte* const result = my_next() + region_;
+  const bool past = room_->handing().goes_past(own.bytes, tuning_.slow_from);
   const std::size_t block = std::max<std::size_t>(1, block_bytes / element()) * element();
   for (std::size_t at = 0; at < own.bytes; at += block) {
     const std::size_t bytes = std::min(block, own.bytes - at);
     for (int member = 0; member < members(); ++member) {
       sources_[static_cast<std::size_t>(member)] =
-          member == me() ? mine(before + at, bytes) : room_->slot(member, at_step(part)) + own.offset + at;
+          member == me() ? mine(before + at, bytes) : data(member, at_step(part)) + own.offset + at;
     }
-    combiner_.combine(result + at, sources_.data(), members(), bytes / element());
-    if (takes_) put(before + at, result + at, bytes);
+    std::byte* const combined = past ? aligned(block_.data()) : result + at;
+    combiner_.combine(combined, sources_.data(), members(), bytes / element());
+    if (past) stream_bytes(result + at, combined, bytes);
+    if (takes_) put(before + at, combined, bytes);
   }
 }
 
@@ -79,7 +84,7 @@ void Work::take_shares(std::size_t part) {
   for (int i = 1; i < members(); ++i) {
     const int member = (me() + i) % members();
     const Range theirs = share(part, member);
-    if (theirs.bytes > 0) put(before + theirs.offset, room_->slot(member, at_step(part + 1)) + region_, theirs.bytes);
+    if (theirs.bytes > 0) put(before + theirs.offset, data(member, at_step(part + 1)) + region_, theirs.bytes);
   }
 }
 
@@ -186,8 +191,13 @@ bool Work::reduce_direct() {
     combiner_.combine(result, sources_.data(), members(), bytes / element());
     if (streams_) stream_bytes(to + at, result, bytes);
     if (collective() != Collective::all_reduce) continue;
-    for (std::size_t i = 1; i < outputs_.size(); ++i)
-      write(outputs_[(taker + i) % outputs_.size()] + mine.offset + at, result, bytes);
+    for (std::size_t i = 1; i < outputs_.size(); ++i) {
+      std::byte* const theirs = outputs_[(taker + i) % outputs_.size()] + mine.offset + at;
+      if (streams_)
+        stream_bytes(theirs, result, bytes);
+      else
+        hand(theirs, result, bytes);
+    }
   }
   return true;
 }

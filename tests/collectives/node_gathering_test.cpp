@@ -17,8 +17,8 @@ namespace lockstep {
 namespace {
 
 struct Rules {
-  int ring = static_cast<int>(node::ring_length);
-  int behind = static_cast<int>(node::behind);
+  int ring = static_cast<int>(node::slot_ring);
+  int behind = static_cast<int>(node::slot_ring - node::in_use);
   bool resets = true;  // the count, before the result is published
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule by which slots become free, seen in every order that members can get on in: writing a slot takes time, so
-// does reading it, and whoever needs nobody runs as far ahead as the rule lets it. Each member's slots and steps
-// follow from how far it has come, so a state is how far each has come. That is for a memory that all see alike; that
+// The rule by which lines and slots become free, seen in every order that members can get on in: writing takes time, so
+// does reading, and whoever needs nobody runs as far ahead as the rule lets it. The ring of lines is shorter here than
+// in the room, so that few steps go around it. Each member's steps follow from how far it has come, so a state is how
+// far each has come. That is for a memory that all see alike; that
 // nothing rests on more than what is published with release being seen with acquire, is shown by clocks.
 #include <gtest/gtest.h>
 
@@ -25,8 +26,19 @@ struct Protocol {
   int members;
   std::vector<int> needs;  // of each step: everybody, nobody, or one member that all others need
   std::vector<bool> late;  // of each step: what it gives is read after the next one was published
-  int ring = static_cast<int>(node::ring_length);
-  int behind = static_cast<int>(node::behind);
+  unsigned lines = 0;      // which steps write no slot, as bits
+  int slot_ring = static_cast<int>(node::slot_ring);
+  int slot_behind = static_cast<int>(node::slot_ring - node::in_use);
+  int line_ring = static_cast<int>(node::slot_ring) + 1;
+  int line_behind = static_cast<int>(node::slot_ring - node::in_use) + 1;
+
+  bool in_slot(int step) const { return (lines >> static_cast<unsigned>(step) & 1U) == 0; }
+  int behind(int step) const { return in_slot(step) ? slot_behind : line_behind; }
+  // Whether two steps are written in one place.
+  bool meet(int one, int other) const {
+    return one % line_ring == other % line_ring ||
+           (in_slot(one) && in_slot(other) && one % slot_ring == other % slot_ring);
+  }
 };
 
 // What a member does, one thing after the other.
@@ -117,12 +129,12 @@ class Search {
     if (next.kind == Act::Kind::see) return published(state, next.member) >= next.step;
     if (next.kind != Act::Kind::begin_writing) return true;
     for (int other = 0; other < protocol_.members; ++other) {
-      if (other != member && published(state, other) < next.step - protocol_.behind) return false;
+      if (other != member && published(state, other) < next.step - protocol_.behind(next.step)) return false;
     }
     return true;
   }
 
-  // After the member's last act: is a slot being read that is being written, or holds another step?
+  // After the member's last act: is a line or slot being read that is being written, or holds another step?
   std::string fault(std::uint64_t state, int moved) const {
     for (int reader = 0; reader < protocol_.members; ++reader) {
       if (at(state, reader) == 0) continue;
@@ -131,12 +143,11 @@ class Search {
         continue;
       for (std::size_t i = at(state, reading.member); i > 0; --i) {
         const Act& written = acts(reading.member)[i - 1];
-        if (written.kind != Act::Kind::begin_writing || written.step % protocol_.ring != reading.step % protocol_.ring)
-          continue;
-        if (written.step != reading.step)
+        if (written.kind != Act::Kind::begin_writing) continue;
+        if (written.step <= reading.step) break;
+        if (protocol_.meet(written.step, reading.step))
           return text("member ", reader, " reads step ", reading.step, " of member ", reading.member,
                       ", who is already writing step ", written.step);
-        break;
       }
     }
     return {};
@@ -173,9 +184,11 @@ class Clocks {
           return text("member ", reader, " reads step ", act.step, " of member ", giver,
                       ", which may not be written yet");
         if (act.kind != Act::Kind::end_reading) continue;
-        const std::size_t next = place(giver, Act::Kind::begin_writing, act.step + protocol_.ring);
-        if (next < acts_[giver].size() && before_[giver][next][reader] <= i)
-          return text("member ", giver, " may write over step ", act.step, " while member ", reader, " reads it");
+        for (int later = act.step + 1; later < static_cast<int>(protocol_.needs.size()); ++later) {
+          const std::size_t next = place(giver, Act::Kind::begin_writing, later);
+          if (protocol_.meet(later, act.step) && before_[giver][next][reader] <= i)
+            return text("member ", giver, " may write over step ", act.step, " while member ", reader, " reads it");
+        }
       }
     }
     return {};
@@ -197,7 +210,7 @@ class Clocks {
     const Act& act = acts_[member][i];
     std::vector<std::size_t> clock = i == 0 ? std::vector<std::size_t>(acts_.size()) : before_[member][i - 1];
     const bool writes = act.kind == Act::Kind::begin_writing;
-    const int step = writes ? act.step - protocol_.behind : act.step;
+    const int step = writes ? act.step - protocol_.behind(act.step) : act.step;
     for (std::size_t other = 0; other < acts_.size() && step >= 0; ++other) {
       const bool waits = writes || (act.kind == Act::Kind::see && act.member == static_cast<int>(other));
       if (!waits || other == member) continue;
@@ -215,25 +228,27 @@ class Clocks {
   std::vector<std::vector<std::vector<std::size_t>>> before_;  // of each act: how many of each member's come before
 };
 
-// All kinds of steps in all their orders, all ways to read them.
+// All kinds of steps in all their orders, all ways to read them, and several mixtures of lines and slots.
 template <class Visit>
 void each_protocol(int members, int steps, const std::vector<int>& kinds, const Visit& visit) {
   std::size_t patterns = 1;
   for (int step = 0; step < steps; ++step) patterns *= kinds.size();
   for (std::size_t pattern = 0; pattern < patterns; ++pattern) {
     for (const bool late : {false, true}) {
-      Protocol protocol{.members = members, .needs = {}, .late = {}};
-      std::size_t rest = pattern;
-      for (int step = 0; step < steps; ++step, rest /= kinds.size()) {
-        protocol.needs.push_back(kinds[rest % kinds.size()]);
-        protocol.late.push_back(late);
+      for (const unsigned lines : {0U, ~0U, 0b0110110U, 0b1011010U}) {
+        Protocol protocol{.members = members, .needs = {}, .late = {}, .lines = lines};
+        std::size_t rest = pattern;
+        for (int step = 0; step < steps; ++step, rest /= kinds.size()) {
+          protocol.needs.push_back(kinds[rest % kinds.size()]);
+          protocol.late.push_back(late);
+        }
+        visit(protocol);
       }
-      visit(protocol);
     }
   }
 }
 
-TEST(NodeProtocol, no_slot_is_written_while_it_is_read_in_any_order) {
+TEST(NodeProtocol, nothing_is_written_while_it_is_read_in_any_order) {
   std::size_t all = 0;
   const auto holds = [&](const Protocol& protocol) {
     std::size_t states = 0;
@@ -246,7 +261,8 @@ TEST(NodeProtocol, no_slot_is_written_while_it_is_read_in_any_order) {
     for (const bool late : {false, true})
       holds({.members = 4,
              .needs = std::vector<int>(kind == everybody ? 6 : 5, kind),
-             .late = std::vector<bool>(6, late)});
+             .late = std::vector<bool>(6, late),
+             .lines = kind == everybody ? 0b010110U : 0});
   }
   EXPECT_GT(all, 100'000U);
 }
@@ -258,21 +274,31 @@ TEST(NodeProtocol, release_and_acquire_order_all_that_touches_one_slot) {
   each_protocol(2, 8, {everybody, 0, 1, nobody}, holds);
   each_protocol(3, 7, {everybody, 0, nobody}, holds);
   each_protocol(4, 7, {everybody, 3, nobody}, holds);
-  for (const bool ahead : {true, false}) {
-    Protocol protocol{.members = 3, .needs = std::vector<int>(7, 0), .late = std::vector<bool>(7, true)};
-    (ahead ? protocol.behind : protocol.ring) += ahead ? 1 : -1;
-    EXPECT_NE(Clocks(protocol).unordered().find("may write over step"), std::string::npos);
+  for (const unsigned lines : {0U, ~0U}) {
+    for (const bool ahead : {true, false}) {
+      Protocol protocol{
+          .members = 3, .needs = std::vector<int>(7, 0), .late = std::vector<bool>(7, true), .lines = lines};
+      for (int* const number : ahead ? std::array{&protocol.slot_behind, &protocol.line_behind}
+                                     : std::array{&protocol.slot_ring, &protocol.line_ring})
+        *number += ahead ? 1 : -1;
+      EXPECT_NE(Clocks(protocol).unordered().find("may write over step"), std::string::npos);
+    }
   }
 }
 
 TEST(NodeProtocol, one_step_further_ahead_would_be_too_far) {
-  Protocol protocol{.members = 2, .needs = std::vector<int>(7, 0), .late = std::vector<bool>(7, true)};
-  protocol.behind += 1;
-  std::size_t states = 0;
-  EXPECT_NE(Search(protocol).run(states).find("already writing step"), std::string::npos);
-  protocol.behind -= 1;
-  protocol.ring -= 1;
-  EXPECT_NE(Search(protocol).run(states).find("already writing step"), std::string::npos);
+  const auto goes_wrong = [](int Protocol::*number, int change, unsigned lines) {
+    Protocol protocol{
+        .members = 2, .needs = std::vector<int>(8, 0), .late = std::vector<bool>(8, true), .lines = lines};
+    protocol.*number += change;
+    std::size_t states = 0;
+    return Search(protocol).run(states).find("already writing step") != std::string::npos;
+  };
+  for (const unsigned lines : {0U, ~0U}) {
+    EXPECT_TRUE(goes_wrong(lines == 0 ? &Protocol::slot_behind : &Protocol::line_behind, 1, lines));
+    EXPECT_TRUE(goes_wrong(lines == 0 ? &Protocol::slot_ring : &Protocol::line_ring, -1, lines));
+    EXPECT_FALSE(goes_wrong(&Protocol::members, 0, lines));
+  }
 }
 
 }  // namespace

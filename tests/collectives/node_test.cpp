@@ -42,15 +42,34 @@ TEST_P(NodeWork, gives_every_result_in_any_order_of_getting_on) {
   }
   for (auto& room : all) room->begin_at(static_cast<node::Step>(-200));
   std::mt19937 random(4711);
-  constexpr Tuning tunings[] = {
-      {.halves_from = 512, .segment = 256, .direct_from = 1024, .across_from = 1024, .alone_from = 64},
-      {.halves_from = 100, .segment = 4096, .direct_from = 1U << 30U, .across_from = 64},
-      {.halves_from = 1U << 30U, .segment = 1000, .direct_from = 64, .across_from = 4096},
-      {.halves_from = 1U << 30U,
-       .segment = 1U << 20U,
-       .direct_from = 1U << 30U,
-       .across_from = 1U << 30U,
-       .alone_from = 1U << 30U}};
+  constexpr Tuning tunings[] = {{.halves_from = 512,
+                                 .segment = 256,
+                                 .flow_from = 1U << 20U,
+                                 .spread_from = 1000,
+                                 .slow_from = 0,
+                                 .direct_from = 1024,
+                                 .across_from = 1024,
+                                 .alone_from = 64},
+                                {.halves_from = 100,
+                                 .segment = 4096,
+                                 .flow_from = 64,
+                                 .slow_from = 1,
+                                 .direct_from = 1U << 30U,
+                                 .across_from = 64},
+                                {.halves_from = 1U << 30U,
+                                 .segment = 1000,
+                                 .flow_from = 300,
+                                 .slow_from = node::never,
+                                 .direct_from = 64,
+                                 .across_from = 4096},
+                                {.halves_from = 1U << 30U,
+                                 .segment = 1U << 20U,
+                                 .flow_from = 1000,
+                                 .spread_from = 1U << 30U,
+                                 .slow_from = 1U << 30U,
+                                 .direct_from = 1U << 30U,
+                                 .across_from = 1U << 30U,
+                                 .alone_from = 1U << 30U}};
   for (int round = 0; round < 4; ++round) {
     for (const Collective collective : every) {
       for (const std::size_t count : {0UL, 1UL, 3UL, 28UL, 29UL, 200UL, 1025UL, 5000UL, 60000UL}) {

@@ -91,15 +91,22 @@ std::string combiner(std::size_t alone_from) {
   return alone_from >= node::never ? last : text(last, ", below ", format_bytes(alone_from));
 }
 
+// Of what another member reads.
+std::string when_slow(std::size_t picoseconds) {
+  if (picoseconds >= node::never) return "never";
+  return picoseconds == 0 ? "always" : text("where a KiB would take more than ", picoseconds * 1024 / 1000, " ns");
+}
+
 std::string measured_text(const std::optional<node::Tuning>& measured) {
   if (!measured) return "Nothing is sent; what is cut how large is measured where it runs.\n";
   const auto from = [](std::size_t bytes) {
     return bytes >= node::never ? std::string("at no size") : text("from ", format_bytes(bytes), " on");
   };
   return text("Nothing is sent. Measured here: sums are shared out ", from(measured->halves_from), ", in segments of ",
-              format_bytes(measured->segment), ";\nresults are written past the caches ", from(measured->stream_from),
-              "; memory that all reach is used in place ", from(measured->direct_from),
-              ";\nblocks of other processes are read where they lie ", from(measured->across_from),
+              format_bytes(measured->segment), "; blocks are passed on in parts ", from(measured->flow_from),
+              ";\nresults are written past the caches ", from(measured->stream_from), ", what another member reads ",
+              when_slow(measured->slow_from), ";\nmemory that all reach is used in place ", from(measured->direct_from),
+              "; blocks of other processes are read where they lie ", from(measured->across_from),
               ";\nwhat is not shared out is combined by ", combiner(measured->alone_from), ".\n");
 }
 
