@@ -191,13 +191,8 @@ bool Work::reduce_direct() {
     combiner_.combine(result, sources_.data(), members(), bytes / element());
     if (streams_) stream_bytes(to + at, result, bytes);
     if (collective() != Collective::all_reduce) continue;
-    for (std::size_t i = 1; i < outputs_.size(); ++i) {
-      std::byte* const theirs = outputs_[(taker + i) % outputs_.size()] + mine.offset + at;
-      if (streams_)
-        stream_bytes(theirs, result, bytes);
-      else
-        hand(theirs, result, bytes);
-    }
+    for (std::size_t i = 1; i < outputs_.size(); ++i)
+      write(outputs_[(taker + i) % outputs_.size()] + mine.offset + at, result, bytes);
   }
   return true;
 }
