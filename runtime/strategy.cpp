@@ -129,9 +129,8 @@ void Strategy::begin(int local, int first, int size, const MakeMember& make) {
 }
 
 void Strategy::begin_here(int replicas) {
-  constexpr int most = 256;
-  if (replicas < 1 || replicas > most)
-    throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most));
+  if (replicas < 1 || replicas > most_here)
+    throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most_here));
   // One has it all: nothing to read of the machine, and nothing to divide.
   if (terms_.pin && replicas > 1) return begin_here(detail::seats_for(replicas));
   begin(replicas, 0, replicas, members_here(replicas, terms_));
@@ -361,22 +360,5 @@ OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
   begin_here(1);
 }
 Strategy::MakeMember OneDeviceStrategy::make_again() { return members_here(1, terms()); }
-
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options)
-    : Strategy("MultiWorkerMirroredStrategy", {.order = options.order,
-                                               .patience = options.patience.value_or(session.exchange().patience()),
-                                               .log = options.log.value_or(session.log())}) {
-  begin(1, session.rank(), session.size(), [&](int) {
-    Communicator& world = session.world();
-    return std::make_unique<Communicator>(order() == Order::reproducible ? world.reproducible("replicas")
-                                                                         : world.duplicate("replicas"));
-  });
-  if (session.size() == 1)
-    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_in_words(),
-                    ", communication = AUTO"));
-  else if (session.rank() == 0)
-    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
-                    ", local_devices = ", devices_in_words(), ", communication = AUTO"));
-}
 
 }  // namespace lockstep

@@ -167,8 +167,10 @@ class Strategy {
   Strategy(std::string name, Terms terms) : name_(std::move(name)), terms_(std::move(terms)) {}
   // `first` is the number of this process's first replica among all `size`.
   void begin(int local, int first, int size, const MakeMember& make);
-  void begin_here(int replicas);  // with all of them in this process
+  static constexpr int most_here = 256;  // replicas of a process
+  void begin_here(int replicas);         // with all of them in this process
   void begin_here(std::vector<detail::Seat> seats);
+  void sit(std::vector<detail::Seat> seats) { seats_ = std::move(seats); }
   std::string devices_in_words() const;
   void set_resolver(std::shared_ptr<Resolver> resolver) { resolver_ = std::move(resolver); }
   const Terms& terms() const { return terms_; }
@@ -250,10 +252,20 @@ class MirroredStrategy final : public Strategy {
   MakeMember make_again() override;
 };
 
-// A replica for each rank of a session, which must outlive it. All ranks make it together.
+// A replica for each rank of a session, which must outlive it, or several: threads of its process, as many as each rank
+// says for itself. All ranks make it together.
 class MultiWorkerMirroredStrategy final : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options = {});
+  MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options = {});
+
+ private:
+  void begin_ranks(Session& session);
+  void begin_threads(Session& session, const std::vector<int>& all);
+  void say_devices(const Session& session) const;
+  MakeMember make_again() override;  // of a single rank
+
+  bool is_alone_ = false;
 };
 
 // The one replica of a program that has no other.

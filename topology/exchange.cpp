@@ -8,18 +8,14 @@
 #include "topology/base/error.hpp"
 
 namespace lockstep {
-namespace {
 
-// Longer and longer, and never equally long for two threads for long.
-void wait_to_choose(unsigned attempt) {
+void Exchange::wait_to_choose(unsigned attempt) {
   thread_local std::minstd_rand random(
       static_cast<std::uint32_t>(std::hash<std::thread::id>()(std::this_thread::get_id())));
   constexpr unsigned longest = 5000;
   const unsigned most = std::min(longest, 50U << std::min(attempt, 8U));
   std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
 }
-
-}  // namespace
 
 std::vector<Bytes> Exchange::all_gather(std::string_view what, std::span<const std::byte> mine, Patience patience) {
   refuse_if_failed();
@@ -44,6 +40,8 @@ Bytes Exchange::broadcast(std::string_view what, std::span<const std::byte> mine
 // chooses; where a member finds another thread at it, all come again, after a while that differs from exchange to
 // exchange.
 std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
+  // Who chooses for a thread must not keep it from choosing before it comes here.
+  if (chooses_for_others()) barrier("split: all are here");
   for (unsigned attempt = 0;; ++attempt) {
     auto choosing = try_choosing();
     const bool mine_to_choose = choosing.mutex() == nullptr || choosing.owns_lock();
@@ -67,12 +65,13 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
       wait_to_choose(attempt);
       continue;
     }
-    if (colour < 0) return nullptr;
     std::ranges::sort(chosen);
     std::vector<int> ranks;
     ranks.reserve(chosen.size());
     for (const auto& [their_key, rank] : chosen) ranks.push_back(rank);
-    return make_split(ranks, used);
+    auto made = colour < 0 ? nullptr : make_split(ranks, used);
+    if (chooses_for_others()) barrier("split: all have taken their channels");
+    return made;
   }
 }
 

@@ -65,8 +65,12 @@ class Exchange {
   // channels it has in use, from which the implementation picks a free one.
   virtual std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) = 0;
   virtual Bytes channels_in_use() = 0;
-  // Held while this process takes part in choosing: not owned where another thread does so just now.
+  // Held while this process takes part in choosing: not owned where another thread does so just now. Where several
+  // members are threads of one process, one of them holds it, and nobody goes on before all have what was chosen.
   virtual std::unique_lock<std::mutex> try_choosing() { return {}; }
+  virtual bool chooses_for_others() const { return false; }
+  // Longer and longer, and never equally long for two threads for long.
+  static void wait_to_choose(unsigned attempt);
 
  private:
   void refuse_if_failed() const;

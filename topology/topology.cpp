@@ -51,6 +51,14 @@ Topology::Topology(TopologyParts parts) : parts_(std::move(parts)) {
   sort_members();
 }
 
+Topology Topology::with_members(std::span<const int> numbers) const {
+  TopologyParts parts = parts_;
+  parts.members.clear();
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    parts.members.insert(parts.members.end(), static_cast<std::size_t>(numbers[i]), parts_.members.at(i));
+  return Topology(std::move(parts));
+}
+
 void Topology::check_place(const Place& place) const {
   require(is_index(parts_.machines, place.machine), text("a place on machine ", place.machine, ", which is not there"));
   const MachineShape& machine = at(parts_.machines, place.machine);

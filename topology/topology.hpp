@@ -100,6 +100,9 @@ class Topology {
   // core, 8 when eight are bound to one. A quota counts for all members of the node that have the same.
   double members_per_core(int node) const;
 
+  // The same with so many members where each one was: threads of its process.
+  Topology with_members(std::span<const int> numbers) const;
+
   std::uint64_t fingerprint() const;  // equal on all members
   std::size_t size_bytes() const;     // memory that this value takes
 

@@ -23,12 +23,18 @@ std::unique_ptr<Transport> mpi_transport(Exchange& exchange) {
 MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
     : exchange_(exchange),
       wire_(exchange.wire()),
-      ranks_(exchange.ranks()),
-      channel_(exchange.channel()),
       generation_(exchange.generation()),
       chunk_(chunk),
       lanes_(static_cast<std::size_t>(wire_->tags().call_lanes())),
-      silent_(ranks_.size()) {}
+      silent_(static_cast<std::size_t>(exchange.size())) {
+  const TagLayout& tags = wire_->tags();
+  const auto from_lane = [&](int channel) {
+    return tags.data(channel, 0, 0) - tags.data(exchange.lane().channel, 0, 0);
+  };
+  ways_.reserve(silent_.size());
+  for (int member = 0; member < exchange.size(); ++member)
+    ways_.push_back({from_lane(exchange.channel_to(member)), from_lane(exchange.channel_from(member))});
+}
 
 // What was said and not heard is taken out of MPI, which would keep it.
 MpiTransport::~MpiTransport() {
@@ -75,7 +81,8 @@ void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<
   lane.across = stamp.across;
   lane.turn = ++turns_;
   const TagLayout& tags = wire_->tags();
-  lane.tag = stamp.across ? tags.message(channel_, stamp.mark) : tags.data(channel_, stamp.lane, stamp.mark);
+  lane.tag = stamp.across ? tags.message(exchange_.lane().channel, stamp.mark)
+                          : tags.data(exchange_.lane().channel, stamp.lane, stamp.mark);
   for (const Incoming& each : receives) {
     const Chunks chunks(each.bytes, chunk_);
     for (std::size_t i = 0; i < chunks.count(); ++i) {
@@ -89,8 +96,8 @@ void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<
     for (std::size_t i = 0; i < chunks.count(); ++i) {
       const auto* from = static_cast<const std::byte*>(each.data) + chunks.offset(i);
       MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(from, static_cast<int>(chunks.size(i)), MPI_BYTE, on_wire(each.peer), lane.tag, wire_->comm(),
-                          &request));
+      check_mpi(MPI_Isend(from, static_cast<int>(chunks.size(i)), MPI_BYTE, on_wire(each.peer), tag_to(lane, each.peer),
+                          wire_->comm(), &request));
       lane.requests.push_back(request);
       lane.parts.push_back({each.peer, nullptr, chunks.size(i), each.bytes});
     }
@@ -98,10 +105,10 @@ void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<
 }
 
 // The length of the next message from this member, if one is here.
-std::optional<std::size_t> MpiTransport::arrived(int peer, int tag) {
+std::optional<std::size_t> MpiTransport::arrived(const Lane& lane, int peer) {
   int here = 0;
   MPI_Status status;
-  check_mpi(MPI_Iprobe(on_wire(peer), tag, wire_->comm(), &here, &status));
+  check_mpi(MPI_Iprobe(on_wire(peer), tag_from(lane, peer), wire_->comm(), &here, &status));
   if (here == 0) return std::nullopt;
   int bytes = 0;
   check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes));
@@ -126,11 +133,11 @@ std::string MpiTransport::take_arrived(Lane& lane) {
   for (const Part& part : lane.awaited) {
     std::uint64_t& silent = silent_.at(static_cast<std::size_t>(part.peer));
     const bool waits = silent == pass_ || !wrong.empty() || another_is_first(lane, part.peer);
-    const auto bytes = waits ? std::nullopt : arrived(part.peer, lane.tag);
+    const auto bytes = waits ? std::nullopt : arrived(lane, part.peer);
     if (bytes == part.bytes) {
       MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Irecv(part.into, static_cast<int>(part.bytes), MPI_BYTE, on_wire(part.peer), lane.tag,
-                          wire_->comm(), &request));
+      check_mpi(MPI_Irecv(part.into, static_cast<int>(part.bytes), MPI_BYTE, on_wire(part.peer),
+                          tag_from(lane, part.peer), wire_->comm(), &request));
       lane.requests.push_back(request);
       lane.parts.push_back(part);
       continue;
@@ -188,14 +195,15 @@ void MpiTransport::drop_arrived(const Lane& lane) {
     std::optional<std::size_t> bytes;
     {
       const Wire::Turn turn = wire_->turn();
-      bytes = arrived(part.peer, lane.tag);
+      bytes = arrived(lane, part.peer);
       if (bytes && part.peer == rank()) {
         Bytes dropped(*bytes);
-        MPI_Recv(dropped.data(), static_cast<int>(*bytes), MPI_BYTE, on_wire(part.peer), lane.tag, wire_->comm(),
-                 MPI_STATUS_IGNORE);
+        MPI_Recv(dropped.data(), static_cast<int>(*bytes), MPI_BYTE, on_wire(part.peer), tag_from(lane, part.peer),
+                 wire_->comm(), MPI_STATUS_IGNORE);
       }
     }
-    if (bytes.value_or(0) <= most && part.peer != rank()) wire_->try_receive(on_wire(part.peer), lane.tag);
+    if (bytes.value_or(0) <= most && part.peer != rank())
+      wire_->try_receive(on_wire(part.peer), tag_from(lane, part.peer));
   }
 }
 
@@ -261,7 +269,7 @@ void MpiTransport::tell(int peer, Bytes bytes) {
   if (peer == rank()) return own_words_.push_back(std::move(bytes));
   Bytes word = Writer().put(generation_).take();
   word.insert(word.end(), bytes.begin(), bytes.end());
-  wire_->send(on_wire(peer), wire_->tag(channel_, MpiExchange::word_kind), std::move(word));
+  wire_->send(on_wire(peer), wire_->tag(exchange_.channel_to(peer), MpiExchange::word_kind), std::move(word));
 }
 
 // Words of an earlier user of the channel are dropped.
@@ -271,12 +279,11 @@ std::optional<Transport::Heard> MpiTransport::hear() {
     own_words_.pop_front();
     return Heard{rank(), std::move(word)};
   }
-  while (auto word = wire_->try_receive(-1, wire_->tag(channel_, MpiExchange::word_kind))) {
-    const auto source = std::ranges::find(ranks_, word->source);
+  while (auto word = exchange_.try_receive_any(MpiExchange::word_kind)) {
     Reader reader(word->bytes);
-    if (source == ranks_.end() || reader.get<std::uint32_t>() != generation_) continue;
+    if (reader.get<std::uint32_t>() != generation_) continue;
     word->bytes.erase(word->bytes.begin(), word->bytes.begin() + sizeof generation_);
-    return Heard{static_cast<int>(source - ranks_.begin()), std::move(word->bytes)};
+    return Heard{word->source, std::move(word->bytes)};
   }
   return std::nullopt;
 }
@@ -290,7 +297,7 @@ void MpiTransport::sleep(std::int64_t nanoseconds) {
 
 // What was told is pushed once more. MPI keeps no watch over members that somebody would have to call off.
 void MpiTransport::leave() {
-  if (!Wire::ended()) wire_->flushed(channel_);
+  if (!Wire::ended()) exchange_.flushed();
 }
 
 }  // namespace lockstep

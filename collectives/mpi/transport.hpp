@@ -70,9 +70,12 @@ class MpiTransport final : public Transport {
     void forget_finished();
   };
 
-  int on_wire(int peer) const { return ranks_.at(static_cast<std::size_t>(peer)); }
+  int on_wire(int peer) const { return exchange_.process_of(peer); }
+  // What is sent to a thread of a process, or comes from one, has tags of its own, as far from the lane's.
+  int tag_to(const Lane& lane, int peer) const { return lane.tag + ways_.at(static_cast<std::size_t>(peer)).to; }
+  int tag_from(const Lane& lane, int peer) const { return lane.tag + ways_.at(static_cast<std::size_t>(peer)).from; }
   std::size_t count_parts(std::size_t bytes) const;
-  std::optional<std::size_t> arrived(int peer, int tag);
+  std::optional<std::size_t> arrived(const Lane& lane, int peer);
   bool another_is_first(const Lane& lane, int peer) const;
   std::string take_arrived(Lane& lane);
   void take_finished(Lane& lane);
@@ -82,11 +85,14 @@ class MpiTransport final : public Transport {
 
   MpiExchange& exchange_;
   std::shared_ptr<Wire> wire_;
-  std::vector<int> ranks_;  // of the members, on the wire
-  int channel_;
   std::uint32_t generation_;
   std::size_t chunk_;
   std::vector<Lane> lanes_;
+  struct Way {
+    int to;
+    int from;
+  };
+  std::vector<Way> ways_;              // by member
   std::deque<Bytes> own_words_;        // to oneself
   std::vector<std::uint64_t> silent_;  // the last pass in which nothing from the member had arrived
   std::uint64_t pass_ = 0;

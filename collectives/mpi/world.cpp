@@ -17,21 +17,37 @@ struct World final : Attachment {
   Communicator communicator;
 };
 
-std::unique_ptr<World> make_world(Session& session) {
-  std::vector<int> ranks(static_cast<std::size_t>(session.size()));
+std::vector<int> first_ranks(int number) {
+  std::vector<int> ranks(static_cast<std::size_t>(number));
   std::iota(ranks.begin(), ranks.end(), 0);
-  CommunicatorOptions options;
+  return ranks;
+}
+
+CommunicatorOptions with_settings(const Session& session, CommunicatorOptions options) {
   options.algorithm = session.settings().algorithm();
   options.node_memory = session.settings().node_memory();
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path);
     options.table_name = *path;
   }
-  return std::make_unique<World>(
-      Communicator(session.exchange(), session.shared_topology(), std::move(ranks), mpi_transport, std::move(options)));
+  return options;
+}
+
+std::unique_ptr<World> make_world(Session& session) {
+  return std::make_unique<World>(Communicator(session.exchange(), session.shared_topology(),
+                                              first_ranks(session.size()), mpi_transport, with_settings(session, {})));
 }
 
 }  // namespace
+
+std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadsOfAll threads, CommunicatorOptions options) {
+  const auto exchanges = std::make_shared<std::vector<std::unique_ptr<Exchange>>>(std::move(threads.exchanges));
+  const auto topology = std::make_shared<const Topology>(this->topology().with_members(threads.numbers));
+  return [=, options = with_settings(*this, std::move(options))](int mine) {
+    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(mine)), topology,
+                                          first_ranks(topology->size()), mpi_transport, options);
+  };
+}
 
 Communicator& Session::world() {
   if (!attachment()) attachment() = make_world(*this);

@@ -70,8 +70,8 @@ struct Loud {
     auto& like = dynamic_cast<MpiExchange&>(*place);
     like.keep_channel();  // nobody else gets it after a failure here
     const auto keep = [lines = lines](LogLevel, std::string_view line) { lines->emplace_back(line); };
-    return MpiExchange(like.wire(), {like.channel(), like.generation()}, like.ranks(), like.patience(),
-                       Log(LogLevel::warn, keep));
+    return MpiExchange(like.wire(), {like.lane().channel, like.generation()}, like.members(), like.rank(),
+                       like.patience(), Log(LogLevel::warn, keep));
   }
 };
 

@@ -252,7 +252,7 @@ TEST(MpiTransportThreads, below_serialized_a_second_thread_is_refused) {
   for (const ThreadLevel level : {ThreadLevel::single, ThreadLevel::funneled}) {
     MPI_Comm own = MPI_COMM_NULL;
     MPI_Comm_dup(self, &own);
-    MpiExchange alone(std::make_shared<Wire>(own, level), {}, {0}, {}, Log());
+    MpiExchange alone(std::make_shared<Wire>(own, level), {}, Log());
     MpiTransport transport(alone);
     ring(transport, {0, 1}, 1000, 0);
     std::string end;

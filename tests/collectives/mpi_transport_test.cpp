@@ -189,14 +189,14 @@ TEST_F(MpiTransportTwo, words_to_an_earlier_user_of_the_channel_are_dropped) {
   {
     const auto place = world().duplicate();
     const auto& exchange = dynamic_cast<MpiExchange&>(*place);
-    channel = exchange.channel();
-    const int right = exchange.ranks().at(static_cast<std::size_t>((place->rank() + 1) % place->size()));
+    channel = exchange.lane().channel;
+    const int right = exchange.process_of((place->rank() + 1) % place->size());
     Bytes word = Writer().put(exchange.generation()).put(std::string_view("old")).take();
     exchange.wire()->send(right, exchange.wire()->tag(channel, MpiExchange::word_kind), std::move(word));
     world().barrier("all have spoken");
   }
   const auto place = world().duplicate();
-  ASSERT_EQ(dynamic_cast<MpiExchange&>(*place).channel(), channel);
+  ASSERT_EQ(dynamic_cast<MpiExchange&>(*place).lane().channel, channel);
   const auto transport = mpi_transport(*place);
   transport->tell(right_of(*transport), to_bytes("new"));
   std::optional<Transport::Heard> heard;

@@ -4,8 +4,10 @@
 // user's is taken by topology/machine/session_mpi.hpp.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "topology/base/error.hpp"
 #include "topology/base/settings.hpp"
@@ -20,6 +22,13 @@ enum class ThreadLevel : std::uint8_t { single, funneled, serialized, multiple }
 std::string_view to_string(ThreadLevel level);
 
 class Communicator;
+struct CommunicatorOptions;
+
+// Members that are threads: an exchange for each of this process, and how many there are, by process.
+struct ThreadsOfAll {
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+  std::vector<int> numbers;
+};
 
 // What a higher layer hangs on a session, to be ended before it.
 struct Attachment {
@@ -66,6 +75,12 @@ class Session {
   // not know: a program that calls it links them.
   Communicator& world();
   std::unique_ptr<Attachment>& attachment();
+
+  // Several members in each process, each driven by a thread of its own: `mine` of this one. All processes call it,
+  // with at least 1. Needs MPI_THREAD_SERIALIZED. members() gives what makes the communicator of each; its thread calls
+  // it.
+  ThreadsOfAll threads_of_all(int mine);
+  std::function<std::unique_ptr<Communicator>(int mine)> members(ThreadsOfAll threads, CommunicatorOptions options);
 
   struct Parts;
   explicit Session(std::unique_ptr<Parts> parts);

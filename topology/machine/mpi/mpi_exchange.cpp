@@ -40,6 +40,15 @@ Parcel read(Reader reader, std::uint64_t sequence) {
   return parcel;
 }
 
+// For each pair of them, in each direction.
+int channels_of(int threads) { return threads * threads; }
+
+std::vector<Address> one_each(int processes) {
+  std::vector<Address> all;
+  for (int process = 0; process < processes; ++process) all.push_back({process, 0});
+  return all;
+}
+
 }  // namespace
 
 // One all-gather under way: its clock, and the search for who is missing.
@@ -208,34 +217,64 @@ class MpiExchange::Call {
   bool reported_ = false;
 };
 
-MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<int> ranks, Patience patience, Log log)
-    : Exchange(static_cast<int>(std::ranges::find(ranks, wire->rank()) - ranks.begin()), static_cast<int>(ranks.size()),
-               patience, std::move(log)),
+MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Patience patience, Log log)
+    : MpiExchange(wire, Lane{}, one_each(wire->size()), wire->rank(), patience, std::move(log)) {}
+
+MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<Address> members, int rank,
+                         Patience patience, Log log)
+    : Exchange(rank, static_cast<int>(members.size()), patience, std::move(log)),
       wire_(std::move(wire)),
-      channel_(lane.channel),
-      ranks_(std::move(ranks)),
+      lane_(lane),
+      members_(std::move(members)),
       sequence_(static_cast<std::uint64_t>(lane.generation) << 32U) {
-  wire_->take_channel(channel_);
+  for (int i = 0; i < channels_of(lane_.threads); ++i) wire_->take_channel(lane_.channel + i);
 }
 
+// The channels of a failed exchange may still get late messages, so nobody else may have them.
 MpiExchange::~MpiExchange() {
-  // The channel of a failed exchange may still get late messages, so nobody else may have it.
-  if (failed_) {
-    wire_->abandon(channel_);
-  } else {
-    wire_->give_back_channel(channel_);
+  for (int i = 0; i < channels_of(lane_.threads); ++i) {
+    if (failed_)
+      wire_->abandon(lane_.channel + i);
+    else
+      wire_->give_back_channel(lane_.channel + i);
   }
 }
 
 void MpiExchange::send(int to, Kind kind, Bytes bytes) {
-  wire_->send(ranks_.at(static_cast<std::size_t>(to)), wire_->tag(channel_, kind), std::move(bytes));
+  wire_->send(process_of(to), wire_->tag(channel_to(to), kind), std::move(bytes));
 }
 
 std::optional<Wire::Arrived> MpiExchange::try_receive(int from, Kind kind) {
-  auto arrived =
-      wire_->try_receive(from < 0 ? from : ranks_.at(static_cast<std::size_t>(from)), wire_->tag(channel_, kind));
-  if (arrived) arrived->source = static_cast<int>(std::ranges::find(ranks_, arrived->source) - ranks_.begin());
+  if (from < 0) return try_receive_any(kind);
+  auto arrived = wire_->try_receive(process_of(from), wire_->tag(channel_from(from), kind));
+  if (arrived) arrived->source = from;
   return arrived;
+}
+
+std::optional<Wire::Arrived> MpiExchange::try_receive_any(int kind) {
+  for (int thread = 0; thread < lane_.threads; ++thread) {
+    auto arrived = wire_->try_receive(-1, wire_->tag(channel(thread, me().thread), kind));
+    if (!arrived) continue;
+    const auto source = std::ranges::find(members_, Address{arrived->source, thread});
+    if (source == members_.end()) continue;  // of an earlier user of the channel
+    arrived->source = static_cast<int>(source - members_.begin());
+    return arrived;
+  }
+  return std::nullopt;
+}
+
+bool MpiExchange::flushed() {
+  for (int thread = 0; thread < lane_.threads; ++thread) {
+    if (!wire_->flushed(channel(me().thread, thread))) return false;
+  }
+  return true;
+}
+
+// The first thread of a process chooses for all of them.
+std::unique_lock<std::mutex> MpiExchange::try_choosing() {
+  const auto first = std::ranges::find(members_, me().process, &Address::process);
+  if (first - members_.begin() != rank()) return {};
+  return std::unique_lock(wire_->choosing(), std::try_to_lock);
 }
 
 std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) {
@@ -269,7 +308,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
       parcel = receive(parent, down);
     }
     for (const int child : children) send(child, down, write(sequence_, parcel));
-    call.wait_until([&] { return wire_->flushed(channel_); });
+    call.wait_until([&] { return flushed(); });
     if (!parcel.disagreement.empty()) {
       throw Error(Code::mismatch, parcel.disagreement, "make the same calls in the same order on all members");
     }
@@ -290,7 +329,7 @@ void MpiExchange::tell_failure(std::string_view why) {
   }
   // A short push: messages this small leave at once wherever the other side lives.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
-  while (!wire_->flushed(channel_) && Clock::now() < end) std::this_thread::yield();
+  while (!flushed() && Clock::now() < end) std::this_thread::yield();
 }
 
 Bytes MpiExchange::channels_in_use() {
@@ -299,26 +338,73 @@ Bytes MpiExchange::channels_in_use() {
   return Writer().put(used).put(wire_->generation()).take();
 }
 
-// The lowest channel that no member has in use. Its generation is new to all of them, so that a message
-// left over from an exchange that had the channel before is recognised by its sequence.
-std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) {
+// The lowest channels that no member has in use. Their generation is new to all of them, so that a message left over
+// from an exchange that had a channel before is recognised by its sequence.
+Lane MpiExchange::free_lane(const std::vector<Bytes>& used, int threads) const {
   IndexSet all;
-  Lane lane;
+  Lane lane{.threads = threads};
   for (const Bytes& bytes : used) {
     Reader reader(bytes);
     all.insert(reader.get_set());
     lane.generation = std::max(lane.generation, reader.get<std::uint32_t>() + 1);
   }
-  while (all.contains(lane.channel)) ++lane.channel;
-  if (lane.channel > wire_->largest_channel()) {
-    throw Error(Code::mpi, text(lane.channel, " exchanges at once are more than MPI's tags allow"),
-                "destroy those that are no longer used");
+  const int number = channels_of(threads);
+  for (int free = 0; free < number;) {
+    const bool is_free = !all.contains(lane.channel + free);
+    lane.channel += is_free ? 0 : free + 1;
+    free = is_free ? free + 1 : 0;
+  }
+  if (lane.channel + number - 1 > wire_->largest_channel()) {
+    throw Error(Code::mpi,
+                text("the channels of MPI's tags are used up: ", number, " more of ", wire_->largest_channel() + 1),
+                "destroy communicators that are no longer used, or have fewer members in a process");
   }
   wire_->set_generation(lane.generation);
-  std::vector<int> on_wire;
-  on_wire.reserve(ranks.size());
-  for (const int rank : ranks) on_wire.push_back(ranks_.at(static_cast<std::size_t>(rank)));
-  return std::make_unique<MpiExchange>(wire_, lane, std::move(on_wire), patience(), log());
+  return lane;
+}
+
+// Threads keep their numbers: members of other splits, which are other threads, may have the same channels.
+std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) {
+  std::vector<Address> members;
+  members.reserve(ranks.size());
+  for (const int rank : ranks) members.push_back(members_.at(static_cast<std::size_t>(rank)));
+  const auto rank = static_cast<int>(std::ranges::find(members, me()) - members.begin());
+  return std::make_unique<MpiExchange>(wire_, free_lane(used, lane_.threads), std::move(members), rank, patience(),
+                                       log());
+}
+
+MpiExchange::OfThreads MpiExchange::of_threads(int mine) {
+  for (unsigned attempt = 0;; ++attempt) {
+    auto choosing = try_choosing();
+    const Bytes told =
+        Writer().put(mine).put(choosing.owns_lock()).put(std::span<const std::byte>(channels_in_use())).take();
+    OfThreads made;
+    std::vector<Bytes> used;
+    std::vector<Address> members;
+    bool all_choose = true;
+    for (const Bytes& each : all_gather("threads of each process", told)) {
+      Reader reader(each);
+      const int threads = reader.get<int>();
+      for (int thread = 0; thread < threads; ++thread)
+        members.push_back({process_of(static_cast<int>(made.numbers.size())), thread});
+      made.numbers.push_back(threads);
+      all_choose = reader.get<bool>() && all_choose;
+      used.push_back(reader.get_bytes());
+    }
+    if (!all_choose) {
+      choosing = {};
+      wait_to_choose(attempt);
+      continue;
+    }
+    const Lane lane = free_lane(used, *std::ranges::max_element(made.numbers));
+    const auto first = static_cast<int>(std::ranges::find(members, me().process, &Address::process) - members.begin());
+    for (int thread = 0; thread < mine; ++thread) {
+      const int rank = first + thread;
+      made.exchanges.push_back(std::make_unique<MpiExchange>(
+          wire_, lane, members, rank, patience(), log().speaking_as(text("member ", rank, " of ", members.size()))));
+    }
+    return made;
+  }
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An exchange over MPI's point-to-point messages: up a binomial tree and down again, 2 log n steps.
 // When somebody does not come, those who wait find out who, exactly, and all say the same.
+// Several members may be threads of one process; then what two of them send each other has a channel of its own.
 #pragma once
 
 #include "topology/exchange.hpp"
@@ -8,22 +9,52 @@
 
 namespace lockstep {
 
-// Tags of its own on the wire, and the how-manieth to have them.
+// Tags of its own on the wire, and the how-manieth to have them: a channel for each pair of so many threads, from the
+// first on.
 struct Lane {
   int channel = 0;
   std::uint32_t generation = 0;
+  int threads = 1;
+};
+
+// Where a member is: the process with this rank on the wire, and which of its threads.
+struct Address {
+  int process = 0;
+  int thread = 0;
+  bool operator==(const Address&) const = default;
 };
 
 class MpiExchange final : public Exchange {
  public:
-  // `ranks` are the members' ranks on the wire, in the order of this exchange.
-  MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<int> ranks, Patience patience, Log log);
+  // All processes of the wire, one member each.
+  MpiExchange(std::shared_ptr<Wire> wire, Patience patience, Log log);
+  // `members` are in the order of this exchange; this thread is the one of that rank.
+  MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<Address> members, int rank, Patience patience,
+              Log log);
   ~MpiExchange() override;
 
-  // For a transport of data over the same channel.
+  // New exchanges, one for each of so many threads of this process, and as many as they say of the others. All members
+  // of this one, which are one for each process, call it.
+  struct OfThreads {
+    std::vector<std::unique_ptr<Exchange>> exchanges;
+    std::vector<int> numbers;  // of threads, by process
+  };
+  OfThreads of_threads(int mine);
+
+  // For a transport of data over the same channels.
   const std::shared_ptr<Wire>& wire() const { return wire_; }
-  int channel() const { return channel_; }
-  const std::vector<int>& ranks() const { return ranks_; }
+  const Lane& lane() const { return lane_; }
+  const std::vector<Address>& members() const { return members_; }
+  int process_of(int member) const { return members_.at(static_cast<std::size_t>(member)).process; }
+  int channel_to(int member) const {
+    return channel(me().thread, members_.at(static_cast<std::size_t>(member)).thread);
+  }
+  int channel_from(int member) const {
+    return channel(members_.at(static_cast<std::size_t>(member)).thread, me().thread);
+  }
+  // A message of any member's, with its rank in this exchange as the source.
+  std::optional<Wire::Arrived> try_receive_any(int kind);
+  bool flushed();
   std::uint32_t generation() const { return static_cast<std::uint32_t>(sequence_ >> 32U); }
   static constexpr int word_kind = 5;  // its small messages; ours are below
   // Late messages may come on this channel: nobody else may have it after us.
@@ -37,14 +68,19 @@ class MpiExchange final : public Exchange {
   void tell_failure(std::string_view why) override;
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) override;
   Bytes channels_in_use() override;
-  std::unique_lock<std::mutex> try_choosing() override { return std::unique_lock(wire_->choosing(), std::try_to_lock); }
+  std::unique_lock<std::mutex> try_choosing() override;
+  bool chooses_for_others() const override { return lane_.threads > 1; }
+  Lane free_lane(const std::vector<Bytes>& used, int threads) const;
 
   void send(int to, Kind kind, Bytes bytes);
   std::optional<Wire::Arrived> try_receive(int from, Kind kind);  // the source is a rank of this exchange
 
+  const Address& me() const { return members_[static_cast<std::size_t>(rank())]; }
+  int channel(int from_thread, int to_thread) const { return lane_.channel + from_thread * lane_.threads + to_thread; }
+
   std::shared_ptr<Wire> wire_;
-  int channel_;
-  std::vector<int> ranks_;
+  Lane lane_;
+  std::vector<Address> members_;
   std::uint64_t sequence_;  // of the call; the upper half is the generation
   bool failed_ = false;
 };

@@ -176,11 +176,8 @@ void Session::Parts::connect(MPI_Comm comm) {
     check_mpi(MPI_Comm_dup(comm, &own));
   }
   wire = std::make_shared<Wire>(own, level);
-  std::vector<int> everybody;
-  everybody.reserve(static_cast<std::size_t>(wire->size()));
-  for (int rank = 0; rank < wire->size(); ++rank) everybody.push_back(rank);
   log = log.speaking_as(text("rank ", wire->rank(), " of ", wire->size()));
-  exchange = std::make_unique<MpiExchange>(wire, Lane{}, std::move(everybody), patience_of(settings), log);
+  exchange = std::make_unique<MpiExchange>(wire, patience_of(settings), log);
   try {
     meet();
   } catch (const std::exception& error) {
@@ -291,6 +288,14 @@ int Session::size() const { return parts_->exchange->size(); }
 Exchange& Session::exchange() { return *parts_->exchange; }
 const Topology& Session::topology() const { return *parts_->topology; }
 std::shared_ptr<const Topology> Session::shared_topology() const { return parts_->topology; }
+ThreadsOfAll Session::threads_of_all(int mine) {
+  if (mine > 1 && parts_->level < ThreadLevel::serialized)
+    throw Error(Code::thread_level,
+                text(mine, " members in a process, but MPI was started with ", to_string(parts_->level)),
+                "start MPI with MPI_THREAD_SERIALIZED or more");
+  auto made = parts_->exchange->of_threads(mine);
+  return {std::move(made.exchanges), std::move(made.numbers)};
+}
 std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
 const Devices& Session::devices() const { return parts_->devices; }
 const Settings& Session::settings() const { return parts_->settings; }

@@ -183,7 +183,8 @@ void Wire::take_channel(int channel) {
 
 void Wire::give_back_channel(int channel) {
   const std::lock_guard lock(mutex_);
-  std::erase(channels_, channel);
+  const auto one = std::ranges::find(channels_, channel);  // several threads may be members of one exchange
+  if (one != channels_.end()) channels_.erase(one);
 }
 
 }  // namespace lockstep

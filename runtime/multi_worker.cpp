@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategy whose replicas are ranks, or threads of ranks.
+#include <numeric>
+
+#include "collectives/communicator/communicator.hpp"
+#include "runtime/strategy.hpp"
+
+namespace lockstep {
+namespace {
+
+// My piece of the machine for each of my threads. Processes that are bound to the same processors share them out.
+std::vector<detail::Seat> seats_beside_others(const Session& session, const std::vector<int>& numbers) {
+  const Topology& topology = session.topology();
+  const Member& me = topology.member(session.rank());
+  int before = 0;
+  int all = 0;
+  for (int rank = 0; rank < session.size(); ++rank) {
+    const Member& other = topology.member(rank);
+    if (other.node != me.node || other.place != me.place) continue;
+    const int theirs = numbers[static_cast<std::size_t>(rank)];
+    before += rank < session.rank() ? theirs : 0;
+    all += theirs;
+  }
+  std::vector<detail::Seat> seats = detail::seats_for(all);
+  const auto mine = static_cast<std::ptrdiff_t>(numbers[static_cast<std::size_t>(session.rank())]);
+  seats = {seats.begin() + before, seats.begin() + before + mine};
+  for (int local = 0; local < static_cast<int>(seats.size()); ++local)
+    seats[static_cast<std::size_t>(local)].device = {
+        .job = "worker", .task = session.rank(), .type = "CPU", .index = local};
+  return seats;
+}
+
+// What every rank asks for; all of them refuse what one of them may not have.
+std::vector<int> replicas_of_all(Session& session, int mine, int most) {
+  std::vector<int> all;
+  for (const Bytes& each : session.exchange().all_gather("replicas of each rank", Writer().put(mine).take()))
+    all.push_back(Reader(each).get<int>());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] < 1 || all[rank] > most)
+      throw Error(Code::usage, text("a MultiWorkerMirroredStrategy with ", all[rank], " replicas on rank ", rank),
+                  text("there can be 1 to ", most, " on each"));
+  }
+  return all;
+}
+
+}  // namespace
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session, 1, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options)
+    : Strategy("MultiWorkerMirroredStrategy", {.order = options.order,
+                                               .patience = options.patience.value_or(session.exchange().patience()),
+                                               .log = options.log.value_or(session.log()),
+                                               .algorithm = session.settings().algorithm(),
+                                               .node_memory = session.settings().node_memory(),
+                                               .pin = options.pin,
+                                               .ops = options.cross_device_ops}) {
+  const std::vector<int> all = replicas_of_all(session, replicas, most_here);
+  const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
+  if (one_each)
+    begin_ranks(session);
+  else if ((is_alone_ = session.size() == 1))
+    begin_here(replicas);
+  else
+    begin_threads(session, all);
+  say_devices(session);
+}
+
+void MultiWorkerMirroredStrategy::begin_ranks(Session& session) {
+  begin(1, session.rank(), session.size(), [&](int) {
+    Communicator& world = session.world();
+    return std::make_unique<Communicator>(order() == Order::reproducible ? world.reproducible("replicas")
+                                                                         : world.duplicate("replicas"));
+  });
+}
+
+void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vector<int>& all) {
+  if (terms().pin) sit(seats_beside_others(session, all));
+  const auto me = all.begin() + session.rank();
+  begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
+        session.members(session.threads_of_all(*me), {.order = order(), .name = "replicas"}));
+}
+
+Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {
+  return is_alone_ ? members_here(num_local_replicas(), terms()) : MakeMember();
+}
+
+void MultiWorkerMirroredStrategy::say_devices(const Session& session) const {
+  if (session.size() == 1)
+    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_in_words(),
+                    ", communication = AUTO"));
+  else if (session.rank() == 0)
+    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
+                    ", local_devices = ", devices_in_words(), ", communication = AUTO"));
+}
+
+}  // namespace lockstep

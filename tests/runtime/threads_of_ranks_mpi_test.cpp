@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several replicas in each of several ranks: one numbering, the same values and bits as any other layout of as many
+// replicas, in memory that the node shares and by messages.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "runtime/variable.hpp"
+#include "tests/support/mpi_test.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep::test {
+namespace {
+
+StrategyOptions quiet() { return {.log = Log(LogLevel::off)}; }
+
+Session by_messages() {
+  Settings settings = Settings::from_environment();
+  settings.set(Setting::node_memory, "0");
+  return Session({.settings = settings});
+}
+
+// How many replicas each rank has: two each; two, one, one, ...; one, two, three, ...
+std::vector<std::vector<int>> layouts(int ranks) {
+  std::vector<std::vector<int>> all(3, std::vector<int>(static_cast<std::size_t>(ranks), 1));
+  std::ranges::fill(all[0], 2);
+  all[1].front() = 2;
+  std::iota(all[2].begin(), all[2].end(), 1);
+  return all;
+}
+
+float value_of(int replica, std::size_t i) {
+  return std::ldexp(static_cast<float>((replica * 31 + static_cast<int>(i) * 17) % 101),
+                    (replica * 7 + static_cast<int>(i)) % 30);
+}
+
+// The sums of all replicas' values, as each of them here sees them.
+std::vector<std::vector<float>> sums_in(Strategy& strategy, std::size_t count) {
+  const auto all = strategy.run([count](ReplicaContext& context) {
+    std::vector<float> data(count);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = value_of(context.replica_id_in_sync_group(), i);
+    context.all_reduce(data, sum);
+    return data;
+  });
+  return {all.local().begin(), all.local().end()};
+}
+
+void check_layout(Session& session, const std::vector<int>& numbers) {
+  const int mine = numbers[static_cast<std::size_t>(session.rank())];
+  const int all = std::accumulate(numbers.begin(), numbers.end(), 0);
+  const int first = std::accumulate(numbers.begin(), numbers.begin() + session.rank(), 0);
+  MultiWorkerMirroredStrategy strategy(session, mine, quiet());
+  EXPECT_EQ(strategy.num_replicas_in_sync(), all);
+  EXPECT_EQ(strategy.num_local_replicas(), mine);
+  const auto ids = strategy.run([](ReplicaContext& context) { return context.replica_id_in_sync_group(); });
+  for (int local = 0; local < mine; ++local) EXPECT_EQ(ids[local], first + local);
+  EXPECT_EQ(strategy.reduce("SUM", ids), all * (all - 1) / 2);
+
+  MirroredStrategy threads(all, quiet());
+  for (const std::size_t count : {1UL, 100UL, 3000UL, 200'000UL}) {
+    const std::vector<float> expected = sums_in(threads, count).front();
+    for (const std::vector<float>& each : sums_in(strategy, count))
+      ASSERT_EQ(each, expected) << count << " floats, " << all << " replicas";
+  }
+  const auto met = strategy.run([](ReplicaContext& context) {
+    const auto largest = [](Strategy& merged, const PerReplica<int>& each) { return merged.reduce(max, each); };
+    int found = 0;
+    for (int i = 0; i < 3; ++i) found = context.merge_call(largest, context.replica_id_in_sync_group() + i);
+    return found;
+  });
+  for (int local = 0; local < mine; ++local) EXPECT_EQ(met[local], all + 1);
+}
+
+TEST(ThreadsOfRanks, have_one_numbering_and_the_bits_of_threads_in_one_process) {
+  for (const auto& numbers : layouts(world().size())) check_layout(session(), numbers);
+}
+
+TEST(ThreadsOfRanks, by_messages_as_well) {
+  Session messages = by_messages();
+  for (const auto& numbers : layouts(world().size())) check_layout(messages, numbers);
+}
+
+TEST(ThreadsOfRanks, send_each_other_messages_and_split) {
+  Session messages = by_messages();
+  for (Session* each : {&session(), &messages}) {
+    MultiWorkerMirroredStrategy strategy(*each, 2, quiet());
+    strategy.run([](ReplicaContext& context) {
+      Communicator& all = context.communicator();
+      const int me = all.rank();
+      const int n = all.size();
+      // Everybody to everybody, told apart though two of them share a process.
+      std::vector<int> out(static_cast<std::size_t>(n));
+      std::vector<int> in(static_cast<std::size_t>(n));
+      std::iota(out.begin(), out.end(), 100 * me);
+      all.all_to_all(out, in);
+      for (int other = 0; other < n; ++other) EXPECT_EQ(in[static_cast<std::size_t>(other)], 100 * other + me);
+      std::vector<int> mine{me};
+      std::vector<int> theirs{-1};
+      all.sendrecv(mine, (me + 1) % n, theirs, (me + n - 1) % n);
+      EXPECT_EQ(theirs[0], (me + n - 1) % n);
+      // The first threads of all ranks, and the second ones; and those of one rank.
+      Communicator half = *all.split(me % 2, me);
+      std::vector<int> sums{me};
+      half.all_reduce(sums, sum);
+      EXPECT_EQ(sums[0], n / 2 * (me % 2) + (n / 2 - 1) * n / 2);
+      Communicator pair = half.duplicate("again");
+      std::vector<int> again{1};
+      pair.all_reduce(again, sum);
+      EXPECT_EQ(again[0], n / 2);
+      Communicator own = *all.split(me / 2, -me);
+      EXPECT_EQ(own.size(), 2);
+      EXPECT_EQ(own.rank(), 1 - me % 2) << "the later one has the lower key";
+    });
+  }
+}
+
+TEST(ThreadsOfRanks, get_values_by_their_number_and_reduce_what_is_unequal) {
+  MultiWorkerMirroredStrategy strategy(session(), 2, quiet());
+  const int first = 2 * world().rank();
+  const int all = strategy.num_replicas_in_sync();
+  const auto values = strategy.distribute_values_from(
+      [](ValueContext context) { return context.num_replicas_in_sync - context.replica_id_in_sync_group; });
+  EXPECT_EQ(values[0], all - first);
+  EXPECT_EQ(values[1], all - first - 1);
+  // Replica i has i + 1 numbers, each of them i: the mean is by the number of all, whoever has them.
+  const auto rows = strategy.run([](ReplicaContext& context) {
+    const int me = context.replica_id_in_sync_group();
+    return Tensor<double>(TensorShape({me + 1}), me);
+  });
+  double total = 0;
+  for (int i = 0; i < all; ++i) total += i * (i + 1.0);
+  EXPECT_EQ(strategy.reduce("SUM", rows, 0).item(), total);
+  EXPECT_DOUBLE_EQ(strategy.reduce("MEAN", rows, 0).item(), total / (all * (all + 1) / 2.0));
+  const Tensor<double> gathered = strategy.gather(rows, 0);
+  ASSERT_EQ(gathered.size(), static_cast<std::size_t>(all * (all + 1) / 2));
+  EXPECT_EQ(gathered[gathered.size() - 1], all - 1);
+}
+
+TEST(ThreadsOfRanks, have_variables) {
+  MultiWorkerMirroredStrategy strategy(session(), 2, quiet());
+  const auto n = static_cast<float>(strategy.num_replicas_in_sync());
+  const Scope scope = strategy.scope();
+  Variable v(Tensor<float>(1.F), {.name = "v", .aggregation = Aggregation::mean});
+  Variable count(Tensor<float>(0.F), {.synchronization = Synchronization::on_read, .aggregation = Aggregation::sum});
+  strategy.run([&](ReplicaContext& context) {
+    v.assign(static_cast<float>(context.replica_id_in_sync_group()));
+    count.assign_add(1.F);
+  });
+  EXPECT_EQ(v.read().item(), (n - 1) / 2);
+  EXPECT_EQ(count.read().item(), n);
+  v.check_sync();
+}
+
+TEST(ThreadsOfRanks, can_be_made_again_and_again) {
+  for (int round = 0; round < 10; ++round) {
+    MultiWorkerMirroredStrategy strategy(session(), 1 + (round + world().rank()) % 2, quiet());
+    const auto found = strategy.run([](ReplicaContext& context) { return context.all_reduce(1, sum); });
+    EXPECT_EQ(found[0], strategy.num_replicas_in_sync());
+  }
+}
+
+TEST(ThreadsOfRanks, more_than_there_may_be_on_one_rank_are_refused_on_all) {
+  const int last = world().size() - 1;
+  const auto make = [&] { MultiWorkerMirroredStrategy strategy(session(), world().rank() == last ? 0 : 2, quiet()); };
+  EXPECT_NE(refusal(make, Code::usage).find(text("with 0 replicas on rank ", last)), std::string::npos);
+}
+
+TEST(ThreadsOfRanks, what_one_of_them_throws_ends_all) {
+  MultiWorkerMirroredStrategy strategy(session(), 2, quiet());
+  const int thrower = strategy.num_replicas_in_sync() - 1;
+  try {
+    strategy.run([&](ReplicaContext& context) {
+      if (context.replica_id_in_sync_group() == thrower) throw std::out_of_range("no row 7");
+      static_cast<void>(context.all_reduce(1, sum));
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const ReplicaError& error) {
+    EXPECT_NE(std::string(error.what()).find("no row 7"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ThreadsOfRanks, of_a_rank_alone_can_be_used_again_after_a_failure) {
+  if (world().size() > 1) GTEST_SKIP() << "needs a rank that is alone";
+  MultiWorkerMirroredStrategy strategy(session(), 2, quiet());
+  EXPECT_THROW(strategy.run([] { throw std::runtime_error("once"); }), ReplicaError);
+  EXPECT_EQ(strategy.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[1], 2);
+}
+
+}  // namespace
+}  // namespace lockstep::test
