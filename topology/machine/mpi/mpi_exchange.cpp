@@ -45,6 +45,7 @@ int channels_of(int threads) { return threads * threads; }
 
 std::vector<Address> one_each(int processes) {
   std::vector<Address> all;
+  all.reserve(static_cast<std::size_t>(processes));
   for (int process = 0; process < processes; ++process) all.push_back({process, 0});
   return all;
 }
@@ -217,7 +218,7 @@ class MpiExchange::Call {
   bool reported_ = false;
 };
 
-MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Patience patience, Log log)
+MpiExchange::MpiExchange(const std::shared_ptr<Wire>& wire, Patience patience, Log log)
     : MpiExchange(wire, Lane{}, one_each(wire->size()), wire->rank(), patience, std::move(log)) {}
 
 MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<Address> members, int rank,

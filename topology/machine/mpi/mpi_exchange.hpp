@@ -27,7 +27,7 @@ struct Address {
 class MpiExchange final : public Exchange {
  public:
   // All processes of the wire, one member each.
-  MpiExchange(std::shared_ptr<Wire> wire, Patience patience, Log log);
+  MpiExchange(const std::shared_ptr<Wire>& wire, Patience patience, Log log);
   // `members` are in the order of this exchange; this thread is the one of that rank.
   MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<Address> members, int rank, Patience patience,
               Log log);
