@@ -289,11 +289,12 @@ Exchange& Session::exchange() { return *parts_->exchange; }
 const Topology& Session::topology() const { return *parts_->topology; }
 std::shared_ptr<const Topology> Session::shared_topology() const { return parts_->topology; }
 ThreadsOfAll Session::threads_of_all(int mine) {
-  if (mine > 1 && parts_->level < ThreadLevel::serialized)
-    throw Error(Code::thread_level,
-                text(mine, " members in a process, but MPI was started with ", to_string(parts_->level)),
-                "start MPI with MPI_THREAD_SERIALIZED or more");
   auto made = parts_->exchange->of_threads(mine);
+  const int most = *std::ranges::max_element(made.numbers);
+  if (most > 1 && parts_->level < ThreadLevel::serialized)
+    throw Error(Code::thread_level,
+                text(most, " members in a process, but MPI was started with ", to_string(parts_->level)),
+                "start MPI with MPI_THREAD_SERIALIZED or more");
   return {std::move(made.exchanges), std::move(made.numbers)};
 }
 std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
