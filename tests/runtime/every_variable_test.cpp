@@ -1,42 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables under every strategy of one process: every cell of the tables of assignments and reads.
-#include <gtest/gtest.h>
-
+// Variables under every strategy and layout: every cell of the tables of assignments and reads.
 #include <sstream>
 
-#include "runtime/default_strategy.hpp"
-#include "tests/runtime/quick.hpp"
+#include "tests/runtime/layouts.hpp"
 #include "tests/runtime/variable_case.hpp"
 #include "tests/support/refusal.hpp"
 
-namespace lockstep {
+namespace lockstep::test {
 namespace {
-
-using test::on_read;
-using test::quick;
-using test::refusal;
-using test::rows;
-using test::written;
-using Make = std::function<std::unique_ptr<Strategy>()>;
 
 constexpr Aggregation all_aggregations[] = {Aggregation::none, Aggregation::sum, Aggregation::mean,
                                             Aggregation::only_first_replica};
-
-template <class S>
-Make with(int replicas) {
-  return [=] { return std::make_unique<S>(replicas, quick()); };
-}
 
 template <class V, class Value>
 constexpr bool takes = requires(V variable, Value value) {
   variable.assign(value);
 };
 
-class Variables : public testing::TestWithParam<std::pair<const char*, Make>> {
+class Variables : public EveryLayout {
  protected:
-  std::unique_ptr<Strategy> strategy = GetParam().second();
   Scope scope = strategy->scope();
-  int size() const { return strategy->num_replicas_in_sync(); }
   bool is_central() const { return dynamic_cast<CentralStorageStrategy*>(strategy.get()) != nullptr && size() > 1; }
   float sum_of_numbers() const { return static_cast<float>(size() * (size() + 1) / 2); }
   void each_part_is(Variable<float>& v, float value) const {
@@ -103,7 +86,7 @@ TEST_P(Variables, without_an_aggregation_change_in_their_own_replica_alone) {
   }
   assign();
   for (int i = 0; i < static_cast<int>(v.parts().size()); ++i)
-    EXPECT_EQ(v.parts()[static_cast<std::size_t>(i)].item(), static_cast<float>(i + 1));
+    EXPECT_EQ(v.parts()[static_cast<std::size_t>(i)].item(), static_cast<float>(first() + i + 1));
   if (size() > 1) refusal([&] { v.check_sync(); }, Code::out_of_sync);
 }
 
@@ -127,7 +110,7 @@ TEST_P(Variables, are_updated_part_by_part) {
         return part.read().item();
       },
       own);
-  for (int i = 0; i < results.size(); ++i) EXPECT_EQ(results[i], static_cast<float>(i));
+  for (int i = 0; i < results.size(); ++i) EXPECT_EQ(results[i], static_cast<float>(first() + i));
 }
 
 TEST_P(Variables, are_changed_by_rows_for_all) {
@@ -146,12 +129,13 @@ TEST_P(Variables, are_changed_by_rows_for_all) {
 }
 
 TEST_P(Variables, are_changed_by_the_rows_of_all_replicas) {
+  const std::int64_t n = size() + 1;
   const auto change = [&](Aggregation aggregation, auto&& how) {
-    Variable v(row({1.F, 1.F, 1.F, 1.F, 1.F}), written(aggregation));
+    Variable v(Tensor<float>(TensorShape({n}), 1.F), written(aggregation));
     strategy->run([&](ReplicaContext& context) {
       const std::int64_t id = context.replica_id_in_sync_group();
       how(v, rows(std::vector<float>(static_cast<std::size_t>(id) + 1, 2.F),
-                  std::vector<std::int64_t>(static_cast<std::size_t>(id) + 1, id), 5));
+                  std::vector<std::int64_t>(static_cast<std::size_t>(id) + 1, id), n));
     });
     v.check_sync();
     return v.read();
@@ -159,13 +143,14 @@ TEST_P(Variables, are_changed_by_the_rows_of_all_replicas) {
   const auto add = [](auto& v, const auto& by) { v.scatter_add(by); };
   const Tensor<float> summed = change(Aggregation::sum, add);
   const Tensor<float> averaged = change(Aggregation::mean, add);
-  for (std::size_t i = 0; i < 4; ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
     const float times = static_cast<int>(i) < size() ? static_cast<float>(i + 1) : 0.F;
     EXPECT_EQ(summed[i], 1 + 2 * times);
     EXPECT_FLOAT_EQ(averaged[i], 1 + 2 / static_cast<float>(size()) * times);
   }
-  EXPECT_EQ(change(Aggregation::only_first_replica, [](auto& v, const auto& by) { v.scatter_max(by); }),
-            row({2.F, 1.F, 1.F, 1.F, 1.F}));
+  Tensor<float> of_first(TensorShape({n}), 1.F);
+  of_first[0] = 2;
+  EXPECT_EQ(change(Aggregation::only_first_replica, [](auto& v, const auto& by) { v.scatter_max(by); }), of_first);
   const auto least = [&] { change(Aggregation::sum, [](auto& v, const auto& by) { v.scatter_min(by); }); };
   if (size() == 1) return;
   EXPECT_NE(refusal(least, Code::replica_failed).find("needs another aggregation than SUM"), std::string::npos);
@@ -180,7 +165,7 @@ TEST_P(Variables, synchronised_on_read_are_local_in_replicas) {
       v.assign_sub(1.F);
       return v.read().item();
     });
-    for (int i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<float>(i + 3));
+    for (int i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<float>(first() + i + 3));
   }
 }
 
@@ -288,15 +273,7 @@ TEST_P(Variables, that_do_not_fit_are_refused) {
   EXPECT_EQ(moved.read(), row({1.F, 2.F}));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Variables,
-                         testing::Values(std::pair("mirrored_1", with<MirroredStrategy>(1)),
-                                         std::pair("mirrored_2", with<MirroredStrategy>(2)),
-                                         std::pair("mirrored_4", with<MirroredStrategy>(4)),
-                                         std::pair("central_1", with<CentralStorageStrategy>(1)),
-                                         std::pair("central_3", with<CentralStorageStrategy>(3)),
-                                         std::pair("one_device",
-                                                   Make([] { return std::make_unique<OneDeviceStrategy>(quick()); }))),
-                         [](const auto& one) { return std::string(one.param.first); });
+INSTANTIATE_TEST_SUITE_P(, Variables, testing::ValuesIn(layouts()), [](const auto& one) { return one.param.name; });
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::test

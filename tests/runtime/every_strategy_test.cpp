@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// One set of tests for every strategy and layout: what replicas see, what they do together, and what is refused.
+#include "runtime/default_strategy.hpp"
+#include "tests/runtime/layouts.hpp"
+#include "tests/support/refusal.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using EveryStrategy = EveryLayout;
+
+TEST_P(EveryStrategy, runs_a_function_in_every_replica) {
+  const auto ids = strategy->run([](ReplicaContext& context) { return context.replica_id_in_sync_group(); });
+  ASSERT_EQ(ids.size(), strategy->num_local_replicas());
+  for (int i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i], first() + i);
+  EXPECT_EQ(strategy->reduce("SUM", ids), sum_of_ids());
+  EXPECT_EQ(strategy->reduce(max, ids), size() - 1);
+  std::atomic<int> calls = 0;
+  strategy->run([&] { ++calls; });
+  EXPECT_EQ(calls, strategy->num_local_replicas());
+}
+
+TEST_P(EveryStrategy, arguments_are_each_replicas_own_or_the_same_for_all) {
+  auto own = strategy->distribute_values_from([](ValueContext context) {
+    return static_cast<float>(10 * context.replica_id_in_sync_group + context.num_replicas_in_sync);
+  });
+  const auto sums = strategy->run([](float mine, int same) { return mine + static_cast<float>(same); }, own, 100);
+  for (int i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], static_cast<float>(10 * (first() + i) + size() + 100));
+  strategy->run([](float& mine) { mine = -1; }, own);
+  EXPECT_EQ(strategy->local_results(own), std::vector<float>(static_cast<std::size_t>(own.size()), -1.0F));
+  EXPECT_EQ(strategy->local_results(7), std::vector<int>{7});
+}
+
+TEST_P(EveryStrategy, replicas_combine_and_gather) {
+  const auto results = strategy->run([](ReplicaContext& context) {
+    std::vector<double> data(1000, context.replica_id_in_sync_group() + 1.0);
+    context.all_reduce(data, sum);
+    const int biggest = context.all_reduce(context.replica_id_in_sync_group(), max);
+    const auto all = context.all_gather(context.replica_id_in_sync_group());
+    auto request = context.all_reduce_async(data, avg);
+    request.wait();
+    return data[999] + 1000 * biggest + 1e6 * static_cast<double>(all.back() + static_cast<int>(all.size()));
+  });
+  const int n = size();
+  for (const double each : results.local()) EXPECT_EQ(each, n * (n + 1) / 2 + 1000 * (n - 1) + 1e6 * (2 * n - 1));
+}
+
+TEST_P(EveryStrategy, contexts_are_what_they_must_be) {
+  EXPECT_FALSE(in_cross_replica_context());
+  EXPECT_EQ(&get_strategy(), &default_strategy());
+  {
+    const Scope scope = strategy->scope();
+    EXPECT_EQ(&get_strategy(), strategy.get());
+    EXPECT_TRUE(has_strategy());
+    EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_EQ(replica_context(), nullptr);
+    const Scope again = strategy->scope();
+    EXPECT_TRUE(in_cross_replica_context());
+  }
+  EXPECT_FALSE(has_strategy());
+  strategy->run([&](ReplicaContext& context) {
+    EXPECT_EQ(replica_context(), &context);
+    EXPECT_EQ(&get_strategy(), strategy.get());
+    EXPECT_FALSE(in_cross_replica_context());
+    const Scope scope = strategy->scope();
+    EXPECT_EQ(replica_context(), &context) << "whoever is in a replica stays there";
+    EXPECT_EQ(&context.strategy(), strategy.get());
+    EXPECT_EQ(context.num_replicas_in_sync(), size());
+  });
+  EXPECT_FALSE(has_strategy());
+}
+
+TEST_P(EveryStrategy, replicas_come_together_in_the_middle) {
+  const auto all = strategy->run([&](ReplicaContext& context) {
+    int total = 0;
+    for (int step = 0; step < 20; ++step) {  // in loops and branches, as often as they like
+      if (step % 3 == 1) continue;
+      const int mine = context.merge_call(
+          [&](Strategy& merged, const PerReplica<int>& ids, const PerReplica<std::string>& words) {
+            EXPECT_TRUE(in_cross_replica_context());
+            EXPECT_EQ(&merged, strategy.get());
+            EXPECT_EQ(words[0], "step " + std::to_string(step));
+            const int sum = merged.reduce("SUM", ids);
+            std::deque<int> back;
+            for (const int id : ids.local()) back.push_back(1000 * id + sum);
+            return PerReplica<int>(back);
+          },
+          context.replica_id_in_sync_group(), text("step ", step));
+      EXPECT_EQ(mine, 1000 * context.replica_id_in_sync_group() + sum_of_ids());
+      total += context.merge_call([](Strategy&) { return 1; });
+      context.merge_call([](Strategy&) {});
+      EXPECT_EQ(replica_context(), &context);
+    }
+    return total;
+  });
+  for (const int each : all.local()) EXPECT_EQ(each, 13);
+}
+
+TEST_P(EveryStrategy, plain_values_are_reduced_where_that_has_a_meaning) {
+  EXPECT_EQ(strategy->reduce("mean", 3.5), 3.5);
+  EXPECT_EQ(strategy->reduce(max, 4), 4);
+  EXPECT_EQ(strategy->reduce("SUM", 0), 0);
+  if (size() == 1) {
+    EXPECT_EQ(strategy->reduce("SUM", 1.0), 1.0);
+  } else {
+    const std::string said = refusal([&] { strategy->reduce("SUM", 1.0); }, Code::usage);
+    EXPECT_NE(said.find("cannot be reduced with the given reduce op SUM"), std::string::npos) << said;
+  }
+  EXPECT_NE(refusal([&] { strategy->reduce("average", 1); }, Code::usage).find("no reduction 'average'"),
+            std::string::npos);
+}
+
+TEST_P(EveryStrategy, calls_for_all_are_refused_in_a_replica) {
+  const auto refused = [&](const std::function<void()>& call) {
+    try {
+      strategy->run([&](ReplicaContext&) { call(); });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const ReplicaError& error) {
+      EXPECT_NE(std::string(error.what()).find("requires being in cross-replica context"), std::string::npos)
+          << error.what();
+    }
+    mend();
+  };
+  refused([&] { strategy->run([] {}); });
+  refused([&] { strategy->reduce(max, 1); });
+  refused([&] { strategy->distribute_values_from([](ValueContext) { return 1; }); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryStrategy, testing::ValuesIn(layouts()),
+                         [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace lockstep::test

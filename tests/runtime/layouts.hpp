@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layouts of replicas in which the tests of every strategy are run: those of the program that they are linked into.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "runtime/strategy.hpp"
+
+namespace lockstep::test {
+
+struct Layout {
+  std::string name;
+  std::function<std::unique_ptr<Strategy>()> make;
+};
+inline void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
+std::vector<Layout> layouts();
+
+class EveryLayout : public testing::TestWithParam<Layout> {
+ protected:
+  std::unique_ptr<Strategy> strategy = GetParam().make();
+
+  int size() const { return strategy->num_replicas_in_sync(); }
+  int sum_of_ids() const { return size() * (size() - 1) / 2; }
+  // Of this process's first replica.
+  int first() const { return strategy->replica(0).replica_id_in_sync_group(); }
+  bool is_in_one_process() const { return strategy->num_local_replicas() == size(); }
+  // After a failure: one of several processes cannot be used again.
+  void mend() {
+    if (is_in_one_process()) return;
+    strategy.reset();
+    strategy = GetParam().make();
+  }
+};
+
+}  // namespace lockstep::test

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategies of several processes: with one replica in each, with two, and with two in the first alone.
+#include "tests/runtime/layouts.hpp"
+#include "tests/runtime/quick.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+Layout with(std::string name, const std::function<int()>& replicas) {
+  return {std::move(name),
+          [=] { return std::make_unique<MultiWorkerMirroredStrategy>(session(), replicas(), quick()); }};
+}
+
+}  // namespace
+
+std::vector<Layout> layouts() {
+  return {with("one_each", [] { return 1; }), with("two_each", [] { return 2; }),
+          with("two_and_one", [] { return session().rank() == 0 ? 2 : 1; })};
+}
+
+}  // namespace lockstep::test
