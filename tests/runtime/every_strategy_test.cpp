@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One set of tests for every strategy and layout: what replicas see, what they do together, and what is refused.
+#include <bit>
+#include <cmath>
+#include <limits>
+
 #include "runtime/default_strategy.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/refusal.hpp"
+#include "topology/base/bytes.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::test {
@@ -44,6 +49,28 @@ TEST_P(EveryStrategy, replicas_combine_and_gather) {
   });
   const int n = size();
   for (const double each : results.local()) EXPECT_EQ(each, n * (n + 1) / 2 + 1000 * (n - 1) + 1e6 * (2 * n - 1));
+}
+
+// From four bytes to 64 MB, of odd lengths, with infinities and with NaNs that differ.
+TEST_P(EveryStrategy, sums_are_the_same_bytes_on_all_replicas) {
+  const std::size_t much = size() == 2 ? 16'000'001 : 300'001;
+  for (const std::size_t count : {std::size_t{1}, std::size_t{3}, std::size_t{1001}, std::size_t{65'537}, much}) {
+    const auto all = strategy->run([&](ReplicaContext& context) {
+      const auto me = static_cast<unsigned>(context.replica_id_in_sync_group());
+      std::vector<float> data(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto mixed = static_cast<std::uint32_t>(i * 2'654'435'761U + me * 40'503U);
+        data[i] = std::ldexp(static_cast<float>(mixed >> 8U), static_cast<int>(mixed % 60) - 30);
+        if (mixed % 101 == 0) data[i] = std::numeric_limits<float>::infinity() * (me % 2 == 0 ? 1.F : -1.F);
+        if (mixed % 103 == 0) data[i] = std::bit_cast<float>(0x7fc00000U + me);
+      }
+      context.all_reduce(data, sum);
+      return context.all_gather(hash(std::as_bytes(std::span(data))));
+    });
+    for (const auto& hashes : all.local()) {
+      for (const std::uint64_t each : hashes) EXPECT_EQ(each, hashes.front()) << count << " floats";
+    }
+  }
 }
 
 TEST_P(EveryStrategy, contexts_are_what_they_must_be) {
