@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
@@ -135,6 +136,30 @@ TEST(ThreadsOfRanks, get_values_by_their_number_and_reduce_what_is_unequal) {
   const Tensor<double> gathered = strategy.gather(rows, 0);
   ASSERT_EQ(gathered.size(), static_cast<std::size_t>(all * (all + 1) / 2));
   EXPECT_EQ(gathered[gathered.size() - 1], all - 1);
+}
+
+TEST(ThreadsOfRanks, combine_by_operations_of_the_programs_choice) {
+  const std::vector<std::shared_ptr<CrossDeviceOps>> all = {std::make_shared<NcclAllReduce>(2),
+                                                            std::make_shared<HierarchicalCopyAllReduce>(),
+                                                            std::make_shared<ReductionToOneDevice>()};
+  for (const auto& ops : all) {
+    for (const int replicas : {1, 2}) {
+      StrategyOptions options = quiet();
+      options.cross_device_ops = ops;
+      MultiWorkerMirroredStrategy strategy(session(), replicas, options);
+      EXPECT_EQ(&strategy.cross_device_ops(), ops.get());
+      const int n = strategy.num_replicas_in_sync();
+      const auto found = strategy.run([](ReplicaContext& context) {
+        std::vector<float> data(1000, static_cast<float>(context.replica_id_in_sync_group() + 1));
+        context.all_reduce(data, sum);
+        return data[999] + 1000 * context.all_reduce(data[0], avg);
+      });
+      const auto total = static_cast<float>(n * (n + 1) / 2);
+      for (const float each : found.local()) EXPECT_EQ(each, 1001 * total) << ops->describe();
+      const auto ids = strategy.distribute_values_from([](ValueContext at) { return at.replica_id_in_sync_group; });
+      EXPECT_EQ(strategy.reduce(max, ids), n - 1) << ops->describe();
+    }
+  }
 }
 
 TEST(ThreadsOfRanks, have_variables) {
