@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strategy whose replicas are ranks, or threads of ranks.
+#include <array>
 #include <numeric>
 
 #include "collectives/communicator/communicator.hpp"
@@ -16,7 +17,7 @@ std::vector<detail::Seat> seats_beside_others(const Session& session, const std:
   int all = 0;
   for (int rank = 0; rank < session.size(); ++rank) {
     const Member& other = topology.member(rank);
-    if (other.node != me.node || other.place != me.place) continue;
+    if (other.node != me.node || topology.place_of(rank).pus != topology.place_of(session.rank()).pus) continue;
     const int theirs = numbers[static_cast<std::size_t>(rank)];
     before += rank < session.rank() ? theirs : 0;
     all += theirs;
@@ -76,10 +77,26 @@ void MultiWorkerMirroredStrategy::begin_ranks(Session& session) {
 }
 
 void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vector<int>& all) {
-  if (terms().pin) sit(seats_beside_others(session, all));
   const auto me = all.begin() + session.rank();
-  begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
-        session.members(session.threads_of_all(*me), {.order = order(), .name = "replicas"}));
+  const auto telling_the_others = [](const auto& exchanges, const auto& body) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      for (Exchange* const each : exchanges) each->fail(error.what());
+      throw;
+    }
+  };
+  telling_the_others(std::array{&session.exchange()}, [&] {
+    if (terms().pin) sit(seats_beside_others(session, all));
+  });
+  const ThreadsOfAll threads = session.threads_of_all(*me);
+  std::vector<Exchange*> mine;
+  mine.reserve(threads.exchanges->size());
+  for (const auto& each : *threads.exchanges) mine.push_back(each.get());
+  telling_the_others(mine, [&] {
+    begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
+          session.members(threads, {.order = order(), .name = "replicas"}));
+  });
 }
 
 Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {

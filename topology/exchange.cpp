@@ -9,9 +9,13 @@
 
 namespace lockstep {
 
-void Exchange::wait_to_choose(unsigned attempt) {
-  thread_local std::minstd_rand random(
-      static_cast<std::uint32_t>(std::hash<std::thread::id>()(std::this_thread::get_id())));
+// Whoever waits alone would keep the others of its exchange from choosing, and hold what they need.
+void Exchange::wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const {
+  if (patience_.limit > Duration{} && std::chrono::steady_clock::now() - since > patience_.limit)
+    throw Error(Code::stall,
+                text("waited ", format_duration(patience_.limit), " for other threads that split exchanges"),
+                "look what those threads do; LOCKSTEP_TIMEOUT sets the limit");
+  std::mt19937_64 random(seed() + attempt);
   constexpr unsigned longest = 5000;
   const unsigned most = std::min(longest, 50U << std::min(attempt, 8U));
   std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
@@ -42,6 +46,7 @@ Bytes Exchange::broadcast(std::string_view what, std::span<const std::byte> mine
 std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
   // Who chooses for a thread must not keep it from choosing before it comes here.
   if (chooses_for_others()) barrier("split: all are here");
+  const auto begin = std::chrono::steady_clock::now();
   for (unsigned attempt = 0;; ++attempt) {
     auto choosing = try_choosing();
     const bool mine_to_choose = choosing.mutex() == nullptr || choosing.owns_lock();
@@ -62,15 +67,22 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
     }
     if (!all_choose) {
       choosing = {};
-      wait_to_choose(attempt);
+      wait_to_choose(attempt, begin);
       continue;
     }
     std::ranges::sort(chosen);
     std::vector<int> ranks;
     ranks.reserve(chosen.size());
     for (const auto& [their_key, rank] : chosen) ranks.push_back(rank);
-    auto made = colour < 0 ? nullptr : make_split(ranks, used);
+    std::unique_ptr<Exchange> made;
+    std::exception_ptr wrong;
+    try {
+      if (colour >= 0) made = make_split(ranks, used);
+    } catch (...) {
+      wrong = std::current_exception();
+    }
     if (chooses_for_others()) barrier("split: all have taken their channels");
+    if (wrong) std::rethrow_exception(wrong);
     return made;
   }
 }

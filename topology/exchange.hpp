@@ -3,6 +3,7 @@
 // of it. Not for data: it is built for set-up, for naming who is missing, and for never hanging.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -69,8 +70,10 @@ class Exchange {
   // members are threads of one process, one of them holds it, and nobody goes on before all have what was chosen.
   virtual std::unique_lock<std::mutex> try_choosing() { return {}; }
   virtual bool chooses_for_others() const { return false; }
-  // Longer and longer, and never equally long for two threads for long.
-  static void wait_to_choose(unsigned attempt);
+  // Longer and longer, the same for all members of an exchange and for no two exchanges; `seed` is the same for its
+  // members alone. Throws Error stall at the limit.
+  void wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const;
+  virtual std::uint64_t seed() const { return 0; }
 
  private:
   void refuse_if_failed() const;

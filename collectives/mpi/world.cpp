@@ -41,11 +41,15 @@ std::unique_ptr<World> make_world(Session& session) {
 }  // namespace
 
 std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadsOfAll threads, CommunicatorOptions options) {
-  const auto exchanges = std::make_shared<std::vector<std::unique_ptr<Exchange>>>(std::move(threads.exchanges));
   const auto topology = std::make_shared<const Topology>(this->topology().with_members(threads.numbers));
-  return [=, options = with_settings(*this, std::move(options))](int mine) {
-    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(mine)), topology,
-                                          first_ranks(topology->size()), mpi_transport, options);
+  return [=, exchanges = threads.exchanges, options = with_settings(*this, std::move(options))](int mine) {
+    auto& exchange = exchanges->at(static_cast<std::size_t>(mine));
+    try {
+      return std::make_unique<Communicator>(*exchange, topology, first_ranks(topology->size()), mpi_transport, options);
+    } catch (const std::exception& error) {
+      exchange->fail(error.what());  // the others must not wait for us
+      throw;
+    }
   };
 }
 

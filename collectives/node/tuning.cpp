@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -150,7 +151,8 @@ void keep_tunings(std::span<const Tuning> measured, std::string_view key) noexce
     const std::string path = tuning_file(key);
     if (path.empty()) return;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    const std::string beside = text(path, '.', ::getpid());
+    static std::atomic<unsigned> written = 0;  // several threads may be first in rooms of theirs
+    const std::string beside = text(path, '.', ::getpid(), '.', ++written);
     {
       std::ofstream file(beside);
       file << to_text(measured, key);

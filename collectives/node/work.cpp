@@ -94,6 +94,10 @@ void Work::begin_single() {
     holder_ = Holder::page;
     region_ = padded;
   }
+  if (holder_ != Holder::slot) {
+    piece_ = std::max(piece_, most);
+    parts_ = 1;
+  }
   gathers_ = collective() == Collective::all_reduce && parts_ == 1 && most < tuning_.alone_from && members() > 1 &&
              call_->user.apply == nullptr &&  // what a user's function throws is everybody's to know
              (holder_ == Holder::line || 2 * padded <= room_->slot_bytes());

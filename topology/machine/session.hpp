@@ -26,7 +26,7 @@ struct CommunicatorOptions;
 
 // Members that are threads: an exchange for each of this process, and how many there are, by process.
 struct ThreadsOfAll {
-  std::vector<std::unique_ptr<Exchange>> exchanges;
+  std::shared_ptr<std::vector<std::unique_ptr<Exchange>>> exchanges;
   std::vector<int> numbers;
 };
 
@@ -76,9 +76,9 @@ class Session {
   Communicator& world();
   std::unique_ptr<Attachment>& attachment();
 
-  // Several members in each process, each driven by a thread of its own: `mine` of this one. All processes call it,
-  // with at least 1. Needs MPI_THREAD_SERIALIZED. members() gives what makes the communicator of each; its thread calls
-  // it.
+  // Several members in each of several processes, each driven by a thread of its own: `mine` of this one. All
+  // processes call it, with at least 1. Needs MPI_THREAD_SERIALIZED. members() gives what makes the communicator of
+  // each, once; its thread calls it.
   ThreadsOfAll threads_of_all(int mine);
   std::function<std::unique_ptr<Communicator>(int mine)> members(ThreadsOfAll threads, CommunicatorOptions options);
 

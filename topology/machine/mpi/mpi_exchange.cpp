@@ -40,9 +40,6 @@ Parcel read(Reader reader, std::uint64_t sequence) {
   return parcel;
 }
 
-// For each pair of them, in each direction.
-int channels_of(int threads) { return threads * threads; }
-
 std::vector<Address> one_each(int processes) {
   std::vector<Address> all;
   all.reserve(static_cast<std::size_t>(processes));
@@ -228,16 +225,16 @@ MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<Addr
       lane_(lane),
       members_(std::move(members)),
       sequence_(static_cast<std::uint64_t>(lane.generation) << 32U) {
-  for (int i = 0; i < channels_of(lane_.threads); ++i) wire_->take_channel(lane_.channel + i);
+  for (int i = 0; i < lane_.channels(); ++i) wire_->take_channel(lane_.channel + i);
 }
 
-// The channels of a failed exchange may still get late messages, so nobody else may have them.
+// The channels of a failed exchange may still get late messages, so nobody else may have them. What other threads of
+// the process have under way there is theirs.
 MpiExchange::~MpiExchange() {
-  for (int i = 0; i < channels_of(lane_.threads); ++i) {
-    if (failed_)
-      wire_->abandon(lane_.channel + i);
-    else
-      wire_->give_back_channel(lane_.channel + i);
+  for (int i = 0; !failed_ && i < lane_.channels(); ++i) wire_->give_back_channel(lane_.channel + i);
+  for (int thread = 0; failed_ && thread < lane_.threads; ++thread) {
+    wire_->abandon_leaving(channel(me().thread, thread));
+    wire_->abandon_arriving(channel(thread, me().thread));
   }
 }
 
@@ -269,13 +266,6 @@ bool MpiExchange::flushed() {
     if (!wire_->flushed(channel(me().thread, thread))) return false;
   }
   return true;
-}
-
-// The first thread of a process chooses for all of them.
-std::unique_lock<std::mutex> MpiExchange::try_choosing() {
-  const auto first = std::ranges::find(members_, me().process, &Address::process);
-  if (first - members_.begin() != rank()) return {};
-  return std::unique_lock(wire_->choosing(), std::try_to_lock);
 }
 
 std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) {
@@ -331,81 +321,6 @@ void MpiExchange::tell_failure(std::string_view why) {
   // A short push: messages this small leave at once wherever the other side lives.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
   while (!flushed() && Clock::now() < end) std::this_thread::yield();
-}
-
-Bytes MpiExchange::channels_in_use() {
-  IndexSet used;
-  for (const int channel : wire_->channels()) used.insert(channel);
-  return Writer().put(used).put(wire_->generation()).take();
-}
-
-// The lowest channels that no member has in use. Their generation is new to all of them, so that a message left over
-// from an exchange that had a channel before is recognised by its sequence.
-Lane MpiExchange::free_lane(const std::vector<Bytes>& used, int threads) const {
-  IndexSet all;
-  Lane lane{.threads = threads};
-  for (const Bytes& bytes : used) {
-    Reader reader(bytes);
-    all.insert(reader.get_set());
-    lane.generation = std::max(lane.generation, reader.get<std::uint32_t>() + 1);
-  }
-  const int number = channels_of(threads);
-  for (int free = 0; free < number;) {
-    const bool is_free = !all.contains(lane.channel + free);
-    lane.channel += is_free ? 0 : free + 1;
-    free = is_free ? free + 1 : 0;
-  }
-  if (lane.channel + number - 1 > wire_->largest_channel()) {
-    throw Error(Code::mpi,
-                text("the channels of MPI's tags are used up: ", number, " more of ", wire_->largest_channel() + 1),
-                "destroy communicators that are no longer used, or have fewer members in a process");
-  }
-  wire_->set_generation(lane.generation);
-  return lane;
-}
-
-// Threads keep their numbers: members of other splits, which are other threads, may have the same channels.
-std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) {
-  std::vector<Address> members;
-  members.reserve(ranks.size());
-  for (const int rank : ranks) members.push_back(members_.at(static_cast<std::size_t>(rank)));
-  const auto rank = static_cast<int>(std::ranges::find(members, me()) - members.begin());
-  return std::make_unique<MpiExchange>(wire_, free_lane(used, lane_.threads), std::move(members), rank, patience(),
-                                       log());
-}
-
-MpiExchange::OfThreads MpiExchange::of_threads(int mine) {
-  for (unsigned attempt = 0;; ++attempt) {
-    auto choosing = try_choosing();
-    const Bytes told =
-        Writer().put(mine).put(choosing.owns_lock()).put(std::span<const std::byte>(channels_in_use())).take();
-    OfThreads made;
-    std::vector<Bytes> used;
-    std::vector<Address> members;
-    bool all_choose = true;
-    for (const Bytes& each : all_gather("threads of each process", told)) {
-      Reader reader(each);
-      const int threads = reader.get<int>();
-      for (int thread = 0; thread < threads; ++thread)
-        members.push_back({process_of(static_cast<int>(made.numbers.size())), thread});
-      made.numbers.push_back(threads);
-      all_choose = reader.get<bool>() && all_choose;
-      used.push_back(reader.get_bytes());
-    }
-    if (!all_choose) {
-      choosing = {};
-      wait_to_choose(attempt);
-      continue;
-    }
-    const Lane lane = free_lane(used, *std::ranges::max_element(made.numbers));
-    const auto first = static_cast<int>(std::ranges::find(members, me().process, &Address::process) - members.begin());
-    for (int thread = 0; thread < mine; ++thread) {
-      const int rank = first + thread;
-      made.exchanges.push_back(std::make_unique<MpiExchange>(
-          wire_, lane, members, rank, patience(), log().speaking_as(text("member ", rank, " of ", members.size()))));
-    }
-    return made;
-  }
 }
 
 }  // namespace lockstep

@@ -15,6 +15,8 @@ struct Lane {
   int channel = 0;
   std::uint32_t generation = 0;
   int threads = 1;
+
+  int channels() const { return threads * threads; }
 };
 
 // Where a member is: the process with this rank on the wire, and which of its threads.
@@ -38,8 +40,9 @@ class MpiExchange final : public Exchange {
   struct OfThreads {
     std::vector<std::unique_ptr<Exchange>> exchanges;
     std::vector<int> numbers;  // of threads, by process
+    bool all_able = true;      // by their own word
   };
-  OfThreads of_threads(int mine);
+  OfThreads of_threads(int mine, bool is_able);
 
   // For a transport of data over the same channels.
   const std::shared_ptr<Wire>& wire() const { return wire_; }
@@ -69,6 +72,7 @@ class MpiExchange final : public Exchange {
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) override;
   Bytes channels_in_use() override;
   std::unique_lock<std::mutex> try_choosing() override;
+  std::uint64_t seed() const override;
   bool chooses_for_others() const override { return lane_.threads > 1; }
   Lane free_lane(const std::vector<Bytes>& used, int threads) const;
 

@@ -289,13 +289,16 @@ Exchange& Session::exchange() { return *parts_->exchange; }
 const Topology& Session::topology() const { return *parts_->topology; }
 std::shared_ptr<const Topology> Session::shared_topology() const { return parts_->topology; }
 ThreadsOfAll Session::threads_of_all(int mine) {
-  auto made = parts_->exchange->of_threads(mine);
-  const int most = *std::ranges::max_element(made.numbers);
-  if (most > 1 && parts_->level < ThreadLevel::serialized)
+  if (size() == 1)
+    throw Error(Code::usage, "threads as members of a session of one process",
+                "make them by collectives/communicator/local.hpp");
+  auto made = parts_->exchange->of_threads(mine, parts_->level >= ThreadLevel::serialized);
+  if (!made.all_able && *std::ranges::max_element(made.numbers) > 1)
     throw Error(Code::thread_level,
-                text(most, " members in a process, but MPI was started with ", to_string(parts_->level)),
+                text("several members in a process, but MPI was not started for several threads (here: ",
+                     to_string(parts_->level), ")"),
                 "start MPI with MPI_THREAD_SERIALIZED or more");
-  return {std::move(made.exchanges), std::move(made.numbers)};
+  return {std::make_shared<std::vector<std::unique_ptr<Exchange>>>(std::move(made.exchanges)), std::move(made.numbers)};
 }
 std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
 const Devices& Session::devices() const { return parts_->devices; }

@@ -140,7 +140,7 @@ std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
 
 // MPI may still use the buffers of an exchange that failed at any time until it ends. What is gone already needs no
 // keeping.
-void Wire::abandon(int channel) {
+void Wire::abandon_leaving(int channel) {
   const std::lock_guard lock(mutex_);
   std::erase_if(leaving_, [&](Leaving& each) {
     if (each.channel != channel) return false;
@@ -150,6 +150,10 @@ void Wire::abandon(int channel) {
     keep_for_ever(std::move(each.bytes));
     return abandoned_ = true;
   });
+}
+
+void Wire::abandon_arriving(int channel) {
+  const std::lock_guard lock(mutex_);
   for (auto each = arriving_.begin(); each != arriving_.end();) {
     if (channel_of(each->first.second) == channel) {
       keep_for_ever(std::move(each->second.bytes));

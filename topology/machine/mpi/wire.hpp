@@ -51,7 +51,12 @@ class Wire {
   static bool ended();
 
   // After a failure: what cannot be delivered any more is left to MPI, and nothing waits for it.
-  void abandon(int channel);
+  void abandon(int channel) {
+    abandon_leaving(channel);
+    abandon_arriving(channel);
+  }
+  void abandon_leaving(int channel);
+  void abandon_arriving(int channel);
   void abandon_all();
   // Others may still send to us on this wire, or MPI still use memory that it was given: its communicator stays.
   void leave_to_mpi();
