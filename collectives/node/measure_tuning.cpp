@@ -176,25 +176,24 @@ std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
 class Measuring {
  public:
   Measuring(Room& room, bool crowded, double limit_seconds)
-      : room_(room), probe_(room, crowded, limit_seconds), best_(guessed_tuning(room.size())), found_(best_) {
+      : room_(room),
+        crowded_(crowded),
+        probe_(room, crowded, limit_seconds),
+        best_(guessed_tuning(room.size())),
+        found_(best_) {
     best_.direct_from = best_.stream_from = best_.across_from = best_.halves_from = best_.slow_from =
         best_.spread_from = never;
   }
 
   // What there was no time for is as it was guessed.
   Tuning all() {
+    // There is less time where members share cores; so what matters most there comes first.
+    if (crowded_) find_switches();
     find_segment();
     find_spread();
     find_slow();
     find_flow();
-    constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
-    if (room_.size() > 2) {
-      find(&Tuning::alone_from, little, never, never, 1);
-      if (best_.alone_from == little.front()) keep(&Tuning::alone_from, 1);  // at no size that was measured
-    }
-    constexpr std::array<std::size_t, 6> middle = {4U << 10U,   16U << 10U,  64U << 10U,
-                                                   128U << 10U, 256U << 10U, 1U << 20U};
-    find(&Tuning::halves_from, middle, 2U << 20U);
+    if (!crowded_) find_switches();
     constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
     // Where it does not pay yet, caches end somewhere: a result that fills the last one is thrown out of it anyway.
     find(&Tuning::stream_from, large, std::max(4 * largest, guessed_tuning(room_.size()).stream_from));
@@ -212,6 +211,17 @@ class Measuring {
     Tuning changed = best_;
     changed.*field = value;
     return changed;
+  }
+
+  void find_switches() {
+    constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
+    if (room_.size() > 2) {
+      find(&Tuning::alone_from, little, never, never, 1);
+      if (best_.alone_from == little.front()) keep(&Tuning::alone_from, 1);  // at no size that was measured
+    }
+    constexpr std::array<std::size_t, 6> middle = {4U << 10U,   16U << 10U,  64U << 10U,
+                                                   128U << 10U, 256U << 10U, 1U << 20U};
+    find(&Tuning::halves_from, middle, 2U << 20U);
   }
 
   void find_segment() {
@@ -310,6 +320,7 @@ class Measuring {
   }
 
   Room& room_;
+  bool crowded_;
   Probe probe_;
   Tuning best_;   // what the rest is measured with
   Tuning found_;  // what is measured so far, and guessed otherwise
