@@ -61,7 +61,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
   if (one_each)
     begin_ranks(session);
-  else if ((is_alone_ = session.size() == 1))
+  else if (session.size() == 1)
     begin_here(replicas);
   else
     begin_threads(session, all);
@@ -100,7 +100,8 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
 }
 
 Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {
-  return is_alone_ ? members_here(num_local_replicas(), terms()) : MakeMember();
+  const int local = num_local_replicas();
+  return local > 1 && local == num_replicas_in_sync() ? members_here(local, terms()) : MakeMember();
 }
 
 void MultiWorkerMirroredStrategy::say_devices(const Session& session) const {

@@ -31,11 +31,37 @@ def forced(text, name, value):
     return "\n".join(kept + [" ".join([words[0]] + 5 * [value if words[0] == name else words[1]]) for words in lines])
 
 
+def kept(folder):
+    """The file of measurements in a cache of its own."""
+    return os.path.join(folder, "lockstep", os.listdir(os.path.join(folder, "lockstep"))[0])
+
+
 def in_shared_memory():
     return sorted(name for name in os.listdir("/dev/shm") if "lockstep" in name) if os.path.isdir("/dev/shm") else []
 
 
 class NodeMemory(unittest.TestCase):
+    def plan(self, folder, run, ranks):
+        got, out, err = cases.run([*run, "-n", ranks, given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
+        self.assertEqual(got, 0, out + err)
+        return out + err
+
+    def forced_runs(self, run, ranks, first, field, values, collectives, sizes):
+        """With each value of the field the plan says its words, and the bench finds every element right."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.plan(folder, run, ranks)
+            with open(kept(folder), encoding="utf-8") as file:
+                text = forced(file.read(), *first) if first else file.read()
+            for value, words in values:
+                with open(kept(folder), "w", encoding="utf-8") as file:
+                    file.write(forced(text, field, value))
+                self.assertIn(words, self.plan(folder, run, ranks))
+                for collective in collectives:
+                    got, out, err = cases.run([*run, "-n", ranks, given.lockstep, "bench", collective, "--sizes", sizes, "--seconds", "0.1"],
+                                              XDG_CACHE_HOME=folder)
+                    self.assertIn(got, (0, 7), f"{collective}: the bench checks every element, and calls this machine noisy: {out}{err}")
+                    self.assertIn(" 0 wrong", out)
+
     def test_a_read_only_folder_of_shared_memory_does_not_matter(self):
         command = " ".join([*RUN, "-n", "2", os.path.abspath(given.lockstep), "bench", "all_reduce", "--sizes", "8,64K", "--seconds", "0.1"])
         got, out, err = cases.run(["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=4k,ro tmpfs /dev/shm && {command}"])
@@ -106,59 +132,19 @@ class NodeMemory(unittest.TestCase):
                     self.assertRegex(file.read(), r"for .*, [0-9.]+ to [0-9.]+ ns apart, version")
 
     def test_what_another_member_reads_is_written_past_the_caches_where_that_was_measured_to_be_better(self):
-        with tempfile.TemporaryDirectory() as folder:
-            got, out, err = cases.run([*ON_ONE_CORE, "-n", "3", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
-            self.assertEqual(got, 0, out + err)
-            path = os.path.join(folder, "lockstep", os.listdir(os.path.join(folder, "lockstep"))[0])
-            with open(path, encoding="utf-8") as file:
-                text = forced(file.read(), "halves_from", "1024")
-            for value, words in (("0", "what another member reads always"), ("1", "what another member reads where a KiB would take more than 1 ns"),
-                                 (str(1 << 40), "what another member reads never")):
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(forced(text, "slow_from", value))
-                got, out, err = cases.run([*ON_ONE_CORE, "-n", "3", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
-                self.assertIn(words, out + err)
-                for collective in ("all_reduce", "broadcast", "all_to_all"):
-                    got, out, err = cases.run([*ON_ONE_CORE, "-n", "3", given.lockstep, "bench", collective, "--sizes", "96,3000,200K,3M", "--seconds", "0.1"],
-                                              XDG_CACHE_HOME=folder)
-                    self.assertIn(got, (0, 7), f"{collective}: the bench checks every element, and calls this machine noisy: {out}{err}")
-                    self.assertIn(" 0 wrong", out)
+        self.forced_runs(ON_ONE_CORE, "3", ("halves_from", "1024"), "slow_from",
+                         (("0", "what another member reads always"), ("1", "what another member reads where a KiB would take more than 1 ns"),
+                          (str(1 << 40), "what another member reads never")),
+                         ("all_reduce", "broadcast", "all_to_all"), "96,3000,200K,3M")
 
     def test_blocks_are_read_where_they_lie_when_that_was_measured_to_be_better(self):
-        with tempfile.TemporaryDirectory() as folder:
-            got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "plan", "all_gather"], XDG_CACHE_HOME=folder)
-            self.assertEqual(got, 0, out + err)
-            path = os.path.join(folder, "lockstep", os.listdir(os.path.join(folder, "lockstep"))[0])
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(forced(text, "across_from", "64"))
-            got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "plan", "all_gather"], XDG_CACHE_HOME=folder)
-            self.assertIn("read where they lie from 64 B on", out + err)
-            for collective in ("all_gather", "broadcast", "all_to_all", "gather", "scatter"):
-                got, out, err = cases.run([*RUN, "-n", "3", given.lockstep, "bench", collective, "--sizes", "48,3000,3M", "--seconds", "0.1"],
-                                          XDG_CACHE_HOME=folder)
-                self.assertIn(got, (0, 7), f"{collective}: the bench checks every element, and calls this machine noisy: {out}{err}")
-                self.assertIn(" 0 wrong", out)
+        self.forced_runs(ON_ONE_CORE, "3", None, "across_from", (("64", "read where they lie from 64 B on"),),
+                         ("all_gather", "broadcast", "all_to_all", "gather", "scatter"), "48,3000,3M")
 
     def test_the_last_to_arrive_combines_for_all_where_that_was_measured_to_be_better(self):
-        with tempfile.TemporaryDirectory() as folder:
-            got, out, err = cases.run([*RUN, "-n", "5", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
-            self.assertEqual(got, 0, out + err)
-            self.assertIn("what is not shared out is combined by ", out)
-            path = os.path.join(folder, "lockstep", os.listdir(os.path.join(folder, "lockstep"))[0])
-            with open(path, encoding="utf-8") as file:
-                text = forced(file.read(), "halves_from", "1048576")
-            for value, words in (("1", "by every member for itself."), ("65536", "by the last member to arrive, for all, below 64 KiB."),
-                                 (str(1 << 40), "by the last member to arrive, for all.")):
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(forced(text, "alone_from", value))
-                got, out, err = cases.run([*RUN, "-n", "5", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
-                self.assertIn(words, out + err)
-                got, out, err = cases.run([*RUN, "-n", "5", given.lockstep, "bench", "all_reduce", "--sizes", "8,96,3000,65536,200K", "--seconds", "0.1"],
-                                          XDG_CACHE_HOME=folder)
-                self.assertIn(got, (0, 7), f"the bench checks every element, and calls this machine noisy: {out}{err}")
-                self.assertIn(" 0 wrong", out)
+        self.forced_runs(ON_ONE_CORE, "5", ("halves_from", "1048576"), "alone_from",
+                         (("1", "by every member for itself."), ("65536", "by the last member to arrive, for all, below 64 KiB."),
+                          (str(1 << 40), "by the last member to arrive, for all.")), ("all_reduce",), "8,96,3000,65536,200K")
 
     def test_nothing_stays_when_all_members_are_killed(self):
         before = in_shared_memory()
