@@ -5,46 +5,12 @@
 #include <cstring>
 
 #include "collectives/kernels/kernels.hpp"
+#include "runtime/packs.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace {
-
-// Calls `function` with the memory as a span of its type.
-template <class F>
-decltype(auto) typed(const View& view, F&& function) {
-  const auto with = [&]<class T>(T* data) -> decltype(auto) { return function(std::span<T>(data, view.count)); };
-  switch (view.type) {
-    case DataType::f16:
-      return with(static_cast<f16*>(view.data));
-    case DataType::bf16:
-      return with(static_cast<bf16*>(view.data));
-    case DataType::f32:
-      return with(static_cast<float*>(view.data));
-    case DataType::f64:
-      return with(static_cast<double*>(view.data));
-    case DataType::i8:
-      return with(static_cast<std::int8_t*>(view.data));
-    case DataType::i16:
-      return with(static_cast<std::int16_t*>(view.data));
-    case DataType::i32:
-      return with(static_cast<std::int32_t*>(view.data));
-    case DataType::i64:
-      return with(static_cast<std::int64_t*>(view.data));
-    case DataType::u8:
-      return with(static_cast<std::uint8_t*>(view.data));
-    case DataType::u16:
-      return with(static_cast<std::uint16_t*>(view.data));
-    case DataType::u32:
-      return with(static_cast<std::uint32_t*>(view.data));
-    case DataType::u64:
-      return with(static_cast<std::uint64_t*>(view.data));
-    default:
-      throw Error(Code::usage, text("replicas' values of the type ", to_string(view.type), " are not reduced"),
-                  "use numbers that have an order");
-  }
-}
 
 // to = to op from, an average being a sum so far.
 void take_in(ReduceOp op, const View& to, const View& from) {
@@ -58,47 +24,48 @@ void average(const View& view, int of) { divide(view.type, view.data, view.data,
 
 }  // namespace
 
-void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<Views>& values) {
-  std::deque<Batch> batches;
+// All wait as long as the call says.
+void ReplicaGroup::run_all(const Start& start) {
   strategy_->run_all(
       [&](Communicator& member, int local) {
-        Batch& batch = batches.emplace_back(member);
-        for (const Views& each : values) {
-          NamedOp(op).with([&](auto known) {
-            typed(each[static_cast<std::size_t>(local)], [&](auto span) { batch.all_reduce(span, known, origin_); });
-          });
-        }
-        return batch.start(origin_);
+        const detail::Hurry hurry(member, options_.timeout);
+        return start(member, local);
       },
       origin_);
+}
+
+void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<Views>& values) {
+  std::deque<Batch> batches;
+  run_all([&](Communicator& member, int local) {
+    Batch& batch = batches.emplace_back(member);
+    for (const Views& each : values)
+      detail::add_view(batch, each[static_cast<std::size_t>(local)], NamedOp(op), origin_);
+    return batch.start(origin_);
+  });
 }
 
 std::vector<std::byte> ReplicaGroup::gather(const Views& value) {
   const std::size_t bytes = value.front().bytes();
   std::vector<std::byte> all(has_first() ? bytes * static_cast<std::size_t>(size()) : 0);
-  strategy_->run_all(
-      [&](Communicator& member, int local) {
-        const View& mine = value[static_cast<std::size_t>(local)];
-        const std::span<const std::byte> part(static_cast<const std::byte*>(mine.data), bytes);
-        // Only the first replica's own output is looked at.
-        return member.gather_async(part, local == 0 ? std::span<std::byte>(all) : std::span<std::byte>(), 0, origin_);
-      },
-      origin_);
+  run_all([&](Communicator& member, int local) {
+    const View& mine = value[static_cast<std::size_t>(local)];
+    const std::span<const std::byte> part(static_cast<const std::byte*>(mine.data), bytes);
+    // Only the first replica's own output is looked at.
+    return member.gather_async(part, local == 0 ? std::span<std::byte>(all) : std::span<std::byte>(), 0, origin_);
+  });
   return all;
 }
 
 void ReplicaGroup::broadcast(const Views& value) {
-  strategy_->run_all(
-      [&](Communicator& member, int local) {
-        const View& mine = value[static_cast<std::size_t>(local)];
-        return member.broadcast_async(std::span<std::byte>(static_cast<std::byte*>(mine.data), mine.bytes()), 0,
-                                      origin_);
-      },
-      origin_);
+  run_all([&](Communicator& member, int local) {
+    const View& mine = value[static_cast<std::size_t>(local)];
+    return member.broadcast_async(std::span<std::byte>(static_cast<std::byte*>(mine.data), mine.bytes()), 0, origin_);
+  });
 }
 
-void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<Views>& values, Origin origin) {
-  ReplicaGroup group(strategy, origin);
+void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<Views>& values,
+                             const CommunicationOptions& options, Origin origin) {
+  ReplicaGroup group(strategy, options, origin);
   if (group.size() == 1 || values.empty()) return;  // of one, everything is what it is
   if (values.size() == 1)
     reduce_implementation(group, op, values.front());
@@ -154,6 +121,7 @@ void PackedOps::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<
 // The last values first, since their gradients are there first.
 void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& values) {
   std::vector<Views> order(values.rbegin(), values.rend());
+  if (group.options().bytes_per_pack > 0) return reduce_by_bytes(group, op, order);
   if (num_packs_ == 0) {
     for (const Views& each : order) reduce_pack(group, op, {each});
     return;
@@ -177,6 +145,15 @@ void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, co
     }
     if (!pack.empty()) reduce_pack(group, op, pack);
   }
+}
+
+void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& order) {
+  std::vector<std::size_t> bytes;
+  bytes.reserve(order.size());
+  for (const Views& each : order) bytes.push_back(each.front().bytes());
+  for (const auto& [first, end] : plan_packs_of_bytes(bytes, group.options().bytes_per_pack))
+    reduce_pack(group, op,
+                {order.begin() + static_cast<std::ptrdiff_t>(first), order.begin() + static_cast<std::ptrdiff_t>(end)});
 }
 
 void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack) {

@@ -16,11 +16,14 @@ namespace lockstep {
 // The replicas of all processes, as an implementation sees them.
 class ReplicaGroup {
  public:
-  ReplicaGroup(Strategy& strategy, Origin origin) : strategy_(&strategy), origin_(origin) {}
+  ReplicaGroup(Strategy& strategy, const CommunicationOptions& options, Origin origin)
+      : strategy_(&strategy), options_(strategy.communication().merged(options.checked())), origin_(origin) {}
   int size() const { return strategy_->num_replicas_in_sync(); }
   int local() const { return strategy_->num_local_replicas(); }
   bool has_first() const { return strategy_->replica(0).replica_id_in_sync_group() == 0; }
   const Log& log() const { return strategy_->log(); }
+  // The strategy's, and the call's.
+  const CommunicationOptions& options() const { return options_; }
   // All values at once, in place, over all processes.
   void all_reduce(ReduceOp op, const std::vector<Views>& values);
   // Every replica's memory, one after the other, at the process of the first one.
@@ -29,7 +32,11 @@ class ReplicaGroup {
   void broadcast(const Views& value);
 
  private:
+  using Start = std::function<Request(Communicator& member, int local)>;
+  void run_all(const Start& start);
+
   Strategy* strategy_;
+  CommunicationOptions options_;
   Origin origin_;
 };
 
@@ -44,18 +51,20 @@ class CrossDeviceOps {
   // processes call it.
   template <class T>
   Mirrored<Tensor<T>> reduce(Strategy& strategy, NamedOp op, PerReplica<Tensor<T>> value, const Devices& to,
-                             Origin origin = Origin::here()) {
+                             const CommunicationOptions& options = {}, Origin origin = Origin::here()) {
     return std::move(batch_reduce(strategy, op,
                                   std::vector<std::pair<PerReplica<Tensor<T>>, Devices>>{{std::move(value), to}},
-                                  origin)
+                                  options, origin)
                          .front());
   }
   template <class T>
   std::vector<Mirrored<Tensor<T>>> batch_reduce(Strategy& strategy, NamedOp op,
                                                 std::vector<std::pair<PerReplica<Tensor<T>>, Devices>> values,
+                                                const CommunicationOptions& options = {},
                                                 Origin origin = Origin::here());
   // In place, at all replicas; nothing where there is one alone.
-  void combine(Strategy& strategy, ReduceOp op, const std::vector<Views>& values, Origin origin);
+  void combine(Strategy& strategy, ReduceOp op, const std::vector<Views>& values, const CommunicationOptions& options,
+               Origin origin);
   template <class T>
   Mirrored<Tensor<T>> broadcast(Strategy& strategy, const Tensor<T>& value, const Devices& to) {
     detail::require_cross_replica(strategy, "broadcast");
@@ -75,6 +84,7 @@ class CrossDeviceOps {
 };
 
 // Packs of equal length, of all values one after the other; the last one has what is left. Each goes as one operation.
+// Where the options say how many bytes go together, by that.
 class PackedOps : public CrossDeviceOps {
  public:
   explicit PackedOps(std::string name, int num_packs);
@@ -83,6 +93,7 @@ class PackedOps : public CrossDeviceOps {
  protected:
   void reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) override;
   void batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& values) override;
+  void reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& order);
   virtual void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack);
   // Once, what really runs in this build.
   void say(ReplicaGroup& group, const std::string& what);
@@ -134,7 +145,8 @@ class ReductionToOneDevice : public CrossDeviceOps {
 
 template <class T>
 std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
-    Strategy& strategy, NamedOp op, std::vector<std::pair<PerReplica<Tensor<T>>, Devices>> values, Origin origin) {
+    Strategy& strategy, NamedOp op, std::vector<std::pair<PerReplica<Tensor<T>>, Devices>> values,
+    const CommunicationOptions& options, Origin origin) {
   detail::require_cross_replica(strategy, "reduce");
   std::vector<Views> views;
   std::vector<std::vector<int>> wanted;
@@ -148,7 +160,7 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
     }
     views.push_back(std::move(each));
   }
-  combine(strategy, op.op(), views, origin);
+  combine(strategy, op.op(), views, options, origin);
   std::vector<Mirrored<Tensor<T>>> all;
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::deque<Tensor<T>> parts;

@@ -30,14 +30,15 @@ class Extended {
   // Everybody's tensors combined, at these devices; at all where none are named.
   template <class T>
   Mirrored<Tensor<T>> reduce_to(NamedOp op, PerReplica<Tensor<T>> value, const Devices& to = {},
-                                Origin origin = Origin::here()) {
-    return ops().reduce(*strategy_, op, std::move(value), to, origin);
+                                const CommunicationOptions& options = {}, Origin origin = Origin::here()) {
+    return ops().reduce(*strategy_, op, std::move(value), to, options, origin);
   }
   template <class T>
   std::vector<Mirrored<Tensor<T>>> batch_reduce_to(NamedOp op,
                                                    std::vector<std::pair<PerReplica<Tensor<T>>, Devices>> values,
+                                                   const CommunicationOptions& options = {},
                                                    Origin origin = Origin::here()) {
-    return ops().batch_reduce(*strategy_, op, std::move(values), origin);
+    return ops().batch_reduce(*strategy_, op, std::move(values), options, origin);
   }
   template <class T>
   Mirrored<Tensor<T>> broadcast_to(const Tensor<T>& value, const Devices& to = {}) {

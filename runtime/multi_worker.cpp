@@ -56,7 +56,8 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                                                .algorithm = session.settings().algorithm(),
                                                .node_memory = session.settings().node_memory(),
                                                .pin = options.pin,
-                                               .ops = options.cross_device_ops}) {
+                                               .ops = options.cross_device_ops,
+                                               .communication = options.communication}) {
   const std::vector<int> all = replicas_of_all(session, replicas, most_here);
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
   if (one_each)
@@ -70,9 +71,11 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
 
 void MultiWorkerMirroredStrategy::begin_ranks(Session& session) {
   begin(1, session.rank(), session.size(), [&](int) {
-    Communicator& world = session.world();
-    return std::make_unique<Communicator>(order() == Order::reproducible ? world.reproducible("replicas")
-                                                                         : world.duplicate("replicas"));
+    CommunicatorOptions options = session.world().options();
+    options.order = order();
+    options.name = "replicas";
+    options.algorithm = terms().algorithm;
+    return std::make_unique<Communicator>(session.world().duplicate(std::move(options)));
   });
 }
 
@@ -95,7 +98,7 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
   for (const auto& each : *threads.exchanges) mine.push_back(each.get());
   telling_the_others(mine, [&] {
     begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
-          session.members(threads, {.order = order(), .name = "replicas"}));
+          session.members(threads, {.order = order(), .name = "replicas", .algorithm = terms().algorithm}));
   });
 }
 
@@ -107,10 +110,10 @@ Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {
 void MultiWorkerMirroredStrategy::say_devices(const Session& session) const {
   if (session.size() == 1)
     log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_in_words(),
-                    ", communication = AUTO"));
+                    ", communication = ", to_string(communication().implementation)));
   else if (session.rank() == 0)
-    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
-                    ", local_devices = ", devices_in_words(), ", communication = AUTO"));
+    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(), ", local_devices = ",
+                    devices_in_words(), ", communication = ", to_string(communication().implementation)));
 }
 
 }  // namespace lockstep

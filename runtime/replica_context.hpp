@@ -12,10 +12,12 @@
 
 #include "collectives/communicator/batch.hpp"
 #include "collectives/communicator/communicator.hpp"
+#include "runtime/communication.hpp"
 #include "runtime/context.hpp"
 #include "runtime/gathering.hpp"
 #include "runtime/meeting.hpp"
 #include "runtime/named_op.hpp"
+#include "runtime/packs.hpp"
 #include "runtime/values/arithmetic.hpp"
 #include "runtime/values/slices.hpp"
 #include "runtime/values/structure.hpp"
@@ -65,6 +67,10 @@ inline std::vector<Views> transposed(const std::vector<Views>& replicas) {
   return values;
 }
 
+// What all_reduce takes: memory, and structures of it.
+template <class R>
+concept Reducible = !std::is_arithmetic_v<std::remove_cvref_t<R>> && !is_slices<std::remove_cvref_t<R>>;
+
 // Whether a leaf, or a structure, can be reduced by what knows views only; operations that have a name.
 template <class R>
 inline constexpr bool is_viewable = Structure<R> || std::ranges::contiguous_range<R>;
@@ -87,29 +93,36 @@ class ReplicaContext {
   Strategy& strategy() const { return *strategy_; }
 
   // Everybody's data combined, in place, at every replica: sum, avg, min, max, prod or a function of one's own. The
-  // same bits at all of them. The leaves of a structure are combined at once.
+  // same bits at all of them. The leaves of a structure are combined at once. What options say goes before what the
+  // strategy's do.
   template <class R, class Op>
-  requires(!std::is_arithmetic_v<std::remove_cvref_t<R>> &&
-           !detail::is_slices<std::remove_cvref_t<R>>) void all_reduce(R&& data, Op op,
-                                                                       Origin origin = Origin::here()) {
+  requires detail::Reducible<R>
+  void all_reduce(R&& data, Op op, Origin origin = Origin::here()) {
+    all_reduce(data, op, CommunicationOptions{}, origin);
+  }
+  template <class R, class Op>
+  requires detail::Reducible<R>
+  void all_reduce(R&& data, Op op, const CommunicationOptions& options, Origin origin = Origin::here()) {
+    const CommunicationOptions all = options_with(options);
     if constexpr (detail::is_nameable<Op> && detail::is_viewable<R>) {
-      if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), origin);
+      if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), all, origin);
     }
     Communicator& mine = next(origin);
-    if constexpr (detail::Structure<R>)
-      detail::batch_of(mine, data, op, origin).run(origin);
-    else
+    const detail::Hurry hurry(mine, options.timeout);
+    if constexpr (!detail::Structure<R>) {
       mine.all_reduce(data, op, origin);
+    } else {
+      if constexpr (detail::is_nameable<Op>) {
+        if (all.bytes_per_pack > 0)
+          return detail::all_reduce_packs(mine, detail::views_of_one(data), op, all.bytes_per_pack, origin);
+      }
+      detail::batch_of(mine, data, op, origin).run(origin);
+    }
   }
   template <class T, class Op>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T all_reduce(T value, Op op, Origin origin = Origin::here()) {
-    if constexpr (detail::is_nameable<Op>) {
-      if (has_own_ops()) {
-        by_own_ops(op, {{&value, data_type_of<T>, 1}}, origin);
-        return value;
-      }
-    }
-    return next(origin).all_reduce(value, op, origin);
+    all_reduce(std::span(&value, 1), op, origin);
+    return value;
   }
   template <class R, class Op>
   Request all_reduce_async(R&& data, Op op, Origin origin = Origin::here()) {
@@ -127,6 +140,14 @@ class ReplicaContext {
   template <class T>
   Tensor<T> all_gather(const Tensor<T>& value, int axis = 0, Origin origin = Origin::here()) {
     return detail::gather_at(next(origin), value, axis, origin);
+  }
+  template <class T>
+  Tensor<T> all_gather(const Tensor<T>& value, int axis, const CommunicationOptions& options,
+                       Origin origin = Origin::here()) {
+    options.checked();
+    Communicator& mine = next(origin);
+    const detail::Hurry hurry(mine, options.timeout);
+    return detail::gather_at(mine, value, axis, origin);
   }
   // Everybody's slices, in the order of the replicas; with avg, each divided by their number.
   template <class T, class Op>
@@ -169,7 +190,9 @@ class ReplicaContext {
  private:
   // By the operations that the program has given the strategy: all replicas of this process stop for them.
   bool has_own_ops() const;
-  void by_own_ops(NamedOp op, Views mine, Origin origin);
+  void by_own_ops(NamedOp op, Views mine, const CommunicationOptions& options, Origin origin);
+  // The strategy's, and what is said beyond them.
+  CommunicationOptions options_with(const CommunicationOptions& options) const;
   // For the next collective, which every replica must make.
   Communicator& next(Origin origin);
   template <class F, class... A>

@@ -92,7 +92,23 @@ Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
           .algorithm = settings.algorithm(),
           .node_memory = settings.node_memory(),
           .pin = options.pin,
-          .ops = options.cross_device_ops};
+          .ops = options.cross_device_ops,
+          .communication = options.communication};
+}
+
+Strategy::Strategy(std::string name, Terms terms)
+    : name_(std::move(name)),
+      terms_(std::move(terms)),
+      way_(way_of(terms_.communication.checked().implementation, {"CPU"}, false, terms_.order)) {
+  if (terms_.communication.timeout > Duration{}) terms_.patience.limit = terms_.communication.timeout;
+  const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
+  if (way_.by == Way::By::ring && is_free) terms_.algorithm = "all_reduce:ring,all_gather:ring";
+}
+
+void Strategy::say_way() const {
+  if (way_.is_wished || replicas_.front().replica_id_in_sync_group() != 0) return;
+  log().warn(text(describe(), " does not do what communication = ", to_string(communication().implementation),
+                  " says: ", way_.why));
 }
 
 Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
@@ -126,6 +142,7 @@ void Strategy::begin(int local, int first, int size, const MakeMember& make) {
   for (const detail::Seat& each : seats_) cpus.push_back(each.cpus);
   crew_ = std::make_unique<Crew>(local, std::move(cpus));
   make_members(make);
+  say_way();
 }
 
 void Strategy::begin_here(int replicas) {
@@ -165,6 +182,14 @@ std::string Strategy::explain() const {
     all += text("\n  replica ", each.replica_id_in_sync_group(), " on ", devices()[local], ": ",
                 seats_.empty() ? std::string("wherever this process may run") : seats_[local].place);
   }
+  if (communicators_.empty() || communicators_.front()->failed()) return all;
+  all += text("\n  communication ", to_string(communication().implementation), ": ", way_.why);
+  constexpr std::size_t sizes[] = {1, 16U << 10U, 4U << 20U};
+  const std::unique_ptr<float[]> space(new float[std::end(sizes)[-1]]);  // planned with, never touched
+  for (const std::size_t count : sizes) {
+    const Prepared plan = communicators_.front()->plan_all_reduce(std::span(space.get(), count), sum);
+    all += text("\n    all_reduce of ", format_bytes(count * sizeof(float)), ": ", plan.algorithm(), ", ", plan.why());
+  }
   return all;
 }
 
@@ -176,6 +201,7 @@ void Strategy::make_members(const MakeMember& make) {
                                    [](int, const std::string&) {});
   if (!failures.empty()) std::rethrow_exception(failures.front().cause);
   communicators_ = std::move(made);
+  for (const auto& each : communicators_) each->set_timeout(terms_.patience.limit);
 }
 
 // What failed before is made again, where it can be; where it cannot, it says itself that it failed.
@@ -228,8 +254,9 @@ CrossDeviceOps& Strategy::cross_device_ops() {
   return *ops_;
 }
 
-void Strategy::combine(NamedOp op, const std::vector<Views>& values, Origin origin) {
-  cross_device_ops().combine(*this, op.op(), values, origin);
+void Strategy::combine(NamedOp op, const std::vector<Views>& values, const CommunicationOptions& options,
+                       Origin origin) {
+  cross_device_ops().combine(*this, op.op(), values, options, origin);
 }
 
 void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) {
@@ -311,9 +338,13 @@ Communicator& ReplicaContext::next(Origin origin) {
 
 bool ReplicaContext::has_own_ops() const { return strategy_->has_own_ops(); }
 
-void ReplicaContext::by_own_ops(NamedOp op, Views mine, Origin origin) {
+CommunicationOptions ReplicaContext::options_with(const CommunicationOptions& options) const {
+  return strategy_->communication().merged(options.checked());
+}
+
+void ReplicaContext::by_own_ops(NamedOp op, Views mine, const CommunicationOptions& options, Origin origin) {
   const auto together = [&](Strategy& strategy, const PerReplica<Views>& all) {
-    strategy.combine(op, detail::transposed({all.local().begin(), all.local().end()}), origin);
+    strategy.combine(op, detail::transposed({all.local().begin(), all.local().end()}), options, origin);
   };
   merge_call(together, std::move(mine), origin);
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/communication.hpp"
 #include "runtime/crew.hpp"
 #include "runtime/devices.hpp"
 #include "runtime/named_op.hpp"
@@ -22,7 +23,6 @@
 
 namespace lockstep {
 
-class CrossDeviceOps;
 class Extended;
 class Resolver;
 template <class T>
@@ -36,18 +36,6 @@ class VariableBase;
 struct ValueContext {
   int replica_id_in_sync_group = 0;
   int num_replicas_in_sync = 1;
-};
-
-struct StrategyOptions {
-  // The same bits whatever the layout of replicas on processes and nodes; fast gives that up.
-  Order order = Order::reproducible;
-  // Nothing: as the LOCKSTEP_ variables say; over ranks, the session's.
-  std::optional<Patience> patience = std::nullopt;
-  std::optional<Log> log = std::nullopt;
-  // How values are combined: nothing: by the collectives of the communicator.
-  std::shared_ptr<CrossDeviceOps> cross_device_ops = nullptr;
-  // Replicas of one process stay on their own piece of the machine.
-  bool pin = true;
 };
 
 class Strategy {
@@ -68,6 +56,7 @@ class Strategy {
   // Where the cluster is known from; nothing for strategies of one process, and for ranks, which know each other.
   const Resolver* cluster_resolver() const { return resolver_.get(); }
   Order order() const { return terms_.order; }
+  const CommunicationOptions& communication() const { return terms_.communication; }
   const Log& log() const { return terms_.log; }
 
   // Of the replicas of this process: "/job:localhost/replica:0/task:0/device:CPU:0", and, for people, what that is.
@@ -161,10 +150,11 @@ class Strategy {
     bool node_memory = true;
     bool pin = true;
     std::shared_ptr<CrossDeviceOps> ops = nullptr;
+    CommunicationOptions communication = {};
   };
   static Terms terms_here(const StrategyOptions& options);  // as the LOCKSTEP_ variables say
 
-  Strategy(std::string name, Terms terms) : name_(std::move(name)), terms_(std::move(terms)) {}
+  Strategy(std::string name, Terms terms);
   // `first` is the number of this process's first replica among all `size`.
   void begin(int local, int first, int size, const MakeMember& make);
   static constexpr int most_here = 256;  // replicas of a process
@@ -196,7 +186,8 @@ class Strategy {
   void alarm(int local, const std::string& what);
   // Whether the program has said how values are combined; if so, by that.
   bool has_own_ops() const { return terms_.ops != nullptr; }
-  void combine(NamedOp op, const std::vector<Views>& values, Origin origin);
+  void combine(NamedOp op, const std::vector<Views>& values, const CommunicationOptions& options, Origin origin);
+  void say_way() const;
   void refuse_ambiguous(NamedOp op, double value) const;
   void check_parts(int parts) const;
   // Of every replica, in order. All processes call it.
@@ -227,6 +218,7 @@ class Strategy {
   std::shared_ptr<const Strategy*> here_ = std::make_shared<const Strategy*>(this);  // until it goes
   std::string name_;
   Terms terms_;
+  Way way_;
   int size_ = 1;
   std::shared_ptr<Resolver> resolver_;
   std::shared_ptr<CrossDeviceOps> ops_;
@@ -322,7 +314,7 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
     std::vector<Views> replicas;
     replicas.reserve(replicas_.size());
     for (int local = 0; local < value.size(); ++local) replicas.push_back(detail::views_of_one(value[local]));
-    combine(op, detail::transposed(replicas), origin);
+    combine(op, detail::transposed(replicas), {}, origin);
     return std::move(value[0]);
   }
   std::deque<Batch> batches;

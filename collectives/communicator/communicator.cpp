@@ -37,6 +37,10 @@ Communicator Communicator::reproducible(std::string name) {
   CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, "/reproducible") : std::move(name);
   options.order = Order::reproducible;
+  return duplicate(std::move(options));
+}
+
+Communicator Communicator::duplicate(CommunicatorOptions options) {
   return Communicator(here().split(0, rank(), std::move(options)));
 }
 

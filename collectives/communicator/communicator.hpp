@@ -30,6 +30,10 @@ class Communicator : public Collectives<Communicator> {
   const Topology& topology() const { return here().topology(); }
   // Of every member, its rank in the topology.
   const std::vector<int>& ranks() const { return here().ranks(); }
+  const CommunicatorOptions& options() const { return here().options(); }
+  // How long calls of this member, from the next one on, may wait for the others before they fail with a text that
+  // names whom they wait for; zero: as LOCKSTEP_TIMEOUT says.
+  void set_timeout(Duration timeout) { here().set_timeout(timeout); }
   // Whether an operation failed here, so that all later ones are refused.
   bool failed() const { return team_ && team_->failed(); }
 
@@ -37,6 +41,8 @@ class Communicator : public Collectives<Communicator> {
   // call it. `name` is for messages.
   std::optional<Communicator> split(int colour, int key = 0, std::string name = {});
   Communicator duplicate(std::string name = {}) { return *split(0, rank(), std::move(name)); }
+  // The same members, with other options: begin with options().
+  Communicator duplicate(CommunicatorOptions options);
   // The same members, whose reductions give the same bits whatever the algorithm, size and placement.
   Communicator reproducible(std::string name = {});
 

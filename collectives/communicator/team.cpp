@@ -66,6 +66,13 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
 
 bool Team::failed() const { return closed_ || engine_->failed(); }
 
+void Team::set_timeout(Duration timeout) {
+  if (timeout < Duration{})
+    throw Error(Code::usage, text("a timeout of ", std::chrono::duration<double>(timeout).count(), " s"), "give a positive time, or zero for none");
+  if (timeout != options_.timeout) quick_ = {};  // those that were made before keep theirs
+  options_.timeout = timeout;
+}
+
 std::optional<node::Tuning> Team::node_tuning() const {
   const node::Room* const room = closed_ ? nullptr : engine_->world().room();
   return room == nullptr ? std::nullopt : std::optional(room->tuning());
@@ -92,7 +99,8 @@ Ready Team::ready_from(const Ask& ask) {
                   .kernel = ask.reduction.op == ReduceOp::user ? nullptr : find_kernel(ask.type, ask.reduction.op),
                   .user = ask.reduction.user,
                   .factor = ask.reduction.factor,
-                  .origin = ask.origin};
+                  .origin = ask.origin,
+                  .limit = options_.timeout};
     const bool same = whole.input.data == whole.output.data && whole.input.stride == whole.output.stride &&
                       whole.input.count == whole.output.count;
     const bool stage_in = needs_staging(whole.input);

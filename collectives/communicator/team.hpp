@@ -41,6 +41,8 @@ struct CommunicatorOptions {
   std::string algorithm = {};
   std::string table = {};
   std::string table_name = "the plan table";
+  // How long a call may wait for the others; zero: as LOCKSTEP_TIMEOUT says.
+  Duration timeout = {};
 };
 
 namespace detail {
@@ -78,6 +80,7 @@ class Team {
   int rank() const { return exchange_->rank(); }
   int size() const { return exchange_->size(); }
   const CommunicatorOptions& options() const { return options_; }
+  void set_timeout(Duration timeout);
   const Topology& topology() const { return *topology_; }
   const std::vector<int>& ranks() const { return ranks_; }
   bool failed() const;

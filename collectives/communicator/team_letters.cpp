@@ -26,7 +26,7 @@ Handle Team::exchange(std::span<const Letter> sends, std::span<const Letter> rec
 
 void Team::begin_letter(const Letter& letter, bool sends, Handle handle) {
   Pending& slot = pending(handle);
-  Call call{.plan = letter_plan(letter, sends), .origin = slot.origin};
+  Call call{.plan = letter_plan(letter, sends), .origin = slot.origin, .limit = options_.timeout};
   std::byte* data = static_cast<std::byte*>(letter.data.data);
   if (needs_staging(letter.data)) {
     const std::size_t before = slot.staging.size();

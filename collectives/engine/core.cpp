@@ -138,7 +138,10 @@ std::optional<Ticket> Core::run(const Call& call) {
     }
     moving_ = nullptr;
   });
-  if (operation.state != Operation::State::finished) return keep(operation);
+  if (operation.state != Operation::State::finished) {
+    operation.call.limit = call.limit;
+    return keep(operation);
+  }
   record_.finish(operation.number);
   last_finished_ = operation.number;
   operation.state = Operation::State::unused;

@@ -106,11 +106,11 @@ class Core {
   void tell_all(const Word& word);
 
   Operation& what_it_waits_for(Operation& operation);
-  void look(Operation& operation, Duration now);
+  void look(Operation& operation, Duration limit, Duration now);
   void ask(Operation& operation, const IndexSet& peers, bool anew);
   IndexSet near(const Operation& operation) const;
   IndexSet far(const Operation& operation) const;
-  Error stalled(const Operation& operation, Duration quiet) const;
+  Error stalled(const Operation& operation, Duration quiet, bool by_program = false) const;
 
   // Runs the action; what it throws fails the communicator and is kept for the user.
   template <class Action>

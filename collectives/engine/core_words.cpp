@@ -116,7 +116,8 @@ void Core::watch(const Ticket& ticket, Duration now) {
   if (failed()) return;
   Operation& operation = operation_of(ticket);
   if (operation.state != Operation::State::flying) return;
-  guarded([&] { look(what_it_waits_for(operation), now); });
+  const Duration limit = operation.call.limit > Duration{} ? operation.call.limit : patience_.limit;
+  guarded([&] { look(what_it_waits_for(operation), limit, now); });
 }
 
 // Itself, or an earlier one that has the lanes.
@@ -129,12 +130,12 @@ Operation& Core::what_it_waits_for(Operation& operation) {
   return operation;
 }
 
-void Core::look(Operation& operation, Duration now) {
+void Core::look(Operation& operation, Duration limit, Duration now) {
   using std::chrono::milliseconds;
   Quiet& quiet = operation.quiet;
   Duration soon = milliseconds(100);  // also how long before a warning all are asked, so that they can answer
-  for (const Duration limit : {patience_.warn, patience_.limit}) {
-    if (limit > Duration{}) soon = std::min(soon, limit / 4);
+  for (const Duration each : {patience_.warn, limit}) {
+    if (each > Duration{}) soon = std::min(soon, each / 4);
   }
   if (quiet.since == Quiet::unknown) {
     quiet = {.since = now, .looked = now, .next_ask = now + soon, .ask_gap = soon};
@@ -146,21 +147,21 @@ void Core::look(Operation& operation, Duration now) {
   quiet.looked = now;
 
   const Duration lasted = now - quiet.since;
-  const auto reaches = [&](Duration limit, Duration before) { return limit > Duration{} && lasted >= limit - before; };
+  const auto reaches = [&](Duration end, Duration before) { return end > Duration{} && lasted >= end - before; };
   if (now >= quiet.next_ask) {
     ask(operation, near(operation), false);
     quiet.ask_gap = std::min<Duration>(2 * quiet.ask_gap, milliseconds(1600));
     quiet.next_ask = now + quiet.ask_gap;
   }
-  const auto ask_all_at = [&](Duration limit, bool& asked) {
-    if (!reaches(limit, soon) || std::exchange(asked, true)) return;
+  const auto ask_all_at = [&](Duration end, bool& asked) {
+    if (!reaches(end, soon) || std::exchange(asked, true)) return;
     ask(operation, far(operation), true);
     quiet.asked = now;
   };
   ask_all_at(patience_.warn, quiet.asked_for_warning);
-  ask_all_at(patience_.limit, quiet.asked_for_limit);
+  ask_all_at(limit, quiet.asked_for_limit);
   if (now - quiet.asked < soon) return;  // time to answer
-  if (reaches(patience_.limit, {})) throw stalled(operation, lasted);
+  if (reaches(limit, {})) throw stalled(operation, lasted, limit != patience_.limit);
   if (reaches(patience_.warn, {}) && !std::exchange(quiet.warned, true)) log_.warn(stalled(operation, lasted).what());
 }
 
@@ -198,7 +199,7 @@ IndexSet Core::far(const Operation& operation) const {
   return all;
 }
 
-Error Core::stalled(const Operation& operation, Duration quiet) const {
+Error Core::stalled(const Operation& operation, Duration quiet, bool by_program) const {
   const std::string at = place(operation.call.origin);
   const IndexSet asked = far(operation);
   const Roll roll{operation.answers, left_};
@@ -206,7 +207,8 @@ Error Core::stalled(const Operation& operation, Duration quiet) const {
           text(describe(operation), " on \"", name_, '"', at.empty() ? "" : text(" at ", at), " has waited ",
                format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm,
                "\": ", operation.is_exchange() ? standings_of_exchange(roll, asked) : standings(roll, asked)),
-          "look what those members do; LOCKSTEP_TIMEOUT sets the limit"};
+          by_program ? "look what those members do; the program has set this call's limit"
+                     : "look what those members do; LOCKSTEP_TIMEOUT sets the limit"};
 }
 
 }  // namespace lockstep

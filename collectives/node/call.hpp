@@ -46,6 +46,7 @@ struct Call {
   // Instead of input and output, of an all_reduce in place that is done in the node.
   std::shared_ptr<const Pieces> pieces = {};
   Origin origin = {};
+  Duration limit = {};  // how long it may wait for others; zero: as the engine was told
 };
 
 }  // namespace lockstep

@@ -279,5 +279,53 @@ TEST(Misuse, who_does_not_come_is_named) {
   }
 }
 
+// Calls of every kind, each where there is one like it, or none, before the limit: in the node's memory and by
+// messages.
+TEST(Misuse, calls_end_in_the_time_that_the_program_gives_them) {
+  const Body kinds[] = {
+      [](Communicator& world) { static_cast<void>(world.all_reduce(1, sum)); },
+      [](Communicator& world) {
+        std::vector<float> mine(1000);
+        world.all_reduce_async(mine, sum).wait();
+      },
+      [](Communicator& world) {
+        std::vector<float> mine(10);
+        if (world.rank() == 1)
+          world.send(mine, 0);
+        else
+          world.recv(mine, 1);
+      },
+  };
+  for (const Body& call : kinds) {
+    for (const bool in_memory : {true, false}) {
+      for (const bool repeated : {true, false}) {
+        std::string said;
+        run_members(
+            2,
+            [&](Communicator& world) {
+              const auto limited = [&](std::chrono::milliseconds limit, std::chrono::milliseconds late) {
+                if (world.rank() == 1) std::this_thread::sleep_for(late);
+                world.set_timeout(limit);
+                call(world);
+                world.set_timeout({});
+              };
+              if (repeated) limited(std::chrono::seconds(20), std::chrono::milliseconds(0));
+              if (repeated) call(world);
+              try {
+                limited(std::chrono::milliseconds(100), std::chrono::milliseconds(700));
+                world.barrier();
+              } catch (const Error& error) {
+                if (world.rank() == 0) said = error.what();
+              }
+            },
+            {.node_memory = in_memory}, {std::chrono::seconds(5), std::chrono::seconds(20)}, Log(LogLevel::off));
+        EXPECT_NE(said.find("the program has set this call's limit"), std::string::npos) << said;
+        EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
+      }
+    }
+  }
+  run_members(1, [](Communicator& world) { EXPECT_THROW(world.set_timeout(std::chrono::seconds(-1)), Error); });
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -2,10 +2,13 @@
 // The strategy whose replicas are ranks: what the other strategies do too, and the same bits as theirs.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "runtime/strategy.hpp"
 #include "tests/support/mpi_test.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -71,6 +74,45 @@ TEST_F(MultiWorkerTwo, what_one_rank_throws_ends_the_others_with_its_words) {
   } catch (const ReplicaError& error) {
     EXPECT_EQ(error.replica(), world().rank());
     EXPECT_NE(std::string(error.what()).find("no row 7"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Rings, are_taken_where_they_are_wished) {
+  StrategyOptions options = quiet();
+  options.order = Order::fast;
+  options.communication.implementation = CommunicationImplementation::ring;
+  for (const int replicas : {1, 2}) {
+    MultiWorkerMirroredStrategy strategy(session(), replicas, options);
+    const int n = strategy.num_replicas_in_sync();
+    if (n > 1) {
+      EXPECT_NE(strategy.explain().find("all_reduce of 64 KiB: ring, forced"), std::string::npos);
+    }
+    const auto sums = strategy.run([](ReplicaContext& context) {
+      std::vector<double> value(1000, context.replica_id_in_sync_group() + 1);
+      context.all_reduce(value, sum);
+      return value.back();
+    });
+    EXPECT_EQ(sums[0], n * (n + 1) / 2);
+  }
+}
+
+TEST_F(MultiWorkerTwo, a_call_ends_in_its_time_and_names_the_rank_that_is_late) {
+  for (const int replicas : {1, 2}) {
+    MultiWorkerMirroredStrategy strategy(session(), replicas, quiet());
+    const int last = strategy.num_replicas_in_sync() - 1;
+    const auto late = [&](Duration timeout, std::chrono::milliseconds by) {
+      strategy.run([&](ReplicaContext& context) {
+        if (context.replica_id_in_sync_group() == last) std::this_thread::sleep_for(by);
+        std::vector<float> value(3);
+        context.all_reduce(value, sum, {.timeout = timeout});
+        context.all_reduce(value, sum);  // whoever came last may find all there; that the others left, it hears here
+      });
+    };
+    late(std::chrono::seconds(20), std::chrono::milliseconds(50));
+    const std::string words =
+        refusal([&] { late(std::chrono::milliseconds(200), std::chrono::seconds(2)); }, Code::replica_failed);
+    EXPECT_NE(words.find("the program has set this call's limit"), std::string::npos) << words;
+    EXPECT_NE(words.find(text("rank ", last)), std::string::npos) << words;
   }
 }
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/communication.hpp"
+
+#include <algorithm>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+std::string_view to_string(CommunicationImplementation implementation) {
+  switch (implementation) {
+    case CommunicationImplementation::automatic:
+      return "AUTO";
+    case CommunicationImplementation::ring:
+      return "RING";
+    case CommunicationImplementation::nccl:
+      return "NCCL";
+  }
+  return "unknown";
+}
+
+CommunicationOptions CommunicationOptions::merged(const CommunicationOptions& others) const {
+  CommunicationOptions all = *this;
+  if (others.bytes_per_pack != 0) all.bytes_per_pack = others.bytes_per_pack;
+  if (others.timeout != Duration{}) all.timeout = others.timeout;
+  if (others.implementation != CommunicationImplementation::automatic) all.implementation = others.implementation;
+  return all;
+}
+
+const CommunicationOptions& CommunicationOptions::checked() const {
+  if (bytes_per_pack < 0)
+    throw Error(Code::usage, text("communication options with bytes_per_pack ", bytes_per_pack),
+                "say how many bytes go together, or 0 for all");
+  if (timeout < Duration{})
+    throw Error(Code::usage,
+                text("communication options with a timeout of ", std::chrono::duration<double>(timeout).count(), " s"),
+                "give a positive time, or zero for what LOCKSTEP_TIMEOUT says");
+  return *this;
+}
+
+Way way_of(CommunicationImplementation wished, const std::vector<std::string>& devices, bool has_nccl, Order order) {
+  const auto gpus = static_cast<std::size_t>(std::ranges::count(devices, "GPU"));
+  if (gpus > 0 && gpus < devices.size())
+    return {Way::By::one_device, text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus, " processors"),
+            wished == CommunicationImplementation::automatic};
+  if (wished == CommunicationImplementation::ring) {
+    if (order == Order::reproducible)
+      return {Way::By::own, "a ring adds in an order of its own, which the order `reproducible` is not; `fast` lets it",
+              false};
+    return {Way::By::ring, "asked for"};
+  }
+  if (gpus > 0) {
+    if (has_nccl) return {Way::By::nccl, "all replicas are on GPUs"};
+    return {Way::By::own, "all replicas are on GPUs, but this build has no NCCL",
+            wished != CommunicationImplementation::nccl};
+  }
+  if (wished == CommunicationImplementation::nccl)
+    return {Way::By::own, "Enabled NCCL communication but no GPUs detected", false};
+  return {Way::By::own, "no replica is on a GPU; algorithms by size, topology and what was measured here"};
+}
+
+std::vector<std::pair<std::size_t, std::size_t>> plan_packs_of_bytes(const std::vector<std::size_t>& bytes,
+                                                                     std::int64_t bytes_per_pack) {
+  std::vector<std::pair<std::size_t, std::size_t>> packs;
+  std::size_t in_pack = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (packs.empty() || (bytes_per_pack > 0 && in_pack > static_cast<std::size_t>(bytes_per_pack))) {
+      packs.emplace_back(i, i);
+      in_pack = 0;
+    }
+    packs.back().second = i + 1;
+    in_pack += bytes[i];
+  }
+  return packs;
+}
+
+}  // namespace lockstep
