@@ -8,6 +8,7 @@
 #include "collectives/communicator/local.hpp"
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/extended.hpp"
+#include "runtime/gradient_reducer.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable.hpp"
 #include "topology/group.hpp"

@@ -104,7 +104,7 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
 
 Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {
   const int local = num_local_replicas();
-  return local > 1 && local == num_replicas_in_sync() ? members_here(local, terms()) : MakeMember();
+  return local == num_replicas_in_sync() ? members_here(local, terms()) : MakeMember();
 }
 
 void MultiWorkerMirroredStrategy::say_devices(const Session& session) const {

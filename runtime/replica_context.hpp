@@ -188,6 +188,8 @@ class ReplicaContext {
   Communicator& communicator() const;
 
  private:
+  friend class GradientReducer;
+
   // By the operations that the program has given the strategy: all replicas of this process stop for them.
   bool has_own_ops() const;
   void by_own_ops(NamedOp op, Views mine, const CommunicationOptions& options, Origin origin);

@@ -255,7 +255,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   void begin_ranks(Session& session);
   void begin_threads(Session& session, const std::vector<int>& all);
   void say_devices(const Session& session) const;
-  MakeMember make_again() override;  // of several replicas of a single rank
+  MakeMember make_again() override;  // of a single rank
 };
 
 // The one replica of a program that has no other.
