@@ -9,6 +9,8 @@
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/extended.hpp"
 #include "runtime/gradient_reducer.hpp"
+#include "runtime/rpc/rpc.hpp"
+#include "runtime/rpc/task_server.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable.hpp"
 #include "topology/group.hpp"

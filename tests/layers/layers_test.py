@@ -39,13 +39,14 @@ LAYERS = {
     "collectives/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "collectives/mpi", "mpi"},
     "runtime/cluster": BASE | {"runtime/cluster", "json"},
     "runtime/values": BASE | {"collectives", "runtime/values"},
+    "runtime/rpc": BASE | {"collectives", "runtime/cluster", "runtime/values", "runtime/rpc", "grpc"},
     "runtime": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values"},
-    "bindings": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bindings"},
+    "bindings": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings"},
     "tools": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "bench/mpi", "tools", "boost", "json"},
     "bench": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
-    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bindings", "bench/peer", "mpi"},
-    "examples": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bindings"},
+    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "bench/peer", "mpi"},
+    "examples": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings"},
 }
 
 VENDORS = {
@@ -56,9 +57,10 @@ VENDORS = {
     "highway": re.compile(r"/hwy/"),
     "boost": re.compile(r"/boost/"),
     "json": re.compile(r"/nlohmann/"),
+    "grpc": re.compile(r"/(grpc|grpcpp|google/protobuf)/"),
     "gtest": re.compile(r"/g(test|mock)/"),
 }
-TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "bindings", "bench", "tools", "examples", "tests")
+TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "bench", "tools", "examples", "tests")
 
 
 def layer_of(path):
@@ -177,7 +179,7 @@ class Layers(unittest.TestCase):
         self.assertGreater(len(entries), 20, "the dependency records of the build are there")
         built = {layer_of(source) for source, _ in entries}
         self.assertLessEqual({"topology/base", "topology", "topology/machine", "topology/machine/mpi", "collectives", "tools", "collectives/kernels",
-                              "collectives/node", "collectives/engine", "collectives/communicator", "collectives/mpi", "runtime/cluster", "runtime/values"}, built)
+                              "collectives/node", "collectives/engine", "collectives/communicator", "collectives/mpi", "runtime/cluster", "runtime/values", "runtime/rpc"}, built)
         wrong = [each for source, headers in entries for each in violations(source, headers)]
         self.assertEqual(wrong, [])
 
@@ -195,7 +197,8 @@ class Layers(unittest.TestCase):
             "collectives/communicator": "#include \"topology/machine/session.hpp\"",
             "runtime/cluster": "#include \"collectives/spec.hpp\"",
             "runtime/values": "#include \"collectives/engine/transport.hpp\"",
-            "runtime": "#include <mpi.h>",
+            "runtime/rpc": "#include \"runtime/strategy.hpp\"",
+            "runtime": "#include <grpcpp/grpcpp.h>",
             "bindings": "#include <nlohmann/json.hpp>",
             "tools": "#include <mpi.h>",
             "bench/mpi": "#include <nlohmann/json.hpp>",

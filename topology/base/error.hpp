@@ -52,6 +52,7 @@ enum class Code : std::uint16_t {
   cluster = 24,
   replica_failed = 25,
   out_of_sync = 26,
+  remote = 27,
   internal = 99,
 };
 

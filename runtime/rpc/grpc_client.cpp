@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include "runtime/rpc/grpc_some.hpp"
+#include "runtime/rpc/rpc.hpp"
+
+namespace lockstep::rpc {
+namespace {
+
+// A call under way: kept until gRPC has said how it ended.
+struct Flight {
+  grpc::ClientContext context;
+  grpc::ByteBuffer request;
+  grpc::ByteBuffer reply;
+  std::promise<detail::Reply> promise;
+};
+
+Error error_of(const grpc::Status& status, const std::string& what, Duration timeout) {
+  constexpr std::size_t most_words = 4000;
+  const std::string said = printable(status.error_message(), most_words);
+  switch (status.error_code()) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return {Code::stall, text(what, " has no answer after ", format_duration(timeout)),
+              "look what the server does; ClientOptions::timeout sets the limit"};
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return {Code::usage, text(what, ": there is no function of that name"),
+              "Client::methods() lists what there is; both ends must be Lockstep's"};
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      return {Code::usage, text(what, ": ", said), {}};
+    case grpc::StatusCode::UNAVAILABLE:
+      return {Code::remote, text(what, ": the server cannot be reached, or is gone (", said, ')'),
+              "start it first, or let the client wait for it (ClientOptions::waits_for_server)"};
+    case grpc::StatusCode::CANCELLED:
+      return {Code::remote, text(what, " was cancelled: one side has ended (", said, ')'),
+              "let both sides live as long as their calls"};
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return {Code::usage, text(what, ": ", said), "send less than 1 GiB in one call"};
+    default:
+      return {Code::remote, text(what, ": ", said), {}};
+  }
+}
+
+}  // namespace
+
+struct Client::Parts {
+  std::string address;
+  ClientOptions options;
+  std::shared_ptr<grpc::Channel> channel;
+  grpc::GenericStub stub{channel};
+  std::mutex mutex{};
+  std::condition_variable landed{};
+  std::set<Flight*> flights{};
+};
+
+std::unique_ptr<Client> Client::create(std::string_view layer, const std::string& address,
+                                       const ClientOptions& options) {
+  detail::check_layer(layer, address);
+  detail::quieten();
+  if (options.timeout < Duration{})
+    throw Error(Code::usage, text("an rpc client to ", printable(address), " with a negative timeout"),
+                "give a positive time, or zero for none");
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(detail::most_bytes);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // tasks of a cluster are reached directly
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return std::unique_ptr<Client>(new Client(std::unique_ptr<Parts>(new Parts{address, options, std::move(channel)})));
+}
+
+Client::Client(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Client::~Client() {
+  std::unique_lock lock(parts_->mutex);
+  for (Flight* const each : parts_->flights) each->context.TryCancel();
+  parts_->landed.wait(lock, [&] { return parts_->flights.empty(); });
+}
+
+const std::string& Client::address() const { return parts_->address; }
+
+std::shared_future<detail::Reply> Client::start(const std::string& name, const Bytes& arguments) {
+  auto* const flight = new Flight;
+  const std::shared_future<detail::Reply> future = flight->promise.get_future().share();
+  const Duration timeout = parts_->options.timeout;
+  if (timeout > Duration{}) flight->context.set_deadline(std::chrono::system_clock::now() + timeout);
+  flight->context.set_wait_for_ready(parts_->options.waits_for_server);
+  flight->request = detail::to_buffer(arguments);
+  {
+    const std::lock_guard lock(parts_->mutex);
+    parts_->flights.insert(flight);
+  }
+  const std::string what = text("call of '", printable(name), "' of ", parts_->address);
+  const auto land = [parts = parts_.get(), flight, what, timeout](const grpc::Status& status) {
+    detail::Reply reply;
+    if (status.ok())
+      reply.bytes = detail::from_buffer(flight->reply);
+    else
+      reply.error = error_of(status, what, timeout);
+    flight->promise.set_value(std::move(reply));
+    const std::lock_guard lock(parts->mutex);
+    parts->flights.erase(flight);
+    delete flight;
+    parts->landed.notify_all();
+  };
+  parts_->stub.UnaryCall(&flight->context, std::string(detail::service) + name, {}, &flight->request, &flight->reply,
+                         land);
+  return future;
+}
+
+}  // namespace lockstep::rpc

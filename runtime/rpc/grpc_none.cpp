@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where gRPC was not found when this was built.
+#include "runtime/rpc/rpc.hpp"
+
+namespace lockstep::rpc {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(Code::usage, "this build of Lockstep has no gRPC",
+              "install libgrpc++-dev and build with -Dgrpc=enabled, or start the processes by mpirun");
+}
+
+}  // namespace
+
+struct Server::Parts {};
+struct Client::Parts {};
+
+bool is_available() { return false; }
+
+std::unique_ptr<Server> Server::create(std::string_view layer, const std::string& address,
+                                       const ServerOptions& /*options*/) {
+  detail::check_layer(layer, address);
+  refuse();
+}
+Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Server::~Server() = default;
+void Server::add_handler(const std::string& /*name*/, const std::string& /*words*/, Handler /*handler*/) { refuse(); }
+void Server::start() { refuse(); }
+const std::string& Server::address() const { refuse(); }
+
+std::unique_ptr<Client> Client::create(std::string_view layer, const std::string& address,
+                                       const ClientOptions& /*options*/) {
+  detail::check_layer(layer, address);
+  refuse();
+}
+Client::Client(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Client::~Client() = default;
+const std::string& Client::address() const { refuse(); }
+std::shared_future<detail::Reply> Client::start(const std::string& /*name*/, const Bytes& /*arguments*/) { refuse(); }
+
+}  // namespace lockstep::rpc

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the gRPC server and client have in common: how names and bytes travel.
+#pragma once
+
+#include <grpc/support/log.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "topology/base/bytes.hpp"
+
+namespace lockstep::rpc::detail {
+
+// Before the name of a function, in gRPC's path.
+inline constexpr std::string_view service = "/lockstep.Rpc/";
+// A message of gRPC has less than 2 GiB.
+inline constexpr int most_bytes = 1 << 30;
+
+// gRPC tells standard error what our errors say as well; whoever wants to see it sets GRPC_VERBOSITY.
+inline void quieten() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args* /*line*/) {});
+  });
+}
+
+inline grpc::ByteBuffer to_buffer(const Bytes& bytes) {
+  const grpc::Slice slice(bytes.data(), bytes.size());
+  return {&slice, 1};
+}
+inline Bytes from_buffer(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  Bytes all;
+  if (!buffer.Dump(&slices).ok()) return all;
+  all.reserve(buffer.Length());
+  for (const grpc::Slice& each : slices) {
+    const auto* const begin = reinterpret_cast<const std::byte*>(each.begin());
+    all.insert(all.end(), begin, begin + each.size());
+  }
+  return all;
+}
+
+}  // namespace lockstep::rpc::detail

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/rpc/rpc.hpp"
+
+namespace lockstep::rpc::detail {
+
+void check_layer(std::string_view layer, const std::string& address) {
+  if (layer != "grpc")
+    throw Error(Code::usage, text("Only GRPC backend is supported at the moment, not '", printable(layer), '\''),
+                "say \"grpc\"");
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() || address.size() > 300 ||
+      address.find_first_not_of("0123456789", colon + 1) != std::string::npos || address.size() - colon > 6)
+    throw Error(Code::usage, text('\'', printable(address), "' is no address"), "write host:port, as localhost:12345");
+}
+
+}  // namespace lockstep::rpc::detail

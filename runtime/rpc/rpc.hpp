@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of another process, called by name with typed values, over gRPC: for what processes say to each other
+// beside collectives, and when they are no ranks of one job. A call ends: with a value, with what the function threw,
+// or when its time is up.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/rpc/codec.hpp"
+#include "topology/base/log.hpp"
+
+namespace lockstep::rpc {
+
+// Whether this build can: Meson's feature `grpc`.
+bool is_available();
+
+struct ServerOptions {
+  // So many functions run at once.
+  int threads = 4;
+};
+
+class Server {
+ public:
+  // `layer` is "grpc", the address "host:port"; port 0 takes a free one. Who can reach the address can call: give
+  // "localhost:port" unless the network is yours alone. Throws Error usage for another layer.
+  static std::unique_ptr<Server> create(std::string_view layer, const std::string& address,
+                                        const ServerOptions& options = {});
+  // Waits for functions that run; who calls later is told that it is gone.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Before start(); of any callable with sendable arguments. Several calls may run it at once.
+  template <class F>
+  void add(const std::string& name, F function) {
+    add_typed(name, std::function(std::move(function)));
+  }
+  // From now on it answers. Throws Error system where the address is not to be had.
+  void start();
+  // "host:port", once it was started.
+  const std::string& address() const;
+  std::string target() const { return "grpc://" + address(); }
+
+ private:
+  struct Parts;
+  using Handler = std::function<Bytes(std::span<const std::byte>)>;
+  explicit Server(std::unique_ptr<Parts> parts);
+  void add_handler(const std::string& name, const std::string& words, Handler handler);
+
+  template <class R, class... A>
+  void add_typed(const std::string& name, std::function<R(A...)> function) {
+    static_assert((Sendable<std::decay_t<A>> && ...) && (std::is_void_v<R> || Sendable<std::decay_t<R>>),
+                  "lockstep: remote functions take and return numbers, bool, std::string, Tensor, and vectors, "
+                  "optionals, pairs and tuples of these");
+    using Arguments = std::tuple<std::decay_t<A>...>;
+    std::string words = name + Codec<Arguments>::name();
+    if constexpr (!std::is_void_v<R>) words += " -> " + Codec<std::decay_t<R>>::name();
+    add_handler(name, words, [function = std::move(function)](std::span<const std::byte> bytes) {
+      if constexpr (std::is_void_v<R>) {
+        std::apply(function, decode<Arguments>(bytes));
+        return encode(std::tuple<>());
+      } else {
+        return encode(std::decay_t<R>(std::apply(function, decode<Arguments>(bytes))));
+      }
+    });
+  }
+
+  std::unique_ptr<Parts> parts_;
+};
+
+namespace detail {
+
+// Either bytes, or what went wrong.
+struct Reply {
+  Bytes bytes;
+  std::optional<Error> error;
+};
+
+}  // namespace detail
+
+// What a call gives, when it is over.
+template <class R>
+class StatusOrResult {
+ public:
+  explicit StatusOrResult(std::shared_future<detail::Reply> reply) : reply_(std::move(reply)) {}
+
+  // Waits.
+  bool is_ok() const { return !error().has_value(); }
+  // What went wrong; nothing where it is ok.
+  std::optional<Error> get_error() const { return error(); }
+  // The value; throws what went wrong.
+  R get_value() const {
+    if (const auto wrong = error()) throw *wrong;
+    if constexpr (!std::is_void_v<R>) return decode<R>(reply_.get().bytes);
+  }
+
+ private:
+  std::optional<Error> error() const {
+    const detail::Reply& reply = reply_.get();
+    if (reply.error) return reply.error;
+    try {
+      if constexpr (std::is_void_v<R>)
+        decode<std::tuple<>>(reply.bytes);
+      else
+        decode<R>(reply.bytes);
+      return std::nullopt;
+    } catch (const Error& wrong) {
+      return wrong;
+    }
+  }
+
+  std::shared_future<detail::Reply> reply_;
+};
+
+struct ClientOptions {
+  // How long a call may take; zero: as long as the server lives.
+  Duration timeout = std::chrono::seconds(300);
+  // Whether a call waits for a server that is not there yet, as long as it may take.
+  bool waits_for_server = false;
+};
+
+class Client {
+ public:
+  static std::unique_ptr<Client> create(std::string_view layer, const std::string& address,
+                                        const ClientOptions& options = {});
+  // Calls under way end, as cancelled.
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Begins a call: client.call<int>("addition", 1, 2).get_value().
+  template <class R, class... A>
+  StatusOrResult<R> call(const std::string& name, const A&... arguments) {
+    return StatusOrResult<R>(start(name, encode(std::tuple<decayed<A>...>(arguments...))));
+  }
+  template <class R, class... A>
+  R call_blocking(const std::string& name, const A&... arguments) {
+    return call<R>(name, arguments...).get_value();
+  }
+  // "addition(i32, i32) -> i32", of all that the server has.
+  std::vector<std::string> methods() { return call_blocking<std::vector<std::string>>("lockstep.methods"); }
+  const std::string& address() const;
+
+ private:
+  struct Parts;
+  // A text in quotes goes as a string.
+  template <class A>
+  using decayed = std::conditional_t<std::is_convertible_v<A, std::string_view>, std::string, std::decay_t<A>>;
+  explicit Client(std::unique_ptr<Parts> parts);
+  std::shared_future<detail::Reply> start(const std::string& name, const Bytes& arguments);
+
+  std::unique_ptr<Parts> parts_;
+};
+
+namespace detail {
+
+// Throws Error usage for what is no layer of ours, or no address.
+void check_layer(std::string_view layer, const std::string& address);
+
+}  // namespace detail
+}  // namespace lockstep::rpc

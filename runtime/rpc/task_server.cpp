@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/rpc/task_server.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+// Of a task, to who asks whether it is there: its type, its index, and the whole cluster in words.
+constexpr const char* who = "lockstep.who";
+constexpr const char* over = "lockstep.over";
+
+std::string words_of(const Task& task) { return text(task.type, ' ', task.index); }
+
+}  // namespace
+
+Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOptions options)
+    : cluster_(std::move(cluster)), me_{std::move(job), index}, options_(std::move(options)) {
+  const std::string& mine = cluster_.task_address(me_.type, me_.index);
+  rpc_ = rpc::Server::create("grpc", options_.listen.empty() ? mine : options_.listen);
+  rpc_->add(who, [this] { return std::vector<std::string>{me_.type, std::to_string(me_.index), to_string(cluster_)}; });
+  rpc_->add(over, [this](const std::string& theirs) {
+    if (theirs != to_string(cluster_))
+      throw Error(Code::cluster, text(words_of(me_), " is a task of another cluster: ", to_string(cluster_)),
+                  "start all tasks with one cluster");
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+    said_.notify_all();
+  });
+}
+
+void Server::start() {
+  if (started_) return;
+  rpc_->start();
+  started_ = true;
+  options_.log.info(text("Started server with target: ", target()));
+}
+
+Server::~Server() = default;
+
+std::string Server::name_of(const Other& other) const { return text(words_of(other.task), " at ", other.address); }
+
+std::vector<Server::Other> Server::others() const {
+  std::vector<Other> all;
+  for (const auto& [job, tasks] : cluster_.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      if (job != "evaluator" && Task{job, index} != me_) all.push_back({{job, index}, address});
+    }
+  }
+  return all;
+}
+
+// Empty where it is who it should be.
+std::string Server::who_is_wrong(const Other& other, const std::vector<std::string>& said) const {
+  if (said.size() != 3) return text(name_of(other), " is no task of Lockstep's");
+  if (said[0] != other.task.type || said[1] != std::to_string(other.task.index))
+    return text(name_of(other), " says that it is ", printable(said[0]), ' ', printable(said[1]));
+  if (said[2] != to_string(cluster_))
+    return text(name_of(other), " is of another cluster, ", printable(said[2]), "; here it is ", to_string(cluster_));
+  return {};
+}
+
+// All are asked at once, again and again, and each has the time that is left.
+void Server::wait_for_all(Duration limit) {
+  start();
+  std::vector<std::pair<Other, std::unique_ptr<rpc::Client>>> asked;
+  std::vector<rpc::StatusOrResult<std::vector<std::string>>> answers;
+  for (const Other& each : others()) {
+    auto client = rpc::Client::create("grpc", each.address, {.timeout = limit, .waits_for_server = true});
+    answers.push_back(client->call<std::vector<std::string>>(who));
+    asked.emplace_back(each, std::move(client));
+  }
+  std::string missing;
+  std::string wrong;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Other& other = asked[i].first;
+    if (answers[i].is_ok())
+      wrong = wrong.empty() ? who_is_wrong(other, answers[i].get_value()) : wrong;
+    else
+      missing += text(missing.empty() ? "" : ", ", name_of(other));
+  }
+  if (!wrong.empty())
+    throw Error(Code::cluster, wrong, "start all tasks with one cluster, each with its own type and index");
+  if (!missing.empty())
+    throw Error(Code::stall,
+                text("Timeout waiting for the cluster: after ", format_duration(limit), " ", words_of(me_),
+                     " has no answer of ", missing),
+                "look whether those tasks were started, and can be reached from here at these addresses");
+}
+
+bool Server::is_over_within(Duration time) {
+  std::unique_lock lock(mutex_);
+  return said_.wait_for(lock, time, [&] { return over_; });
+}
+
+bool Server::answers(const Other& other) const {
+  const auto client = rpc::Client::create("grpc", other.address, {.timeout = seconds(2), .waits_for_server = true});
+  return client->call<std::vector<std::string>>(who).is_ok();
+}
+
+void Server::join() {
+  start();
+  const std::vector<Other> all = others();
+  const auto leader = std::ranges::find_if(all, [&](const Other& each) { return is_chief(cluster_, each.task); });
+  if (leader == all.end()) {
+    while (!is_over_within(seconds(10))) {
+    }
+    return;
+  }
+  bool was_there = false;
+  bool warned = false;
+  auto last = Clock::now();
+  const Duration pause = std::min<Duration>(seconds(1), options_.lost_after / 4);
+  while (!is_over_within(pause)) {
+    if (answers(*leader)) {
+      was_there = true;
+      last = Clock::now();
+    } else if (was_there && Clock::now() - last > options_.lost_after) {
+      throw Error(Code::peer_failed,
+                  text(name_of(*leader), ", which leads the cluster, has not answered ", words_of(me_), " for ",
+                       format_duration(options_.lost_after), ", and had not said that all is over"),
+                  "look why it ended; start the cluster again");
+    } else if (!was_there && !warned && Clock::now() - last > options_.lost_after) {
+      options_.log.warn(text(words_of(me_), " waits for ", name_of(*leader), ", which leads the cluster"));
+      warned = true;
+    }
+  }
+}
+
+void Server::shut_down_all() {
+  const std::string mine = to_string(cluster_);
+  std::vector<std::pair<std::unique_ptr<rpc::Client>, rpc::StatusOrResult<void>>> told;
+  for (const Other& each : others()) {
+    auto client = rpc::Client::create("grpc", each.address, {.timeout = seconds(5)});
+    auto answer = client->call<void>(over, mine);
+    told.emplace_back(std::move(client), std::move(answer));
+  }
+  for (const auto& [client, answer] : told) {
+    if (const auto wrong = answer.get_error())
+      options_.log.debug(text("shutting down ", client->address(), ": ", wrong->what()));
+  }
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  said_.notify_all();
+}
+
+}  // namespace lockstep

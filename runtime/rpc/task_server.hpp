@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server of one task of a cluster: others see by it that the task is there and of the same cluster, and tell it
+// when all is over.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/cluster/cluster_spec.hpp"
+#include "runtime/rpc/rpc.hpp"
+#include "topology/base/log.hpp"
+
+namespace lockstep {
+
+struct TaskServerOptions {
+  // What it listens on; nothing: the task's address in the cluster.
+  std::string listen = {};
+  // After how long without an answer from the one that leads the cluster, once it was there, join() gives up.
+  Duration lost_after = std::chrono::seconds(30);
+  Log log = Log();
+};
+
+class Server {
+ public:
+  // Throws Error cluster where there is no such task.
+  Server(ClusterSpec cluster, std::string job, int index, TaskServerOptions options = {});
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // What others may call beside: add functions before it starts.
+  rpc::Server& functions() { return *rpc_; }
+  // Listens from now on; once. Throws Error system where it cannot. Those below begin with it.
+  void start();
+  std::string target() const { return rpc_->target(); }  // "grpc://host1:12345"
+
+  // Until every task of the cluster has its server, but for evaluators, who come and go. Throws Error stall, which
+  // names those that have none, and cluster, which names those of another cluster.
+  void wait_for_all(Duration limit = std::chrono::seconds(300));
+  // Until somebody has called shut_down_all(). Throws Error peer_failed where the chief (worker 0 where there is none)
+  // is gone without having done so.
+  void join();
+  // Tells all tasks that the cluster is over. Those that are gone need not hear it.
+  void shut_down_all();
+
+ private:
+  struct Other {
+    Task task;
+    std::string address;
+  };
+  std::string name_of(const Other& other) const;
+  std::string who_is_wrong(const Other& other, const std::vector<std::string>& said) const;
+  std::vector<Other> others() const;
+  bool is_over_within(Duration time);
+  bool answers(const Other& other) const;
+
+  ClusterSpec cluster_;
+  Task me_;
+  TaskServerOptions options_;
+  std::mutex mutex_;
+  std::condition_variable said_;
+  bool over_ = false;
+  bool started_ = false;
+  std::unique_ptr<rpc::Server> rpc_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tasks of a cluster that find each other by their servers, and learn when all is over.
+#include "runtime/rpc/task_server.hpp"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "tests/support/refusal.hpp"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::refusal;
+
+class TaskServers : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!rpc::is_available()) GTEST_SKIP() << "needs gRPC";
+    std::vector<std::unique_ptr<rpc::Server>> taken;  // so that all ports differ
+    for (std::string& each : addresses_) {
+      taken.push_back(rpc::Server::create("grpc", "localhost:0"));
+      taken.back()->start();
+      each = taken.back()->address();
+    }
+  }
+  ClusterSpec cluster() const {
+    return {{"worker", {addresses_[0], addresses_[1]}}, {"ps", {addresses_[2]}}, {"evaluator", {addresses_[3]}}};
+  }
+  static TaskServerOptions quick() { return {.lost_after = milliseconds(400), .log = Log(LogLevel::off)}; }
+
+  std::array<std::string, 4> addresses_;
+};
+
+TEST_F(TaskServers, say_where_they_are) {
+  std::vector<std::string> lines;
+  TaskServerOptions options = quick();
+  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  Server server(cluster(), "ps", 0, options);
+  server.start();
+  server.start();
+  EXPECT_EQ(server.target(), "grpc://" + addresses_[2]);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("Started server with target: grpc://" + addresses_[2]), std::string::npos);
+  EXPECT_NE(refusal([&] { Server(cluster(), "ps", 0, quick()).start(); }, Code::system).find(addresses_[2]),
+            std::string::npos);
+  refusal([&] { Server(cluster(), "ps", 1, quick()); }, Code::cluster);
+  refusal([&] { Server(cluster(), "chief", 0, quick()); }, Code::cluster);
+}
+
+TEST_F(TaskServers, wait_for_each_other_and_end_together) {
+  std::string joined;
+  std::thread ps([&] {
+    std::this_thread::sleep_for(milliseconds(300));  // comes late
+    Server server(cluster(), "ps", 0, quick());
+    server.wait_for_all(seconds(20));
+    server.join();
+    joined = "ps";
+  });
+  std::thread other([&] {
+    Server server(cluster(), "worker", 1, quick());
+    server.join();
+  });
+  {
+    Server leader(cluster(), "worker", 0, quick());
+    leader.wait_for_all(seconds(20));
+    leader.shut_down_all();
+    leader.join();  // it is over for itself as well
+  }
+  ps.join();
+  other.join();
+  EXPECT_EQ(joined, "ps");
+}
+
+TEST_F(TaskServers, name_the_tasks_that_do_not_come) {
+  Server leader(cluster(), "worker", 0, quick());
+  Server ps(cluster(), "ps", 0, quick());
+  ps.start();
+  const std::string words = refusal([&] { leader.wait_for_all(milliseconds(300)); }, Code::stall);
+  EXPECT_NE(words.find("Timeout waiting for the cluster: after 300 ms worker 0 has no answer of worker 1 at " +
+                       addresses_[1] + " ->"),
+            std::string::npos)
+      << words;
+}
+
+TEST_F(TaskServers, name_the_tasks_of_another_cluster) {
+  Server leader(cluster(), "worker", 0, quick());
+  const ClusterSpec smaller{{"worker", {addresses_[0], addresses_[1]}}, {"ps", {addresses_[2]}}};
+  Server ps(smaller, "ps", 0, quick());
+  ps.start();
+  std::optional<Server> worker(std::in_place, cluster(), "worker", 1, quick());
+  worker->start();
+  std::string words = refusal([&] { leader.wait_for_all(seconds(20)); }, Code::cluster);
+  EXPECT_NE(words.find("ps 0 at " + addresses_[2] + " is of another cluster, ClusterSpec({'ps'"), std::string::npos)
+      << words;
+  worker.reset();
+  const ClusterSpec swapped{{"worker", {addresses_[1], addresses_[2]}}, {"ps", {addresses_[0]}}};
+  Server wrong(swapped, "worker", 0, quick());  // listens where worker 1 should
+  wrong.start();
+  words = refusal([&] { leader.wait_for_all(seconds(20)); }, Code::cluster);
+  EXPECT_TRUE(words.find("says that it is worker 0") != std::string::npos || words.find("ps 0 at") != std::string::npos)
+      << words;
+}
+
+TEST_F(TaskServers, do_not_wait_for_a_leader_that_is_gone) {
+  std::optional<Server> leader(std::in_place, cluster(), "worker", 0, quick());
+  leader->start();
+  Server ps(cluster(), "ps", 0, quick());
+  std::thread later([&] {
+    std::this_thread::sleep_for(milliseconds(500));
+    leader.reset();
+  });
+  const std::string words = refusal([&] { ps.join(); }, Code::peer_failed);
+  later.join();
+  EXPECT_NE(words.find("worker 0 at " + addresses_[0] + ", which leads the cluster, has not answered ps 0 for 400 ms"),
+            std::string::npos)
+      << words;
+}
+
+}  // namespace
+}  // namespace lockstep
