@@ -49,6 +49,9 @@ Error error_of(const grpc::Status& status, const std::string& what, Duration tim
 }  // namespace
 
 struct Client::Parts {
+  Parts(std::string at, const ClientOptions& as, std::shared_ptr<grpc::Channel> over)
+      : address(std::move(at)), options(as), channel(std::move(over)) {}
+
   std::string address;
   ClientOptions options;
   std::shared_ptr<grpc::Channel> channel;
@@ -72,7 +75,7 @@ std::unique_ptr<Client> Client::create(std::string_view layer, const std::string
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  return std::unique_ptr<Client>(new Client(std::unique_ptr<Parts>(new Parts{address, options, std::move(channel)})));
+  return std::unique_ptr<Client>(new Client(std::make_unique<Parts>(address, options, std::move(channel))));
 }
 
 Client::Client(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -87,7 +90,7 @@ const std::string& Client::address() const { return parts_->address; }
 
 std::shared_future<detail::Reply> Client::start(const std::string& name, const Bytes& arguments) {
   auto* const flight = new Flight;
-  const std::shared_future<detail::Reply> future = flight->promise.get_future().share();
+  std::shared_future<detail::Reply> future = flight->promise.get_future().share();
   const Duration timeout = parts_->options.timeout;
   if (timeout > Duration{}) flight->context.set_deadline(std::chrono::system_clock::now() + timeout);
   flight->context.set_wait_for_ready(parts_->options.waits_for_server);
