@@ -65,32 +65,42 @@ std::string Server::who_is_wrong(const Other& other, const std::vector<std::stri
   return {};
 }
 
-// All are asked at once, again and again, and each has the time that is left.
+// All that have not answered are asked at once, again and again. Who hears meanwhile that all is over need not wait:
+// somebody has seen all, and some may be gone already.
 void Server::wait_for_all(Duration limit) {
   start();
-  std::vector<std::pair<Other, std::unique_ptr<rpc::Client>>> asked;
-  std::vector<rpc::StatusOrResult<std::vector<std::string>>> answers;
-  for (const Other& each : others()) {
-    auto client = rpc::Client::create("grpc", each.address, {.timeout = limit, .waits_for_server = true});
-    answers.push_back(client->call<std::vector<std::string>>(who));
-    asked.emplace_back(each, std::move(client));
+  const auto end = Clock::now() + limit;
+  std::vector<Other> missing = others();
+  std::vector<std::unique_ptr<rpc::Client>> clients;
+  clients.reserve(missing.size());
+  while (!missing.empty() && !is_over_within({})) {
+    const Duration left = end - Clock::now();
+    if (left <= Duration{}) refuse_missing(missing, limit);
+    clients.clear();
+    std::vector<rpc::StatusOrResult<std::vector<std::string>>> answers;
+    for (const Other& each : missing) {
+      clients.push_back(rpc::Client::create(
+          "grpc", each.address, {.timeout = std::min<Duration>(left, seconds(1)), .waits_for_server = true}));
+      answers.push_back(clients.back()->call<std::vector<std::string>>(who));
+    }
+    std::vector<Other> still;
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+      if (!answers[i].is_ok())
+        still.push_back(missing[i]);
+      else if (const std::string wrong = who_is_wrong(missing[i], answers[i].get_value()); !wrong.empty())
+        throw Error(Code::cluster, wrong, "start all tasks with one cluster, each with its own type and index");
+    }
+    missing = std::move(still);
   }
-  std::string missing;
-  std::string wrong;
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    const Other& other = asked[i].first;
-    if (answers[i].is_ok())
-      wrong = wrong.empty() ? who_is_wrong(other, answers[i].get_value()) : wrong;
-    else
-      missing += text(missing.empty() ? "" : ", ", name_of(other));
-  }
-  if (!wrong.empty())
-    throw Error(Code::cluster, wrong, "start all tasks with one cluster, each with its own type and index");
-  if (!missing.empty())
-    throw Error(Code::stall,
-                text("Timeout waiting for the cluster: after ", format_duration(limit), " ", words_of(me_),
-                     " has no answer of ", missing),
-                "look whether those tasks were started, and can be reached from here at these addresses");
+}
+
+void Server::refuse_missing(const std::vector<Other>& missing, Duration limit) const {
+  std::string names;
+  for (const Other& each : missing) names += text(names.empty() ? "" : ", ", name_of(each));
+  throw Error(Code::stall,
+              text("Timeout waiting for the cluster: after ", format_duration(limit), " ", words_of(me_),
+                   " has no answer of ", names),
+              "look whether those tasks were started, and can be reached from here at these addresses");
 }
 
 bool Server::is_over_within(Duration time) {

@@ -38,7 +38,7 @@ class Server {
   std::string target() const { return rpc_->target(); }  // "grpc://host1:12345"
 
   // Until every task of the cluster has its server, but for evaluators, who come and go. Throws Error stall, which
-  // names those that have none, and cluster, which names those of another cluster.
+  // names those that have none, and cluster, which names one of another cluster. Ends early when all is over.
   void wait_for_all(Duration limit = std::chrono::seconds(300));
   // Until somebody has called shut_down_all(). Throws Error peer_failed where the chief (worker 0 where there is none)
   // is gone without having done so.
@@ -54,6 +54,7 @@ class Server {
   std::string name_of(const Other& other) const;
   std::string who_is_wrong(const Other& other, const std::vector<std::string>& said) const;
   std::vector<Other> others() const;
+  [[noreturn]] void refuse_missing(const std::vector<Other>& missing, Duration limit) const;
   bool is_over_within(Duration time);
   bool answers(const Other& other) const;
 

@@ -75,6 +75,20 @@ TEST_F(TaskServers, wait_for_each_other_and_end_together) {
   EXPECT_EQ(joined, "ps");
 }
 
+TEST_F(TaskServers, do_not_wait_for_others_when_all_is_over) {
+  Server ps(cluster(), "ps", 0, quick());
+  ps.start();
+  std::thread leader([&] {
+    std::this_thread::sleep_for(milliseconds(200));
+    Server(cluster(), "worker", 0, quick()).shut_down_all();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  ps.wait_for_all(seconds(60));
+  ps.join();
+  leader.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
+}
+
 TEST_F(TaskServers, name_the_tasks_that_do_not_come) {
   Server leader(cluster(), "worker", 0, quick());
   Server ps(cluster(), "ps", 0, quick());
