@@ -44,15 +44,14 @@ Bytes Exchange::broadcast(std::string_view what, std::span<const std::byte> mine
 // chooses; where a member finds another thread at it, all come again, after a while that differs from exchange to
 // exchange.
 std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
-  // Who chooses for a thread must not keep it from choosing before it comes here.
-  if (chooses_for_others()) barrier("split: all are here");
+  barrier("split");  // who takes part in choosing must not wait there for one that another thread keeps from choosing
   const auto begin = std::chrono::steady_clock::now();
   for (unsigned attempt = 0;; ++attempt) {
     auto choosing = try_choosing();
     const bool mine_to_choose = choosing.mutex() == nullptr || choosing.owns_lock();
     Writer mine;
     mine.put(colour).put(key).put(mine_to_choose).put(std::span<const std::byte>(channels_in_use()));
-    const auto all = all_gather("split", mine.take());
+    const auto all = all_gather("split: what is free", mine.take());
     std::vector<std::pair<int, int>> chosen;  // key, rank
     std::vector<Bytes> used;
     used.reserve(static_cast<std::size_t>(size_));
