@@ -18,6 +18,7 @@
 namespace lockstep {
 
 class CrossDeviceOps;
+class Resolver;
 
 // What is wished for: the strategy's choice by what there is; a ring, whatever was measured; NCCL.
 enum class CommunicationImplementation : std::uint8_t { automatic, ring, nccl };
@@ -65,6 +66,8 @@ struct StrategyOptions {
   // Replicas of one process stay on their own piece of the machine.
   bool pin = true;
   CommunicationOptions communication = {};
+  // Over ranks: which cluster they are. Nothing: TF_CONFIG where it names one, else the ranks themselves.
+  std::shared_ptr<Resolver> cluster_resolver = nullptr;
 };
 
 }  // namespace lockstep

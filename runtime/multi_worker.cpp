@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "collectives/communicator/communicator.hpp"
+#include "runtime/cluster/resolver.hpp"
 #include "runtime/strategy.hpp"
 
 namespace lockstep {
@@ -32,16 +33,86 @@ std::vector<detail::Seat> seats_beside_others(const Session& session, const std:
 }
 
 // What every rank asks for; all of them refuse what one of them may not have.
-std::vector<int> replicas_of_all(Session& session, int mine, int most) {
+std::vector<int> replicas_of_all(Session& session, int mine, int most, bool gives_resolver) {
   std::vector<int> all;
-  for (const Bytes& each : session.exchange().all_gather("replicas of each rank", Writer().put(mine).take()))
-    all.push_back(Reader(each).get<int>());
+  for (const Bytes& each : session.exchange().all_gather("replicas of each rank",
+                                                         Writer().put(mine).put(std::uint8_t{gives_resolver}).take())) {
+    Reader reader(each);
+    all.push_back(reader.get<int>());
+    if ((reader.get<std::uint8_t>() != 0) != gives_resolver)
+      throw Error(Code::usage, "some ranks give a MultiWorkerMirroredStrategy a cluster_resolver, and some do not",
+                  "give one on all ranks, or on none");
+  }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] < 1 || all[rank] > most)
       throw Error(Code::usage, text("a MultiWorkerMirroredStrategy with ", all[rank], " replicas on rank ", rank),
                   text("there can be 1 to ", most, " on each"));
   }
   return all;
+}
+
+// What a rank says of the cluster that it was told of.
+struct Known {
+  std::string wrong;
+  std::string cluster;
+  Task task;
+  int place = 0;  // among the tasks that train
+};
+
+Known known_from(const Resolver& resolver) {
+  const ClusterSpec spec = resolver.cluster_spec();
+  const std::optional<Task> task = resolver.task();
+  Known known{.cluster = to_string(spec)};
+  try {
+    check_roles(spec, task);
+    if (!task) throw Error(Code::cluster, "it does not say which task this is");
+    known.task = *task;
+    if (task->type != "chief" && task->type != "worker")
+      throw Error(Code::cluster, text("this is ", task->type, ' ', task->index, ", and only chief and workers train"));
+    known.place = id_in_cluster(spec, *task);
+  } catch (const Error& error) {
+    known.wrong = error.detail();
+  }
+  return known;
+}
+
+// All ranks, in the order of their tasks, are the chief and the workers of one cluster; else all throw the same.
+void check_cluster(Session& session, const Resolver& resolver) {
+  const Known mine = known_from(resolver);
+  const Bytes bytes =
+      Writer().put(mine.wrong).put(mine.cluster).put(mine.task.type).put(mine.task.index).put(mine.place).take();
+  std::string first;
+  int rank = 0;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(Code::cluster, text("rank ", rank, ", whose cluster is from ", resolver.describe(), ": ", what),
+                "start the chief and the workers of one cluster by mpirun, one rank for each, in their order");
+  };
+  for (const Bytes& each : session.exchange().all_gather("the cluster of each rank", bytes)) {
+    Reader reader(each);
+    const std::string wrong = reader.get_string();
+    const std::string cluster = reader.get_string();
+    const std::string type = reader.get_string();
+    const int index = reader.get<int>();
+    const int place = reader.get<int>();
+    if (!wrong.empty()) refuse(wrong);
+    if (rank == 0) first = cluster;
+    if (cluster != first) refuse(text("it is ", cluster, ", and rank 0 has ", first));
+    if (place != rank) refuse(text("it is ", type, ' ', index, ", number ", place, " of those that train"));
+    ++rank;
+  }
+  const int trained = worker_count(resolver.cluster_spec(), mine.task.type);
+  rank = session.rank();
+  if (trained != session.size())
+    refuse(text(trained, " tasks of ", first, " train, and there are ", session.size(),
+                session.size() == 1 ? " rank" : " ranks"));
+  if (resolver.cluster_spec().has("ps") && session.rank() == 0)
+    session.log().info("the cluster's ps tasks have no part in a MultiWorkerMirroredStrategy");
+}
+
+std::shared_ptr<Resolver> cluster_of(Session& session, const std::shared_ptr<Resolver>& given) {
+  const std::shared_ptr<Resolver> resolver = given ? given : find_resolver(&session.exchange(), session.log());
+  if (given || dynamic_cast<TfConfigResolver*>(resolver.get()) != nullptr) check_cluster(session, *resolver);
+  return session.size() == 1 && !given ? nullptr : resolver;
 }
 
 }  // namespace
@@ -58,7 +129,8 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                                                .pin = options.pin,
                                                .ops = options.cross_device_ops,
                                                .communication = options.communication}) {
-  const std::vector<int> all = replicas_of_all(session, replicas, most_here);
+  const std::vector<int> all = replicas_of_all(session, replicas, most_here, options.cluster_resolver != nullptr);
+  set_resolver(cluster_of(session, options.cluster_resolver));
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
   if (one_each)
     begin_ranks(session);

@@ -53,7 +53,7 @@ class Strategy {
   // Over how many replicas gradients are summed.
   int num_replicas_in_sync() const { return size_; }
   int num_local_replicas() const { return static_cast<int>(replicas_.size()); }
-  // Where the cluster is known from; nothing for strategies of one process, and for ranks, which know each other.
+  // Where the cluster is known from; nothing for strategies of one process.
   const Resolver* cluster_resolver() const { return resolver_.get(); }
   Order order() const { return terms_.order; }
   const CommunicationOptions& communication() const { return terms_.communication; }

@@ -30,6 +30,8 @@ class Resolver {
   // no more than this process.
   virtual std::string master(std::optional<Task> of = std::nullopt, std::string_view layer = {}) const;
   virtual std::string describe() const = 0;  // "TF_CONFIG", for people
+  // Of this task, by type, as far as the source says it: {"GPU": 2}. What the machine has: physical_devices().
+  virtual std::map<std::string, int> num_accelerators() const { return {}; }
 
   std::string task_type() const { return task() ? task()->type : std::string(); }
   int task_id() const { return task() ? task()->index : 0; }
@@ -98,6 +100,7 @@ class SlurmResolver : public Resolver {
   std::string describe() const override { return "Slurm"; }
   // Of this task, by number on its node: what CUDA_VISIBLE_DEVICES would say. It is not set: strategies take these.
   const std::vector<int>& gpus() const { return gpus_; }
+  std::map<std::string, int> num_accelerators() const override;
 
  private:
   ClusterSpec spec_;

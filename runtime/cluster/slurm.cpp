@@ -173,4 +173,9 @@ SlurmResolver::SlurmResolver(const SlurmOptions& options, const Environment& env
     gpus_.push_back(slots[static_cast<std::size_t>(rank)].place * gpus_per_task + i);
 }
 
+std::map<std::string, int> SlurmResolver::num_accelerators() const {
+  if (gpus_.empty()) return {};
+  return {{"GPU", static_cast<int>(gpus_.size())}};
+}
+
 }  // namespace lockstep

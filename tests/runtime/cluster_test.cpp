@@ -268,8 +268,10 @@ TEST(Slurm, several_tasks_of_a_node_have_ports_and_gpus_of_their_own) {
       found.cluster_spec(),
       ClusterSpec({{"ps", {"t02n13:8888"}}, {"worker", {"t02n13:8889", "t02n41:8888", "t02n41:8889", "t02n43:8888"}}}));
   EXPECT_EQ(found.gpus(), std::vector<int>{1});
-  EXPECT_EQ(SlurmResolver({.jobs = jobs, .gpus_per_node = 4, .gpus_per_task = 2}, variables(step)).gpus(),
-            (std::vector<int>{2, 3}));
+  const SlurmResolver more({.jobs = jobs, .gpus_per_node = 4, .gpus_per_task = 2}, variables(step));
+  EXPECT_EQ(more.gpus(), (std::vector<int>{2, 3}));
+  EXPECT_EQ(more.num_accelerators(), (std::map<std::string, int>{{"GPU", 2}}));
+  EXPECT_TRUE(SlurmResolver({.jobs = jobs}, variables(step)).num_accelerators().empty());
   expect_refused([&] { SlurmResolver({.gpus_per_node = 1, .gpus_per_task = 1}, variables(step)); },
                  "requested more GPUs per node than available");
 }

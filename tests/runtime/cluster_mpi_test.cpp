@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that a resolver names: the strategy knows its cluster, and ranks that do not fit it are told so, all alike.
+#include <cstdlib>
+
+#include "runtime/cluster/resolver.hpp"
+#include "runtime/strategy.hpp"
+#include "tests/runtime/quick.hpp"
+#include "tests/support/mpi_test.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep::test {
+namespace {
+
+std::vector<std::string> addresses(int number) {
+  std::vector<std::string> all;
+  for (int i = 0; i < number; ++i) all.push_back(text("host", i, ":12345"));
+  return all;
+}
+
+StrategyOptions named(ClusterSpec spec, std::optional<Task> task) {
+  StrategyOptions options = quick();
+  options.cluster_resolver = std::make_shared<SimpleResolver>(std::move(spec), std::move(task));
+  return options;
+}
+
+std::string said(const StrategyOptions& options) {
+  return refusal([&] { MultiWorkerMirroredStrategy(session(), options); }, Code::cluster);
+}
+
+TEST(ClusterOfRanks, is_known_to_the_strategy) {
+  const int n = world().size();
+  const ClusterSpec spec{{"worker", addresses(n)}, {"ps", {"host9:1"}}};
+  const MultiWorkerMirroredStrategy strategy(session(), named(spec, Task{"worker", world().rank()}));
+  ASSERT_NE(strategy.cluster_resolver(), nullptr);
+  EXPECT_EQ(strategy.cluster_resolver()->task_type(), "worker");
+  EXPECT_EQ(strategy.cluster_resolver()->task_id(), world().rank());
+  EXPECT_EQ(strategy.cluster_resolver()->cluster_spec(), spec);
+  EXPECT_EQ(strategy.num_replicas_in_sync(), n) << "ps have no part in it";
+}
+
+TEST(ClusterOfRanks, may_have_a_chief) {
+  if (world().size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  const ClusterSpec spec{{"chief", {"host8:1"}}, {"worker", addresses(world().size() - 1)}};
+  const Task me = world().rank() == 0 ? Task{"chief", 0} : Task{"worker", world().rank() - 1};
+  const MultiWorkerMirroredStrategy strategy(session(), named(spec, me));
+  EXPECT_EQ(strategy.cluster_resolver()->task_type(), me.type);
+}
+
+TEST(ClusterOfRanks, is_the_ranks_where_nobody_names_it) {
+  const MultiWorkerMirroredStrategy strategy(session(), quick());
+  if (world().size() == 1) {
+    EXPECT_EQ(strategy.cluster_resolver(), nullptr);
+  } else {
+    ASSERT_NE(strategy.cluster_resolver(), nullptr);
+    EXPECT_EQ(strategy.cluster_resolver()->task_id(), world().rank());
+    EXPECT_EQ(strategy.cluster_resolver()->cluster_spec().num_tasks("worker"), world().size());
+  }
+}
+
+TEST(ClusterOfRanks, comes_from_tf_config) {
+  const auto set = [](int workers) {
+    std::string hosts;
+    for (const std::string& each : addresses(workers)) hosts += text(hosts.empty() ? "" : ", ", '"', each, '"');
+    ::setenv("TF_CONFIG",
+             text("{\"cluster\": {\"worker\": [", hosts,
+                  "]}, \"task\": {\"type\": \"worker\", \"index\": ", world().rank(), "}}")
+                 .c_str(),
+             1);
+  };
+  set(world().size());
+  if (world().size() > 1) {
+    const MultiWorkerMirroredStrategy strategy(session(), quick());
+    ASSERT_NE(strategy.cluster_resolver(), nullptr);
+    EXPECT_EQ(strategy.cluster_resolver()->describe(), "TF_CONFIG");
+  }
+  set(world().size() + 1);
+  EXPECT_NE(said(quick()).find(text(world().size() + 1, " tasks of ClusterSpec(")), std::string::npos);
+  ::unsetenv("TF_CONFIG");
+}
+
+TEST(ClusterOfRanks, that_does_not_fit_is_refused_on_all_ranks) {
+  const int n = world().size();
+  const int me = world().rank();
+  const auto has = [](const std::string& words, std::string_view part) {
+    EXPECT_NE(words.find(part), std::string::npos) << words;
+  };
+  has(said(named({{"worker", addresses(n + 1)}}, Task{"worker", me})), text(n + 1, " tasks of ClusterSpec("));
+  has(said(named({{"worker", addresses(n)}}, std::nullopt)), "rank 0, whose cluster is from the program");
+  const bool last = me == n - 1;
+  has(said(named({{"worker", addresses(n)}, {"ps", {"host9:1"}}}, last ? Task{"ps", 0} : Task{"worker", me})),
+      text("rank ", n - 1, ", whose cluster is from the program: this is ps 0, and only chief and workers train"));
+  if (n == 1) return;
+  has(said(named({{"worker", addresses(last ? n + 1 : n)}}, Task{"worker", me})), text("rank ", n - 1));
+  has(said(named({{"worker", addresses(n)}}, Task{"worker", (me + 1) % n})),
+      "rank 0, whose cluster is from the program: it is worker 1");
+  StrategyOptions some = quick();
+  if (last) some = named({{"worker", addresses(n)}}, Task{"worker", me});
+  has(refusal([&] { MultiWorkerMirroredStrategy(session(), some); }, Code::usage), "some ranks give");
+}
+
+}  // namespace
+}  // namespace lockstep::test
