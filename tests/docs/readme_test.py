@@ -58,6 +58,24 @@ class Documents(unittest.TestCase):
                 got, out, err = cases.run([os.path.join(given.build, "examples", example)])
                 self.assertEqual((got, out, err), (0, printed, ""))
 
+    def test_the_readme_shows_the_example_of_a_variable(self):
+        shown = re.search(r"## Replicas\n\n```cpp\n(.*?)```", read("README.md"), re.S).group(1)
+        self.assertTrue(read("examples/variable.cpp").endswith(shown))
+        self.assertLess(shown.count("\n"), 25)
+
+    def test_the_custom_loop_prints_the_guides_losses(self):
+        got, out, err = cases.run([os.path.join(given.build, "examples", "custom_loop")])
+        guide = (0.29786447, 0.29653987, 0.29522538, 0.29392087, 0.29262626)
+        self.assertEqual((got, out, err), (0, "".join(f"loss {loss:.6f}\n" for loss in guide), ""))
+
+    def test_the_rod_has_one_conductivity_however_many_replicas_look_for_it(self):
+        program = os.path.join(given.build, "examples", "heat")
+        expected = ("time 0: conductivity 0.457910, error 2.1e-02\ntime 20: conductivity 0.221058, error 9.1e-05\n"
+                    "time 40: conductivity 0.203680, error 1.8e-06\ntime 60: conductivity 0.201081, error 1.1e-07\n")
+        said = {cases.run([given.mpirun, "-n", ranks, "--oversubscribe", "--timeout", "240", program, threads])
+                for ranks, threads in (("1", "1"), ("1", "3"), ("3", "1"), ("2", "2"))}
+        self.assertEqual(said, {(0, expected, "")})
+
     def test_the_solver_takes_the_same_steps_on_any_number_of_ranks(self):
         said = set()
         for ranks in ("1", "3", "4"):

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training loop of one's own: a layer w x + b on two replicas, binary cross-entropy, gradient descent. Each replica
+// has half of a global batch of 16 examples that are all alike; its loss is divided by the global batch, so sums over
+// replicas are means over examples.
+#include <lockstep.hpp>
+
+#include <cmath>
+#include <cstdio>
+
+int main() {
+  using namespace lockstep;
+  constexpr float learning_rate = 0.01F;
+  constexpr int global_batch = 16;
+  MirroredStrategy strategy(2);
+  const Scope scope = strategy.scope();
+  Variable w(1.0584904F, {.name = "kernel"});
+  Variable b(0.F, {.name = "bias"});
+  const auto step = [&](ReplicaContext& replica) {
+    float loss = 0;
+    Tensor<float> gradients(TensorShape{2});  // of w and b
+    for (int example = replica.local_id(); example < global_batch; example += replica.num_replicas_in_sync()) {
+      const float x = 1;
+      const float z = w.read().item() * x + b.read().item();
+      loss += std::log1p(std::exp(-z)) / global_batch;  // the label is 1
+      const float slope = -1 / (1 + std::exp(z)) / global_batch;
+      gradients[0] += slope * x;
+      gradients[1] += slope;
+    }
+    replica.all_reduce(gradients, sum);
+    w.assign_sub(learning_rate * gradients[0]);  // each its own part, by the same
+    b.assign_sub(learning_rate * gradients[1]);
+    return loss;
+  };
+  for (int i = 0; i < 5; ++i)
+    std::printf("loss %.6f\n", static_cast<double>(strategy.reduce("SUM", strategy.run(step))));
+  w.check_sync();
+}
