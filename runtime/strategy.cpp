@@ -100,7 +100,6 @@ Strategy::Strategy(std::string name, Terms terms)
     : name_(std::move(name)),
       terms_(std::move(terms)),
       way_(way_of(terms_.communication.checked().implementation, {"CPU"}, false, terms_.order)) {
-  if (terms_.communication.timeout > Duration{}) terms_.patience.limit = terms_.communication.timeout;
   const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
   if (way_.by == Way::By::ring && is_free) terms_.algorithm = "all_reduce:ring,all_gather:ring";
 }
@@ -201,7 +200,8 @@ void Strategy::make_members(const MakeMember& make) {
                                    [](int, const std::string&) {});
   if (!failures.empty()) std::rethrow_exception(failures.front().cause);
   communicators_ = std::move(made);
-  for (const auto& each : communicators_) each->set_timeout(terms_.patience.limit);
+  const Duration limit = communication().timeout > Duration{} ? communication().timeout : terms_.patience.limit;
+  for (const auto& each : communicators_) each->set_timeout(limit);
 }
 
 // What failed before is made again, where it can be; where it cannot, it says itself that it failed.
