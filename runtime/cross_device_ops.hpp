@@ -17,7 +17,7 @@ namespace lockstep {
 class ReplicaGroup {
  public:
   ReplicaGroup(Strategy& strategy, const CommunicationOptions& options, Origin origin)
-      : strategy_(&strategy), options_(strategy.communication().merged(options.checked())), origin_(origin) {}
+      : strategy_(&strategy), options_(strategy.communication_with(options)), origin_(origin) {}
   int size() const { return strategy_->num_replicas_in_sync(); }
   int local() const { return strategy_->num_local_replicas(); }
   bool has_first() const { return strategy_->replica(0).replica_id_in_sync_group() == 0; }

@@ -60,8 +60,8 @@ GradientReducer::Step::Step(GradientReducer& reducer, ReplicaContext& replica)
                 text("a replica of ", replica.strategy().describe(), " begins a step of a reducer of ",
                      reducer.strategy_->describe()),
                 "use a reducer with the strategy that it was made for");
-  const void* const team = replica.communicator().team().get();
-  if (mine_.team != team) {  // after a failure all replicas begin anew
+  const std::shared_ptr<detail::Team>& team = replica.communicator().team();
+  if (mine_.team.lock() != team) {  // after a failure all replicas begin anew
     if (mine_.frozen) reducer.lay_out(mine_, reducer.reversed());
     for (Bucket& each : mine_.state) each.batch.reset();
     mine_.frozen = false;

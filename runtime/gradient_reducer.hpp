@@ -66,7 +66,7 @@ class GradientReducer {
     std::vector<int> order;  // in which they became ready in this step
     std::size_t begun = 0;   // buckets, the first ones
     std::size_t ended = 0;
-    const void* team = nullptr;  // that the batches are for
+    std::weak_ptr<detail::Team> team;  // that the batches are for
   };
   static std::size_t index(int local) { return static_cast<std::size_t>(local); }
 

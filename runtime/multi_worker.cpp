@@ -60,10 +60,11 @@ struct Known {
 };
 
 Known known_from(const Resolver& resolver) {
-  const ClusterSpec spec = resolver.cluster_spec();
-  const std::optional<Task> task = resolver.task();
-  Known known{.cluster = to_string(spec)};
+  Known known;
   try {
+    const ClusterSpec spec = resolver.cluster_spec();
+    known.cluster = to_string(spec);
+    const std::optional<Task> task = resolver.task();
     check_roles(spec, task);
     if (!task) throw Error(Code::cluster, "it does not say which task this is");
     known.task = *task;
@@ -72,6 +73,8 @@ Known known_from(const Resolver& resolver) {
     known.place = id_in_cluster(spec, *task);
   } catch (const Error& error) {
     known.wrong = error.detail();
+  } catch (const std::exception& error) {
+    known.wrong = error.what();
   }
   return known;
 }
@@ -101,7 +104,7 @@ void check_cluster(Session& session, const Resolver& resolver) {
     ++rank;
   }
   const int trained = worker_count(resolver.cluster_spec(), mine.task.type);
-  rank = session.rank();
+  rank = 0;
   if (trained != session.size())
     refuse(text(trained, " tasks of ", first, " train, and there are ", session.size(),
                 session.size() == 1 ? " rank" : " ranks"));

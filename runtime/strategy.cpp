@@ -101,13 +101,20 @@ Strategy::Strategy(std::string name, Terms terms)
       terms_(std::move(terms)),
       way_(way_of(terms_.communication.checked().implementation, {"CPU"}, false, terms_.order)) {
   const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
-  if (way_.by == Way::By::ring && is_free) terms_.algorithm = "all_reduce:ring,all_gather:ring";
+  if (way_.by != Way::By::ring) return;
+  if (is_free)
+    terms_.algorithm = "all_reduce:ring,all_gather:ring";
+  else
+    way_ = {Way::By::own, text("LOCKSTEP_ALGORITHM says otherwise: ", terms_.algorithm), false};
 }
 
-void Strategy::say_way() const {
-  if (way_.is_wished || replicas_.front().replica_id_in_sync_group() != 0) return;
-  log().warn(text(describe(), " does not do what communication = ", to_string(communication().implementation),
-                  " says: ", way_.why));
+CommunicationOptions Strategy::communication_with(const CommunicationOptions& call) {
+  const auto wished = call.checked().implementation;
+  const bool differs = wished != CommunicationImplementation::automatic && wished != communication().implementation;
+  if (differs && !warned_.exchange(true))
+    log().warn(text(describe(), ": a call asks for communication = ", to_string(wished),
+                    ", which is for StrategyOptions to say; it goes by ", to_string(communication().implementation)));
+  return communication().merged(call);
 }
 
 Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
@@ -125,8 +132,6 @@ Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
 }
 
 Strategy::~Strategy() { detail::forget(*this); }
-
-std::string Strategy::describe() const { return text(name_, " with ", size_, size_ == 1 ? " replica" : " replicas"); }
 
 void Strategy::add_replica(int global, int size) {
   size_ = size;
@@ -156,40 +161,6 @@ void Strategy::begin_here(std::vector<detail::Seat> seats) {
   seats_ = std::move(seats);
   const int replicas = static_cast<int>(seats_.size());
   begin(replicas, 0, replicas, members_here(replicas, terms_));
-}
-
-// "('a', 'b')", and "('a',)": as Python writes it.
-std::string Strategy::devices_in_words() const {
-  const std::vector<std::string> all = devices();
-  return text("('", join(all, "', '"), all.size() == 1 ? "',)" : "')");
-}
-
-std::vector<std::string> Strategy::devices() const {
-  std::vector<std::string> all;
-  for (int local = 0; local < num_local_replicas(); ++local) {
-    const bool has_seat = !seats_.empty();
-    all.push_back(to_string(has_seat ? seats_[static_cast<std::size_t>(local)].device
-                                     : DeviceName{.type = "CPU", .index = local}));
-  }
-  return all;
-}
-
-std::string Strategy::explain() const {
-  std::string all = describe();
-  for (const ReplicaContext& each : replicas_) {
-    const auto local = static_cast<std::size_t>(each.local_id());
-    all += text("\n  replica ", each.replica_id_in_sync_group(), " on ", devices()[local], ": ",
-                seats_.empty() ? std::string("wherever this process may run") : seats_[local].place);
-  }
-  if (communicators_.empty() || communicators_.front()->failed()) return all;
-  all += text("\n  communication ", to_string(communication().implementation), ": ", way_.why);
-  constexpr std::size_t sizes[] = {1, 16U << 10U, 4U << 20U};
-  const std::unique_ptr<float[]> space(new float[std::end(sizes)[-1]]);  // planned with, never touched
-  for (const std::size_t count : sizes) {
-    const Prepared plan = communicators_.front()->plan_all_reduce(std::span(space.get(), count), sum);
-    all += text("\n    all_reduce of ", format_bytes(count * sizeof(float)), ": ", plan.algorithm(), ", ", plan.why());
-  }
-  return all;
 }
 
 // Each thread makes its own, since all of them make them together.
@@ -339,7 +310,7 @@ Communicator& ReplicaContext::next(Origin origin) {
 bool ReplicaContext::has_own_ops() const { return strategy_->has_own_ops(); }
 
 CommunicationOptions ReplicaContext::options_with(const CommunicationOptions& options) const {
-  return strategy_->communication().merged(options.checked());
+  return strategy_->communication_with(options);
 }
 
 void ReplicaContext::by_own_ops(NamedOp op, Views mine, const CommunicationOptions& options, Origin origin) {

@@ -57,6 +57,8 @@ class Strategy {
   const Resolver* cluster_resolver() const { return resolver_.get(); }
   Order order() const { return terms_.order; }
   const CommunicationOptions& communication() const { return terms_.communication; }
+  // The same, but for what a call says otherwise: how long, and how much at once.
+  CommunicationOptions communication_with(const CommunicationOptions& call);
   const Log& log() const { return terms_.log; }
 
   // Of the replicas of this process: "/job:localhost/replica:0/task:0/device:CPU:0", and, for people, what that is.
@@ -229,6 +231,7 @@ class Strategy {
   std::unique_ptr<Meeting> meeting_;
   std::unique_ptr<Crew> crew_;
   std::atomic<bool> running_{false};
+  std::atomic<bool> warned_{false};  // that the implementation is not a call's matter
 };
 
 // Replicas of one process: threads.

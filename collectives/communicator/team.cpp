@@ -68,7 +68,8 @@ bool Team::failed() const { return closed_ || engine_->failed(); }
 
 void Team::set_timeout(Duration timeout) {
   if (timeout < Duration{})
-    throw Error(Code::usage, text("a timeout of ", std::chrono::duration<double>(timeout).count(), " s"), "give a positive time, or zero for none");
+    throw Error(Code::usage, text("a timeout of ", std::chrono::duration<double>(timeout).count(), " s"),
+                "give a positive time, or zero for none");
   if (timeout != options_.timeout) quick_ = {};  // those that were made before keep theirs
   options_.timeout = timeout;
 }
@@ -220,7 +221,13 @@ Handle Team::start_all(std::span<const Ready> calls, Origin origin) {
 
 void Team::begin(const Call& call, Handle handle) {
   try {
-    pending(handle).tickets.push_back(engine_->start(call));
+    if (call.limit == options_.timeout) [[likely]] {
+      pending(handle).tickets.push_back(engine_->start(call));
+    } else {  // it was planned under another one
+      Call now = call;
+      now.limit = options_.timeout;
+      pending(handle).tickets.push_back(engine_->start(now));
+    }
   } catch (...) {
     release(handle);
     throw;

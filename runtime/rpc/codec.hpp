@@ -90,8 +90,9 @@ requires(!is_number<T>) struct Codec<std::vector<T>> {
     for (const T& each : value) Codec<T>::put(writer, each);
   }
   static std::vector<T> get(Reader& reader) {
-    std::vector<T> value(reader.get_count(Codec<T>::least));
-    for (std::size_t i = 0; i < value.size(); ++i) value[i] = Codec<T>::get(reader);
+    static_assert(Codec<T>::least > 0, "lockstep: a vector of what has no bytes is a number: send that");
+    std::vector<T> value;  // grows as it is read: what is announced may be more than there is
+    for (std::size_t left = reader.get_count(Codec<T>::least); left > 0; --left) value.push_back(Codec<T>::get(reader));
     return value;
   }
 };

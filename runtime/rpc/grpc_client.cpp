@@ -46,6 +46,16 @@ Error error_of(const grpc::Status& status, const std::string& what, Duration tim
   }
 }
 
+// gRPC swallows what its callbacks throw.
+detail::Reply reply_of(const Flight& flight, const grpc::Status& status, const std::string& what, Duration timeout) {
+  try {
+    if (status.ok()) return {.bytes = detail::from_buffer(flight.reply)};
+    return {.error = error_of(status, what, timeout)};
+  } catch (const std::exception&) {
+    return {.error = Error(Code::out_of_memory, "for the answer of a remote call", "ask for less at once")};
+  }
+}
+
 }  // namespace
 
 struct Client::Parts {
@@ -89,31 +99,29 @@ Client::~Client() {
 const std::string& Client::address() const { return parts_->address; }
 
 std::shared_future<detail::Reply> Client::start(const std::string& name, const Bytes& arguments) {
-  auto* const flight = new Flight;
-  std::shared_future<detail::Reply> future = flight->promise.get_future().share();
+  auto made = std::make_unique<Flight>();
+  std::shared_future<detail::Reply> future = made->promise.get_future().share();
   const Duration timeout = parts_->options.timeout;
-  if (timeout > Duration{}) flight->context.set_deadline(std::chrono::system_clock::now() + timeout);
-  flight->context.set_wait_for_ready(parts_->options.waits_for_server);
-  flight->request = detail::to_buffer(arguments);
-  {
-    const std::lock_guard lock(parts_->mutex);
-    parts_->flights.insert(flight);
-  }
+  if (timeout > Duration{}) made->context.set_deadline(std::chrono::system_clock::now() + timeout);
+  made->context.set_wait_for_ready(parts_->options.waits_for_server);
+  made->request = detail::to_buffer(arguments);
   const std::string what = text("call of '", printable(name), "' of ", parts_->address);
-  const auto land = [parts = parts_.get(), flight, what, timeout](const grpc::Status& status) {
-    detail::Reply reply;
-    if (status.ok())
-      reply.bytes = detail::from_buffer(flight->reply);
-    else
-      reply.error = error_of(status, what, timeout);
-    flight->promise.set_value(std::move(reply));
+  const std::function<void(grpc::Status)> land = [parts = parts_.get(), flight = made.get(), what,
+                                                  timeout](const grpc::Status& status) {
+    flight->promise.set_value(reply_of(*flight, status, what, timeout));
     const std::lock_guard lock(parts->mutex);
     parts->flights.erase(flight);
     delete flight;
     parts->landed.notify_all();
   };
-  parts_->stub.UnaryCall(&flight->context, std::string(detail::service) + name, {}, &flight->request, &flight->reply,
-                         land);
+  const std::string path = std::string(detail::service) + name;
+  Flight* const flight = made.get();
+  {
+    const std::lock_guard lock(parts_->mutex);
+    parts_->flights.insert(flight);
+    static_cast<void>(made.release());  // land() ends it
+  }
+  parts_->stub.UnaryCall(&flight->context, path, {}, &flight->request, &flight->reply, land);
   return future;
 }
 

@@ -68,19 +68,22 @@ struct Method {
 };
 using Methods = std::map<std::string, Method, std::less<>>;
 
+// Text beyond 8 KiB, in which a byte may take three, is dropped by gRPC as a whole.
+constexpr std::size_t most_words = 2000;
+
 grpc::Status status_of(const std::exception& wrong) {
   if (const auto* const error = dynamic_cast<const Error*>(&wrong)) {
     const bool is_misuse = error->code() == Code::usage || error->code() == Code::bad_message;
-    if (is_misuse) return {grpc::StatusCode::INVALID_ARGUMENT, std::string(error->detail())};
+    if (is_misuse) return {grpc::StatusCode::INVALID_ARGUMENT, printable(error->detail(), most_words)};
   }
-  return {grpc::StatusCode::UNKNOWN, wrong.what()};
+  return {grpc::StatusCode::UNKNOWN, printable(wrong.what(), most_words)};
 }
 
 // One call. gRPC ends it.
 class Answer final : public grpc::ServerGenericBidiReactor {
  public:
-  Answer(const Methods& methods, Workers& workers, std::string path)
-      : methods_(methods), workers_(workers), path_(std::move(path)) {
+  Answer(const Methods& methods, Workers& workers, const grpc::GenericCallbackServerContext& context)
+      : methods_(methods), workers_(workers), context_(context), path_(context.method()) {
     StartRead(&request_);
   }
   void OnReadDone(bool ok) override {
@@ -91,6 +94,7 @@ class Answer final : public grpc::ServerGenericBidiReactor {
 
  private:
   void answer() {
+    if (context_.IsCancelled()) return Finish({grpc::StatusCode::CANCELLED, "nobody waits for it any more"});
     const std::string_view path = path_;
     const auto found =
         path.starts_with(detail::service) ? methods_.find(path.substr(detail::service.size())) : methods_.end();
@@ -107,6 +111,7 @@ class Answer final : public grpc::ServerGenericBidiReactor {
 
   const Methods& methods_;
   Workers& workers_;
+  const grpc::GenericCallbackServerContext& context_;
   std::string path_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer reply_;
@@ -114,14 +119,16 @@ class Answer final : public grpc::ServerGenericBidiReactor {
 
 class Service final : public grpc::CallbackGenericService {
  public:
-  Service(const Methods& methods, Workers& workers) : methods_(methods), workers_(workers) {}
+  Service(const Methods& methods, Workers& workers, Workers& own) : methods_(methods), workers_(workers), own_(own) {}
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    return new Answer(methods_, workers_, context->method());
+    const bool is_own = context->method().find("/lockstep.", 1) != std::string::npos;
+    return new Answer(methods_, is_own ? own_ : workers_, *context);
   }
 
  private:
   const Methods& methods_;
   Workers& workers_;
+  Workers& own_;
 };
 
 }  // namespace
@@ -130,7 +137,8 @@ struct Server::Parts {
   std::string address;
   Methods methods;
   Workers workers;
-  Service service{methods, workers};
+  Workers own{1};  // for what Lockstep itself is asked, however busy the others are
+  Service service{methods, workers, own};
   std::unique_ptr<grpc::Server> server = nullptr;
 
   Parts(std::string at, int threads) : address(std::move(at)), workers(threads) {}

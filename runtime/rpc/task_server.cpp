@@ -45,11 +45,11 @@ Server::~Server() = default;
 
 std::string Server::name_of(const Other& other) const { return text(words_of(other.task), " at ", other.address); }
 
-std::vector<Server::Other> Server::others() const {
+std::vector<Server::Other> Server::others(bool with_evaluators) const {
   std::vector<Other> all;
   for (const auto& [job, tasks] : cluster_.jobs()) {
     for (const auto& [index, address] : tasks) {
-      if (job != "evaluator" && Task{job, index} != me_) all.push_back({{job, index}, address});
+      if ((with_evaluators || job != "evaluator") && Task{job, index} != me_) all.push_back({{job, index}, address});
     }
   }
   return all;
@@ -70,7 +70,7 @@ std::string Server::who_is_wrong(const Other& other, const std::vector<std::stri
 void Server::wait_for_all(Duration limit) {
   start();
   const auto end = Clock::now() + limit;
-  std::vector<Other> missing = others();
+  std::vector<Other> missing = others(false);
   std::vector<std::unique_ptr<rpc::Client>> clients;
   clients.reserve(missing.size());
   while (!missing.empty() && !is_over_within({})) {
@@ -85,12 +85,18 @@ void Server::wait_for_all(Duration limit) {
     }
     std::vector<Other> still;
     for (std::size_t i = 0; i < missing.size(); ++i) {
-      if (!answers[i].is_ok())
+      const auto error = answers[i].get_error();
+      if (error && error->code() == Code::usage)
+        throw Error(Code::cluster, text(name_of(missing[i]), " is no task of Lockstep's: ", error->detail()),
+                    "look who has that port");
+      if (error)
         still.push_back(missing[i]);
       else if (const std::string wrong = who_is_wrong(missing[i], answers[i].get_value()); !wrong.empty())
         throw Error(Code::cluster, wrong, "start all tasks with one cluster, each with its own type and index");
     }
     missing = std::move(still);
+    constexpr milliseconds pause{50};  // some answer at once, though not what they should
+    if (!missing.empty() && is_over_within(pause)) return;
   }
 }
 
@@ -115,7 +121,7 @@ bool Server::answers(const Other& other) const {
 
 void Server::join() {
   start();
-  const std::vector<Other> all = others();
+  const std::vector<Other> all = others(false);
   const auto leader = std::ranges::find_if(all, [&](const Other& each) { return is_chief(cluster_, each.task); });
   if (leader == all.end()) {
     while (!is_over_within(seconds(10))) {
@@ -145,7 +151,7 @@ void Server::join() {
 void Server::shut_down_all() {
   const std::string mine = to_string(cluster_);
   std::vector<std::pair<std::unique_ptr<rpc::Client>, rpc::StatusOrResult<void>>> told;
-  for (const Other& each : others()) {
+  for (const Other& each : others(true)) {
     auto client = rpc::Client::create("grpc", each.address, {.timeout = seconds(5)});
     auto answer = client->call<void>(over, mine);
     told.emplace_back(std::move(client), std::move(answer));

@@ -53,7 +53,7 @@ class Server {
   };
   std::string name_of(const Other& other) const;
   std::string who_is_wrong(const Other& other, const std::vector<std::string>& said) const;
-  std::vector<Other> others() const;
+  std::vector<Other> others(bool with_evaluators) const;
   [[noreturn]] void refuse_missing(const std::vector<Other>& missing, Duration limit) const;
   bool is_over_within(Duration time);
   bool answers(const Other& other) const;

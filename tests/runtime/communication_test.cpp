@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "runtime/cross_device_ops.hpp"
@@ -207,9 +208,29 @@ TEST(Explanations, say_what_runs_and_why) {
   explained(Implementation::ring, Order::reproducible);
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_NE(lines[0].find("a ring adds in an order of its own"), std::string::npos) << lines[0];
+  ::setenv("LOCKSTEP_ALGORITHM", "all_reduce:tree", 1);
+  explained(Implementation::ring, Order::fast);
+  ::unsetenv("LOCKSTEP_ALGORITHM");
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("LOCKSTEP_ALGORITHM says otherwise: all_reduce:tree"), std::string::npos) << lines[0];
   explained(Implementation::nccl, Order::reproducible);
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_NE(lines[0].find("Enabled NCCL communication but no GPUs detected"), std::string::npos) << lines[0];
+}
+
+TEST(Explanations, say_that_a_call_cannot_choose) {
+  StrategyOptions options = quick();
+  std::vector<std::string> lines;
+  options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  MirroredStrategy strategy(1, options);
+  for (int i = 0; i < 2; ++i) {
+    strategy.run([](ReplicaContext& context) {
+      std::vector<float> value(1);
+      context.all_reduce(value, sum, {.implementation = Implementation::ring});
+    });
+  }
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("a call asks for communication = RING"), std::string::npos) << lines[0];
 }
 
 }  // namespace

@@ -160,6 +160,27 @@ TEST_P(GradientReducers, begin_anew_after_a_failure) {
   }
 }
 
+// New communicators often have the addresses of old ones, for some replicas and not for others.
+TEST(GradientReducer, knows_a_new_communicator_wherever_it_is) {
+  MirroredStrategy strategy(4, quick());
+  GradientReducer reducer(strategy, floats({1000, 1000}), {.bytes = 1, .first_bytes = 1});
+  for (int round = 0; round < 150; ++round) {
+    const auto sums = strategy.run([&](ReplicaContext& context) {
+      std::vector<float> a(1000, 1.F);
+      std::vector<float> b(1000, 100.F);
+      GradientReducer::Step step(reducer, context);
+      step.ready(0, std::span(a));
+      step.ready(1, std::span(b));
+      step.finish();
+      return std::tuple(a[7], b[7]);
+    });
+    EXPECT_EQ(std::get<0>(sums)[1], 4.F);
+    EXPECT_EQ(std::get<1>(sums)[3], 400.F);
+    const auto fail = [&] { strategy.run([] { throw std::runtime_error("once"); }); };
+    refusal(fail, Code::replica_failed);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, GradientReducers, testing::ValuesIn(layouts()),
                          [](const auto& each) { return each.param.name; });
 

@@ -87,6 +87,8 @@ class Calls : public testing::Test {
     });
     server->add("note", [this](int number) { noted = number; });
     server->add("sleep", [](int ms) { std::this_thread::sleep_for(milliseconds(ms)); });
+    server->add("complain",
+                [](int letters) { throw std::runtime_error(std::string(static_cast<std::size_t>(letters), 'x')); });
     server->add("fail", [](bool own) {
       if (own) throw Error(Code::file, "no such file", "look for it");
       throw std::out_of_range("no row 7");
@@ -111,8 +113,8 @@ TEST_F(Calls, give_what_the_function_returns) {
   EXPECT_EQ(one->call_blocking<std::string>("words", std::vector<std::string>{"a", "b"}, std::optional(1)), "b");
   one->call_blocking<void>("note", 7);
   EXPECT_EQ(noted, 7);
-  EXPECT_EQ(one->methods(), (std::vector<std::string>{"addition(i32, i32) -> i32", "fail(bool)", "note(i32)",
-                                                      "sleep(i32)", "twice(Tensor<f32>) -> Tensor<f32>",
+  EXPECT_EQ(one->methods(), (std::vector<std::string>{"addition(i32, i32) -> i32", "complain(i32)", "fail(bool)",
+                                                      "note(i32)", "sleep(i32)", "twice(Tensor<f32>) -> Tensor<f32>",
                                                       "words(vector<string>, optional<i32>) -> string"}));
   EXPECT_TRUE(server->target().starts_with("grpc://localhost:"));
 }
@@ -180,6 +182,24 @@ TEST_F(Calls, under_way_end_with_their_client) {
     left = one->call<void>("sleep", 300);
   }
   EXPECT_FALSE(left->is_ok());
+}
+
+TEST_F(Calls, that_nobody_waits_for_any_more_are_not_run) {
+  std::vector<StatusOrResult<void>> left;
+  {
+    const auto one = client();
+    for (int i = 0; i < 40; ++i) left.push_back(one->call<void>("sleep", 200));
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  server.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500)) << "40 on 4 threads take 2000 ms";
+}
+
+TEST_F(Calls, that_fail_with_many_words_say_them) {
+  const auto one = client();
+  const std::string words = refusal([&] { one->call_blocking<void>("complain", 20'000); }, Code::remote);
+  EXPECT_NE(words.find("xxxx"), std::string::npos) << words;
 }
 
 TEST_F(Calls, find_a_server_only_where_it_is_and_as_it_was_made) {

@@ -119,6 +119,39 @@ TEST_F(TaskServers, name_the_tasks_of_another_cluster) {
       << words;
 }
 
+TEST_F(TaskServers, answer_however_busy_their_functions_are) {
+  Server leader(cluster(), "worker", 0, quick());
+  leader.functions().add("sleep", [](int ms) { std::this_thread::sleep_for(milliseconds(ms)); });
+  leader.start();
+  const auto client = rpc::Client::create("grpc", addresses_[0]);
+  std::vector<rpc::StatusOrResult<void>> busy;
+  for (int i = 0; i < 8; ++i) busy.push_back(client->call<void>("sleep", 700));
+  std::thread later([&] {
+    for (const auto& each : busy) EXPECT_TRUE(each.is_ok());
+    leader.shut_down_all();
+  });
+  Server ps(cluster(), "ps", 0, quick());
+  ps.join();
+  later.join();
+}
+
+TEST_F(TaskServers, tell_evaluators_that_all_is_over) {
+  Server evaluator(cluster(), "evaluator", 0, quick());
+  evaluator.start();
+  Server(cluster(), "worker", 0, quick()).shut_down_all();
+  evaluator.join();
+}
+
+TEST_F(TaskServers, know_a_server_that_is_none_of_a_task) {
+  Server leader(cluster(), "worker", 0, quick());
+  const auto other = rpc::Server::create("grpc", addresses_[1]);
+  other->start();
+  Server ps(cluster(), "ps", 0, quick());
+  ps.start();
+  EXPECT_NE(refusal([&] { leader.wait_for_all(seconds(20)); }, Code::cluster).find("is no task of Lockstep's"),
+            std::string::npos);
+}
+
 TEST_F(TaskServers, do_not_wait_for_a_leader_that_is_gone) {
   std::optional<Server> leader(std::in_place, cluster(), "worker", 0, quick());
   leader->start();

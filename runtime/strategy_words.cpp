@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a strategy says of itself.
+#include <algorithm>
+
+#include "collectives/communicator/communicator.hpp"
+#include "runtime/strategy.hpp"
+
+namespace lockstep {
+
+std::string Strategy::describe() const { return text(name_, " with ", size_, size_ == 1 ? " replica" : " replicas"); }
+
+// "('a', 'b')", and "('a',)": as Python writes it.
+std::string Strategy::devices_in_words() const {
+  const std::vector<std::string> all = devices();
+  return text("('", join(all, "', '"), all.size() == 1 ? "',)" : "')");
+}
+
+std::vector<std::string> Strategy::devices() const {
+  std::vector<std::string> all;
+  for (int local = 0; local < num_local_replicas(); ++local) {
+    const bool has_seat = !seats_.empty();
+    all.push_back(to_string(has_seat ? seats_[static_cast<std::size_t>(local)].device
+                                     : DeviceName{.type = "CPU", .index = local}));
+  }
+  return all;
+}
+
+std::string Strategy::explain() const {
+  std::string all = describe();
+  for (const ReplicaContext& each : replicas_) {
+    const auto local = static_cast<std::size_t>(each.local_id());
+    all += text("\n  replica ", each.replica_id_in_sync_group(), " on ", devices()[local], ": ",
+                seats_.empty() ? std::string("wherever this process may run") : seats_[local].place);
+  }
+  if (communicators_.empty() || communicators_.front()->failed()) return all;
+  all += text("\n  communication ", to_string(communication().implementation), ": ", way_.why);
+  constexpr std::size_t sizes[] = {1, 16U << 10U, 4U << 20U};
+  const std::unique_ptr<float[]> space(new float[std::end(sizes)[-1]]);  // planned with, never touched
+  for (const std::size_t count : sizes) {
+    const Prepared plan = communicators_.front()->plan_all_reduce(std::span(space.get(), count), sum);
+    all += text("\n    all_reduce of ", format_bytes(count * sizeof(float)), ": ", plan.algorithm(), ", ", plan.why());
+  }
+  return all;
+}
+
+void Strategy::say_way() const {
+  if (way_.is_wished || replicas_.front().replica_id_in_sync_group() != 0) return;
+  log().warn(text(describe(), " does not do what communication = ", to_string(communication().implementation),
+                  " says: ", way_.why));
+}
+
+}  // namespace lockstep
