@@ -123,16 +123,14 @@ TEST_F(TaskServers, answer_however_busy_their_functions_are) {
   Server leader(cluster(), "worker", 0, quick());
   leader.functions().add("sleep", [](int ms) { std::this_thread::sleep_for(milliseconds(ms)); });
   leader.start();
+  std::thread ps([&] { Server(cluster(), "ps", 0, quick()).join(); });  // ends the program where it throws
+  std::this_thread::sleep_for(milliseconds(500));                       // it has seen the leader
   const auto client = rpc::Client::create("grpc", addresses_[0]);
   std::vector<rpc::StatusOrResult<void>> busy;
-  for (int i = 0; i < 8; ++i) busy.push_back(client->call<void>("sleep", 700));
-  std::thread later([&] {
-    for (const auto& each : busy) EXPECT_TRUE(each.is_ok());
-    leader.shut_down_all();
-  });
-  Server ps(cluster(), "ps", 0, quick());
+  for (int i = 0; i < 20; ++i) busy.push_back(client->call<void>("sleep", 700));
+  for (const auto& each : busy) EXPECT_TRUE(each.is_ok());
+  leader.shut_down_all();
   ps.join();
-  later.join();
 }
 
 TEST_F(TaskServers, tell_evaluators_that_all_is_over) {
