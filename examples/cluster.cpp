@@ -22,7 +22,9 @@ void run(int argc, char** argv) {
   using namespace lockstep;
   const auto resolver = find_resolver(nullptr, Log());
   const auto me = resolver ? resolver->task() : std::nullopt;
-  if (!me) throw Error(Code::cluster, "no cluster", "set TF_CONFIG, as the head of examples/cluster.cpp shows");
+  if (!me)
+    throw Error(Code::cluster, resolver ? "TF_CONFIG does not say which task this is" : "there is no cluster",
+                "set TF_CONFIG, as the head of examples/cluster.cpp shows");
   const ClusterSpec cluster = resolver->cluster_spec();
   check_roles(cluster, me);
 
@@ -31,7 +33,7 @@ void run(int argc, char** argv) {
   server.start();
   std::cout << me->type << ' ' << me->index << " is at " << server.target() << std::endl;
   server.wait_for_all(seconds_from(argc, argv, 1, 60));
-  if (!is_chief(cluster, *me)) {
+  if (me->type == "evaluator" || !is_chief(cluster, *me)) {
     server.join();
     std::cout << "all is over" << std::endl;
     return;
@@ -40,8 +42,8 @@ void run(int argc, char** argv) {
     for (const auto& [index, address] : tasks) {
       if (Task{job, index} == *me || job == "evaluator") continue;  // evaluators come and go
       const auto client = rpc::Client::create("grpc", address);
-      std::cout << job << ' ' << index << " says that 7 x 7 is " << client->call<double>("square", 7.0).get_value()
-                << std::endl;
+      const auto square = client->call_blocking<double>("square", 7.0);
+      std::cout << job << ' ' << index << " says that 7 x 7 is " << square << std::endl;
     }
   }
   std::this_thread::sleep_for(seconds_from(argc, argv, 3, 0));
@@ -57,5 +59,8 @@ int main(int argc, char** argv) {
   } catch (const lockstep::Error& error) {
     std::cerr << error.what() << std::endl;
     return static_cast<int>(exit_of(error.code()));
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    return 1;
   }
 }

@@ -46,10 +46,24 @@ std::string names_of(const ClusterSpec& spec) {
   return spec.empty() ? "it has no jobs" : text("it has ", join(spec.job_names(), ", "));
 }
 
+// They are printed, and would spoil a terminal.
+void refuse_control_characters(std::string_view word, std::string_view what) {
+  constexpr unsigned char first_printable = 0x20;
+  constexpr unsigned char del = 0x7f;
+  const auto is_control = [&](char each) {
+    const auto byte = static_cast<unsigned char>(each);
+    return byte < first_printable || byte == del;
+  };
+  if (std::ranges::any_of(word, is_control))
+    throw Error(Code::cluster, text(what, " has control characters: '", printable(word), '\''), "leave them out");
+}
+
 }  // namespace
 
 ClusterSpec::ClusterSpec(Jobs jobs) : jobs_(std::move(jobs)) {
   for (const auto& [name, tasks] : jobs_) {
+    refuse_control_characters(name, "the name of a job of the cluster");
+    for (const auto& [index, address] : tasks) refuse_control_characters(address, "an address of the cluster");
     if (name.empty()) throw Error(Code::cluster, "a job of the cluster has no name", "name it, as 'worker'");
     for (const auto& [index, address] : tasks) {
       if (index < 0)

@@ -193,9 +193,10 @@ void Server::start() {
   builder.SetMaxReceiveMessageSize(detail::most_bytes);
   auto server = builder.BuildAndStart();
   if (!server || port == 0)
-    throw Error(Code::system,
-                text("no server can listen on ", printable(parts_->address), ": it is in use, or elsewhere"),
-                "take a free port of this machine, or port 0");
+    throw Error(
+        Code::system,
+        text("no server can listen on ", printable(parts_->address), ": it is in use, or no address of this machine"),
+        "take a free port of this machine, or port 0");
   parts_->address = text(parts_->address.substr(0, parts_->address.rfind(':')), ':', port);
   parts_->server = std::move(server);
 }

@@ -21,6 +21,8 @@ std::string words_of(const Task& task) { return text(task.type, ' ', task.index)
 
 Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOptions options)
     : cluster_(std::move(cluster)), me_{std::move(job), index}, options_(std::move(options)) {
+  if (options_.lost_after <= Duration{})
+    throw Error(Code::usage, "a task's server with no time in lost_after", "give the chief some seconds to answer");
   const std::string& mine = cluster_.task_address(me_.type, me_.index);
   rpc_ = rpc::Server::create("grpc", options_.listen.empty() ? mine : options_.listen);
   rpc_->add(who, [this] { return std::vector<std::string>{me_.type, std::to_string(me_.index), to_string(cluster_)}; });
@@ -95,6 +97,7 @@ void Server::wait_for_all(Duration limit) {
         throw Error(Code::cluster, wrong, "start all tasks with one cluster, each with its own type and index");
     }
     missing = std::move(still);
+    if (missing.empty()) knows_leader_ = true;
     constexpr milliseconds pause{50};  // some answer at once, though not what they should
     if (!missing.empty() && is_over_within(pause)) return;
   }
@@ -114,9 +117,10 @@ bool Server::is_over_within(Duration time) {
   return said_.wait_for(lock, time, [&] { return over_; });
 }
 
-bool Server::answers(const Other& other) const {
+bool Server::is_there(const Other& other) const {
   const auto client = rpc::Client::create("grpc", other.address, {.timeout = seconds(2), .waits_for_server = true});
-  return client->call<std::vector<std::string>>(who).is_ok();
+  const auto answer = client->call<std::vector<std::string>>(who);
+  return answer.is_ok() && who_is_wrong(other, answer.get_value()).empty();
 }
 
 void Server::join() {
@@ -124,24 +128,26 @@ void Server::join() {
   const std::vector<Other> all = others(false);
   const auto leader = std::ranges::find_if(all, [&](const Other& each) { return is_chief(cluster_, each.task); });
   if (leader == all.end()) {
+    if (me_.type == "evaluator" || !is_chief(cluster_, me_))
+      throw Error(Code::cluster, text("nobody leads ", to_string(cluster_), ", so nobody ends it"),
+                  "give it a chief, or a worker 0");
     while (!is_over_within(seconds(10))) {
     }
     return;
   }
-  bool was_there = false;
   bool warned = false;
   auto last = Clock::now();
   const Duration pause = std::min<Duration>(seconds(1), options_.lost_after / 4);
   while (!is_over_within(pause)) {
-    if (answers(*leader)) {
-      was_there = true;
+    if (is_there(*leader)) {
+      knows_leader_ = true;
       last = Clock::now();
-    } else if (was_there && Clock::now() - last > options_.lost_after) {
+    } else if (knows_leader_ && Clock::now() - last > options_.lost_after) {
       throw Error(Code::peer_failed,
                   text(name_of(*leader), ", which leads the cluster, has not answered ", words_of(me_), " for ",
                        format_duration(options_.lost_after), ", and had not said that all is over"),
                   "look why it ended; start the cluster again");
-    } else if (!was_there && !warned && Clock::now() - last > options_.lost_after) {
+    } else if (!knows_leader_ && !warned && Clock::now() - last > options_.lost_after) {
       options_.log.warn(text(words_of(me_), " waits for ", name_of(*leader), ", which leads the cluster"));
       warned = true;
     }

@@ -56,7 +56,7 @@ class Server {
   std::vector<Other> others(bool with_evaluators) const;
   [[noreturn]] void refuse_missing(const std::vector<Other>& missing, Duration limit) const;
   bool is_over_within(Duration time);
-  bool answers(const Other& other) const;
+  bool is_there(const Other& other) const;
 
   ClusterSpec cluster_;
   Task me_;
@@ -65,6 +65,7 @@ class Server {
   std::condition_variable said_;
   bool over_ = false;
   bool started_ = false;
+  bool knows_leader_ = false;  // it was there
   std::unique_ptr<rpc::Server> rpc_;
 };
 

@@ -257,6 +257,11 @@ TEST(Slurm, jobs_fill_the_step_by_name) {
   EXPECT_EQ(SlurmResolver({.jobs = {{"worker", 2}, {"ps", 1}}}, variables(step)).cluster_spec(), found.cluster_spec());
 }
 
+TEST(ClusterSpec, has_no_control_characters) {
+  expect_refused([] { ClusterSpec({{"worker\n\x1b[31m", {"host:1"}}}); }, "control characters: 'worker??[31m'");
+  expect_refused([] { ClusterSpec({{"worker", {"host\x7f:1"}}}); }, "an address of the cluster has control");
+}
+
 TEST(Slurm, several_tasks_of_a_node_have_ports_and_gpus_of_their_own) {
   const Step step = {{"SLURM_PROCID", "1"},
                      {"SLURM_STEP_NUM_TASKS", "5"},

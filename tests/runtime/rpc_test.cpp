@@ -63,7 +63,8 @@ TEST(Rpc, of_another_layer_and_other_addresses_is_refused) {
                 .find("Only GRPC backend is supported at the moment"),
             std::string::npos);
   refusal([] { Client::create("", "localhost:1"); }, Code::usage);
-  for (const char* address : {"", "localhost", ":1", "localhost:", "localhost:x", "localhost:123456"})
+  for (const char* address :
+       {"", "localhost", ":1", "localhost:", "localhost:x", "localhost:123456", "localhost:65536"})
     EXPECT_NE(refusal([&] { Client::create("grpc", address); }, Code::usage).find("is no address"), std::string::npos);
   if (!is_available()) {
     EXPECT_NE(refusal([] { Server::create("grpc", "localhost:0"); }, Code::usage).find("has no gRPC"),

@@ -133,6 +133,25 @@ TEST_F(TaskServers, answer_however_busy_their_functions_are) {
   ps.join();
 }
 
+TEST_F(TaskServers, need_somebody_who_leads) {
+  const ClusterSpec nobody{{"ps", {addresses_[0]}}, {"evaluator", {addresses_[1]}}};
+  for (const char* job : {"ps", "evaluator"})
+    EXPECT_NE(refusal([&] { Server(nobody, job, 0, quick()).join(); }, Code::cluster).find("nobody leads"),
+              std::string::npos);
+  refusal([&] { Server(cluster(), "ps", 0, {.lost_after = seconds(0)}); }, Code::usage);
+}
+
+TEST_F(TaskServers, know_a_leader_from_waiting_for_all) {
+  const ClusterSpec two{{"worker", {addresses_[0]}}, {"ps", {addresses_[1]}}};
+  std::optional<Server> leader(std::in_place, two, "worker", 0, quick());
+  leader->start();
+  Server ps(two, "ps", 0, quick());
+  ps.wait_for_all(seconds(20));
+  leader.reset();  // before the first look of join()
+  EXPECT_NE(refusal([&] { ps.join(); }, Code::peer_failed).find("which leads the cluster, has not answered"),
+            std::string::npos);
+}
+
 TEST_F(TaskServers, tell_evaluators_that_all_is_over) {
   Server evaluator(cluster(), "evaluator", 0, quick());
   evaluator.start();
