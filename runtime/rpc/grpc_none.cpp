@@ -25,6 +25,7 @@ std::unique_ptr<Server> Server::create(std::string_view layer, const std::string
 Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Server::~Server() = default;
 void Server::add_handler(const std::string& /*name*/, const std::string& /*words*/, Handler /*handler*/) { refuse(); }
+void Server::add_deferred(const std::string& /*name*/, Deferred /*function*/) { refuse(); }
 void Server::start() { refuse(); }
 const std::string& Server::address() const { refuse(); }
 

@@ -65,6 +65,7 @@ class Workers {
 struct Method {
   std::string words;
   std::function<Bytes(std::span<const std::byte>)> handler;
+  Server::Deferred deferred;  // instead of a handler
 };
 using Methods = std::map<std::string, Method, std::less<>>;
 
@@ -91,8 +92,40 @@ class Answer final : public grpc::ServerGenericBidiReactor {
     workers_.run([this] { answer(); });
   }
   void OnDone() override { delete this; }
+  void OnCancel() override {
+    const std::shared_ptr<Caller> caller = caller_;
+    std::unique_lock lock(caller->mutex);
+    caller->gone = true;
+    const auto tell = std::exchange(caller->tell, {});
+    lock.unlock();
+    if (tell) tell();
+  }
 
  private:
+  // Outlives the call, which may be over before the function that defers it has returned.
+  struct Caller {
+    std::mutex mutex;
+    bool gone = false;
+    std::function<void()> tell;
+  };
+
+  void defer(const Server::Deferred& function) {
+    const std::shared_ptr<Caller> caller = caller_;
+    auto tell = function(detail::from_buffer(request_), [this](detail::Reply reply) { finish(std::move(reply)); });
+    std::unique_lock lock(caller->mutex);
+    if (!caller->gone) {
+      caller->tell = std::move(tell);
+      return;
+    }
+    lock.unlock();
+    if (tell) tell();
+  }
+  void finish(detail::Reply reply) {
+    if (reply.error) return Finish(status_of(*reply.error));
+    reply_ = detail::to_buffer(reply.bytes);
+    StartWriteAndFinish(&reply_, {}, grpc::Status::OK);
+  }
+
   void answer() {
     if (context_.IsCancelled()) return Finish({grpc::StatusCode::CANCELLED, "nobody waits for it any more"});
     const std::string_view path = path_;
@@ -100,6 +133,7 @@ class Answer final : public grpc::ServerGenericBidiReactor {
         path.starts_with(detail::service) ? methods_.find(path.substr(detail::service.size())) : methods_.end();
     if (found == methods_.end()) return Finish({grpc::StatusCode::UNIMPLEMENTED, "there is none of that name"});
     try {
+      if (found->second.deferred) return defer(found->second.deferred);
       reply_ = detail::to_buffer(found->second.handler(detail::from_buffer(request_)));
     } catch (const std::exception& wrong) {
       return Finish(status_of(wrong));
@@ -115,6 +149,7 @@ class Answer final : public grpc::ServerGenericBidiReactor {
   std::string path_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer reply_;
+  std::shared_ptr<Caller> caller_ = std::make_shared<Caller>();
 };
 
 class Service final : public grpc::CallbackGenericService {
@@ -172,13 +207,18 @@ Server::~Server() {
   parts_->server->Wait();
 }
 
+void Server::add_deferred(const std::string& name, Deferred function) {
+  add_handler(name, name, {});
+  parts_->methods.at(name).deferred = std::move(function);
+}
+
 void Server::add_handler(const std::string& name, const std::string& words, Handler handler) {
   if (parts_->server)
     throw Error(Code::usage, text("function '", printable(name), "' is added to an rpc server that has been started"),
                 "add all functions before start()");
   if (name.empty() || name.find_first_of("/ ") != std::string::npos)
     throw Error(Code::usage, text('\'', printable(name), "' is no name of a function"), "use letters, digits, . and _");
-  if (!parts_->methods.try_emplace(name, Method{words, std::move(handler)}).second)
+  if (!parts_->methods.try_emplace(name, Method{words, std::move(handler), {}}).second)
     throw Error(Code::usage, text("the rpc server has a function '", printable(name), "' already"),
                 "name it otherwise");
 }

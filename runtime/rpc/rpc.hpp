@@ -22,6 +22,16 @@ namespace lockstep::rpc {
 // Whether this build can: Meson's feature `grpc`.
 bool is_available();
 
+namespace detail {
+
+// Either bytes, or what went wrong.
+struct Reply {
+  Bytes bytes;
+  std::optional<Error> error;
+};
+
+}  // namespace detail
+
 struct ServerOptions {
   // So many functions run at once.
   int threads = 4;
@@ -43,6 +53,11 @@ class Server {
   void add(const std::string& name, F function) {
     add_typed(name, std::function(std::move(function)));
   }
+  // A function that answers when it likes, once, from any thread; of bytes, as encode() makes them. What it returns is
+  // called when the caller has gone without having had its answer, which must be given all the same.
+  using Finish = std::function<void(detail::Reply)>;
+  using Deferred = std::function<std::function<void()>(Bytes arguments, Finish finish)>;
+  void add_deferred(const std::string& name, Deferred function);
   // From now on it answers. Throws Error system where the address is not to be had.
   void start();
   // "host:port", once it was started.
@@ -76,22 +91,14 @@ class Server {
   std::unique_ptr<Parts> parts_;
 };
 
-namespace detail {
-
-// Either bytes, or what went wrong.
-struct Reply {
-  Bytes bytes;
-  std::optional<Error> error;
-};
-
-}  // namespace detail
-
 // What a call gives, when it is over.
 template <class R>
 class StatusOrResult {
  public:
   explicit StatusOrResult(std::shared_future<detail::Reply> reply) : reply_(std::move(reply)) {}
 
+  // Whether it is over, at the latest after so long.
+  bool wait_for(Duration time) const { return reply_.wait_for(time) == std::future_status::ready; }
   // Waits.
   bool is_ok() const { return !error().has_value(); }
   // What went wrong; nothing where it is ok.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// An exchange among processes that know one address: that of a hub, where all meet. For tasks of a cluster that are no
+// ranks of MPI.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/rpc/rpc.hpp"
+#include "topology/exchange.hpp"
+
+namespace lockstep {
+
+// Where they meet: functions of one member's server, added before it starts. Keeps no thread waiting.
+class MeetingHub {
+ public:
+  explicit MeetingHub(rpc::Server& server);
+  // Before the server: whoever still waits is told that it is over.
+  ~MeetingHub();
+  MeetingHub(const MeetingHub&) = delete;
+  MeetingHub& operator=(const MeetingHub&) = delete;
+  void close();
+
+ private:
+  struct Parts;
+  std::shared_ptr<Parts> parts_;
+};
+
+// Member `rank` of `size` that meet under `name` at the hub of that address. A member that goes without a word, or
+// whose process ends, is named by the others as soon as the hub notices.
+std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string& name, int rank, int size,
+                                       Patience patience, const Log& log);
+
+}  // namespace lockstep
