@@ -100,6 +100,7 @@ Strategy::Strategy(std::string name, Terms terms)
     : name_(std::move(name)),
       terms_(std::move(terms)),
       way_(way_of(terms_.communication.checked().implementation, {"CPU"}, false, terms_.order)) {
+  ops_ = terms_.ops ? terms_.ops : std::make_shared<PackedOps>("all_reduce", 1);  // replicas may ask for them at once
   const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
   if (way_.by != Way::By::ring) return;
   if (is_free)
@@ -219,11 +220,7 @@ void Strategy::alarm(int local, const std::string& what) {
   member(local).team()->refuse(Error(Code::peer_failed, why));
 }
 
-CrossDeviceOps& Strategy::cross_device_ops() {
-  if (terms_.ops) return *terms_.ops;
-  if (!ops_) ops_ = std::make_shared<PackedOps>("all_reduce", 1);
-  return *ops_;
-}
+CrossDeviceOps& Strategy::cross_device_ops() { return *ops_; }
 
 void Strategy::combine(NamedOp op, const std::vector<Views>& values, const CommunicationOptions& options,
                        Origin origin) {
