@@ -99,8 +99,8 @@ Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
 Strategy::Strategy(std::string name, Terms terms)
     : name_(std::move(name)),
       terms_(std::move(terms)),
-      way_(way_of(terms_.communication.checked().implementation, {"CPU"}, false, terms_.order)) {
-  ops_ = terms_.ops ? terms_.ops : std::make_shared<PackedOps>("all_reduce", 1);  // replicas may ask for them at once
+      way_(way_of(terms_.communication.checked().implementation, {"CPU"}, false, terms_.order)),
+      ops_(terms_.ops ? terms_.ops : std::make_shared<PackedOps>("all_reduce", 1)) {
   const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
   if (way_.by != Way::By::ring) return;
   if (is_free)

@@ -223,8 +223,8 @@ class Strategy {
   Way way_;
   int size_ = 1;
   std::shared_ptr<Resolver> resolver_;
-  std::shared_ptr<CrossDeviceOps> ops_;
-  std::vector<detail::Seat> seats_;  // by local replica; none: they are where the process is
+  std::shared_ptr<CrossDeviceOps> ops_;  // there from the beginning: replicas may ask for them at once
+  std::vector<detail::Seat> seats_;      // by local replica; none: they are where the process is
   std::deque<ReplicaContext> replicas_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::unique_ptr<Progress[]> progress_;

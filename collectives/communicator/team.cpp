@@ -70,7 +70,7 @@ void Team::set_timeout(Duration timeout) {
   if (timeout < Duration{})
     throw Error(Code::usage, text("a timeout of ", std::chrono::duration<double>(timeout).count(), " s"),
                 "give a positive time, or zero for none");
-  if (timeout != options_.timeout) quick_ = {};  // those that were made before keep theirs
+  if (timeout != options_.timeout) quick_ = {};  // they have the old one
   options_.timeout = timeout;
 }
 

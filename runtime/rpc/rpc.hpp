@@ -100,30 +100,27 @@ class StatusOrResult {
   // Whether it is over, at the latest after so long.
   bool wait_for(Duration time) const { return reply_.wait_for(time) == std::future_status::ready; }
   // Waits.
-  bool is_ok() const { return !error().has_value(); }
+  bool is_ok() const { return !get_error(); }
   // What went wrong; nothing where it is ok.
-  std::optional<Error> get_error() const { return error(); }
-  // The value; throws what went wrong.
-  R get_value() const {
-    if (const auto wrong = error()) throw *wrong;
-    if constexpr (!std::is_void_v<R>) return decode<R>(reply_.get().bytes);
-  }
-
- private:
-  std::optional<Error> error() const {
-    const detail::Reply& reply = reply_.get();
-    if (reply.error) return reply.error;
+  std::optional<Error> get_error() const {
     try {
-      if constexpr (std::is_void_v<R>)
-        decode<std::tuple<>>(reply.bytes);
-      else
-        decode<R>(reply.bytes);
+      static_cast<void>(get_value());
       return std::nullopt;
     } catch (const Error& wrong) {
       return wrong;
     }
   }
+  // The value; throws what went wrong.
+  R get_value() const {
+    const detail::Reply& reply = reply_.get();
+    if (reply.error) throw *reply.error;
+    if constexpr (std::is_void_v<R>)
+      decode<std::tuple<>>(reply.bytes);
+    else
+      return decode<R>(reply.bytes);
+  }
 
+ private:
   std::shared_future<detail::Reply> reply_;
 };
 

@@ -204,19 +204,26 @@ class RpcExchange final : public Exchange {
     const auto answer =
         client_->call<Answered>(gather_name, name_, members_, rank(), std::string(what), block_of(mine));
     wait(answer, what, patience);
-    if (const auto wrong = answer.get_error())
-      throw Error(Code::peer_failed, text("the process where all meet is gone: ", wrong->detail()),
-                  "look at what it says itself");
-    const auto [number, words, blocks] = answer.get_value();
-    const auto code = static_cast<Code>(number);
-    if (number != 0)
-      throw Error(code, words,
-                  code == Code::mismatch ? "make the same calls in the same order on all members"
-                                         : "look at what that member says itself");
+    const auto [number, words, blocks] = value_of(answer);
+    if (number != 0) throw Error(static_cast<Code>(number), words, remedy_of(static_cast<Code>(number)));
     std::vector<Bytes> all;
     all.reserve(blocks.size());
     for (const Block& each : blocks) all.push_back(bytes_of(each));
     return all;
+  }
+
+  static Answered value_of(const rpc::StatusOrResult<Answered>& answer) {
+    try {
+      return answer.get_value();
+    } catch (const Error& error) {
+      throw Error(Code::peer_failed, text("the process where all meet is gone: ", error.detail()),
+                  "look at what it says itself");
+    }
+  }
+  static std::string_view remedy_of(Code code) {
+    if (code == Code::mismatch) return "make the same calls in the same order on all members";
+    if (code == Code::stall) return "look what those members do; LOCKSTEP_TIMEOUT sets the limit";
+    return "look at what that member says itself";
   }
 
   // What is missing is known at the hub, which tells it to all at once.

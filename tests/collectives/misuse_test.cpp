@@ -324,6 +324,26 @@ TEST(Misuse, calls_end_in_the_time_that_the_program_gives_them) {
       }
     }
   }
+  // What was planned before has the limit of now.
+  std::string said;
+  run_members(
+      2,
+      [&](Communicator& world) {
+        std::vector<float> mine(1000);
+        Batch batch(world);
+        batch.all_reduce(mine, sum);
+        batch.run();
+        world.set_timeout(std::chrono::milliseconds(100));
+        if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        try {
+          batch.run();
+          world.barrier();
+        } catch (const Error& error) {
+          if (world.rank() == 0) said = error.what();
+        }
+      },
+      {}, {std::chrono::seconds(5), std::chrono::seconds(20)}, Log(LogLevel::off));
+  EXPECT_NE(said.find("the program has set this call's limit"), std::string::npos) << said;
   run_members(1, [](Communicator& world) { EXPECT_THROW(world.set_timeout(std::chrono::seconds(-1)), Error); });
 }
 

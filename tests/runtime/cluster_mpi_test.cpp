@@ -78,6 +78,22 @@ TEST(ClusterOfRanks, comes_from_tf_config) {
   ::unsetenv("TF_CONFIG");
 }
 
+class Broken : public Resolver {
+ public:
+  ClusterSpec cluster_spec() const override { throw std::runtime_error("no such file"); }
+  std::optional<Task> task() const override { return std::nullopt; }
+  std::string describe() const override { return "a broken source"; }
+};
+
+TEST(ClusterOfRanks, is_refused_on_all_where_one_cannot_tell_it) {
+  const int last = world().size() - 1;
+  StrategyOptions options = named({{"worker", addresses(world().size())}}, Task{"worker", world().rank()});
+  if (world().rank() == last) options.cluster_resolver = std::make_shared<Broken>();
+  const std::string words = said(options);
+  EXPECT_NE(words.find(text("rank ", last, ", whose")), std::string::npos) << words;
+  EXPECT_NE(words.find("no such file"), std::string::npos) << words;
+}
+
 TEST(ClusterOfRanks, that_does_not_fit_is_refused_on_all_ranks) {
   const int n = world().size();
   const int me = world().rank();
