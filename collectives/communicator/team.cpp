@@ -62,6 +62,7 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
                                                               .progress_thread = options_.progress_thread});
+  making_.done();
 }
 
 bool Team::failed() const { return closed_ || engine_->failed(); }

@@ -69,6 +69,27 @@ struct Handle {
   std::uint32_t generation = 0;
 };
 
+// Tells the other members when this one could not make its part of what they make together.
+class Making {
+ public:
+  explicit Making(Exchange& exchange) : exchange_(exchange) {}
+  ~Making() {
+    if (is_done_) return;
+    try {
+      exchange_.fail("it could not make its part of the communicator; its own error says why");
+    } catch (const std::exception& second) {
+      exchange_.log().error(text("while telling the others of it: ", second.what()));
+    }
+  }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+  void done() { is_done_ = true; }
+
+ private:
+  Exchange& exchange_;
+  bool is_done_ = false;
+};
+
 class Team {
  public:
   Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
@@ -162,6 +183,7 @@ class Team {
 
   CommunicatorOptions options_;
   std::unique_ptr<Exchange> exchange_;
+  Making making_{*exchange_};
   std::shared_ptr<const Topology> topology_;
   std::vector<int> ranks_;
   TransportMaker maker_;

@@ -3,10 +3,12 @@
 // the session has already. Needs no header of MPI to be included.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "collectives/engine/transport.hpp"
 #include "topology/exchange.hpp"
+#include "topology/machine/session.hpp"
 
 namespace lockstep {
 
@@ -14,5 +16,8 @@ namespace lockstep {
 // used by one thread at a time; those over different exchanges by different threads where MPI was started with
 // MPI_THREAD_SERIALIZED or more. Nothing where the exchange is not over MPI.
 std::unique_ptr<Transport> mpi_transport(Exchange& exchange);
+
+// That, or the one of what the session stands on without MPI.
+std::function<std::unique_ptr<Transport>(Exchange&)> transport_of(const Session& session);
 
 }  // namespace lockstep

@@ -35,17 +35,25 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
 
 std::unique_ptr<World> make_world(Session& session) {
   return std::make_unique<World>(Communicator(session.exchange(), session.shared_topology(),
-                                              first_ranks(session.size()), mpi_transport, with_settings(session, {})));
+                                              first_ranks(session.size()), transport_of(session),
+                                              with_settings(session, {})));
 }
 
 }  // namespace
 
+TransportMaker transport_of(const Session& session) {
+  const std::shared_ptr<Ground>& ground = session.ground();
+  if (!ground) return mpi_transport;
+  return [ground](Exchange& exchange) { return ground->transport(exchange); };
+}
+
 std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadsOfAll threads, CommunicatorOptions options) {
   const auto topology = std::make_shared<const Topology>(this->topology().with_members(threads.numbers));
-  return [=, exchanges = threads.exchanges, options = with_settings(*this, std::move(options))](int mine) {
+  return [=, maker = transport_of(*this), exchanges = threads.exchanges,
+          options = with_settings(*this, std::move(options))](int mine) {
     auto& exchange = exchanges->at(static_cast<std::size_t>(mine));
     try {
-      return std::make_unique<Communicator>(*exchange, topology, first_ranks(topology->size()), mpi_transport, options);
+      return std::make_unique<Communicator>(*exchange, topology, first_ranks(topology->size()), maker, options);
     } catch (const std::exception& error) {
       exchange->fail(error.what());  // the others must not wait for us
       throw;

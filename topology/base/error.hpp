@@ -53,6 +53,7 @@ enum class Code : std::uint16_t {
   replica_failed = 25,
   out_of_sync = 26,
   remote = 27,
+  untrusted = 28,
   internal = 99,
 };
 

@@ -19,6 +19,11 @@ constexpr std::array rows = {
                "algorithms that are taken without a choice; `lockstep plan` lists what there is"},
     SettingRow{Setting::allow_singleton, "LOCKSTEP_ALLOW_SINGLETON", "0", "0 or 1", false,
                "go on as a world of one even where the launcher's variables say that many were meant"},
+    SettingRow{
+        Setting::key_file, "LOCKSTEP_KEY_FILE", "none",
+        "none, or the path of a file of 16 to 4096 bytes that only its owner may read, in printable ASCII", false,
+        "the key by which processes that TF_CONFIG names, without MPI, know each other; none: that of the user, in "
+        "~/.config/lockstep"},
     SettingRow{Setting::log, "LOCKSTEP_LOG", "warn", "off, error, warn, info or debug", false,
                "how much is said on standard error or to the program's log callback"},
     SettingRow{Setting::node_memory, "LOCKSTEP_NODE_MEMORY", "1", "0 or 1", true,
@@ -58,6 +63,7 @@ bool is_allowed(Setting setting, std::string_view value) {
       return value == "0" || value == "1";
     case Setting::log:
       return parse_log_level(value).has_value();
+    case Setting::key_file:
     case Setting::table:
       return !value.empty() && value.size() < 4096 && printable(value, value.size()) == value;
     case Setting::stall_warn:
@@ -130,6 +136,11 @@ void Settings::set(Setting setting, std::string_view value, Source source) {
 std::optional<std::string> Settings::table() const {
   const std::string& path = value(Setting::table);
   return path == "none" ? std::nullopt : std::optional(path);
+}
+
+std::string Settings::key_file() const {
+  const std::string& path = value(Setting::key_file);
+  return path == "none" ? std::string() : path;
 }
 
 LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::warn); }

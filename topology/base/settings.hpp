@@ -19,7 +19,16 @@ enum class Source : std::uint8_t { built_in, environment, program };
 
 std::string_view to_string(Source source);
 
-enum class Setting : std::uint8_t { algorithm, allow_singleton, log, node_memory, stall_warn, table, timeout };
+enum class Setting : std::uint8_t {
+  algorithm,
+  allow_singleton,
+  key_file,
+  log,
+  node_memory,
+  stall_warn,
+  table,
+  timeout
+};
 
 struct SettingRow {
   Setting setting;
@@ -52,6 +61,8 @@ class Settings {
   const std::string& algorithm() const { return value(Setting::algorithm); }
   // The path of the file; nothing: none.
   std::optional<std::string> table() const;
+  // The path of a file; empty: that of the user.
+  std::string key_file() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
   LogLevel log_level() const;
@@ -65,7 +76,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 7;
+  static constexpr std::size_t count = 8;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -95,6 +96,45 @@ std::vector<LocalNic> read_nics(const std::string& sys) {
   add_infiniband(sys, all);
   std::ranges::sort(all, {}, [](const LocalNic& each) { return each.nic.name; });
   return all;
+}
+
+std::optional<std::string> interface_of(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* named = nullptr;
+  const bool is_in_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string bare = is_in_brackets ? host.substr(1, host.size() - 2) : host;
+  if (getaddrinfo(bare.c_str(), nullptr, &hints, &named) != 0) return std::nullopt;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(named, &freeaddrinfo);
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> interfaces(first, &freeifaddrs);
+  // Of an address, what tells hosts apart: not its port, nor its scope.
+  const auto bytes_of = [](const sockaddr& address) -> std::string_view {
+    if (address.sa_family == AF_INET) {
+      const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+      return {reinterpret_cast<const char*>(&v4.sin_addr), sizeof v4.sin_addr};
+    }
+    if (address.sa_family != AF_INET6) return {};
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    return {reinterpret_cast<const char*>(&v6.sin6_addr), sizeof v6.sin6_addr};
+  };
+  // All of 127.0.0.0/8 is the loopback's, though it has one address of it.
+  constexpr std::uint32_t loopback = 127;
+  const auto is_loopback = [](const sockaddr& address) {
+    return address.sa_family == AF_INET &&
+           ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24U == loopback;
+  };
+  for (const addrinfo* address = named; address != nullptr; address = address->ai_next) {
+    for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+      if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address->ai_family) continue;
+      const std::string_view its = bytes_of(*each->ifa_addr);
+      const bool is_same = its == bytes_of(*address->ai_addr);
+      const bool are_loopbacks = is_loopback(*each->ifa_addr) && is_loopback(*address->ai_addr);
+      if (!its.empty() && (is_same || are_loopbacks)) return each->ifa_name;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

@@ -20,6 +20,9 @@ struct LocalNic {
 // Sorted by name. `sys` is where the kernel shows its devices: /sys, except in tests.
 std::vector<LocalNic> read_nics(const std::string& sys = "/sys");
 
+// The interface of this machine that has an address of the host of that name; nothing: none has. May ask a name server.
+std::optional<std::string> interface_of(const std::string& host);
+
 // "100 Gb/sec (4X EDR)" is 100000.
 std::optional<std::int64_t> parse_infiniband_rate(std::string_view line);
 

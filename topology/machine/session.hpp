@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a program begins: starts MPI if nobody did, finds the other members, learns the topology, and
-// ends what it started. MPI's own header is not needed to include this one; a communicator of the
+// Where a program begins: starts MPI if nobody did, or stands on something else, finds the other members, learns the
+// topology, and ends what it started. MPI's own header is not needed to include this one; a communicator of the
 // user's is taken by topology/machine/session_mpi.hpp.
 #pragma once
 
@@ -23,6 +23,22 @@ std::string_view to_string(ThreadLevel level);
 
 class Communicator;
 struct CommunicatorOptions;
+class Transport;
+
+// What a session stands on where it is not MPI: how its members found each other, and what carries their messages.
+class Ground {
+ public:
+  virtual ~Ground() = default;
+  // Of all members, for the session; once.
+  virtual std::unique_ptr<Exchange> exchange(Patience patience, const Log& log) = 0;
+  // New ones, for each thread of this process: of so many in each process.
+  virtual std::vector<std::unique_ptr<Exchange>> of_threads(const std::vector<int>& numbers, Exchange& processes) = 0;
+  virtual std::unique_ptr<Transport> transport(Exchange& exchange) = 0;
+  // The session is over; communicators may still be there.
+  virtual void end() noexcept = 0;
+  // For messages: "tasks of TF_CONFIG".
+  virtual std::string describe() const = 0;
+};
 
 // Members that are threads: an exchange for each of this process, and how many there are, by process.
 struct ThreadsOfAll {
@@ -70,6 +86,8 @@ class Session {
   const Log& log() const;
   ThreadLevel thread_level() const;  // what MPI granted
   bool started_mpi() const;
+  // Nothing: it stands on MPI.
+  const std::shared_ptr<Ground>& ground() const;
 
   // All members; made at the first call, which all of them make. Defined with the collectives, which this layer does
   // not know: a program that calls it links them.
@@ -84,6 +102,8 @@ class Session {
 
   struct Parts;
   explicit Session(std::unique_ptr<Parts> parts);
+  // Without MPI. The ground stays for as long as something of the session needs it; nothing is ended but by it.
+  explicit Session(std::shared_ptr<Ground> ground, SessionOptions options = {});
 
  private:
   std::unique_ptr<Parts> parts_;

@@ -2,11 +2,13 @@
 #include "topology/machine/session.hpp"
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <mutex>
 
@@ -89,11 +91,16 @@ struct Session::Parts {
 
   void start_mpi(int* argc, char*** argv);
   void connect(MPI_Comm comm);
+  void connect(std::shared_ptr<Ground> on);
+  void meet_or_fail();
   void meet();
   void guard_singleton() const;
+  void part() noexcept;
+  ThreadsOfAll threads_on_ground(int mine);
   void say_warnings() const;
   void shake_hands();
   int host_colour();
+  int kernel_colour() const;
 
   SessionOptions options;
   Settings settings;
@@ -102,8 +109,9 @@ struct Session::Parts {
   bool counted = false;
   bool started = false;
   int exceptions = std::uncaught_exceptions();
-  std::shared_ptr<Wire> wire;
-  std::unique_ptr<MpiExchange> exchange;
+  std::shared_ptr<Wire> wire;      // over MPI
+  std::shared_ptr<Ground> ground;  // without
+  std::unique_ptr<Exchange> exchange;
   Devices devices;
   std::shared_ptr<const Topology> topology;
   std::unique_ptr<Attachment> attached;
@@ -140,7 +148,9 @@ Session::Parts::~Parts() {
       std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) || (attached && attached->failed());
   attached.reset();
   if (failing && wire) wire->abandon_all();
+  if (ground && exchange && !failing) part();
   exchange.reset();
+  if (ground) ground->end();
   if (!counted) return;
   MpiProcess& process = mpi_process();
   const std::lock_guard lock(process.mutex);
@@ -155,6 +165,15 @@ Session::Parts::~Parts() {
   const Watch watch("MPI_Finalize", hang_hint, patience_of(settings), log);
   MPI_Finalize();
   process.ours = false;
+}
+
+// As MPI_Finalize does: nobody ends what others may still need, such as the place where all meet.
+void Session::Parts::part() noexcept {
+  try {
+    exchange->barrier("the end of the session");
+  } catch (const std::exception& error) {
+    log.warn(text("at the end of the session: ", error.what()));
+  }
 }
 
 void Session::Parts::guard_singleton() const {
@@ -177,7 +196,20 @@ void Session::Parts::connect(MPI_Comm comm) {
   }
   wire = std::make_shared<Wire>(own, level);
   log = log.speaking_as(text("rank ", wire->rank(), " of ", wire->size()));
+  log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
   exchange = std::make_unique<MpiExchange>(wire, patience_of(settings), log);
+  meet_or_fail();
+}
+
+void Session::Parts::connect(std::shared_ptr<Ground> on) {
+  ground = std::move(on);
+  exchange = ground->exchange(patience_of(settings), log);
+  log = log.speaking_as(text("rank ", exchange->rank(), " of ", exchange->size()));
+  level = ThreadLevel::multiple;
+  meet_or_fail();
+}
+
+void Session::Parts::meet_or_fail() {
   try {
     meet();
   } catch (const std::exception& error) {
@@ -187,12 +219,11 @@ void Session::Parts::connect(MPI_Comm comm) {
 }
 
 void Session::Parts::meet() {
-  if (wire->rank() == 0) say_warnings();
-  log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
+  if (exchange->rank() == 0) say_warnings();
   shake_hands();
   devices = read_devices();
-  topology = std::make_shared<const Topology>(discover(*exchange, host_colour(), devices));
-  if (wire->rank() == 0) {
+  topology = std::make_shared<const Topology>(discover(*exchange, wire ? host_colour() : kernel_colour(), devices));
+  if (exchange->rank() == 0) {
     for (const std::string& remark : topology->remarks()) log.warn(remark);
   }
 }
@@ -251,6 +282,22 @@ int Session::Parts::host_colour() {
   return colour;
 }
 
+// The lowest rank with the same running kernel and the same name of its host: containers count as hosts.
+int Session::Parts::kernel_colour() const {
+  std::string mine = "unknown";
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> mine;
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  mine += text(' ', name.data());
+  const std::vector<Bytes> all = exchange->all_gather("hosts of members", to_bytes(mine));
+  return static_cast<int>(std::ranges::find(all, to_bytes(mine)) - all.begin());
+}
+
+Session::Session(std::shared_ptr<Ground> ground, SessionOptions options)
+    : parts_(std::make_unique<Parts>(std::move(options))) {
+  parts_->connect(std::move(ground));
+}
+
 Session::Session(SessionOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {
   parts_->start_mpi(nullptr, nullptr);
   parts_->guard_singleton();
@@ -292,7 +339,8 @@ ThreadsOfAll Session::threads_of_all(int mine) {
   if (size() == 1)
     throw Error(Code::usage, "threads as members of a session of one process",
                 "make them by collectives/communicator/local.hpp");
-  auto made = parts_->exchange->of_threads(mine, parts_->level >= ThreadLevel::serialized);
+  if (parts_->ground) return parts_->threads_on_ground(mine);
+  auto made = static_cast<MpiExchange&>(*parts_->exchange).of_threads(mine, parts_->level >= ThreadLevel::serialized);
   if (!made.all_able && *std::ranges::max_element(made.numbers) > 1)
     throw Error(Code::thread_level,
                 text("several members in a process, but MPI was not started for several threads (here: ",
@@ -300,12 +348,21 @@ ThreadsOfAll Session::threads_of_all(int mine) {
                 "start MPI with MPI_THREAD_SERIALIZED or more");
   return {std::make_shared<std::vector<std::unique_ptr<Exchange>>>(std::move(made.exchanges)), std::move(made.numbers)};
 }
+ThreadsOfAll Session::Parts::threads_on_ground(int mine) {
+  std::vector<int> numbers;
+  for (const Bytes& each : exchange->all_gather("threads of each process", Writer().put(mine).take()))
+    numbers.push_back(Reader(each).get<int>());
+  auto exchanges = ground->of_threads(numbers, *exchange);
+  return {std::make_shared<std::vector<std::unique_ptr<Exchange>>>(std::move(exchanges)), std::move(numbers)};
+}
+
 std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
 const Devices& Session::devices() const { return parts_->devices; }
 const Settings& Session::settings() const { return parts_->settings; }
 const Log& Session::log() const { return parts_->log; }
 ThreadLevel Session::thread_level() const { return parts_->level; }
 bool Session::started_mpi() const { return parts_->started; }
+const std::shared_ptr<Ground>& Session::ground() const { return parts_->ground; }
 
 void end_job(Exit code) {
   int running = 0;

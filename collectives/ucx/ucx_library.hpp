@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of UCX that are called, found when they are first needed: loading UCX installs handlers of signals and
+// takes a millisecond, which a program that runs under mpirun should not pay for.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <string>
+
+namespace lockstep::ucx {
+
+struct Library {
+  decltype(&ucp_get_version_string) get_version_string;
+  decltype(&ucp_config_read) config_read;
+  decltype(&ucp_config_modify) config_modify;
+  decltype(&ucp_config_release) config_release;
+  decltype(&ucp_init_version) init_version;
+  decltype(&ucp_cleanup) cleanup;
+  decltype(&ucp_worker_create) worker_create;
+  decltype(&ucp_worker_destroy) worker_destroy;
+  decltype(&ucp_worker_get_address) worker_get_address;
+  decltype(&ucp_worker_release_address) worker_release_address;
+  decltype(&ucp_worker_progress) worker_progress;
+  decltype(&ucp_worker_get_efd) worker_get_efd;
+  decltype(&ucp_worker_arm) worker_arm;
+  decltype(&ucp_worker_set_am_recv_handler) worker_set_am_recv_handler;
+  decltype(&ucp_worker_flush_nbx) worker_flush_nbx;
+  decltype(&ucp_ep_create) ep_create;
+  decltype(&ucp_ep_close_nbx) ep_close_nbx;
+  decltype(&ucp_am_send_nbx) am_send_nbx;
+  decltype(&ucp_am_recv_data_nbx) am_recv_data_nbx;
+  decltype(&ucp_am_data_release) am_data_release;
+  decltype(&ucp_request_check_status) request_check_status;
+  decltype(&ucp_request_free) request_free;
+  decltype(&ucs_status_string) status_string;
+};
+
+// Throws Error system where there is no libucp.so.0.
+const Library& library();
+
+// What the environment says to UCX, for messages: "UCX_TLS=tcp, UCX_NET_DEVICES is not set".
+std::string variables();
+inline constexpr const char* remedy =
+    "look at UCX_TLS (which transports it may take) and UCX_NET_DEVICES (which interfaces); UCX_LOG_LEVEL=info shows "
+    "what "
+    "it does";
+
+// Throws Error system with UCX's own words.
+void check(ucs_status_t status, const char* what);
+
+}  // namespace lockstep::ucx

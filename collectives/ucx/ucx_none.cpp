@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where UCX was not found when this was built.
+#include "collectives/ucx/ucx_transport.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+struct Ucx::Shared {};
+
+std::optional<std::string> why_no_ucx() { return "this build of Lockstep has no UCX"; }
+
+Ucx::Ucx(UcxOptions /*options*/) {
+  throw Error(Code::usage, *why_no_ucx(), "install libucx-dev and build with -Ducx=enabled, or start by mpirun");
+}
+Ucx::~Ucx() = default;
+std::unique_ptr<Transport> Ucx::transport(Exchange& /*exchange*/, Lost /*lost*/) { return nullptr; }
+
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/ucx/ucx_transport.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "collectives/ucx/transport.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+std::optional<std::string> why_no_ucx() { return std::nullopt; }
+
+namespace ucx {
+
+// Small messages count as sent when UCX has copied them; they are on their way only when it is called again. While
+// this thread waits for something else, that is here.
+void UcxTransport::move() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  if (!data_) return mover_.idle();
+  data_->progress();
+  if (flushing_.state == Flight::State::flying) return;
+  if (!std::exchange(has_sent_, false)) return mover_.idle();
+  data_->flush(flushing_);
+}
+
+bool UcxTransport::receive(const Worker::Arrival& arrival) {
+  const auto opened = open(arrival.head);
+  if (!opened) return false;
+  const Head& head = *opened;
+  const int peer = static_cast<int>(head.source);
+  auto& [theirs, ours, wants, early] = source(peer);
+  const auto wanted = std::ranges::find_if(
+      wants, [&](const Want& each) { return each.channel == head.channel && each.mark == head.mark; });
+  if (wanted != wants.end()) {
+    const Want want = *wanted;
+    wants.erase(wanted);
+    accept(peer, want, arrival.bytes, arrival.data, arrival.is_far ? arrival.data : nullptr);
+    return false;
+  }
+  Bytes copy;
+  if (!arrival.is_far) {
+    const auto* const begin = static_cast<const std::byte*>(arrival.data);
+    copy.assign(begin, begin + arrival.bytes);
+  }
+  early.push_back({head.channel, head.mark, arrival.bytes, std::move(copy), arrival.is_far ? arrival.data : nullptr});
+  return arrival.is_far;
+}
+
+void UcxTransport::accept(int peer, const Want& want, std::size_t bytes, const void* data, void* far_data) {
+  if (bytes != want.bytes) {
+    if (wrong_.empty())
+      wrong_ = text("rank ", peer, " sent ", bytes, " bytes to rank ", rank_, ", which receives ", want.bytes);
+    want.flight->state = Flight::State::failed;
+    return;
+  }
+  if (far_data != nullptr) return data_->take(far_data, want.data, bytes, *want.flight);
+  if (bytes > 0 && data != nullptr) std::memcpy(want.data, data, bytes);
+  want.flight->state = Flight::State::done;
+}
+
+void UcxTransport::want(int peer, const Want& want) {
+  auto& [theirs, ours, wants, early] = source(peer);
+  const auto here = std::ranges::find_if(
+      early, [&](const Early& each) { return each.channel == want.channel && each.mark == want.mark; });
+  if (here == early.end()) {
+    wants.push_back(want);
+    return;
+  }
+  const Early found = std::move(*here);
+  early.erase(here);
+  if (found.bytes != want.bytes && found.far_data != nullptr) data_->drop(found.far_data);
+  accept(peer, want, found.bytes, found.copy.data(), found.far_data);
+}
+
+void UcxTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  const std::lock_guard lock(mutex_);
+  if (!data_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
+  while (static_cast<std::size_t>(stamp.lane) >= lanes_.size()) lanes_.emplace_back();
+  Lane& lane = lanes_[static_cast<std::size_t>(stamp.lane)];
+  const auto channel = static_cast<std::uint64_t>(stamp.across ? lane_count : stamp.lane);
+  if (!lane.sends.empty() || !lane.receives.empty())
+    throw Error(Code::internal, text("lane ", stamp.lane, " has a round under way"));
+  lane.receives.assign(receives.size(), Flight{Flight::State::flying});
+  lane.sends.resize(sends.size());
+  for (std::size_t i = 0; i < receives.size(); ++i)
+    want(receives[i].peer, {channel, stamp.mark, receives[i].data, receives[i].bytes, &lane.receives[i]});
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    lane.sends[i].head = {source(sends[i].peer).ours, static_cast<std::uint32_t>(rank_), stamp.mark, channel};
+    data_->send(sends[i].peer, bytes_of(lane.sends[i].head), sends[i].data, sends[i].bytes, lane.sends[i].flight);
+  }
+  if (sends.empty()) return;
+  has_sent_ = true;
+  mover_.busy();
+}
+
+template <class Flights, class Of>
+bool UcxTransport::all_over(const Flights& flights, std::size_t& over, const Of& of) {
+  while (over < flights.size() && of(flights[over]).state == Flight::State::done) ++over;
+  return over == flights.size();
+}
+
+// What failed is never over: who is gone, and why, is told by words, or by patience.
+bool UcxTransport::done(int number) {
+  const std::lock_guard lock(mutex_);
+  if (!data_) return false;
+  Lane& lane = lanes_[static_cast<std::size_t>(number)];
+  const auto is_over = [&] {
+    const auto of_sending = [](const Sending& each) -> const Flight& { return each.flight; };
+    const auto of_flight = [](const Flight& each) -> const Flight& { return each; };
+    return all_over(lane.receives, lane.receives_over, of_flight) && all_over(lane.sends, lane.sends_over, of_sending);
+  };
+  constexpr int most = 16;
+  for (int turns = 0; turns < most && !is_over() && wrong_.empty(); ++turns) {
+    if (!data_->progress()) break;
+  }
+  if (!wrong_.empty()) throw Error(Code::mismatch, wrong_, "let both sides of a message have the same count and type");
+  if (!is_over()) return false;
+  lane.sends.clear();
+  lane.receives.clear();
+  lane.sends_over = lane.receives_over = 0;
+  return true;
+}
+
+// The data's worker ends with all that it has under way. Memory that something was being written to or read from is not
+// safe, for within a host it may be the other side who does so.
+bool UcxTransport::abandon() {
+  const std::lock_guard lock(mutex_);
+  if (!data_) return true;
+  for (Source& each : sources_) {  // those that have met no message have nothing under way
+    for (const Want& want : each.wants) want.flight->state = Flight::State::failed;
+    each.wants.clear();
+  }
+  const bool is_safe = std::ranges::all_of(lanes_, [](const Lane& lane) {
+    const auto is_flying = [](const Flight& each) { return each.state == Flight::State::flying; };
+    return std::ranges::none_of(lane.receives, is_flying) &&
+           std::ranges::none_of(lane.sends, is_flying, &Sending::flight);
+  });
+  drop_early();
+  data_.reset();
+  for (Lane& lane : lanes_) lane = Lane{};
+  return is_safe;
+}
+
+void UcxTransport::sleep(std::int64_t nanoseconds) {
+  if (!heard_.empty() || !words_->arm() || (data_ && !data_->arm())) return;
+  std::array<pollfd, 2> doors = {pollfd{words_->descriptor(), POLLIN, 0},
+                                 pollfd{data_ ? data_->descriptor() : -1, POLLIN, 0}};
+  constexpr std::int64_t second = 1'000'000'000;
+  const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
+  ::ppoll(doors.data(), doors.size(), &time, nullptr);
+}
+
+UcxTransport::~UcxTransport() {
+  constexpr std::chrono::milliseconds enough{500};  // others are expected to be there
+  const std::lock_guard lock(mutex_);
+  if (data_) drop_early();
+  for (auto* const worker : {&data_, &words_}) {
+    const bool is_sent = *worker && (*worker)->end_sending(enough);
+    if (is_sent && !anything_flies()) context_->retire(std::move(*worker));
+  }
+}
+
+// Of what UCX would still call back for, which is part of this.
+bool UcxTransport::anything_flies() const {
+  const auto flies = [](const Flight& each) { return each.state == Flight::State::flying; };
+  return flies(flushing_) || std::ranges::any_of(telling_, flies, &Word::flight) ||
+         std::ranges::any_of(
+             lanes_, [&](const Lane& lane) { return std::ranges::any_of(lane.sends, flies, &Sending::flight); });
+}
+
+void UcxTransport::drop_early() {
+  for (Source& each : sources_) {
+    for (const Early& early : each.early) {
+      if (early.far_data != nullptr) data_->drop(early.far_data);
+    }
+    each.early.clear();
+  }
+}
+
+}  // namespace ucx
+
+Ucx::Ucx(UcxOptions options) : shared_(std::make_shared<Shared>(std::move(options))) {
+  if (!shared_->key()) throw Error(Code::internal, "UCX without a key");
+}
+Ucx::~Ucx() = default;
+
+std::unique_ptr<Transport> Ucx::transport(Exchange& exchange, Lost lost) {
+  return std::make_unique<ucx::UcxTransport>(shared_, exchange, std::move(lost));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "collectives/ucx/transport.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/index_set.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::ucx {
+
+namespace {
+
+// An exception may not pass through UCX.
+template <class Action>
+auto guarded(std::string& wrong, const Action& action) -> decltype(action()) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    if (wrong.empty()) wrong = error.what();
+    return decltype(action())();
+  }
+}
+
+}  // namespace
+
+UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, Ucx::Lost lost)
+    : context_(std::move(context)),
+      rank_(exchange.rank()),
+      lost_(std::move(lost)),
+      sources_(static_cast<std::size_t>(exchange.size())),
+      greeted_(sources_.size()),
+      log_(exchange.log()),
+      words_(std::make_unique<Worker>(context_->get(),
+                                      [this](const auto& arrival) {
+                                        guarded(wrong_, [&] { hear_word(arrival); });
+                                        return false;
+                                      })),
+      data_(std::make_unique<Worker>(
+          context_->get(), [this](const auto& arrival) { return guarded(wrong_, [&] { return receive(arrival); }); })) {
+  meet(exchange);
+}
+
+// Addresses go through the exchange, and a nonce of each. What a message begins with is made of the key and of the
+// nonces of both ends, for each pair and direction: nobody without the key knows it, and it is another next time.
+void UcxTransport::meet(Exchange& exchange) {
+  Token nonce;
+  fill_random(nonce);
+  const auto mine = Writer().put(words_->address()).put(data_->address()).put(std::span<const std::byte>(nonce)).take();
+  std::vector<Bytes> words;
+  std::vector<Bytes> data;
+  std::vector<Bytes> nonces;
+  for (const Bytes& each : exchange.all_gather("addresses of UCX", mine)) {
+    Reader reader(each);
+    words.push_back(reader.get_bytes());
+    data.push_back(reader.get_bytes());
+    nonces.push_back(reader.get_bytes());
+  }
+  const auto token = [&](int from, int to) {
+    Writer writer;
+    writer.put(std::string_view("lockstep ucx")).put(from).put(to);
+    writer.put(nonces.at(static_cast<std::size_t>(from))).put(nonces.at(static_cast<std::size_t>(to)));
+    const Mac mac = context_->key()->mac(writer.take());
+    Token half;
+    std::copy_n(mac.begin(), half.size(), half.begin());
+    return half;
+  };
+  for (int peer = 0; peer < size(); ++peer) {
+    source(peer).theirs = token(peer, rank_);
+    source(peer).ours = token(rank_, peer);
+  }
+  words_->set_peers(std::move(words));
+  data_->set_peers(std::move(data));
+  connect(exchange.patience());
+}
+
+// A connection needs both sides at work until it stands. They are here now; later one of them may be elsewhere, or
+// gone, while the other tells it something. Data goes between members that are in one call, and what is left of it is
+// moved by who waits.
+void UcxTransport::connect(Patience patience) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank_) send_word(peer, greeting, {});
+  }
+  const auto flies = [](const Word& each) { return each.flight.state == Flight::State::flying; };
+  bool warns = patience.warn > Duration{};
+  auto seen_unreachable = begin;
+  while (std::ranges::count(greeted_, true) < size() - 1 || std::ranges::any_of(telling_, flies)) {
+    words_->progress();
+    if (lost_) {
+      if (const auto who = lost_()) throw Error(Code::peer_failed, *who, "look at what that process says itself");
+    }
+    const Duration waited = std::chrono::steady_clock::now() - begin;
+    if (patience.limit > Duration{} && waited > patience.limit)
+      throw Error(Code::stall,
+                  text("waited ", format_duration(patience.limit), " for connections of UCX: ", silent_ones(), " (",
+                       variables(), ')'),
+                  "look whether the hosts reach each other at any port; UCX_NET_DEVICES names the interface to take");
+    if (warns && waited > patience.warn) {
+      log_.warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn),
+                     " for connections of UCX: ", silent_ones()));
+      warns = false;
+    }
+    constexpr std::chrono::milliseconds hub_knows{500};  // who is gone, if it is that
+    const std::string unreachable = words_to_unreachable();
+    if (unreachable.empty()) seen_unreachable = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::now() - seen_unreachable > hub_knows) throw Error(Code::system, unreachable, remedy);
+    move_others(0);
+    if (words_->arm()) words_->sleep(std::chrono::milliseconds(1));
+  }
+  telling_.clear();
+}
+
+std::string UcxTransport::words_to_unreachable() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::string why = words_->why_dead(peer);
+    if (!why.empty() && peer != rank_) return text("UCX does not reach rank ", peer, ": ", why, " (", variables(), ')');
+  }
+  return {};
+}
+
+std::string UcxTransport::silent_ones() const {
+  IndexSet silent;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank_ && !greeted_[static_cast<std::size_t>(peer)]) silent.insert(peer);
+  }
+  return text("nothing has come from rank ", silent.to_string());
+}
+
+// Nothing where it does not prove who it is from.
+std::optional<Head> UcxTransport::open(std::span<const std::byte> bytes) const {
+  Head head;
+  if (bytes.size() != sizeof head) return std::nullopt;
+  std::memcpy(&head, bytes.data(), sizeof head);  // it may lie anywhere
+  if (head.source >= sources_.size() || !is_same(head.token, sources_[head.source].theirs)) return std::nullopt;
+  return head;
+}
+
+void UcxTransport::tell(int peer, Bytes bytes) {
+  if (peer == rank_) {
+    heard_.push_back({rank_, std::move(bytes)});
+    return;
+  }
+  send_word(peer, ordinary, std::move(bytes));
+}
+
+void UcxTransport::send_word(int peer, std::uint32_t kind, Bytes bytes) {
+  Word& word = telling_.emplace_back();
+  word.head = {source(peer).ours, static_cast<std::uint32_t>(rank_), kind, 0};
+  word.bytes = std::move(bytes);
+  words_->send(peer, bytes_of(word.head), word.bytes.data(), word.bytes.size(), word.flight, UCP_AM_SEND_FLAG_EAGER);
+}
+
+void UcxTransport::hear_word(const Worker::Arrival& arrival) {
+  const auto head = open(arrival.head);
+  if (!head || arrival.is_far) return;
+  if (head->mark == greeting) {
+    greeted_[head->source] = true;
+    return;
+  }
+  const auto* const begin = static_cast<const std::byte*>(arrival.data);
+  heard_.push_back({static_cast<int>(head->source), {begin, begin + arrival.bytes}});
+}
+
+std::optional<Transport::Heard> UcxTransport::hear() {
+  constexpr unsigned between_looks = 16;
+  if (lost_ && !lost_words_ && turns_++ % between_looks == 0) {
+    lost_words_ = lost_();
+    lost_at_ = std::chrono::steady_clock::now();
+  }
+  words_->progress();
+  std::erase_if(telling_, [](const Word& each) { return each.flight.state != Flight::State::flying; });
+  if (heard_.empty()) {
+    if (lost_words_ && !told_of_lost_ && std::chrono::steady_clock::now() - lost_at_ > last_words_take) {
+      told_of_lost_ = true;
+      throw Error(Code::peer_failed, *lost_words_, "look at what that process says itself");
+    }
+    return std::nullopt;
+  }
+  Heard next = std::move(heard_.front());
+  heard_.pop_front();
+  return next;
+}
+
+}  // namespace lockstep::ucx

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/ucx/ucx_worker.hpp"
+
+#include <poll.h>
+
+#include <cstdlib>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep::ucx {
+namespace {
+
+constexpr unsigned message_id = 1;
+
+void land(Flight& flight, ucs_status_t status) {
+  flight.state = status == UCS_OK ? Flight::State::done : Flight::State::failed;
+}
+
+// What UCX calls when a flight is over. It is the same for both directions but for one argument.
+void sent(void* request, ucs_status_t status, void* flight) {
+  land(*static_cast<Flight*>(flight), status);
+  library().request_free(request);
+}
+void taken(void* request, ucs_status_t status, std::size_t /*bytes*/, void* flight) {
+  land(*static_cast<Flight*>(flight), status);
+  library().request_free(request);
+}
+
+void follow(ucs_status_ptr_t request, Flight& flight) {
+  if (UCS_PTR_IS_ERR(request))
+    flight.state = Flight::State::failed;
+  else if (request == nullptr)
+    flight.state = Flight::State::done;
+}
+
+}  // namespace
+
+Context::Context(const std::string& device) {
+  const Library& lib = library();
+  ucp_config_t* config = nullptr;
+  check(lib.config_read(nullptr, nullptr, &config), "its settings");
+  ucs_status_t status = UCS_OK;
+  if (!device.empty() && std::getenv("UCX_NET_DEVICES") == nullptr)
+    status = lib.config_modify(config, "NET_DEVICES", device.c_str());
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;
+  params.name = "lockstep";
+  if (status == UCS_OK) status = lib.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+  lib.config_release(config);
+  check(status, "it cannot begin");
+}
+
+Context::~Context() { library().cleanup(context_); }
+
+Worker::Worker(std::shared_ptr<const Context> context, Receive receive)
+    : context_(std::move(context)), receive_(std::move(receive)) {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  check(lib_.worker_create(context_->get(), &params, &worker_), "a worker");
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = message_id;
+  handler.cb = &Worker::receive;
+  handler.arg = this;
+  ucs_status_t status = lib_.worker_set_am_recv_handler(worker_, &handler);
+  if (status == UCS_OK) status = lib_.worker_get_efd(worker_, &descriptor_);
+  if (status == UCS_OK) return;
+  lib_.worker_destroy(worker_);
+  check(status, "a worker");
+}
+
+// What is under way ends, as failed.
+Worker::~Worker() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  std::vector<void*> closing;
+  for (Peer& each : peers_) {
+    if (each.endpoint != nullptr) closing.push_back(lib_.ep_close_nbx(each.endpoint, &params));
+  }
+  for (void* const each : closing) wait(each, end);
+  lib_.worker_destroy(worker_);
+}
+
+Bytes Worker::address() const {
+  ucp_address_t* address = nullptr;
+  std::size_t size = 0;
+  check(lib_.worker_get_address(worker_, &address, &size), "an address");
+  const auto* const begin = reinterpret_cast<const std::byte*>(address);
+  Bytes bytes(begin, begin + size);
+  lib_.worker_release_address(worker_, address);
+  return bytes;
+}
+
+void Worker::set_peers(std::vector<Bytes> addresses) {
+  for (Bytes& each : addresses) peers_.push_back({.address = std::move(each)});
+}
+
+// Made when something is first sent there. Nothing where the peer is gone.
+ucp_ep_h Worker::endpoint_of(int number) {
+  Peer& peer = peers_.at(static_cast<std::size_t>(number));
+  if (peer.is_dead || peer.endpoint != nullptr) return peer.is_dead ? nullptr : peer.endpoint;
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.arg = &peer;
+  params.err_handler.cb = [](void* it, ucp_ep_h /*endpoint*/, ucs_status_t why) {
+    static_cast<Peer*>(it)->is_dead = true;
+    static_cast<Peer*>(it)->why = why;
+  };
+  const ucs_status_t status = lib_.ep_create(worker_, &params, &peer.endpoint);
+  if (status == UCS_OK) return peer.endpoint;
+  peer.endpoint = nullptr;
+  peer.is_dead = true;
+  peer.why = status;
+  return nullptr;
+}
+
+std::string Worker::why_dead(int peer) const {
+  const Peer& it = peers_.at(static_cast<std::size_t>(peer));
+  return it.is_dead ? lib_.status_string(it.why) : "";
+}
+
+void Worker::send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes, Flight& flight,
+                  unsigned flags) {
+  ucp_ep_h const endpoint = endpoint_of(peer);
+  flight.state = endpoint == nullptr ? Flight::State::failed : Flight::State::flying;
+  if (endpoint == nullptr) return;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = flags;
+  params.cb.send = &sent;
+  params.user_data = &flight;
+  follow(lib_.am_send_nbx(endpoint, message_id, head.data(), head.size(), data, bytes, &params), flight);
+}
+
+void Worker::take(void* far_data, void* into, std::size_t bytes, Flight& flight) {
+  flight.state = Flight::State::flying;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.recv_am = &taken;
+  params.user_data = &flight;
+  follow(lib_.am_recv_data_nbx(worker_, far_data, into, bytes, &params), flight);
+}
+
+void Worker::flush(Flight& flight) {
+  flight.state = Flight::State::flying;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = &sent;
+  params.user_data = &flight;
+  follow(lib_.worker_flush_nbx(worker_, &params), flight);
+}
+
+void Worker::drop(void* far_data) { lib_.am_data_release(worker_, far_data); }
+
+ucs_status_t Worker::receive(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
+                             const ucp_am_recv_param_t* how) {
+  const bool is_far = (how->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const Arrival arrival{{static_cast<const std::byte*>(head), head_bytes}, data, bytes, is_far};
+  const bool is_kept = static_cast<Worker*>(worker)->receive_(arrival);
+  return is_kept && is_far ? UCS_INPROGRESS : UCS_OK;
+}
+
+void Worker::sleep(std::chrono::milliseconds limit) const {
+  pollfd door{descriptor_, POLLIN, 0};
+  ::poll(&door, 1, static_cast<int>(limit.count()));
+}
+
+bool Worker::wait(void* request, std::chrono::steady_clock::time_point end) {
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) return request == nullptr;
+  while (lib_.request_check_status(request) == UCS_INPROGRESS && std::chrono::steady_clock::now() < end) progress();
+  const bool is_well = lib_.request_check_status(request) == UCS_OK;
+  lib_.request_free(request);
+  return is_well;
+}
+
+bool Worker::end_sending(std::chrono::nanoseconds limit) {
+  receive_ = [](const Arrival& /*arrival*/) { return false; };
+  const ucp_request_param_t params{};
+  return wait(lib_.worker_flush_nbx(worker_, &params), std::chrono::steady_clock::now() + limit);
+}
+
+}  // namespace lockstep::ucx
