@@ -34,6 +34,11 @@ void refuse_mixing(const Strategy& wanted, const Strategy& current) {
               "leave the scope of the one before you use the other");
 }
 
+// The default strategy's scope changes nothing: whoever is in it is still the only replica.
+bool is_default_scope(const Frame& frame) {
+  return frame.strategy == &default_strategy() && frame.replica == nullptr && !frame.merged && frame.part < 0;
+}
+
 // Takes it out, wherever it is. Whether it was the last one.
 bool take_out(const void* frame) {
   const bool is_last = !frames.empty() && &frames.back() == frame;
@@ -69,6 +74,7 @@ void set_strategy(Strategy* strategy) {
 }
 
 ReplicaContext* replica_context() {
+  if (!frames.empty() && is_default_scope(frames.back())) return &default_strategy().replica(0);
   if (!frames.empty()) return frames.back().replica;
   return program_wide.load(std::memory_order_acquire) != nullptr ? nullptr : &default_strategy().replica(0);
 }

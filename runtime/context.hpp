@@ -14,7 +14,8 @@ class Strategy;
 class ReplicaContext;
 
 // As long as it lives, its strategy is the current one of this thread. Of the same strategy there may be several, one
-// in the other; of another one inside is an Error usage. They end in the reverse order.
+// in the other; of another one inside is an Error usage. They end in the reverse order. That of the default strategy
+// keeps others out, and changes nothing else.
 class [[nodiscard]] Scope {
  public:
   explicit Scope(Strategy& strategy);

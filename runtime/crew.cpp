@@ -8,11 +8,8 @@
 #include "runtime/devices.hpp"
 
 namespace lockstep {
-namespace {
 
-constexpr std::chrono::microseconds worth_spinning{20};  // about what falling asleep and being woken costs
-
-std::string words_of(const std::exception_ptr& cause) {
+std::string detail::what_of(const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);
   } catch (const std::exception& error) {
@@ -21,6 +18,10 @@ std::string words_of(const std::exception_ptr& cause) {
     return "something that is no std::exception";
   }
 }
+
+namespace {
+
+constexpr std::chrono::microseconds worth_spinning{20};  // about what falling asleep and being woken costs
 
 // Until the value is no longer `old`: looks for a while, then sleeps.
 template <class T>
@@ -39,7 +40,7 @@ void wait_while(const std::atomic<T>& value, T old, bool spins) {
 }  // namespace
 
 ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on)
-    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", words_of(cause)),
+    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", detail::what_of(cause)),
             can_go_on ? "the others were cancelled; the strategy can be used again"
                       : "the others were cancelled, on all processes; make a new strategy"),
       replica_(replica),
@@ -93,7 +94,7 @@ void Crew::do_one(int replica) noexcept {
       const std::lock_guard lock(mutex_);
       thrown_.push_back({replica, cause});
     }
-    (*alarm_)(replica, words_of(cause));
+    (*alarm_)(replica, detail::what_of(cause));
   }
 }
 

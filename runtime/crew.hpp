@@ -17,6 +17,11 @@
 
 namespace lockstep {
 
+namespace detail {
+// The words of an exception, of whatever type.
+std::string what_of(const std::exception_ptr& cause);
+}  // namespace detail
+
 // What a replica's function threw: its words, with the replica's name.
 class ReplicaError : public Error {
  public:

@@ -20,7 +20,40 @@ void take_in(ReduceOp op, const View& to, const View& from) {
   kernel->two(to.data, to.data, from.data, to.count);
 }
 
+void copy(const View& to, const View& from) {
+  if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
+}
+
 void average(const View& view, int of) { divide(view.type, view.data, view.data, view.count, of); }
+
+// Of local replicas at a level: one takes in the others.
+struct Met {
+  std::size_t main;
+  std::vector<std::size_t> others;
+};
+
+// Who meets at a level, of those that took in others at the level before; `turn` says which of them does it here.
+std::vector<Met> meetings(const detail::Level& level, const std::vector<std::vector<Met>>& before, int replicas,
+                          std::size_t turn) {
+  std::vector<std::vector<std::size_t>> groups(static_cast<std::size_t>(replicas));
+  const auto come = [&](std::size_t replica) {
+    groups[static_cast<std::size_t>(level.groups[replica])].push_back(replica);
+  };
+  if (before.empty()) {
+    for (std::size_t replica = 0; replica < groups.size(); ++replica) come(replica);
+  } else {
+    for (const Met& each : before.back()) come(each.main);
+  }
+  std::vector<Met> all;
+  for (std::vector<std::size_t>& group : groups) {
+    if (group.empty()) continue;
+    const auto main = group.begin() + static_cast<std::ptrdiff_t>(turn % group.size());
+    all.push_back({*main, {}});
+    group.erase(main);
+    all.back().others = std::move(group);
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -44,22 +77,45 @@ void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<Views>& values) {
   });
 }
 
-std::vector<std::byte> ReplicaGroup::gather(const Views& value) {
+int ReplicaGroup::find(const std::string& device) {
+  const std::optional<int> here = strategy_->local_on(device);
+  const int mine = here ? first() + *here : size();
+  std::vector<int> all(static_cast<std::size_t>(local()), mine);
+  run_all([&](Communicator& member, int local) {
+    return member.all_reduce_async(std::span(&all[static_cast<std::size_t>(local)], 1), min, origin_);
+  });
+  if (all.front() == size())
+    throw Error(Code::usage, text("no replica of ", strategy_->describe(), " is on the device ", printable(device)),
+                text("in this process there are ", join(strategy_->devices(), ", ")));
+  return all.front();
+}
+
+void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const Views& values) {
+  strategy_->run_leader([&](Communicator& leader) {
+    const detail::Hurry hurry(leader, options_.timeout);
+    Batch batch(leader);
+    for (const View& each : values) detail::add_view(batch, each, NamedOp(op), origin_);
+    batch.run(origin_);
+  });
+}
+
+std::vector<std::byte> ReplicaGroup::gather(const Views& value, int at) {
   const std::size_t bytes = value.front().bytes();
-  std::vector<std::byte> all(has_first() ? bytes * static_cast<std::size_t>(size()) : 0);
+  std::vector<std::byte> all(has(at) ? bytes * static_cast<std::size_t>(size()) : 0);
   run_all([&](Communicator& member, int local) {
     const View& mine = value[static_cast<std::size_t>(local)];
     const std::span<const std::byte> part(static_cast<const std::byte*>(mine.data), bytes);
-    // Only the first replica's own output is looked at.
-    return member.gather_async(part, local == 0 ? std::span<std::byte>(all) : std::span<std::byte>(), 0, origin_);
+    const bool takes = first() + local == at;
+    return member.gather_async(part, takes ? std::span<std::byte>(all) : std::span<std::byte>(), at, origin_);
   });
   return all;
 }
 
-void ReplicaGroup::broadcast(const Views& value) {
+void ReplicaGroup::broadcast(const Views& value, int from) {
   run_all([&](Communicator& member, int local) {
     const View& mine = value[static_cast<std::size_t>(local)];
-    return member.broadcast_async(std::span<std::byte>(static_cast<std::byte*>(mine.data), mine.bytes()), 0, origin_);
+    return member.broadcast_async(std::span<std::byte>(static_cast<std::byte*>(mine.data), mine.bytes()), from,
+                                  origin_);
   });
 }
 
@@ -75,13 +131,12 @@ void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<
 
 std::vector<int> CrossDeviceOps::places(const Strategy& strategy, const Devices& to) {
   std::vector<int> all;
-  const std::vector<std::string> there = strategy.devices();
   for (const std::string& each : to) {
-    const auto found = std::ranges::find(there, to_string(parse_device(each)));
-    if (found == there.end())
+    if (const std::optional<int> local = strategy.local_on(each))
+      all.push_back(*local);
+    else if (!strategy.is_elsewhere(each))
       throw Error(Code::usage, text("no replica of ", strategy.describe(), " is on the destination ", printable(each)),
-                  text("there are ", join(there, ", ")));
-    all.push_back(static_cast<int>(found - there.begin()));
+                  text("in this process there are ", join(strategy.devices(), ", ")));
   }
   for (int local = 0; to.empty() && local < strategy.num_local_replicas(); ++local) all.push_back(local);
   return all;
@@ -111,10 +166,10 @@ void PackedOps::say(ReplicaGroup& group, const std::string& what) {
 }
 
 void PackedOps::reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) {
-  reduce_pack(group, op, {value});
+  reduce_pack(group, op, {value}, 0);
 }
 
-void PackedOps::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack) {
+void PackedOps::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack, std::size_t /*number*/) {
   group.all_reduce(op, pack);
 }
 
@@ -123,12 +178,13 @@ void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, co
   std::vector<Views> order(values.rbegin(), values.rend());
   if (group.options().bytes_per_pack > 0) return reduce_by_bytes(group, op, order);
   if (num_packs_ == 0) {
-    for (const Views& each : order) reduce_pack(group, op, {each});
+    for (std::size_t i = 0; i < order.size(); ++i) reduce_pack(group, op, {order[i]}, i);
     return;
   }
   std::size_t count = 0;
   for (const Views& each : order) count += each.front().count;
   std::size_t before = 0;  // of the value
+  std::size_t number = 0;
   auto value = order.begin();
   for (const auto& [first, end] : plan_packs(count, num_packs_)) {
     std::vector<Views> pack;
@@ -143,7 +199,8 @@ void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, co
       before += length;
       ++value;
     }
-    if (!pack.empty()) reduce_pack(group, op, pack);
+    if (!pack.empty()) reduce_pack(group, op, pack, number);
+    ++number;
   }
 }
 
@@ -151,40 +208,68 @@ void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vec
   std::vector<std::size_t> bytes;
   bytes.reserve(order.size());
   for (const Views& each : order) bytes.push_back(each.front().bytes());
+  std::size_t number = 0;
   for (const auto& [first, end] : plan_packs_of_bytes(bytes, group.options().bytes_per_pack))
     reduce_pack(group, op,
-                {order.begin() + static_cast<std::ptrdiff_t>(first), order.begin() + static_cast<std::ptrdiff_t>(end)});
+                {order.begin() + static_cast<std::ptrdiff_t>(first), order.begin() + static_cast<std::ptrdiff_t>(end)},
+                number++);
 }
 
-void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack) {
+void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack,
+                                std::size_t /*number*/) {
   say(group, "no replica is on a GPU, so not by NCCL but over the memory of the node or the network");
   group.all_reduce(op, pack);
 }
 
-void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack) {
-  const int n = group.local();
-  if (n != group.size() || n < 4 || n % 2 != 0) {
-    say(group, text("two groups are for an even number of replicas of one process, from four on; ", group.size(),
-                    " go as one"));
+void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack,
+                                            std::size_t number) {
+  const ReduceOp step = op == ReduceOp::avg ? ReduceOp::sum : op;
+  const bool several = group.size() > group.local();
+  if (several && !group.has_leader()) {
+    say(group, "the strategy was not made with it, so that replicas of all processes go as one");
     return group.all_reduce(op, pack);
   }
-  say(group, text("two groups of ", n / 2, " replicas"));
-  const auto half = static_cast<std::size_t>(n / 2);
+  std::vector<std::string> levels;
+  for (const detail::Level& each : group.levels()) levels.push_back(each.name);
+  if (several) levels.emplace_back("processes");
+  say(group, text("replicas meet by ", join(levels, ", then by ")));
+  std::vector<std::vector<std::vector<Met>>> met(pack.size());  // by value and level
+  Views mains;
   for (std::size_t i = 0; i < pack.size(); ++i) {
-    const Views& value = pack[i];
-    const std::size_t main = i % half;
-    for (const std::size_t first : {std::size_t{0}, half}) {
-      for (std::size_t other = 0; other < half; ++other) {
-        if (other != main) take_in(op, value[first + main], value[first + other]);
+    std::size_t main = 0;
+    for (const detail::Level& level : group.levels()) {
+      met[i].push_back(meetings(level, met[i], group.local(), number + i));
+      for (const Met& each : met[i].back()) {
+        for (const std::size_t other : each.others) take_in(step, pack[i][each.main], pack[i][other]);
+        moved_at(level.name) += 2 * each.others.size() * pack[i].front().bytes();
+        main = each.main;  // of the last level there is one
       }
     }
-    take_in(op, value[main], value[half + main]);
-    if (op == ReduceOp::avg) average(value[main], n);
-    for (std::size_t other = 0; other < value.size(); ++other) {
-      if (other != main && value[main].bytes() > 0)
-        std::memcpy(value[other].data, value[main].data, value[main].bytes());
+    mains.push_back(pack[i][main]);
+  }
+  if (several) {
+    group.all_reduce_of_processes(step, mains);
+    for (const View& each : mains) moved_at("processes") += 2 * each.bytes();
+  }
+  for (std::size_t i = 0; i < pack.size(); ++i) {
+    if (op == ReduceOp::avg) average(mains[i], group.size());
+    for (auto level = met[i].rbegin(); level != met[i].rend(); ++level) {
+      for (const Met& each : *level) {
+        for (const std::size_t other : each.others) copy(pack[i][other], pack[i][each.main]);
+      }
     }
   }
+}
+
+std::uint64_t& HierarchicalCopyAllReduce::moved_at(const std::string& level) {
+  const auto found = std::ranges::find(moved_, level, &Moved::level);
+  return found != moved_.end() ? found->bytes : moved_.emplace_back(Moved{level}).bytes;
+}
+
+ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumulate accumulate)
+    : ReductionToOneDevice(std::move(accumulate)) {
+  static_cast<void>(parse_device(reduce_to_device));  // what is no name is refused here
+  device_ = std::move(reduce_to_device);
 }
 
 ReductionToOneDevice::ReductionToOneDevice(Accumulate accumulate) : accumulate_(std::move(accumulate)) {
@@ -195,19 +280,23 @@ ReductionToOneDevice::ReductionToOneDevice(Accumulate accumulate) : accumulate_(
 }
 
 void ReductionToOneDevice::reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) {
-  if (!said_) group.log().info("Reduce to replica 0 then broadcast to all.");
+  const int main = device_.empty() ? 0 : group.find(device_);
+  const std::size_t here = group.has(main) ? static_cast<std::size_t>(main - group.first()) : 0;
+  if (!said_ && group.has(main))
+    group.log().info(
+        text("Reduce to ", group.device(main - group.first()), " then broadcast to ", group.devices_in_words(), '.'));
   said_ = true;
-  std::vector<std::byte> all = group.gather(value);
-  if (group.has_first() && value.front().count > 0) {
+  std::vector<std::byte> all = group.gather(value, main);
+  if (group.has(main) && value.front().count > 0) {
     Views parts;
     for (int i = 0; i < group.size(); ++i)
       parts.push_back(
           {all.data() + static_cast<std::size_t>(i) * value.front().bytes(), value.front().type, value.front().count});
     accumulate_(op, parts);
     if (op == ReduceOp::avg) average(parts[0], group.size());
-    std::memcpy(value.front().data, parts[0].data, parts[0].bytes());
+    copy(value[here], parts[0]);
   }
-  group.broadcast(value);
+  group.broadcast(value, main);
 }
 
 }  // namespace lockstep

@@ -20,16 +20,28 @@ class ReplicaGroup {
       : strategy_(&strategy), options_(strategy.communication_with(options)), origin_(origin) {}
   int size() const { return strategy_->num_replicas_in_sync(); }
   int local() const { return strategy_->num_local_replicas(); }
-  bool has_first() const { return strategy_->replica(0).replica_id_in_sync_group() == 0; }
+  // The number of this process's first replica.
+  int first() const { return strategy_->replica(0).replica_id_in_sync_group(); }
+  bool has(int replica) const { return replica >= first() && replica < first() + local(); }
+  // The first replica on such a device, in whatever process; an Error usage where none is.
+  int find(const std::string& device);
+  std::string device(int local) const { return strategy_->devices().at(static_cast<std::size_t>(local)); }
+  std::string devices_in_words() const { return strategy_->devices_in_words(); }
+  // Who meets first, of the replicas of this process.
+  const std::vector<detail::Level>& levels() const { return strategy_->levels_; }
+  // Whether the processes can meet without their other replicas.
+  bool has_leader() const { return strategy_->has_leader(); }
   const Log& log() const { return strategy_->log(); }
   // The strategy's, and the call's.
   const CommunicationOptions& options() const { return options_; }
   // All values at once, in place, over all processes.
   void all_reduce(ReduceOp op, const std::vector<Views>& values);
-  // Every replica's memory, one after the other, at the process of the first one.
-  std::vector<std::byte> gather(const Views& value);
-  // What the first replica has, at all of them.
-  void broadcast(const Views& value);
+  // Each process's one value for its replicas, in place.
+  void all_reduce_of_processes(ReduceOp op, const Views& values);
+  // Every replica's memory, one after the other, at the process of that one.
+  std::vector<std::byte> gather(const Views& value, int at);
+  // What that replica has, at all of them.
+  void broadcast(const Views& value, int from);
 
  private:
   using Start = std::function<Request(Communicator& member, int local)>;
@@ -46,6 +58,9 @@ class CrossDeviceOps {
 
   virtual ~CrossDeviceOps() = default;
   virtual std::string describe() const = 0;
+  // Whether the processes are to meet without their other replicas: then the strategy gets what they need for that. The
+  // same on all processes.
+  virtual bool wants_leader() const { return false; }
 
   // Everybody's tensors combined, at each of these devices of the strategy, and at all where none are named. All
   // processes call it.
@@ -62,14 +77,23 @@ class CrossDeviceOps {
                                                 std::vector<std::pair<PerReplica<Tensor<T>>, Devices>> values,
                                                 const CommunicationOptions& options = {},
                                                 Origin origin = Origin::here());
+  // Everybody's tensors one behind the other along an axis, at each of these devices.
+  template <class T>
+  Mirrored<Tensor<T>> gather(Strategy& strategy, const PerReplica<Tensor<T>>& value, const Devices& to, int axis,
+                             Origin origin = Origin::here()) {
+    return broadcast(strategy, strategy.gather(value, axis, origin), to);
+  }
   // In place, at all replicas; nothing where there is one alone.
   void combine(Strategy& strategy, ReduceOp op, const std::vector<Views>& values, const CommunicationOptions& options,
                Origin origin);
-  template <class T>
-  Mirrored<Tensor<T>> broadcast(Strategy& strategy, const Tensor<T>& value, const Devices& to) {
+  template <class V>
+  Mirrored<V> broadcast(Strategy& strategy, const V& value, const Devices& to) {
     detail::require_cross_replica(strategy, "broadcast");
-    return Mirrored<Tensor<T>>(std::deque<Tensor<T>>(places(strategy, to).size(), value));
+    return Mirrored<V>(std::deque<V>(places(strategy, to).size(), value));
   }
+  // The local replicas on these devices of the strategy; all where none are named. One that is another process's, by
+  // its job and task, is none of these.
+  static std::vector<int> places(const Strategy& strategy, const Devices& to);
 
  protected:
   // Combines each value in place: afterwards it is the same at all replicas. `op` is sum, avg, min, max or prod.
@@ -78,9 +102,6 @@ class CrossDeviceOps {
   virtual void batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& values) {
     for (const Views& each : values) reduce_implementation(group, op, each);
   }
-
- private:
-  static std::vector<int> places(const Strategy& strategy, const Devices& to);
 };
 
 // Packs of equal length, of all values one after the other; the last one has what is left. Each goes as one operation.
@@ -94,7 +115,8 @@ class PackedOps : public CrossDeviceOps {
   void reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) override;
   void batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& values) override;
   void reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& order);
-  virtual void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack);
+  // `number` counts the packs of a call.
+  virtual void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack, std::size_t number);
   // Once, what really runs in this build.
   void say(ReplicaGroup& group, const std::string& what);
 
@@ -113,32 +135,51 @@ class NcclAllReduce : public PackedOps {
   explicit NcclAllReduce(int num_packs = 1) : PackedOps("NcclAllReduce", num_packs) {}
 
  protected:
-  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack) override;
+  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack, std::size_t number) override;
 };
 
-// Two groups of half the replicas: in each one adds up, the two meet, and each tells its group. Which ones changes from
-// value to value. For an even number of replicas of one process; others go as one group.
+// Level by level, as the machine is built: those that share a cache meet at one of them, these in their package, those
+// of a process with the other processes; then each tells its group. Who adds up changes from value to value. Over
+// several processes of several replicas it must be the strategy's own; otherwise all go as one.
 class HierarchicalCopyAllReduce : public PackedOps {
  public:
+  // What went from one replica's memory to another's at a level, up and down, in this process; "processes" last.
+  struct Moved {
+    std::string level;
+    std::uint64_t bytes = 0;
+    bool operator==(const Moved&) const = default;
+  };
+
   explicit HierarchicalCopyAllReduce(int num_packs = 1) : PackedOps("HierarchicalCopyAllReduce", num_packs) {}
+  bool wants_leader() const override { return true; }
+  // Since it was made. Not to be asked for while replicas run.
+  const std::vector<Moved>& moved() const { return moved_; }
 
  protected:
-  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack) override;
+  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack, std::size_t number) override;
+
+ private:
+  std::uint64_t& moved_at(const std::string& level);
+
+  std::vector<Moved> moved_;
 };
 
-// All come to one replica, which combines them from the first to the last and tells all.
+// All come to one replica, which combines them from the first to the last and tells all: to the first one, or to the
+// one on a device: "cpu:1" is so on the first process that has it, "/job:worker/task:1/device:CPU:0" on that one.
 class ReductionToOneDevice : public CrossDeviceOps {
  public:
   // Of parts in the order of replicas, all of one type and length, into the first one.
   using Accumulate = std::function<void(ReduceOp op, const Views& parts)>;
 
   explicit ReductionToOneDevice(Accumulate accumulate = {});
+  explicit ReductionToOneDevice(std::string reduce_to_device, Accumulate accumulate = {});
   std::string describe() const override { return "ReductionToOneDevice"; }
 
  protected:
   void reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) override;
 
  private:
+  std::string device_;
   Accumulate accumulate_;
   bool said_ = false;
 };
@@ -149,9 +190,7 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
     const CommunicationOptions& options, Origin origin) {
   detail::require_cross_replica(strategy, "reduce");
   std::vector<Views> views;
-  std::vector<std::vector<int>> wanted;
   for (auto& [value, to] : values) {
-    wanted.push_back(places(strategy, to));
     strategy.check_parts(value.size());
     Views each;
     for (int local = 0; local < value.size(); ++local) {
@@ -162,9 +201,9 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
   }
   combine(strategy, op.op(), views, options, origin);
   std::vector<Mirrored<Tensor<T>>> all;
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  for (auto& [value, to] : values) {  // a destination that is wrong here has let the others end the call
     std::deque<Tensor<T>> parts;
-    for (const int local : wanted[i]) parts.push_back(values[i].first[local]);
+    for (const int local : places(strategy, to)) parts.push_back(value[local]);
     all.push_back(Mirrored<Tensor<T>>(std::move(parts)));
   }
   return all;

@@ -47,7 +47,7 @@ Piece piece_of(int core) {
 }
 
 detail::Seat seat_of(DeviceName device, const Piece& piece) {
-  detail::Seat seat{std::move(device), piece.name, {}};
+  detail::Seat seat{std::move(device), piece.name, {}, span_of(here().machine, piece.pus)};
   if (piece.pus == here().allowed) return seat;  // it may be anywhere as it is
   for (const int pu : piece.pus.members())
     seat.cpus.push_back(here().machine.pus[static_cast<std::size_t>(pu)].os_index);
@@ -117,6 +117,14 @@ DeviceName parse_device(std::string_view words) {
 
 std::string to_string(const DeviceName& device) {
   return text("/job:", device.job, "/replica:0/task:", device.task, "/device:", device.type, ':', device.index);
+}
+
+bool is_meant(std::string_view words, const DeviceName& device) {
+  const DeviceName wanted = parse_device(words);
+  const std::string upper = detail::upper(words);
+  if (upper.find("JOB:") != std::string::npos && wanted.job != device.job) return false;
+  if (upper.find("TASK:") != std::string::npos && wanted.task != device.task) return false;
+  return wanted.type == device.type && wanted.index == device.index;
 }
 
 std::vector<std::string> physical_devices(std::string_view type) {

@@ -9,6 +9,7 @@
 
 #include "topology/base/index_set.hpp"
 #include "topology/base/log.hpp"
+#include "topology/machine_shape.hpp"
 
 namespace lockstep {
 
@@ -24,6 +25,8 @@ struct DeviceName {
 // for anything else.
 DeviceName parse_device(std::string_view words);
 std::string to_string(const DeviceName& device);  // "/job:localhost/replica:0/task:0/device:CPU:0"
+// Whether that is what is meant, by what is said: "cpu:1" is so on every process, "/task:1/cpu:1" on that one alone.
+bool is_meant(std::string_view words, const DeviceName& device);
 
 // What there is of a type, "cpu" or "gpu", for this process: "cpu:0" for each core that it may use.
 std::vector<std::string> physical_devices(std::string_view type);
@@ -37,6 +40,7 @@ struct Seat {
   DeviceName device;
   std::string place;      // "core 1", for people
   std::vector<int> cpus;  // as the system counts them; none: wherever the system likes
+  Span within = {};       // what all of it shares
 };
 // The machine in so many pieces.
 std::vector<Seat> seats_for(int replicas);

@@ -40,6 +40,21 @@ class Extended {
                                                    Origin origin = Origin::here()) {
     return ops().batch_reduce(*strategy_, op, std::move(values), options, origin);
   }
+  // Of slices those of all replicas, in their order; with MEAN, each divided by the number of replicas. Many of them
+  // are added up, as in a replica's all_reduce.
+  template <class T>
+  Mirrored<IndexedSlices<T>> reduce_to(NamedOp op, const PerReplica<IndexedSlices<T>>& value, const Devices& to = {},
+                                       Origin origin = Origin::here()) {
+    return ops().broadcast(*strategy_, slices_of_all(op, value, origin), to);
+  }
+  template <class T>
+  std::vector<Mirrored<IndexedSlices<T>>> batch_reduce_to(
+      NamedOp op, const std::vector<std::pair<PerReplica<IndexedSlices<T>>, Devices>>& values,
+      Origin origin = Origin::here()) {
+    std::vector<Mirrored<IndexedSlices<T>>> all;
+    for (const auto& [value, to] : values) all.push_back(reduce_to(op, value, to, origin));
+    return all;
+  }
   template <class T>
   Mirrored<Tensor<T>> broadcast_to(const Tensor<T>& value, const Devices& to = {}) {
     return ops().broadcast(*strategy_, value, to);
@@ -48,10 +63,25 @@ class Extended {
   auto update(Variable<T>& variable, F&& function, const A&... arguments) {
     return strategy_->update(variable, std::forward<F>(function), arguments...);
   }
+  // Where what belongs to no variable alone is kept, as counters of optimizers: at each of these a part. The function
+  // is called as `function(arguments...)` once for each device, with its part of each PerReplica; what it returns is
+  // regrouped, as by run().
+  template <class T>
+  Devices non_slot_devices(const std::vector<Variable<T>>& /*variables*/) const {
+    return parameter_devices();
+  }
+  template <class F, class... A>
+  auto update_non_slot(const Devices& at, F&& function, const A&... arguments);
   // The older name of run().
   template <class F, class... A>
   auto call_for_each_replica(F&& function, A&&... arguments) {
     return strategy_->run(std::forward<F>(function), std::forward<A>(arguments)...);
+  }
+  // Until it goes, variables that are made are where this one is: a strategy's are all in the same places.
+  template <class T>
+  [[nodiscard]] Scope colocate_vars_with(const Variable<T>& variable) const {
+    if (!variable_created_in_scope(variable)) refuse_stranger("colocate_vars_with", variable.strategy());
+    return strategy_->scope();
   }
   template <class T>
   bool variable_created_in_scope(const Variable<T>& variable) const {
@@ -64,9 +94,65 @@ class Extended {
  private:
   CrossDeviceOps& ops() const { return strategy_->cross_device_ops(); }
   bool is_first() const { return strategy_->replica(0).replica_id_in_sync_group() == 0; }
+  [[noreturn]] void refuse_stranger(std::string_view call, const Strategy& other) const;
+  static void check_slices(ReduceOp op);
+  template <class T>
+  IndexedSlices<T> slices_of_all(NamedOp op, const PerReplica<IndexedSlices<T>>& value, Origin origin);
 
   Strategy* strategy_;
 };
+
+template <class T>
+IndexedSlices<T> Extended::slices_of_all(NamedOp op, const PerReplica<IndexedSlices<T>>& value, Origin origin) {
+  check_slices(op.op());
+  detail::require_cross_replica(*strategy_, "reduce_to");
+  strategy_->check_parts(value.size());
+  std::vector<detail::RowsOfOne> words;
+  for (const IndexedSlices<T>& each : value.local()) words.push_back(detail::rows_of(each));
+  const std::int64_t all_rows = detail::rows_of_all(strategy_->everybodys(words, origin));
+  if (detail::goes_dense<T>(op.op(), strategy_->num_replicas_in_sync(), all_rows, value[0].dense_shape()[0])) {
+    std::deque<Tensor<T>> wholes;
+    std::deque<std::vector<std::uint8_t>> touched;
+    for (const IndexedSlices<T>& each : value.local()) {
+      wholes.push_back(each.dense());
+      touched.push_back(detail::touched(each));
+    }
+    strategy_->run_all(
+        [&](Communicator& member, int local) {
+          return member.all_reduce_async(touched[static_cast<std::size_t>(local)], max, origin);
+        },
+        origin);
+    return detail::slices_of(strategy_->reduce(op, PerReplica(std::move(wholes)), origin), touched.front());
+  }
+  std::deque<Tensor<T>> values;
+  std::deque<Tensor<std::int64_t>> indices;
+  for (const IndexedSlices<T>& each : value.local()) {
+    values.push_back(each.values());
+    indices.push_back(row(each.indices()));
+  }
+  Tensor<T> all = strategy_->gather(PerReplica(std::move(values)), 0, origin);
+  const Tensor<std::int64_t> where = strategy_->gather(PerReplica(std::move(indices)), 0, origin);
+  return detail::joined_slices(std::move(all), where, value[0].dense_shape(), op.op(),
+                               strategy_->num_replicas_in_sync());
+}
+
+template <class F, class... A>
+auto Extended::update_non_slot(const Devices& at, F&& function, const A&... arguments) {
+  detail::require_cross_replica(*strategy_, "update_non_slot");
+  (strategy_->check_argument(arguments), ...);
+  using Result = std::remove_cvref_t<decltype(std::invoke(function, detail::part_of(arguments, 0)...))>;
+  const auto call = [&](int local) -> decltype(auto) {
+    const detail::Enter inside(*strategy_, nullptr, local);
+    return std::invoke(function, detail::part_of(arguments, local)...);
+  };
+  if constexpr (std::is_void_v<Result>) {
+    for (const int local : CrossDeviceOps::places(*strategy_, at)) call(local);
+  } else {
+    std::deque<Result> all;
+    for (const int local : CrossDeviceOps::places(*strategy_, at)) all.push_back(call(local));
+    return detail::regroup(std::move(all));
+  }
+}
 
 inline Extended Strategy::extended() { return Extended(*this); }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/crew.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/movers.hpp"
 #include "topology/base/text.hpp"
@@ -126,8 +127,10 @@ void Meeting::call(Lock& lock, const Lead& lead) {
   ++meetings_;
   changed_.notify_all();
   if (!thrown) return check();
-  fail(Code::peer_failed, text("what replica 0 did in merge_call at ", place(origin_), " for all replicas threw"),
-       "look at what it threw");
+  fail(Code::peer_failed,
+       text("what replica 0 did in merge_call at ", place(origin_),
+            " for all replicas threw: ", detail::what_of(thrown)),
+       "mend that");
   std::rethrow_exception(thrown);
 }
 

@@ -5,6 +5,7 @@
 
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/cluster/resolver.hpp"
+#include "runtime/cross_device_ops.hpp"
 #include "runtime/strategy.hpp"
 
 namespace lockstep {
@@ -27,21 +28,23 @@ std::vector<detail::Seat> seats_beside_others(const Session& session, const std:
   const auto mine = static_cast<std::ptrdiff_t>(numbers[static_cast<std::size_t>(session.rank())]);
   seats = {seats.begin() + before, seats.begin() + before + mine};
   for (int local = 0; local < static_cast<int>(seats.size()); ++local)
-    seats[static_cast<std::size_t>(local)].device = {
-        .job = "worker", .task = session.rank(), .type = "CPU", .index = local};
+    seats[static_cast<std::size_t>(local)].device.index = local;
   return seats;
 }
 
 // What every rank asks for; all of them refuse what one of them may not have.
-std::vector<int> replicas_of_all(Session& session, int mine, int most, bool gives_resolver) {
+std::vector<int> replicas_of_all(Session& session, int mine, int most, bool gives_resolver, bool wants_leader) {
   std::vector<int> all;
-  for (const Bytes& each : session.exchange().all_gather("replicas of each rank",
-                                                         Writer().put(mine).put(std::uint8_t{gives_resolver}).take())) {
+  const Bytes words = Writer().put(mine).put(std::uint8_t{gives_resolver}).put(std::uint8_t{wants_leader}).take();
+  for (const Bytes& each : session.exchange().all_gather("replicas of each rank", words)) {
     Reader reader(each);
     all.push_back(reader.get<int>());
     if ((reader.get<std::uint8_t>() != 0) != gives_resolver)
       throw Error(Code::usage, "some ranks give a MultiWorkerMirroredStrategy a cluster_resolver, and some do not",
                   "give one on all ranks, or on none");
+    if ((reader.get<std::uint8_t>() != 0) != wants_leader)
+      throw Error(Code::usage, "some ranks give a MultiWorkerMirroredStrategy other cross_device_ops than the rest",
+                  "give the same on all ranks");
   }
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] < 1 || all[rank] > most)
@@ -87,8 +90,10 @@ void check_cluster(Session& session, const Resolver& resolver) {
   std::string first;
   int rank = 0;
   const auto refuse = [&](const std::string& what) {
-    throw Error(Code::cluster, text("rank ", rank, ", whose cluster is from ", resolver.describe(), ": ", what),
-                "start the chief and the workers of one cluster by mpirun, one rank for each, in their order");
+    throw Error(
+        Code::cluster, text("rank ", rank, ", whose cluster is from ", resolver.describe(), ": ", what),
+        "begin with lockstep::start() in each process of the cluster, or start its chief and workers by mpirun, one "
+        "rank for each, in their order");
   };
   for (const Bytes& each : session.exchange().all_gather("the cluster of each rank", bytes)) {
     Reader reader(each);
@@ -132,8 +137,10 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                                                .pin = options.pin,
                                                .ops = options.cross_device_ops,
                                                .communication = options.communication}) {
-  const std::vector<int> all = replicas_of_all(session, replicas, most_here, options.cluster_resolver != nullptr);
+  const std::vector<int> all =
+      replicas_of_all(session, replicas, most_here, options.cluster_resolver != nullptr, wants_leader());
   set_resolver(cluster_of(session, options.cluster_resolver));
+  if (session.size() > 1) set_home("worker", session.rank(), session.size());
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
   if (one_each)
     begin_ranks(session);
@@ -145,14 +152,18 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
 }
 
 void MultiWorkerMirroredStrategy::begin_ranks(Session& session) {
-  begin(1, session.rank(), session.size(), [&](int) {
-    CommunicatorOptions options = session.world().options();
-    options.order = order();
-    options.name = "replicas";
-    options.algorithm = terms().algorithm;
-    return std::make_unique<Communicator>(session.world().duplicate(std::move(options)));
-  });
+  begin(1, session.rank(), session.size(), [&](int) { return of_ranks(session, "replicas"); });
 }
+
+std::unique_ptr<Communicator> MultiWorkerMirroredStrategy::of_ranks(Session& session, const char* name) const {
+  CommunicatorOptions options = session.world().options();
+  options.order = order();
+  options.name = name;
+  options.algorithm = terms().algorithm;
+  return std::make_unique<Communicator>(session.world().duplicate(std::move(options)));
+}
+
+bool MultiWorkerMirroredStrategy::wants_leader() const { return terms().ops && terms().ops->wants_leader(); }
 
 void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vector<int>& all) {
   const auto me = all.begin() + session.rank();
@@ -166,6 +177,7 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
   };
   telling_the_others(std::array{&session.exchange()}, [&] {
     if (terms().pin) sit(seats_beside_others(session, all));
+    if (wants_leader()) set_leader(of_ranks(session, "processes"));
   });
   const ThreadsOfAll threads = session.threads_of_all(*me);
   std::vector<Exchange*> mine;
@@ -185,10 +197,11 @@ Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {
 void MultiWorkerMirroredStrategy::say_devices(const Session& session) const {
   if (session.size() == 1)
     log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_in_words(),
-                    ", communication = ", to_string(communication().implementation)));
+                    ", communication = CommunicationImplementation.", to_string(communication().implementation)));
   else if (session.rank() == 0)
-    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(), ", local_devices = ",
-                    devices_in_words(), ", communication = ", to_string(communication().implementation)));
+    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
+                    ", local_devices = ", devices_in_words(), ", communication = CommunicationImplementation.",
+                    to_string(communication().implementation)));
 }
 
 }  // namespace lockstep

@@ -27,11 +27,19 @@ namespace lockstep {
 
 namespace detail {
 
+// Slices are gathered, each by itself.
+template <class S, class F>
+void for_each_dense_leaf(S& structure, F&& function) {
+  for_each_leaf(structure, [&](auto& leaf) {
+    if constexpr (!is_slices<std::remove_cvref_t<decltype(leaf)>>) function(leaf);
+  });
+}
+
 // The leaves of a structure, reduced in place as one operation. A number that stands alone is one as well.
 template <class S, class Op>
 Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
   Batch batch(member);
-  for_each_leaf(structure, [&](auto& leaf) {
+  for_each_dense_leaf(structure, [&](auto& leaf) {
     if constexpr (Number<std::remove_cvref_t<decltype(leaf)>>)
       batch.all_reduce(std::span(&leaf, 1), op, origin);
     else
@@ -44,7 +52,7 @@ Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
 template <class S>
 Views views_of_one(S& structure) {
   Views all;
-  for_each_leaf(structure, [&](auto& leaf) {
+  for_each_dense_leaf(structure, [&](auto& leaf) {
     using Leaf = std::remove_cvref_t<decltype(leaf)>;
     if constexpr (Number<Leaf>)
       all.push_back({&leaf, data_type_of<Leaf>, 1});
@@ -94,7 +102,7 @@ class ReplicaContext {
 
   // Everybody's data combined, in place, at every replica: sum, avg, min, max, prod or a function of one's own. The
   // same bits at all of them. The leaves of a structure are combined at once. What options say goes before what the
-  // strategy's do.
+  // strategy's do. Slices in a structure are combined as slices alone are, before the other leaves.
   template <class R, class Op>
   requires detail::Reducible<R>
   void all_reduce(R&& data, Op op, Origin origin = Origin::here()) {
@@ -104,6 +112,10 @@ class ReplicaContext {
   requires detail::Reducible<R>
   void all_reduce(R&& data, Op op, const CommunicationOptions& options, Origin origin = Origin::here()) {
     const CommunicationOptions all = options_with(options);
+    detail::for_each_leaf(data, [&](auto& leaf) {
+      if constexpr (detail::is_slices<std::remove_cvref_t<decltype(leaf)>>)
+        leaf = this->all_reduce(leaf, op, options, origin);
+    });
     if constexpr (detail::is_nameable<Op> && detail::is_viewable<R>) {
       if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), all, origin);
     }
@@ -149,10 +161,23 @@ class ReplicaContext {
     const detail::Hurry hurry(mine, options.timeout);
     return detail::gather_at(mine, value, axis, origin);
   }
-  // Everybody's slices, in the order of the replicas; with avg, each divided by their number.
+  // The same for all tensors of a structure, one after the other.
+  template <class S>
+  requires(detail::Structure<S>) S all_gather(S structure, int axis = 0, Origin origin = Origin::here()) {
+    detail::for_each_leaf(structure, [&](auto& leaf) { leaf = this->all_gather(leaf, axis, origin); });
+    return structure;
+  }
+  // Everybody's slices, in the order of the replicas; with avg, each divided by their number. Where together they have
+  // more than twice as many rows as the tensor, its rows that anybody has a slice of, each once, in their order.
   template <class T, class Op>
   requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg)
-      [[nodiscard]] IndexedSlices<T> all_reduce(const IndexedSlices<T>& slices, Op op, Origin origin = Origin::here());
+      [[nodiscard]] IndexedSlices<T> all_reduce(const IndexedSlices<T>& slices, Op op, Origin origin = Origin::here()) {
+    return all_reduce(slices, op, CommunicationOptions{}, origin);
+  }
+  template <class T, class Op>
+  requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg)
+      [[nodiscard]] IndexedSlices<T> all_reduce(const IndexedSlices<T>& slices, Op op,
+                                                const CommunicationOptions& options, Origin origin = Origin::here());
   // The data of one replica, by its number in the sync group, at all.
   template <class R>
   requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void broadcast(R&& data, int from,
@@ -228,24 +253,6 @@ auto everybodys(const std::vector<void*>& all) {
 
 }  // namespace detail
 
-template <class T, class Op>
-requires(Op::op == ReduceOp::sum ||
-         Op::op == ReduceOp::avg) IndexedSlices<T> ReplicaContext::all_reduce(const IndexedSlices<T>& slices, Op /*op*/,
-                                                                              Origin origin) {
-  for (const std::int64_t rows : all_gather(slices.dense_shape()[0], origin)) {
-    if (rows != slices.dense_shape()[0])
-      throw Error(Code::usage,
-                  text("slices of tensors of ", slices.dense_shape()[0], " and of ", rows, " rows are combined"),
-                  "let all replicas give slices of tensors of one shape");
-  }
-  Tensor<T> values = all_gather(slices.values(), 0, origin);
-  const Tensor<std::int64_t> indices = all_gather(row(slices.indices()), 0, origin);
-  if constexpr (Op::op == ReduceOp::avg) {
-    for (T& value : values) value = detail::divided(value, static_cast<std::size_t>(size_));
-  }
-  return {std::move(values), {indices.begin(), indices.end()}, slices.dense_shape()};
-}
-
 template <class F, class... A>
 auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
   using Whole = std::invoke_result_t<F&, Strategy&, PerReplica<A>...>;
@@ -269,3 +276,5 @@ auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
 }
 
 }  // namespace lockstep
+
+#include "runtime/sparse.hpp"  // how slices become one

@@ -49,19 +49,6 @@ bool is_consequence(const std::exception_ptr& cause) {
 
 }  // namespace
 
-NamedOp::NamedOp(std::string_view name) {
-  constexpr std::pair<std::string_view, ReduceOp> names[] = {{"SUM", ReduceOp::sum},
-                                                             {"MEAN", ReduceOp::avg},
-                                                             {"MIN", ReduceOp::min},
-                                                             {"MAX", ReduceOp::max},
-                                                             {"PROD", ReduceOp::prod}};
-  const std::string upper = detail::upper(name);
-  const auto* const found = std::ranges::find(names, upper, &std::pair<std::string_view, ReduceOp>::first);
-  if (found == std::end(names))
-    throw Error(Code::usage, text("there is no reduction '", printable(name), '\''), "say SUM, MEAN, MIN, MAX or PROD");
-  op_ = found->second;
-}
-
 Strategy& default_strategy() {
   static DefaultStrategy one;
   return one;
@@ -145,6 +132,9 @@ void Strategy::begin(int local, int first, int size, const MakeMember& make) {
   meeting_ = std::make_unique<Meeting>(local, terms_.patience, terms_.log);
   std::vector<std::vector<int>> cpus;
   for (const detail::Seat& each : seats_) cpus.push_back(each.cpus);
+  std::vector<Span> within(static_cast<std::size_t>(local));
+  for (std::size_t i = 0; i < seats_.size(); ++i) within[i] = seats_[i].within;
+  levels_ = detail::levels_of(within);
   crew_ = std::make_unique<Crew>(local, std::move(cpus));
   make_members(make);
   say_way();
@@ -172,8 +162,12 @@ void Strategy::make_members(const MakeMember& make) {
                                    [](int, const std::string&) {});
   if (!failures.empty()) std::rethrow_exception(failures.front().cause);
   communicators_ = std::move(made);
-  const Duration limit = communication().timeout > Duration{} ? communication().timeout : terms_.patience.limit;
-  for (const auto& each : communicators_) each->set_timeout(limit);
+  for (const auto& each : communicators_) each->set_timeout(limit());
+}
+
+void Strategy::set_leader(std::unique_ptr<Communicator> leader) {
+  leader_ = std::move(leader);
+  leader_->set_timeout(limit());
 }
 
 // What failed before is made again, where it can be; where it cannot, it says itself that it failed.
@@ -218,6 +212,7 @@ void Strategy::alarm(int local, const std::string& what) {
   const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
   meeting_->cancel(why);
   member(local).team()->refuse(Error(Code::peer_failed, why));
+  if (leader_) leader_->team()->refuse(Error(Code::peer_failed, why));
 }
 
 CrossDeviceOps& Strategy::cross_device_ops() { return *ops_; }
@@ -227,16 +222,43 @@ void Strategy::combine(NamedOp op, const std::vector<Views>& values, const Commu
   cross_device_ops().combine(*this, op.op(), values, options, origin);
 }
 
+// For a call for all, unless a run has it that calls for all in its merge_call.
+void Strategy::take_turn(std::optional<Turn>& turn) {
+  if (detail::is_merged(*this) || !crew_) return;
+  turn.emplace(*this, "reduce()");
+  mend();
+}
+
+void Strategy::run_leader(const std::function<void(Communicator&)>& call) {
+  std::optional<Turn> turn;
+  take_turn(turn);
+  call(leader_ ? *leader_ : member(0));
+}
+
 void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) {
   std::optional<Turn> turn;
-  if (!detail::is_merged(*this) && crew_) {
-    turn.emplace(*this, "reduce()");
-    mend();
-  }
+  take_turn(turn);
   std::vector<Request> requests;
   requests.reserve(replicas_.size());
-  for (int i = 0; i < num_local_replicas(); ++i) requests.push_back(start(member(i), i));
+  try {
+    for (int i = 0; i < num_local_replicas(); ++i) requests.push_back(start(member(i), i));
+  } catch (const std::exception& error) {
+    give_up(requests, error.what(), origin);
+    throw;
+  }
   wait_all(requests, origin);
+}
+
+// What was begun before another could not be ends with the words of that one.
+void Strategy::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
+  for (std::size_t i = 0; i < begun.size(); ++i) {
+    member(static_cast<int>(i)).team()->refuse(Error(Code::peer_failed, text("a replica beside this failed: ", what)));
+    try {
+      begun[i].wait(origin);
+    } catch (const Error&) {
+      continue;  // the one that is told is that of `what`
+    }
+  }
 }
 
 // Sequentially consistent on both sides: of a replica that begins one more and one that leaves, one sees the other.
@@ -349,14 +371,28 @@ Strategy::MakeMember MirroredStrategy::make_again() { return members_here(num_lo
 CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
     : Strategy("CentralStorageStrategy", terms_here(options)) {
   begin_here(replicas);
-  log().info(text("CentralStorageStrategy with compute_devices = ", devices_in_words(), ", variable_device = '",
-                  devices().front(), '\''));
+  say_devices();
+}
+CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
+    : Strategy("CentralStorageStrategy", terms_here(options)) {
+  begin_here(detail::seats_for(devices));
+  say_devices();
+}
+void CentralStorageStrategy::say_devices() const {
+  log().info(
+      text("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
+           "compute_devices = ",
+           devices_in_words('[', ']'), ", variable_device = '", devices().front(), '\''));
 }
 Strategy::MakeMember CentralStorageStrategy::make_again() { return members_here(num_local_replicas(), terms()); }
 
 OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
     : Strategy("OneDeviceStrategy", terms_here(options)) {
   begin_here(1);
+}
+OneDeviceStrategy::OneDeviceStrategy(const std::string& device, const StrategyOptions& options)
+    : Strategy("OneDeviceStrategy", terms_here(options)) {
+  begin_here(detail::seats_for({device}));
 }
 Strategy::MakeMember OneDeviceStrategy::make_again() { return members_here(1, terms()); }
 

@@ -16,6 +16,7 @@
 #include "runtime/communication.hpp"
 #include "runtime/crew.hpp"
 #include "runtime/devices.hpp"
+#include "runtime/levels.hpp"
 #include "runtime/named_op.hpp"
 #include "runtime/replica_context.hpp"
 #include "runtime/values/fold.hpp"
@@ -36,6 +37,14 @@ class VariableBase;
 struct ValueContext {
   int replica_id_in_sync_group = 0;
   int num_replicas_in_sync = 1;
+};
+
+// What TensorFlow's run() takes beside the function. All of it concerns compilers of graphs; here it is taken, and
+// changes nothing.
+struct RunOptions {
+  bool experimental_enable_dynamic_batch_size = true;
+  bool experimental_bucketizing_dynamic_shape = false;
+  bool experimental_xla_options = false;
 };
 
 class Strategy {
@@ -72,7 +81,11 @@ class Strategy {
   // which it must not change. What it returns is a PerReplica. An exception in one replica cancels the others and is
   // thrown as a ReplicaError.
   template <class F, class... A>
-  auto run(F&& function, A&&... arguments);
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& function, A&&... arguments);
+  template <class F, class... A>
+  auto run(const RunOptions& /*options*/, F&& function, A&&... arguments) {
+    return run(std::forward<F>(function), std::forward<A>(arguments)...);
+  }
 
   // Everybody's value combined, on every process. Of a plain value the average and the extremes are itself, and a sum
   // is refused with several replicas: nobody knows whose it is.
@@ -93,6 +106,10 @@ class Strategy {
                    Origin origin = Origin::here()) {
     return reduce(op, value, std::vector<int>(axes), origin);
   }
+  // What run() returned, leaf by leaf: a structure whose leaves are PerReplica.
+  template <class S>
+  requires(detail::Structure<S>&& detail::PartOf<S>::differs) typename detail::PartOf<S>::Type
+      reduce(NamedOp op, const S& structure, Origin origin = Origin::here());
   template <class T>
   requires(std::is_arithmetic_v<T>) T reduce(NamedOp op, T value) {
     detail::require_cross_replica(*this, "reduce");
@@ -116,9 +133,13 @@ class Strategy {
   }
   template <class T>
   std::vector<Tensor<T>> local_results(const Variable<T>& variable) const;
-  template <class T>
-  std::vector<T> local_results(const T& value) const {
-    return {value};
+  // Of a structure with PerReplica leaves, each replica's; a plain value stands alone.
+  template <class S>
+  std::vector<typename detail::PartOf<S>::Type> local_results(const S& value) const {
+    if constexpr (detail::PartOf<S>::differs)
+      return parts_of(value);
+    else
+      return {value};
   }
 
   // Each replica's value from a function of its number.
@@ -163,7 +184,12 @@ class Strategy {
   void begin_here(int replicas);         // with all of them in this process
   void begin_here(std::vector<detail::Seat> seats);
   void sit(std::vector<detail::Seat> seats) { seats_ = std::move(seats); }
-  std::string devices_in_words() const;
+  // As which task of a job this process has its devices, of so many.
+  void set_home(std::string job, int task, int tasks) {
+    home_ = {.job = std::move(job), .task = task};
+    tasks_ = tasks;
+  }
+  std::string devices_in_words(char open = '(', char close = ')') const;
   void set_resolver(std::shared_ptr<Resolver> resolver) { resolver_ = std::move(resolver); }
   const Terms& terms() const { return terms_; }
   void add_replica(int global, int size);
@@ -173,10 +199,13 @@ class Strategy {
   virtual MakeMember make_again() { return {}; }
   virtual void run_job(const Crew::Job& job);
   virtual Communicator& member(int local) { return *communicators_.at(static_cast<std::size_t>(local)); }
+  // Of one member for each process, and of as many as there are. Nothing where each has one replica.
+  void set_leader(std::unique_ptr<Communicator> leader);
   [[noreturn]] void throw_first(const std::vector<Crew::Failure>& failures) const;
 
  private:
   friend class ReplicaContext;
+  friend class Extended;
   friend class ReplicaGroup;
   friend class CrossDeviceOps;
   friend class detail::VariableBase;
@@ -202,8 +231,29 @@ class Strategy {
   void check_argument(const T& argument) const {
     detail::for_each_number_of_parts(argument, [&](int parts) { check_parts(parts); });
   }
+  // Every local replica's part of a structure.
+  template <class S>
+  std::vector<typename detail::PartOf<S>::Type> parts_of(const S& structure) const {
+    check_argument(structure);
+    std::vector<typename detail::PartOf<S>::Type> all;
+    for (int local = 0; local < num_local_replicas(); ++local) all.push_back(detail::take_part(structure, local));
+    return all;
+  }
   // All values at once, each by the member that it belongs to.
   void run_all(const std::function<Request(Communicator& member, int local)>& start, Origin origin);
+  void give_up(std::vector<Request>& begun, const char* what, Origin origin);
+  // Among the processes alone.
+  void run_leader(const std::function<void(Communicator& leader)>& call);
+  bool has_leader() const { return leader_ != nullptr || size_ == tasks_; }
+  // Whether a name is that of another process's device.
+  bool is_elsewhere(std::string_view device) const;
+  Duration limit() const {
+    return communication().timeout > Duration{} ? communication().timeout : terms_.patience.limit;
+  }
+  void take_turn(std::optional<Turn>& turn);
+  DeviceName device(int local) const;
+  // The first replica here that is meant by a device's name.
+  std::optional<int> local_on(std::string_view device) const;
   // A replica is about to do its next collective, or has done its last one.
   void count_collective(int local, Origin origin);
   void leave(int local);
@@ -225,8 +275,12 @@ class Strategy {
   std::shared_ptr<Resolver> resolver_;
   std::shared_ptr<CrossDeviceOps> ops_;  // there from the beginning: replicas may ask for them at once
   std::vector<detail::Seat> seats_;      // by local replica; none: they are where the process is
+  std::vector<detail::Level> levels_;    // of those, and of local replicas that are anywhere
+  DeviceName home_;
+  int tasks_ = 1;
   std::deque<ReplicaContext> replicas_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::unique_ptr<Communicator> leader_;  // of several processes with several replicas, where it is wanted
   std::unique_ptr<Progress[]> progress_;
   std::unique_ptr<Meeting> meeting_;
   std::unique_ptr<Crew> crew_;
@@ -257,6 +311,8 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  private:
   void begin_ranks(Session& session);
   void begin_threads(Session& session, const std::vector<int>& all);
+  std::unique_ptr<Communicator> of_ranks(Session& session, const char* name) const;
+  bool wants_leader() const;
   void say_devices(const Session& session) const;
   MakeMember make_again() override;  // of a single rank
 };
@@ -265,6 +321,8 @@ class MultiWorkerMirroredStrategy final : public Strategy {
 class OneDeviceStrategy final : public Strategy {
  public:
   explicit OneDeviceStrategy(const StrategyOptions& options = {});
+  // There: "cpu:1".
+  explicit OneDeviceStrategy(const std::string& device, const StrategyOptions& options = {});
 
  private:
   Keeps keeps() const override { return Keeps::plain; }
@@ -275,14 +333,17 @@ class OneDeviceStrategy final : public Strategy {
 class CentralStorageStrategy final : public Strategy {
  public:
   explicit CentralStorageStrategy(int replicas = 1, const StrategyOptions& options = {});
+  // One on each of these, the variables on the first.
+  explicit CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
+  void say_devices() const;
   Keeps keeps() const override { return num_local_replicas() > 1 ? Keeps::central : Keeps::plain; }
   MakeMember make_again() override;
 };
 
 template <class F, class... A>
-auto Strategy::run(F&& function, A&&... arguments) {
+requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto Strategy::run(F&& function, A&&... arguments) {
   constexpr bool with_context = std::is_invocable_v<F&, ReplicaContext&, decltype(detail::part_of(arguments, 0))...>;
   static_assert(
       with_context || std::is_invocable_v<F&, decltype(detail::part_of(arguments, 0))...>,
@@ -307,89 +368,6 @@ auto Strategy::run(F&& function, A&&... arguments) {
   }
 }
 
-template <class T>
-T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
-  static_assert(!std::is_same_v<T, bool>, "lockstep: to count, reduce integers");
-  detail::require_cross_replica(*this, "reduce");
-  check_parts(value.size());
-  for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
-  if (has_own_ops()) {
-    std::vector<Views> replicas;
-    replicas.reserve(replicas_.size());
-    for (int local = 0; local < value.size(); ++local) replicas.push_back(detail::views_of_one(value[local]));
-    combine(op, detail::transposed(replicas), {}, origin);
-    return std::move(value[0]);
-  }
-  std::deque<Batch> batches;
-  run_all(
-      [&](Communicator& member, int local) {
-        return op.with([&](auto known) {
-          batches.push_back(detail::batch_of(member, value[local], known, origin));
-          return batches.back().start(origin);
-        });
-      },
-      origin);
-  return std::move(value[0]);
-}
-
-template <class Numbers>
-std::vector<typename Numbers::value_type> Strategy::everybodys(const std::vector<Numbers>& mine, Origin origin) {
-  const std::size_t numbers = static_cast<std::size_t>(size_) * mine.front().size();
-  std::vector<std::vector<typename Numbers::value_type>> all(mine.size(),
-                                                             std::vector<typename Numbers::value_type>(numbers));
-  run_all(
-      [&](Communicator& member, int local) {
-        const auto i = static_cast<std::size_t>(local);
-        return member.all_gather_async(mine[i], all[i], origin);
-      },
-      origin);
-  return std::move(all.front());
-}
-
-template <class T>
-std::vector<TensorShape> Strategy::shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call,
-                                                 Origin origin) {
-  detail::require_cross_replica(*this, call);
-  check_parts(value.size());
-  std::vector<detail::ShapeWords> mine;
-  for (const Tensor<T>& part : value.local()) mine.push_back(detail::words_of(part.shape()));
-  return detail::shapes_of(everybodys(mine, origin));
-}
-
-template <class T>
-Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::vector<int> axes, Origin origin) {
-  // All look at everybody's shapes, so that all refuse what one of them has.
-  std::uint64_t count = 0;
-  const std::vector<TensorShape> shapes = shapes_of_all(value, "reduce", origin);
-  for (const TensorShape& each : shapes) {
-    detail::require_same_shape(detail::folded_shape(shapes.front(), axes), detail::folded_shape(each, axes));
-    count += detail::number_folded(each, axes);
-  }
-  const auto folded = [&]<class Wide>(Wide /*for its type*/) {
-    std::deque<Tensor<Wide>> parts;
-    for (const Tensor<T>& each : value.local()) parts.push_back(detail::fold<Wide>(op.op(), each, axes));
-    return parts;
-  };
-  if (op.op() != ReduceOp::avg)
-    return reduce(op, PerReplica(detail::all_converted<T>(folded(detail::Sums<T>()))), origin);
-  // The mean of means would weigh elements by how they are spread.
-  auto sums = reduce(sum, PerReplica(folded(detail::Means<T>())), origin);
-  for (auto& each : sums) each = detail::divided(each, count);
-  return detail::converted<T>(sums);
-}
-
-template <class T>
-Tensor<T> Strategy::gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin) {
-  const detail::Gathering gathering(shapes_of_all(value, "gather", origin), axis);
-  std::vector<Tensor<T>> all(static_cast<std::size_t>(value.size()),
-                             Tensor<T>(TensorShape({static_cast<std::int64_t>(gathering.count())})));
-  run_all(
-      [&](Communicator& member, int local) {
-        return member.all_gather_v_async(value[local], all[static_cast<std::size_t>(local)], gathering.counts(), {},
-                                         origin);
-      },
-      origin);
-  return gathering.assemble(all.front());
-}
-
 }  // namespace lockstep
+
+#include "runtime/strategy_reduce.hpp"  // how values are combined and gathered outside of replicas

@@ -9,19 +9,42 @@ namespace lockstep {
 
 std::string Strategy::describe() const { return text(name_, " with ", size_, size_ == 1 ? " replica" : " replicas"); }
 
-// "('a', 'b')", and "('a',)": as Python writes it.
-std::string Strategy::devices_in_words() const {
+// "('a', 'b')", and "('a',)", or "['a']": as Python writes them.
+std::string Strategy::devices_in_words(char open, char close) const {
   const std::vector<std::string> all = devices();
-  return text("('", join(all, "', '"), all.size() == 1 ? "',)" : "')");
+  return text(open, '\'', join(all, "', '"), all.size() == 1 && open == '(' ? "'," : "'", close);
+}
+
+DeviceName Strategy::device(int local) const {
+  const auto i = static_cast<std::size_t>(local);
+  return {.job = home_.job,
+          .task = home_.task,
+          .type = seats_.empty() ? "CPU" : seats_[i].device.type,
+          .index = seats_.empty() ? local : seats_[i].device.index};
+}
+
+std::optional<int> Strategy::local_on(std::string_view device) const {
+  for (int local = 0; local < num_local_replicas(); ++local) {
+    if (is_meant(device, this->device(local))) return local;
+  }
+  return std::nullopt;
+}
+
+bool Strategy::is_elsewhere(std::string_view device) const {
+  DeviceName there = parse_device(device);
+  there.job = home_.job;
+  there.task = home_.task;
+  if (is_meant(device, there)) return false;
+  for (there.task = 0; there.task < tasks_; ++there.task) {
+    if (is_meant(device, there)) return true;
+  }
+  return false;
 }
 
 std::vector<std::string> Strategy::devices() const {
   std::vector<std::string> all;
-  for (int local = 0; local < num_local_replicas(); ++local) {
-    const bool has_seat = !seats_.empty();
-    all.push_back(to_string(has_seat ? seats_[static_cast<std::size_t>(local)].device
-                                     : DeviceName{.type = "CPU", .index = local}));
-  }
+  all.reserve(replicas_.size());
+  for (int local = 0; local < num_local_replicas(); ++local) all.push_back(to_string(device(local)));
   return all;
 }
 

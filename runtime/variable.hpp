@@ -177,8 +177,16 @@ template <class T>
 template <class F>
 requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F make, VariableOptions options, Origin origin) {
   ReplicaContext* const replica = replica_context();
-  const auto here = [&](Strategy& strategy) { return make_core(strategy, make, options, origin); };
-  core_ = replica == nullptr || !has_strategy() ? here(get_strategy()) : replica->merge_call(here, origin);
+  const auto here = [&](Strategy& strategy, auto& initial) { return make_core(strategy, initial, options, origin); };
+  const auto for_all = [&](Strategy& strategy, const PerReplica<std::string>& names) {
+    auto named = [&] {
+      detail::check_names(names, origin);
+      return make();
+    };
+    return here(strategy, named);
+  };
+  const bool is_shared = replica != nullptr && has_strategy();
+  core_ = is_shared ? replica->merge_call(for_all, options.name, origin) : here(get_strategy(), make);
 }
 
 template <class T>
@@ -271,10 +279,11 @@ void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin
 template <class T>
 IndexedSlices<T> Variable<T>::agree(ReplicaContext& replica, const IndexedSlices<T>& rows, Origin origin) const {
   switch (aggregation()) {
-    case Aggregation::sum:
-      return replica.all_reduce(rows, sum, origin);
+    case Aggregation::sum:  // never added up before: a row that comes twice is changed twice
     case Aggregation::mean:
-      return replica.all_reduce(rows, avg, origin);
+      detail::rows_of_all(replica, rows, origin);
+      return detail::gather_slices(replica, rows, aggregation() == Aggregation::sum ? ReduceOp::sum : ReduceOp::avg,
+                                   origin);
     case Aggregation::only_first_replica:
       break;
     default:

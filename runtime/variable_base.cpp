@@ -86,6 +86,21 @@ std::string numpy_name(DataType type) {
   return text(kind, name.substr(name.find_first_of("0123456789")));
 }
 
+void check_names(const PerReplica<std::string>& names, Origin origin) {
+  const auto without_number = [](std::string_view name) {
+    const std::size_t last = name.find_last_not_of("0123456789");
+    const bool has_one = last != std::string_view::npos && last + 1 < name.size() && name[last] == '_';
+    return has_one ? name.substr(0, last) : name;
+  };
+  for (int i = 1; i < names.size(); ++i) {
+    if (without_number(names[i]) == without_number(names[0])) continue;
+    throw Error(Code::usage,
+                text("one variable, at ", place(origin), ", is named '", printable(names[0]),
+                     "' in the first replica of this process and '", printable(names[i]), "' in another"),
+                "let all replicas make the same variables in the same order, of the same names");
+  }
+}
+
 VariableBase::VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions, bool adds)
     : here_(strategy.here_),
       strategy_(&strategy),
@@ -131,8 +146,14 @@ void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, O
   if (mine != nullptr) words = words_of(*mine);
   words[0] = mine == nullptr ? -1 : words[0];
   const std::vector<ShapeWords> local(static_cast<std::size_t>(strategy.num_local_replicas()), words);
+  if (mine == nullptr) {
+    try {
+      strategy.everybodys(local, origin);
+    } catch (const Error&) {  // others could not make theirs either: what was thrown here is thrown on
+    }
+    return;
+  }
   const std::vector<std::int64_t> all = strategy.everybodys(local, origin);
-  if (mine == nullptr) return;  // what was thrown here is thrown on
   for (std::size_t i = 0; i < all.size(); i += words.size()) {
     if (all[i] < 0)
       throw Error(Code::peer_failed,

@@ -35,6 +35,9 @@ namespace detail {
 
 std::string_view name_of(Aggregation aggregation);
 std::string numpy_name(DataType type);  // "float32"
+// Of the replicas of this process, which make one variable together. An Error usage where they name it differently, but
+// for a number at the end: "foo_0" and "foo_1" are alike.
+void check_names(const PerReplica<std::string>& names, Origin origin);
 
 class VariableBase {
  public:

@@ -173,6 +173,8 @@ int worker_count(const ClusterSpec& spec, std::string_view type) {
   if (type != "chief" && type != "worker")
     throw Error(Code::cluster, text("a task of type '", printable(type), "' does not train with workers"),
                 "ask for a chief, worker or evaluator");
+  if (!spec.has(type))
+    throw Error(Code::cluster, text("the task type '", type, "' is not in ", to_string(spec)), names_of(spec));
   return count(spec, "chief") + count(spec, "worker");
 }
 

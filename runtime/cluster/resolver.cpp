@@ -53,11 +53,12 @@ std::string Resolver::master(std::optional<Task> of, std::string_view layer) con
 }
 
 SimpleResolver::SimpleResolver(ClusterSpec spec, std::optional<Task> task, std::string rpc_layer,
-                               std::string environment)
+                               std::string environment, std::map<std::string, int> num_accelerators)
     : spec_(std::move(spec)),
       task_(std::move(task)),
       rpc_layer_(std::move(rpc_layer)),
-      environment_(std::move(environment)) {
+      environment_(std::move(environment)),
+      num_accelerators_(std::move(num_accelerators)) {
   if (task_) spec_.task_address(task_->type, task_->index);
 }
 

@@ -48,18 +48,20 @@ struct TaskOverride {
 class SimpleResolver : public Resolver {
  public:
   explicit SimpleResolver(ClusterSpec spec, std::optional<Task> task = std::nullopt, std::string rpc_layer = "grpc",
-                          std::string environment = {});
+                          std::string environment = {}, std::map<std::string, int> num_accelerators = {});
   ClusterSpec cluster_spec() const override { return spec_; }
   std::optional<Task> task() const override { return task_; }
   std::string rpc_layer() const override { return rpc_layer_; }
   std::string environment() const override { return environment_; }
   std::string describe() const override { return "the program"; }
+  std::map<std::string, int> num_accelerators() const override { return num_accelerators_; }
 
  private:
   ClusterSpec spec_;
   std::optional<Task> task_;
   std::string rpc_layer_;
   std::string environment_;
+  std::map<std::string, int> num_accelerators_;
 };
 
 // The variable TF_CONFIG, a JSON object with `cluster` and `task`; read once. Without it the cluster is empty.

@@ -13,6 +13,7 @@
 
 #include "runtime/rpc/grpc_some.hpp"
 #include "runtime/rpc/rpc.hpp"
+#include "runtime/rpc/seal.hpp"
 
 namespace lockstep::rpc {
 namespace {
@@ -80,16 +81,28 @@ grpc::Status status_of(const std::exception& wrong) {
   return {grpc::StatusCode::UNKNOWN, printable(wrong.what(), most_words)};
 }
 
+// What all calls of a server go by.
+struct House {
+  const Methods& methods;
+  Workers& workers;          // where this call runs
+  detail::ServerSeal* seal;  // or nobody needs to prove anything
+};
+
 // One call. gRPC ends it.
 class Answer final : public grpc::ServerGenericBidiReactor {
  public:
-  Answer(const Methods& methods, Workers& workers, const grpc::GenericCallbackServerContext& context)
-      : methods_(methods), workers_(workers), context_(context), path_(context.method()) {
+  Answer(const House& house, const grpc::GenericCallbackServerContext& context)
+      : house_(house), context_(context), method_(name_in(context.method())) {
     StartRead(&request_);
   }
+  // What has to prove something does so as it comes: calls that wait for a thread may overtake each other.
   void OnReadDone(bool ok) override {
     if (!ok) return Finish({grpc::StatusCode::CANCELLED, "a call without a message"});
-    workers_.run([this] { answer(); });
+    try {
+      begin();
+    } catch (const std::exception& wrong) {
+      Finish(status_of(wrong));
+    }
   }
   void OnDone() override { delete this; }
   void OnCancel() override {
@@ -102,6 +115,22 @@ class Answer final : public grpc::ServerGenericBidiReactor {
   }
 
  private:
+  void begin() {
+    arguments_ = detail::from_buffer(request_);
+    request_.Clear();
+    if (house_.seal != nullptr && method_ == detail::hello) {
+      const auto& nonce = house_.seal->nonce();
+      return send({nonce.begin(), nonce.end()});
+    }
+    if (house_.seal != nullptr) {
+      auto opened = house_.seal->open(method_, arguments_);
+      if (!opened) return Finish({grpc::StatusCode::UNAUTHENTICATED, "the call does not prove the key that is wanted"});
+      ticket_ = opened->ticket;
+      arguments_ = std::move(opened->arguments);
+    }
+    house_.workers.run([this] { answer(); });
+  }
+
   // Outlives the call, which may be over before the function that defers it has returned.
   struct Caller {
     std::mutex mutex;
@@ -111,7 +140,7 @@ class Answer final : public grpc::ServerGenericBidiReactor {
 
   void defer(const Server::Deferred& function) {
     const std::shared_ptr<Caller> caller = caller_;
-    auto tell = function(detail::from_buffer(request_), [this](detail::Reply reply) { finish(std::move(reply)); });
+    auto tell = function(std::move(arguments_), [this](const detail::Reply& reply) { finish(reply); });
     std::unique_lock lock(caller->mutex);
     if (!caller->gone) {
       caller->tell = std::move(tell);
@@ -120,50 +149,66 @@ class Answer final : public grpc::ServerGenericBidiReactor {
     lock.unlock();
     if (tell) tell();
   }
-  void finish(detail::Reply reply) {
-    if (reply.error) return Finish(status_of(*reply.error));
-    reply_ = detail::to_buffer(reply.bytes);
+  static std::string name_in(std::string_view path) {
+    return std::string(path.starts_with(detail::service) ? path.substr(detail::service.size()) : "");
+  }
+
+  void finish(const detail::Reply& reply) { end(reply.error ? status_of(*reply.error) : grpc::Status(), reply.bytes); }
+  void send(const Bytes& bytes) {
+    reply_ = detail::to_buffer(bytes);
     StartWriteAndFinish(&reply_, {}, grpc::Status::OK);
+  }
+  // What a call that proves the key is answered proves it as well, be it a value or an error.
+  void end(const grpc::Status& status, const Bytes& value = {}) {
+    if (!ticket_) return status.ok() ? send(value) : Finish(status);
+    Bytes words = Writer().put(static_cast<std::uint32_t>(status.error_code())).take();
+    const Bytes& rest = status.ok() ? value : to_bytes(status.error_message());
+    words.insert(words.end(), rest.begin(), rest.end());
+    send(house_.seal->seal(*ticket_, method_, words));
   }
 
   void answer() {
-    if (context_.IsCancelled()) return Finish({grpc::StatusCode::CANCELLED, "nobody waits for it any more"});
-    const std::string_view path = path_;
-    const auto found =
-        path.starts_with(detail::service) ? methods_.find(path.substr(detail::service.size())) : methods_.end();
-    if (found == methods_.end()) return Finish({grpc::StatusCode::UNIMPLEMENTED, "there is none of that name"});
+    const auto found = house_.methods.find(method_);
+    const bool is_deferred = found != house_.methods.end() && found->second.deferred;  // these are told who is gone
+    if (context_.IsCancelled() && !is_deferred)
+      return end({grpc::StatusCode::CANCELLED, "nobody waits for it any more"});
+    if (found == house_.methods.end()) return end({grpc::StatusCode::UNIMPLEMENTED, "there is none of that name"});
+    Bytes value;
     try {
       if (found->second.deferred) return defer(found->second.deferred);
-      reply_ = detail::to_buffer(found->second.handler(detail::from_buffer(request_)));
+      value = found->second.handler(arguments_);
     } catch (const std::exception& wrong) {
-      return Finish(status_of(wrong));
+      return end(status_of(wrong));
     } catch (...) {
-      return Finish({grpc::StatusCode::UNKNOWN, "it threw something that is no std::exception"});
+      return end({grpc::StatusCode::UNKNOWN, "it threw something that is no std::exception"});
     }
-    StartWriteAndFinish(&reply_, {}, grpc::Status::OK);
+    end({}, value);
   }
 
-  const Methods& methods_;
-  Workers& workers_;
+  const House house_;
   const grpc::GenericCallbackServerContext& context_;
-  std::string path_;
+  std::string method_;
   grpc::ByteBuffer request_;
+  Bytes arguments_;
+  std::optional<detail::Ticket> ticket_;
   grpc::ByteBuffer reply_;
   std::shared_ptr<Caller> caller_ = std::make_shared<Caller>();
 };
 
 class Service final : public grpc::CallbackGenericService {
  public:
-  Service(const Methods& methods, Workers& workers, Workers& own) : methods_(methods), workers_(workers), own_(own) {}
+  Service(const Methods& methods, Workers& workers, Workers& own, detail::ServerSeal* seal)
+      : methods_(methods), workers_(workers), own_(own), seal_(seal) {}
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     const bool is_own = context->method().find("/lockstep.", 1) != std::string::npos;
-    return new Answer(methods_, is_own ? own_ : workers_, *context);
+    return new Answer({methods_, is_own ? own_ : workers_, seal_}, *context);
   }
 
  private:
   const Methods& methods_;
   Workers& workers_;
   Workers& own_;
+  detail::ServerSeal* seal_;
 };
 
 }  // namespace
@@ -172,11 +217,15 @@ struct Server::Parts {
   std::string address;
   Methods methods;
   Workers workers;
-  Workers own{1};  // for what Lockstep itself is asked, however busy the others are
-  Service service{methods, workers, own};
+  Workers own{1};                            // for what Lockstep itself is asked, however busy the others are
+  std::unique_ptr<detail::ServerSeal> seal;  // nothing: without a key
+  Service service{methods, workers, own, seal.get()};
   std::unique_ptr<grpc::Server> server = nullptr;
 
-  Parts(std::string at, int threads) : address(std::move(at)), workers(threads) {}
+  Parts(std::string at, const ServerOptions& options)
+      : address(std::move(at)),
+        workers(options.threads),
+        seal(options.key ? std::make_unique<detail::ServerSeal>(options.key) : nullptr) {}
 };
 
 bool is_available() { return true; }
@@ -187,7 +236,7 @@ std::unique_ptr<Server> Server::create(std::string_view layer, const std::string
   detail::quieten();
   if (options.threads < 1 || options.threads > 1024)
     throw Error(Code::usage, text("an rpc server with ", options.threads, " threads"), "give 1 to 1024");
-  std::unique_ptr<Server> made(new Server(std::make_unique<Parts>(address, options.threads)));
+  std::unique_ptr<Server> made(new Server(std::make_unique<Parts>(address, options)));
   made->add("lockstep.methods", [parts = made->parts_.get()] {
     std::vector<std::string> all;
     for (const auto& [name, method] : parts->methods) {

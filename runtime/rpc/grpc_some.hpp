@@ -15,6 +15,8 @@ namespace lockstep::rpc::detail {
 
 // Before the name of a function, in gRPC's path.
 inline constexpr std::string_view service = "/lockstep.Rpc/";
+// Tells the nonce of a server that has a key, to whoever asks.
+inline constexpr std::string_view hello = "lockstep.hello";
 // A message of gRPC has less than 2 GiB.
 inline constexpr int most_bytes = 1 << 30;
 

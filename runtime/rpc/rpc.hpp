@@ -16,6 +16,7 @@
 
 #include "runtime/rpc/codec.hpp"
 #include "topology/base/log.hpp"
+#include "topology/secret/secret.hpp"
 
 namespace lockstep::rpc {
 
@@ -35,6 +36,8 @@ struct Reply {
 struct ServerOptions {
   // So many functions run at once.
   int threads = 4;
+  // With a key: only calls that prove to have it are answered, and every answer proves it too.
+  std::shared_ptr<const Secret> key = nullptr;
 };
 
 class Server {
@@ -129,6 +132,8 @@ struct ClientOptions {
   Duration timeout = std::chrono::seconds(300);
   // Whether a call waits for a server that is not there yet, as long as it may take.
   bool waits_for_server = false;
+  // What the server must have as well; without: it must have none.
+  std::shared_ptr<const Secret> key = nullptr;
 };
 
 class Client {

@@ -6,197 +6,98 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
-#include <set>
 
+#include "runtime/rpc/meeting.hpp"
 #include "topology/base/error.hpp"
-#include "topology/base/index_set.hpp"
+#include "topology/base/movers.hpp"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* gather_name = "lockstep.gather";
-constexpr const char* fail_name = "lockstep.fail";
-constexpr const char* missing_name = "lockstep.missing";
-constexpr const char* give_up_name = "lockstep.give_up";
-constexpr const char* stay_name = "lockstep.stay";
+using namespace meeting;
 
-using Block = std::vector<std::uint8_t>;
-// The room, the members' numbers in the whole family, which of them this is, what is done, and its bytes.
-using Asked = std::tuple<std::string, std::vector<int>, int, std::string, Block>;
-// The number of an error and its words; or 0, and everybody's bytes.
-using Answered = std::tuple<int, std::string, std::vector<Block>>;
-
-Block block_of(std::span<const std::byte> bytes) {
-  const auto* const begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  return {begin, begin + bytes.size()};
-}
-Bytes bytes_of(const Block& block) {
-  const auto* const begin = reinterpret_cast<const std::byte*>(block.data());
-  return {begin, begin + block.size()};
-}
-
-// One exchange's place: filled by all, answered to all, and empty again.
-struct Room {
-  std::vector<int> members;
-  std::string what;
-  int first = -1;  // who came first
-  std::map<int, Block> blocks;
-  std::map<int, rpc::Server::Finish> waiting;
-  std::optional<std::pair<Code, std::string>> failure;
-
-  void answer_all(const rpc::detail::Reply& reply) {
-    for (const auto& [rank, finish] : std::exchange(waiting, {})) finish(reply);
-    blocks.clear();
+// A member's place in its family, which all exchanges that were split from one have: while it lives, the hub knows that
+// this member is there.
+class Stay {
+ public:
+  Stay(std::shared_ptr<rpc::Client> client, std::string family, int member, std::string label)
+      : client_(std::move(client)), family_(std::move(family)), member_(member), label_(std::move(label)) {
+    stay();
   }
-  void fail(Code code, const std::string& words) {
-    if (!failure) failure = {code, words};
-    answer_all(refusal());
-  }
-  std::string missing() const {
-    IndexSet absent;
-    for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
-      if (!blocks.contains(rank)) absent.insert(rank);
+  // The last word, unless something is wrong: then others should hear that this member is lost.
+  ~Stay() {
+    if (std::uncaught_exceptions() > exceptions_) return;
+    try {
+      leave();
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it is going either way
     }
-    return text('"', what, "\" among ", members.size(), " processes: rank ", absent.to_string(), " did not come");
   }
-  rpc::detail::Reply refusal() const {
-    return {.bytes = rpc::encode(Answered{static_cast<int>(failure->first), failure->second, {}}), .error = {}};
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+
+  std::optional<std::string> hub_gone() { return lost_among({}); }
+  std::optional<std::string> lost_among(const std::vector<int>& members) {
+    const std::lock_guard lock(mutex_);
+    if (hub_is_gone_) return hub_is_gone_;
+    if (!is_over_ && call_->wait_for({})) hear();
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+      const auto found = lost_.find(members[rank]);
+      if (found == lost_.end() || members[rank] == member_) continue;
+      return text("rank ", rank, found->second.empty() ? "" : text(" (", printable(found->second), ')'),
+                  " is gone: its process ended, or ended its session with an error, without a word");
+    }
+    return hub_is_gone_;
   }
+
+ private:
+  // Until the hub knows it, or is gone itself.
+  void leave() const {
+    constexpr std::chrono::milliseconds turn{2};
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    if (is_over_ || hub_is_gone_ || call_->wait_for({})) return;
+    const auto told = client_->call<void>(leave_name, family_, member_);
+    while (!told.wait_for(turn) && std::chrono::steady_clock::now() < end) {
+      if (call_->wait_for({}) && call_->get_error()) return;
+    }
+  }
+  void stay() { call_ = client_->call<Losses>(stay_name, family_, member_, label_, static_cast<int>(lost_.size())); }
+  void hear() {
+    if (const auto wrong = call_->get_error()) {
+      hub_is_gone_ = text(client_->address(), ", where all meet, is gone: ", wrong->detail());
+      return;
+    }
+    const auto [is_over, all] = call_->get_value();
+    is_over_ = is_over;
+    lost_ = {all.begin(), all.end()};
+    if (!is_over_) stay();
+  }
+
+  std::shared_ptr<rpc::Client> client_;
+  std::string family_;
+  int member_;
+  std::string label_;
+  int exceptions_ = std::uncaught_exceptions();
+  std::mutex mutex_;
+  std::optional<rpc::StatusOrResult<Losses>> call_;
+  bool is_over_ = false;  // the hub has ended as it should
+  std::map<int, std::string> lost_;
+  std::optional<std::string> hub_is_gone_;
 };
-
-// Exchanges that were split from one are a family, and have its name before a slash.
-std::string family_of(const std::string& room) { return room.substr(0, room.find('/')); }
-
-}  // namespace
-
-struct MeetingHub::Parts {
-  std::mutex mutex;
-  std::map<std::string, Room> rooms;
-  std::map<std::pair<std::string, int>, rpc::Server::Finish> staying;  // family, member
-  std::set<std::pair<std::string, int>> gone;
-  bool closed = false;
-
-  // The room, made by who comes first.
-  Room& room(const std::string& name, const std::vector<int>& members) {
-    const auto [found, is_new] = rooms.try_emplace(name);
-    Room& here = found->second;
-    if (!is_new) return here;
-    here.members = members;
-    if (closed) here.fail(Code::peer_failed, "the process where all meet is ending");
-    for (const int member : members) {
-      if (gone.contains({family_of(name), member})) fail_for(here, member);
-    }
-    return here;
-  }
-  static void fail_for(Room& here, int member) {
-    const auto rank = std::ranges::find(here.members, member) - here.members.begin();
-    here.fail(Code::peer_failed, text("rank ", rank, " of ", here.members.size(), " is gone"));
-  }
-
-  void gather(const Bytes& arguments, const rpc::Server::Finish& finish) {
-    const auto [name, members, rank, what, mine] = rpc::decode<Asked>(arguments);
-    const std::lock_guard lock(mutex);
-    Room& here = room(name, members);
-    const auto refuse = [&](Code code, const std::string& words) {
-      here.fail(code, words);
-      finish(here.refusal());
-    };
-    if (here.failure) return refuse(here.failure->first, here.failure->second);
-    if (members != here.members || rank < 0 || rank >= static_cast<int>(members.size()))
-      return refuse(Code::mismatch,
-                    text("rank ", rank, " of ", members.size(), " came to a meeting of ", here.members.size()));
-    if (here.blocks.contains(rank)) return refuse(Code::mismatch, text("rank ", rank, " came twice"));
-    if (here.blocks.empty()) {
-      here.what = what;
-      here.first = rank;
-    } else if (here.what != what) {
-      return refuse(Code::mismatch,
-                    text("rank ", here.first, " is in \"", here.what, "\" while rank ", rank, " is in \"", what, '"'));
-    }
-    here.blocks[rank] = mine;
-    here.waiting[rank] = finish;
-    if (here.blocks.size() < here.members.size()) return;
-    Answered all{0, "", {}};
-    for (auto& [each, block] : here.blocks) std::get<2>(all).push_back(std::move(block));
-    here.answer_all({.bytes = rpc::encode(all), .error = {}});
-  }
-
-  std::function<void()> stay(const std::shared_ptr<Parts>& self, const Bytes& arguments,
-                             const rpc::Server::Finish& finish) {
-    const auto member = rpc::decode<std::pair<std::string, int>>(arguments);
-    const std::lock_guard lock(mutex);
-    if (closed || gone.contains(member)) {
-      finish({.bytes = rpc::encode(std::tuple<>()), .error = {}});
-      return {};
-    }
-    staying[member] = finish;
-    return [weak = std::weak_ptr<Parts>(self), member] {
-      if (const auto parts = weak.lock()) parts->leave(member);
-    };
-  }
-
-  void leave(const std::pair<std::string, int>& member) {
-    const std::lock_guard lock(mutex);
-    if (const auto found = staying.find(member); found != staying.end()) {
-      found->second({.bytes = rpc::encode(std::tuple<>()), .error = {}});
-      staying.erase(found);
-    }
-    gone.insert(member);
-    for (auto& [name, each] : rooms) {
-      if (family_of(name) == member.first && std::ranges::count(each.members, member.second) > 0)
-        fail_for(each, member.second);
-    }
-  }
-
-  void close() {
-    const std::lock_guard lock(mutex);
-    closed = true;
-    for (auto& [name, each] : rooms) each.fail(Code::peer_failed, "the process where all meet is ending");
-    for (auto& [member, finish] : std::exchange(staying, {}))
-      finish({.bytes = rpc::encode(std::tuple<>()), .error = {}});
-  }
-};
-
-MeetingHub::MeetingHub(rpc::Server& server) : parts_(std::make_shared<Parts>()) {
-  const auto parts = parts_;
-  server.add_deferred(gather_name, [parts](const Bytes& arguments, const rpc::Server::Finish& finish) {
-    parts->gather(arguments, finish);
-    return std::function<void()>();
-  });
-  server.add_deferred(stay_name, [parts](const Bytes& arguments, const rpc::Server::Finish& finish) {
-    return parts->stay(parts, arguments, finish);
-  });
-  server.add(fail_name, [parts](const std::string& name, const std::vector<int>& members, const std::string& why) {
-    const std::lock_guard lock(parts->mutex);
-    parts->room(name, members).fail(Code::peer_failed, why);
-  });
-  server.add(missing_name, [parts](const std::string& name) {
-    const std::lock_guard lock(parts->mutex);
-    const auto found = parts->rooms.find(name);
-    return found == parts->rooms.end() ? std::string("nobody came") : found->second.missing();
-  });
-  // All that wait there are told who is missing, as it is known here.
-  server.add(give_up_name, [parts](const std::string& name, int rank, const std::string& waited) {
-    const std::lock_guard lock(parts->mutex);
-    const auto found = parts->rooms.find(name);
-    if (found == parts->rooms.end() || !found->second.waiting.contains(rank)) return;  // it has its answer
-    found->second.fail(Code::stall, text("waited ", waited, " in ", found->second.missing()));
-  });
-}
-
-void MeetingHub::close() { parts_->close(); }
-MeetingHub::~MeetingHub() { close(); }
-
-namespace {
 
 class RpcExchange final : public Exchange {
  public:
-  RpcExchange(std::shared_ptr<rpc::Client> client, std::string name, std::vector<int> members, int rank,
-              Patience patience, Log log)
+  using Look = std::function<std::optional<std::string>()>;
+
+  RpcExchange(std::shared_ptr<rpc::Client> client, std::shared_ptr<Stay> stay, std::string name,
+              std::vector<int> members, int rank, Patience patience, Log log, Look look)
       : Exchange(rank, static_cast<int>(members.size()), patience, std::move(log)),
         client_(std::move(client)),
+        stay_(std::move(stay)),
         name_(std::move(name)),
-        members_(std::move(members)) {}
+        members_(std::move(members)),
+        look_(std::move(look)) {}
+
+  std::optional<std::string> lost() const { return stay_->lost_among(members_); }
 
  private:
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
@@ -229,15 +130,42 @@ class RpcExchange final : public Exchange {
   // What is missing is known at the hub, which tells it to all at once.
   void wait(const rpc::StatusOrResult<Answered>& answer, std::string_view what, Patience patience) {
     const bool warns = patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit);
-    if (warns && !answer.wait_for(patience.warn))
+    if (warns && !arrives_within(answer, patience.warn))
       log().warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn), " in ", missing(what)));
-    if (patience.limit == Duration{} || answer.wait_for(patience.limit - (warns ? patience.warn : Duration{}))) return;
+    if (patience.limit == Duration{}) {
+      while (!arrives_within(answer, std::chrono::hours(1))) continue;
+    }
+    if (arrives_within(answer, patience.limit - (warns ? patience.warn : Duration{}))) return;
     static_cast<void>(client_->call<void>(give_up_name, name_, rank(), format_duration(patience.limit)));
     if (answer.wait_for(enough)) return;
     throw Error(Code::stall,
                 text("waited ", format_duration(patience.limit), " in \"", what, "\" for ", client_->address(),
                      ", where all meet, and which does not answer"),
                 "look what that process does; LOCKSTEP_TIMEOUT sets the limit");
+  }
+
+  // What this thread has begun elsewhere goes on meanwhile.
+  template <class Answer>
+  bool arrives_within(const Answer& answer, Duration time) {
+    const auto begin = std::chrono::steady_clock::now();
+    constexpr std::chrono::milliseconds turn{1};
+    constexpr std::chrono::milliseconds long_turn{50};
+    constexpr std::chrono::seconds between_looks{1};
+    auto last_look = begin;
+    for (auto now = begin; now - begin < time; now = std::chrono::steady_clock::now()) {
+      const Duration left = time - (now - begin);
+      if (answer.wait_for(std::min<Duration>(left, anything_to_move() ? turn : long_turn))) return true;
+      move_others(0);
+      if (const auto who = stay_->hub_gone()) refuse(*who);
+      if (look_ && now - last_look > between_looks) {
+        if (const auto who = look_()) refuse(*who);
+        last_look = std::chrono::steady_clock::now();
+      }
+    }
+    return answer.wait_for({});
+  }
+  [[noreturn]] static void refuse(const std::string& who) {
+    throw Error(Code::peer_failed, who, "look at what that process says itself");
   }
 
   std::string missing(std::string_view what) const {
@@ -257,33 +185,39 @@ class RpcExchange final : public Exchange {
     members.reserve(ranks.size());
     for (const int each : ranks) members.push_back(members_.at(static_cast<std::size_t>(each)));
     const auto me = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
-    return std::make_unique<RpcExchange>(client_, text(name_, '/', gathers_, '.', ranks.front()), std::move(members),
-                                         me, patience(), log());
+    return std::make_unique<RpcExchange>(client_, stay_, text(name_, '/', gathers_, '.', ranks.front()),
+                                         std::move(members), me, patience(), log(), look_);
   }
 
   static constexpr std::chrono::seconds enough{2};  // for the hub to answer by itself
 
   std::shared_ptr<rpc::Client> client_;
+  std::shared_ptr<Stay> stay_;
   std::string name_;
   std::vector<int> members_;
+  Look look_;
   std::uint64_t gathers_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string& name, int rank, int size,
-                                       Patience patience, const Log& log) {
+                                       Patience patience, const Log& log, const RpcExchangeOptions& options) {
   if (size < 1 || rank < 0 || rank >= size || name.find('/') != std::string::npos)
     throw Error(Code::usage, text("member ", rank, " of ", size, " of '", printable(name), '\''),
                 "ranks count from 0 to the size less one, and names have no slash");
   const std::shared_ptr<rpc::Client> client =
-      rpc::Client::create("grpc", hub, {.timeout = {}, .waits_for_server = true});
-  // Under way as long as the client lives: when it ends, the hub knows that this member is gone.
-  static_cast<void>(client->call<void>(stay_name, name, rank));
+      rpc::Client::create("grpc", hub, {.timeout = {}, .waits_for_server = true, .key = options.key});
+  auto stay = std::make_shared<Stay>(client, name, rank, options.label);
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  return std::make_unique<RpcExchange>(client, name, std::move(members), rank, patience,
-                                       log.speaking_as(text("rank ", rank, " of ", size)));
+  return std::make_unique<RpcExchange>(client, std::move(stay), name, std::move(members), rank, patience,
+                                       log.speaking_as(text("rank ", rank, " of ", size)), options.look);
+}
+
+std::optional<std::string> lost_member(const Exchange& exchange) {
+  const auto* const over_rpc = dynamic_cast<const RpcExchange*>(&exchange);
+  return over_rpc == nullptr ? std::nullopt : over_rpc->lost();
 }
 
 }  // namespace lockstep

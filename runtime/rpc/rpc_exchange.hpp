@@ -3,7 +3,9 @@
 // ranks of MPI.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/rpc/rpc.hpp"
@@ -26,9 +28,22 @@ class MeetingHub {
   std::shared_ptr<Parts> parts_;
 };
 
+struct RpcExchangeOptions {
+  // What the hub has as well.
+  std::shared_ptr<const Secret> key = nullptr;
+  // How the others call this member, beside its rank: "worker 1 at host:12345".
+  std::string label = {};
+  // Asked by one of the members now and then while it waits long: who is gone that has never come here, in words.
+  std::function<std::optional<std::string>()> look = {};
+};
+
 // Member `rank` of `size` that meet under `name` at the hub of that address. A member that goes without a word, or
 // whose process ends, is named by the others as soon as the hub notices.
 std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string& name, int rank, int size,
-                                       Patience patience, const Log& log);
+                                       Patience patience, const Log& log, const RpcExchangeOptions& options = {});
+
+// Who of the members of such an exchange, or of one split from it, is known to have gone without a word; or that the
+// hub is gone. Does not wait.
+std::optional<std::string> lost_member(const Exchange& exchange);
 
 }  // namespace lockstep

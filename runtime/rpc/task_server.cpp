@@ -11,9 +11,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-// Of a task, to who asks whether it is there: its type, its index, and the whole cluster in words.
+// Of a task, to who asks whether it is there, and says the same of itself: its type, its index, and the whole cluster
+// in words.
 constexpr const char* who = "lockstep.who";
 constexpr const char* over = "lockstep.over";
+constexpr std::size_t most_words = 2000;
 
 std::string words_of(const Task& task) { return text(task.type, ' ', task.index); }
 
@@ -24,8 +26,17 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
   if (options_.lost_after <= Duration{})
     throw Error(Code::usage, "a task's server with no time in lost_after", "give the chief some seconds to answer");
   const std::string& mine = cluster_.task_address(me_.type, me_.index);
-  rpc_ = rpc::Server::create("grpc", options_.listen.empty() ? mine : options_.listen);
-  rpc_->add(who, [this] { return std::vector<std::string>{me_.type, std::to_string(me_.index), to_string(cluster_)}; });
+  rpc_ = rpc::Server::create("grpc", options_.listen.empty() ? mine : options_.listen, {.key = options_.key});
+  rpc_->add(who, [this](const std::string& type, int number, const std::string& theirs) {
+    const std::string ours = to_string(cluster_);
+    if (theirs != ours) {  // it will not wait for our question, having had this answer
+      const std::lock_guard lock(mutex_);
+      stranger_ = text(printable(type), ' ', number, " is of another cluster, ", printable(theirs, most_words),
+                       "; here it is ", ours);
+      said_.notify_all();
+    }
+    return std::vector<std::string>{me_.type, std::to_string(me_.index), ours};
+  });
   rpc_->add(over, [this](const std::string& theirs) {
     if (theirs != to_string(cluster_))
       throw Error(Code::cluster, text(words_of(me_), " is a task of another cluster: ", to_string(cluster_)),
@@ -44,6 +55,11 @@ void Server::start() {
 }
 
 Server::~Server() = default;
+
+std::unique_ptr<rpc::Client> Server::client_of(const Other& other, Duration timeout, bool waits) const {
+  return rpc::Client::create("grpc", other.address,
+                             {.timeout = timeout, .waits_for_server = waits, .key = options_.key});
+}
 
 std::string Server::name_of(const Other& other) const { return text(words_of(other.task), " at ", other.address); }
 
@@ -69,21 +85,49 @@ std::string Server::who_is_wrong(const Other& other, const std::vector<std::stri
 
 // All that have not answered are asked at once, again and again. Who hears meanwhile that all is over need not wait:
 // somebody has seen all, and some may be gone already.
-void Server::wait_for_all(Duration limit) {
+void Server::wait_for_all(Duration limit) { wait_for(others(false), {.warn = {}, .limit = limit}); }
+
+void Server::wait_for_workers(Patience patience) { wait_for(workers(), patience); }
+
+std::vector<Server::Other> Server::workers() const {
+  std::vector<Other> all = others(false);
+  std::erase_if(all, [](const Other& each) { return each.task.type != "chief" && each.task.type != "worker"; });
+  return all;
+}
+
+// A process that stands still takes calls and does not answer; one that has ended refuses them at once.
+std::optional<std::string> Server::gone_worker() const {
+  for (const Other& each : workers()) {
+    const auto client = client_of(each, seconds(1), false);
+    const auto wrong = ask(*client).get_error();
+    if (wrong && wrong->code() == Code::remote)
+      return text(name_of(each), " is gone: nobody answers there any more: ", wrong->detail());
+  }
+  return std::nullopt;
+}
+
+void Server::wait_for(std::vector<Other> missing, Patience patience) {
   start();
-  const auto end = Clock::now() + limit;
-  std::vector<Other> missing = others(false);
+  const auto begin = Clock::now();
+  const Duration limit = patience.limit;
+  const auto end = limit > Duration{} ? begin + limit : Clock::time_point::max();
+  bool warns = patience.warn > Duration{};
   std::vector<std::unique_ptr<rpc::Client>> clients;
   clients.reserve(missing.size());
   while (!missing.empty() && !is_over_within({})) {
     const Duration left = end - Clock::now();
+    refuse_stranger();
+    if (warns && Clock::now() - begin > patience.warn) {
+      options_.log.warn(text(id(Code::stall), ' ', words_of(me_), " has waited ", format_duration(patience.warn),
+                             " for ", names_of_all(missing)));
+      warns = false;
+    }
     if (left <= Duration{}) refuse_missing(missing, limit);
     clients.clear();
     std::vector<rpc::StatusOrResult<std::vector<std::string>>> answers;
     for (const Other& each : missing) {
-      clients.push_back(rpc::Client::create(
-          "grpc", each.address, {.timeout = std::min<Duration>(left, seconds(1)), .waits_for_server = true}));
-      answers.push_back(clients.back()->call<std::vector<std::string>>(who));
+      clients.push_back(client_of(each, std::min<Duration>(left, seconds(1)), true));
+      answers.push_back(ask(*clients.back()));
     }
     std::vector<Other> still;
     for (std::size_t i = 0; i < missing.size(); ++i) {
@@ -91,6 +135,8 @@ void Server::wait_for_all(Duration limit) {
       if (error && error->code() == Code::usage)
         throw Error(Code::cluster, text(name_of(missing[i]), " is no task of Lockstep's: ", error->detail()),
                     "look who has that port");
+      if (error && error->code() == Code::untrusted)
+        throw Error(Code::untrusted, text(name_of(missing[i]), ": ", error->detail()));
       if (error)
         still.push_back(missing[i]);
       else if (const std::string wrong = who_is_wrong(missing[i], answers[i].get_value()); !wrong.empty())
@@ -103,12 +149,25 @@ void Server::wait_for_all(Duration limit) {
   }
 }
 
-void Server::refuse_missing(const std::vector<Other>& missing, Duration limit) const {
+rpc::StatusOrResult<std::vector<std::string>> Server::ask(rpc::Client& other) const {
+  return other.call<std::vector<std::string>>(who, me_.type, me_.index, to_string(cluster_));
+}
+
+void Server::refuse_stranger() {
+  const std::lock_guard lock(mutex_);
+  if (!stranger_.empty()) throw Error(Code::cluster, stranger_, "start all tasks with one cluster");
+}
+
+std::string Server::names_of_all(const std::vector<Other>& some) const {
   std::string names;
-  for (const Other& each : missing) names += text(names.empty() ? "" : ", ", name_of(each));
+  for (const Other& each : some) names += text(names.empty() ? "" : ", ", name_of(each));
+  return names;
+}
+
+void Server::refuse_missing(const std::vector<Other>& missing, Duration limit) const {
   throw Error(Code::stall,
               text("Timeout waiting for the cluster: after ", format_duration(limit), " ", words_of(me_),
-                   " has no answer of ", names),
+                   " has no answer of ", names_of_all(missing)),
               "look whether those tasks were started, and can be reached from here at these addresses");
 }
 
@@ -118,8 +177,8 @@ bool Server::is_over_within(Duration time) {
 }
 
 bool Server::is_there(const Other& other) const {
-  const auto client = rpc::Client::create("grpc", other.address, {.timeout = seconds(2), .waits_for_server = true});
-  const auto answer = client->call<std::vector<std::string>>(who);
+  const auto client = client_of(other, seconds(2), true);
+  const auto answer = ask(*client);
   return answer.is_ok() && who_is_wrong(other, answer.get_value()).empty();
 }
 
@@ -158,7 +217,7 @@ void Server::shut_down_all() {
   const std::string mine = to_string(cluster_);
   std::vector<std::pair<std::unique_ptr<rpc::Client>, rpc::StatusOrResult<void>>> told;
   for (const Other& each : others(true)) {
-    auto client = rpc::Client::create("grpc", each.address, {.timeout = seconds(5)});
+    auto client = client_of(each, seconds(5), false);
     auto answer = client->call<void>(over, mine);
     told.emplace_back(std::move(client), std::move(answer));
   }

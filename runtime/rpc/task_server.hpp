@@ -6,12 +6,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/cluster/cluster_spec.hpp"
 #include "runtime/rpc/rpc.hpp"
 #include "topology/base/log.hpp"
+#include "topology/exchange.hpp"
 
 namespace lockstep {
 
@@ -21,6 +23,8 @@ struct TaskServerOptions {
   // After how long without an answer from the one that leads the cluster, once it was there, join() gives up.
   Duration lost_after = std::chrono::seconds(30);
   Log log = Log();
+  // What all tasks have: without it nobody is answered, or believed. Nothing: anybody can call, and end the cluster.
+  std::shared_ptr<const Secret> key = nullptr;
 };
 
 class Server {
@@ -40,6 +44,11 @@ class Server {
   // Until every task of the cluster has its server, but for evaluators, who come and go. Throws Error stall, which
   // names those that have none, and cluster, which names one of another cluster. Ends early when all is over.
   void wait_for_all(Duration limit = std::chrono::seconds(300));
+  // The same for those that train: the chief and the workers. At the warning those that are missing are named to the
+  // log.
+  void wait_for_workers(Patience patience = {});
+  // Of those that train, who has no server any more; nothing: all have one, or do not say.
+  std::optional<std::string> gone_worker() const;
   // Until somebody has called shut_down_all(). Throws Error peer_failed where the chief (worker 0 where there is none)
   // is gone without having done so.
   void join();
@@ -53,7 +62,13 @@ class Server {
   };
   std::string name_of(const Other& other) const;
   std::string who_is_wrong(const Other& other, const std::vector<std::string>& said) const;
+  std::unique_ptr<rpc::Client> client_of(const Other& other, Duration timeout, bool waits) const;
+  void wait_for(std::vector<Other> missing, Patience patience);
+  std::vector<Other> workers() const;
+  std::string names_of_all(const std::vector<Other>& some) const;
   std::vector<Other> others(bool with_evaluators) const;
+  rpc::StatusOrResult<std::vector<std::string>> ask(rpc::Client& other) const;
+  void refuse_stranger();
   [[noreturn]] void refuse_missing(const std::vector<Other>& missing, Duration limit) const;
   bool is_over_within(Duration time);
   bool is_there(const Other& other) const;
@@ -64,6 +79,7 @@ class Server {
   std::mutex mutex_;
   std::condition_variable said_;
   bool over_ = false;
+  std::string stranger_;  // who has asked, of another cluster
   bool started_ = false;
   bool knows_leader_ = false;  // it was there
   std::unique_ptr<rpc::Server> rpc_;

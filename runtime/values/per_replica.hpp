@@ -46,6 +46,20 @@ class Mirrored : public PerReplica<T> {
   const T& value() const { return (*this)[0]; }
 };
 
+// A value that each process has its own of: all of its replicas see the same one.
+template <class T>
+class PerWorker {
+ public:
+  using value_type = T;
+  explicit PerWorker(T value) : value_(std::move(value)) {}
+  const T& value() const { return value_; }
+  T& value() { return value_; }
+  bool operator==(const PerWorker&) const = default;
+
+ private:
+  T value_;
+};
+
 namespace detail {
 template <class T>
 std::ostream& print_parts(std::ostream& out, const char* name, const PerReplica<T>& value) {
@@ -58,6 +72,10 @@ std::ostream& print_parts(std::ostream& out, const char* name, const PerReplica<
 template <class T>
 std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
   return detail::print_parts(out, "PerReplica", value);
+}
+template <class T>
+std::ostream& operator<<(std::ostream& out, const PerWorker<T>& value) {
+  return out << "PerWorker:{" << value.value() << '}';
 }
 template <class T>
 std::ostream& operator<<(std::ostream& out, const Mirrored<T>& value) {

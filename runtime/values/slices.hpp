@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/values/arithmetic.hpp"
 #include "runtime/values/tensor.hpp"
 
 namespace lockstep {
@@ -44,6 +45,12 @@ class IndexedSlices {
       const std::size_t to = static_cast<std::size_t>(indices_[i]) * row_size();
       for (std::size_t j = 0; j < row_size(); ++j) with_each(whole[to + j], values_[i * row_size() + j]);
     }
+  }
+  // The whole tensor: zero where there is no slice, rows that come twice added up.
+  Tensor<T> dense() const {
+    Tensor<T> whole(dense_shape_);
+    scatter(whole, [](T& to, const T& from) { to = detail::changed(detail::Change::add, to, from); });
+    return whole;
   }
   bool operator==(const IndexedSlices&) const = default;
 

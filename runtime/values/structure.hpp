@@ -106,6 +106,8 @@ struct PartOf<PerReplica<T>> {
 };
 template <class T>
 struct PartOf<Mirrored<T>> : PartOf<PerReplica<T>> {};
+template <class T>
+struct PartOf<PerWorker<T>> : PartOf<PerReplica<T>> {};
 template <class... E>
 struct PartOf<std::tuple<E...>> {
   using Type = std::tuple<typename PartOf<E>::Type...>;
@@ -132,12 +134,19 @@ struct PartOf<std::map<K, V>> {
   static constexpr bool differs = PartOf<V>::differs;
 };
 
+template <class T>
+inline constexpr bool is_per_worker = false;
+template <class T>
+inline constexpr bool is_per_worker<PerWorker<T>> = true;
+
 // The part of replica `local`, as a value.
 template <class S>
 typename PartOf<S>::Type take_part(const S& structure, int local) {
   using Part = typename PartOf<S>::Type;
   if constexpr (Own<S>) {
     return structure[local];
+  } else if constexpr (is_per_worker<S>) {
+    return structure.value();
   } else if constexpr (!PartOf<S>::differs) {
     return structure;
   } else if constexpr (Tupled<S>) {
@@ -146,9 +155,13 @@ typename PartOf<S>::Type take_part(const S& structure, int local) {
     Part part;
     for (const auto& [key, each] : structure) part.emplace(key, take_part(each, local));
     return part;
+  } else if constexpr (requires(Part part) { part.reserve(1); }) {
+    Part part;
+    part.reserve(structure.size());
+    for (const auto& each : structure) part.push_back(take_part(each, local));
+    return part;
   } else {
     Part part{};
-    if constexpr (requires { part.resize(structure.size()); }) part.resize(structure.size());
     for (std::size_t i = 0; i < structure.size(); ++i) part[i] = take_part(structure[i], local);
     return part;
   }
@@ -160,6 +173,8 @@ decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
   using S = std::remove_const_t<T>;
   if constexpr (Own<S>)
     return (argument[local]);
+  else if constexpr (is_per_worker<S>)
+    return (argument.value());
   else if constexpr (PartOf<S>::differs)
     return take_part(argument, local);
   else
@@ -171,7 +186,7 @@ template <class S, class F>
 void for_each_number_of_parts(const S& structure, F&& function) {
   if constexpr (Own<S>) {
     function(structure.size());
-  } else if constexpr (!PartOf<S>::differs) {
+  } else if constexpr (!PartOf<S>::differs || is_per_worker<S>) {
     return;
   } else if constexpr (Tupled<S>) {
     std::apply([&](const auto&... each) { (for_each_number_of_parts(each, function), ...); }, structure);

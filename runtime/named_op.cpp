@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/named_op.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "runtime/devices.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+NamedOp::NamedOp(std::string_view name) {
+  constexpr std::pair<std::string_view, ReduceOp> names[] = {{"SUM", ReduceOp::sum},
+                                                             {"MEAN", ReduceOp::avg},
+                                                             {"MIN", ReduceOp::min},
+                                                             {"MAX", ReduceOp::max},
+                                                             {"PROD", ReduceOp::prod}};
+  const std::string upper = detail::upper(name);
+  const auto* const found = std::ranges::find(names, upper, &std::pair<std::string_view, ReduceOp>::first);
+  if (found == std::end(names))
+    throw Error(Code::usage, text("there is no reduction '", printable(name), '\''), "say SUM, MEAN, MIN, MAX or PROD");
+  op_ = found->second;
+}
+
+}  // namespace lockstep

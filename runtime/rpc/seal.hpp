@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that prove a key. What is called and what is answered carries an HMAC over all of it, over a nonce of the
+// server's and over a number that the client never uses twice: so both sides prove the key to each other without
+// sending it, what is changed on its way is seen, and a call that somebody sends again is not run again. Pure.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "topology/base/bytes.hpp"
+#include "topology/secret/secret.hpp"
+
+namespace lockstep::rpc::detail {
+
+using Nonce = std::array<std::byte, 16>;
+
+// Which call an answer belongs to; and the lowest number of those whose answer the client still waits for.
+struct Ticket {
+  Nonce client{};
+  std::uint64_t number = 0;
+  std::uint64_t lowest = 0;
+};
+
+// Numbers, each of them once, as ranges; what is below a lowest one is forgotten, and refused.
+class NumbersOnce {
+ public:
+  // Whether it is new.
+  bool take(std::uint64_t number, std::uint64_t lowest);
+  std::size_t ranges() const { return ranges_.size(); }
+
+ private:
+  std::uint64_t lowest_ = 0;
+  std::map<std::uint64_t, std::uint64_t> ranges_;  // first, last
+};
+
+class ServerSeal {
+ public:
+  explicit ServerSeal(std::shared_ptr<const Secret> key);
+
+  // Told to whoever asks; it proves nothing by itself.
+  const Nonce& nonce() const { return nonce_; }
+  struct Opened {
+    Ticket ticket;
+    Bytes arguments;
+  };
+  // Nothing: it does not prove the key, or is not new.
+  std::optional<Opened> open(std::string_view method, std::span<const std::byte> call);
+  Bytes seal(const Ticket& ticket, std::string_view method, std::span<const std::byte> answer) const;
+
+ private:
+  std::shared_ptr<const Secret> key_;
+  Nonce nonce_;
+  std::mutex mutex_;
+  std::map<Nonce, NumbersOnce> used_;  // of clients that have proven the key
+};
+
+class ClientSeal {
+ public:
+  explicit ClientSeal(std::shared_ptr<const Secret> key);
+
+  const std::string& source() const { return key_->source(); }
+  // From the beginning of a call to its end.
+  Ticket begin();
+  void end(const Ticket& ticket);
+  Bytes seal(const Ticket& ticket, const Nonce& server, std::string_view method,
+             std::span<const std::byte> arguments) const;
+  // Nothing: the answer does not prove the key, or belongs to another call.
+  std::optional<Bytes> open(const Ticket& ticket, const Nonce& server, std::string_view method,
+                            std::span<const std::byte> answer) const;
+
+ private:
+  std::shared_ptr<const Secret> key_;
+  Nonce nonce_;
+  std::mutex mutex_;
+  std::uint64_t last_ = 0;
+  std::set<std::uint64_t> open_;
+};
+
+}  // namespace lockstep::rpc::detail

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slices of all replicas become one: gathered one behind the other, or, where fewer bytes move that way, added up as
+// the tensors that they are slices of. Included by runtime/replica_context.hpp.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/replica_context.hpp"
+
+namespace lockstep {
+namespace detail {
+
+// What a replica says of its slices first: the shape of the whole tensor, and how many rows it has.
+using RowsOfOne = std::array<std::int64_t, std::tuple_size_v<ShapeWords> + 1>;
+template <class T>
+RowsOfOne rows_of(const IndexedSlices<T>& slices) {
+  RowsOfOne words{};
+  std::ranges::copy(words_of(slices.dense_shape()), words.begin());
+  words.back() = static_cast<std::int64_t>(slices.indices().size());
+  return words;
+}
+// How many rows all have, from everybody's words; an Error usage, the same at all, for slices of different tensors.
+std::int64_t rows_of_all(std::span<const std::int64_t> words);
+
+// Gathering brings the rows of all to everybody; a sum brings each the whole tensor, twice over: once up, once down. A
+// mean of integers or 16-bit floats is divided first, so that it is gathered.
+template <class T>
+bool goes_dense(ReduceOp op, int replicas, std::int64_t rows_of_all, std::int64_t rows_of_whole) {
+  const bool is_same = op == ReduceOp::sum || (is_fractional_number<T> && !is_small_float<T>);
+  return is_same && replicas > 1 && rows_of_all - rows_of_whole > rows_of_whole;
+}
+
+// One for each row that there is a slice of.
+template <class T>
+std::vector<std::uint8_t> touched(const IndexedSlices<T>& slices) {
+  std::vector<std::uint8_t> rows(static_cast<std::size_t>(slices.dense_shape()[0]));
+  for (const std::int64_t index : slices.indices()) rows[static_cast<std::size_t>(index)] = 1;
+  return rows;
+}
+
+// The rows of the whole that anybody had a slice of, each once, in their order.
+template <class T>
+IndexedSlices<T> slices_of(const Tensor<T>& whole, const std::vector<std::uint8_t>& touched) {
+  std::vector<std::int64_t> indices;
+  for (std::size_t row = 0; row < touched.size(); ++row) {
+    if (touched[row] != 0) indices.push_back(static_cast<std::int64_t>(row));
+  }
+  Tensor<T> values(whole.shape().with(0, static_cast<std::int64_t>(indices.size())));
+  const std::size_t size = whole.shape().inside(0);
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(indices[i]) * size), size,
+                values.begin() + static_cast<std::ptrdiff_t>(i * size));
+  return {std::move(values), std::move(indices), whole.shape()};
+}
+
+template <class T>
+std::int64_t rows_of_all(ReplicaContext& replica, const IndexedSlices<T>& slices, Origin origin) {
+  const RowsOfOne mine = rows_of(slices);
+  const Tensor<std::int64_t> words = replica.all_gather(row(std::vector(mine.begin(), mine.end())), 0, origin);
+  return rows_of_all(words.span());
+}
+
+// Of everybody's slices, whose rows are in the order of the replicas; of a mean, each divided by their number.
+template <class T>
+IndexedSlices<T> joined_slices(Tensor<T> values, const Tensor<std::int64_t>& indices, const TensorShape& whole,
+                               ReduceOp op, int replicas) {
+  if (op == ReduceOp::avg) {
+    for (T& value : values) value = divided(value, static_cast<std::size_t>(replicas));
+  }
+  return {std::move(values), {indices.begin(), indices.end()}, whole};
+}
+
+// In the order of the replicas, whatever they are; with MEAN, each divided by their number.
+template <class T>
+IndexedSlices<T> gather_slices(ReplicaContext& replica, const IndexedSlices<T>& slices, ReduceOp op, Origin origin) {
+  Tensor<T> values = replica.all_gather(slices.values(), 0, origin);
+  const Tensor<std::int64_t> indices = replica.all_gather(row(slices.indices()), 0, origin);
+  return joined_slices(std::move(values), indices, slices.dense_shape(), op, replica.num_replicas_in_sync());
+}
+
+}  // namespace detail
+
+template <class T, class Op>
+requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg) IndexedSlices<T> ReplicaContext::all_reduce(
+    const IndexedSlices<T>& slices, Op op, const CommunicationOptions& options, Origin origin) {
+  const detail::Hurry hurry(communicator(), options.checked().timeout);
+  const std::int64_t rows = detail::rows_of_all(*this, slices, origin);
+  if (!detail::goes_dense<T>(Op::op, size_, rows, slices.dense_shape()[0]))
+    return detail::gather_slices(*this, slices, Op::op, origin);
+  std::vector<std::uint8_t> touched = detail::touched(slices);
+  Tensor<T> whole = slices.dense();
+  next(origin).all_reduce(touched, max, origin);  // whatever the program combines its values by
+  all_reduce(whole, op, options, origin);
+  return detail::slices_of(whole, touched);
+}
+
+}  // namespace lockstep

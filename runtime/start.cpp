@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/start.hpp"
+
+#include "runtime/tasks.hpp"
+
+namespace lockstep {
+namespace {
+
+bool launched_by_mpi() {
+  const auto several = [](const char* name) {
+    const char* value = process_environment(name);
+    return value != nullptr && parse_integer(trim(value)).value_or(0) > 1;
+  };
+  return several("OMPI_COMM_WORLD_SIZE") || several("PMI_SIZE") || process_environment("PMIX_RANK") != nullptr;
+}
+
+// Nothing: this process is alone, or MPI knows the others.
+std::shared_ptr<Ground> ground_for(const StartOptions& options) {
+  if (launched_by_mpi()) return nullptr;
+  const Settings settings = options.session.settings ? *options.session.settings : Settings::from_environment();
+  const Log log(settings.log_level(), options.session.log);
+  const std::shared_ptr<Resolver> resolver =
+      options.cluster_resolver ? options.cluster_resolver : std::make_shared<TfConfigResolver>();
+  const ClusterSpec cluster = resolver->cluster_spec();
+  if (cluster.empty()) return nullptr;
+  const std::optional<Task> me = resolver->task();
+  check_roles(cluster, me);
+  if (!me)
+    throw Error(Code::cluster, text(resolver->describe(), " names a cluster, but not which task of it this is"),
+                "give every process its own task: {\"type\": \"worker\", \"index\": 0}");
+  if (me->type != "chief" && me->type != "worker")
+    throw Error(Code::cluster,
+                text("this is ", me->type, ' ', me->index, ", and only chief and workers train together"),
+                "let it make a lockstep::Server instead");
+  if (worker_count(cluster, me->type) < 2) return nullptr;
+  return ground_of_tasks(cluster, *me, resolver->describe(), settings, log);
+}
+
+}  // namespace
+
+Session start(StartOptions options) {
+  if (auto ground = ground_for(options)) return Session(std::move(ground), std::move(options.session));
+  return Session(std::move(options.session));
+}
+
+Session start(int& argc, char**& argv, StartOptions options) {
+  if (auto ground = ground_for(options)) return Session(std::move(ground), std::move(options.session));
+  return {argc, argv, std::move(options.session)};
+}
+
+}  // namespace lockstep

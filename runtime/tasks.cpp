@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/tasks.hpp"
+
+#include <numeric>
+
+#include "collectives/engine/transport.hpp"
+#include "collectives/ucx/ucx_transport.hpp"
+#include "runtime/rpc/rpc_exchange.hpp"
+#include "runtime/rpc/task_server.hpp"
+#include "topology/machine/network.hpp"
+
+namespace lockstep {
+namespace {
+
+// They meet at the server of the first of them, and talk over UCX.
+class Tasks final : public Ground {
+ public:
+  Tasks(ClusterSpec cluster, const Task& me, std::string source, const Settings& settings, const Log& log)
+      : cluster_(std::move(cluster)),
+        source_(std::move(source)),
+        address_(cluster_.task_address(me.type, me.index)),
+        label_(text(me.type, ' ', me.index, " at ", address_)),
+        rank_(id_in_cluster(cluster_, me)),
+        size_(worker_count(cluster_, me.type)),
+        key_(std::make_shared<const Secret>(secret_of_user(settings.key_file()))),
+        ucx_({.key = key_, .device = device_of(address_, log)}),
+        server_(std::make_shared<Server>(cluster_, me.type, me.index, TaskServerOptions{.log = log, .key = key_})) {
+    if (rank_ == 0) hub_ = std::make_unique<MeetingHub>(server_->functions());
+    log.info(text("this is ", label_, ", ", rank_, " of ", size_, " that train; the key is that of ", key_->source()));
+    server_->start();
+    server_->wait_for_workers({settings.stall_warn(), settings.timeout()});
+  }
+
+  std::unique_ptr<Exchange> exchange(Patience patience, const Log& log) override {
+    RpcExchangeOptions options{.key = key_, .label = label_, .look = {}};
+    if (rank_ == 0) {
+      options.look = [weak = std::weak_ptr<const Server>(server_)]() -> std::optional<std::string> {
+        const auto server = weak.lock();
+        return server ? server->gone_worker() : std::nullopt;
+      };
+    }
+    return rpc_exchange(hub_address(), "tasks", rank_, size_, patience, log, options);
+  }
+
+  std::vector<std::unique_ptr<Exchange>> of_threads(const std::vector<int>& numbers, Exchange& processes) override {
+    const int all = std::accumulate(numbers.begin(), numbers.end(), 0);
+    const int before = std::accumulate(numbers.begin(), numbers.begin() + rank_, 0);
+    const int mine = numbers.at(static_cast<std::size_t>(rank_));
+    const std::string name = text("threads ", ++families_);  // all processes make as many
+    std::vector<std::unique_ptr<Exchange>> exchanges;
+    exchanges.reserve(static_cast<std::size_t>(mine));
+    for (int thread = 0; thread < mine; ++thread)
+      exchanges.push_back(rpc_exchange(hub_address(), name, before + thread, all, processes.patience(), processes.log(),
+                                       {.key = key_, .label = text("a replica of ", label_), .look = {}}));
+    return exchanges;
+  }
+
+  std::unique_ptr<Transport> transport(Exchange& exchange) override {
+    return ucx_.transport(exchange, [&exchange] { return lost_member(exchange); });
+  }
+
+  void end() noexcept override {
+    hub_.reset();
+    server_.reset();
+  }
+
+  std::string describe() const override { return text("the tasks of ", source_); }
+
+ private:
+  // Where UCX listens: the interface of the task's address.
+  static std::string device_of(const std::string& address, const Log& log) {
+    const std::string host = address.substr(0, address.rfind(':'));
+    if (const auto found = interface_of(host)) return *found;
+    if (process_environment("UCX_NET_DEVICES") == nullptr)
+      log.warn(
+          text("no interface of this host has the address of ", printable(host),
+               ", so UCX listens on all of them -> give the task an address of this host, or name the interface by "
+               "UCX_NET_DEVICES"));
+    return {};
+  }
+
+  // Of the first of those that train.
+  std::string hub_address() const {
+    for (const char* const job : {"chief", "worker"}) {
+      if (!cluster_.has(job)) continue;
+      for (const auto& [index, address] : cluster_.jobs().at(job)) {
+        if (id_in_cluster(cluster_, {job, index}) == 0) return address;
+      }
+    }
+    throw Error(Code::internal, "a cluster in which nobody trains");
+  }
+
+  ClusterSpec cluster_;
+  std::string source_;
+  std::string address_;
+  std::string label_;
+  int rank_;
+  int size_;
+  int families_ = 0;
+  std::shared_ptr<const Secret> key_;
+  Ucx ucx_;
+  std::shared_ptr<Server> server_;
+  std::unique_ptr<MeetingHub> hub_;  // ends before the server
+};
+
+}  // namespace
+
+std::shared_ptr<Ground> ground_of_tasks(const ClusterSpec& cluster, const Task& me, const std::string& source,
+                                        const Settings& settings, const Log& log) {
+  return std::make_shared<Tasks>(cluster, me, source, settings, log);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where gRPC was not found when this was built.
+#include "runtime/tasks.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+std::shared_ptr<Ground> ground_of_tasks(const ClusterSpec& /*cluster*/, const Task& me, const std::string& source,
+                                        const Settings& /*settings*/, const Log& /*log*/) {
+  throw Error(Code::usage,
+              text("this is ", me.type, ' ', me.index, " of the cluster of ", source,
+                   ", whose tasks find each other by gRPC, which this build has not"),
+              "install libgrpc++-dev and libucx-dev and build again, or start the processes by mpirun");
+}
+
+}  // namespace lockstep
