@@ -65,7 +65,7 @@ double improve(ReplicaContext& replica, lockstep::Variable<double>& conductivity
 
 int main(int argc, char** argv) {
   try {
-    lockstep::Session session(argc, argv);
+    lockstep::Session session = lockstep::start(argc, argv);
     lockstep::MultiWorkerMirroredStrategy strategy(session, argc > 1 ? std::atoi(argv[1]) : 1);
     const auto scope = strategy.scope();
     lockstep::Variable conductivity(0.5, {.name = "conductivity", .aggregation = lockstep::Aggregation::sum});

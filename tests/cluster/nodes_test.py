@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "lockstep", "exchange"):
+for name in ("cluster", "lockstep", "exchange", "heat", "random", "able"):
     parser.add_argument(f"--{name}", required=True)
 parser.add_argument("--json")
 given = parser.parse_args()
@@ -48,6 +48,21 @@ class Nodes(unittest.TestCase):
 
     def test_the_exchange_works_across_nodes(self):
         code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2,1"], given.exchange, "--gtest_color=no")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("[  PASSED  ]", out)
+
+    def test_tasks_of_several_nodes_train_without_mpi(self):
+        if given.able != "1":
+            self.skipTest("a build with gRPC and UCX (libgrpc++-dev, libucx-dev)")
+        code, alone, err = cases.run([given.heat, "4"], TF_CONFIG="")
+        self.assertEqual(code, 0, err)
+        code, out, err = self.cluster(["--nodes", "3", "--ranks-per-node", "2,1,1", "--rate", "1gbit", "--launcher", "none"], given.heat)
+        self.assertEqual((code, out), (0, alone), err)
+
+    def test_tasks_of_several_nodes_compute_what_they_should(self):
+        if given.able != "1":
+            self.skipTest("a build with gRPC and UCX (libgrpc++-dev, libucx-dev)")
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2,1", "--launcher", "none"], given.random, "--gtest_color=no")
         self.assertEqual(code, 0, out + err)
         self.assertIn("[  PASSED  ]", out)
 

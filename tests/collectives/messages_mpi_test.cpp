@@ -17,7 +17,7 @@ namespace {
 Communicator fresh(CommunicatorOptions options = {}) {
   std::vector<int> ranks(static_cast<std::size_t>(world().size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return {world(), session().shared_topology(), ranks, mpi_transport, std::move(options)};
+  return {world(), session().shared_topology(), ranks, transport_of(session()), std::move(options)};
 }
 
 TEST(CommunicatorMpi, the_world_of_a_session) {

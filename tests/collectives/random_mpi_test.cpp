@@ -18,7 +18,7 @@ std::string everybody_runs(const RandomCase& each) {
   options.table = each.table();
   std::string mine;
   try {
-    Communicator communicator(world(), session().shared_topology(), ranks, mpi_transport, options);
+    Communicator communicator(world(), session().shared_topology(), ranks, transport_of(session()), options);
     mine = run_case(communicator, each);
   } catch (const std::exception& error) {
     mine = error.what();

@@ -29,6 +29,7 @@ COLLECTIVES = {"collectives", "collectives/kernels", "collectives/node", "collec
 LAYERS = {
     "topology/base": {"topology/base"},
     "topology": BASE,
+    "topology/secret": {"topology/base", "topology/secret", "openssl"},
     "topology/machine": BASE | {"topology/machine", "hwloc", "cuda", "nccl"},
     "topology/machine/mpi": BASE | {"topology/machine", "topology/machine/mpi", "mpi"},
     "collectives": BASE | {"collectives"},
@@ -36,17 +37,18 @@ LAYERS = {
     "collectives/node": BASE | {"collectives", "collectives/kernels", "collectives/node"},
     "collectives/engine": BASE | {"collectives", "collectives/kernels", "collectives/node", "collectives/engine"},
     "collectives/communicator": BASE | COLLECTIVES,
+    "collectives/ucx": BASE | COLLECTIVES | {"topology/secret", "collectives/ucx", "ucx"},
     "collectives/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "collectives/mpi", "mpi"},
     "runtime/cluster": BASE | {"runtime/cluster", "json"},
     "runtime/values": BASE | {"collectives", "runtime/values"},
-    "runtime/rpc": BASE | {"collectives", "runtime/cluster", "runtime/values", "runtime/rpc", "grpc"},
-    "runtime": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values"},
-    "bindings": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings"},
+    "runtime/rpc": BASE | {"topology/secret", "collectives", "runtime/cluster", "runtime/values", "runtime/rpc", "grpc"},
+    "runtime": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "collectives/ucx", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc"},
+    "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings"},
     "tools": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "bench/mpi", "tools", "boost", "json"},
     "bench": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
-    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "bench/peer", "mpi"},
-    "examples": BASE | COLLECTIVES | {"topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings"},
+    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "bench/peer", "mpi"},
+    "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings"},
 }
 
 VENDORS = {
@@ -58,6 +60,8 @@ VENDORS = {
     "boost": re.compile(r"/boost/"),
     "json": re.compile(r"/nlohmann/"),
     "grpc": re.compile(r"/(grpc|grpcpp|google/protobuf)/"),
+    "openssl": re.compile(r"/openssl/"),
+    "ucx": re.compile(r"/(ucp|ucs|uct|ucm)/"),
     "gtest": re.compile(r"/g(test|mock)/"),
 }
 TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "bench", "tools", "examples", "tests")
@@ -187,12 +191,14 @@ class Layers(unittest.TestCase):
         planted = {
             "topology/base": "#include \"topology/topology.hpp\"",
             "topology": "#include <hwloc.h>",
+            "topology/secret": "#include \"topology/topology.hpp\"",
             "topology/machine": "#include \"collectives/spec.hpp\"",
             "topology/machine/mpi": "#include <boost/program_options.hpp>",
             "collectives": "#include \"collectives/engine/transport.hpp\"",
             "collectives/kernels": "#include \"topology/machine/session.hpp\"",
             "collectives/node": "#include \"collectives/engine/transport.hpp\"",
             "collectives/engine": "#include <mpi.h>",
+            "collectives/ucx": "#include <mpi.h>",
             "collectives/mpi": "#include <boost/program_options.hpp>",
             "collectives/communicator": "#include \"topology/machine/session.hpp\"",
             "runtime/cluster": "#include \"collectives/spec.hpp\"",

@@ -298,6 +298,8 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--peers", "openmpi9"), "no peer 'openmpi9'"), ((*compare, "--cluster", "4by2"), "as 4x2"),
                             ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
                             ((*compare, "--gradients", "vgg"), "resnet50, bert, small"),
+                            ((*compare, "--way", "strategy"), "it is for --gradients"),
+                            ((*compare, "--gradients", "small", "--way", "best"), "one of batch, each, flat, strategy"),
                             ((*compare, "scan", "--gradients", "small"), "leave the collective"), ((*compare, "--seconds", "nan"), "there can be"),
                             ((*compare, "--launches", "0"), "1 to 1000"), ((*compare, "--ranks", "256", "--sizes", "1G"), "of memory"),
                             (("compare", "--build", "/nowhere"), "run tools/build"), (("install", "lam"), "there is no 'lam'"),

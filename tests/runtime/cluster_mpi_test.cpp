@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that a resolver names: the strategy knows its cluster, and ranks that do not fit it are told so, all alike.
+#include <cmath>
 #include <cstdlib>
 
 #include "runtime/cluster/resolver.hpp"
+#include "runtime/extended.hpp"
 #include "runtime/strategy.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/mpi_test.hpp"
@@ -30,20 +32,42 @@ std::string said(const StrategyOptions& options) {
 TEST(ClusterOfRanks, is_known_to_the_strategy) {
   const int n = world().size();
   const ClusterSpec spec{{"worker", addresses(n)}, {"ps", {"host9:1"}}};
-  const MultiWorkerMirroredStrategy strategy(session(), named(spec, Task{"worker", world().rank()}));
+  const StrategyOptions options = named(spec, Task{"worker", world().rank()});
+  MultiWorkerMirroredStrategy strategy(session(), options);
   ASSERT_NE(strategy.cluster_resolver(), nullptr);
   EXPECT_EQ(strategy.cluster_resolver()->task_type(), "worker");
   EXPECT_EQ(strategy.cluster_resolver()->task_id(), world().rank());
   EXPECT_EQ(strategy.cluster_resolver()->cluster_spec(), spec);
   EXPECT_EQ(strategy.num_replicas_in_sync(), n) << "ps have no part in it";
+  EXPECT_EQ(strategy.cluster_resolver(), options.cluster_resolver.get()) << "the very one that was given";
+  const Scope scope = strategy.scope();
+  EXPECT_EQ(get_strategy().cluster_resolver(), options.cluster_resolver.get());
 }
 
 TEST(ClusterOfRanks, may_have_a_chief) {
   if (world().size() < 2) GTEST_SKIP() << "needs 2 ranks";
   const ClusterSpec spec{{"chief", {"host8:1"}}, {"worker", addresses(world().size() - 1)}};
   const Task me = world().rank() == 0 ? Task{"chief", 0} : Task{"worker", world().rank() - 1};
-  const MultiWorkerMirroredStrategy strategy(session(), named(spec, me));
+  MultiWorkerMirroredStrategy strategy(session(), named(spec, me));
   EXPECT_EQ(strategy.cluster_resolver()->task_type(), me.type);
+  EXPECT_EQ(strategy.cluster_resolver()->task_id(), me.index);
+  const Scope scope = strategy.scope();
+  const float own = static_cast<float>(world().rank());  // instead of what is random
+  const Variable<float> begin(Tensor<float>(TensorShape({2, 3}), 1 + own));
+  EXPECT_EQ(begin.read(), Tensor<float>(TensorShape({2, 3}), 1.F)) << "on all, what the chief began with";
+  EXPECT_EQ(strategy.reduce("MEAN", PerReplica<Tensor<float>>{begin.read()}), begin.read());
+  Variable w(own + 2);
+  const float away = w.read().item() - 1;
+  const float rate = 0.2F / static_cast<float>(world().size());
+  for (int step = 0; step < 10; ++step) {
+    const auto gradient = strategy.run([&] { return Tensor<float>(2 * (w.read().item() - 1)); });
+    const float total = strategy.extended().reduce_to("SUM", gradient).value().item();
+    strategy.extended().update(
+        w, [&](Variable<float>& part, float by) { part.assign_sub(rate * by); }, total);
+  }
+  EXPECT_EQ(away, 1);
+  EXPECT_LT(std::abs(w.read().item() - 1), 0.01F * away);
+  w.check_sync();
 }
 
 TEST(ClusterOfRanks, is_the_ranks_where_nobody_names_it) {

@@ -99,6 +99,11 @@ TEST(Roles, who_trains_together) {
   EXPECT_EQ(id_in_cluster({{"worker", {"w:1", "w:2"}}}, {"worker", 1}), 1);
   expect_refused([&] { worker_count(spec, "ps"); }, "does not train with workers");
   expect_refused([&] { id_in_cluster(spec, {"ps", 0}); }, "there is no id for task type 'ps'");
+  for (const std::string type : {"worker", "chief"}) {
+    expect_refused([&] { worker_count({}, type); }, "the task type '" + type + "' is not in ClusterSpec({})");
+    expect_refused([&] { id_in_cluster({{"ps", {"p:1"}}}, {type, 0}); }, "is not in ClusterSpec({'ps': ['p:1']})");
+  }
+  EXPECT_EQ(worker_count({}, "evaluator"), 1) << "it need not be in the cluster";
 }
 
 TEST(Roles, what_a_strategy_cannot_use) {
@@ -109,6 +114,24 @@ TEST(Roles, what_a_strategy_cannot_use) {
   expect_refused([] { check_roles({{"worker", {"a:1"}}}, Task{"worker", -1}); }, "the task id -1 is none of worker");
   check_roles(whole, Task{"ps", 1});
   check_roles({}, std::nullopt);
+}
+
+TEST(SimpleCluster, tells_what_it_was_given) {
+  const ClusterSpec spec = {{"ps", {"ps0:2222", "ps1:2222"}},
+                            {"worker", {"worker0:2222", "worker1:2222", "worker2:2222"}}};
+  const SimpleResolver ps(spec, Task{"ps", 1}, "grpc", "cloud", {{"GPU", 8}});
+  EXPECT_EQ(std::tuple(ps.task_type(), ps.task_id(), ps.rpc_layer(), ps.environment()),
+            std::tuple("ps", 1, "grpc", "cloud"));
+  EXPECT_EQ(ps.num_accelerators(), (std::map<std::string, int>{{"GPU", 8}}));
+  EXPECT_EQ(ps.cluster_spec(), spec);
+  EXPECT_EQ(ps.master(), "grpc://ps1:2222");
+  const SimpleResolver none(spec);
+  EXPECT_EQ(none.master(), "") << "this process is none of them";
+  EXPECT_TRUE(none.num_accelerators().empty());
+  EXPECT_EQ(none.master(Task{"worker", 0}, "grpc"), "grpc://worker0:2222");
+  EXPECT_EQ(none.master(Task{"worker", 2}, "grpc"), "grpc://worker2:2222");
+  EXPECT_EQ(SimpleResolver(spec, std::nullopt, "").master(Task{"worker", 2}), "worker2:2222");
+  expect_refused([&] { (void)none.master(Task{"worker", 3}); }, "no task with index 3");
 }
 
 const std::string two_jobs = R"("cluster": {"ps": ["ps0:2222", "ps1:2222"],

@@ -96,7 +96,7 @@ class Noting : public PackedOps {
   std::vector<std::size_t> packs;
 
  protected:
-  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack) override {
+  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack, std::size_t /*number*/) override {
     std::size_t bytes = 0;
     for (const Views& each : pack) bytes += each.front().bytes();
     packs.push_back(bytes);

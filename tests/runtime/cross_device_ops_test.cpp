@@ -83,6 +83,26 @@ TEST_P(EveryCrossDeviceOps, are_what_replicas_reduce_by) {
   EXPECT_EQ(strategy.reduce("SUM", std::get<1>(sums)), 44);
 }
 
+// They are gathered, whatever combines the other leaves.
+TEST_P(EveryCrossDeviceOps, leave_slices_in_structures_as_they_are) {
+  MirroredStrategy strategy(2, with(GetParam().second()));
+  const auto found = strategy.run([](ReplicaContext& context) {
+    const auto id = static_cast<float>(context.local_id());
+    std::tuple mixed(id + 1, IndexedSlices<float>(row({id + 1}), {context.local_id()}, {3}), row({2.F, id}));
+    context.all_reduce(mixed, sum, {.bytes_per_pack = 4});
+    std::vector alone{std::get<1>(mixed)};
+    context.all_reduce(alone, avg);
+    return std::tuple(mixed, alone[0]);
+  });
+  for (const auto& [mixed, alone] : strategy.local_results(found)) {
+    EXPECT_EQ(mixed, std::tuple(3.F, IndexedSlices<float>(row({1.F, 2.F}), {0, 1}, {3}), row({4.F, 1.F})));
+    EXPECT_EQ(alone, IndexedSlices<float>(row({0.5F, 1.F, 0.5F, 1.F}), {0, 1, 0, 1}, {3}));
+  }
+  const IndexedSlices<float> one(row({2.F, 4.F}), {2, 0}, {3});
+  EXPECT_EQ(strategy.extended().reduce_to("MEAN", PerReplica<IndexedSlices<float>>{one, one}, {"cpu:1"}).value(),
+            IndexedSlices<float>(row({1.F, 2.F, 1.F, 2.F}), {2, 0, 2, 0}, {3}));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , EveryCrossDeviceOps,
     testing::Values(std::pair("nccl", Make([] { return std::make_shared<NcclAllReduce>(); })),
@@ -126,6 +146,58 @@ TEST(CrossDeviceOps, accumulate_as_one_likes) {
   EXPECT_EQ(strategy.reduce("SUM", PerReplica<float>{2, 7, 3}), 7);
 }
 
+TEST(CrossDeviceOps, accumulate_on_a_device_of_ones_choice) {
+  std::vector<std::string> said;
+  StrategyOptions options = with(std::make_shared<ReductionToOneDevice>("cpu:1"));
+  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { said.emplace_back(line); });
+  MirroredStrategy strategy(3, options);
+  EXPECT_EQ(strategy.reduce("SUM", PerReplica<float>{2, 7, 3}), 12);
+  ASSERT_EQ(said.size(), 2U);
+  const std::string device = "/job:localhost/replica:0/task:0/device:CPU:";
+  EXPECT_NE(said[1].find("Reduce to " + device + "1 then broadcast to ('" + device + "0', '" + device + "1', '" +
+                         device + "2')."),
+            std::string::npos)
+      << said[1];
+  MirroredStrategy wrong(2, with(std::make_shared<ReductionToOneDevice>("cpu:7")));
+  EXPECT_NE(refusal(
+                [&] {
+                  wrong.reduce("SUM", PerReplica<float>{2, 7});
+                },
+                Code::usage)
+                .find("no replica of MirroredStrategy with 2 replicas is on the device cpu:7"),
+            std::string::npos);
+  EXPECT_EQ(strategy.reduce("MAX", PerReplica<float>{2, 7, 3}), 7) << "it goes on";
+  refusal([] { ReductionToOneDevice("the_first"); }, Code::usage);
+  refusal([] { ReductionToOneDevice(""); }, Code::usage);
+}
+
+TEST(CrossDeviceOps, gather_to_devices) {
+  MirroredStrategy strategy(2, quick());
+  NcclAllReduce ops;
+  const auto all = ops.gather(strategy, PerReplica<Tensor<float>>{row({1.F}), row({2.F, 3.F})}, {"cpu:1"}, 0);
+  EXPECT_EQ(all.size(), 1);
+  EXPECT_EQ(all.value(), row({1.F, 2.F, 3.F}));
+}
+
+// Each level moves what it must, and who adds up changes from value to value.
+TEST(CrossDeviceOps, count_what_each_level_moves) {
+  const auto ops = std::make_shared<HierarchicalCopyAllReduce>(0);
+  StrategyOptions options = with(ops);
+  options.pin = false;  // wherever the system likes: one level
+  MirroredStrategy strategy(3, options);
+  const PerReplica<Tensor<float>> value{Tensor<float>(TensorShape{10}), Tensor<float>(TensorShape{10}),
+                                        Tensor<float>(TensorShape{10})};
+  strategy.extended().reduce_to("SUM", value);
+  EXPECT_EQ(ops->moved(), (std::vector<HierarchicalCopyAllReduce::Moved>{{"process", 2 * 2 * 40}}));
+  strategy.extended().batch_reduce_to<float>("MEAN", {{value, {}}, {value, {}}});
+  EXPECT_EQ(ops->moved().front().bytes, 3 * 2 * 2 * 40U);
+  // What is lost beside a large number is not where the large ones meet first.
+  const PerReplica<Tensor<float>> great{1e10F, 1.F, -1e10F};
+  const auto sums = strategy.extended().batch_reduce_to<float>("SUM", {{great, {}}, {great, {}}, {great, {}}});
+  EXPECT_EQ(sums[2].value().item(), 0) << "the last value is the first one of the batch: at replica 0";
+  EXPECT_EQ(sums[0].value().item(), 1) << "the third one at replica 2, to which the first comes first";
+}
+
 TEST(CrossDeviceOps, results_are_where_they_are_wanted) {
   MirroredStrategy strategy(2, quick());
   const PerReplica<Tensor<float>> value{1.F, 2.F};
@@ -164,10 +236,10 @@ TEST(CrossDeviceOps, say_once_what_really_runs) {
   };
   EXPECT_NE(lines(std::make_shared<NcclAllReduce>(2), 2).find("NcclAllReduce in 2 packs: no replica is on a GPU"),
             std::string::npos);
-  EXPECT_NE(lines(std::make_shared<HierarchicalCopyAllReduce>(), 4).find("two groups of 2 replicas"),
+  EXPECT_NE(lines(std::make_shared<HierarchicalCopyAllReduce>(), 4).find("in 1 pack: replicas meet by "),
             std::string::npos);
-  EXPECT_NE(lines(std::make_shared<HierarchicalCopyAllReduce>(0), 3).find("3 go as one"), std::string::npos);
-  EXPECT_NE(lines(std::make_shared<ReductionToOneDevice>(), 2).find("Reduce to replica 0 then broadcast to all."),
+  EXPECT_NE(lines(std::make_shared<ReductionToOneDevice>(), 2)
+                .find("Reduce to /job:localhost/replica:0/task:0/device:CPU:0 then broadcast to ("),
             std::string::npos);
 }
 
@@ -182,12 +254,56 @@ TEST(ExtendedVerbs, say_where_things_are) {
   EXPECT_EQ(mirrored.extended().devices_of(v), mirrored.devices());
   EXPECT_TRUE(mirrored.extended().variable_created_in_scope(v));
   EXPECT_FALSE(central.extended().variable_created_in_scope(v));
+  {
+    const Scope beside = mirrored.extended().colocate_vars_with(v);
+    Variable slot(0.F);
+    EXPECT_EQ(mirrored.extended().devices_of(slot), mirrored.extended().devices_of(v));
+  }
+  EXPECT_NE(refusal([&] { static_cast<void>(central.extended().colocate_vars_with(v)); }, Code::usage)
+                .find("colocate_vars_with of CentralStorageStrategy with 2 replicas with a variable of Mirrored"),
+            std::string::npos);
   EXPECT_TRUE(mirrored.extended().should_checkpoint() && mirrored.extended().should_save_summary());
   mirrored.extended().update(
       v, [](Variable<float>& part, float by) { part.assign(by); }, 4.F);
   EXPECT_EQ(v.read().item(), 4);
   EXPECT_EQ(mirrored.extended().call_for_each_replica([](ReplicaContext& context) { return context.local_id(); }),
             (PerReplica<int>{0, 1}));
+}
+
+TEST(ExtendedVerbs, update_what_belongs_to_no_variable) {
+  CentralStorageStrategy central(2, quick());
+  MirroredStrategy mirrored(2, quick());
+  std::vector<Variable<float>> all;
+  int calls = 0;
+  const auto once = [&](const CrossDeviceOps::Devices& at) {
+    calls = 0;
+    const auto found = mirrored.extended().update_non_slot(
+        at,
+        [&](float value, int own) {
+          ++calls;
+          EXPECT_TRUE(in_cross_replica_context());
+          return value + static_cast<float>(own);
+        },
+        2.F, PerReplica<int>{10, 20});
+    EXPECT_EQ(calls, found.size());
+    return found;
+  };
+  EXPECT_EQ(once({"cpu:1"}), PerReplica<float>{22});
+  EXPECT_EQ(once(mirrored.extended().non_slot_devices(all)), (PerReplica<float>{12, 22}));
+  EXPECT_EQ(central.extended().non_slot_devices(all).size(), 1U);
+  const auto in_scope = [&](Strategy& strategy) {
+    const Scope scope = strategy.scope();
+    once({"cpu:0"});
+  };
+  in_scope(mirrored);
+  EXPECT_EQ(calls, 1);
+  EXPECT_NE(refusal([&] { in_scope(central); }, Code::usage).find("mixing different strategies"), std::string::npos);
+  EXPECT_EQ(calls, 0);
+  // What is changed there is one replica's part.
+  const Scope scope = mirrored.scope();
+  Variable v(1.F);
+  mirrored.extended().update_non_slot({"cpu:1"}, [&] { v.assign(5.F); });
+  EXPECT_EQ(v.parts(), (std::vector<Tensor<float>>{1.F, 5.F}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "runtime/strategy.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/refusal.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace {
@@ -85,15 +86,44 @@ TEST(Devices, are_said_once_when_the_strategy_is_made) {
   const MirroredStrategy two(2, options);
   const CentralStorageStrategy central(1, options);
   ASSERT_EQ(lines.size(), 3U);
-  EXPECT_NE(
-      lines[2].find("CentralStorageStrategy with compute_devices = ('/job:localhost/replica:0/task:0/device:CPU:0',), "
-                    "variable_device = '/job:localhost/replica:0/task:0/device:CPU:0'"),
-      std::string::npos)
+  EXPECT_NE(lines[2].find("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
+                          "compute_devices = ['/job:localhost/replica:0/task:0/device:CPU:0'], "
+                          "variable_device = '/job:localhost/replica:0/task:0/device:CPU:0'"),
+            std::string::npos)
       << lines[2];
   EXPECT_NE(lines[0].find("Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:CPU:0',)"),
             std::string::npos)
       << lines[0];
   EXPECT_NE(lines[1].find("device:CPU:0', '/job:localhost/replica:0/task:0/device:CPU:1')"), std::string::npos);
+}
+
+TEST(Devices, are_meant_by_what_is_said_of_them) {
+  const DeviceName device{.job = "worker", .task = 1, .type = "CPU", .index = 2};
+  for (const char* name : {"cpu:2", "/task:1/cpu:2", "/job:worker/device:CPU:2", "job:worker/replica:0/task:1/cpu:2"})
+    EXPECT_TRUE(is_meant(name, device)) << name;
+  for (const char* name : {"cpu:1", "gpu:2", "/task:0/cpu:2", "/job:localhost/cpu:2", "/job:worker/task:0/cpu:2"})
+    EXPECT_FALSE(is_meant(name, device)) << name;
+}
+
+TEST(Devices, of_other_strategies_are_named) {
+  const std::vector<std::string> all = physical_devices("cpu");
+  const std::string last = all.back();
+  const std::string whole = text("/job:localhost/replica:0/task:0/device:CPU:", all.size() - 1);
+  OneDeviceStrategy one(last, quick());
+  EXPECT_EQ(one.devices(), std::vector{whole});
+  EXPECT_NE(one.explain().find(whole), std::string::npos);
+  EXPECT_EQ(one.reduce("SUM", one.run([] { return 2; })), 2);
+  const CentralStorageStrategy central(std::vector{last}, quick());
+  EXPECT_EQ(central.devices(), std::vector{whole});
+  EXPECT_NE(refusal([] { OneDeviceStrategy("cpu:100000", quick()); }, Code::usage).find("there are cpu:0"),
+            std::string::npos);
+  EXPECT_NE(refusal(
+                [] {
+                  CentralStorageStrategy({"cpu:0", "cpu:0"}, quick());
+                },
+                Code::usage)
+                .find("no duplicates"),
+            std::string::npos);
 }
 
 TEST(Seats, are_kept_while_replicas_work_and_the_caller_is_free_again) {

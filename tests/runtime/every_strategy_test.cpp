@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/default_strategy.hpp"
+#include "runtime/extended.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/refusal.hpp"
 #include "topology/base/bytes.hpp"
@@ -136,6 +137,58 @@ TEST_P(EveryStrategy, plain_values_are_reduced_where_that_has_a_meaning) {
   }
   EXPECT_NE(refusal([&] { strategy->reduce("average", 1); }, Code::usage).find("no reduction 'average'"),
             std::string::npos);
+}
+
+TEST_P(EveryStrategy, reductions_have_names_in_any_letters) {
+  const auto one = strategy->run([] { return Tensor<float>(1.F); });
+  for (const auto& [word, expected] : {std::pair("mean", 1), {"MEAN", 1}, {"sum", size()}, {"SUM", size()}}) {
+    const auto found = static_cast<float>(expected);
+    EXPECT_EQ(strategy->reduce(word, one).item(), found) << word;
+    EXPECT_EQ(strategy->extended().reduce_to(word, one).value().item(), found) << word;
+    for (const auto& each : strategy->extended().batch_reduce_to<float>(word, {{one, {}}, {one, {}}}))
+      EXPECT_EQ(each.value().item(), found) << word;
+    if (size() == 1) {
+      EXPECT_EQ(strategy->reduce(word, 1.0), 1.0) << word;
+    }
+  }
+}
+
+TEST_P(EveryStrategy, what_is_thrown_in_merge_call_ends_the_run) {
+  const auto thrown = [&](const std::function<void(ReplicaContext&)>& function) {
+    try {
+      strategy->run(function);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const ReplicaError& error) {
+      EXPECT_THROW(std::rethrow_exception(error.cause()), std::out_of_range);
+      EXPECT_NE(std::string(error.what()).find("in the middle"), std::string::npos) << error.what();
+    }
+    EXPECT_FALSE(has_strategy());
+    EXPECT_FALSE(in_cross_replica_context());
+    mend();
+  };
+  thrown([](ReplicaContext&) { throw std::out_of_range("in the middle of it"); });
+  thrown([](ReplicaContext& context) {
+    context.merge_call([](Strategy&) { throw std::out_of_range("in the middle of all"); });
+  });
+  EXPECT_EQ(strategy->run([] { return 1; })[0], 1);
+}
+
+// What one run returned, as it is, is the next one's argument.
+TEST_P(EveryStrategy, runs_take_what_runs_returned) {
+  const auto four = strategy->run([] { return 4.0; });
+  const auto both = strategy->run(
+      [](double x) {
+        return std::map<std::string, double>{{"a", x * 2}, {"b", x * x}};
+      },
+      four);
+  const auto last = strategy->run(
+      [](const std::map<std::string, double>& of, double more) { return of.at("a") + 2 * of.at("b") + more; }, both, 2);
+  for (int i = 0; i < strategy->num_local_replicas(); ++i) {
+    EXPECT_EQ(four[i], 4);
+    EXPECT_EQ(both.at("a")[i], 8);
+    EXPECT_EQ(both.at("b")[i], 16);
+    EXPECT_EQ(last[i], 42);
+  }
 }
 
 TEST_P(EveryStrategy, calls_for_all_are_refused_in_a_replica) {

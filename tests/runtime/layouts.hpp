@@ -16,7 +16,8 @@ namespace lockstep::test {
 
 struct Layout {
   std::string name;
-  std::function<std::unique_ptr<Strategy>()> make;
+  std::function<std::unique_ptr<Strategy>(std::shared_ptr<CrossDeviceOps> ops)> with;
+  std::unique_ptr<Strategy> make() const { return with(nullptr); }
 };
 inline void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
 

@@ -8,8 +8,9 @@ namespace lockstep::test {
 namespace {
 
 Layout with(std::string name, const std::function<int()>& replicas) {
-  return {std::move(name),
-          [=] { return std::make_unique<MultiWorkerMirroredStrategy>(session(), replicas(), quick()); }};
+  return {std::move(name), [=](std::shared_ptr<CrossDeviceOps> ops) {
+            return std::make_unique<MultiWorkerMirroredStrategy>(session(), replicas(), quick(std::move(ops)));
+          }};
 }
 
 }  // namespace

@@ -8,19 +8,22 @@ namespace {
 
 template <class S>
 Layout of(std::string name, int replicas) {
-  return {std::move(name), [=] { return std::make_unique<S>(replicas, quick()); }};
+  return {std::move(name),
+          [=](std::shared_ptr<CrossDeviceOps> ops) { return std::make_unique<S>(replicas, quick(std::move(ops))); }};
 }
 
 }  // namespace
 
 std::vector<Layout> layouts() {
-  return {{"one_device", [] { return std::make_unique<OneDeviceStrategy>(quick()); }},
-          of<MirroredStrategy>("mirrored_1", 1),
-          of<MirroredStrategy>("mirrored_2", 2),
-          of<MirroredStrategy>("mirrored_3", 3),
-          of<MirroredStrategy>("mirrored_4", 4),
-          of<CentralStorageStrategy>("central_1", 1),
-          of<CentralStorageStrategy>("central_3", 3)};
+  return {
+      {"one_device",
+       [](std::shared_ptr<CrossDeviceOps> ops) { return std::make_unique<OneDeviceStrategy>(quick(std::move(ops))); }},
+      of<MirroredStrategy>("mirrored_1", 1),
+      of<MirroredStrategy>("mirrored_2", 2),
+      of<MirroredStrategy>("mirrored_3", 3),
+      of<MirroredStrategy>("mirrored_4", 4),
+      of<CentralStorageStrategy>("central_1", 1),
+      of<CentralStorageStrategy>("central_3", 3)};
 }
 
 }  // namespace lockstep::test

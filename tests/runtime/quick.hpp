@@ -6,8 +6,10 @@
 
 namespace lockstep::test {
 
-inline StrategyOptions quick() {
-  return {.patience = Patience{std::chrono::seconds(10), std::chrono::seconds(30)}, .log = Log(LogLevel::off)};
+inline StrategyOptions quick(std::shared_ptr<CrossDeviceOps> ops = nullptr) {
+  return {.patience = Patience{std::chrono::seconds(10), std::chrono::seconds(30)},
+          .log = Log(LogLevel::off),
+          .cross_device_ops = std::move(ops)};
 }
 
 }  // namespace lockstep::test

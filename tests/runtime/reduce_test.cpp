@@ -102,7 +102,7 @@ TEST_P(Reductions, slices_of_different_tensors_are_refused) {
       static_cast<void>(context.all_reduce(IndexedSlices<float>(row({1.F}), {0}, {context.local_id() + 1}), sum));
     });
   };
-  EXPECT_NE(refusal(call, Code::replica_failed).find("rows are combined"), std::string::npos);
+  EXPECT_NE(refusal(call, Code::replica_failed).find("slices of tensors of the shapes "), std::string::npos);
 }
 
 TEST_P(Reductions, gather_one_behind_the_other) {
@@ -213,6 +213,34 @@ TEST_P(Reductions, merge_call_passes_structures) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Reductions, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+
+TEST(Slices, that_are_many_are_added_up_where_that_is_the_same) {
+  constexpr std::int64_t huge = std::int64_t{1} << 62;
+  EXPECT_TRUE(detail::goes_dense<float>(ReduceOp::avg, 2, 21, 10));
+  EXPECT_TRUE(detail::goes_dense<f16>(ReduceOp::sum, 2, 21, 10));
+  EXPECT_TRUE(detail::goes_dense<int>(ReduceOp::sum, 2, 21, 10));
+  EXPECT_FALSE(detail::goes_dense<float>(ReduceOp::sum, 2, 20, 10));
+  EXPECT_FALSE(detail::goes_dense<float>(ReduceOp::sum, 1, 21, 10));
+  EXPECT_FALSE(detail::goes_dense<f16>(ReduceOp::avg, 2, 21, 10));  // could grow beyond what it can be
+  EXPECT_FALSE(detail::goes_dense<int>(ReduceOp::avg, 2, 21, 10));  // each is divided
+  EXPECT_FALSE(detail::goes_dense<float>(ReduceOp::sum, 2, 2, huge));
+}
+
+TEST(Slices, of_different_tensors_are_refused_however_many_they_are) {
+  MirroredStrategy strategy(2, quick());
+  for (const std::int64_t rows : {1, 9}) {
+    const auto call = [&] {
+      strategy.run([&](ReplicaContext& context) {
+        const std::int64_t wide = 2 + context.local_id();
+        const IndexedSlices<float> mine(Tensor<float>(TensorShape({rows, wide, 5 - wide})),
+                                        std::vector<std::int64_t>(static_cast<std::size_t>(rows), 1),
+                                        TensorShape({4, wide, 5 - wide}));
+        return context.all_reduce(mine, sum).values().size();
+      });
+    };
+    EXPECT_NE(refusal(call, Code::replica_failed).find("of the shapes (4, 2, 3) and (4, 3, 2)"), std::string::npos);
+  }
+}
 
 TEST(ReductionsOfOthers, are_refused_wherever_they_are) {
   MirroredStrategy strategy(2, quick());

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "runtime/extended.hpp"
 #include "runtime/strategy.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
@@ -113,6 +114,38 @@ TEST_F(MultiWorkerTwo, a_call_ends_in_its_time_and_names_the_rank_that_is_late) 
         refusal([&] { late(std::chrono::milliseconds(200), std::chrono::seconds(2)); }, Code::replica_failed);
     EXPECT_NE(words.find("the program has set this call's limit"), std::string::npos) << words;
     EXPECT_NE(words.find(text("rank ", last)), std::string::npos) << words;
+  }
+}
+
+// The last rank does not come at all, until the others have been told so.
+TEST_F(MultiWorkerTwo, batches_and_slices_end_in_their_time) {
+  const IndexedSlices<float> slices(Tensor<float>({1, 2}, {4.F, 6.F}), {1}, {5, 2});
+  const CommunicationOptions second = {.timeout = std::chrono::seconds(1)};
+  const std::function<void(Strategy&)> calls[] = {
+      [&](Strategy& strategy) {
+        const PerReplica<Tensor<float>> one{1.F};
+        strategy.extended().batch_reduce_to<float>("SUM", {{one, {}}, {one, {}}}, second);
+      },
+      [&](Strategy& strategy) {
+        strategy.run([&](ReplicaContext& context) { (void)context.all_reduce(slices, sum, second); });
+      },
+      [&](Strategy& strategy) {
+        strategy.run([&](ReplicaContext& context) {
+          std::vector batch{slices, slices};
+          context.all_reduce(batch, sum, second);
+        });
+      },
+  };
+  for (const auto& call : calls) {
+    MultiWorkerMirroredStrategy strategy(session(), quiet());
+    if (world().rank() + 1 < world().size()) {
+      const auto begin = std::chrono::steady_clock::now();
+      const std::string words =
+          refusal([&] { call(strategy); }, {Code::stall, Code::peer_failed, Code::replica_failed});
+      EXPECT_NE(words.find("the program has set this call's limit"), std::string::npos) << words;
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+    }
+    session().exchange().barrier("the others have been told");
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/default_strategy.hpp"
 #include "runtime/strategy.hpp"
+#include "runtime/variable.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/refusal.hpp"
@@ -46,8 +47,22 @@ TEST_P(StrategyOfThreads, what_one_replica_throws_is_thrown_once_with_its_name) 
   }
 }
 
+TEST_P(StrategyOfThreads, has_no_cluster) {
+  EXPECT_EQ(strategy->cluster_resolver(), nullptr);
+  const Scope scope = strategy->scope();
+  EXPECT_EQ(get_strategy().cluster_resolver(), nullptr);
+  EXPECT_EQ(default_strategy().cluster_resolver(), nullptr);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StrategyOfThreads, testing::ValuesIn(test::layouts()),
                          [](const auto& each) { return each.param.name; });
+
+void is_default_state() {
+  EXPECT_EQ(&get_strategy(), &default_strategy());
+  EXPECT_EQ(replica_context(), &default_strategy().replica(0));
+  EXPECT_FALSE(in_cross_replica_context());
+  EXPECT_FALSE(has_strategy());
+}
 
 TEST(Default, is_there_without_being_asked_for) {
   Strategy& strategy = get_strategy();
@@ -94,6 +109,67 @@ TEST(Default, another_one_may_stand_in_for_it) {
   set_strategy(nullptr);
   EXPECT_FALSE(has_strategy());
   EXPECT_FALSE(in_cross_replica_context());
+}
+
+TEST(Default, gives_way_to_one_after_the_other) {
+  MirroredStrategy one(1, quick());
+  MirroredStrategy two(2, quick());
+  for (MirroredStrategy* const each : {&one, &two}) {
+    set_strategy(each);
+    EXPECT_EQ(replica_context(), nullptr);
+    EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_TRUE(has_strategy());
+    EXPECT_EQ(&get_strategy(), each);
+  }
+  set_strategy(nullptr);
+  is_default_state();
+}
+
+TEST(Default, merges_by_itself) {
+  is_default_state();
+  ASSERT_NE(replica_context(), nullptr);
+  const std::string said = replica_context()->merge_call(
+      [](Strategy& strategy, const PerReplica<std::string>& word) {
+        EXPECT_EQ(&strategy, &default_strategy());
+        EXPECT_EQ(&get_strategy(), &default_strategy());
+        EXPECT_EQ(replica_context(), nullptr);
+        EXPECT_TRUE(in_cross_replica_context());
+        EXPECT_FALSE(has_strategy());
+        return "foo_" + word[0];
+      },
+      std::string("bar"));
+  EXPECT_EQ(said, "foo_bar");
+  is_default_state();
+}
+
+TEST(Default, has_a_scope_that_keeps_others_out_and_changes_nothing) {
+  MirroredStrategy two(2, quick());
+  const auto of_two = [&](float value) {
+    const Scope scope = two.scope();
+    return Variable(value).read().item();
+  };
+  EXPECT_EQ(of_two(1), 1);
+  {
+    const Scope scope = default_strategy().scope();
+    is_default_state();
+    const Scope again = default_strategy().scope();
+    is_default_state();
+    EXPECT_NE(refusal([&] { of_two(2); }, Code::usage).find("mixing different strategies"), std::string::npos);
+    refusal([&] { two.run([] {}); }, Code::usage);
+    Variable v(3.F);
+    EXPECT_EQ(&v.strategy(), &default_strategy());
+    v.assign_add(1.F);
+    EXPECT_EQ(v.saved().item(), 4);
+    ASSERT_NE(replica_context(), nullptr);
+    EXPECT_EQ(replica_context()->all_reduce(5, sum), 5);
+    EXPECT_EQ(default_strategy().run([] { return 5; })[0], 5);
+    replica_context()->merge_call([](Strategy& strategy) {
+      const Scope inner = strategy.scope();
+      EXPECT_TRUE(in_cross_replica_context()) << "whoever speaks for all goes on doing so";
+    });
+  }
+  is_default_state();
+  EXPECT_EQ(of_two(5), 5);
 }
 
 TEST(Scopes, of_two_strategies_do_not_mix) {

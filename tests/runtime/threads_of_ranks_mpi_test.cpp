@@ -78,11 +78,13 @@ TEST(ThreadsOfRanks, have_one_numbering_and_the_bits_of_threads_in_one_process) 
 }
 
 TEST(ThreadsOfRanks, by_messages_as_well) {
+  if (session().ground()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
   Session messages = by_messages();
   for (const auto& numbers : layouts(world().size())) check_layout(messages, numbers);
 }
 
 TEST(ThreadsOfRanks, send_each_other_messages_and_split) {
+  if (session().ground()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
   Session messages = by_messages();
   for (Session* each : {&session(), &messages}) {
     MultiWorkerMirroredStrategy strategy(*each, 2, quiet());
@@ -160,6 +162,65 @@ TEST(ThreadsOfRanks, combine_by_operations_of_the_programs_choice) {
       EXPECT_EQ(strategy.reduce(max, ids), n - 1) << ops->describe();
     }
   }
+}
+
+// By levels too a failure is known at once, also before anybody has been further than its process.
+TEST(ThreadsOfRanks, combine_by_levels_or_hear_why_not) {
+  StrategyOptions options = quiet();
+  options.cross_device_ops = std::make_shared<HierarchicalCopyAllReduce>();
+  MultiWorkerMirroredStrategy strategy(session(), 2, options);
+  const auto together = [](Strategy& all, const PerReplica<Tensor<float>>& value) { return all.reduce("SUM", value); };
+  const auto fails = [&] {
+    strategy.run([&](ReplicaContext& context) {
+      if (context.replica_id_in_sync_group() == 1) throw std::runtime_error("mine alone");
+      context.merge_call(together, Tensor<float>(1.F));
+    });
+  };
+  const std::string words = refusal(fails, Code::replica_failed);
+  EXPECT_NE(words.find("mine alone"), std::string::npos) << words;
+  MultiWorkerMirroredStrategy again(session(), 2, options);
+  const auto sums = again.run([&](ReplicaContext& context) {
+    const auto id = static_cast<float>(context.replica_id_in_sync_group());
+    return context.merge_call(together, Tensor<float>(id));
+  });
+  const auto n = static_cast<float>(again.num_replicas_in_sync());
+  EXPECT_EQ(sums[0].item(), n * (n - 1) / 2);
+}
+
+TEST(ThreadsOfRanks, other_operations_on_one_rank_are_refused_on_all) {
+  StrategyOptions options = quiet();
+  if (session().size() == 1) GTEST_SKIP() << "needs two ranks";
+  if (session().rank() == 0) options.cross_device_ops = std::make_shared<HierarchicalCopyAllReduce>();
+  EXPECT_NE(refusal([&] { MultiWorkerMirroredStrategy(session(), 2, options); }, Code::usage)
+                .find("other cross_device_ops than the rest"),
+            std::string::npos);
+  session().world().barrier();
+}
+
+// Takes one value of one process for what cannot be added up.
+class Odd : public CrossDeviceOps {
+ public:
+  std::string describe() const override { return "Odd"; }
+
+ protected:
+  void reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) override {
+    Views odd = value;
+    if (group.first() == 2) odd.back().type = DataType::boolean;
+    group.all_reduce(op, {odd});
+  }
+};
+
+TEST(ThreadsOfRanks, hear_why_a_call_for_all_could_not_begin) {
+  if (session().size() == 1) GTEST_SKIP() << "needs two ranks";
+  StrategyOptions options = quiet();
+  options.cross_device_ops = std::make_shared<Odd>();
+  MultiWorkerMirroredStrategy strategy(session(), 2, options);
+  const std::string words = refusal(
+      [&] {
+        strategy.reduce("SUM", PerReplica<float>{1, 2});
+      },
+      session().rank() == 1 ? Code::usage : Code::peer_failed);
+  EXPECT_NE(words.find("are not reduced"), std::string::npos) << words;
 }
 
 TEST(ThreadsOfRanks, have_variables) {

@@ -104,7 +104,7 @@ int run(int argc, char** argv) {
   options.settings = Settings::from_environment();
   options.settings->set(Setting::timeout, "0");  // the watchdog ends what hangs
   options.settings->set(Setting::stall_warn, std::to_string(std::max<std::int64_t>(1, deadline.count() / 2)));
-  Session session(argc, argv, options);
+  Session session = begin_session(argc, argv, options);
   rename_watchdog(text("rank ", session.rank(), " of ", session.size()));
   harness().session = &session;
   harness().lane = session.exchange().duplicate();

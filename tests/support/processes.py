@@ -30,10 +30,10 @@ def cluster_of(**jobs):
 
 
 class Task:
-    def __init__(self, name, words, env):
+    def __init__(self, name, words, env, keeps_output=True):
         self.name = name
-        self.out = tempfile.TemporaryFile(mode="w+")
-        self.err = tempfile.TemporaryFile(mode="w+")
+        self.out = tempfile.TemporaryFile(mode="w+") if keeps_output else None
+        self.err = tempfile.TemporaryFile(mode="w+") if keeps_output else None
         self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
 
     def signal(self, number):
@@ -41,7 +41,7 @@ class Task:
 
     def said(self):
         texts = []
-        for file in (self.out, self.err):
+        for file in filter(None, (self.out, self.err)):
             file.seek(0)
             texts.append(file.read())
         return texts
@@ -50,8 +50,11 @@ class Task:
 class Processes:
     """with Processes(cluster) as tasks: tasks.start("worker", 0, [program, ...])"""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, env=None, output="kept"):
+        """What they say is kept for said(), or, with None, goes where this program's goes."""
         self.cluster = cluster
+        self.env = env or os.environ
+        self.keeps_output = output is not None
         self.tasks = {}
 
     def __enter__(self):
@@ -59,8 +62,8 @@ class Processes:
 
     def start(self, job, index, words, cluster=None, **variables):
         config = {"cluster": cluster or self.cluster, "task": {"type": job, "index": index}}
-        env = dict(os.environ, TF_CONFIG=json.dumps(config), **variables)
-        self.tasks[job, index] = Task(f"{job} {index}", words, env)
+        env = dict(self.env, TF_CONFIG=json.dumps(config), **variables)
+        self.tasks[job, index] = Task(f"{job} {index}", words, env, self.keeps_output)
         return self.tasks[job, index]
 
     def terminate(self, job, index, number=signal.SIGKILL):
@@ -82,5 +85,5 @@ class Processes:
             if task.process.poll() is None:
                 task.process.kill()
                 task.process.wait()
-            task.out.close()
-            task.err.close()
+            for file in filter(None, (task.out, task.err)):
+                file.close()

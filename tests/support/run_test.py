@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from processes import Processes, cluster_of
+
 SKIPPED = 77
 
 
@@ -23,6 +25,7 @@ def arguments():
     parser.add_argument("--results", required=True)
     parser.add_argument("--kind", choices=["gtest", "cases", "script"], default="gtest")
     parser.add_argument("--ranks", type=int, default=0, help="0: not under mpirun")
+    parser.add_argument("--tasks", type=int, default=0, help="so many processes that TF_CONFIG names, without mpirun")
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--flavour", choices=["openmpi", "mpich"], default="openmpi")
     parser.add_argument("--timeout", type=int, help="of all cases together; what is built in is less than meson's own")
@@ -39,6 +42,7 @@ def environment():
         env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     # What is measured of this machine is kept here, not in the home of who tests.
     env["XDG_CACHE_HOME"] = os.path.join(os.path.abspath("."), "cache")
+    env["XDG_CONFIG_HOME"] = os.path.join(os.path.abspath("."), "config")  # and the key by which tasks know each other
     env.setdefault("OMPI_MCA_btl_base_warn_component_unused", "0")
     return env
 
@@ -52,12 +56,32 @@ def launcher(given):
     return words
 
 
+def run_tasks(given, command):
+    """The worst exit code of all tasks. When one has ended badly, the others have some time to say so themselves."""
+    with Processes(cluster_of(worker=given.tasks), env=environment(), output=None) as tasks:
+        for index in range(given.tasks):
+            tasks.start("worker", index, command)
+        end = time.monotonic() + given.timeout
+        while True:
+            codes = [task.process.poll() for task in tasks.tasks.values()]
+            if None not in codes:
+                return next((code for code in codes if code), 0)
+            if any(codes):
+                end = min(end, time.monotonic() + 30)
+            if time.monotonic() > end:
+                print(f"{given.name}: ended after {given.timeout} s, exit codes {codes}", flush=True)
+                return -signal.SIGKILL
+            time.sleep(0.05)
+
+
 def run(given, own_results):
     command = launcher(given) + given.command
     if given.kind == "gtest":
         command += [f"--gtest_output=json:{own_results}", "--gtest_brief=1", "--gtest_color=no"]
     elif given.kind == "cases":
         command += ["--json", own_results]
+    if given.tasks > 0:
+        return run_tasks(given, command)
     process = subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         return process.wait(given.timeout + 15)

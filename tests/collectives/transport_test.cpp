@@ -1,20 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport among threads: which messages meet, in which order, and that nothing is touched after giving up.
-#include "collectives/engine/local_transport.hpp"
-
+// Transports whose members can be threads: which messages meet, in which order, and that nothing is touched after
+// giving up.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <numeric>
 #include <thread>
 
+#include "collectives/engine/local_transport.hpp"
+#include "collectives/ucx/ucx_transport.hpp"
+#include "tests/support/lacks.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/threads.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
 namespace {
 
+using test::lacks;
 using test::on_threads;
+using test::watched_for_races;
+
+enum class Kind : std::uint8_t { local, ucx };
+
+// All members of a program share one UCX, as they do in a process of a cluster.
+Ucx& ucx() {
+  static Ucx one({.key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test"), .device = {}});
+  return one;
+}
+
+class EveryTransport : public testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Kind::ucx && why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
+    if (GetParam() == Kind::ucx && watched_for_races)
+      GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
+  }
+  static std::unique_ptr<Transport> transport_over(Exchange& exchange) {
+    return GetParam() == Kind::local ? local_transport(exchange) : ucx().transport(exchange);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Of, EveryTransport, testing::Values(Kind::local, Kind::ucx),
+                         [](const auto& each) { return std::string(each.param == Kind::local ? "threads" : "ucx"); });
 
 // Waits as a member does.
 void finish(Transport& transport, int lane) {
@@ -28,9 +55,9 @@ void post(Transport& transport, Stamp stamp, std::vector<Outgoing> sends, std::v
   transport.post(stamp, sends, receives);
 }
 
-TEST(LocalTransport, MessagesOfALaneMatchInTheOrderOfTheirPosting) {
+TEST_P(EveryTransport, MessagesOfALaneMatchInTheOrderOfTheirPosting) {
   on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     EXPECT_EQ(transport->rank(), exchange.rank());
     EXPECT_EQ(transport->size(), 2);
     const std::vector<int> a = {1, 2, 3};
@@ -49,9 +76,9 @@ TEST(LocalTransport, MessagesOfALaneMatchInTheOrderOfTheirPosting) {
   });
 }
 
-TEST(LocalTransport, LanesDoNotMeetAndWhatComesEarlyWaits) {
+TEST_P(EveryTransport, LanesDoNotMeetAndWhatComesEarlyWaits) {
   on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     std::vector<int> values(static_cast<std::size_t>(transport->lanes()));
     std::iota(values.begin(), values.end(), 100);
     if (exchange.rank() == 0) {
@@ -72,9 +99,9 @@ TEST(LocalTransport, LanesDoNotMeetAndWhatComesEarlyWaits) {
   });
 }
 
-TEST(LocalTransport, AnotherMarkIsNoMatchAndStays) {
+TEST_P(EveryTransport, AnotherMarkIsNoMatchAndStays) {
   on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     const std::vector<int> one = {1};
     const std::vector<int> two = {2};
     std::vector<int> got(1);
@@ -82,7 +109,7 @@ TEST(LocalTransport, AnotherMarkIsNoMatchAndStays) {
       post(*transport, {0, 11}, {from(1, one)}, {});
       post(*transport, {1, 22}, {from(1, two)}, {});
       finish(*transport, 1);
-      finish(*transport, 0);
+      transport->abandon();  // nobody receives the other one
       return;
     }
     post(*transport, {0, 12}, {}, {into(0, got)});  // never comes
@@ -91,17 +118,14 @@ TEST(LocalTransport, AnotherMarkIsNoMatchAndStays) {
     finish(*transport, 1);
     EXPECT_EQ(other, two);
     EXPECT_FALSE(transport->done(0));
-    std::vector<int> late(1);
-    post(*transport, {0, 11}, {}, {into(0, late)});
-    while (late != one) transport->done(0);
-    EXPECT_FALSE(transport->done(0));  // the first one is still missing
     EXPECT_EQ(got, std::vector<int>(1));
+    transport->abandon();
   });
 }
 
-TEST(LocalTransport, RoundsAcrossMatchWhateverTheirLanes) {
+TEST_P(EveryTransport, RoundsAcrossMatchWhateverTheirLanes) {
   on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     const int lanes = transport->lanes();
     const std::vector<int> values = {5, 6};
     std::vector<int> got(2);
@@ -114,9 +138,9 @@ TEST(LocalTransport, RoundsAcrossMatchWhateverTheirLanes) {
   });
 }
 
-TEST(LocalTransport, ToItselfAndNothingAtAll) {
+TEST_P(EveryTransport, ToItselfAndNothingAtAll) {
   on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     const std::vector<int> values = {7, exchange.rank()};
     std::vector<int> got(2);
     post(*transport, {2, 1}, {from(exchange.rank(), values)}, {into(exchange.rank(), got)});
@@ -130,9 +154,9 @@ TEST(LocalTransport, ToItselfAndNothingAtAll) {
   });
 }
 
-TEST(LocalTransport, MoreMessagesThanTheRingHolds) {
+TEST_P(EveryTransport, MoreMessagesThanTheRingHolds) {
   on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     constexpr std::size_t count = 1000;
     std::vector<std::size_t> values(count);
     std::iota(values.begin(), values.end(), std::size_t{0});
@@ -153,12 +177,14 @@ TEST(LocalTransport, MoreMessagesThanTheRingHolds) {
   });
 }
 
-TEST(LocalTransport, AnotherLengthIsAnErrorThatNamesBoth) {
-  on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+TEST_P(EveryTransport, AnotherLengthIsAnErrorThatNamesBoth) {
+  std::atomic<bool> is_seen = false;
+  on_threads(2, [&](Exchange& exchange) {
+    const auto transport = transport_over(exchange);
     std::vector<int> values(3);
     if (exchange.rank() == 0) {
       post(*transport, {0, 1}, {from(1, values)}, {});
+      while (!is_seen) transport->done(0);
       exchange.barrier("seen");
       transport->abandon();
       return;
@@ -172,13 +198,14 @@ TEST(LocalTransport, AnotherLengthIsAnErrorThatNamesBoth) {
       EXPECT_EQ(error.code(), Code::mismatch);
       EXPECT_NE(error.detail().find("rank 0 sent 12 bytes to rank 1, which receives 20"), std::string_view::npos);
     }
+    is_seen = true;
     exchange.barrier("seen");
   });
 }
 
-TEST(LocalTransport, WordsArriveInTheirOrder) {
+TEST_P(EveryTransport, WordsArriveInTheirOrder) {
   on_threads(4, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     constexpr int count = 50;
     for (int i = 0; i < count; ++i) {
       for (int peer = 0; peer < 4; ++peer) {
@@ -200,9 +227,55 @@ TEST(LocalTransport, WordsArriveInTheirOrder) {
   });
 }
 
-TEST(LocalTransport, SleepEndsWhenSomethingArrives) {
+TEST(UcxTransport, HearsNobodyWithoutTheKey) {
+  if (why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
+  if (watched_for_races) GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
+  on_threads(2,
+             [](Exchange& exchange) {
+               const auto mine = static_cast<std::byte>(exchange.rank());
+               Ucx own({.key = std::make_shared<const Secret>(Bytes(32, mine), "a test"), .device = {}});
+               try {
+                 own.transport(exchange);
+                 ADD_FAILURE() << "they have different keys";
+               } catch (const Error& error) {
+                 EXPECT_EQ(error.code(), Code::stall);
+                 EXPECT_NE(error.detail().find("for connections of UCX: nothing has come from rank"),
+                           std::string_view::npos);
+               }
+             },
+             {std::chrono::seconds(0), std::chrono::seconds(2)});
+}
+
+TEST(UcxTransport, SaysWhoIsLost) {
+  if (why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
+  if (watched_for_races) GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
+  std::atomic<bool> is_lost = false;
+  on_threads(2, [&](Exchange& exchange) {
+    const auto lost = [&]() -> std::optional<std::string> {
+      return is_lost ? std::optional<std::string>("rank 7 is gone") : std::nullopt;
+    };
+    const auto transport = ucx().transport(exchange, lost);
+    EXPECT_FALSE(transport->hear());
+    exchange.barrier("all are there");
+    is_lost = true;
+    try {
+      for (int turn = 0; turn < 10'000; ++turn) {
+        transport->hear();
+        transport->sleep(1'000'000);
+      }
+      ADD_FAILURE() << "nobody was told";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_failed);
+      EXPECT_NE(error.detail().find("rank 7 is gone"), std::string_view::npos);
+    }
+    EXPECT_FALSE(transport->hear());  // once
+    exchange.barrier("all were told");
+  });
+}
+
+TEST_P(EveryTransport, SleepEndsWhenSomethingArrives) {
   on_threads(2, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
+    const auto transport = transport_over(exchange);
     const std::vector<int> values = {1};
     std::vector<int> got(1);
     const auto begin = std::chrono::steady_clock::now();
@@ -267,12 +340,12 @@ TEST(LocalTransport, WhatWasTakenBackIsNotDelivered) {
   });
 }
 
-TEST(LocalTransport, SixtyFourThreadsAllToAll) {
-  constexpr int size = 64;
-  on_threads(size, [](Exchange& exchange) {
-    const auto transport = local_transport(exchange);
-    std::vector<int> mine(size);
-    std::vector<int> got(size);
+TEST_P(EveryTransport, ManyThreadsAllToAll) {
+  const int size = GetParam() == Kind::local ? 64 : 12;
+  on_threads(size, [&](Exchange& exchange) {
+    const auto transport = transport_over(exchange);
+    std::vector<int> mine(static_cast<std::size_t>(size));
+    std::vector<int> got(static_cast<std::size_t>(size));
     for (int lap = 0; lap < 5; ++lap) {
       std::vector<Outgoing> sends;
       std::vector<Incoming> receives;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors one behind the other along every axis, under every strategy and layout: gathered outside of replicas and by
+// the replicas themselves, alone and in structures; and what does not fit together.
+#include "tests/runtime/layouts.hpp"
+#include "tests/support/refusal.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::test {
+namespace {
+
+// A replica's tensor: its elements count on from ten times its number.
+template <class T>
+Tensor<T> counted(const TensorShape& shape, int replica) {
+  Tensor<T> all(shape);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<T>(10 * replica + static_cast<int>(i));
+  return all;
+}
+
+struct Case {
+  std::string_view name;
+  TensorShape (*shape)(std::int64_t replica);
+  int axis;
+  TensorShape (*whole)(std::int64_t replicas);
+};
+
+const Case cases[] = {
+    {"a list", [](std::int64_t) { return TensorShape{3}; }, 0, [](std::int64_t n) { return TensorShape{3 * n}; }},
+    {"rows",
+     [](std::int64_t) {
+       return TensorShape{1, 3};
+     },
+     0,
+     [](std::int64_t n) {
+       return TensorShape{n, 3};
+     }},
+    {"three axes",
+     [](std::int64_t) {
+       return TensorShape{1, 2, 2};
+     },
+     0,
+     [](std::int64_t n) {
+       return TensorShape{n, 2, 2};
+     }},
+    {"the middle of three",
+     [](std::int64_t) {
+       return TensorShape{1, 2, 2};
+     },
+     1,
+     [](std::int64_t n) {
+       return TensorShape{1, 2 * n, 2};
+     }},
+    {"the last of three",
+     [](std::int64_t) {
+       return TensorShape{1, 2, 2};
+     },
+     2,
+     [](std::int64_t n) {
+       return TensorShape{1, 2, 2 * n};
+     }},
+    {"the last, counted from behind",
+     [](std::int64_t) {
+       return TensorShape{2, 2, 1};
+     },
+     -1,
+     [](std::int64_t n) {
+       return TensorShape{2, 2, n};
+     }},
+    {"more and more rows",
+     [](std::int64_t i) {
+       return TensorShape{i + 1, 1};
+     },
+     0,
+     [](std::int64_t n) {
+       return TensorShape{n * (n + 1) / 2, 1};
+     }},
+    {"more and more columns",
+     [](std::int64_t i) {
+       return TensorShape{2, i};
+     },
+     1,
+     [](std::int64_t n) {
+       return TensorShape{2, n * (n - 1) / 2};
+     }},
+};
+
+class Gathers : public EveryLayout {
+ protected:
+  // Of all replicas' tensors, by walking over the whole one in its own order.
+  template <class T>
+  Tensor<T> expected(const Case& each) const {
+    std::vector<T> elements;
+    for (std::size_t before = 0; before < each.shape(0).outside(each.axis); ++before) {
+      for (int id = 0; id < size(); ++id) {
+        const TensorShape shape = each.shape(id);
+        const Tensor<T> mine = counted<T>(shape, id);
+        const std::size_t piece = shape.count() / shape.outside(each.axis);
+        for (std::size_t i = 0; i < piece; ++i) elements.push_back(mine[before * piece + i]);
+      }
+    }
+    return Tensor<T>(each.whole(size()), elements);
+  }
+  template <class T>
+  void gather_both_ways(const Case& each) {
+    const Tensor<T> whole = expected<T>(each);
+    const auto mine = strategy->distribute_values_from([&](ValueContext at) {
+      return counted<T>(each.shape(at.replica_id_in_sync_group), at.replica_id_in_sync_group);
+    });
+    EXPECT_EQ(strategy->gather(mine, each.axis), whole) << each.name;
+    const auto in_replicas = strategy->run(
+        [&](ReplicaContext& context, const Tensor<T>& own) { return context.all_gather(own, each.axis); }, mine);
+    for (const auto& all : in_replicas.local()) EXPECT_EQ(all, whole) << each.name << ", in replicas";
+  }
+  // By each replica itself, which goes on.
+  void are_refused(TensorShape (*shape)(int replica), std::string_view words) {
+    const auto said = strategy->run([&](ReplicaContext& context) {
+      return refusal(
+          [&] { (void)context.all_gather(Tensor<float>(shape(context.replica_id_in_sync_group()), 1.F), 0); },
+          Code::usage);
+    });
+    for (const std::string& each : said.local()) EXPECT_NE(each.find(words), std::string::npos) << each;
+  }
+};
+
+TEST_P(Gathers, are_one_behind_the_other_along_any_axis) {
+  for (const Case& each : cases) {
+    gather_both_ways<int>(each);
+    gather_both_ways<float>(each);
+  }
+}
+
+// Every replica has the same: as the reference's tests have it.
+TEST_P(Gathers, of_copies_are_the_copies_in_a_row) {
+  const Tensor<int> mine({1, 2, 2}, {1, 2, 1, 2});
+  for (int axis = 0; axis < 3; ++axis) {
+    const auto all = strategy->run([&](ReplicaContext& context) { return context.all_gather(mine, axis); });
+    const Tensor<int> outside = strategy->gather(strategy->run([&] { return mine; }), axis);
+    for (const auto& each : all.local()) EXPECT_EQ(each, outside);
+    EXPECT_EQ(outside.shape(), TensorShape({1, 2, 2}).with(axis, size() * mine.shape()[axis]));
+    for (std::size_t i = 0; i < outside.size(); ++i) EXPECT_EQ(outside[i], i % 2 == 0 ? 1 : 2);
+  }
+}
+
+TEST_P(Gathers, take_structures_leaf_by_leaf) {
+  const auto results = strategy->run([](ReplicaContext& context) {
+    const std::int64_t id = context.replica_id_in_sync_group();
+    return std::tuple(
+        context.all_gather(std::tuple(Tensor<float>(TensorShape{1, id + 1}, 1.F), Tensor<int>({1, 2, 2}, {1, 2, 1, 2})),
+                           1),
+        context.all_gather(std::vector{row({1, 2, 3}), row({4, 5})}));
+  });
+  const auto& [nested, lists] = results;
+  std::vector<int> all[2];
+  for (int i = 0; i < size(); ++i) {
+    all[0].insert(all[0].end(), {1, 2, 3});
+    all[1].insert(all[1].end(), {4, 5});
+  }
+  for (int i = 0; i < strategy->num_local_replicas(); ++i) {
+    EXPECT_EQ(std::get<0>(nested)[i], Tensor<float>(TensorShape{1, size() * (size() + 1) / 2}, 1.F));
+    EXPECT_EQ(std::get<1>(nested)[i].shape(), (TensorShape{1, 2 * size(), 2}));
+    ASSERT_EQ(lists.size(), 2U);
+    EXPECT_EQ(lists[0][i], row(all[0]));
+    EXPECT_EQ(lists[1][i], row(all[1]));
+  }
+}
+
+TEST_P(Gathers, in_replicas_of_what_does_not_fit_are_refused) {
+  if (size() == 1) GTEST_SKIP() << "one fits itself";
+  are_refused(
+      [](int id) {
+        return TensorShape{1, id + 1};
+      },
+      "gather along axis 0: replica 1 has the shape (1, 2), replica 0 (1, 1)");
+  are_refused([](int id) { return TensorShape(std::vector<std::int64_t>(static_cast<std::size_t>(id) + 1, 1)); },
+              "gather along axis 0: replica 1 has the shape (1, 1), replica 0 (1,)");
+  EXPECT_EQ(strategy->run([](ReplicaContext& context) { return context.all_gather(row({1}), 0); })[0].size(),
+            static_cast<std::size_t>(size()))
+      << "and all go on";
+}
+
+template <class V>
+constexpr bool is_gathered = requires(Strategy& all, PerReplica<V> value) {
+  all.gather(value, 0);
+};
+template <class V>
+constexpr bool is_gathered_in_replicas = requires(ReplicaContext& replica, V value) {
+  replica.all_gather(value, 0);
+};
+// Slices are combined by reductions.
+static_assert(is_gathered<Tensor<float>> && !is_gathered<IndexedSlices<float>>);
+static_assert(is_gathered_in_replicas<Tensor<float>> && !is_gathered_in_replicas<IndexedSlices<float>>);
+
+INSTANTIATE_TEST_SUITE_P(, Gathers, testing::ValuesIn(layouts()), [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace lockstep::test

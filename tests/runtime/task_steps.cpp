@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program for tests of what happens to the members of a cluster: steps that end with an all_reduce, each of them said
+// on standard output.
+//   task_steps STEPS MILLISECONDS [PURPOSE]
+//   task_steps burst MESSAGES: rank 0 sends and then waits elsewhere, before rank 1 receives
+#include <lockstep.hpp>
+
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+namespace {
+
+void burst(lockstep::Communicator& world, int messages) {
+  auto other = world.split(0);
+  std::vector<char> bytes(7000, 'x');
+  if (world.rank() == 0) {
+    for (int i = 0; i < messages; ++i) world.send(bytes, 1);
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (int i = 0; i < messages; ++i) world.recv(bytes, 0);
+  }
+  other->barrier();
+}
+
+void run(int argc, char** argv) {
+  const int steps = argc > 1 ? std::atoi(argv[1]) : 1;
+  const std::chrono::milliseconds pause(argc > 2 ? std::atoi(argv[2]) : 0);
+  lockstep::StartOptions options;
+  if (argc > 3) options.session.purpose = argv[3];
+  lockstep::Session session = lockstep::start(argc, argv, std::move(options));
+  lockstep::Communicator& world = session.world();
+  if (std::string_view(argv[1]) == "burst") return burst(world, std::atoi(argv[2]));
+  std::cout << "rank " << world.rank() << " of " << world.size() << std::endl;
+  for (int step = 1; step <= steps; ++step) {
+    std::this_thread::sleep_for(pause);
+    std::vector<int> number(1000, step);
+    world.all_reduce(number, lockstep::sum);
+    if (number[999] != step * world.size()) throw std::logic_error("a wrong sum");
+    std::cout << "step " << step << std::endl;
+  }
+  std::cout << "done" << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(argc, argv);
+    return 0;
+  } catch (const lockstep::Error& error) {
+    std::cerr << error.what() << std::endl;
+    return static_cast<int>(exit_of(error.code()));
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    return 1;
+  }
+}
