@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a strategy costs beside what it is made of: a run of an empty function; ResNet-50's 161 gradients summed through
-// the replica's context, in turns with one bare batch of the communicator; a step of 1000 variables of 1 KiB. Replicas
-// are ranks under mpirun, otherwise two threads. Prints medians, their quarters, and the ratio; exit code 3 where the
-// sum through the strategy takes over 1.1 times as long.
+// the replica's context, in turns with one bare batch of the communicator, with buckets, and with a strategy whose
+// order is fast; a step of 1000 variables of 1 KiB; the memory that variables take. With --variables, only their step.
+// Replicas are ranks under mpirun, otherwise two threads. Prints medians, their quarters, and the ratio; exit code 3
+// where the sum through the strategy takes over 1.1 times as long.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "runtime/gradient_reducer.hpp"
+#include "runtime/start.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable.hpp"
 #include "topology/base/text.hpp"
@@ -24,6 +28,7 @@ using namespace lockstep;
 using Clock = std::chrono::steady_clock;
 
 constexpr double most_more = 1.1;
+constexpr double most_for_order = 1.3;  // so much more time, and the reproducible order would not be the usual one
 
 // He et al. 2015: 53 convolutions without bias, each with a batch norm's weight and bias; one linear layer.
 std::vector<Tensor<float>> resnet50() {
@@ -93,13 +98,20 @@ std::vector<Spread> in_turns(int times, const std::vector<std::function<void()>>
 
 class Bench {
  public:
-  Bench(Strategy& strategy, bool speaks) : strategy_(strategy), speaks_(speaks) {}
+  Bench(Strategy& strategy, Strategy& fast, bool speaks) : strategy_(strategy), fast_(fast), speaks_(speaks) {}
+
+  // Only the part that is compared with TensorFlow's (tools/peers variables).
+  int only_variables() {
+    variables(200);
+    return 0;
+  }
 
   int all() {
     say(text("# ", strategy_.describe(), "; medians and quarters"));
     const auto empty = in_turns(2000, {[&] { strategy_.run([] {}); }});
     say(text("run of an empty function: ", words(empty[0])));
-    variables();
+    variables(5);
+    memory();
     return gradients();
   }
 
@@ -108,7 +120,7 @@ class Bench {
     if (speaks_) std::cout << line << std::endl;
   }
 
-  void variables() {
+  void variables(int times) {
     const Scope scope = strategy_.scope();
     constexpr int number = 1000;
     std::vector<Variable<float>> all;
@@ -116,12 +128,12 @@ class Bench {
     for (int i = 0; i < number; ++i)
       all.emplace_back(Tensor<float>(TensorShape{256}), VariableOptions{.aggregation = Aggregation::sum});
     const Tensor<float> gradient(TensorShape{256}, 1.0F);
-    const auto step = in_turns(5, {[&] {
-                                     strategy_.run([&] {
-                                       for (Variable<float>& each : all) each.assign_sub(gradient);
-                                     });
-                                   },
-                                   [&] { together(all, gradient); }});
+    const auto step = in_turns(times, {[&] {
+                                         strategy_.run([&] {
+                                           for (Variable<float>& each : all) each.assign_sub(gradient);
+                                         });
+                                       },
+                                       [&] { together(all, gradient); }});
     say(text("1000 variables of 1 KiB, each assigned by itself: ", words(step[0])));
     say(text("1000 variables of 1 KiB, gradients summed at once: ", words(step[1])));
   }
@@ -137,13 +149,43 @@ class Bench {
     });
   }
 
+  // What variables of 100 MB take beyond themselves, in the process of this replica or of these: the most that it ever
+  // had, after all of them were made, summed into and read.
+  void memory() {
+    constexpr std::int64_t elements = 1 << 20;
+    constexpr int number = 25;
+    const Tensor<float> gradient(TensorShape{elements}, 1.0F);
+    strategy_.run([] {});
+    const double before = most_memory();
+    const Scope scope = strategy_.scope();
+    std::vector<Variable<float>> all;
+    all.reserve(number);
+    for (int i = 0; i < number; ++i)
+      all.emplace_back(Tensor<float>(TensorShape{elements}), VariableOptions{.aggregation = Aggregation::sum});
+    for (int step = 0; step < 2; ++step) {
+      strategy_.run([&] {
+        for (Variable<float>& each : all) each.assign_sub(gradient);
+      });
+    }
+    const double needed = static_cast<double>(strategy_.num_local_replicas()) * number * elements * sizeof(float);
+    say(text("25 variables of 4 MiB, changed by sums: ", fixed((most_memory() - before - needed) / needed, 3),
+             " copies of them beyond the one that each replica needs"));
+  }
+
+  // The process's high-water mark.
+  static double most_memory() {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return 1024.0 * static_cast<double>(used.ru_maxrss);
+  }
+
   int gradients() {
     std::vector<std::vector<Tensor<float>>> lists(static_cast<std::size_t>(strategy_.num_local_replicas()), resnet50());
     const auto mine = [&](ReplicaContext & replica) -> auto& {
       return lists[static_cast<std::size_t>(replica.local_id())];
     };
-    const auto through = [&] {
-      strategy_.run([&](ReplicaContext& replica) { replica.all_reduce(mine(replica), avg); });
+    const auto through_of = [&](Strategy& strategy) {
+      return [&] { strategy.run([&](ReplicaContext& replica) { replica.all_reduce(mine(replica), avg); }); };
     };
     const auto bare = [&] {
       strategy_.run([&](ReplicaContext& replica) {
@@ -163,31 +205,39 @@ class Bench {
         step.finish();
       });
     };
-    const auto times = in_turns(15, {through, bare, in_buckets});
+    const auto times = in_turns(15, {through_of(strategy_), bare, in_buckets, through_of(fast_)});
     const double ratio = times[0].median / times[1].median;
     say(text("ResNet-50's gradients through the strategy: ", words(times[0])));
     say(text("the same as one bare batch:                 ", words(times[1]), ", ratio ", fixed(ratio, 3), ", at most ",
              most_more));
     say(text("the same in buckets, as they become ready:   ", words(times[2]), ", ratio ",
              fixed(times[2].median / times[1].median, 3)));
+    say(text("the same through a strategy of Order::fast:  ", words(times[3]), "; the reproducible order takes ",
+             fixed(times[0].median / times[3].median, 3), " times as long, at most ", most_for_order));
     return ratio > most_more ? 3 : 0;
   }
 
   Strategy& strategy_;
+  Strategy& fast_;
   bool speaks_;
 };
+
+std::unique_ptr<Strategy> make(Session& session, Order order) {
+  const StrategyOptions options{.order = order};
+  if (session.size() > 1) return std::make_unique<MultiWorkerMirroredStrategy>(session, options);
+  return std::make_unique<MirroredStrategy>(2, options);
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    Session session(argc, argv);
-    std::unique_ptr<Strategy> strategy;
-    if (session.size() > 1)
-      strategy = std::make_unique<MultiWorkerMirroredStrategy>(session);
-    else
-      strategy = std::make_unique<MirroredStrategy>(2);
-    return Bench(*strategy, session.rank() == 0).all();
+    Session session = start(argc, argv);
+    const auto strategy = make(session, Order::reproducible);
+    const auto fast = make(session, Order::fast);
+    Bench bench(*strategy, *fast, session.rank() == 0);
+    const bool is_short = argc > 1 && std::string_view(argv[1]) == "--variables";
+    return is_short ? bench.only_variables() : bench.all();
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lockstep's collectives under the protocol of tools/peers: the same loop, buffers and checks as for MPI's own
-// (peer_bench.c). Variants: of a list, `batch` (one Batch of all tensors), `each` (all started, then all awaited) and
-// `flat` (packed, reduced, unpacked); of everything else, `plain`, the blocking call as a program writes it, and
-// `symmetric`, the same on memory that the communicator allocated.
+// (peer_bench.c). Variants: of a list, `batch` (one Batch of all tensors), `each` (all started, then all awaited),
+// `flat` (packed, reduced, unpacked) and `strategy` (a run in which each replica reduces its tensors); of everything
+// else, `plain`, the blocking call as a program writes it, and `symmetric`, the same on memory that the communicator
+// allocated.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@ namespace {
 using lockstep::Communicator;
 
 struct Subject {
+  lockstep::Session* session;
   Communicator* world;
   std::function<void()> run;
   std::string refusal;
@@ -72,6 +74,13 @@ class List {
       }
     };
   }
+  template <class Op>
+  std::function<void()> strategy(lockstep::Session& session, Op op) const {
+    auto strategy = std::make_shared<lockstep::MultiWorkerMirroredStrategy>(session);
+    return [strategy, op, tensors = tensors_]() mutable {
+      strategy->run([&](lockstep::ReplicaContext& replica) { replica.all_reduce(tensors, op); });
+    };
+  }
 
  private:
   std::vector<std::span<T>> tensors_;
@@ -79,11 +88,13 @@ class List {
 };
 
 template <class T, class Op>
-std::function<void()> of_list(Communicator& world, const PeerCall& call, const std::string& variant, Op op) {
+std::function<void()> of_list(lockstep::Session& session, Communicator& world, const PeerCall& call,
+                              const std::string& variant, Op op) {
   const List<T> list(call);
   if (variant == "batch") return list.batch(world, op);
   if (variant == "each") return list.each(world, op);
   if (variant == "flat") return list.flat(world, op);
+  if (variant == "strategy") return list.strategy(session, op);
   return {};
 }
 
@@ -135,37 +146,38 @@ std::function<void()> moving(Communicator& world, const PeerCall& call) {
 }
 
 template <class T, class Op>
-std::function<void()> with_op(Communicator& world, const PeerCall& call, const std::string& variant, Op op) {
-  if (call.collective == peer_list) return of_list<T>(world, call, variant, op);
+std::function<void()> with_op(const Subject& subject, const PeerCall& call, const std::string& variant, Op op) {
+  Communicator& world = *subject.world;
+  if (call.collective == peer_list) return of_list<T>(*subject.session, world, call, variant, op);
   if (variant != "plain" && variant != "symmetric") return {};
   auto reduces = reducing<T>(world, call, op);
   return reduces ? reduces : moving<T>(world, call);
 }
 
 template <class T>
-std::function<void()> with_type(Communicator& world, const PeerCall& call, const std::string& variant) {
+std::function<void()> with_type(const Subject& subject, const PeerCall& call, const std::string& variant) {
   switch (call.op) {
     case peer_sum:
-      return with_op<T>(world, call, variant, lockstep::sum);
+      return with_op<T>(subject, call, variant, lockstep::sum);
     case peer_prod:
-      return with_op<T>(world, call, variant, lockstep::prod);
+      return with_op<T>(subject, call, variant, lockstep::prod);
     case peer_min:
-      return with_op<T>(world, call, variant, lockstep::min);
+      return with_op<T>(subject, call, variant, lockstep::min);
     default:
-      return with_op<T>(world, call, variant, lockstep::max);
+      return with_op<T>(subject, call, variant, lockstep::max);
   }
 }
 
-std::function<void()> make_run(Communicator& world, const PeerCall& call, const std::string& variant) {
+std::function<void()> make_run(const Subject& subject, const PeerCall& call, const std::string& variant) {
   switch (call.type) {
     case peer_f32:
-      return with_type<float>(world, call, variant);
+      return with_type<float>(subject, call, variant);
     case peer_f64:
-      return with_type<double>(world, call, variant);
+      return with_type<double>(subject, call, variant);
     case peer_i32:
-      return with_type<std::int32_t>(world, call, variant);
+      return with_type<std::int32_t>(subject, call, variant);
     default:
-      return with_type<std::int64_t>(world, call, variant);
+      return with_type<std::int64_t>(subject, call, variant);
   }
 }
 
@@ -177,7 +189,7 @@ void* memory(void* self, std::size_t bytes, const char* variant) {
 
 const char* begin(void* self, const PeerCall* call, const char* variant) {
   auto& subject = *static_cast<Subject*>(self);
-  subject.run = make_run(*subject.world, *call, variant);
+  subject.run = make_run(subject, *call, variant);
   if (subject.run) return nullptr;
   subject.refusal = std::string("Lockstep has no variant ") + variant;
   return subject.refusal.c_str();
@@ -189,7 +201,7 @@ int main(int argc, char** argv) {
   try {
     lockstep::Session session(argc, argv);
     if (session.rank() == 0) std::cout << "peer_bench version Lockstep " << lockstep::version() << std::endl;
-    Subject subject{&session.world(), {}, {}, {}};
+    Subject subject{&session, &session.world(), {}, {}, {}};
     const auto end = [](void* self) {
       static_cast<Subject*>(self)->run = {};
       static_cast<Subject*>(self)->buffers.clear();

@@ -8,9 +8,9 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, gradients, install, peers, scoreboard, sizes
+from . import compare, gradients, install, peers, scoreboard, sizes, variables
 from .errors import Misuse, PeersError, printable
-from .variants import TUNED
+from .variants import LISTS, TUNED
 
 ELEMENTS = {"f32": 4, "f64": 8, "i32": 4, "i64": 8}
 OPS = ("sum", "prod", "min", "max")
@@ -26,6 +26,7 @@ How fast Lockstep is beside other libraries on this machine, each at its best se
   peers compare all_reduce --ranks 2 --sizes 8,512,8K,128K,512K,2M,32M --json all_reduce.json
   peers compare broadcast --cluster 4x2 --rate 1gbit       on virtual nodes (tools/cluster)
   peers compare --gradients resnet50,bert,small --ranks 2  lists of tensors, as training has them
+  peers variables --ranks 2           a step of 1000 variables, beside TensorFlow's
   peers table --out FILE              everything that ours is judged by on one machine, with what is to be reached
 """
 
@@ -70,6 +71,10 @@ def make_parser() -> argparse.ArgumentParser:
     comparing = verbs.add_parser("compare", help="measure ours and the peers", allow_abbrev=False)
     comparing.set_defaults(call=do_compare)
     add_measuring(comparing)
+    steps = verbs.add_parser("variables", help="measure a step of 1000 variables beside TensorFlow's", allow_abbrev=False)
+    steps.set_defaults(call=variables.measure)
+    steps.add_argument("--ranks", type=int, default=2, help="how many (default 2)")
+    add_effort(steps)
     whole = verbs.add_parser("table", help="all comparisons that ours is judged by on one machine; an hour or two", allow_abbrev=False)
     whole.set_defaults(call=do_table)
     whole.add_argument("--only", metavar="WORDS", help="only comparisons whose titles have them, as 'all_reduce, 2 ranks'")
@@ -96,6 +101,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--ranks", type=int, help="how many (default 2; with --cluster what that says)")
     add("--sizes", default="8,512,8K,128K,512K,2M,32M", help="bytes of a rank as nccl-tests counts them, with commas between")
     add("--gradients", metavar="LISTS", help=f"lists of tensors instead of sizes: {', '.join(gradients.LISTS)}")
+    add("--way", help=f"how ours does a list, instead of the fastest: {', '.join(LISTS)}")
     add("--type", default="f32", help=", ".join(ELEMENTS))
     add("--op", default="sum", help=", ".join(OPS))
     add("--cluster", metavar="NODESxRANKS", help="on virtual nodes, as 4x2")
@@ -152,7 +158,7 @@ def do_table(options) -> int:
 
     def measured(part: scoreboard.Part) -> tuple[str, list[dict]]:
         words = argparse.Namespace(**vars(options) | {"peers": peers_of(options.peers, part.without)}, collective=part.collective, ranks=part.ranks, sizes=",".join(part.sizes),
-                                   gradients=",".join(part.lists), type="f32", op="sum", cluster=None, rate=None)
+                                   gradients=",".join(part.lists), way=None, type="f32", op="sum", cluster=None, rate=None)
         return compare.compare(ask_of(words), say_on_terminal if sys.stderr.isatty() else lambda _: None)
 
     return 0 if scoreboard.run(parts, measured, write) else 3
@@ -186,10 +192,13 @@ def ask_of(options) -> compare.Ask:
 
 def with_work(ask: compare.Ask, options) -> compare.Ask:
     """Sizes or lists; refused when they do not fit."""
+    if options.way and (not options.gradients or options.way not in LISTS):
+        raise Misuse(f"--way {options.way}: it is for --gradients, one of {', '.join(LISTS)}")
     if options.gradients:
         if (ask.collective, ask.type, ask.op) != ("all_reduce", "f32", "sum"):
             raise Misuse("--gradients is an all_reduce of f32 with sum; leave the collective, --type and --op out")
         lists = {gradients.words_of(gradients.counts_of(name)): name for name in options.gradients.split(",")}
+        ask.way = options.way
         ask.labels, largest = lists, max(4 * sum(gradients.counts_of(name)) for name in lists.values())
     elif ask.collective == "barrier":
         ask.labels, largest = {"0": "0"}, 0

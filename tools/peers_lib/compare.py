@@ -34,6 +34,7 @@ class Ask:
     names: list[str] | None
     labels: dict[str, str] = field(default_factory=dict)  # by the words of a job
     size_bytes: int = 0
+    way: str | None = None  # of ours, with a list
 
     @property
     def is_list(self) -> bool:
@@ -65,7 +66,7 @@ def compare(ask: Ask, say: Callable[[str], None]) -> tuple[str, list[dict]]:
     place = Place(ask.ranks, ask.type, ask.op, ask.size_bytes, ask.cluster, ask.limit_s)
     collective = "list" if ask.is_list else ask.collective
     cores = len(os.sched_getaffinity(0))
-    tuning = Tuning(place, collective, list(ask.labels), ask.tuning_seconds, ask.ranks > cores, ask.draw, say=say)
+    tuning = Tuning(place, collective, list(ask.labels), ask.tuning_seconds, ask.ranks > cores, ask.draw, say=say, way=ask.way)
     chosen = {}
     for peer in [*peers, ours]:
         chosen[peer.name] = tuning.choose(peer)

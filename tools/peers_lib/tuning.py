@@ -33,7 +33,8 @@ def grouped(jobs: list[Job]) -> dict[Launch, list[Job]]:
 
 class Tuning:
     def __init__(self, place: Place, collective: str, sizes: list[str], seconds: float, crowded: bool, draw: random.Random,
-                 measurer: Callable[..., Outcome] = measure, say: Callable[[str], None] = lambda _: None):
+                 measurer: Callable[..., Outcome] = measure, say: Callable[[str], None] = lambda _: None, way: str | None = None):
+        self.way = way  # the only one that ours may take
         self.place, self.collective, self.sizes, self.seconds = place, collective, sizes, seconds
         self.crowded, self.draw, self.measurer, self.say = crowded, draw, measurer, say
         self.fastest: dict[str, float] = {}  # of all peers so far, by size
@@ -42,6 +43,8 @@ class Tuning:
     def choose(self, peer: Peer) -> Chosen:
         """Empty for one that fails with everything."""
         variants = variants_of(peer, self.collective, self.crowded, self.place.cluster is not None)
+        if peer.ours and self.way:
+            variants = [each for each in variants if each.name == self.way]
         if len(variants) == 1:
             return {size: variants[0] for size in self.sizes}
         plain = [each for each in variants if not each.variables and each.name.startswith(("default", "as it", "yield"))]

@@ -66,8 +66,11 @@ def variants_of(peer: Peer, collective: str, crowded: bool, cluster: bool) -> li
     return {"openmpi": open_mpi, "mpich": mpich, "intel": intel}[peer.kind](what, crowded, cluster)
 
 
+LISTS = ("batch", "each", "flat", "strategy")  # ways that ours has with a list
+
+
 def ours(collective: str, crowded: bool, cluster: bool) -> list[Variant]:
-    names = ("batch", "each", "flat") if collective == "list" else ("plain",)
+    names = LISTS if collective == "list" else ("plain",)
     bound = [] if crowded or cluster else [Launch(as_it_comes=True)]
     return [Variant(name, launch) for name in names for launch in [Launch(), *bound]]
 
