@@ -3,9 +3,7 @@
 // they tell each other.
 #pragma once
 
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <list>
 #include <mutex>
@@ -14,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/ucx/ucx_leaving.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "collectives/ucx/ucx_worker.hpp"
 #include "topology/base/log.hpp"
@@ -21,54 +20,19 @@
 
 namespace lockstep {
 
-// Workers of transports that have ended stay for a while: what they sent may not have been read yet, and a connection
-// that is closed with something unread in it takes with it what the other side has not read either.
 struct Ucx::Shared {
-  struct Retired {
-    std::chrono::steady_clock::time_point at;
-    std::unique_ptr<ucx::Worker> worker;
-  };
-
   explicit Shared(UcxOptions options)
-      : key_(std::move(options.key)), context_(std::make_shared<ucx::Context>(options.device)) {}
+      : key(std::move(options.key)), context(std::make_shared<ucx::Context>(options.device)) {}
 
-  const std::shared_ptr<const Secret>& key() const { return key_; }
-  const std::shared_ptr<const ucx::Context>& get() const { return context_; }
-  void retire(std::unique_ptr<ucx::Worker> worker) {
-    constexpr std::chrono::seconds enough{5};
-    const auto now = std::chrono::steady_clock::now();
-    std::list<Retired> over;  // ended after the lock
-    const std::lock_guard lock(mutex_);
-    while (!retired_.empty() && now - retired_.front().at > enough) over.splice(over.end(), retired_, retired_.begin());
-    retired_.push_back({now, std::move(worker)});
-  }
-
- private:
-  std::shared_ptr<const Secret> key_;
-  std::shared_ptr<const ucx::Context> context_;
-  std::mutex mutex_;
-  std::list<Retired> retired_;
+  std::shared_ptr<const Secret> key;
+  std::shared_ptr<const ucx::Context> context;
+  ucx::Leavings leavings;  // ends first
 };
 
 namespace ucx {
 
 inline constexpr int lane_count = 16;
-// Marks of words.
-inline constexpr std::uint32_t ordinary = 0;
-inline constexpr std::uint32_t greeting = 1;
 inline constexpr std::chrono::milliseconds last_words_take{100};
-using Token = std::array<std::byte, 16>;
-
-// Before every message. Members run the same build on machines of one kind: checked when the session begins.
-struct Head {
-  Token token;
-  std::uint32_t source;
-  std::uint32_t mark;
-  std::uint64_t channel;
-};
-static_assert(std::has_unique_object_representations_v<Head>);
-
-inline std::span<const std::byte> bytes_of(const Head& head) { return std::as_bytes(std::span(&head, 1)); }
 
 class UcxTransport final : public Transport {
  public:
@@ -105,8 +69,7 @@ class UcxTransport final : public Transport {
     void* far_data;
   };
   struct Source {
-    Token theirs;  // what their messages to us begin with
-    Token ours;
+    Token ours;               // what our messages to them begin with
     std::vector<Want> wants;  // in the order of their posting
     std::vector<Early> early;
   };
@@ -120,23 +83,17 @@ class UcxTransport final : public Transport {
     std::size_t sends_over = 0;
     std::size_t receives_over = 0;
   };
-  struct Word {
-    Head head;
-    Bytes bytes;
-    Flight flight;
-  };
 
   Source& source(int peer) { return sources_[static_cast<std::size_t>(peer)]; }
   void meet(Exchange& exchange);
   void connect(Patience patience);
-  std::optional<Head> open(std::span<const std::byte> bytes) const;
   bool receive(const ucx::Worker::Arrival& arrival);
   void send_word(int peer, std::uint32_t kind, Bytes bytes);
   void hear_word(const ucx::Worker::Arrival& arrival);
   void accept(int peer, const Want& want, std::size_t bytes, const void* data, void* far_data);
   void want(int peer, const Want& want);
   void drop_early();
-  bool anything_flies() const;
+  bool is_sending() const;
   std::string words_to_unreachable() const;
   std::string silent_ones() const;
   void move();
@@ -147,15 +104,16 @@ class UcxTransport final : public Transport {
   int rank_;
   Ucx::Lost lost_;
   std::vector<Source> sources_;
+  std::vector<Token> theirs_;  // what their messages to us begin with
   std::deque<Lane> lanes_{lane_count};
   std::list<Word> telling_;
   std::deque<Heard> heard_;
   std::string wrong_;          // what came and does not fit
   std::vector<bool> greeted_;  // by whom
+  std::vector<bool> has_left_;
   Log log_;
   std::mutex mutex_;       // who moves this may be another than who is inside
   bool has_sent_ = false;  // since the last flush
-  Flight flushing_;
   unsigned turns_ = 0;
   // Who is known to be gone, and since when. What it has told may still be on its way, and says more.
   std::optional<std::string> lost_words_;

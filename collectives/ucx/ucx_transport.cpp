@@ -22,17 +22,17 @@ void UcxTransport::move() {
   if (!lock.owns_lock()) return;
   if (!data_) return mover_.idle();
   data_->progress();
-  if (flushing_.state == Flight::State::flying) return;
+  if (data_->is_flushing()) return;
   if (!std::exchange(has_sent_, false)) return mover_.idle();
-  data_->flush(flushing_);
+  data_->flush();
 }
 
 bool UcxTransport::receive(const Worker::Arrival& arrival) {
-  const auto opened = open(arrival.head);
-  if (!opened) return false;
-  const Head& head = *opened;
+  const auto proven = opened(arrival.head, theirs_);
+  if (!proven) return false;
+  const Head& head = *proven;
   const int peer = static_cast<int>(head.source);
-  auto& [theirs, ours, wants, early] = source(peer);
+  auto& [ours, wants, early] = source(peer);
   const auto wanted = std::ranges::find_if(
       wants, [&](const Want& each) { return each.channel == head.channel && each.mark == head.mark; });
   if (wanted != wants.end()) {
@@ -63,7 +63,7 @@ void UcxTransport::accept(int peer, const Want& want, std::size_t bytes, const v
 }
 
 void UcxTransport::want(int peer, const Want& want) {
-  auto& [theirs, ours, wants, early] = source(peer);
+  auto& [ours, wants, early] = source(peer);
   const auto here = std::ranges::find_if(
       early, [&](const Early& each) { return each.channel == want.channel && each.mark == want.mark; });
   if (here == early.end()) {
@@ -155,21 +155,21 @@ void UcxTransport::sleep(std::int64_t nanoseconds) {
 }
 
 UcxTransport::~UcxTransport() {
-  constexpr std::chrono::milliseconds enough{500};  // others are expected to be there
   const std::lock_guard lock(mutex_);
   if (data_) drop_early();
-  for (auto* const worker : {&data_, &words_}) {
-    const bool is_sent = *worker && (*worker)->end_sending(enough);
-    if (is_sent && !anything_flies()) context_->retire(std::move(*worker));
+  if (is_sending()) data_.reset();  // from memory of the caller's
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank_) send_word(peer, farewell, {});
   }
+  context_->leavings.add(std::make_unique<Leaving>(std::move(words_), std::move(data_), std::move(telling_),
+                                                   std::move(theirs_), std::move(has_left_)));
 }
 
-// Of what UCX would still call back for, which is part of this.
-bool UcxTransport::anything_flies() const {
-  const auto flies = [](const Flight& each) { return each.state == Flight::State::flying; };
-  return flies(flushing_) || std::ranges::any_of(telling_, flies, &Word::flight) ||
-         std::ranges::any_of(
-             lanes_, [&](const Lane& lane) { return std::ranges::any_of(lane.sends, flies, &Sending::flight); });
+bool UcxTransport::is_sending() const {
+  return std::ranges::any_of(lanes_, [](const Lane& lane) {
+    return std::ranges::any_of(
+        lane.sends, [](const Flight& each) { return each.state == Flight::State::flying; }, &Sending::flight);
+  });
 }
 
 void UcxTransport::drop_early() {
@@ -184,7 +184,7 @@ void UcxTransport::drop_early() {
 }  // namespace ucx
 
 Ucx::Ucx(UcxOptions options) : shared_(std::make_shared<Shared>(std::move(options))) {
-  if (!shared_->key()) throw Error(Code::internal, "UCX without a key");
+  if (!shared_->key) throw Error(Code::internal, "UCX without a key");
 }
 Ucx::~Ucx() = default;
 

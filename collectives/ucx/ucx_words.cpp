@@ -28,15 +28,19 @@ UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& excha
       rank_(exchange.rank()),
       lost_(std::move(lost)),
       sources_(static_cast<std::size_t>(exchange.size())),
+      theirs_(sources_.size()),
       greeted_(sources_.size()),
+      has_left_(sources_.size()),
       log_(exchange.log()),
-      words_(std::make_unique<Worker>(context_->get(),
+      words_(std::make_unique<Worker>(context_->context,
                                       [this](const auto& arrival) {
                                         guarded(wrong_, [&] { hear_word(arrival); });
                                         return false;
                                       })),
-      data_(std::make_unique<Worker>(
-          context_->get(), [this](const auto& arrival) { return guarded(wrong_, [&] { return receive(arrival); }); })) {
+      data_(std::make_unique<Worker>(context_->context, [this](const auto& arrival) {
+        return guarded(wrong_, [&] { return receive(arrival); });
+      })) {
+  has_left_[static_cast<std::size_t>(rank_)] = true;
   meet(exchange);
 }
 
@@ -59,13 +63,13 @@ void UcxTransport::meet(Exchange& exchange) {
     Writer writer;
     writer.put(std::string_view("lockstep ucx")).put(from).put(to);
     writer.put(nonces.at(static_cast<std::size_t>(from))).put(nonces.at(static_cast<std::size_t>(to)));
-    const Mac mac = context_->key()->mac(writer.take());
+    const Mac mac = context_->key->mac(writer.take());
     Token half;
     std::copy_n(mac.begin(), half.size(), half.begin());
     return half;
   };
   for (int peer = 0; peer < size(); ++peer) {
-    source(peer).theirs = token(peer, rank_);
+    theirs_[static_cast<std::size_t>(peer)] = token(peer, rank_);
     source(peer).ours = token(rank_, peer);
   }
   words_->set_peers(std::move(words));
@@ -126,15 +130,6 @@ std::string UcxTransport::silent_ones() const {
   return text("nothing has come from rank ", silent.to_string());
 }
 
-// Nothing where it does not prove who it is from.
-std::optional<Head> UcxTransport::open(std::span<const std::byte> bytes) const {
-  Head head;
-  if (bytes.size() != sizeof head) return std::nullopt;
-  std::memcpy(&head, bytes.data(), sizeof head);  // it may lie anywhere
-  if (head.source >= sources_.size() || !is_same(head.token, sources_[head.source].theirs)) return std::nullopt;
-  return head;
-}
-
 void UcxTransport::tell(int peer, Bytes bytes) {
   if (peer == rank_) {
     heard_.push_back({rank_, std::move(bytes)});
@@ -151,10 +146,14 @@ void UcxTransport::send_word(int peer, std::uint32_t kind, Bytes bytes) {
 }
 
 void UcxTransport::hear_word(const Worker::Arrival& arrival) {
-  const auto head = open(arrival.head);
+  const auto head = opened(arrival.head, theirs_);
   if (!head || arrival.is_far) return;
   if (head->mark == greeting) {
     greeted_[head->source] = true;
+    return;
+  }
+  if (head->mark == farewell) {
+    has_left_[head->source] = true;
     return;
   }
   const auto* const begin = static_cast<const std::byte*>(arrival.data);

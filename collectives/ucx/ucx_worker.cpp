@@ -149,13 +149,15 @@ void Worker::take(void* far_data, void* into, std::size_t bytes, Flight& flight)
   follow(lib_.am_recv_data_nbx(worker_, far_data, into, bytes, &params), flight);
 }
 
-void Worker::flush(Flight& flight) {
-  flight.state = Flight::State::flying;
+void Worker::flush() {
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  params.cb.send = &sent;
-  params.user_data = &flight;
-  follow(lib_.worker_flush_nbx(worker_, &params), flight);
+  params.cb.send = [](void* request, ucs_status_t /*status*/, void* worker) {
+    --static_cast<Worker*>(worker)->flushes_;
+    library().request_free(request);
+  };
+  params.user_data = this;
+  if (UCS_PTR_IS_PTR(lib_.worker_flush_nbx(worker_, &params))) ++flushes_;
 }
 
 void Worker::drop(void* far_data) { lib_.am_data_release(worker_, far_data); }
@@ -173,18 +175,10 @@ void Worker::sleep(std::chrono::milliseconds limit) const {
   ::poll(&door, 1, static_cast<int>(limit.count()));
 }
 
-bool Worker::wait(void* request, std::chrono::steady_clock::time_point end) {
-  if (request == nullptr || UCS_PTR_IS_ERR(request)) return request == nullptr;
+void Worker::wait(void* request, std::chrono::steady_clock::time_point end) {
+  if (!UCS_PTR_IS_PTR(request)) return;
   while (lib_.request_check_status(request) == UCS_INPROGRESS && std::chrono::steady_clock::now() < end) progress();
-  const bool is_well = lib_.request_check_status(request) == UCS_OK;
   lib_.request_free(request);
-  return is_well;
-}
-
-bool Worker::end_sending(std::chrono::nanoseconds limit) {
-  receive_ = [](const Arrival& /*arrival*/) { return false; };
-  const ucp_request_param_t params{};
-  return wait(lib_.worker_flush_nbx(worker_, &params), std::chrono::steady_clock::now() + limit);
 }
 
 }  // namespace lockstep::ucx

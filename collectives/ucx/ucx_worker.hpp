@@ -65,8 +65,9 @@ class Worker {
   void take(void* far_data, void* into, std::size_t bytes, Flight& flight);
   void drop(void* far_data);
 
-  // Flies until all that was sent so far has left this process.
-  void flush(Flight& flight);
+  // Goes on until all that was sent so far has left this process.
+  void flush();
+  bool is_flushing() const { return flushes_ > 0; }
 
   bool progress() { return lib_.worker_progress(worker_) != 0; }
   // To sleep on; false: something is here already.
@@ -74,9 +75,8 @@ class Worker {
   int descriptor() const { return descriptor_; }
   void sleep(std::chrono::milliseconds limit) const;
 
-  // Nothing is received any more. Waits until all that was sent has left this process, at most for so long; says
-  // whether it has.
-  bool end_sending(std::chrono::nanoseconds limit);
+  // From now on.
+  void receive_by(Receive receive) { receive_ = std::move(receive); }
 
  private:
   struct Peer {
@@ -86,7 +86,7 @@ class Worker {
     ucs_status_t why = UCS_OK;
   };
   ucp_ep_h endpoint_of(int peer);
-  bool wait(void* request, std::chrono::steady_clock::time_point end);
+  void wait(void* request, std::chrono::steady_clock::time_point end);
   static ucs_status_t receive(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
                               const ucp_am_recv_param_t* how);
 
@@ -96,6 +96,7 @@ class Worker {
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
   std::deque<Peer> peers_;  // UCX keeps pointers to them
+  int flushes_ = 0;
 };
 
 }  // namespace lockstep::ucx

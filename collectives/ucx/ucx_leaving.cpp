@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/ucx/ucx_leaving.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace lockstep::ucx {
+namespace {
+
+constexpr std::chrono::milliseconds sending_takes{50};  // where others are there; else it goes on while this waits
+constexpr std::chrono::milliseconds ending_takes{500};
+constexpr std::chrono::seconds others_take{5};
+
+}  // namespace
+
+Leaving::Leaving(std::unique_ptr<Worker> words, std::unique_ptr<Worker> data, std::list<Word> telling,
+                 std::vector<Token> theirs, std::vector<bool> has_left)
+    : telling_(std::move(telling)),
+      theirs_(std::move(theirs)),
+      has_left_(std::move(has_left)),
+      words_(std::move(words)),
+      data_(std::move(data)) {
+  words_->receive_by([this](const Worker::Arrival& arrival) {
+    const auto head = opened(arrival.head, theirs_);
+    if (head && head->mark == farewell) has_left_[head->source] = true;
+    return false;
+  });
+  words_->flush();
+  if (!data_) return;
+  data_->receive_by([](const Worker::Arrival& /*arrival*/) { return false; });
+  data_->flush();
+}
+
+void Leaving::progress() {
+  words_->progress();
+  if (data_) data_->progress();
+  if (!sent_at_ && is_sent()) sent_at_ = std::chrono::steady_clock::now();
+}
+
+bool Leaving::is_over(Time now) const {
+  if (!sent_at_) return false;
+  if (now - *sent_at_ > others_take) return true;
+  for (std::size_t peer = 0; peer < has_left_.size(); ++peer) {
+    if (!has_left_[peer] && words_->why_dead(static_cast<int>(peer)).empty()) return false;
+  }
+  return true;
+}
+
+void Leavings::add(std::unique_ptr<Leaving> one) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (!one->is_sent() && std::chrono::steady_clock::now() - begin < sending_takes) {
+    one->progress();
+    move();  // others may be in the same place, and need those
+    std::this_thread::yield();
+  }
+  const std::lock_guard lock(mutex_);
+  all_.push_back(std::move(one));
+  mover_.busy();
+}
+
+// Whether there is anything to move.
+bool Leavings::move() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return true;
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& each : all_) each->progress();
+  all_.remove_if([now](const auto& each) { return each->is_over(now); });
+  if (all_.empty()) mover_.idle();
+  return !all_.empty();
+}
+
+Leavings::~Leavings() {
+  const auto begin = std::chrono::steady_clock::now();
+  while (move() && std::chrono::steady_clock::now() - begin < ending_takes)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+}  // namespace lockstep::ucx

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is left of a transport that has ended. Its workers stay until all others have ended theirs, for who closes a
+// connection with something unread in it takes away what the other side has not read either; and they go on, for the
+// others' last connections may wait for an answer of theirs.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/ucx/ucx_worker.hpp"
+#include "topology/base/movers.hpp"
+#include "topology/secret/secret.hpp"
+
+namespace lockstep::ucx {
+
+using Token = std::array<std::byte, 16>;
+
+// Before every message. Members run the same build on machines of one kind: checked when the session begins.
+struct Head {
+  Token token;
+  std::uint32_t source;
+  std::uint32_t mark;
+  std::uint64_t channel;
+};
+static_assert(std::has_unique_object_representations_v<Head>);
+
+inline std::span<const std::byte> bytes_of(const Head& head) { return std::as_bytes(std::span(&head, 1)); }
+
+// Nothing where it does not prove, by the token that each source has, who it is from.
+inline std::optional<Head> opened(std::span<const std::byte> bytes, std::span<const Token> theirs) {
+  Head head;
+  if (bytes.size() != sizeof head) return std::nullopt;
+  std::memcpy(&head, bytes.data(), sizeof head);  // it may lie anywhere
+  if (head.source >= theirs.size() || !is_same(head.token, theirs[head.source])) return std::nullopt;
+  return head;
+}
+
+// Marks of words.
+inline constexpr std::uint32_t ordinary = 0;
+inline constexpr std::uint32_t greeting = 1;
+inline constexpr std::uint32_t farewell = 2;
+
+struct Word {
+  Head head;
+  Bytes bytes;
+  Flight flight;
+};
+
+class Leaving {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // `data` may be none; nothing of the caller's memory is under way. `telling` has the last words, `has_left` who has
+  // said farewell already.
+  Leaving(std::unique_ptr<Worker> words, std::unique_ptr<Worker> data, std::list<Word> telling,
+          std::vector<Token> theirs, std::vector<bool> has_left);
+
+  void progress();
+  bool is_sent() const { return !words_->is_flushing() && (!data_ || !data_->is_flushing()); }
+  // All is sent, and all others have ended theirs, or have had long enough.
+  bool is_over(Time now) const;
+
+ private:
+  std::list<Word> telling_;  // UCX points to them
+  std::vector<Token> theirs_;
+  std::vector<bool> has_left_;
+  std::optional<Time> sent_at_;
+  std::unique_ptr<Worker> words_;
+  std::unique_ptr<Worker> data_;
+};
+
+// Those of a process. They move whenever the thread that ended the last of them waits.
+class Leavings {
+ public:
+  Leavings() = default;
+  // Waits a little for those who still need one.
+  ~Leavings();
+  Leavings(const Leavings&) = delete;
+  Leavings& operator=(const Leavings&) = delete;
+
+  // Waits a moment for all that it has sent to leave this process.
+  void add(std::unique_ptr<Leaving> one);
+
+ private:
+  bool move();
+
+  std::mutex mutex_;
+  std::list<std::unique_ptr<Leaving>> all_;
+  Mover mover_{[this] { move(); }};
+};
+
+}  // namespace lockstep::ucx

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transports over UCX that end: what they have sent arrives all the same, and what is kept for it does not pile up. Run
+// a second time with UCX_TLS=tcp, where a connection that closes early takes what is unread with it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "collectives/ucx/ucx_transport.hpp"
+#include "tests/support/lacks.hpp"
+#include "tests/support/sanitized.hpp"
+#include "tests/support/threads.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/movers.hpp"
+
+namespace lockstep {
+namespace {
+
+using test::lacks;
+using test::on_threads;
+using test::watched_for_races;
+
+class EndingTransport : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
+    if (watched_for_races) GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
+  }
+  // As a process has it: members that are threads of one would end each other's transports.
+  static std::unique_ptr<Ucx> ucx() {
+    return std::make_unique<Ucx>(
+        UcxOptions{.key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test"), .device = {}});
+  }
+};
+
+// Within a limit, so that what never comes is a failure of its own.
+bool arrives(Transport& transport, int lane) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (!transport.done(lane)) {
+    if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) return false;
+    transport.sleep(200'000);
+  }
+  return true;
+}
+
+// Rank 0 ends with something unread in its connection, while the last that it sent does not fit into what the system
+// takes for rank 1, who reads later.
+TEST_F(EndingTransport, whose_last_messages_are_read_after_its_end) {
+  on_threads(2, [](Exchange& exchange) {
+    const auto own = ucx();
+    constexpr std::size_t messages = 24;
+    for (int lap = 0; lap < 20; ++lap) {
+      auto transport = own->transport(exchange);
+      const std::vector<int> values(1000, lap);
+      const std::size_t bytes = values.size() * sizeof(int);
+      const int peer = 1 - exchange.rank();
+      std::vector<std::vector<int>> got(messages, std::vector<int>(values.size()));
+      const std::vector<Outgoing> sends(messages, {peer, values.data(), bytes});
+      std::vector<Incoming> receives;
+      for (auto& each : got) receives.push_back({peer, each.data(), bytes});
+      if (exchange.rank() == 0) {
+        transport->post({0, 1}, sends, {});
+        for (int turn = 0; turn < lap % 4; ++turn) move_others(0);
+        ASSERT_TRUE(arrives(*transport, 0)) << "lap " << lap;
+        transport.reset();
+        exchange.barrier("ended");
+      } else {
+        transport->post({0, 1}, {}, {receives.data(), 1});
+        ASSERT_TRUE(arrives(*transport, 0)) << "lap " << lap;
+        for (std::uint32_t i = 0; i < 50 && transport->done(1); ++i) {
+          transport->post({1, i}, {sends.data(), 1}, {});  // nobody receives it
+          std::this_thread::sleep_for(std::chrono::microseconds(10));
+        }
+        exchange.barrier("ended");
+        transport->post({0, 1}, {}, {receives.data() + 1, messages - 1});
+        ASSERT_TRUE(arrives(*transport, 0)) << "lap " << lap;
+        for (const auto& each : got) ASSERT_EQ(each, values);
+      }
+      exchange.barrier("read");
+    }
+  });
+}
+
+std::ptrdiff_t sockets() {
+  std::ptrdiff_t all = 0;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string what = std::filesystem::read_symlink(each.path(), gone).string();
+    if (!gone && what.starts_with("socket:")) ++all;
+  }
+  return all;
+}
+
+TEST_F(EndingTransport, of_which_many_do_not_pile_up) {
+  const std::ptrdiff_t before = sockets();
+  on_threads(2, [before](Exchange& exchange) {
+    const auto own = ucx();
+    constexpr int laps = 60;
+    for (int lap = 0; lap < laps; ++lap) {
+      own->transport(exchange).reset();
+      exchange.barrier("ended");
+    }
+    const auto now = sockets() - before;
+    EXPECT_LT(now, 4 * laps);  // each has two for itself at least
+    exchange.barrier("counted");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
