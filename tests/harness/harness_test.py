@@ -107,10 +107,11 @@ class Harness(unittest.TestCase):
             self.assertIn("the text of rank 1", text)
             self.assertNotIn("HANG", text)
 
-    def test_a_program_without_results_is_a_failed_case(self):
+    def test_a_program_without_results_or_a_skipped_test_without_a_reason_is_a_failed_case(self):
         runner = os.path.join(os.path.dirname(__file__), "..", "support", "run_test.py")
         with tempfile.TemporaryDirectory() as results:
-            for kind, words in (("gtest", [given.broken_plain, "--gtest_filter=Broken.crashes"]), ("cases", ["true"]),
+            for kind, words in (("gtest", [given.broken_plain, "--gtest_filter=Broken.crashes"]),
+                                ("gtest", [given.broken_plain, "--gtest_filter=Broken.is_skipped_in_silence"]), ("cases", ["true"]),
                                 ("script", ["false"])):
                 code, _, _ = cases.run([sys.executable, runner, "--name", "x", "--results", results, "--kind", kind, "--", *words])
                 self.assertEqual(code, 1)

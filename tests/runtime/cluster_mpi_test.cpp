@@ -7,6 +7,7 @@
 #include "runtime/extended.hpp"
 #include "runtime/strategy.hpp"
 #include "tests/runtime/quick.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -45,7 +46,7 @@ TEST(ClusterOfRanks, is_known_to_the_strategy) {
 }
 
 TEST(ClusterOfRanks, may_have_a_chief) {
-  if (world().size() < 2) GTEST_SKIP() << "needs 2 ranks";
+  if (world().size() < 2) GTEST_SKIP() << lacks("needs 2 ranks");
   const ClusterSpec spec{{"chief", {"host8:1"}}, {"worker", addresses(world().size() - 1)}};
   const Task me = world().rank() == 0 ? Task{"chief", 0} : Task{"worker", world().rank() - 1};
   MultiWorkerMirroredStrategy strategy(session(), named(spec, me));

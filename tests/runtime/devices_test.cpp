@@ -7,6 +7,7 @@
 
 #include "runtime/strategy.hpp"
 #include "tests/runtime/quick.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 #include "topology/base/text.hpp"
 
@@ -131,7 +132,7 @@ TEST(Seats, are_kept_while_replicas_work_and_the_caller_is_free_again) {
   MirroredStrategy strategy(2, quick());
   const auto seats = strategy.run([] { return std::tuple(bound_to()); });
   EXPECT_EQ(bound_to(), before);
-  if (before.size() < 2) GTEST_SKIP() << "one processor cannot be shared out";
+  if (before.size() < 2) GTEST_SKIP() << test::lacks("needs two processors");
   const auto& both = std::get<0>(seats);
   EXPECT_LT(both[0].size(), before.size());
   for (const int cpu : both[0]) EXPECT_EQ(std::ranges::count(both[1], cpu), 0) << "each has its own";

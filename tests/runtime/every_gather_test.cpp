@@ -2,6 +2,7 @@
 // Tensors one behind the other along every axis, under every strategy and layout: gathered outside of replicas and by
 // the replicas themselves, alone and in structures; and what does not fit together.
 #include "tests/runtime/layouts.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 #include "topology/base/text.hpp"
 
@@ -164,7 +165,7 @@ TEST_P(Gathers, take_structures_leaf_by_leaf) {
 }
 
 TEST_P(Gathers, in_replicas_of_what_does_not_fit_are_refused) {
-  if (size() == 1) GTEST_SKIP() << "one fits itself";
+  if (size() == 1) GTEST_SKIP() << lacks("two replicas, of which one may not fit");
   are_refused(
       [](int id) {
         return TensorShape{1, id + 1};

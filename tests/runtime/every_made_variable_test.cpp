@@ -4,6 +4,7 @@
 #include "runtime/extended.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/runtime/variable_case.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 #include "topology/base/text.hpp"
 
@@ -73,8 +74,8 @@ TEST_P(MadeVariables, in_replicas_may_be_numbered_by_them) {
 // Those of one process are compared.
 TEST_P(MadeVariables, in_replicas_of_two_names_are_refused) {
   const int here = strategy->num_local_replicas();
-  if (here == size() && size() == 1) GTEST_SKIP() << "needs two replicas";
-  if (here == 1 && GetParam().name == "one_each") GTEST_SKIP() << "needs a process with two replicas";
+  if (here == size() && size() == 1) GTEST_SKIP() << lacks("needs two replicas");
+  if (here == 1 && GetParam().name == "one_each") GTEST_SKIP() << lacks("needs a process with two replicas");
   for (const auto& names : {std::pair("foo", "bar"), {"foo", "foo1"}, {"foo_1", "foo_x"}, {"foo", "_1"}}) {
     const auto make = [&](ReplicaContext& context) { named(context.local_id() == 0 ? names.first : names.second); };
     const std::string words = refusal([&] { strategy->run(make); }, {Code::replica_failed, Code::peer_failed});

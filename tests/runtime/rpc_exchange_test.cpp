@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exchange among processes that meet at a hub; here each member is a thread with a client of its own.
 #include "runtime/rpc/rpc_exchange.hpp"
+#include "tests/support/lacks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ using namespace std::chrono_literals;
 class RpcExchanges : public testing::Test {
  protected:
   void SetUp() override {
-    if (!rpc::is_available()) GTEST_SKIP() << "needs gRPC";
+    if (!rpc::is_available()) GTEST_SKIP() << test::lacks("needs gRPC");
     server_ = rpc::Server::create("grpc", "localhost:0");
     hub_ = std::make_unique<MeetingHub>(*server_);
     server_->start();

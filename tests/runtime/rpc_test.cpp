@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions called by name: values of all kinds, what goes wrong, and that every call ends.
 #include "runtime/rpc/rpc.hpp"
+#include "tests/support/lacks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -75,7 +76,7 @@ TEST(Rpc, of_another_layer_and_other_addresses_is_refused) {
 class Calls : public testing::Test {
  protected:
   void SetUp() override {
-    if (!is_available()) GTEST_SKIP() << "needs gRPC";
+    if (!is_available()) GTEST_SKIP() << test::lacks("needs gRPC");
     server = Server::create("grpc", "localhost:0");
     server->add("addition", [](int a, int b) { return a + b; });
     server->add("twice", [](const Tensor<float>& tensor) {

@@ -13,6 +13,7 @@
 #include "runtime/rpc/rpc.hpp"
 #include "runtime/rpc/rpc_exchange.hpp"
 #include "tests/support/folder.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::rpc {
@@ -167,7 +168,7 @@ TEST(Seals, numbers_take_little_memory) {
 class Keyed : public testing::Test {
  protected:
   void SetUp() override {
-    if (!is_available()) GTEST_SKIP() << "needs gRPC";
+    if (!is_available()) GTEST_SKIP() << test::lacks("needs gRPC");
   }
   static std::unique_ptr<Server> started(std::shared_ptr<const Secret> key) {
     auto server = Server::create("grpc", "localhost:0", {.key = std::move(key)});

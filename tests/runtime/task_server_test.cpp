@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tasks of a cluster that find each other by their servers, and learn when all is over.
 #include "runtime/rpc/task_server.hpp"
+#include "tests/support/lacks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ using test::refusal;
 class TaskServers : public testing::Test {
  protected:
   void SetUp() override {
-    if (!rpc::is_available()) GTEST_SKIP() << "needs gRPC";
+    if (!rpc::is_available()) GTEST_SKIP() << test::lacks("needs gRPC");
     std::vector<std::unique_ptr<rpc::Server>> taken;  // so that all ports differ
     for (std::string& each : addresses_) {
       taken.push_back(rpc::Server::create("grpc", "localhost:0"));

@@ -8,6 +8,7 @@
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -189,7 +190,7 @@ TEST(ThreadsOfRanks, combine_by_levels_or_hear_why_not) {
 
 TEST(ThreadsOfRanks, other_operations_on_one_rank_are_refused_on_all) {
   StrategyOptions options = quiet();
-  if (session().size() == 1) GTEST_SKIP() << "needs two ranks";
+  if (session().size() == 1) GTEST_SKIP() << lacks("needs two ranks");
   if (session().rank() == 0) options.cross_device_ops = std::make_shared<HierarchicalCopyAllReduce>();
   EXPECT_NE(refusal([&] { MultiWorkerMirroredStrategy(session(), 2, options); }, Code::usage)
                 .find("other cross_device_ops than the rest"),
@@ -211,7 +212,7 @@ class Odd : public CrossDeviceOps {
 };
 
 TEST(ThreadsOfRanks, hear_why_a_call_for_all_could_not_begin) {
-  if (session().size() == 1) GTEST_SKIP() << "needs two ranks";
+  if (session().size() == 1) GTEST_SKIP() << lacks("needs two ranks");
   StrategyOptions options = quiet();
   options.cross_device_ops = std::make_shared<Odd>();
   MultiWorkerMirroredStrategy strategy(session(), 2, options);
@@ -267,7 +268,7 @@ TEST(ThreadsOfRanks, what_one_of_them_throws_ends_all) {
 }
 
 TEST(ThreadsOfRanks, of_a_rank_alone_can_be_used_again_after_a_failure) {
-  if (world().size() > 1) GTEST_SKIP() << "needs a rank that is alone";
+  if (world().size() > 1) GTEST_SKIP() << lacks("needs a rank that is alone");
   for (const int replicas : {1, 2}) {
     MultiWorkerMirroredStrategy strategy(session(), replicas, quiet());
     EXPECT_THROW(strategy.run([] { throw std::runtime_error("once"); }), ReplicaError);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/variable.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -28,7 +29,7 @@ TEST_F(RankVariables, begin_with_the_first_ranks_value) {
 }
 
 TEST_F(RankVariables, that_one_rank_cannot_make_are_made_by_none) {
-  if (n == 1) GTEST_SKIP() << "needs another rank";
+  if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   const bool is_last = world().rank() == n - 1;
   const auto make = [&] {
     if (is_last) throw std::runtime_error("no such file");
@@ -47,7 +48,7 @@ TEST_F(RankVariables, that_one_rank_cannot_make_are_made_by_none) {
 }
 
 TEST_F(RankVariables, that_axes_do_not_fit_is_known_to_all) {
-  if (n == 1) GTEST_SKIP() << "needs another rank";
+  if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   const bool is_last = world().rank() == n - 1;
   const PerReplica<Tensor<float>> value{Tensor<float>(is_last ? TensorShape{2} : TensorShape{2, 2})};
   refusal([&] { strategy.reduce("SUM", value, 1); }, Code::usage);
@@ -87,7 +88,7 @@ TEST_F(RankVariables, synchronised_on_read_become_one_when_all_ask) {
 TEST_F(RankVariables, that_differ_are_named_on_all) {
   Variable v(Tensor<float>({100}, 1.F), {.name = "weights"});
   v.check_sync();
-  if (n == 1) GTEST_SKIP() << "needs another rank";
+  if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   strategy.run([&] {
     if (world().rank() == n - 1) v.local()[42] = -1;
   });

@@ -104,6 +104,8 @@ def gtest_cases(path):
             message = "; ".join(each.get("failure", "") for each in failures)
             if result == "skipped":
                 message = test.get("lacks", "")  # recorded by lacks(), tests/support/lacks.hpp
+                if not message:
+                    result, message = "failed", "skipped, and does not say what it lacked: GTEST_SKIP() << lacks(...)"
             cases.append({"name": f"{suite['name']}.{test['name']}", "result": result, "message": message[:2000]})
     return cases
 
