@@ -111,6 +111,15 @@ def recorded():
     return entries
 
 
+def first_include(source):
+    path = os.path.join(given.source, source)
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        found = re.search(r'^#include ["<](.*)[">]$', file.read(), re.M)
+    return found.group(1) if found else None
+
+
 def compile_and_judge(layer, text, really=False):
     """Preprocesses, or really compiles, a planted source as if it lay in the layer, and judges it."""
     with tempfile.TemporaryDirectory() as folder:
@@ -230,6 +239,9 @@ class Layers(unittest.TestCase):
         headers = [header for header in headers if header.split("/")[0] in TOP and not header.startswith("tests/")]
         if not headers:
             self.skipTest("git, which lists the headers")
+        shown = {first_include(source) for source, _ in recorded()}  # the build has compiled them so
+        self.assertGreater(len(shown), 100)
+        headers = [header for header in headers if header not in shown]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
             compiled = {header: workers.submit(compile_and_judge, "bindings", f"#include \"{header}\"\n", really=True) for header in headers}
             for header, result in compiled.items():
