@@ -31,23 +31,25 @@ bool are_on_one_node(const Topology& topology, const std::vector<int>& ranks) {
 }
 
 std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
-                                     const CommunicatorOptions& options) {
+                                     const CommunicatorOptions& options, node::Lineage lineage) {
   if (!options.node_memory || ranks.size() < 2 || ranks.size() > node::Room::most_members ||
       !are_on_one_node(topology, ranks))
     return nullptr;
-  return node::make_room(exchange, crowding(topology, ranks, 0) > 1);
+  auto room = node::make_room(exchange, crowding(topology, ranks, 0) > 1);
+  if (room) room->lookup().descend_from(std::move(lineage));
+  return room;
 }
 
 }  // namespace
 
 Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
-           TransportMaker maker, CommunicatorOptions options)
+           TransportMaker maker, CommunicatorOptions options, node::Lineage lineage)
     : options_(std::move(options)),
       exchange_(std::move(exchange)),
       topology_(std::move(topology)),
       ranks_(std::move(ranks)),
       maker_(std::move(maker)),
-      room_(room_for(*exchange_, *topology_, ranks_, options_)),
+      room_(room_for(*exchange_, *topology_, ranks_, options_, std::move(lineage))),
       planner_(std::make_unique<Planner>(
           topology_, Group(ranks_, ranks_.at(index_of_me(*exchange_))),
           PlannerOptions{.algorithm = options_.algorithm,
@@ -346,7 +348,7 @@ node::SymmetricPart Team::allocate(std::size_t count, std::size_t element_bytes,
                 "make a new communicator, among those that are left");
   node::Room* const room = engine_->world().room();
   return node::allocate(*exchange_, room, bytes, [&](node::Reachable memory) {
-    engine_->alone([&] { room->add_reachable(std::move(memory)); });
+    engine_->alone([&] { room->lookup().own().add(std::move(memory)); });
   });
 }
 
@@ -354,19 +356,24 @@ std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions optio
   const Origin origin{"split", 0};
   const Use use(*this, origin);
   refuse_if_closed();
-  const std::array<int, 2> mine = {colour, ranks_.at(index_of_me(*exchange_))};
+  const std::array<int, 2> mine = {exchange_->rank(), ranks_.at(index_of_me(*exchange_))};
   auto part = exchange_->split(colour, key);
   if (!part) return nullptr;
-  // Of every member of the part, its rank in the topology.
+  // Of every member of the part, its rank here and in the topology.
   const auto all = part->all_gather("ranks of a split communicator", std::as_bytes(std::span(mine)));
+  std::vector<int> here;
   std::vector<int> ranks;
+  here.reserve(all.size());
   ranks.reserve(all.size());
   for (const Bytes& bytes : all) {
     std::array<int, 2> theirs{};
     std::memcpy(theirs.data(), bytes.data(), std::min(bytes.size(), sizeof theirs));
+    here.push_back(theirs[0]);
     ranks.push_back(theirs[1]);
   }
-  return std::make_shared<Team>(std::move(part), topology_, std::move(ranks), maker_, std::move(options));
+  node::Room* const room = engine_->world().room();
+  return std::make_shared<Team>(std::move(part), topology_, std::move(ranks), maker_, std::move(options),
+                                room == nullptr ? node::Lineage{} : room->lookup().lineage_for(here));
 }
 
 }  // namespace lockstep::detail

@@ -93,7 +93,7 @@ class Making {
 class Team {
  public:
   Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
-       TransportMaker maker, CommunicatorOptions options);
+       TransportMaker maker, CommunicatorOptions options, node::Lineage lineage = {});
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
   ~Team();

@@ -91,7 +91,7 @@ struct Operation {
   std::size_t parts_left = 0;
   node::Work work = {};  // instead of parts, of what is done in the node
   std::uint64_t turn_in_node = 0;
-  bool may_reach = false;  // when it was called
+  node::Asks asks = node::Asks::none;  // when it was called
   Quiet quiet = {};
   std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for
 

@@ -78,7 +78,7 @@ void Runner::enlist(Operation& operation) {
     operation.parts_left = 0;
     operation.begun = false;
     operation.turn_in_node = in_node_.next++;
-    operation.may_reach = room_->has_reachable();
+    operation.asks = room_->asks();
     return;
   }
   const int width =
@@ -130,7 +130,7 @@ bool Runner::advance_in_node(Operation& operation) {
   bool moved = false;
   if (!operation.begun) {
     begin(operation);
-    operation.work.begin(*room_, room_->tuning(), operation.call, operation.input, operation.mark, operation.may_reach);
+    operation.work.begin(*room_, room_->tuning(), operation.call, operation.input, operation.mark, operation.asks);
     moved = true;
   }
   moved |= operation.work.advance({looks_.at_once, 0});
@@ -144,7 +144,7 @@ void Runner::repeat(Operation& operation) {
   operation.turn_in_node = in_node_.next++;
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
-  operation.work.again(operation.input, operation.mark, room_->has_reachable(), looks_);
+  operation.work.again(operation.input, operation.mark, room_->asks(), looks_);
   if (!operation.work.is_done()) return;
   ++in_node_.serving;
   conclude(operation);

@@ -128,7 +128,7 @@ class Probe {
   }
 
   void run(const Call& call, const Tuning& tuning) {
-    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark, room_.has_reachable());
+    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark, room_.asks());
     const auto begin = Clock::now();
     while (!work_.is_done()) {
       if (work_.advance(looks_)) continue;
@@ -199,7 +199,7 @@ class Measuring {
     find(&Tuning::stream_from, large, std::max(4 * largest, guessed_tuning(room_.size()).stream_from));
     if (room_.across().works()) find_across();
     constexpr std::array<std::size_t, 4> small = {256, 1U << 10U, 4U << 10U, 16U << 10U};
-    if (room_.has_reachable())
+    if (room_.asks() != Asks::none)
       find(&Tuning::direct_from, small, 64U << 10U);
     else
       keep(&Tuning::direct_from, std::min<std::size_t>(best_.halves_from, 4U << 10U));

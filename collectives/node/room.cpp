@@ -48,6 +48,7 @@ Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_proc
       lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
       pages_(memory_.get() + layout_.pages),
       slots_(memory_.get() + layout_.slots),
+      lookup_(index, size),
       tuning_(guessed_tuning(size)) {}
 
 void Room::begin_at(Step step) {
@@ -70,32 +71,18 @@ bool Room::look_for_all(Step step) {
   return (reaches(last_, more) && all_have(more)) || all_have(step);
 }
 
-Place Room::place_of(const void* data, std::size_t bytes) const {
+Place Room::place_of(const void* data, std::size_t bytes) {
+  if (const Place place = lookup_.find(data, bytes); place.memory != 0) return place;
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  for (const Reachable& memory : reachable_) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(memory.parts[static_cast<std::size_t>(index_)]);
-    if (address >= begin && address - begin <= memory.bytes && bytes <= memory.bytes - (address - begin))
-      return {memory.number, address - begin};
-  }
   if (one_process_) return {Place::threads, address};
   return across_.works() ? Place{Place::across, address} : Place();
 }
 
-std::byte* Room::reach(int member, const Place& place) const {
+std::byte* Room::reach(int member, const Place& place, const Counts& known_to_all) const {
   if (place.memory == 0 || place.memory == Place::across) return nullptr;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   if (place.memory == Place::threads) return reinterpret_cast<std::byte*>(place.offset);
-  const auto found = std::ranges::find(reachable_, place.memory, &Reachable::number);
-  return found == reachable_.end() ? nullptr : found->parts[static_cast<std::size_t>(member)] + place.offset;
-}
-
-void Room::add_reachable(Reachable memory) {
-  std::erase_if(reachable_, [](const Reachable& each) {
-    return std::ranges::all_of(each.freed,
-                               [](const auto* freed) { return freed->load(std::memory_order_acquire) != 0; });
-  });
-  memory.number = ++allocated_;
-  reachable_.push_back(std::move(memory));
+  return lookup_.reach(member, place, known_to_all);
 }
 
 // Both sides write first and look then, so one of them sees the other.

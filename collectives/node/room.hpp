@@ -17,6 +17,7 @@
 
 #include "collectives/node/across.hpp"
 #include "collectives/node/handing.hpp"
+#include "collectives/node/memories.hpp"
 #include "collectives/node/tuning.hpp"
 
 namespace lockstep::node {
@@ -58,23 +59,8 @@ static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always
 // Where a step's data lies.
 enum class Holder : std::uint8_t { line, page, slot };
 
-// Where a buffer lies: in a piece of shared memory that all know by its number, or at an address, which threads of one
-// process can use and other processes may be able to read. Without a memory: nowhere, or not to be touched.
-struct Place {
-  static constexpr std::uint64_t threads = ~std::uint64_t{0};
-  static constexpr std::uint64_t across = threads - 1;
-  std::uint64_t memory = 0;
-  std::uint64_t offset = 0;
-};
-
-// Memory of which every member has a part, mapped here: where those parts begin.
-struct Reachable {
-  std::uint64_t number = 0;
-  std::size_t bytes = 0;                           // of this member's own part
-  std::vector<std::byte*> parts;                   // by member
-  std::vector<std::atomic<std::uint32_t>*> freed;  // not 0: its owner has no use for it any more
-  std::vector<std::shared_ptr<std::byte>> kept;
-};
+// Which calls ask where the buffers lie.
+enum class Asks : std::uint8_t { none, large, all };
 
 // How the memory is divided, for so many members.
 struct Layout {
@@ -170,8 +156,12 @@ class Room {
     return slot_at(member, step) + moved(step, span);
   }
 
-  // Whether there is any memory that could be reached without a slot. The same on all members.
-  bool has_reachable() const { return one_process_ || allocated_ > 0; }
+  // Whether there is any memory that could be reached without a slot. The same on all members. Those whom this one's
+  // members were split from may take some at any time.
+  Asks asks() const {
+    if (one_process_ || lookup_.own().added() > 0 || lookup_.has_inherited()) return Asks::all;
+    return lookup_.is_split() ? Asks::large : Asks::none;
+  }
   const Tuning& tuning() const { return tuning_; }
   void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
   Handing& handing() { return handing_; }
@@ -179,10 +169,9 @@ class Room {
   // Whether members can read each other's memory wherever it lies, though it is another process's. The same on all.
   const Across& across() const { return across_; }
   void set_across(Across across) { across_ = std::move(across); }
-  Place place_of(const void* data, std::size_t bytes) const;
-  std::byte* reach(int member, const Place& place) const;
-  // By all members in the same order. What all have freed is forgotten.
-  void add_reachable(Reachable memory);
+  Place place_of(const void* data, std::size_t bytes);
+  std::byte* reach(int member, const Place& place, const Counts& known_to_all) const;
+  Lookup& lookup() { return lookup_; }
 
   // Before and after this member touches the others' buffers. False: one of them has given up, and may use its memory
   // for something else.
@@ -252,8 +241,7 @@ class Room {
   std::byte* slots_;
   Step last_ = 0;
   Step known_ = 0;  // all others have published at least this one
-  std::vector<Reachable> reachable_;
-  std::uint64_t allocated_ = 0;
+  Lookup lookup_;
   Across across_;
   Tuning tuning_;
   Handing handing_;

@@ -26,7 +26,7 @@ bool root_takes(Collective collective) {
 }  // namespace
 
 void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark,
-                 bool may_reach) {
+                 Asks asks) {
   room_ = &room;
   tuning_ = tuning;
   call_ = &call;
@@ -47,7 +47,7 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   // In place the lines have been read already.
   streams_ = !spec().in_place && plan().output_count * element() >= tuning_.stream_from;
   could_go_across_ = could_go_across();
-  asks_ = could_go_across_ || (may_reach && could_be_direct());
+  asks_ = could_go_across_ || could_be_direct(asks);
   if (asks_)
     begin_direct();
   else

@@ -3,8 +3,7 @@
 // and takes. It never blocks; who runs it looks again. How the data goes:
 //
 //   single    every member gives in its slot; who needs it takes it from there. Small things take one step. Where it
-//   was
-//             measured to be faster, as among members that share cores, the last to give combines for all.
+//             was measured to be faster, as among members that share cores, the last to give combines for all.
 //   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
 //             take the shares together. While one segment is combined, the next is given and the last one taken.
 //   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
@@ -40,16 +39,15 @@ class Work {
  public:
   // The call and its memory stay as they are until the work is done. Of a call in which the input was changed on its
   // way (scaled), `input` is what counts.
-  // `may_reach`: the room had reachable memory when the call was made, in the order of calls, so on all members alike.
-  void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark,
-             bool may_reach);
+  // `asks`: the room's when the call was made, in the order of calls, so on all members alike.
+  void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t mark, Asks asks);
   // Takes the memory that the call will need.
   void reserve(const Call& call);
   // The same call once more, with other buffers, as far as it goes with these looks.
-  void again(const std::byte* input, std::uint32_t mark, bool may_reach, Looks looks) {
-    asks_ = could_go_across_ || (may_reach && could_be_direct());
+  void again(const std::byte* input, std::uint32_t mark, Asks asks, Looks looks) {
+    asks_ = could_go_across_ || could_be_direct(asks);
     if (form_ != Form::single || asks_ || hidden_) {
-      begin(*room_, tuning_, *call_, input, mark, may_reach);
+      begin(*room_, tuning_, *call_, input, mark, asks);
       advance(looks);
       return;
     }
@@ -101,7 +99,7 @@ class Work {
   void begin_direct();
   std::size_t most_bytes() const;
   bool has_known_places() const;
-  bool could_be_direct() const;
+  bool could_be_direct(Asks asks) const;
   bool could_go_across() const;
 
   Holder holder() const {
@@ -138,7 +136,9 @@ class Work {
   struct Places {
     Place input;
     Place output;
+    Counts known{};
   };
+  static_assert(sizeof(Places) <= Line::room);
   Places places_of(int member) const;
   void say_places();
   void decide();

@@ -95,8 +95,13 @@ bool Work::has_known_places() const {
          collective() != Collective::exscan && collective() != Collective::barrier;
 }
 
-// Whether to ask all where their buffers are. The same on all members.
-bool Work::could_be_direct() const { return has_known_places() && most_bytes() >= tuning_.direct_from; }
+// Whether to ask all where their buffers are. The same on all members. Who may ask in vain asks where that is little
+// beside the rest.
+bool Work::could_be_direct(Asks asks) const {
+  constexpr std::size_t rather = 16;
+  const std::size_t times = asks == Asks::large ? rather : 1;
+  return asks != Asks::none && has_known_places() && most_bytes() / times >= tuning_.direct_from;
+}
 
 // What is only moved, in blocks that are worth it.
 bool Work::could_go_across() const {
@@ -123,6 +128,7 @@ void Work::say_places() {
     places.input = room_->place_of(input_, plan().input_count * element());
   if (pieces_ == nullptr && plan().output_count > 0)
     places.output = room_->place_of(output_, plan().output_count * element());
+  places.known = room_->lookup().known();
   std::memcpy(room_->my_next_line().payload, &places, sizeof places);
 }
 
@@ -132,6 +138,11 @@ void Work::decide() {
   inputs_.assign(static_cast<std::size_t>(members()), nullptr);
   outputs_.assign(static_cast<std::size_t>(members()), nullptr);
   across_.assign(static_cast<std::size_t>(members()), 0);
+  Counts known_to_all = places_of(me()).known;
+  for (int member = 0; member < members(); ++member) {
+    const Counts theirs = places_of(member).known;
+    for (std::size_t i = 0; i < theirs.size(); ++i) known_to_all[i] = std::min(known_to_all[i], theirs[i]);
+  }
   for (int member = 0; member < members(); ++member) {
     const auto m = static_cast<std::size_t>(member);
     const Places places = places_of(member);
@@ -140,8 +151,8 @@ void Work::decide() {
     const bool is_read = !from_root || member == spec().root;
     const bool is_written =
         collective() == Collective::all_reduce || (collective() == Collective::reduce && member == spec().root);
-    if (is_read) inputs_[m] = room_->reach(member, places.input);
-    if (is_written) outputs_[m] = room_->reach(member, places.output);
+    if (is_read) inputs_[m] = room_->reach(member, places.input, known_to_all);
+    if (is_written) outputs_[m] = room_->reach(member, places.output, known_to_all);
     all = all && (!is_read || inputs_[m] != nullptr || across_[m] != 0) && (!is_written || outputs_[m] != nullptr);
   }
   if (all) {

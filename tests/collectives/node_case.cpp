@@ -201,7 +201,7 @@ void run(std::vector<std::unique_ptr<node::Room>>& all, Case& one, const node::T
     if (begun[m] && member.work.is_done()) continue;
     if (!begun[m])
       member.work.begin(*all[m], tuning, member.call, static_cast<const std::byte*>(member.call.input), 77,
-                        all[m]->has_reachable());
+                        all[m]->asks());
     begun[m] = true;
     member.work.advance({});
     if (member.work.is_done()) --left;

@@ -139,6 +139,33 @@ TEST_F(NodeMemory, symmetric_memory_is_freed_in_any_order_and_given_back) {
   EXPECT_EQ(open_files(), files) << "no file of shared memory stays open";
 }
 
+// Taken before and after the split, and by a parent of a parent.
+TEST_F(NodeMemory, a_parents_symmetric_buffers_are_those_of_its_parts) {
+  Communicator world = members().duplicate();
+  constexpr std::size_t count = 100'000;
+  const auto n = static_cast<std::size_t>(world.size());
+  auto before = world.allocate<double>(count);
+  auto reversed = world.split(0, -world.rank());
+  auto part = reversed->split(world.size() < 4 ? 0 : world.rank() % 2);
+  auto after = world.allocate<double>(count * n);
+  for (Communicator* each : {&*reversed, &*part}) {
+    expect_all_right<double>(*each, before.span(), after.span().first(count * static_cast<std::size_t>(each->size())));
+    std::vector<double> own(count);
+    const bool mine = each->rank() == 1;
+    expect_all_right<double>(*each, mine ? std::span(own) : before.span(),
+                             after.span().first(count * static_cast<std::size_t>(each->size())));
+  }
+  // Started before all have taken it, and done while they do.
+  std::vector<double> plain(count, 1.0);
+  auto request = part->all_reduce_async(plain, sum);
+  auto late = world.allocate<double>(count);
+  request.wait();
+  EXPECT_EQ(plain[count - 1], part->size());
+  std::ranges::fill(late, 1.0);
+  part->all_reduce(late, sum);
+  EXPECT_EQ(late[count - 1], part->size());
+}
+
 TEST_F(NodeMemory, sub_communicators_have_rooms_of_their_own) {
   auto part = members().split(members().rank() % 2);
   std::vector<int> one = {1};

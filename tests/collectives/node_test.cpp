@@ -108,10 +108,10 @@ TEST(NodeWork, counts_that_do_not_fit_are_named) {
   Member other{.plan = plan_of(one, 0, 2), .call = {}, .work = {}};
   other.call = {
       .plan = {std::shared_ptr<void>(), &other.plan}, .input = one.input[0].data(), .output = one.output[0].data()};
-  other.work.begin(*all[0], {}, other.call, static_cast<const std::byte*>(other.call.input), 5, false);
+  other.work.begin(*all[0], {}, other.call, static_cast<const std::byte*>(other.call.input), 5, node::Asks::none);
   other.work.advance({});
   Work work;
-  work.begin(*all[1], {}, call, static_cast<const std::byte*>(call.input), 5, false);
+  work.begin(*all[1], {}, call, static_cast<const std::byte*>(call.input), 5, node::Asks::none);
   try {
     work.advance({});
     FAIL() << "nothing was said";
@@ -153,7 +153,7 @@ TEST(NodeWork, large_elements_of_ones_own) {
                 static_cast<const std::uint8_t*>(left)[i] + static_cast<const std::uint8_t*>(right)[i]);
         };
         works[m].begin(*all[m], {.halves_from = halves_from, .segment = 256, .direct_from = 1U << 30U}, calls[m],
-                       reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->has_reachable());
+                       reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->asks());
       }
       for (int turn = 0; turn < 100; ++turn) {
         for (Work& work : works) work.advance({});
@@ -184,7 +184,7 @@ TEST_P(NodeWorkAlone, other_calls_are_not_there) {
                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
     member.work.begin(*all[static_cast<std::size_t>(i)], {.halves_from = 1U << 30U, .alone_from = GetParam()},
                       member.call, static_cast<const std::byte*>(member.call.input), static_cast<std::uint32_t>(i),
-                      false);
+                      node::Asks::none);
   }
   for (int turn = 0; turn < 4; ++turn) {
     for (Member& member : crew) member.work.advance({});
@@ -245,7 +245,7 @@ TEST(NodeWork, orders_keep_their_bits_whatever_the_form) {
                       .output = output[m].data(),
                       .kernel = find_kernel(DataType::f32, ReduceOp::sum)};
           works[m].begin(*all[m], tuning, calls[m], reinterpret_cast<const std::byte*>(input[m].data()), 1,
-                         all[m]->has_reachable());
+                         all[m]->asks());
         }
         for (int turn = 0; turn < 100; ++turn) {
           for (Work& work : works) work.advance({});
