@@ -249,12 +249,13 @@ void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, 
   wait_all(requests, origin);
 }
 
-// What was begun before another could not be ends with the words of that one.
+// What was begun ends with the words of the one that could not be. All say them, before others hear that one leave.
 void Strategy::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
-  for (std::size_t i = 0; i < begun.size(); ++i) {
-    member(static_cast<int>(i)).team()->refuse(Error(Code::peer_failed, text("a replica beside this failed: ", what)));
+  const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
+  for (int i = 0; i < num_local_replicas() && !begun.empty(); ++i) member(i).team()->refuse(why);
+  for (Request& each : begun) {
     try {
-      begun[i].wait(origin);
+      each.wait(origin);
     } catch (const Error&) {
       continue;  // the one that is told is that of `what`
     }
