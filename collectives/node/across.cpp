@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <random>
 #include <system_error>
@@ -35,6 +36,18 @@ Landmark landmark() {
 bool is_readable(const Landmark& theirs) {
   std::uint64_t found = 0;
   return read_some(theirs.process, &found, theirs.address, sizeof found) == sizeof found && found == theirs.token;
+}
+
+bool Across::could_be_read(const void* data, std::size_t bytes) {
+  const Range range{reinterpret_cast<std::uintptr_t>(data), bytes};
+  if (bytes == 0 || std::ranges::count(readable_, range) > 0) return true;
+  std::byte one{};
+  for (const std::uintptr_t end : {range.begin, range.begin + bytes - 1}) {
+    if (read_some(::getpid(), &one, end, 1) != 1) return false;
+  }
+  readable_.at(oldest_) = range;
+  oldest_ = (oldest_ + 1) % readable_.size();
+  return true;
 }
 
 void Across::read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const {

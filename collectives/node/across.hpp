@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -30,11 +31,22 @@ class Across {
   explicit Across(std::vector<pid_t> processes) : processes_(std::move(processes)) {}
 
   bool works() const { return !processes_.empty(); }
+  // Whether the system would let others read this memory of ours; it refuses what a driver has mapped. What was asked
+  // about just before is not asked again.
+  bool could_be_read(const void* data, std::size_t bytes);
   // Throws Error peer_failed where the member has gone or its memory is not there.
   void read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const;
 
  private:
+  struct Range {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+    bool operator==(const Range&) const = default;
+  };
+
   std::vector<pid_t> processes_;
+  std::array<Range, 2> readable_;  // an input and an output
+  std::size_t oldest_ = 0;
 };
 
 }  // namespace lockstep::node

@@ -71,11 +71,11 @@ bool Room::look_for_all(Step step) {
   return (reaches(last_, more) && all_have(more)) || all_have(step);
 }
 
-Place Room::place_of(const void* data, std::size_t bytes) {
+Place Room::place_of(const void* data, std::size_t bytes, bool across) {
   if (const Place place = lookup_.find(data, bytes); place.memory != 0) return place;
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   if (one_process_) return {Place::threads, address};
-  return across_.works() ? Place{Place::across, address} : Place();
+  return across && across_.could_be_read(data, bytes) ? Place{Place::across, address} : Place();
 }
 
 std::byte* Room::reach(int member, const Place& place, const Counts& known_to_all) const {

@@ -169,7 +169,8 @@ class Room {
   // Whether members can read each other's memory wherever it lies, though it is another process's. The same on all.
   const Across& across() const { return across_; }
   void set_across(Across across) { across_ = std::move(across); }
-  Place place_of(const void* data, std::size_t bytes);
+  // `across`: it may be read in this process by others.
+  Place place_of(const void* data, std::size_t bytes, bool across);
   std::byte* reach(int member, const Place& place, const Counts& known_to_all) const;
   Lookup& lookup() { return lookup_; }
 

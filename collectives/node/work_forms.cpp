@@ -125,9 +125,9 @@ void Work::say_places() {
   Places places;
   const bool in_place = collective() == Collective::all_to_all && spec().in_place;
   if (pieces_ == nullptr && !in_place && plan().input_count > 0)
-    places.input = room_->place_of(input_, plan().input_count * element());
+    places.input = room_->place_of(input_, plan().input_count * element(), could_go_across_);
   if (pieces_ == nullptr && plan().output_count > 0)
-    places.output = room_->place_of(output_, plan().output_count * element());
+    places.output = room_->place_of(output_, plan().output_count * element(), could_go_across_);
   places.known = room_->lookup().known();
   std::memcpy(room_->my_next_line().payload, &places, sizeof places);
 }

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "collectives/node/across.hpp"
@@ -12,6 +14,7 @@
 #include "collectives/node/symmetric.hpp"
 #include "tests/collectives/members.hpp"
 #include "tests/collectives/node_case.hpp"
+#include "tests/support/lacks.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,6 +35,34 @@ TEST(Across, a_process_is_known_by_its_landmark_and_not_by_its_number) {
 }
 
 // More than the system reads at once, and memory that ends.
+// Where the kernel keeps the time for this process: it reads there, and gives it to nobody else.
+const void* pages_of_the_kernel() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
+    if (line.ends_with("[vvar]")) return reinterpret_cast<const void*>(std::stoull(line, nullptr, 16));
+  }
+  return nullptr;
+}
+
+TEST(Across, memory_that_others_may_not_read_is_known_beforehand) {
+  node::Across across({::getpid(), ::getpid()});
+  const std::vector<int> plain(100'000);
+  const std::size_t bytes = plain.size() * sizeof(int);
+  EXPECT_TRUE(across.could_be_read(plain.data(), bytes));
+  EXPECT_TRUE(across.could_be_read(plain.data(), bytes)) << "nor asked again";
+  EXPECT_TRUE(across.could_be_read(nullptr, 0));
+  EXPECT_FALSE(across.could_be_read(plain.data(), std::size_t{1} << 45U)) << "its end is not there";
+  const void* const kernels = pages_of_the_kernel();
+  if (kernels == nullptr) GTEST_SKIP() << test::lacks("pages that the system lets nobody else read ([vvar])");
+  EXPECT_FALSE(across.could_be_read(kernels, 8));
+  const auto all = rooms(2, false);
+  all[0]->set_across(across);
+  EXPECT_EQ(all[0]->place_of(plain.data(), bytes, true).memory, node::Place::across);
+  EXPECT_EQ(all[0]->place_of(plain.data(), bytes, false).memory, 0U);
+  EXPECT_EQ(all[0]->place_of(kernels, 8, true).memory, 0U) << "so it goes through slots";
+}
+
 TEST(Across, what_cannot_be_read_is_an_error_with_the_rank) {
   const node::Across across({::getpid(), 1 << 30});
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
