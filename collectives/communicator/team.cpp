@@ -356,24 +356,29 @@ std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions optio
   const Origin origin{"split", 0};
   const Use use(*this, origin);
   refuse_if_closed();
-  const std::array<int, 2> mine = {exchange_->rank(), ranks_.at(index_of_me(*exchange_))};
+  const node::Room* const room = engine_->world().room();
+  const bool has_memory = room != nullptr && room->lookup().lineage_for({}).has_memory;
+  const std::array<int, 3> mine = {exchange_->rank(), ranks_.at(index_of_me(*exchange_)), has_memory ? 1 : 0};
   auto part = exchange_->split(colour, key);
   if (!part) return nullptr;
-  // Of every member of the part, its rank here and in the topology.
+  // Of every member of the part, its rank here and in the topology, and whether it knows of memory to work in.
   const auto all = part->all_gather("ranks of a split communicator", std::as_bytes(std::span(mine)));
   std::vector<int> here;
   std::vector<int> ranks;
+  bool all_have = true;
   here.reserve(all.size());
   ranks.reserve(all.size());
   for (const Bytes& bytes : all) {
-    std::array<int, 2> theirs{};
+    std::array<int, 3> theirs{};
     std::memcpy(theirs.data(), bytes.data(), std::min(bytes.size(), sizeof theirs));
     here.push_back(theirs[0]);
     ranks.push_back(theirs[1]);
+    all_have = all_have && theirs[2] == 1;
   }
-  node::Room* const room = engine_->world().room();
+  node::Lineage lineage = room == nullptr ? node::Lineage{} : room->lookup().lineage_for(here);
+  lineage.has_memory = all_have;
   return std::make_shared<Team>(std::move(part), topology_, std::move(ranks), maker_, std::move(options),
-                                room == nullptr ? node::Lineage{} : room->lookup().lineage_for(here));
+                                std::move(lineage));
 }
 
 }  // namespace lockstep::detail

@@ -36,22 +36,22 @@ Lookup::Lookup(int index, int size) : index_(index) {
   generations_.push_back({std::make_shared<Memories>(), std::move(members), {}});
 }
 
-void Lookup::descend_from(Lineage ancestors) {
-  for (Ancestor& each : ancestors) {
-    if (generations_.size() == most_generations) return;
-    has_inherited_ = has_inherited_ || each.memories->added() > 0;
+void Lookup::descend_from(Lineage lineage) {
+  has_inherited_ = lineage.has_memory;
+  for (Ancestor& each : lineage.ancestors)
     generations_.push_back({std::move(each.memories), std::move(each.members), {}});
-  }
 }
 
 Lineage Lookup::lineage_for(const std::vector<int>& members) const {
   Lineage lineage;
-  lineage.reserve(generations_.size());
+  lineage.ancestors.reserve(generations_.size());
   for (const Generation& each : generations_) {
+    if (lineage.ancestors.size() == most_generations - 1) break;
+    lineage.has_memory = lineage.has_memory || each.memories->added() > 0;
     Ancestor one{each.memories, {}};
     one.members.reserve(members.size());
     for (const int member : members) one.members.push_back(each.members.at(static_cast<std::size_t>(member)));
-    lineage.push_back(std::move(one));
+    lineage.ancestors.push_back(std::move(one));
   }
   return lineage;
 }

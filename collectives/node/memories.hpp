@@ -52,7 +52,10 @@ struct Ancestor {
 
 // Its own, its parent's, and so on. Of older generations nothing is known.
 inline constexpr std::size_t most_generations = 4;
-using Lineage = std::vector<Ancestor>;
+struct Lineage {
+  std::vector<Ancestor> ancestors;
+  bool has_memory = false;  // any of them, when they were asked
+};
 using Counts = std::array<std::uint64_t, most_generations>;
 
 // Where a member finds the buffers of a call. For one thread at a time.
@@ -60,14 +63,14 @@ class Lookup {
  public:
   Lookup(int index, int size);
 
-  // Those it was split from, before anything is looked for.
-  void descend_from(Lineage ancestors);
+  // Those it was split from, before anything is looked for. All members agree on whether there is memory.
+  void descend_from(Lineage lineage);
   // What is handed on to a communicator of these members.
   Lineage lineage_for(const std::vector<int>& members) const;
   Memories& own() { return *generations_.front().memories; }
   const Memories& own() const { return *generations_.front().memories; }
   bool is_split() const { return generations_.size() > 1; }
-  // The same on all members if they were split at once: whether any of its ancestors had taken memory then.
+  // Whether its ancestors had taken memory when it was split from them. The same on all members.
   bool has_inherited() const { return has_inherited_; }
 
   // Of this member's buffer. Without a memory: in none of them.

@@ -173,6 +173,7 @@ class Room {
   Place place_of(const void* data, std::size_t bytes, bool across);
   std::byte* reach(int member, const Place& place, const Counts& known_to_all) const;
   Lookup& lookup() { return lookup_; }
+  const Lookup& lookup() const { return lookup_; }
 
   // Before and after this member touches the others' buffers. False: one of them has given up, and may use its memory
   // for something else.
