@@ -205,6 +205,26 @@ TEST_F(MpiTransportTwo, words_to_an_earlier_user_of_the_channel_are_dropped) {
   EXPECT_EQ(heard->peer, left_of(*transport));
 }
 
+// MPI may give the context of the session's communicator to the next one, where they would arrive.
+TEST_F(MpiTransportTwo, words_that_nobody_heard_are_received_when_the_session_ends) {
+  if (test::session().ground()) GTEST_SKIP() << test::lacks("needs MPI, for a session of its own");
+  for (int lap = 0; lap < 10; ++lap) {
+    std::shared_ptr<Wire> wire;  // keeps the communicator
+    int tag = 0;
+    {
+      Session own;
+      const auto& exchange = dynamic_cast<MpiExchange&>(own.exchange());
+      wire = exchange.wire();
+      tag = wire->tag(exchange.lane().channel, MpiExchange::word_kind);
+      const int right = (own.rank() + 1) % own.size();
+      for (int word = 0; word <= lap * own.rank(); ++word)
+        wire->send(right, tag, Bytes(static_cast<std::size_t>(1 + word * 50'000)));
+    }
+    EXPECT_FALSE(wire->try_receive(-1, tag)) << "session " << lap;
+    world().barrier("all have looked");
+  }
+}
+
 TEST(MpiTransport, cuts_long_messages_and_puts_them_together) {
   auto& exchange = dynamic_cast<MpiExchange&>(world());
   MpiTransport transport(exchange, 1000);

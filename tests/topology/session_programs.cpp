@@ -115,19 +115,31 @@ void throws() {
   session.exchange().barrier("the last rank never comes");
 }
 
-// One rank never leaves: MPI_Finalize on the others is ended by its watch. The limit of the environment is for that,
-// not for the start, which takes its time on a busy machine; so the last session is one among one member.
+// One rank never comes to the end of the session.
+void end_hangs() {
+  SessionOptions options;
+  options.settings = Settings::from_environment();
+  options.settings->set(Setting::stall_warn, "1s");
+  options.settings->set(Setting::timeout, "12s");
+  const Session world(options);
+  if (world.rank() != 1) return;
+  std::this_thread::sleep_for(std::chrono::seconds(40));
+  ::_exit(0);
+}
+
+// One rank never leaves MPI: MPI_Finalize on the others is ended by its watch. The limit of the environment is for
+// that, not for the start, which takes its time on a busy machine; so the last session is one among one member.
 void finalize_hangs() {
   SessionOptions patient;
   patient.settings = Settings::from_environment();
   patient.settings->set(Setting::timeout, "300s");
   std::optional<Session> world(std::in_place, patient);
-  if (world->rank() == 1) {
-    std::this_thread::sleep_for(std::chrono::seconds(40));
-    ::_exit(0);
-  }
+  const bool stays = world->rank() == 1;
   const Session alone = session_over(MPI_COMM_SELF);
   world.reset();
+  if (!stays) return;
+  std::this_thread::sleep_for(std::chrono::seconds(40));
+  ::_exit(0);
 }
 
 }  // namespace
@@ -139,6 +151,7 @@ int main(int argc, char** argv) {
                                                       {"over_comm", over_comm},
                                                       {"thread_level", thread_level},
                                                       {"throws", throws},
+                                                      {"end_hangs", end_hangs},
                                                       {"finalize_hangs", finalize_hangs}};
   const auto found = programs.find(argc > 1 ? argv[1] : "");
   if (found == programs.end()) return 1;

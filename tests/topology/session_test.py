@@ -60,6 +60,11 @@ class Session(unittest.TestCase):
         self.assertNotEqual(code, 0)
         self.assertIn("thrown on purpose", err)
 
+    def test_an_end_to_which_one_does_not_come_is_named_and_ended(self):
+        code, _, err = self.mpi("end_hangs", 2)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, r'at the end of the session: LOCKSTEP-E014 .*"the end of the session".*rank 1 did not come')
+
     def test_a_finalize_that_hangs_is_named_and_ended(self):
         code, _, err = self.mpi("finalize_hangs", 2, LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="3")
         self.assertNotEqual(code, 0)

@@ -144,11 +144,14 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
 // With an error under way, or after the exchange failed, others may never come: MPI_Finalize would
 // wait for them, so the process leaves without it and the launcher sees that it did.
 Session::Parts::~Parts() {
-  const bool failing =
+  bool failing =
       std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) || (attached && attached->failed());
   attached.reset();
   if (failing && wire) wire->abandon_all();
-  if (ground && exchange && !failing) part();
+  if (exchange && !failing && !(wire && Wire::ended())) {
+    part();
+    failing = exchange->failed();
+  }
   exchange.reset();
   if (ground) ground->end();
   if (!counted) return;
@@ -167,12 +170,21 @@ Session::Parts::~Parts() {
   process.ours = false;
 }
 
-// As MPI_Finalize does: nobody ends what others may still need, such as the place where all meet.
+// As MPI_Finalize does: nobody ends what others may still need, such as the place where all meet, and nothing of this
+// session is on its way to the next.
 void Session::Parts::part() noexcept {
   try {
     exchange->barrier("the end of the session");
+    if (wire) wire->receive_the_rest(settings.timeout() > Duration{} ? settings.timeout() : std::chrono::hours(24));
+  } catch (const Error& error) {
+    log.warn(text("at the end of the session: ", error.what()));
+    if (!wire) return;
+    wire->leave_to_mpi();
+    // MPI_Finalize would wait for them as well.
+    if (error.code() == Code::stall) ::_exit(static_cast<int>(Exit::timeout));
   } catch (const std::exception& error) {
     log.warn(text("at the end of the session: ", error.what()));
+    if (wire) wire->leave_to_mpi();
   }
 }
 
@@ -373,20 +385,6 @@ void end_job(Exit code) {
   int size = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size > 1) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
-}
-
-std::string mpi_version() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> buffer{};
-  int length = 0;
-  MPI_Get_library_version(buffer.data(), &length);
-  // "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\nMPICH Release date: ..."
-  std::string all(buffer.data(), static_cast<std::size_t>(length));
-  all = all.substr(0, all.find_first_of(",\n"));
-  for (const std::string_view noise : {" Version:\t", " Version:", " v"}) {
-    const std::size_t at = all.find(noise);
-    if (at != std::string::npos) return text(all.substr(0, at), ' ', all.substr(at + noise.size()));
-  }
-  return all;
 }
 
 }  // namespace lockstep

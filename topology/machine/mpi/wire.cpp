@@ -2,8 +2,8 @@
 #include "topology/machine/mpi/wire.hpp"
 
 #include <algorithm>
-#include <array>
 #include <climits>
+#include <thread>
 
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
@@ -11,16 +11,6 @@
 #include "topology/machine/mpi/check.hpp"
 
 namespace lockstep {
-
-void check_mpi(int code, const char* function, int line) {
-  if (code == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> buffer{};
-  int length = 0;
-  MPI_Error_string(code, buffer.data(), &length);
-  throw Error(Code::mpi, text(std::string_view(buffer.data(), static_cast<std::size_t>(length)), " (in ", function,
-                              ", line ", line, ")"));
-}
-
 namespace {
 
 // MPI_THREAD_SERIALIZED is about the process, and a process may have several wires.
@@ -41,6 +31,7 @@ Wire::Wire(MPI_Comm owned, ThreadLevel level)
   int found = 0;
   check_mpi(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &bound, &found));
   tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);  // what MPI guarantees
+  sent_.resize(static_cast<std::size_t>(size_));
 }
 
 bool Wire::ended() {
@@ -93,6 +84,7 @@ void Wire::send(int target, int tag, Bytes bytes) {
     collect_the_gone();
     collect_at_ = std::max<std::size_t>(16, 2 * leaving_.size());
   }
+  ++sent_[static_cast<std::size_t>(target)];
   leaving_.push_back({channel_of(tag), MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
   Leaving& last = leaving_.back();
   check_mpi(
@@ -128,6 +120,7 @@ std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &size));
     Arriving arriving{MPI_REQUEST_NULL, status.MPI_SOURCE, std::make_unique<Bytes>(static_cast<std::size_t>(size))};
     check_mpi(MPI_Imrecv(arriving.bytes->data(), size, MPI_BYTE, &message, &arriving.request));
+    ++received_;
     found = arriving_.emplace(key, std::move(arriving)).first;
   }
   int done = 0;
@@ -168,6 +161,65 @@ void Wire::abandon_arriving(int channel) {
 void Wire::abandon_all() {
   while (!leaving_.empty()) abandon(leaving_.front().channel);
   while (!arriving_.empty()) abandon(channel_of(arriving_.begin()->first.second));
+}
+
+// The sum of what all have sent to us, or nothing when somebody does not come or has left messages to MPI. Others may
+// still wait for a message of theirs to be received.
+std::optional<std::int64_t> Wire::number_sent_to_us(std::chrono::steady_clock::time_point end) {
+  struct Told {
+    std::int64_t messages;
+    std::int64_t abandoned;
+  };
+  auto told = std::make_unique<std::vector<Told>>();
+  for (const std::int64_t messages : sent_) told->push_back({messages, abandoned_ ? 1 : 0});
+  auto sum = std::make_unique<Told>();
+  MPI_Request request = MPI_REQUEST_NULL;
+  {
+    const Lock lock = enter();
+    check_mpi(MPI_Ireduce_scatter_block(told->data(), sum.get(), 2, MPI_INT64_T, MPI_SUM, comm_, &request));
+  }
+  for (int done = 0; done == 0;) {
+    {
+      const Lock lock = enter();
+      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    }
+    if (done == 0 && std::chrono::steady_clock::now() > end) {
+      keep_for_ever(std::move(told));
+      keep_for_ever(std::move(sum));
+      return std::nullopt;
+    }
+    if (done == 0 && !receive_anything()) std::this_thread::yield();
+  }
+  if (sum->abandoned != 0) return std::nullopt;
+  return sum->messages;
+}
+
+// Whether a set-up message was here. Data that nobody has received may lie in memory that is no more: it is left alone,
+// and so is all behind it.
+bool Wire::receive_anything() {
+  const Lock lock = enter();
+  collect_the_gone();
+  int here = 0;
+  MPI_Status status;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &here, &status));
+  abandoned_ = abandoned_ || (here != 0 && status.MPI_TAG >= tags_.data(0, 0, 0));
+  if (here == 0 || abandoned_) return false;
+  int size = 0;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &size));
+  Bytes bytes(static_cast<std::size_t>(size));
+  check_mpi(MPI_Recv(bytes.data(), size, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm_, MPI_STATUS_IGNORE));
+  ++received_;
+  return true;
+}
+
+void Wire::receive_the_rest(std::chrono::nanoseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  const std::optional<std::int64_t> expected = number_sent_to_us(end);
+  if (!expected) return leave_to_mpi();
+  while (!abandoned_ && (received_ < *expected || !leaving_.empty())) {
+    if (!receive_anything()) std::this_thread::yield();
+    if (std::chrono::steady_clock::now() > end) return leave_to_mpi();
+  }
 }
 
 void Wire::leave_to_mpi() {

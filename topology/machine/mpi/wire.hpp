@@ -6,6 +6,8 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -58,6 +60,10 @@ class Wire {
   void abandon_leaving(int channel);
   void abandon_arriving(int channel);
   void abandon_all();
+  // At the end, called by all: receives the set-up messages that were sent to this process and that nobody has asked
+  // for. MPI may give this communicator's context to the next one, and they would arrive there. What has not come
+  // within the time leaves the communicator to MPI.
+  void receive_the_rest(std::chrono::nanoseconds limit);
   // Others may still send to us on this wire, or MPI still use memory that it was given: its communicator stays.
   void leave_to_mpi();
   // Held by who chooses a channel for a new exchange, among all that this process is a member of.
@@ -90,6 +96,8 @@ class Wire {
   Lock enter();
   static void refuse_if_ended();
   void collect_the_gone();
+  std::optional<std::int64_t> number_sent_to_us(std::chrono::steady_clock::time_point end);
+  bool receive_anything();
 
   MPI_Comm comm_;
   ThreadLevel level_;
@@ -97,7 +105,9 @@ class Wire {
   int size_ = 0;
   TagLayout tags_;
   std::mutex own_;
-  std::mutex& mutex_;  // guards MPI and what follows; our own where MPI guards itself, else the process's
+  std::mutex& mutex_;               // guards MPI and what follows; our own where MPI guards itself, else the process's
+  std::vector<std::int64_t> sent_;  // set-up messages, to each
+  std::int64_t received_ = 0;
   std::vector<Leaving> leaving_;
   std::size_t collect_at_ = 16;  // so many leaving are looked through for those that are gone
   std::map<Key, Arriving> arriving_;
