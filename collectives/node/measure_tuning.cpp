@@ -111,7 +111,7 @@ class Probe {
     return best;
   }
 
-  static constexpr double budget = 0.4;  // seconds
+  static constexpr double budget = 0.6;  // seconds
 
   Plan plan_of(std::size_t count, DataType type, ReduceOp op) const {
     Plan plan{.spec = {.type = type, .op = op, .element_bytes = size_of(type), .count = count},
@@ -181,7 +181,7 @@ class Measuring {
         probe_(room, crowded, limit_seconds),
         best_(guessed_tuning(room.size())),
         found_(best_) {
-    best_.direct_from = best_.stream_from = best_.across_from = best_.halves_from = best_.slow_from =
+    best_.direct_from = best_.stream_from = best_.drain_from = best_.across_from = best_.halves_from = best_.slow_from =
         best_.spread_from = never;
   }
 
@@ -189,14 +189,23 @@ class Measuring {
   Tuning all() {
     // There is less time where members share cores; so what matters most there comes first.
     if (crowded_) find_switches();
+    if (crowded_) find_slow();
     find_segment();
-    find_spread();
-    find_slow();
+    find_step();
+    if (!crowded_) find_spread();
+    if (!crowded_) find_slow();
     find_flow();
     if (!crowded_) find_switches();
     constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
     // Where it does not pay yet, caches end somewhere: a result that fills the last one is thrown out of it anyway.
-    find(&Tuning::stream_from, large, std::max(4 * largest, guessed_tuning(room_.size()).stream_from));
+    const std::size_t beyond = std::max(4 * largest, guessed_tuning(room_.size()).stream_from);
+    find(&Tuning::stream_from, large, beyond);
+    // What comes is read next, and is then better in a cache.
+    const double bias = std::log(1.25);
+    keep(&Tuning::drain_from, switch_point(large, beyond, [&](std::size_t bytes) {
+      const std::array ways = {with(&Tuning::drain_from, never), with(&Tuning::drain_from, 64)};
+      return change(of_blocks(bytes / room_size(), ways)) + bias;
+    }));
     if (room_.across().works()) find_across();
     constexpr std::array<std::size_t, 4> small = {256, 1U << 10U, 4U << 10U, 16U << 10U};
     if (room_.asks() != Asks::none)
@@ -212,6 +221,8 @@ class Measuring {
     changed.*field = value;
     return changed;
   }
+
+  std::size_t room_size() const { return static_cast<std::size_t>(room_.size()); }
 
   void find_switches() {
     constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
@@ -233,6 +244,15 @@ class Measuring {
     keep(&Tuning::segment, best_of(tunings, {256U << 10U, 1U << 20U, 2U << 20U}, [&](std::size_t bytes) {
                              return probe_.times(bytes, tunings);
                            }).segment);
+  }
+
+  void find_step() {
+    std::vector<Tuning> tunings;
+    for (std::size_t each = 32U << 10U; each <= std::min<std::size_t>(256U << 10U, room_.slot_bytes()); each *= 2)
+      tunings.push_back(with(&Tuning::step, each));
+    keep(&Tuning::step, best_of(tunings, {128U << 10U, 512U << 10U, 2U << 20U}, [&](std::size_t bytes) {
+                          return probe_.times_of_blocks(Collective::all_gather, bytes / room_size(), tunings);
+                        }).step);
   }
 
   void find_flow() {

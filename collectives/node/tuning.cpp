@@ -24,11 +24,17 @@ struct Field {
   std::size_t Tuning::*value;
   std::int64_t least = 64;
 };
-constexpr std::array fields = {Field{"halves_from", &Tuning::halves_from}, Field{"segment", &Tuning::segment},
-                               Field{"flow_from", &Tuning::flow_from},     Field{"spread_from", &Tuning::spread_from},
-                               Field{"stream_from", &Tuning::stream_from}, Field{"slow_from", &Tuning::slow_from, 0},
-                               Field{"direct_from", &Tuning::direct_from}, Field{"across_from", &Tuning::across_from},
-                               Field{"alone_from", &Tuning::alone_from, 1}};
+constexpr std::array fields = {Field{"halves_from", &Tuning::halves_from},
+                               Field{"segment", &Tuning::segment},
+                               Field{"flow_from", &Tuning::flow_from},
+                               Field{"spread_from", &Tuning::spread_from},
+                               Field{"stream_from", &Tuning::stream_from},
+                               Field{"slow_from", &Tuning::slow_from, 0},
+                               Field{"direct_from", &Tuning::direct_from},
+                               Field{"across_from", &Tuning::across_from},
+                               Field{"alone_from", &Tuning::alone_from, 1},
+                               Field{"drain_from", &Tuning::drain_from},
+                               Field{"step", &Tuning::step}};
 
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -57,9 +63,11 @@ Tuning guessed_tuning(int members) {
   constexpr std::size_t least = 1024;
   return {.halves_from = std::max(least, cache / 512 / n),
           .segment = std::max(16 * least, cache / 512),
+          .step = std::max(16 * least, cache / 512),
           .flow_from = never,
           .spread_from = never,
           .stream_from = std::max(least, cache / 2),
+          .drain_from = std::max(least, cache / 2),
           .slow_from = never,
           .direct_from = std::max(least, cache / 8192),
           .across_from = never,
@@ -70,7 +78,7 @@ std::string tuning_key(int members, bool one_process, bool crowded, double nanos
   return text(processor(), ", ", format_bytes(last_cache_size()), " cache, ", kernel_target(), ", ",
               std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)), " processors, ", members,
               one_process ? " threads" : " processes", crowded ? " sharing cores" : "", distance(nanoseconds),
-              ", version 10");
+              ", version 11");
 }
 
 std::string tuning_file(std::string_view key) {

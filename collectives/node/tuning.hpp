@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of the work in a node is fitted to the machine: measured by the members together when they first meet, less than
-// half a second, in each of the first few jobs, and kept in a file; what counts is the middle of these, so that one bad
+// a second, in each of the first few jobs, and kept in a file; what counts is the middle of these, so that one bad
 // moment does not decide for ever. It changes no bit of any result.
 #pragma once
 
@@ -18,10 +18,12 @@ inline constexpr std::size_t never = std::size_t{1} << 40U;  // from so many byt
 
 struct Tuning {
   std::size_t halves_from = 0;  // bytes of an all_reduce: from here on its work is shared out
-  std::size_t segment = 0;      // bytes of a segment of halves, and of a step of single
+  std::size_t segment = 0;      // bytes of a segment of halves
+  std::size_t step = 0;         // bytes of a step of single
   std::size_t flow_from = 0;    // bytes of a block that is passed on: the least that goes in a step of its own
   std::size_t spread_from = 0;  // bytes of a step: from here on they move about in the slot
-  std::size_t stream_from = 0;  // bytes of a result: from here on it is written past the caches
+  std::size_t stream_from = 0;  // bytes of a sum: from here on it is written past the caches
+  std::size_t drain_from = 0;   // bytes of what is only moved: from here on it is written past the caches
   std::size_t slow_from = 0;    // picoseconds of a byte that another member will read: see handing.hpp
   std::size_t direct_from = 0;  // bytes: smaller things go through slots even where they need not
   std::size_t across_from = 0;  // bytes of a block: from here on one process reads it in the other's memory

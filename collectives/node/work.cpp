@@ -45,7 +45,8 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   gives_ = collective() != Collective::barrier && (!root_gives(collective()) || is_root());
   takes_ = collective() != Collective::barrier && (!root_takes(collective()) || is_root());
   // In place the lines have been read already.
-  streams_ = !spec().in_place && plan().output_count * element() >= tuning_.stream_from;
+  streams_ = !spec().in_place &&
+             plan().output_count * element() >= (reduces(collective()) ? tuning_.stream_from : tuning_.drain_from);
   could_go_across_ = could_go_across();
   asks_ = could_go_across_ || could_be_direct(asks);
   if (asks_)
@@ -77,7 +78,7 @@ void Work::begin_single() {
   const auto n = static_cast<std::size_t>(members());
   const std::size_t most = most_bytes();
   const std::size_t least = (for_each_ ? n : 1) * round_up(std::max(element(), cache_line), cache_line);
-  const std::size_t room = std::min(room_->slot_bytes(), std::max(tuning_.segment, least));
+  const std::size_t room = std::min(room_->slot_bytes(), std::max(tuning_.step, least));
   region_ = for_each_ ? room / n / cache_line * cache_line : room;
   piece_ = reduces(collective()) ? region_ / element() * element() : region_;
   parts_ = parts_of(most);

@@ -44,6 +44,7 @@ TEST_P(NodeWork, gives_every_result_in_any_order_of_getting_on) {
   std::mt19937 random(4711);
   constexpr Tuning tunings[] = {{.halves_from = 512,
                                  .segment = 256,
+                                 .step = 256,
                                  .flow_from = 1U << 20U,
                                  .spread_from = 1000,
                                  .slow_from = 0,
@@ -52,18 +53,21 @@ TEST_P(NodeWork, gives_every_result_in_any_order_of_getting_on) {
                                  .alone_from = 64},
                                 {.halves_from = 100,
                                  .segment = 4096,
+                                 .step = 4096,
                                  .flow_from = 64,
                                  .slow_from = 1,
                                  .direct_from = 1U << 30U,
                                  .across_from = 64},
                                 {.halves_from = 1U << 30U,
                                  .segment = 1000,
+                                 .step = 1000,
                                  .flow_from = 300,
                                  .slow_from = node::never,
                                  .direct_from = 64,
                                  .across_from = 4096},
                                 {.halves_from = 1U << 30U,
                                  .segment = 1U << 20U,
+                                 .step = 1U << 20U,
                                  .flow_from = 1000,
                                  .spread_from = 1U << 30U,
                                  .slow_from = 1U << 30U,
@@ -152,8 +156,8 @@ TEST(NodeWork, large_elements_of_ones_own) {
             static_cast<std::uint8_t*>(target)[i] = static_cast<std::uint8_t>(
                 static_cast<const std::uint8_t*>(left)[i] + static_cast<const std::uint8_t*>(right)[i]);
         };
-        works[m].begin(*all[m], {.halves_from = halves_from, .segment = 256, .direct_from = 1U << 30U}, calls[m],
-                       reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->asks());
+        works[m].begin(*all[m], {.halves_from = halves_from, .segment = 256, .step = 256, .direct_from = 1U << 30U},
+                       calls[m], reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->asks());
       }
       for (int turn = 0; turn < 100; ++turn) {
         for (Work& work : works) work.advance({});
@@ -225,6 +229,7 @@ TEST(NodeWork, orders_keep_their_bits_whatever_the_form) {
       for (const bool one_process : {false, true}) {
         const Tuning tuning{.halves_from = halves_from,
                             .segment = halves_from == 1 ? 4096U : 65536U,
+                            .step = halves_from == 1 ? 4096U : 65536U,
                             .direct_from = 1024,
                             .alone_from = halves_from == std::size_t{1} << 30U ? halves_from : 1};
         auto all = rooms(members, one_process);

@@ -103,9 +103,11 @@ std::string measured_text(const std::optional<node::Tuning>& measured) {
     return bytes >= node::never ? std::string("at no size") : text("from ", format_bytes(bytes), " on");
   };
   return text("Nothing is sent. Measured here: sums are shared out ", from(measured->halves_from), ", in segments of ",
-              format_bytes(measured->segment), "; blocks are passed on in parts ", from(measured->flow_from),
-              ";\nresults are written past the caches ", from(measured->stream_from), ", what another member reads ",
-              when_slow(measured->slow_from), ";\nmemory that all reach is used in place ", from(measured->direct_from),
+              format_bytes(measured->segment), "; blocks go in steps of ", format_bytes(measured->step),
+              ", and from one to all in parts ", from(measured->flow_from), ";\nsums are written past the caches ",
+              from(measured->stream_from), ", what is only moved ", from(measured->drain_from),
+              ", what another member reads ", when_slow(measured->slow_from),
+              ";\nmemory that all reach is used in place ", from(measured->direct_from),
               "; blocks of other processes are read where they lie ", from(measured->across_from),
               ";\nwhat is not shared out is combined by ", combiner(measured->alone_from), ".\n");
 }
