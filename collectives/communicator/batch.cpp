@@ -17,7 +17,8 @@ bool alike(const detail::Ask& a, const detail::Ask& b) {
          a.reduction.user.apply == b.reduction.user.apply && !b.reduction.user.has_state;
 }
 
-bool is_contiguous(const detail::Ask* ask) { return ask->output.contiguous(); }
+bool is_on_device(const detail::Ask* ask) { return where_is(ask->output).on_device(); }
+bool is_read_in_place(const detail::Ask* ask) { return ask->output.contiguous() && !is_on_device(ask); }
 
 }  // namespace
 
@@ -66,7 +67,7 @@ void Batch::pack_alike(std::size_t first) {
   whole.input = {};
   if (whole.collective != Collective::broadcast) whole.input = whole.output;
   team_->check(whole);
-  if (whole.collective == Collective::all_reduce && std::ranges::all_of(members, is_contiguous)) {
+  if (whole.collective == Collective::all_reduce && std::ranges::all_of(members, is_read_in_place)) {
     // In the node, tensors are read where they lie and written there.
     detail::Ready ready = team_->prepare(whole);
     auto pieces = std::make_shared<Pieces>();
@@ -77,16 +78,18 @@ void Batch::pack_alike(std::size_t first) {
       return;
     }
   }
-  auto staged = std::make_shared<std::vector<std::byte>>(count * whole.element_bytes);
-  whole.output = {staged->data(), count};
+  const detail::Staged staged =
+      team_->take_memory(count * whole.element_bytes, std::ranges::any_of(members, is_on_device));
+  whole.output = {staged.get(), count};
   const bool gives = whole.collective != Collective::broadcast || rank_ == whole.root;
   whole.input = gives ? whole.output : detail::Data{};
   detail::Ready ready = team_->prepare(whole);
   ready.staged = staged;
-  std::byte* next = staged->data();
+  std::byte* next = staged.get();
   for (const detail::Ask* each : members) {
-    if (gives) ready.in.push_back({each->output, next, whole.element_bytes});
-    ready.back.push_back({each->output, next, whole.element_bytes});
+    const gpu::Where where = where_is(each->output);
+    if (gives) ready.in.push_back({each->output, next, whole.element_bytes, where});
+    ready.back.push_back({each->output, next, whole.element_bytes, where});
     next += each->output.count * whole.element_bytes;
   }
   calls_.push_back(std::move(ready));

@@ -105,26 +105,32 @@ Ready Team::ready_from(const Ask& ask) {
                   .factor = ask.reduction.factor,
                   .origin = ask.origin,
                   .limit = options_.timeout};
-    const bool same = whole.input.data == whole.output.data && whole.input.stride == whole.output.stride &&
-                      whole.input.count == whole.output.count;
-    const bool stage_in = needs_staging(whole.input);
-    const bool stage_out = needs_staging(whole.output);
-    if (!stage_in && !stage_out) return ready;
-    const std::size_t in_bytes = stage_in ? whole.input.count * ask.element_bytes : 0;
-    const std::size_t out_bytes = stage_out && !(same && stage_in) ? whole.output.count * ask.element_bytes : 0;
-    ready.staged = std::make_shared<std::vector<std::byte>>(in_bytes + out_bytes);
-    std::byte* const in = ready.staged->data();
-    std::byte* const out = same ? in : in + in_bytes;
-    if (stage_in) {
-      ready.in.push_back({whole.input, in, ask.element_bytes});
-      ready.call.input = in;
-    }
-    if (stage_out) {
-      ready.back.push_back({whole.output, out, ask.element_bytes});
-      ready.call.output = out;
-    }
+    stage(ready, whole);
     return ready;
   });
+}
+
+void Team::stage(Ready& ready, const Ask& ask) {
+  const bool same =
+      ask.input.data == ask.output.data && ask.input.stride == ask.output.stride && ask.input.count == ask.output.count;
+  const gpu::Where from = where_is(ask.input);
+  const gpu::Where to = same ? from : where_is(ask.output);
+  const bool stage_in = needs_staging(ask.input, from);
+  const bool stage_out = needs_staging(ask.output, to);
+  if (!stage_in && !stage_out) return;
+  const std::size_t in_bytes = stage_in ? ask.input.count * ask.element_bytes : 0;
+  const std::size_t out_bytes = stage_out && !(same && stage_in) ? ask.output.count * ask.element_bytes : 0;
+  ready.staged = make_staged(in_bytes + out_bytes, from.on_device() || to.on_device());
+  std::byte* const in = ready.staged.get();
+  std::byte* const out = same ? in : in + in_bytes;
+  if (stage_in) {
+    ready.in.push_back({ask.input, in, ask.element_bytes, from});
+    ready.call.input = in;
+  }
+  if (stage_out) {
+    ready.back.push_back({ask.output, out, ask.element_bytes, to});
+    ready.call.output = out;
+  }
 }
 
 void Team::check(const Ask& ask) {
@@ -161,7 +167,8 @@ void Team::run_quick(Quick& quick, const Ask& ask) {
 // Where a call of this kind is kept; nothing for what needs more than a look at counts and addresses.
 Team::Quick* Team::quick_for(const Ask& ask) {
   if (ask.wrong != nullptr || ask.reduction.op >= ReduceOp::premul_sum || !ask.input.contiguous() ||
-      !ask.output.contiguous() || is_unequal(ask.collective))
+      !ask.output.contiguous() || is_unequal(ask.collective) || where_is(ask.input).on_device() ||
+      where_is(ask.output).on_device())
     return nullptr;
   const auto key = static_cast<std::size_t>(ask.collective) * 5 + static_cast<std::size_t>(ask.type) +
                    (ask.output.count | ask.input.count) * 7;
@@ -200,8 +207,8 @@ Handle Team::start(const Ask& ask) {
   const Use use(*this, ask.origin);
   const Ready ready = ready_from(ask);
   const Handle handle = take_slot(ask.origin);
+  copy_all(ready.in, handle);
   Pending& slot = pending(handle);
-  for (const Copy& copy : ready.in) copy_in(copy);
   slot.back.assign(ready.back.begin(), ready.back.end());
   if (ready.staged) slot.staged.push_back(ready.staged);
   begin(ready.call, handle);
@@ -214,7 +221,7 @@ Handle Team::start_all(std::span<const Ready> calls, Origin origin) {
   const Handle handle = take_slot(origin);
   Pending& slot = pending(handle);
   for (const Ready& ready : calls) {
-    for (const Copy& copy : ready.in) copy_in(copy);
+    copy_all(ready.in, handle);
     slot.back.insert(slot.back.end(), ready.back.begin(), ready.back.end());
     if (ready.staged) slot.staged.push_back(ready.staged);
     begin(ready.call, handle);
@@ -298,7 +305,14 @@ void Team::wait(Handle handle, Origin origin, bool& over) {
 }
 
 void Team::finish(Handle handle) {
-  for (const Copy& copy : pending(handle).back) copy_back(copy);
+  try {
+    or_refuse([&] {
+      for (const Copy& copy : pending(handle).back) copy_back(copy);
+    });
+  } catch (...) {
+    release(handle);
+    throw;
+  }
   release(handle);
 }
 

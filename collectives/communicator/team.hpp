@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "collectives/communicator/ask.hpp"
+#include "collectives/communicator/staging.hpp"
 #include "collectives/engine/transport.hpp"
 #include "collectives/node/symmetric.hpp"
 #include "topology/base/error.hpp"
@@ -47,20 +48,12 @@ struct CommunicatorOptions {
 
 namespace detail {
 
-// Data that is copied to contiguous memory before a call, or back after it.
-struct Copy {
-  Data data;
-  std::byte* staged;
-  std::size_t element_bytes;
-};
-
-// A call that is checked and planned: all that a repeated start needs. `staged` is the memory that stands for data
-// that is not contiguous.
+// A call that is checked and planned: all that a repeated start needs.
 struct Ready {
   Call call;
   std::vector<Copy> in;
   std::vector<Copy> back;
-  std::shared_ptr<std::vector<std::byte>> staged;
+  Staged staged;
 };
 
 // Names a call that is under way.
@@ -110,6 +103,8 @@ class Team {
 
   // What is wrong with an Ask is wrong for all members: it fails the communicator, so that nobody waits in vain.
   Ready prepare(const Ask& ask);
+  // Memory that stands for data, as by make_staged().
+  Staged take_memory(std::size_t bytes, bool for_gpu);
   // Only whether it could be done.
   void check(const Ask& ask);
   void run(const Ask& ask);
@@ -163,12 +158,14 @@ class Team {
   struct Pending;
 
   Ready ready_from(const Ask& ask);
+  static void stage(Ready& ready, const Ask& ask);
   void begin(const Call& call, Handle handle);
   void begin_letter(const Letter& letter, bool sends, Handle handle);
   Handle take_slot(Origin origin);
   Pending& pending(Handle handle);
   void release(Handle handle);
   static void keep_memory(Pending& slot);
+  void copy_all(std::span<const Copy> copies, Handle handle);
   void finish(Handle handle);
   std::shared_ptr<const Plan> letter_plan(const Letter& letter, bool sends);
   void refuse_if_closed() const {

@@ -15,7 +15,7 @@ Handle Team::exchange(std::span<const Letter> sends, std::span<const Letter> rec
   Pending& slot = pending(handle);
   std::size_t bytes = 0;
   for (const auto& letters : {sends, receives}) {
-    for (const Letter& each : letters) bytes += needs_staging(each.data) ? each.data.count * each.element_bytes : 0;
+    for (const Letter& each : letters) bytes += !each.data.contiguous() ? each.data.count * each.element_bytes : 0;
   }
   slot.staging.clear();
   slot.staging.reserve(bytes);  // stays where it is
@@ -24,19 +24,28 @@ Handle Team::exchange(std::span<const Letter> sends, std::span<const Letter> rec
   return handle;
 }
 
+Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
+  return or_refuse([&] { return make_staged(bytes, for_gpu); });
+}
+
 void Team::begin_letter(const Letter& letter, bool sends, Handle handle) {
   Pending& slot = pending(handle);
   Call call{.plan = letter_plan(letter, sends), .origin = slot.origin, .limit = options_.timeout};
   std::byte* data = static_cast<std::byte*>(letter.data.data);
-  if (needs_staging(letter.data)) {
+  const gpu::Where where = where_is(letter.data);
+  if (needs_staging(letter.data, where)) {
+    const std::size_t bytes = letter.data.count * letter.element_bytes;
     const std::size_t before = slot.staging.size();
-    slot.staging.resize(before + letter.data.count * letter.element_bytes);
-    const Copy copy{letter.data, slot.staging.data() + before, letter.element_bytes};
+    if (where.on_device())
+      slot.staged.push_back(take_memory(bytes, true));
+    else
+      slot.staging.resize(before + bytes);
+    data = where.on_device() ? slot.staged.back().get() : slot.staging.data() + before;
+    const Copy copy{letter.data, data, letter.element_bytes, where};
     if (sends)
-      copy_in(copy);
+      copy_all({&copy, 1}, handle);
     else
       slot.back.push_back(copy);
-    data = copy.staged;
   }
   if (sends)
     call.input = data;

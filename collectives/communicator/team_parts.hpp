@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What team.cpp and team_letters.cpp share, and nobody else sees: calls under way, who is inside, and copies of data
-// that is not contiguous.
+// What team.cpp and team_letters.cpp share, and nobody else sees: calls under way, and who is inside.
 #pragma once
 
 #include <chrono>
@@ -9,26 +8,9 @@
 #include "collectives/communicator/team.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_world.hpp"
-#include "collectives/kernels/copy.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
-
-inline void copy_in(const Copy& copy) {
-  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
-  const auto* from = static_cast<const std::byte*>(copy.data.data);
-  for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    copy_bytes(copy.staged + block * run, from + block * copy.data.stride * copy.element_bytes, run);
-}
-
-inline void copy_back(const Copy& copy) {
-  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
-  auto* to = static_cast<std::byte*>(copy.data.data);
-  for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    copy_bytes(to + block * copy.data.stride * copy.element_bytes, copy.staged + block * run, run);
-}
-
-inline bool needs_staging(const Data& data) { return !data.contiguous() && data.count > 0; }
 
 // A call that is under way, or the memory of one that may come again.
 struct Team::Pending {
@@ -37,8 +19,8 @@ struct Team::Pending {
   std::vector<Ticket> tickets;
   std::size_t done = 0;  // of the tickets
   std::vector<Copy> back;
-  std::vector<std::byte> staging;                               // of messages
-  std::vector<std::shared_ptr<std::vector<std::byte>>> staged;  // of collectives: kept until they are done
+  std::vector<std::byte> staging;  // of messages
+  std::vector<Staged> staged;      // of collectives, and of messages to and from a GPU: kept until they are done
   Origin origin;
 };
 
@@ -84,6 +66,19 @@ auto Team::or_refuse(const F& f) {
     return f();
   } catch (const Error& error) {
     engine_->refuse(error);
+    throw;
+  }
+}
+
+// Data is copied to where a call that has a slot works on it; where that fails the call ends before it began.
+inline void Team::copy_all(std::span<const Copy> copies, Handle handle) {
+  if (copies.empty()) return;
+  try {
+    or_refuse([&] {
+      for (const Copy& copy : copies) copy_in(copy);
+    });
+  } catch (...) {
+    release(handle);
     throw;
   }
 }

@@ -6,6 +6,7 @@
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/communicator/team.hpp"
+#include "collectives/gpu/memory.hpp"
 #include "collectives/plan_table.hpp"
 #include "collectives/types.hpp"
 #include "topology/base/text.hpp"
@@ -171,6 +172,25 @@ std::string run_case(Communicator& world, const RandomCase& each) {
     result = out.bytes.data() + overlap.output * size_of(each.type);
     ask.output.data = result;
   }
+  // The same, in the memory of a GPU.
+  const bool has_gpu = gpu::layer() != nullptr;
+  const auto is_there = [&](std::uint32_t members) {
+    return has_gpu && (members >> static_cast<unsigned>(rank) & 1) != 0;
+  };
+  DeviceVector<std::byte> in_there;
+  DeviceVector<std::byte> out_there;
+  const auto moved = [](const void* address, const Memory& from, const DeviceVector<std::byte>& to) {
+    return to.data() + (static_cast<const std::byte*>(address) - from.bytes.data());
+  };
+  if (is_there(each.outputs_there) && !out.bytes.empty()) {
+    out_there = DeviceVector<std::byte>(out.bytes, rank % gpu::layer()->devices());
+    ask.output.data = moved(ask.output.data, out, out_there);
+    if (in_place) ask.input.data = moved(ask.input.data, out, out_there);
+  }
+  if (is_there(each.inputs_there) && !in_place && in_count > 0) {
+    in_there = DeviceVector<std::byte>(in.bytes, 0);
+    ask.input.data = in_there.data();
+  }
   if (in_count == 0) ask.input = {};
   const auto gives = sizes_of(shape.gives);
   const auto takes = sizes_of(shape.takes);
@@ -181,6 +201,7 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   else
     world.team()->run(ask);
   if (!has_result(each, rank)) return {};
+  if (!out_there.empty()) out_there.copy_to(out.bytes);
   Memory right(each.type, out_count);
   for (std::size_t i = 0; i < out_count; ++i) right.set(i, expected(each, problem, rank, i));
   for (std::size_t i = 0; i < right.bytes.size(); ++i) {
@@ -209,7 +230,8 @@ std::string RandomCase::table() const {
 std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
   out << to_string(each.collective) << " among " << each.members << " of " << each.count << ' ' << to_string(each.type)
       << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " table \""
-      << each.table() << "\" seed " << each.seed << (each.in_place ? " in place" : "") << (each.async ? " async" : "");
+      << each.table() << "\" seed " << each.seed << " on GPUs " << each.inputs_there << ", " << each.outputs_there
+      << (each.in_place ? " in place" : "") << (each.async ? " async" : "");
   for (const std::size_t count : each.counts) out << ' ' << count;
   return out;
 }
@@ -217,7 +239,7 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
 Bytes RandomCase::to_bytes() const {
   Writer writer;
   writer.put(members).put(collective).put(type).put(op).put(order).put(count).put(root).put(in_place).put(async);
-  writer.put(algorithm).put(segment_bytes).put(seed).put(counts.size());
+  writer.put(algorithm).put(segment_bytes).put(seed).put(inputs_there).put(outputs_there).put(counts.size());
   for (const std::size_t each : counts) writer.put(each);
   return writer.take();
 }
@@ -237,6 +259,8 @@ RandomCase RandomCase::from_bytes(std::span<const std::byte> bytes) {
   each.algorithm = reader.get<std::uint32_t>();
   each.segment_bytes = reader.get<std::uint64_t>();
   each.seed = reader.get<std::uint32_t>();
+  each.inputs_there = reader.get<std::uint32_t>();
+  each.outputs_there = reader.get<std::uint32_t>();
   each.counts.resize(reader.get<std::size_t>());
   for (std::size_t& count : each.counts) count = reader.get<std::size_t>();
   return each;
@@ -258,6 +282,8 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
     each.algorithm = *rc::gen::inRange<std::uint32_t>(0, 16);
     each.segment_bytes = *rc::gen::inRange<std::uint64_t>(0, 9) * *rc::gen::inRange<std::uint64_t>(1, 1000);
     each.seed = *rc::gen::arbitrary<std::uint32_t>();
+    each.inputs_there = gpu::layer() == nullptr ? 0 : *rc::gen::arbitrary<std::uint32_t>();
+    each.outputs_there = gpu::layer() == nullptr ? 0 : *rc::gen::arbitrary<std::uint32_t>();
     if (is_unequal(each.collective)) {
       const auto n = static_cast<std::size_t>(each.members);
       const std::size_t cells = each.collective == Collective::all_to_all_v ? n * n : n;

@@ -24,6 +24,9 @@ struct RandomCase {
   std::uint32_t algorithm = 0;      // which of those that there are; 0: the planner's choice
   std::uint64_t segment_bytes = 0;  // in which it goes, where it can be cut and an algorithm is given
   std::uint32_t seed = 0;
+  // Where there are GPUs: which members have their input in the memory of one, and which their output; a bit for each.
+  std::uint32_t inputs_there = 0;
+  std::uint32_t outputs_there = 0;
 
   Bytes to_bytes() const;
   static RandomCase from_bytes(std::span<const std::byte> bytes);

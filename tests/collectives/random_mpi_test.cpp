@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/fake_gpus.hpp"
 #include "tests/collectives/random_case.hpp"
 #include "tests/support/mpi_test.hpp"
 
@@ -28,7 +29,7 @@ std::string everybody_runs(const RandomCase& each) {
   return all;
 }
 
-TEST(RandomCallsMpi, are_right) {
+void check_random_calls() {
   if (world().rank() != 0) {
     for (;;) {
       const Bytes told = world().broadcast("case", {}, 0);
@@ -44,6 +45,13 @@ TEST(RandomCallsMpi, are_right) {
   });
   world().broadcast("case", {}, 0);
   EXPECT_TRUE(good);
+}
+
+TEST(RandomCallsMpi, are_right) { check_random_calls(); }
+
+TEST(RandomCallsMpi, are_right_where_data_lie_in_the_memory_of_gpus) {
+  const gpu::Instead gpus(std::make_unique<FakeGpus>(2));
+  check_random_calls();
 }
 
 }  // namespace

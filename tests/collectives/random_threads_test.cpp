@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "collectives/communicator/local.hpp"
+#include "tests/collectives/fake_gpus.hpp"
 #include "tests/collectives/random_case.hpp"
 
 namespace lockstep::test {
@@ -27,13 +28,20 @@ std::string on_threads(const RandomCase& each) {
   return wrong;
 }
 
-TEST(RandomCalls, are_right_on_threads) {
+void check_random_calls() {
   EXPECT_TRUE(rc::check("random calls", [] {
     const RandomCase each = *random_case(9, false);
     RC_TAG(std::string(to_string(each.collective)));
     const std::string wrong = on_threads(each);
     if (!wrong.empty()) RC_FAIL(wrong);
   }));
+}
+
+TEST(RandomCalls, are_right_on_threads) { check_random_calls(); }
+
+TEST(RandomCalls, are_right_where_data_lie_in_the_memory_of_gpus) {
+  const gpu::Instead gpus(std::make_unique<FakeGpus>(2));
+  check_random_calls();
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that stands for data which a call cannot work on where it lies: data that is not contiguous, or that is in a
+// GPU's memory. It is copied there before the call, and back after it.
+#pragma once
+
+#include <memory>
+
+#include "collectives/communicator/buffers.hpp"
+#include "collectives/gpu/layer.hpp"
+
+namespace lockstep::detail {
+
+struct Copy {
+  Data data;
+  std::byte* staged;
+  std::size_t element_bytes;
+  gpu::Where where = {};  // of the data
+};
+
+inline gpu::Where where_is(const Data& data) { return data.count > 0 ? gpu::where(data.data) : gpu::Where{}; }
+
+inline bool needs_staging(const Data& data, gpu::Where where) {
+  return data.count > 0 && (!data.contiguous() || where.on_device());
+}
+
+using Staged = std::shared_ptr<std::byte>;
+
+// `for_gpu`: pinned, so that GPUs copy at full speed.
+Staged make_staged(std::size_t bytes, bool for_gpu);
+
+// Of a GPU's memory as well; done when they return.
+void copy_in(const Copy& copy);
+void copy_back(const Copy& copy);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs of this process as collectives see them: whose memory an address is in, memory to be had, and copies. Behind
+// it is CUDA where there is a GPU; tests put something of their own there, whose memory the host cannot touch.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace lockstep::gpu {
+
+// Whose memory an address is in. What the host may read and write, such as pinned and managed memory, is the host's.
+struct Where {
+  static constexpr int host = -1;
+  int device = host;
+  bool on_device() const { return device != host; }
+  bool operator==(const Where&) const = default;
+};
+
+// `blocks` runs of `bytes`, whose beginnings lie `stride` bytes apart.
+struct Runs {
+  std::byte* first = nullptr;
+  std::size_t stride = 0;
+};
+
+class Layer {
+ public:
+  Layer() = default;
+  virtual ~Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  virtual int devices() const = 0;
+  virtual Where where(const void* address) const = 0;
+
+  // Of a device, or of the host where devices copy from and to it at full speed. Throw Error out_of_memory or device.
+  virtual std::byte* allocate(int device, std::size_t bytes) = 0;
+  virtual void free(int device, std::byte* memory) noexcept = 0;
+  virtual std::byte* allocate_pinned(std::size_t bytes) = 0;
+  virtual void free_pinned(std::byte* memory) noexcept = 0;
+
+  // Pinned memory for staging, which is kept for the next one who needs as much. Nothing for nothing.
+  std::shared_ptr<std::byte> pinned(std::size_t bytes);
+  // What nobody has now.
+  void free_kept() noexcept;
+
+  // Between this device's memory and any other; done when it returns. It comes after what was begun before in the
+  // device's default stream, as a copy by cudaMemcpy does.
+  virtual void copy(int device, Runs to, Runs from, std::size_t bytes, std::size_t blocks) = 0;
+
+ private:
+  void keep(std::byte* memory, std::size_t bytes) noexcept;
+
+  std::mutex mutex_;
+  std::multimap<std::size_t, std::byte*> kept_;  // by bytes
+  std::size_t kept_bytes_ = 0;
+};
+
+// What this process has; nothing where it sees no GPU, or the build has no CUDA.
+Layer* layer();
+// Why there is none, for people; empty where there is one.
+std::string why_none();
+// Puts another one in its place, until it is gone: for tests.
+class Instead {
+ public:
+  explicit Instead(std::unique_ptr<Layer> layer);
+  ~Instead();
+  Instead(const Instead&) = delete;
+  Instead& operator=(const Instead&) = delete;
+  Layer& layer() const { return *layer_; }
+
+ private:
+  std::unique_ptr<Layer> layer_;
+  Layer* before_;
+};
+
+inline Where where(const void* address) {
+  const Layer* const all = layer();
+  return all == nullptr ? Where{} : all->where(address);
+}
+
+// By the build: with CUDA, or without. Nothing, and why, where there is no GPU.
+std::unique_ptr<Layer> make_layer(std::string& why_none);
+
+}  // namespace lockstep::gpu

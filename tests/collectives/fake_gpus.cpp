@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/collectives/fake_gpus.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::test {
+namespace {
+
+constexpr int never = -1;
+thread_local int copies_until_failure = never;
+thread_local bool pinning_fails = false;
+
+std::size_t in_pages(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+std::byte* map(int file, std::size_t bytes, int protection) {
+  void* const memory = ::mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) throw system_error(text("mapping ", bytes, " bytes"), errno, "");
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+FakeGpus::~FakeGpus() {
+  while (!blocks_.empty()) free(0, const_cast<std::byte*>(blocks_.begin()->first));
+}
+
+void FakeGpus::fail_copy_after(int more) { copies_until_failure = more; }
+void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }
+
+std::size_t FakeGpus::living() const {
+  const std::lock_guard lock(mutex_);
+  return blocks_.size();
+}
+
+gpu::Where FakeGpus::where(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const auto* const at = static_cast<const std::byte*>(address);
+  auto block = blocks_.upper_bound(at);
+  if (block == blocks_.begin()) return {};
+  --block;
+  return at < block->first + in_pages(block->second.bytes) ? gpu::Where{block->second.device} : gpu::Where{};
+}
+
+std::byte* FakeGpus::allocate(int device, std::size_t bytes) {
+  const std::size_t whole = in_pages(bytes);
+  const int file = ::memfd_create("fake-gpu", MFD_CLOEXEC);
+  if (file < 0 || ::ftruncate(file, static_cast<off_t>(whole)) != 0)
+    throw system_error(text("taking ", whole, " bytes"), errno, "");
+  std::byte* const outside = map(file, whole, PROT_NONE);
+  std::byte* const inside = map(file, whole, PROT_READ | PROT_WRITE);
+  ::close(file);
+  std::memset(inside, 0xa5, whole);  // nobody may count on zeros
+  const std::lock_guard lock(mutex_);
+  blocks_[outside] = {device, bytes, inside};
+  return outside;
+}
+
+void FakeGpus::free(int /*device*/, std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto block = blocks_.find(memory);
+  ::munmap(block->second.inside, in_pages(block->second.bytes));
+  ::munmap(memory, in_pages(block->second.bytes));
+  blocks_.erase(block);
+}
+
+std::byte* FakeGpus::allocate_pinned(std::size_t bytes) {
+  if (pinning_fails)
+    throw Error(Code::out_of_memory, text("pinning ", bytes, " bytes of host memory: none left"), "free some");
+  ++pinnings_;
+  return static_cast<std::byte*>(::operator new(bytes));
+}
+
+void FakeGpus::free_pinned(std::byte* memory) noexcept { ::operator delete(memory); }
+
+std::byte* FakeGpus::inside(std::byte* address, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  auto block = blocks_.upper_bound(address);
+  if (block == blocks_.begin()) return address;
+  --block;
+  const auto at = static_cast<std::size_t>(address - block->first);
+  if (at >= in_pages(block->second.bytes)) return address;
+  if (at + bytes > block->second.bytes)
+    throw Error(Code::internal, text("a copy of ", bytes, " bytes at ", at, " of ", block->second.bytes), "");
+  return block->second.inside + at;
+}
+
+void FakeGpus::copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) {
+  if (copies_until_failure >= 0 && copies_until_failure-- == 0)
+    throw Error(Code::device, text("copying from or to GPU ", device, ": it fell off the bus"), "look for it");
+  ++copies_;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    std::memcpy(inside(to.first + block * to.stride, bytes), inside(from.first + block * from.stride, bytes), bytes);
+  }
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPUs for machines without one. Their memory is mapped so that the host cannot look into it: who does not go by the
+// layer crashes. Copies are counted, and fail where they are told to.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "collectives/gpu/layer.hpp"
+
+namespace lockstep::test {
+
+class FakeGpus final : public gpu::Layer {
+ public:
+  explicit FakeGpus(int devices) : devices_(devices) {}
+  ~FakeGpus() override;
+
+  int devices() const override { return devices_; }
+  gpu::Where where(const void* address) const override;
+  std::byte* allocate(int device, std::size_t bytes) override;
+  void free(int device, std::byte* memory) noexcept override;
+  std::byte* allocate_pinned(std::size_t bytes) override;
+  void free_pinned(std::byte* memory) noexcept override;
+  void copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) override;
+
+  int copies() const { return copies_; }
+  int pinnings() const { return pinnings_; }
+  // Allocations that nobody has freed.
+  std::size_t living() const;
+
+  // Of the thread that calls it: the copy after so many more fails, and so does all pinning.
+  static void fail_copy_after(int more);
+  static void fail_pinning(bool fails);
+
+ private:
+  struct Block {
+    int device;
+    std::size_t bytes;
+    std::byte* inside;  // where the layer itself can reach it
+  };
+  std::byte* inside(std::byte* address, std::size_t bytes) const;
+
+  int devices_;
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Block> blocks_;
+  std::atomic<int> copies_ = 0;
+  std::atomic<int> pinnings_ = 0;
+};
+
+}  // namespace lockstep::test

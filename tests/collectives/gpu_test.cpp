@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data in GPUs' memory is recognised in every call, beside members whose data the host has; and what goes wrong on the
+// way there is said to all.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <array>
+#include <numeric>
+#include <optional>
+
+#include "collectives/gpu/memory.hpp"
+#include "tests/collectives/fake_gpus.hpp"
+#include "tests/collectives/members.hpp"
+#include "tests/support/lacks.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep::test {
+namespace {
+
+void expect_refusal(const std::function<void()>& call, Code code, std::initializer_list<std::string_view> parts) {
+  const std::string why = refusal(call, code);
+  for (const std::string_view part : parts) EXPECT_NE(why.find(part), std::string::npos) << why;
+}
+
+// With GPUs of our own making.
+class FakeGpu : public testing::Test {
+ protected:
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
+
+ private:
+  gpu::Instead instead_{std::make_unique<FakeGpus>(2)};
+};
+
+enum class Kind : std::uint8_t { fake, real };
+std::ostream& operator<<(std::ostream& out, Kind kind) { return out << (kind == Kind::fake ? "fake" : "real"); }
+
+// With those, and with what the machine has.
+class Gpu : public testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Kind::fake)
+      instead_.emplace(std::make_unique<FakeGpus>(2));
+    else if (gpu::layer() == nullptr)
+      GTEST_SKIP() << lacks(text("needs a GPU; ", gpu::why_none()));
+  }
+  static int last() { return gpu::layer()->devices() - 1; }
+
+ private:
+  std::optional<gpu::Instead> instead_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Layers, Gpu, testing::Values(Kind::fake, Kind::real), testing::PrintToStringParamName());
+
+std::vector<int> counting(std::size_t count, int first) {
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+std::vector<int> on_host(const DeviceVector<int>& there) {
+  std::vector<int> here(there.size());
+  there.copy_to(here);
+  return here;
+}
+
+TEST_P(Gpu, memory_is_had_and_filled) {
+  {
+    DeviceVector<int> there(counting(1000, 7), last());
+    EXPECT_EQ(there.size(), 1000U);
+    EXPECT_EQ(there.device(), last());
+    EXPECT_EQ(on_host(there), counting(1000, 7));
+    EXPECT_EQ(gpu::where(there.data() + 999), gpu::Where{last()});
+    EXPECT_EQ(gpu::where(&there), gpu::Where{});
+    DeviceVector<int> moved = std::move(there);
+    EXPECT_EQ(there.size(), 0U);
+    EXPECT_EQ(on_host(moved).back(), 1006);
+    DeviceVector<int> other(1000, 0);
+    other.copy_from(moved);
+    EXPECT_EQ(on_host(other), counting(1000, 7));
+    expect_refusal([&] { other.copy_from(counting(3, 0)); }, Code::usage, {"3 elements", "DeviceVector of 1000"});
+  }
+  EXPECT_EQ(DeviceVector<int>(0).data(), nullptr);
+  expect_refusal([] { DeviceVector<int>(10, last() + 1); }, Code::device,
+                 {text("GPU ", last() + 1), text("sees ", last() + 1), "CUDA_VISIBLE_DEVICES"});
+  expect_refusal([] { DeviceVector<double>(std::size_t{1} << 62U); }, Code::usage, {"more than any memory holds"});
+}
+
+TEST_F(FakeGpu, memory_is_freed_with_its_owner) {
+  {
+    DeviceVector<int> there(1000, 1);
+    const DeviceVector<int> moved = std::move(there);
+    there = DeviceVector<int>(10);
+    EXPECT_EQ(gpus().living(), 2U);
+    there = DeviceVector<int>(20);
+    EXPECT_EQ(gpus().living(), 2U);
+  }
+  EXPECT_EQ(gpus().living(), 0U);
+}
+
+// Else the tests would show nothing.
+TEST_F(FakeGpu, memory_is_out_of_reach_of_the_host) {
+  const DeviceVector<int> there(10);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  EXPECT_EQ(::write(ends[1], there.data(), 1), -1);
+  for (const int each : ends) ::close(each);
+}
+
+TEST(NoGpu, is_said_where_memory_of_one_is_asked_for) {
+  if (gpu::layer() != nullptr) return;  // there is one
+  EXPECT_NE(gpu::why_none(), "");
+  expect_refusal([] { DeviceVector<int>(10); }, Code::device, {"memory of GPU 0", gpu::why_none()});
+  EXPECT_EQ(gpu::where(this), gpu::Where{});
+}
+
+TEST_P(Gpu, buffers_are_recognised_on_either_side) {
+  with_members(3, [](Communicator& world) {
+    const auto mine = counting(5000, world.rank());
+    std::vector<int> right(5000);
+    for (std::size_t i = 0; i < right.size(); ++i) right[i] = 3 * static_cast<int>(i) + 3;
+    std::vector<int> out(5000);
+    // The same call again and again, with data that lie elsewhere each time.
+    for (int turn = 0; turn < 8; ++turn) {
+      const DeviceVector<int> in_there(mine, world.rank() % 2 * last());
+      DeviceVector<int> out_there(5000, last());
+      if (turn % 4 == 0) world.all_reduce(mine, out, sum);
+      if (turn % 4 == 1) world.all_reduce(in_there, out_there, sum);
+      if (turn % 4 == 2) world.all_reduce(in_there, out, sum);
+      if (turn % 4 == 3) world.all_reduce(mine, out_there, sum);
+      EXPECT_EQ(turn % 2 == 0 ? out : on_host(out_there), right) << turn;
+      std::ranges::fill(out, -1);
+    }
+    DeviceVector<int> data(mine);
+    world.all_reduce(data, sum);
+    EXPECT_EQ(on_host(data), right);
+    data.copy_from(mine);
+    world.all_reduce_async(data.span().first(10), sum).wait();
+    EXPECT_EQ(on_host(data)[9], right[9]);
+    EXPECT_EQ(on_host(data)[10], mine[10]);
+  });
+}
+
+TEST_P(Gpu, and_host_stand_side_by_side) {
+  with_members(4, [](Communicator& world) {
+    const bool has_gpu = world.rank() % 2 == 1;
+    std::vector<int> here = counting(300, 10 * world.rank());
+    DeviceVector<int> there(here);
+    if (has_gpu)
+      world.broadcast(there, 2);
+    else
+      world.broadcast(here, 2);
+    EXPECT_EQ(has_gpu ? on_host(there) : here, counting(300, 20));
+    std::vector<int> all(1200);
+    if (has_gpu)
+      world.gather(there, all, 1);
+    else
+      world.gather(here, all, 1);
+    if (world.rank() == 1) {
+      EXPECT_EQ(all[1199], 319);
+    }
+  });
+}
+
+TEST_P(Gpu, calls_are_planned_once_and_started_again_with_what_is_there_then) {
+  with_members(3, [](Communicator& world) {
+    DeviceVector<int> in(100);
+    DeviceVector<int> out(100);
+    auto plan = world.plan_all_reduce(in, out, max);
+    for (int turn = 0; turn < 4; ++turn) {
+      in.copy_from(counting(100, turn * 10 + world.rank()));
+      plan.run();
+      EXPECT_EQ(on_host(out), counting(100, turn * 10 + 2));
+    }
+  });
+}
+
+TEST_P(Gpu, many_tensors_here_and_there_go_as_one) {
+  with_members(3, [](Communicator& world) {
+    std::vector<int> here = counting(50, world.rank());
+    DeviceVector<int> there(counting(70, world.rank()));
+    DeviceVector<int> other(counting(7, world.rank()), last());
+    Batch batch(world);
+    batch.all_reduce(here, sum).all_reduce(there, sum).all_reduce(other, sum);
+    batch.run();
+    EXPECT_EQ(here[49], 3 * 49 + 3);
+    EXPECT_EQ(on_host(there)[69], 3 * 69 + 3);
+    EXPECT_EQ(on_host(other)[6], 3 * 6 + 3);
+  });
+}
+
+TEST_P(Gpu, columns_and_messages_travel) {
+  with_members(3, [](Communicator& world) {
+    const int n = world.size();
+    const int right = (world.rank() + 1) % n;
+    const int left = (world.rank() + n - 1) % n;
+    DeviceVector<int> matrix(counting(60, 100 * world.rank()));
+    world.all_reduce(Strided<int>{matrix.data() + 2, 10, 6, 2}, sum);
+    EXPECT_EQ(on_host(matrix)[8], 3 * 8 + 300);
+    EXPECT_EQ(on_host(matrix)[10], 100 * world.rank() + 10);
+    DeviceVector<int> in(20);
+    world.sendrecv(DeviceVector<int>(counting(20, world.rank())), right, in, left);
+    EXPECT_EQ(on_host(in), counting(20, left));
+    std::vector<int> here(10);
+    const auto column = [&](int at) { return Strided<int>{matrix.data() + at, 10, 6}; };
+    matrix.copy_from(counting(60, 100 * world.rank()));
+    auto sent = world.send_async(column(1), right, 4);
+    world.recv(here, left, 4);
+    sent.wait();
+    EXPECT_EQ(here[9], 100 * left + 55);
+    sent = world.send_async(here, right, 5);
+    world.recv(column(0), left, 5);
+    sent.wait();
+    EXPECT_EQ(on_host(matrix)[54], 100 * ((left + n - 1) % n) + 55);
+    EXPECT_EQ(on_host(matrix)[55], 100 * world.rank() + 55);
+  });
+}
+
+TEST_F(FakeGpu, memory_for_staging_is_kept) {
+  with_members(2, [](Communicator& world) {
+    DeviceVector<float> data(1000);
+    for (int turn = 0; turn < 50; ++turn) world.all_reduce(data, max);
+  });
+  EXPECT_LE(gpus().pinnings(), 2);
+  EXPECT_GE(gpus().copies(), 200);
+}
+
+void expect_failure(int failing_copy, bool pinning, std::string_view theirs) {
+  std::atomic<int> refused = 0;
+  const auto body = [&](Communicator& world) {
+    DeviceVector<int> data(counting(100, 0));
+    world.all_reduce(data, sum);
+    FakeGpus::fail_copy_after(world.rank() == 1 ? failing_copy : -1);
+    FakeGpus::fail_pinning(world.rank() == 1 && pinning);
+    const auto rest = [&] {
+      DeviceVector<int> large(100'000);
+      for (int turn = 0; turn < 3; ++turn) world.all_reduce(large, sum);
+    };
+    try {
+      rest();
+    } catch (const Error& error) {
+      if (world.rank() == 1) {
+        EXPECT_NE(std::string_view(error.what()).find(theirs), std::string_view::npos) << error.what();
+      } else {
+        EXPECT_NE(std::string_view(error.what()).find("rank 1"), std::string_view::npos) << error.what();
+      }
+      EXPECT_TRUE(world.failed());
+      ++refused;
+    }
+    FakeGpus::fail_copy_after(-1);
+    FakeGpus::fail_pinning(false);
+  };
+  with_members(3, body);
+  EXPECT_EQ(refused, 3);
+}
+
+TEST_F(FakeGpu, that_gives_nothing_is_named_on_all) { expect_failure(0, false, "fell off the bus"); }
+TEST_F(FakeGpu, that_takes_nothing_is_named_on_all) { expect_failure(1, false, "fell off the bus"); }
+TEST_F(FakeGpu, without_pinned_memory_is_named_on_all) { expect_failure(-1, true, "none left"); }
+
+}  // namespace
+}  // namespace lockstep::test
