@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "collectives/gpu/packing.hpp"
 #include "collectives/kernels/copy.hpp"
 
 namespace lockstep::detail {
@@ -13,24 +14,59 @@ Staged make_staged(std::size_t bytes, bool for_gpu) {
   return {memory, memory->data()};
 }
 
-void copy_in(const Copy& copy) {
-  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
+namespace {
+
+std::size_t bytes_of(const Copy& copy) { return copy.data.count * copy.element_bytes; }
+
+void copy_one(const Copy& copy, bool in) {
+  const std::size_t run = bytes_of(copy) / copy.data.blocks;
   const std::size_t stride = copy.data.stride * copy.element_bytes;
-  auto* from = static_cast<std::byte*>(copy.data.data);
+  auto* const data = static_cast<std::byte*>(copy.data.data);
+  const gpu::Runs theirs{data, stride};
+  const gpu::Runs ours{copy.staged, run};
   if (copy.where.on_device())
-    return gpu::layer()->copy(copy.where.device, {copy.staged, run}, {from, stride}, run, copy.data.blocks);
-  for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    copy_bytes(copy.staged + block * run, from + block * stride, run);
+    return gpu::layer()->copy(copy.where.device, in ? ours : theirs, in ? theirs : ours, run, copy.data.blocks);
+  for (std::size_t block = 0; block < copy.data.blocks; ++block) {
+    std::byte* const there = data + block * stride;
+    std::byte* const here = copy.staged + block * run;
+    copy_bytes(in ? here : there, in ? there : here, run);
+  }
 }
 
-void copy_back(const Copy& copy) {
-  const std::size_t run = copy.data.count / copy.data.blocks * copy.element_bytes;
-  const std::size_t stride = copy.data.stride * copy.element_bytes;
-  auto* to = static_cast<std::byte*>(copy.data.data);
-  if (copy.where.on_device())
-    return gpu::layer()->copy(copy.where.device, {to, stride}, {copy.staged, run}, run, copy.data.blocks);
-  for (std::size_t block = 0; block < copy.data.blocks; ++block)
-    copy_bytes(to + block * stride, copy.staged + block * run, run);
+// Whether the second is where the first ends, and a GPU can do both at once.
+bool go_together(const Copy& first, const Copy& second) {
+  return first.where.on_device() && first.where == second.where && first.data.contiguous() &&
+         second.data.contiguous() && first.staged + bytes_of(first) == second.staged;
 }
+
+void copy_together(std::span<const Copy> copies, bool in) {
+  gpu::Packing all;
+  all.whole = copies.front().staged;
+  all.begins[0] = 0;
+  for (const Copy& copy : copies) {
+    all.pieces[all.count] = static_cast<std::byte*>(copy.data.data);
+    all.begins[all.count + 1] = all.begins[all.count] + bytes_of(copy);
+    ++all.count;
+  }
+  gpu::layer()->pack(copies.front().where.device, all, in);
+}
+
+void copy(std::span<const Copy> copies, bool in) {
+  for (std::size_t first = 0; first < copies.size();) {
+    std::size_t last = first + 1;
+    while (last < copies.size() && last - first < gpu::most_pieces && go_together(copies[last - 1], copies[last]))
+      ++last;
+    if (last - first == 1)
+      copy_one(copies[first], in);
+    else
+      copy_together(copies.subspan(first, last - first), in);
+    first = last;
+  }
+}
+
+}  // namespace
+
+void copy_in(std::span<const Copy> copies) { copy(copies, true); }
+void copy_back(std::span<const Copy> copies) { copy(copies, false); }
 
 }  // namespace lockstep::detail

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "collectives/communicator/buffers.hpp"
 #include "collectives/gpu/layer.hpp"
@@ -28,8 +29,8 @@ using Staged = std::shared_ptr<std::byte>;
 // `for_gpu`: pinned, so that GPUs copy at full speed.
 Staged make_staged(std::size_t bytes, bool for_gpu);
 
-// Of a GPU's memory as well; done when they return.
-void copy_in(const Copy& copy);
-void copy_back(const Copy& copy);
+// In GPUs' memory as well, there many at once; done when they return.
+void copy_in(std::span<const Copy> copies);
+void copy_back(std::span<const Copy> copies);
 
 }  // namespace lockstep::detail

@@ -110,29 +110,6 @@ Ready Team::ready_from(const Ask& ask) {
   });
 }
 
-void Team::stage(Ready& ready, const Ask& ask) {
-  const bool same =
-      ask.input.data == ask.output.data && ask.input.stride == ask.output.stride && ask.input.count == ask.output.count;
-  const gpu::Where from = where_is(ask.input);
-  const gpu::Where to = same ? from : where_is(ask.output);
-  const bool stage_in = needs_staging(ask.input, from);
-  const bool stage_out = needs_staging(ask.output, to);
-  if (!stage_in && !stage_out) return;
-  const std::size_t in_bytes = stage_in ? ask.input.count * ask.element_bytes : 0;
-  const std::size_t out_bytes = stage_out && !(same && stage_in) ? ask.output.count * ask.element_bytes : 0;
-  ready.staged = make_staged(in_bytes + out_bytes, from.on_device() || to.on_device());
-  std::byte* const in = ready.staged.get();
-  std::byte* const out = same ? in : in + in_bytes;
-  if (stage_in) {
-    ready.in.push_back({ask.input, in, ask.element_bytes, from});
-    ready.call.input = in;
-  }
-  if (stage_out) {
-    ready.back.push_back({ask.output, out, ask.element_bytes, to});
-    ready.call.output = out;
-  }
-}
-
 void Team::check(const Ask& ask) {
   const Use use(*this, ask.origin);
   refuse_if_closed();
@@ -306,9 +283,7 @@ void Team::wait(Handle handle, Origin origin, bool& over) {
 
 void Team::finish(Handle handle) {
   try {
-    or_refuse([&] {
-      for (const Copy& copy : pending(handle).back) copy_back(copy);
-    });
+    or_refuse([&] { copy_back(pending(handle).back); });
   } catch (...) {
     release(handle);
     throw;

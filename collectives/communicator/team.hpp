@@ -158,7 +158,8 @@ class Team {
   struct Pending;
 
   Ready ready_from(const Ask& ask);
-  static void stage(Ready& ready, const Ask& ask);
+  bool goes_where_it_lies(const Ask& ask, const Plan& plan) const;
+  void stage(Ready& ready, const Ask& ask) const;
   void begin(const Call& call, Handle handle);
   void begin_letter(const Letter& letter, bool sends, Handle handle);
   Handle take_slot(Origin origin);

@@ -24,10 +24,6 @@ Handle Team::exchange(std::span<const Letter> sends, std::span<const Letter> rec
   return handle;
 }
 
-Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
-  return or_refuse([&] { return make_staged(bytes, for_gpu); });
-}
-
 void Team::begin_letter(const Letter& letter, bool sends, Handle handle) {
   Pending& slot = pending(handle);
   Call call{.plan = letter_plan(letter, sends), .origin = slot.origin, .limit = options_.timeout};

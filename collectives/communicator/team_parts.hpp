@@ -70,17 +70,4 @@ auto Team::or_refuse(const F& f) {
   }
 }
 
-// Data is copied to where a call that has a slot works on it; where that fails the call ends before it began.
-inline void Team::copy_all(std::span<const Copy> copies, Handle handle) {
-  if (copies.empty()) return;
-  try {
-    or_refuse([&] {
-      for (const Copy& copy : copies) copy_in(copy);
-    });
-  } catch (...) {
-    release(handle);
-    throw;
-  }
-}
-
 }  // namespace lockstep::detail

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "collectives/gpu/kernels.hpp"
 #include "collectives/gpu/layer.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -114,7 +115,23 @@ class CudaLayer final : public Layer {
     check(cudaStreamSynchronize(stream), text("copying ", bytes * blocks, " bytes from or to GPU ", device));
   }
 
+  void pack(int device, const Packing& all, bool packs) override {
+    const On on(device);
+    finish(launch(all, packs, stream_of(device)), device, text("packing ", all.count, " pieces"));
+  }
+
+  void combine(int device, DataType type, const Combining& all) override {
+    const On on(device);
+    finish(launch(type, all, stream_of(device)), device,
+           text("combining ", all.input_count, " parts of ", all.count, " elements of ", to_string(type)));
+  }
+
  private:
+  void finish(cudaError_t begun, int device, std::string_view what) {
+    check(begun, text(what, " on GPU ", device));
+    check(cudaStreamSynchronize(stream_of(device)), text(what, " on GPU ", device));
+  }
+
   // One that waits for the default stream and is waited for by it.
   cudaStream_t stream_of(int device) {
     const std::lock_guard lock(mutex_);

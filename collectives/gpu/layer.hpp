@@ -10,7 +10,12 @@
 #include <mutex>
 #include <string>
 
+#include "collectives/spec.hpp"
+
 namespace lockstep::gpu {
+
+struct Combining;
+struct Packing;
 
 // Whose memory an address is in. What the host may read and write, such as pinned and managed memory, is the host's.
 struct Where {
@@ -50,6 +55,10 @@ class Layer {
   // Between this device's memory and any other; done when it returns. It comes after what was begun before in the
   // device's default stream, as a copy by cudaMemcpy does.
   virtual void copy(int device, Runs to, Runs from, std::size_t bytes, std::size_t blocks) = 0;
+  // Pieces in this device's memory into one stretch of it or of pinned memory, or back, by one launch; as copy().
+  virtual void pack(int device, const Packing& all, bool packs) = 0;
+  // The parts of several members, in this device's memory, into the results there; as copy().
+  virtual void combine(int device, DataType type, const Combining& all) = 0;
 
  private:
   void keep(std::byte* memory, std::size_t bytes) noexcept;

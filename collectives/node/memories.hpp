@@ -20,6 +20,7 @@ struct Place {
   static constexpr std::uint64_t across = threads - 1;
   std::uint64_t memory = 0;
   std::uint64_t offset = 0;
+  std::int64_t device = -1;  // the GPU whose memory it is
 };
 
 // Memory of which every member has a part, mapped here: where those parts begin.

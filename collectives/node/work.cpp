@@ -49,10 +49,10 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
              plan().output_count * element() >= (reduces(collective()) ? tuning_.stream_from : tuning_.drain_from);
   could_go_across_ = could_go_across();
   asks_ = could_go_across_ || could_be_direct(asks);
-  if (asks_)
-    begin_direct();
-  else
-    begin_by_slots();
+  look_for_gpus();
+  if (asks_) return begin_direct();
+  if (is_on_gpu()) stage();
+  begin_by_slots();
 }
 
 void Work::reserve(const Call& call) {
@@ -61,6 +61,7 @@ void Work::reserve(const Call& call) {
   inputs_.reserve(n);
   outputs_.reserve(n);
   across_.reserve(n);
+  devices_.reserve(n);
   if (reduces(call.plan->spec.collective)) combiner_.reserve(call);
 }
 
@@ -214,6 +215,7 @@ void Work::finish_step() {
   if (++step_ < steps_) return;
   if (form_ == Form::single) take_single(parts_ - 1);
   if (form_ == Form::halves) take_shares(parts_ - 1);
+  if (staged_) bring_back();
   phase_ = Phase::done;
 }
 
@@ -281,7 +283,7 @@ void Work::copy_own_block() {
   const Range from = gives(me());
   const Range to = takes(me());
   if (from.bytes > 0 && output_ + to.offset != input_ + from.offset)
-    write(output_ + to.offset, input_ + from.offset, from.bytes);
+    move(output_ + to.offset, input_ + from.offset, input_device_, from.bytes);
 }
 
 // How many steps there are follows from the member that has most; and now is the time to see that counts fit.

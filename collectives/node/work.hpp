@@ -7,7 +7,8 @@
 //   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
 //             take the shares together. While one segment is combined, the next is given and the last one taken.
 //   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
-//             straight there.
+//             straight there. So do threads of one process whose buffers are in a GPU's memory; where these cannot all
+//             be reached, they are staged in the host's and go by slots.
 #pragma once
 
 #include <cstring>
@@ -77,6 +78,11 @@ class Work {
   // As far as it goes without waiting longer than these looks. Whether anything moved.
   bool advance(Looks looks);
   bool is_done() const { return phase_ == Phase::done; }
+  // Whether members could find each other's data without slots: not where each has counts of its own.
+  static bool has_known_places(Collective collective) {
+    return !has_own_counts(collective) && collective != Collective::scan && collective != Collective::exscan &&
+           collective != Collective::barrier;
+  }
   // Those whose step is not there.
   IndexSet missing() const;
   std::size_t steps_done() const { return step_; }
@@ -93,6 +99,13 @@ class Work {
     std::size_t end() const { return offset + bytes; }
   };
 
+  // Less goes through the host. What suits a GPU is not known yet: tests/gpu/OPEN.md.
+  static constexpr std::size_t gpu_from = 4096;
+  bool asks_for_gpus() const;
+  void look_for_gpus();
+  bool is_on_gpu() const { return input_device_ >= 0 || output_device_ >= 0; }
+  void stage();
+  void bring_back();
   void begin_by_slots();
   void begin_single();
   void begin_halves();
@@ -142,7 +155,9 @@ class Work {
   Places places_of(int member) const;
   void say_places();
   void decide();
+  bool can_reduce_on_gpu() const;
   bool go_direct();
+  void reduce_on_gpu();
   bool reduce_direct();
   bool copy_direct();
   bool copy_from(int member);
@@ -161,6 +176,8 @@ class Work {
   Range of_part(const Range& whole, std::size_t part) const;
   std::size_t parts_of(std::size_t bytes) const { return bytes <= piece_ ? 1 : (bytes + piece_ - 1) / piece_; }
   void write(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  // Into my output, from a place on this GPU, or the host's.
+  void move(std::byte* to, const std::byte* from, int from_device, std::size_t bytes) const;
   // To where another member reads it.
   void hand(std::byte* to, const std::byte* from, std::size_t bytes) const;
   // Of what is combined, which may lie in pieces: my part of a range; a copy of it for others; results in their place.
@@ -176,10 +193,17 @@ class Work {
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
   std::uint32_t mark_ = 0;
+  int input_device_ = -1;  // the GPU whose memory it is
+  int output_device_ = -1;
+  int common_device_ = -1;             // that of all buffers of a reduction
+  int staged_device_ = -1;             // that of the output which is staged
+  std::shared_ptr<std::byte> staged_;  // stands for the buffers
+  std::byte* staged_output_ = nullptr;
   Combiner combiner_;
   std::vector<const void*> sources_;
   std::vector<const std::byte*> inputs_;  // of all members, where they are reached
   std::vector<std::byte*> outputs_;
+  std::vector<int> devices_;              // the GPU of each input; -1: the host
   std::vector<std::uintptr_t> across_;    // of all members, the inputs that are read in another process; 0: not so
   const Pieces* pieces_ = nullptr;        // instead of input and output
   std::vector<std::byte> gathered_;       // of them, what is combined as one

@@ -90,17 +90,15 @@ void Work::take_shares(std::size_t part) {
 
 // Whether members could find each other's data without slots. Who gives and takes by counts of its own does not know
 // where in the other's buffer its block lies.
-bool Work::has_known_places() const {
-  return members() > 1 && !has_own_counts(collective()) && collective() != Collective::scan &&
-         collective() != Collective::exscan && collective() != Collective::barrier;
-}
+bool Work::has_known_places() const { return members() > 1 && has_known_places(collective()); }
 
 // Whether to ask all where their buffers are. The same on all members. Who may ask in vain asks where that is little
 // beside the rest.
 bool Work::could_be_direct(Asks asks) const {
   constexpr std::size_t rather = 16;
   const std::size_t times = asks == Asks::large ? rather : 1;
-  return asks != Asks::none && has_known_places() && most_bytes() / times >= tuning_.direct_from;
+  const std::size_t from = asks_for_gpus() ? std::min(tuning_.direct_from, gpu_from) : tuning_.direct_from;
+  return asks != Asks::none && has_known_places() && most_bytes() / times >= from;
 }
 
 // What is only moved, in blocks that are worth it.
@@ -126,8 +124,10 @@ void Work::say_places() {
   const bool in_place = collective() == Collective::all_to_all && spec().in_place;
   if (pieces_ == nullptr && !in_place && plan().input_count > 0)
     places.input = room_->place_of(input_, plan().input_count * element(), could_go_across_);
+  places.input.device = input_device_;
   if (pieces_ == nullptr && plan().output_count > 0)
     places.output = room_->place_of(output_, plan().output_count * element(), could_go_across_);
+  places.output.device = output_device_;
   places.known = room_->lookup().known();
   std::memcpy(room_->my_next_line().payload, &places, sizeof places);
 }
@@ -138,6 +138,7 @@ void Work::decide() {
   inputs_.assign(static_cast<std::size_t>(members()), nullptr);
   outputs_.assign(static_cast<std::size_t>(members()), nullptr);
   across_.assign(static_cast<std::size_t>(members()), 0);
+  devices_.assign(static_cast<std::size_t>(members()), -1);
   Counts known_to_all = places_of(me()).known;
   for (int member = 0; member < members(); ++member) {
     const Counts theirs = places_of(member).known;
@@ -151,17 +152,20 @@ void Work::decide() {
     const bool is_read = !from_root || member == spec().root;
     const bool is_written =
         collective() == Collective::all_reduce || (collective() == Collective::reduce && member == spec().root);
+    devices_[m] = static_cast<int>(places.input.device);
     if (is_read) inputs_[m] = room_->reach(member, places.input, known_to_all);
     if (is_written) outputs_[m] = room_->reach(member, places.output, known_to_all);
     all = all && (!is_read || inputs_[m] != nullptr || across_[m] != 0) && (!is_written || outputs_[m] != nullptr);
   }
-  if (all) {
+  if (all && (!reduces(collective()) || can_reduce_on_gpu())) {
+    if (reduces(collective())) common_device_ = static_cast<int>(places_of(spec().root).output.device);
     form_ = Form::direct;
     phase_ = Phase::reaching;
     return;
   }
   ++first_;
   phase_ = Phase::giving;
+  if (is_on_gpu()) stage();
   begin_by_slots();
 }
 
@@ -170,7 +174,10 @@ bool Work::go_direct() {
   if (!room_->begin_reaching()) return false;
   {
     const Reaching reaching(*room_);
-    if (!(reduces(collective()) ? reduce_direct() : copy_direct())) return false;
+    if (common_device_ >= 0)
+      reduce_on_gpu();
+    else if (!(reduces(collective()) ? reduce_direct() : copy_direct()))
+      return false;
   }
   // Now all that lies in others' hands must stay until they say that they have done with it.
   steps_ = 2;
@@ -232,7 +239,7 @@ bool Work::copy_from(int member) {
     if (across != 0)
       room_->across().read(member, target, across + skip + at, bytes);
     else
-      write(target, theirs + skip + at, bytes);
+      move(target, theirs + skip + at, devices_[static_cast<std::size_t>(member)], bytes);
   }
   return true;
 }

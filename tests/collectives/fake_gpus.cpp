@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "collectives/gpu/combining.hpp"
+#include "collectives/gpu/packing.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -13,6 +15,7 @@ namespace lockstep::test {
 namespace {
 
 constexpr int never = -1;
+constexpr std::size_t threads = 7;  // of a launch
 thread_local int copies_until_failure = never;
 thread_local bool pinning_fails = false;
 
@@ -81,21 +84,53 @@ std::byte* FakeGpus::allocate_pinned(std::size_t bytes) {
 
 void FakeGpus::free_pinned(std::byte* memory) noexcept { ::operator delete(memory); }
 
-std::byte* FakeGpus::inside(std::byte* address, std::size_t bytes) const {
+std::byte* FakeGpus::inside(const void* given, std::size_t bytes, int device) const {
+  auto* const address = static_cast<std::byte*>(const_cast<void*>(given));
   const std::lock_guard lock(mutex_);
   auto block = blocks_.upper_bound(address);
-  if (block == blocks_.begin()) return address;
-  --block;
+  const bool is_here = block != blocks_.begin() && address < (--block)->first + in_pages(block->second.bytes);
+  if (device != gpu::Where::host && (!is_here || block->second.device != device))
+    throw Error(Code::internal, text("an address that is not in GPU ", device, "'s memory"), "");
+  if (!is_here) return address;
   const auto at = static_cast<std::size_t>(address - block->first);
-  if (at >= in_pages(block->second.bytes)) return address;
   if (at + bytes > block->second.bytes)
     throw Error(Code::internal, text("a copy of ", bytes, " bytes at ", at, " of ", block->second.bytes), "");
   return block->second.inside + at;
 }
 
-void FakeGpus::copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) {
+void FakeGpus::fail_if_told(int device) {
   if (copies_until_failure >= 0 && copies_until_failure-- == 0)
     throw Error(Code::device, text("copying from or to GPU ", device, ": it fell off the bus"), "look for it");
+}
+
+void FakeGpus::pack(int device, const gpu::Packing& all, bool packs) {
+  fail_if_told(device);
+  ++launches_;
+  gpu::Packing here = all;
+  for (int i = 0; i < all.count; ++i) here.pieces[i] = inside(all.pieces[i], all.begins[i + 1] - all.begins[i], device);
+  here.whole = inside(all.whole, all.begins[all.count]);
+  for (std::size_t thread = threads; thread-- > 0;) {
+    if (packs)
+      gpu::pack_thread<true>(here, thread, threads);
+    else
+      gpu::pack_thread<false>(here, thread, threads);
+  }
+}
+
+void FakeGpus::combine(int device, DataType type, const gpu::Combining& all) {
+  fail_if_told(device);
+  ++launches_;
+  gpu::Combining here = all;
+  const std::size_t bytes = all.count * size_of(type);
+  for (int i = 0; i < all.input_count; ++i) here.inputs[i] = inside(all.inputs[i], bytes, device);
+  for (int i = 0; i < all.output_count; ++i) here.outputs[i] = inside(all.outputs[i], bytes, device);
+  gpu::with_format(type, [&]<class F>(F) {
+    for (std::size_t thread = threads; thread-- > 0;) gpu::combine_thread<F>(here, thread, threads);
+  });
+}
+
+void FakeGpus::copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) {
+  fail_if_told(device);
   ++copies_;
   for (std::size_t block = 0; block < blocks; ++block) {
     std::memcpy(inside(to.first + block * to.stride, bytes), inside(from.first + block * from.stride, bytes), bytes);

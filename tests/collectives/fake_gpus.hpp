@@ -24,7 +24,11 @@ class FakeGpus final : public gpu::Layer {
   void free_pinned(std::byte* memory) noexcept override;
   void copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) override;
 
+  void pack(int device, const gpu::Packing& all, bool packs) override;
+  void combine(int device, DataType type, const gpu::Combining& all) override;
+
   int copies() const { return copies_; }
+  int launches() const { return launches_; }
   int pinnings() const { return pinnings_; }
   // Allocations that nobody has freed.
   std::size_t living() const;
@@ -39,12 +43,15 @@ class FakeGpus final : public gpu::Layer {
     std::size_t bytes;
     std::byte* inside;  // where the layer itself can reach it
   };
-  std::byte* inside(std::byte* address, std::size_t bytes) const;
+  // `device`: it has to be there.
+  std::byte* inside(const void* address, std::size_t bytes, int device = gpu::Where::host) const;
+  static void fail_if_told(int device);
 
   int devices_;
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;
   std::atomic<int> copies_ = 0;
+  std::atomic<int> launches_ = 0;
   std::atomic<int> pinnings_ = 0;
 };
 

@@ -14,6 +14,8 @@
 namespace lockstep::test {
 namespace {
 
+constexpr std::uint32_t on_one_gpu = ~0U;
+
 // What a member gives at a position: 1 or 2 where products stay small, else up to 7.
 int given(const RandomCase& each, int rank, std::size_t i) {
   const std::uint32_t mixed =
@@ -183,7 +185,8 @@ std::string run_case(Communicator& world, const RandomCase& each) {
     return to.data() + (static_cast<const std::byte*>(address) - from.bytes.data());
   };
   if (is_there(each.outputs_there) && !out.bytes.empty()) {
-    out_there = DeviceVector<std::byte>(out.bytes, rank % gpu::layer()->devices());
+    const int device = each.outputs_there == on_one_gpu ? 0 : rank % gpu::layer()->devices();
+    out_there = DeviceVector<std::byte>(out.bytes, device);
     ask.output.data = moved(ask.output.data, out, out_there);
     if (in_place) ask.input.data = moved(ask.input.data, out, out_there);
   }
@@ -279,11 +282,13 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
     each.root = *rc::gen::inRange(0, each.members);
     each.in_place = *rc::gen::arbitrary<bool>();
     each.async = *rc::gen::arbitrary<bool>();
-    each.algorithm = *rc::gen::inRange<std::uint32_t>(0, 16);
+    each.algorithm = *rc::gen::oneOf(rc::gen::just<std::uint32_t>(0), rc::gen::inRange<std::uint32_t>(0, 16));
     each.segment_bytes = *rc::gen::inRange<std::uint64_t>(0, 9) * *rc::gen::inRange<std::uint64_t>(1, 1000);
     each.seed = *rc::gen::arbitrary<std::uint32_t>();
-    each.inputs_there = gpu::layer() == nullptr ? 0 : *rc::gen::arbitrary<std::uint32_t>();
-    each.outputs_there = gpu::layer() == nullptr ? 0 : *rc::gen::arbitrary<std::uint32_t>();
+    if (gpu::layer() != nullptr) {
+      each.inputs_there = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(), rc::gen::just(on_one_gpu));
+      each.outputs_there = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(), rc::gen::just(on_one_gpu));
+    }
     if (is_unequal(each.collective)) {
       const auto n = static_cast<std::size_t>(each.members);
       const std::size_t cells = each.collective == Collective::all_to_all_v ? n * n : n;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls whose data a call cannot work on where it lies.
+#include "collectives/communicator/team_parts.hpp"
+#include "collectives/node/work.hpp"
+
+namespace lockstep::detail {
+
+Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
+  return or_refuse([&] { return make_staged(bytes, for_gpu); });
+}
+
+// Whether those who meet in the room see to data in GPUs' memory themselves.
+bool Team::goes_where_it_lies(const Ask& ask, const Plan& plan) const {
+  const node::Room* const room = engine_->world().room();
+  if (!plan.in_node || room == nullptr || !room->is_one_process()) return false;
+  const bool is_plain =
+      !reduces(ask.collective) || (ask.reduction.op < ReduceOp::premul_sum && ask.reduction.op != ReduceOp::avg);
+  return is_plain && node::Work::has_known_places(ask.collective) && ask.input.contiguous() && ask.output.contiguous();
+}
+
+void Team::stage(Ready& ready, const Ask& ask) const {
+  if (goes_where_it_lies(ask, *ready.call.plan)) return;
+  const bool same =
+      ask.input.data == ask.output.data && ask.input.stride == ask.output.stride && ask.input.count == ask.output.count;
+  const gpu::Where from = where_is(ask.input);
+  const gpu::Where to = same ? from : where_is(ask.output);
+  const bool stage_in = needs_staging(ask.input, from);
+  const bool stage_out = needs_staging(ask.output, to);
+  if (!stage_in && !stage_out) return;
+  const std::size_t in_bytes = stage_in ? ask.input.count * ask.element_bytes : 0;
+  const std::size_t out_bytes = stage_out && !(same && stage_in) ? ask.output.count * ask.element_bytes : 0;
+  ready.staged = make_staged(in_bytes + out_bytes, from.on_device() || to.on_device());
+  std::byte* const in = ready.staged.get();
+  std::byte* const out = same ? in : in + in_bytes;
+  if (stage_in) {
+    ready.in.push_back({ask.input, in, ask.element_bytes, from});
+    ready.call.input = in;
+  }
+  if (stage_out) {
+    ready.back.push_back({ask.output, out, ask.element_bytes, to});
+    ready.call.output = out;
+  }
+}
+
+// Data is copied to where a call that has a slot works on it; where that fails the call ends before it began.
+void Team::copy_all(std::span<const Copy> copies, Handle handle) {
+  if (copies.empty()) return;
+  try {
+    or_refuse([&] { copy_in(copies); });
+  } catch (...) {
+    release(handle);
+    throw;
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// What reductions do to elements, for the compilers of GPUs and of the host: the same bits on both, as
+// docs/reductions.md has them. A float operation is rounded by itself; nothing is fused.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "collectives/spec.hpp"
+
+#ifdef __CUDACC__
+#define LOCKSTEP_BOTH __host__ __device__ inline
+#else
+#define LOCKSTEP_BOTH inline
+#endif
+
+namespace lockstep::gpu {
+
+template <class To, class From>
+LOCKSTEP_BOTH To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+LOCKSTEP_BOTH float plus(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+LOCKSTEP_BOTH double plus(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+LOCKSTEP_BOTH float times(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+LOCKSTEP_BOTH double times(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+LOCKSTEP_BOTH float over(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fdiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+LOCKSTEP_BOTH double over(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __ddiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+
+// The one NaN of results.
+LOCKSTEP_BOTH float quiet(float value) { return value == value ? value : bits_as<float>(std::uint32_t{0x7fc00000}); }
+LOCKSTEP_BOTH double quiet(double value) {
+  return value == value ? value : bits_as<double>(std::uint64_t{0x7ff8000000000000});
+}
+
+LOCKSTEP_BOTH bool is_negative(float value) { return bits_as<std::uint32_t>(value) >> 31U != 0; }
+LOCKSTEP_BOTH bool is_negative(double value) { return bits_as<std::uint64_t>(value) >> 63U != 0; }
+
+// -0 is less than +0. Not for NaN.
+template <class T>
+LOCKSTEP_BOTH bool is_less(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (a == 0 && b == 0) return is_negative(a) && !is_negative(b);
+  }
+  return a < b;
+}
+
+template <class T>
+LOCKSTEP_BOTH bool is_nan(T a) {
+  return a != a;  // NOLINT(misc-redundant-expression)
+}
+
+// Formats of elements: how they lie in memory (Stored), what is calculated with (Wide), and from one to the other.
+template <class T>
+struct Integer {
+  using Stored = T;
+  using Wide = T;
+  LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
+  LOCKSTEP_BOTH static Stored store(Wide wide) { return wide; }
+
+  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) {
+    const auto left = static_cast<std::uint64_t>(a);
+    const auto right = static_cast<std::uint64_t>(b);
+    switch (op) {
+      case ReduceOp::prod:
+        return static_cast<T>(left * right);
+      case ReduceOp::min:
+        return b < a ? b : a;
+      case ReduceOp::max:
+        return a < b ? b : a;
+      case ReduceOp::logical_and:
+        return static_cast<T>(a != 0 && b != 0);
+      case ReduceOp::logical_or:
+        return static_cast<T>(a != 0 || b != 0);
+      case ReduceOp::logical_xor:
+        return static_cast<T>((a != 0) != (b != 0));
+      case ReduceOp::bit_and:
+        return static_cast<T>(left & right);
+      case ReduceOp::bit_or:
+        return static_cast<T>(left | right);
+      case ReduceOp::bit_xor:
+        return static_cast<T>(left ^ right);
+      default:
+        return static_cast<T>(left + right);
+    }
+  }
+  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
+    if constexpr (std::is_signed_v<T>)
+      return static_cast<T>(static_cast<std::int64_t>(value) / divisor);
+    else
+      return static_cast<T>(static_cast<std::uint64_t>(value) / static_cast<std::uint64_t>(divisor));
+  }
+  // Cut off towards zero, and kept within the type. The largest of 64 bits is no double: what reaches the power of two
+  // behind it is too large.
+  LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
+    constexpr T most = std::is_signed_v<T> ? static_cast<T>((std::uint64_t{1} << (8 * sizeof(T) - 1)) - 1)
+                                           : static_cast<T>(~std::uint64_t{0});
+    constexpr T least = std::is_signed_v<T> ? static_cast<T>(-most - 1) : T{0};
+    const double product = times(static_cast<double>(value), factor);
+    if (is_nan(product)) return 0;
+    if (product >= 2.0 * static_cast<double>(std::uint64_t{1} << (8 * sizeof(T) - 1)) * (std::is_signed_v<T> ? 0.5 : 1))
+      return most;
+    if (product <= static_cast<double>(least)) return least;
+    return static_cast<T>(product);
+  }
+};
+
+// One byte, of which any value but 0 is true.
+struct Boolean {
+  using Stored = std::uint8_t;
+  using Wide = std::uint8_t;
+  LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
+  LOCKSTEP_BOTH static Stored store(Wide wide) { return wide; }
+  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) {
+    const bool left = a != 0;
+    const bool right = b != 0;
+    bool result = left != right;
+    if (op == ReduceOp::logical_and || op == ReduceOp::bit_and) result = left && right;
+    if (op == ReduceOp::logical_or || op == ReduceOp::bit_or) result = left || right;
+    return static_cast<Wide>(result);
+  }
+};
+
+// What f16 and bf16 are calculated in, too.
+template <class T>
+struct Float {
+  using Stored = T;
+  using Wide = T;
+  LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
+  LOCKSTEP_BOTH static Stored store(Wide wide) { return wide; }
+  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) {
+    switch (op) {
+      case ReduceOp::prod:
+        return quiet(times(a, b));
+      case ReduceOp::min:
+        if (is_nan(a) || is_nan(b)) return quiet(plus(a, b));
+        return is_less(b, a) ? b : a;
+      case ReduceOp::max:
+        if (is_nan(a) || is_nan(b)) return quiet(plus(a, b));
+        return is_less(a, b) ? b : a;
+      default:
+        return quiet(plus(a, b));
+    }
+  }
+  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
+    return quiet(over(value, static_cast<T>(divisor)));
+  }
+  LOCKSTEP_BOTH static Stored scale(Stored value, double factor) { return quiet(times(value, static_cast<T>(factor))); }
+};
+
+// An integer without its last places, rounded to nearest, ties to even.
+LOCKSTEP_BOTH std::uint32_t without_places(std::uint32_t value, std::uint32_t places) {
+  const std::uint32_t half = std::uint32_t{1} << (places - 1);
+  return (value + (half - 1) + (value >> places & 1U)) >> places;
+}
+
+struct HalfBits {
+  LOCKSTEP_BOTH static float widen(std::uint16_t bits) {
+    const std::uint32_t sign = (bits & 0x8000U) << 16U;
+    const std::uint32_t magnitude = bits & 0x7fffU;
+    if (magnitude >= 0x7c00U) return bits_as<float>(sign | 0x7f800000U | (magnitude & 0x3ffU) << 13U);
+    if (magnitude >= 0x400U) return bits_as<float>(sign | ((magnitude << 13U) + (112U << 23U)));
+    // Subnormal: so many times 2^-24, which is exact.
+    const float small = times(static_cast<float>(magnitude), bits_as<float>(std::uint32_t{103U << 23U}));
+    return bits_as<float>(sign | bits_as<std::uint32_t>(small));
+  }
+  LOCKSTEP_BOTH static std::uint16_t narrow(float value) {
+    const auto bits = bits_as<std::uint32_t>(value);
+    const std::uint32_t sign = bits >> 16U & 0x8000U;
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    std::uint32_t half = 0x7c00U;
+    if (magnitude > 0x7f800000U)
+      half = 0x7e00U | (magnitude >> 13U & 0x3ffU);
+    else if (magnitude >= 113U << 23U && magnitude < 143U << 23U)  // 2^-14 to 2^16
+      half = without_places(magnitude - (112U << 23U), 13);
+    else if (magnitude < 102U << 23U)  // nearer to zero than to 2^-24
+      half = 0;
+    else if (magnitude < 113U << 23U)
+      half = without_places((magnitude & 0x7fffffU) | 0x800000U, 126U - (magnitude >> 23U));
+    return static_cast<std::uint16_t>(sign | half);
+  }
+};
+
+struct BrainBits {
+  LOCKSTEP_BOTH static float widen(std::uint16_t bits) {
+    return bits_as<float>(static_cast<std::uint32_t>(bits) << 16U);
+  }
+  LOCKSTEP_BOTH static std::uint16_t narrow(float value) {
+    const auto bits = bits_as<std::uint32_t>(value);
+    if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>(bits >> 16U | 0x40U);
+    return static_cast<std::uint16_t>(without_places(bits, 16));
+  }
+};
+
+template <class Bits>
+struct ShortFloat {
+  using Stored = std::uint16_t;
+  using Wide = float;
+  LOCKSTEP_BOTH static Wide load(Stored stored) { return Bits::widen(stored); }
+  LOCKSTEP_BOTH static Stored store(Wide wide) { return Bits::narrow(quiet(wide)); }
+  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) { return Float<float>::combine(op, a, b); }
+  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
+    return store(Float<float>::divide(load(value), divisor));
+  }
+  LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
+    return store(Float<float>::scale(load(value), factor));
+  }
+};
+
+template <class T>
+struct Two {
+  T first;
+  T second;
+};
+
+template <class T>
+struct ComplexFloat {
+  using Stored = Two<T>;
+  using Wide = Two<T>;
+  LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
+  LOCKSTEP_BOTH static Stored store(Wide wide) { return wide; }
+  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) {
+    if (op != ReduceOp::prod) return {quiet(plus(a.first, b.first)), quiet(plus(a.second, b.second))};
+    return {quiet(plus(times(a.first, b.first), -times(a.second, b.second))),
+            quiet(plus(times(a.first, b.second), times(a.second, b.first)))};
+  }
+  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
+    return {Float<T>::divide(value.first, divisor), Float<T>::divide(value.second, divisor)};
+  }
+  LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
+    return {Float<T>::scale(value.first, factor), Float<T>::scale(value.second, factor)};
+  }
+};
+
+// A value and, behind it, an index as wide.
+template <class T>
+struct Place {
+  using Index = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+  T value;
+  Index index;
+};
+
+template <class T>
+struct LocatedValue {
+  using Stored = Place<T>;
+  using Wide = Place<T>;
+  LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
+  LOCKSTEP_BOTH static Stored store(Wide wide) { return wide; }
+  LOCKSTEP_BOTH static bool is_better(ReduceOp op, T a, T b) {
+    if (is_nan(a) || is_nan(b)) return is_nan(a) && !is_nan(b);
+    return op == ReduceOp::min ? is_less(a, b) : is_less(b, a);
+  }
+  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) {
+    Wide winner = b.index < a.index ? b : a;
+    if (is_better(op, a.value, b.value)) winner = a;
+    if (is_better(op, b.value, a.value)) winner = b;
+    if constexpr (std::is_floating_point_v<T>) winner.value = quiet(winner.value);
+    return winner;
+  }
+};
+
+// Calls `use` with the format of a type of data; false where nothing of the kind is reduced here.
+template <class Use>
+bool with_format(DataType type, const Use& use) {
+  switch (type) {
+    case DataType::i8:
+      return use(Integer<std::int8_t>()), true;
+    case DataType::i16:
+      return use(Integer<std::int16_t>()), true;
+    case DataType::i32:
+      return use(Integer<std::int32_t>()), true;
+    case DataType::i64:
+      return use(Integer<std::int64_t>()), true;
+    case DataType::u8:
+      return use(Integer<std::uint8_t>()), true;
+    case DataType::u16:
+      return use(Integer<std::uint16_t>()), true;
+    case DataType::u32:
+      return use(Integer<std::uint32_t>()), true;
+    case DataType::u64:
+      return use(Integer<std::uint64_t>()), true;
+    case DataType::f16:
+      return use(ShortFloat<HalfBits>()), true;
+    case DataType::bf16:
+      return use(ShortFloat<BrainBits>()), true;
+    case DataType::f32:
+      return use(Float<float>()), true;
+    case DataType::f64:
+      return use(Float<double>()), true;
+    case DataType::c64:
+      return use(ComplexFloat<float>()), true;
+    case DataType::c128:
+      return use(ComplexFloat<double>()), true;
+    case DataType::boolean:
+      return use(Boolean()), true;
+    case DataType::located_i32:
+      return use(LocatedValue<std::int32_t>()), true;
+    case DataType::located_i64:
+      return use(LocatedValue<std::int64_t>()), true;
+    case DataType::located_f32:
+      return use(LocatedValue<float>()), true;
+    case DataType::located_f64:
+      return use(LocatedValue<double>()), true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace lockstep::gpu

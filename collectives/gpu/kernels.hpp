@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches on the calling thread's current GPU.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "collectives/gpu/combining.hpp"
+#include "collectives/gpu/packing.hpp"
+
+namespace lockstep::gpu {
+
+cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream);
+// The pieces into the whole, or the whole into the pieces.
+cudaError_t launch(const Packing& all, bool packs, cudaStream_t stream);
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers in a GPU's memory, among threads of one process: reduced there by one launch, moved by the GPU's own copies,
+// or staged.
+#include <algorithm>
+
+#include "collectives/gpu/combining.hpp"
+#include "collectives/gpu/layer.hpp"
+#include "collectives/node/work.hpp"
+
+namespace lockstep::node {
+
+// The same for all threads of the process.
+bool Work::asks_for_gpus() const { return room_->is_one_process() && gpu::layer() != nullptr; }
+
+void Work::look_for_gpus() {
+  staged_ = nullptr;
+  input_device_ = output_device_ = common_device_ = gpu::Where::host;
+  if (!asks_for_gpus() || !has_known_places() || pieces_ != nullptr) return;
+  if (plan().input_count > 0) input_device_ = gpu::where(input_).device;
+  if (plan().output_count > 0) output_device_ = gpu::where(output_).device;
+}
+
+// Apart from each other, also where one lies in the other.
+void Work::stage() {
+  const std::size_t input_bytes = plan().input_count * element();
+  const std::size_t output_bytes = plan().output_count * element();
+  const std::size_t output_at = round_up(input_bytes, cache_line);
+  staged_ = gpu::layer()->pinned(output_at + output_bytes);
+  if (input_bytes > 0) {
+    if (input_device_ >= 0)
+      gpu::layer()->copy(input_device_, {staged_.get(), 0}, {const_cast<std::byte*>(input_), 0}, input_bytes, 1);
+    else
+      std::copy_n(input_, input_bytes, staged_.get());
+    input_ = staged_.get();
+  }
+  staged_output_ = output_;
+  if (output_bytes > 0) output_ = staged_.get() + output_at;
+  staged_device_ = output_device_;
+  input_device_ = output_device_ = gpu::Where::host;
+}
+
+void Work::bring_back() {
+  const std::size_t bytes = takes_ ? plan().output_count * element() : 0;
+  if (bytes > 0 && staged_device_ >= 0)
+    gpu::layer()->copy(staged_device_, {staged_output_, 0}, {output_, 0}, bytes, 1);
+  else
+    std::copy_n(output_, bytes, staged_output_);
+  staged_ = nullptr;
+}
+
+// Whether no buffer, or every one, that takes part is in the memory of one and the same GPU. All say alike.
+bool Work::can_reduce_on_gpu() const {
+  const bool all_write = collective() != Collective::reduce;
+  const std::int64_t one = places_of(spec().root).output.device;
+  bool is_one = true;
+  for (int member = 0; member < members(); ++member) {
+    const Places places = places_of(member);
+    is_one =
+        is_one && places.input.device == one && (!(all_write || member == spec().root) || places.output.device == one);
+  }
+  return is_one && (one < 0 || members() <= gpu::most_parts);
+}
+
+void Work::move(std::byte* to, const std::byte* from, int from_device, std::size_t bytes) const {
+  const int device = output_device_ >= 0 ? output_device_ : from_device;
+  if (device < 0) return write(to, from, bytes);
+  gpu::layer()->copy(device, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
+}
+
+// One launch for all: by the first member of an all_reduce, by the root of a reduce, by each for its block of a
+// reduce_scatter.
+void Work::reduce_on_gpu() {
+  const bool for_all = collective() == Collective::all_reduce;
+  if ((for_all && me() != 0) || (collective() == Collective::reduce && !is_root())) return;
+  const Range part = for_each_ ? gives(me()) : common();
+  gpu::Combining all{};
+  std::uintptr_t places = 0;
+  for (int member = 0; member < members(); ++member) {
+    const auto m = static_cast<std::size_t>(member);
+    all.inputs[member] = inputs_[m] + part.offset;
+    all.outputs[member] = for_all ? outputs_[m] : nullptr;
+    places |=
+        reinterpret_cast<std::uintptr_t>(all.inputs[member]) | reinterpret_cast<std::uintptr_t>(all.outputs[member]);
+  }
+  if (!for_all) all.outputs[0] = output_;
+  all.input_count = members();
+  all.output_count = for_all ? members() : 1;
+  all.count = part.bytes / element();
+  all.op = spec().op;
+  all.by_tree = spec().order == Order::reproducible;
+  all.is_aligned = (places | reinterpret_cast<std::uintptr_t>(all.outputs[0])) % gpu::vector_bytes == 0;
+  gpu::layer()->combine(common_device_, spec().type, all);
+}
+
+}  // namespace lockstep::node
