@@ -152,8 +152,8 @@ std::size_t steps_of(std::vector<std::unique_ptr<node::Room>>& all, std::size_t 
                    .input = one.input[m].data(),
                    .output = one.output[m].data(),
                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
-    member.work.begin(*all[m], {.halves_from = 1U << 30U, .segment = 1U << 20U, .step = 1U << 20U, .direct_from = 64}, member.call,
-                      static_cast<const std::byte*>(member.call.input), 5, all[m]->asks());
+    member.work.begin(*all[m], {.halves_from = 1U << 30U, .segment = 1U << 20U, .step = 1U << 20U, .direct_from = 64},
+                      member.call, static_cast<const std::byte*>(member.call.input), 5, all[m]->asks());
   }
   for (int turn = 0; turn < 10; ++turn) {
     for (Member& member : crew) member.work.advance({});
