@@ -78,7 +78,12 @@ struct Lane {
   // By the balanced tree, whose subtrees are aligned groups of 2^k: as a counter carries, so do they become one.
   LOCKSTEP_BOTH static Whole by_tree(const Combining& all, std::size_t at) {
     constexpr int levels = 8;
-    Whole waiting[levels];  // NOLINT(modernize-avoid-c-arrays): by level; which ones are there, `input` says
+    // By level; which ones are there, `input` says.
+#ifdef __CUDA_ARCH__
+    Whole waiting[levels];
+#else
+    Whole waiting[levels] = {};  // NOLINT(modernize-avoid-c-arrays): for compilers that cannot see it
+#endif
     for (int input = 0; input < all.input_count; ++input) {
       Whole whole = read(all, input, at);
       int level = 0;

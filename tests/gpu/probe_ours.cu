@@ -1,0 +1,204 @@
+// The questions about our own kernels: the host's bits, and the memory's rate.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+#include "collectives/gpu/kernels.hpp"
+#include "probe_gpu.cuh"
+
+namespace gpu_probe {
+namespace {
+
+using lockstep::DataType;
+using lockstep::ReduceOp;
+namespace gpu = lockstep::gpu;
+
+struct Buffers {
+  Buffers(int number, std::size_t bytes) {
+    for (int i = 0; i < number; ++i) all.push_back(std::make_unique<DeviceMemory>(bytes));
+  }
+  std::vector<std::unique_ptr<DeviceMemory>> all;
+};
+
+// Any bytes, among them NaN, infinities and subnormal numbers.
+std::vector<std::uint32_t> any_words(std::size_t count, std::uint32_t seed) {
+  std::vector<std::uint32_t> words(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t mixed = (static_cast<std::uint32_t>(i) * 2654435761u + seed) * 2246822519u;
+    words[i] = mixed % 7 == 0 ? mixed & 0xff800000u : mixed ^ mixed >> 15;
+  }
+  return words;
+}
+
+// On the GPU and by the host, from the same bytes; how many bytes differ.
+std::size_t bytes_that_differ(DataType type, ReduceOp op, bool by_tree, bool is_aligned, Answer& answer) {
+  constexpr int parts = 7;
+  constexpr std::size_t count = 10'007;
+  const std::size_t shift = is_aligned ? 0 : 16;  // bytes: the largest element; vectors are not used then
+  const std::size_t bytes = count * lockstep::size_of(type);
+  const Buffers there(parts + 1, bytes + shift);
+  std::vector<std::vector<std::uint32_t>> here;
+  gpu::Combining all{};
+  gpu::Combining host{};
+  for (int part = 0; part < parts; ++part) {
+    here.push_back(any_words((bytes + shift) / 4 + 1, static_cast<std::uint32_t>(part) + 1));
+    check(cudaMemcpy(there.all[part]->as(), here.back().data(), bytes + shift, cudaMemcpyHostToDevice));
+    all.inputs[part] = there.all[part]->as<char>() + shift;
+    host.inputs[part] = reinterpret_cast<char*>(here.back().data()) + shift;
+    all.factors[part] = host.factors[part] = 0.5 + part;
+  }
+  std::vector<std::uint64_t> right((bytes + shift) / 8 + 3);
+  host.outputs[0] = reinterpret_cast<char*>(right.data());
+  all.outputs[0] = there.all[parts]->as<char>() + shift;
+  for (gpu::Combining* each : {&all, &host}) {
+    each->input_count = parts;
+    each->output_count = 1;
+    each->count = count;
+    each->op = op;
+    each->by_tree = by_tree;
+    each->scales = op == ReduceOp::premul_sum;
+    each->divisor = op == ReduceOp::avg ? parts : 0;
+  }
+  all.is_aligned = is_aligned;
+  check(gpu::launch(type, all, nullptr));
+  gpu::with_format(type, [&]<class F>(F) { gpu::combine_thread<F>(host, 0, 1); });
+  std::vector<char> found(bytes);
+  check(cudaMemcpy(found.data(), all.outputs[0], bytes, cudaMemcpyDeviceToHost));
+  const char* const expected = reinterpret_cast<const char*>(right.data());
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < bytes; ++i) wrong += found[i] != expected[i];
+  if (wrong > 0)
+    answer.detail(text(lockstep::to_string(op), " of ", lockstep::to_string(type), by_tree ? ", by the tree" : "",
+                       is_aligned ? "" : ", not aligned", ": ", wrong, " bytes differ"));
+  return wrong;
+}
+
+void ask_bits(Answer& answer) {
+  int cells = 0;
+  int wrong = 0;
+  for (int type = 0; type < lockstep::data_type_count - 1; ++type) {
+    for (int op = 0; op < lockstep::reduce_op_count - 1; ++op) {
+      if (!lockstep::is_defined(static_cast<ReduceOp>(op), static_cast<DataType>(type))) continue;
+      for (const bool by_tree : {false, true}) {
+        for (const bool is_aligned : {true, false}) {
+          ++cells;
+          wrong += bytes_that_differ(static_cast<DataType>(type), static_cast<ReduceOp>(op), by_tree, is_aligned,
+                                     answer) > 0;
+        }
+      }
+    }
+  }
+  require(wrong == 0, text(wrong, " of ", cells, " combinations have other bits than the host's"));
+  answer.say(text("yes, in all of ", cells, " combinations of type, operation, order and alignment"));
+}
+
+// So many members' buffers become the sum of all, in all of them; beside copies of as many bytes, in turns.
+void compare_rates(DataType type, int members, std::size_t size, Answer& answer) {
+  const Buffers buffers(members, size);
+  gpu::Combining all{};
+  for (int i = 0; i < members; ++i) {
+    check(cudaMemset(buffers.all[i]->as(), 0, size));
+    all.inputs[i] = all.outputs[i] = buffers.all[i]->as();
+  }
+  all.input_count = all.output_count = members;
+  all.count = size / lockstep::size_of(type);
+  all.is_aligned = true;
+  double ours = 1e9;
+  double copy = 1e9;
+  for (int turn = 0; turn < 3; ++turn) {
+    ours = std::min(ours, median_seconds([&] { check(gpu::launch(type, all, nullptr)); }));
+    copy =
+        std::min(copy, median_seconds([&] {
+                   check(cudaMemcpyAsync(buffers.all[0]->as(), buffers.all[1]->as(), size, cudaMemcpyDeviceToDevice));
+                 }));
+  }
+  const std::string what = text(lockstep::to_string(type), ", ", members, " members");
+  answer.figure(text(what, ", bytes read and written"), 2.0 * members * static_cast<double>(size) / ours / 1e9, "GB/s");
+  answer.figure(text(what, ", share of a copy's rate"), members * copy / ours, "");
+}
+
+void ask_combine_rate(Answer& answer) {
+  const std::size_t size = std::min<std::size_t>(large_size() / 4, 256 << 20);
+  for (const DataType type : {DataType::f32, DataType::bf16}) {
+    for (const int members : {2, 4, 8}) compare_rates(type, members, size, answer);
+  }
+  answer.say(text("each buffer of ", size >> 20, " MiB, read once and written once; 0.9 of a copy is asked for"));
+}
+
+// The gradients of ResNet-50, in floats: convolutions, their norms' scales and shifts, the last layer.
+std::vector<std::size_t> resnet_50() {
+  std::vector<std::size_t> sizes;
+  const auto convolution = [&](std::size_t in, std::size_t out, std::size_t width) {
+    sizes.insert(sizes.end(), {in * out * width * width, out, out});
+  };
+  convolution(3, 64, 7);
+  std::size_t in = 64;
+  std::size_t middle = 64;
+  for (const int blocks : {3, 4, 6, 3}) {
+    for (int block = 0; block < blocks; ++block) {
+      convolution(in, middle, 1);
+      convolution(middle, middle, 3);
+      convolution(middle, 4 * middle, 1);
+      if (block == 0) convolution(in, 4 * middle, 1);
+      in = 4 * middle;
+    }
+    middle *= 2;
+  }
+  sizes.insert(sizes.end(), {2048 * 1000, 1000});
+  return sizes;
+}
+
+void ask_pack_rate(Answer& answer) {
+  const std::vector<std::size_t> sizes = resnet_50();
+  const std::size_t bytes = 4 * std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  const DeviceMemory whole(bytes);
+  const DeviceMemory other(bytes);
+  std::vector<std::unique_ptr<DeviceMemory>> tensors;
+  std::vector<gpu::Packing> launches;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (i % gpu::most_pieces == 0) {
+      launches.emplace_back();
+      launches.back().whole = whole.as<std::byte>() + at;
+      launches.back().begins[0] = 0;
+    }
+    gpu::Packing& last = launches.back();
+    tensors.push_back(std::make_unique<DeviceMemory>(4 * sizes[i]));
+    fill(tensors.back()->as(), 4 * sizes[i], static_cast<std::uint32_t>(i));
+    last.pieces[last.count] = tensors.back()->as<std::byte>();
+    last.begins[last.count + 1] = last.begins[last.count] + 4 * sizes[i];
+    ++last.count;
+    at += 4 * sizes[i];
+  }
+  const auto run = [&](bool packs) {
+    for (const gpu::Packing& each : launches) check(gpu::launch(each, packs, nullptr));
+  };
+  const double pack = median_seconds([&] { run(true); });
+  std::size_t wrong = 0;
+  at = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    wrong += count_wrong(whole.as<std::byte>() + at, 4 * sizes[i], static_cast<std::uint32_t>(i));
+    at += 4 * sizes[i];
+  }
+  require(wrong == 0, text(wrong, " words are wrong after packing"));
+  const double unpack = median_seconds([&] { run(false); });
+  const double copy =
+      median_seconds([&] { check(cudaMemcpyAsync(other.as(), whole.as(), bytes, cudaMemcpyDeviceToDevice)); });
+  answer.figure("pack, share of a copy's rate", copy / pack, "");
+  answer.figure("unpack, share of a copy's rate", copy / unpack, "");
+  answer.say(
+      text(sizes.size(), " tensors of ", bytes >> 20, " MiB in ", launches.size(), " launches; 0.8 is asked for"));
+}
+
+constexpr std::array questions{
+    Question{"ours_bits", "do our kernels have the host's bits?", Needs::gpu, ask_bits, nullptr, 120},
+    Question{"ours_combine", "do our reductions reach the memory's rate?", Needs::gpu, ask_combine_rate},
+    Question{"ours_pack", "does packing reach a copy's rate?", Needs::gpu, ask_pack_rate},
+};
+
+}  // namespace
+
+std::span<const Question> our_questions() { return questions; }
+
+}  // namespace gpu_probe
