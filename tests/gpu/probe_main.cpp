@@ -27,7 +27,8 @@ std::vector<Question> all_questions() {
 }  // namespace
 
 const Question* find_question(std::string_view id) {
-  for (const auto& part : {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(), self_questions()})
+  for (const auto& part :
+       {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(), self_questions()})
     for (const Question& question : part)
       if (id == question.id) return &question;
   return nullptr;
