@@ -2,8 +2,8 @@
 #include "collectives/gpu/layer.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <new>
 #include <utility>
 
 namespace lockstep::gpu {
@@ -27,44 +27,43 @@ std::atomic<Layer*>& current() {
 
 }  // namespace
 
+// In steps of an eighth of its size, so that what is given back fits the next one.
 std::shared_ptr<std::byte> Layer::pinned(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   constexpr std::size_t least = 4096;
-  const std::size_t size = std::bit_ceil(std::max(bytes, least));
-  std::byte* memory = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto kept = kept_.find(size); kept != kept_.end()) {
-      memory = kept->second;
-      kept_.erase(kept);
-      kept_bytes_ -= size;
-    }
-  }
+  const std::size_t unit = std::max(least, std::bit_floor(bytes) / 8);
+  const std::size_t size = (bytes + unit - 1) / unit * unit;
+  std::byte* memory = take_kept(size);
   if (memory == nullptr) memory = allocate_pinned(size);
-  return {memory, [this, size](std::byte* used) { keep(used, size); }};
+  return {memory, [this, size](std::byte* used) {
+            if (!keep(used, size)) free_pinned(used);
+          }};
+}
+
+std::byte* Layer::take_kept(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(kept_, bytes, &Kept::bytes);
+  return found == kept_.end() ? nullptr : std::exchange(*found, Kept{}).memory;
 }
 
 // Pinning is slow, and pinned memory is taken from all others on the machine.
-void Layer::keep(std::byte* memory, std::size_t bytes) noexcept {
+bool Layer::keep(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t most = 256U << 20U;
-  try {
-    const std::lock_guard lock(mutex_);
-    if (kept_bytes_ + bytes <= most) {
-      kept_.emplace(bytes, memory);
-      kept_bytes_ += bytes;
-      return;
-    }
-  } catch (const std::bad_alloc&) {
-    kept_bytes_ += 0;  // it is freed instead
-  }
-  free_pinned(memory);
+  const std::lock_guard lock(mutex_);
+  std::size_t all = bytes;
+  for (const Kept& each : kept_) all += each.bytes;
+  const auto free = std::ranges::find(kept_, std::size_t{0}, &Kept::bytes);
+  if (free == kept_.end() || all > most) return false;
+  *free = {bytes, memory};
+  return true;
 }
 
-void Layer::free_kept() noexcept {
+void Layer::free_kept() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [bytes, memory] : kept_) free_pinned(memory);
-  kept_.clear();
-  kept_bytes_ = 0;
+  for (Kept& each : kept_) {
+    if (each.memory != nullptr) free_pinned(each.memory);
+    each = {};
+  }
 }
 
 Layer* layer() { return current().load(std::memory_order_acquire); }

@@ -3,9 +3,8 @@
 // it is CUDA where there is a GPU; tests put something of their own there, whose memory the host cannot touch.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,7 +49,7 @@ class Layer {
   // Pinned memory for staging, which is kept for the next one who needs as much. Nothing for nothing.
   std::shared_ptr<std::byte> pinned(std::size_t bytes);
   // What nobody has now.
-  void free_kept() noexcept;
+  void free_kept();
 
   // Between this device's memory and any other; done when it returns. It comes after what was begun before in the
   // device's default stream, as a copy by cudaMemcpy does.
@@ -61,11 +60,15 @@ class Layer {
   virtual void combine(int device, DataType type, const Combining& all) = 0;
 
  private:
-  void keep(std::byte* memory, std::size_t bytes) noexcept;
+  struct Kept {
+    std::size_t bytes = 0;  // 0: none
+    std::byte* memory = nullptr;
+  };
+  std::byte* take_kept(std::size_t bytes);
+  bool keep(std::byte* memory, std::size_t bytes);
 
   std::mutex mutex_;
-  std::multimap<std::size_t, std::byte*> kept_;  // by bytes
-  std::size_t kept_bytes_ = 0;
+  std::array<Kept, 32> kept_;
 };
 
 // What this process has; nothing where it sees no GPU, or the build has no CUDA.
