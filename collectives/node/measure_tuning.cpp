@@ -28,9 +28,10 @@ class Probe {
  public:
   Probe(Room& room, bool crowded, double limit_seconds, std::size_t most = largest)
       : room_(room),
+        crowded_(crowded),
         looks_(crowded ? Looks{0, 64} : Looks{1000, 0}),
         // Who shares cores begins when it gets one: many calls together make that small.
-        in_a_row_(crowded ? 2U << 20U : 256U << 10U),
+        in_a_row_(crowded ? 512U << 10U : 256U << 10U),
         limit_(limit_seconds),
         in_(most),
         out_(most) {}
@@ -89,7 +90,7 @@ class Probe {
   std::vector<double> times(const Plan& plan, std::size_t bytes, std::span<const Tuning> tunings) {
     if (is_over()) return {};
     const Call call = call_of(plan, in_.data(), out_.data());
-    constexpr int rounds = 7;
+    const int rounds = crowded_ ? 4 : 7;
     const std::size_t calls = std::clamp<std::size_t>(in_a_row_ / bytes, 1, 16);
     std::vector<double> best(tunings.size(), 1e9);
     for (int round = 0; round < rounds; ++round) {
@@ -111,7 +112,7 @@ class Probe {
     return best;
   }
 
-  static constexpr double budget = 0.6;  // seconds
+  static constexpr double budget = 0.9;  // seconds
 
   Plan plan_of(std::size_t count, DataType type, ReduceOp op) const {
     Plan plan{.spec = {.type = type, .op = op, .element_bytes = size_of(type), .count = count},
@@ -143,6 +144,7 @@ class Probe {
   Tuning best_guess() const { return guessed_tuning(room_.size()); }
 
   Room& room_;
+  bool crowded_;  // there is less time, as calls take longer
   Looks looks_;
   std::size_t in_a_row_;  // bytes of calls that are measured together
   double limit_;
@@ -188,8 +190,8 @@ class Measuring {
   // What there was no time for is as it was guessed.
   Tuning all() {
     // There is less time where members share cores; so what matters most there comes first.
-    if (crowded_) find_switches();
     if (crowded_) find_slow();
+    if (crowded_) find_switches();
     find_segment();
     find_step();
     if (!crowded_) find_spread();
