@@ -26,48 +26,20 @@ LOCKSTEP_BOTH To bits_as(From from) {
   return to;
 }
 
-LOCKSTEP_BOTH float plus(float a, float b) {
+// One operation, rounded to nearest by itself.
 #ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
+#define LOCKSTEP_ROUNDED(name, sign, intrinsic)                                    \
+  LOCKSTEP_BOTH float name(float a, float b) { return __f##intrinsic##_rn(a, b); } \
+  LOCKSTEP_BOTH double name(double a, double b) { return __d##intrinsic##_rn(a, b); }
 #else
-  return a + b;
+#define LOCKSTEP_ROUNDED(name, sign, intrinsic)                   \
+  LOCKSTEP_BOTH float name(float a, float b) { return a sign b; } \
+  LOCKSTEP_BOTH double name(double a, double b) { return a sign b; }
 #endif
-}
-LOCKSTEP_BOTH double plus(double a, double b) {
-#ifdef __CUDA_ARCH__
-  return __dadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-LOCKSTEP_BOTH float times(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-LOCKSTEP_BOTH double times(double a, double b) {
-#ifdef __CUDA_ARCH__
-  return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-LOCKSTEP_BOTH float over(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fdiv_rn(a, b);
-#else
-  return a / b;
-#endif
-}
-LOCKSTEP_BOTH double over(double a, double b) {
-#ifdef __CUDA_ARCH__
-  return __ddiv_rn(a, b);
-#else
-  return a / b;
-#endif
-}
+LOCKSTEP_ROUNDED(plus, +, add)
+LOCKSTEP_ROUNDED(times, *, mul)
+LOCKSTEP_ROUNDED(over, /, div)
+#undef LOCKSTEP_ROUNDED
 
 // The one NaN of results.
 LOCKSTEP_BOTH float quiet(float value) { return value == value ? value : bits_as<float>(std::uint32_t{0x7fc00000}); }
