@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "collectives/shape.hpp"
@@ -65,6 +66,8 @@ struct Plan {
   std::size_t output_count = 0;
   std::uint64_t choice = 0;  // equal on all members that decided alike
   std::string why;
+  // Of a call in which members only meet, to decide how another one is done: that one.
+  std::optional<Spec> stands_for = {};
 
   const Schedule& schedule_of(int number) const { return number + 1 == segments ? last : schedule; }
 };

@@ -134,6 +134,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                                                .log = options.log.value_or(session.log()),
                                                .algorithm = session.settings().algorithm(),
                                                .node_memory = session.settings().node_memory(),
+                                               .nccl = session.settings().nccl(),
                                                .pin = options.pin,
                                                .ops = options.cross_device_ops,
                                                .communication = options.communication}) {

@@ -78,6 +78,7 @@ Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
           .log = options.log.value_or(Log(settings.log_level())),
           .algorithm = settings.algorithm(),
           .node_memory = settings.node_memory(),
+          .nccl = settings.nccl(),
           .pin = options.pin,
           .ops = options.cross_device_ops,
           .communication = options.communication};
@@ -96,23 +97,16 @@ Strategy::Strategy(std::string name, Terms terms)
     way_ = {Way::By::own, text("LOCKSTEP_ALGORITHM says otherwise: ", terms_.algorithm), false};
 }
 
-CommunicationOptions Strategy::communication_with(const CommunicationOptions& call) {
-  const auto wished = call.checked().implementation;
-  const bool differs = wished != CommunicationImplementation::automatic && wished != communication().implementation;
-  if (differs && !warned_.exchange(true))
-    log().warn(text(describe(), ": a call asks for communication = ", to_string(wished),
-                    ", which is for StrategyOptions to say; it goes by ", to_string(communication().implementation)));
-  return communication().merged(call);
-}
-
 Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto exchanges =
       std::make_shared<std::vector<std::unique_ptr<Exchange>>>(make_local_exchanges(size, terms.patience, terms.log));
-  CommunicatorOptions options{.order = terms.order, .name = "replicas"};
-  options.algorithm = terms.algorithm;
-  options.node_memory = terms.node_memory;
+  const CommunicatorOptions options{.order = terms.order,
+                                    .name = "replicas",
+                                    .node_memory = terms.node_memory,
+                                    .algorithm = terms.algorithm,
+                                    .nccl = terms.nccl};
   return [=, topology = local_topology(size)](int local) {
     return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(local)), topology, ranks,
                                           local_transport, options);

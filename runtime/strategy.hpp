@@ -171,6 +171,7 @@ class Strategy {
     Log log = Log();
     std::string algorithm = {};
     bool node_memory = true;
+    bool nccl = true;
     bool pin = true;
     std::shared_ptr<CrossDeviceOps> ops = nullptr;
     CommunicationOptions communication = {};

@@ -72,4 +72,13 @@ void Strategy::say_way() const {
                   " says: ", way_.why));
 }
 
+CommunicationOptions Strategy::communication_with(const CommunicationOptions& call) {
+  const auto wished = call.checked().implementation;
+  const bool differs = wished != CommunicationImplementation::automatic && wished != communication().implementation;
+  if (differs && !warned_.exchange(true))
+    log().warn(text(describe(), ": a call asks for communication = ", to_string(wished),
+                    ", which is for StrategyOptions to say; it goes by ", to_string(communication().implementation)));
+  return communication().merged(call);
+}
+
 }  // namespace lockstep

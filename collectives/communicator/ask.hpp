@@ -9,6 +9,7 @@
 
 #include "collectives/communicator/buffers.hpp"
 #include "collectives/communicator/operations.hpp"
+#include "collectives/gpu/layer.hpp"
 #include "collectives/plan.hpp"
 
 namespace lockstep::detail {
@@ -28,7 +29,8 @@ struct Ask {
   std::span<const std::size_t> takes = {};
   std::span<const std::size_t> takes_offsets = {};
   Origin origin = {};
-  const char* wrong = nullptr;  // what was seen while it was made
+  const char* wrong = nullptr;             // what was seen while it was made
+  std::optional<gpu::Stream> stream = {};  // in which it is ordered
 };
 
 // Cuts of unequal forms, each kept once, so that a repeated call finds its own without allocating.

@@ -17,8 +17,8 @@ bool alike(const detail::Ask& a, const detail::Ask& b) {
          a.reduction.user.apply == b.reduction.user.apply && !b.reduction.user.has_state;
 }
 
-bool is_on_device(const detail::Ask* ask) { return where_is(ask->output).on_device(); }
-bool is_read_in_place(const detail::Ask* ask) { return ask->output.contiguous() && !is_on_device(ask); }
+bool is_on_device(const detail::Ask& ask) { return where_is(ask.output).on_device(); }
+bool is_read_in_place(const detail::Ask& ask) { return ask.output.contiguous() && !is_on_device(ask); }
 
 }  // namespace
 
@@ -67,32 +67,41 @@ void Batch::pack_alike(std::size_t first) {
   whole.input = {};
   if (whole.collective != Collective::broadcast) whole.input = whole.output;
   team_->check(whole);
+  std::vector<detail::Ask> all;
+  all.reserve(members.size());
+  for (const detail::Ask* each : members) all.push_back(*each);
+  // Where GPUs do it, each where it lies.
+  detail::Ready ready =
+      team_->prepare(all, whole, [team = team_.get(), whole, all] { return packed(*team, whole, all); });
+  calls_.push_back(ready.gpus ? std::move(ready) : packed(*team_, whole, all));
+}
+
+detail::Ready Batch::packed(detail::Team& team, detail::Ask whole, std::span<const detail::Ask> members) {
   if (whole.collective == Collective::all_reduce && std::ranges::all_of(members, is_read_in_place)) {
     // In the node, tensors are read where they lie and written there.
-    detail::Ready ready = team_->prepare(whole);
+    detail::Ready ready = team.prepare_for_host(whole);
     auto pieces = std::make_shared<Pieces>();
-    for (const detail::Ask* each : members) pieces->add(each->output.data, each->output.count * each->element_bytes);
+    for (const detail::Ask& each : members) pieces->add(each.output.data, each.output.count * each.element_bytes);
     if (ready.call.plan->in_node && !pieces->overlaps_itself()) {
       ready.call.pieces = std::move(pieces);
-      calls_.push_back(std::move(ready));
-      return;
+      return ready;
     }
   }
   const detail::Staged staged =
-      team_->take_memory(count * whole.element_bytes, std::ranges::any_of(members, is_on_device));
-  whole.output = {staged.get(), count};
-  const bool gives = whole.collective != Collective::broadcast || rank_ == whole.root;
+      team.take_memory(whole.output.count * whole.element_bytes, std::ranges::any_of(members, is_on_device));
+  whole.output = {staged.get(), whole.output.count};
+  const bool gives = whole.collective != Collective::broadcast || team.rank() == whole.root;
   whole.input = gives ? whole.output : detail::Data{};
-  detail::Ready ready = team_->prepare(whole);
+  detail::Ready ready = team.prepare_for_host(whole);
   ready.staged = staged;
   std::byte* next = staged.get();
-  for (const detail::Ask* each : members) {
-    const gpu::Where where = where_is(each->output);
-    if (gives) ready.in.push_back({each->output, next, whole.element_bytes, where});
-    ready.back.push_back({each->output, next, whole.element_bytes, where});
-    next += each->output.count * whole.element_bytes;
+  for (const detail::Ask& each : members) {
+    const gpu::Where where = where_is(each.output);
+    if (gives) ready.in.push_back({each.output, next, whole.element_bytes, where});
+    ready.back.push_back({each.output, next, whole.element_bytes, where});
+    next += each.output.count * whole.element_bytes;
   }
-  calls_.push_back(std::move(ready));
+  return ready;
 }
 
 }  // namespace lockstep

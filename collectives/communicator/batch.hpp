@@ -28,6 +28,8 @@ class Batch {
   Batch& add(const detail::Ask& ask);
   void pack();
   void pack_alike(std::size_t first);
+  // As one call on memory that stands for all of theirs, where it needs any.
+  static detail::Ready packed(detail::Team& team, detail::Ask whole, std::span<const detail::Ask> members);
 
   std::shared_ptr<detail::Team> team_;
   int rank_;

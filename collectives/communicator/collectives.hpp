@@ -50,15 +50,15 @@ class Collectives {
   // The same, at the root only; with one buffer, the root's is replaced and the others' are kept.
   template <class In, class Out, class Op>
   void reduce(const In& in, Out&& out, Op op, int root, Origin origin = Origin::here()) {
-    self().run(detail::asks::reduce(Collective::reduce, in, self().at_root(out, root), op, root, origin));
+    self().run(detail::asks::reduce(Collective::reduce, in, at_root(out, root), op, root, origin));
   }
   template <class In, class Out, class Op>
   Request reduce_async(const In& in, Out&& out, Op op, int root, Origin origin = Origin::here()) {
-    return self().begin(detail::asks::reduce(Collective::reduce, in, self().at_root(out, root), op, root, origin));
+    return self().begin(detail::asks::reduce(Collective::reduce, in, at_root(out, root), op, root, origin));
   }
   template <class In, class Out, class Op>
   Prepared plan_reduce(const In& in, Out&& out, Op op, int root, Origin origin = Origin::here()) {
-    return self().prepare(detail::asks::reduce(Collective::reduce, in, self().at_root(out, root), op, root, origin));
+    return self().prepare(detail::asks::reduce(Collective::reduce, in, at_root(out, root), op, root, origin));
   }
 
   template <class R, class Op>
@@ -181,68 +181,66 @@ class Collectives {
   // Everybody's data one after the other, at the root; the others' output is not looked at.
   template <class In, class Out>
   void gather(const In& in, Out&& out, int root, Origin origin = Origin::here()) {
-    self().run(detail::asks::move(Collective::gather, in, self().at_root(out, root), root, origin));
+    self().run(detail::asks::move(Collective::gather, in, at_root(out, root), root, origin));
   }
   template <class In, class Out>
   Request gather_async(const In& in, Out&& out, int root, Origin origin = Origin::here()) {
-    return self().begin(detail::asks::move(Collective::gather, in, self().at_root(out, root), root, origin));
+    return self().begin(detail::asks::move(Collective::gather, in, at_root(out, root), root, origin));
   }
   template <class In, class Out>
   Prepared plan_gather(const In& in, Out&& out, int root, Origin origin = Origin::here()) {
-    return self().prepare(detail::asks::move(Collective::gather, in, self().at_root(out, root), root, origin));
+    return self().prepare(detail::asks::move(Collective::gather, in, at_root(out, root), root, origin));
   }
 
   // The same with blocks of the given lengths, which only the root needs to know.
   template <class In, class Out>
   void gather_v(const In& in, Out&& out, Counts counts, int root, Counts offsets = {}, Origin origin = Origin::here()) {
-    self().run(
-        detail::asks::gather_v(Collective::gather_v, in, self().at_root(out, root), counts, offsets, root, origin));
+    self().run(detail::asks::gather_v(Collective::gather_v, in, at_root(out, root), counts, offsets, root, origin));
   }
   template <class In, class Out>
   Request gather_v_async(const In& in, Out&& out, Counts counts, int root, Counts offsets = {},
                          Origin origin = Origin::here()) {
     return self().begin(
-        detail::asks::gather_v(Collective::gather_v, in, self().at_root(out, root), counts, offsets, root, origin));
+        detail::asks::gather_v(Collective::gather_v, in, at_root(out, root), counts, offsets, root, origin));
   }
   template <class In, class Out>
   Prepared plan_gather_v(const In& in, Out&& out, Counts counts, int root, Counts offsets = {},
                          Origin origin = Origin::here()) {
     return self().prepare(
-        detail::asks::gather_v(Collective::gather_v, in, self().at_root(out, root), counts, offsets, root, origin));
+        detail::asks::gather_v(Collective::gather_v, in, at_root(out, root), counts, offsets, root, origin));
   }
 
   // Block i of the root's data, at member i; the others' input is not looked at.
   template <class In, class Out>
   void scatter(const In& in, Out&& out, int root, Origin origin = Origin::here()) {
-    self().run(detail::asks::move(Collective::scatter, self().at_root(in, root), out, root, origin));
+    self().run(detail::asks::move(Collective::scatter, at_root(in, root), out, root, origin));
   }
   template <class In, class Out>
   Request scatter_async(const In& in, Out&& out, int root, Origin origin = Origin::here()) {
-    return self().begin(detail::asks::move(Collective::scatter, self().at_root(in, root), out, root, origin));
+    return self().begin(detail::asks::move(Collective::scatter, at_root(in, root), out, root, origin));
   }
   template <class In, class Out>
   Prepared plan_scatter(const In& in, Out&& out, int root, Origin origin = Origin::here()) {
-    return self().prepare(detail::asks::move(Collective::scatter, self().at_root(in, root), out, root, origin));
+    return self().prepare(detail::asks::move(Collective::scatter, at_root(in, root), out, root, origin));
   }
 
   // The same with blocks of the given lengths, which only the root needs to know.
   template <class In, class Out>
   void scatter_v(const In& in, Out&& out, Counts counts, int root, Counts offsets = {},
                  Origin origin = Origin::here()) {
-    self().run(
-        detail::asks::scatter_v(Collective::scatter_v, self().at_root(in, root), out, counts, offsets, root, origin));
+    self().run(detail::asks::scatter_v(Collective::scatter_v, at_root(in, root), out, counts, offsets, root, origin));
   }
   template <class In, class Out>
   Request scatter_v_async(const In& in, Out&& out, Counts counts, int root, Counts offsets = {},
                           Origin origin = Origin::here()) {
     return self().begin(
-        detail::asks::scatter_v(Collective::scatter_v, self().at_root(in, root), out, counts, offsets, root, origin));
+        detail::asks::scatter_v(Collective::scatter_v, at_root(in, root), out, counts, offsets, root, origin));
   }
   template <class In, class Out>
   Prepared plan_scatter_v(const In& in, Out&& out, Counts counts, int root, Counts offsets = {},
                           Origin origin = Origin::here()) {
     return self().prepare(
-        detail::asks::scatter_v(Collective::scatter_v, self().at_root(in, root), out, counts, offsets, root, origin));
+        detail::asks::scatter_v(Collective::scatter_v, at_root(in, root), out, counts, offsets, root, origin));
   }
 
   // Block i of member j's input becomes block j of member i's output.
@@ -352,6 +350,16 @@ class Collectives {
   friend Self;
   Collectives() = default;
   Self& self() { return static_cast<Self&>(*this); }
+  // A buffer that only the root has; elsewhere it is not looked at.
+  template <class R>
+  auto at_root(R&& data, int root) {
+    if constexpr (detail::is_strided<std::remove_cvref_t<R>>) {
+      return self().rank() == root ? data : std::remove_cvref_t<R>{data.first, 0, 0, 0};
+    } else {
+      const std::span whole(std::ranges::data(data), std::ranges::size(data));
+      return self().rank() == root ? whole : whole.first(0);
+    }
+  }
   static detail::Ask barrier_ask(Origin origin) { return {.collective = Collective::barrier, .origin = origin}; }
 };
 

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "collectives/communicator/collectives.hpp"
+#include "collectives/communicator/on_stream.hpp"
 #include "collectives/communicator/symmetric.hpp"
 #include "topology/base/error.hpp"
 
@@ -51,6 +51,12 @@ class Communicator : public Collectives<Communicator> {
   template <class T>
   Symmetric<T> allocate(std::size_t count, Origin origin = Origin::here()) {
     return Symmetric<T>(team_, here().allocate(count, sizeof(T), origin), count);
+  }
+
+  // The same collectives, in the order of a stream of a GPU (CUDA's cudaStream_t); all members call them so.
+  OnStream on(gpu::Stream stream) const {
+    here();
+    return {team_, stream};
   }
 
   // To a member and from a member; messages between two members with the same tag arrive in their order.
@@ -99,16 +105,6 @@ class Communicator : public Collectives<Communicator> {
   }
   Request letters(std::initializer_list<Letter> sends, std::initializer_list<Letter> receives, Origin origin) {
     return {team_, here().exchange(sends, receives, origin)};
-  }
-  // A buffer that only the root has; elsewhere it is not looked at.
-  template <class R>
-  auto at_root(R&& data, int root) const {
-    if constexpr (detail::is_strided<std::remove_cvref_t<R>>) {
-      return rank() == root ? data : std::remove_cvref_t<R>{data.first, 0, 0, 0};
-    } else {
-      const std::span whole(std::ranges::data(data), std::ranges::size(data));
-      return rank() == root ? whole : whole.first(0);
-    }
   }
   void run(const detail::Ask& ask) { here().run(ask); }
   Request begin(const detail::Ask& ask) { return {team_, here().start(ask)}; }

@@ -39,10 +39,11 @@ class Prepared {
   Prepared(std::shared_ptr<detail::Team> team, detail::Ready ready)
       : team_(std::move(team)), ready_(std::move(ready)) {}
   Request start(Origin origin = Origin::here()) { return {team_, team_->start(ready_, origin)}; }
-  void run(Origin origin = Origin::here()) { start(origin).wait(origin); }
+  // In a stream it need not be waited for, where GPUs do it.
+  void run(Origin origin = Origin::here()) { team_->run(ready_, origin); }
   // What was decided, for people.
-  const std::string& why() const { return ready_.call.plan->why; }
-  const std::string& algorithm() const { return ready_.call.plan->algorithm; }
+  const std::string& why() const { return ready_.why(); }
+  const std::string& algorithm() const { return ready_.algorithm(); }
 
  private:
   std::shared_ptr<detail::Team> team_;

@@ -64,6 +64,9 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
                                                               .progress_thread = options_.progress_thread});
+  const std::byte mine{options_.nccl && nccl::library() != nullptr};
+  const auto all = exchange_->all_gather("NCCL", {&mine, 1});
+  may_use_nccl_ = std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
   making_.done();
 }
 
@@ -89,7 +92,7 @@ void Team::refuse_closed() const {
               "keep the communicator until its last request has been waited for");
 }
 
-Ready Team::ready_from(const Ask& ask) {
+Ready Team::ready_from(const Ask& ask, Asking asking) {
   refuse_if_closed();
   return or_refuse([&] {
     Ask whole = ask;
@@ -105,7 +108,18 @@ Ready Team::ready_from(const Ask& ask) {
                   .factor = ask.reduction.factor,
                   .origin = ask.origin,
                   .limit = options_.timeout};
-    stage(ready, whole);
+    ready.stream = ask.stream;
+    if (may_ask_where(whole, spec, asking)) {
+      auto gpus = on_gpus(spec, whole);
+      gpus->meeting = meeting(spec, ask.stream ? "in a stream" : "where the data is", ask.stream ? 1 : 2);
+      gpus->otherwise = [this, ready, whole]() mutable {
+        stage(ready, whole);
+        return std::move(ready);
+      };
+      ready.gpus = std::move(gpus);
+    } else {
+      stage(ready, whole);
+    }
     return ready;
   });
 }
@@ -118,77 +132,33 @@ void Team::check(const Ask& ask) {
 
 Ready Team::prepare(const Ask& ask) {
   const Use use(*this, ask.origin);
-  return ready_from(ask);
+  return ready_from(ask, Asking::once);
 }
 
 void Team::run(const Ask& ask) {
   if (Quick* const quick = quick_for(ask)) return run_quick(*quick, ask);
-  bool over = false;
-  wait(start(ask), ask.origin, over);
-}
-
-void Team::run_quick(Quick& quick, const Ask& ask) {
   const Use use(*this, ask.origin);
-  if (!is_same(quick, ask)) {
-    const Ready ready = ready_from(ask);
-    if (ready.call.plan->in_node) remember(quick, ask, ready.call);
-    return engine_->run(ready.call);
-  }
+  run_inside(ready_from(ask, Asking::where_it_is_large), ask.origin);
+}
+
+void Team::run(const Ready& ready, Origin origin) {
+  const Use use(*this, origin);
   refuse_if_closed();
-  quick.call.input = ask.input.data;
-  quick.call.output = ask.output.data;
-  quick.call.origin = ask.origin;
-  engine_->run(quick.call);
+  run_inside(ready, origin);
 }
 
-// Where a call of this kind is kept; nothing for what needs more than a look at counts and addresses.
-Team::Quick* Team::quick_for(const Ask& ask) {
-  if (ask.wrong != nullptr || ask.reduction.op >= ReduceOp::premul_sum || !ask.input.contiguous() ||
-      !ask.output.contiguous() || is_unequal(ask.collective) || where_is(ask.input).on_device() ||
-      where_is(ask.output).on_device())
-    return nullptr;
-  const auto key = static_cast<std::size_t>(ask.collective) * 5 + static_cast<std::size_t>(ask.type) +
-                   (ask.output.count | ask.input.count) * 7;
-  return &quick_[(key ^ key >> 7U) % quick_.size()];
-}
-
-// Counts that were checked before, and buffers that are one or apart.
-bool Team::is_same(const Quick& quick, const Ask& ask) {
-  if (quick.collective != ask.collective || quick.type != ask.type || quick.op != ask.reduction.op ||
-      quick.order != ask.order || quick.root != ask.root || quick.element_bytes != ask.element_bytes ||
-      quick.input_count != ask.input.count || quick.output_count != ask.output.count)
-    return false;
-  const auto in = reinterpret_cast<std::uintptr_t>(ask.input.data);
-  const auto out = reinterpret_cast<std::uintptr_t>(ask.output.data);
-  if ((in == 0 && quick.input_count > 0) || (out == 0 && quick.output_count > 0)) return false;
-  if (in == out) return quick.in_place;
-  const bool apart =
-      in + quick.input_count * quick.element_bytes <= out || out + quick.output_count * quick.element_bytes <= in;
-  return apart && !quick.in_place;
-}
-
-void Team::remember(Quick& quick, const Ask& ask, const Call& call) {
-  quick = {.collective = ask.collective,
-           .type = ask.type,
-           .op = ask.reduction.op,
-           .order = ask.order,
-           .root = ask.root,
-           .in_place = ask.input.data == ask.output.data,
-           .element_bytes = ask.element_bytes,
-           .input_count = ask.input.count,
-           .output_count = ask.output.count,
-           .call = call};
+void Team::run_inside(const Ready& ready, const Origin& origin) {
+  const Handle handle = take_slot(origin);
+  begin(ready, handle);
+  if (!stays_in_stream(handle)) wait_inside(handle);
 }
 
 Handle Team::start(const Ask& ask) {
   const Use use(*this, ask.origin);
-  const Ready ready = ready_from(ask);
+  // What does not block asks nobody, unless its members have named a stream.
+  const Ready ready = ready_from(ask, ask.stream ? Asking::where_it_is_large : Asking::never);
   const Handle handle = take_slot(ask.origin);
-  copy_all(ready.in, handle);
-  Pending& slot = pending(handle);
-  slot.back.assign(ready.back.begin(), ready.back.end());
-  if (ready.staged) slot.staged.push_back(ready.staged);
-  begin(ready.call, handle);
+  begin(ready, handle);
   return handle;
 }
 
@@ -196,14 +166,26 @@ Handle Team::start_all(std::span<const Ready> calls, Origin origin) {
   const Use use(*this, origin);
   refuse_if_closed();
   const Handle handle = take_slot(origin);
-  Pending& slot = pending(handle);
-  for (const Ready& ready : calls) {
-    copy_all(ready.in, handle);
-    slot.back.insert(slot.back.end(), ready.back.begin(), ready.back.end());
-    if (ready.staged) slot.staged.push_back(ready.staged);
-    begin(ready.call, handle);
-  }
+  for (const Ready& ready : calls) begin(ready, handle);
   return handle;
+}
+
+void Team::begin(const Ready& given, Handle handle) {
+  if (given.gpus && begin_on_gpus(given, handle)) return;
+  const Ready& ready = given.gpus ? *given.gpus->other : given;
+  if (ready.stream) {
+    try {
+      wait_for_stream(*ready.stream, given.call.origin);
+    } catch (...) {
+      release(handle);
+      throw;
+    }
+  }
+  copy_all(ready.in, handle);
+  Pending& slot = pending(handle);
+  slot.back.insert(slot.back.end(), ready.back.begin(), ready.back.end());
+  if (ready.staged) slot.staged.push_back(ready.staged);
+  begin(ready.call, handle);
 }
 
 void Team::begin(const Call& call, Handle handle) {
@@ -235,6 +217,8 @@ Handle Team::take_slot(Origin origin) {
   slot.origin = origin;
   slot.tickets.clear();
   slot.back.clear();
+  slot.marks.clear();
+  slot.in_stream = false;
   return {at, ++slot.generation};
 }
 
@@ -259,6 +243,10 @@ bool Team::test(Handle handle, Origin origin, bool& over) {
       }
       ++slot.done;
     }
+    if (!reached(handle)) {
+      over = false;
+      return false;
+    }
   } catch (...) {
     release(handle);
     throw;
@@ -271,9 +259,14 @@ void Team::wait(Handle handle, Origin origin, bool& over) {
   const Use use(*this, origin);
   over = true;
   refuse_if_closed();
+  wait_inside(handle);
+}
+
+void Team::wait_inside(Handle handle) {
   Pending& slot = pending(handle);
   try {
     for (; slot.done < slot.tickets.size(); ++slot.done) engine_->wait(slot.tickets[slot.done]);
+    wait_for_gpus(handle);
   } catch (...) {
     release(handle);
     throw;
@@ -300,6 +293,11 @@ void Team::drop(Handle handle) noexcept {
     return;
   }
   Pending& slot = pending(handle);
+  if (!slot.marks.empty() && !slot.in_stream)
+    engine_->refuse(Error(Code::usage,
+                          text("a request of a call on GPUs on \"", options_.name, "\", started at ",
+                               place(slot.origin), ", was destroyed before it was waited for"),
+                          "keep every request, and wait for it"));
   for (; slot.done < slot.tickets.size(); ++slot.done) engine_->drop(slot.tickets[slot.done]);
   release(handle);
 }
@@ -317,9 +315,11 @@ void Team::keep_memory(Pending& slot) {
 
 void Team::close() noexcept {
   if (std::exchange(closed_, true)) return;
+  end_clique();
   engine_->close();
   if (engine_->keeps_memory()) {
     for (auto& slot : pendings_) keep_memory(*slot);
+    keep_for_ever(words_);
   }
   engine_.reset();
 }

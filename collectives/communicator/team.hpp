@@ -27,6 +27,9 @@ template <class World>
 class Engine;
 class RealWorld;
 class Planner;
+namespace nccl {
+class Clique;
+}
 
 // Makes the transport that fits an exchange; a split communicator makes its own by the same maker.
 using TransportMaker = std::function<std::unique_ptr<Transport>(Exchange&)>;
@@ -44,9 +47,13 @@ struct CommunicatorOptions {
   std::string table_name = "the plan table";
   // How long a call may wait for the others; zero: as LOCKSTEP_TIMEOUT says.
   Duration timeout = {};
+  // Data in the memory of GPUs, one for each member, goes by NCCL where all members have it; false: as LOCKSTEP_NCCL=0.
+  bool nccl = true;
 };
 
 namespace detail {
+
+struct OnGpus;
 
 // A call that is checked and planned: all that a repeated start needs.
 struct Ready {
@@ -54,6 +61,13 @@ struct Ready {
   std::vector<Copy> in;
   std::vector<Copy> back;
   Staged staged;
+  std::optional<gpu::Stream> stream = {};
+  // Where GPUs may do it; then the rest of this is made when it is known that they do not.
+  std::shared_ptr<OnGpus> gpus = {};
+
+  // What was decided, for people.
+  const std::string& algorithm() const;
+  const std::string& why() const;
 };
 
 // Names a call that is under way.
@@ -103,11 +117,17 @@ class Team {
 
   // What is wrong with an Ask is wrong for all members: it fails the communicator, so that nobody waits in vain.
   Ready prepare(const Ask& ask);
+  // Of several calls that are one operation, where GPUs may do it: `otherwise` makes what is done where they do not.
+  // `whole` has the elements of all of them.
+  Ready prepare(std::span<const Ask> asks, const Ask& whole, std::function<Ready()> otherwise);
+  // Of one that GPUs do not do; also for who is called by the team.
+  Ready prepare_for_host(const Ask& ask) { return ready_from(ask, Asking::never); }
   // Memory that stands for data, as by make_staged().
   Staged take_memory(std::size_t bytes, bool for_gpu);
   // Only whether it could be done.
   void check(const Ask& ask);
   void run(const Ask& ask);
+  void run(const Ready& ready, Origin origin);
   Handle start(const Ask& ask);
   Handle start(const Ready& ready, Origin origin) { return start_all({&ready, 1}, origin); }
   Handle start_all(std::span<const Ready> calls, Origin origin);
@@ -157,10 +177,13 @@ class Team {
 
   struct Pending;
 
-  Ready ready_from(const Ask& ask);
+  // Whether members ask each other where the data is: of a plan, which does so in its first start only, always.
+  enum class Asking : std::uint8_t { never, where_it_is_large, once };
+  Ready ready_from(const Ask& ask, Asking asking);
   bool goes_where_it_lies(const Ask& ask, const Plan& plan) const;
   void stage(Ready& ready, const Ask& ask) const;
   void begin(const Call& call, Handle handle);
+  void begin(const Ready& ready, Handle handle);
   void begin_letter(const Letter& letter, bool sends, Handle handle);
   Handle take_slot(Origin origin);
   Pending& pending(Handle handle);
@@ -168,6 +191,27 @@ class Team {
   static void keep_memory(Pending& slot);
   void copy_all(std::span<const Copy> copies, Handle handle);
   void finish(Handle handle);
+  void wait_inside(Handle handle);
+  void run_inside(const Ready& ready, const Origin& origin);
+
+  class GpuPause;
+  bool may_ask_where(const Ask& ask, const Spec& spec, Asking asking) const;
+  bool asks_where(const Ask& ask) const;
+  int device_of(const Ask& ask) const;
+  std::shared_ptr<OnGpus> on_gpus(const Spec& spec, const Ask& ask) const;
+  std::shared_ptr<const Plan> meeting(const Spec& spec, std::string_view name, std::uint64_t choice);
+  void decide(OnGpus& gpus, const Origin& origin);
+  void make_clique(int device, const Origin& origin);
+  void break_if_failed() noexcept;
+  void refuse_if_captured(const Ready& ready);
+  bool begin_on_gpus(const Ready& ready, Handle handle);
+  bool stays_in_stream(Handle handle);
+  bool reached(Handle handle);
+  void wait_for_gpus(Handle handle);
+  void wait_for_stream(gpu::Stream stream, const Origin& origin);
+  template <class F>
+  auto or_break(const F& f);
+  void end_clique() noexcept;
   std::shared_ptr<const Plan> letter_plan(const Letter& letter, bool sends);
   void refuse_if_closed() const {
     if (closed_) [[unlikely]]
@@ -196,6 +240,11 @@ class Team {
   std::atomic<const Origin*> user_ = nullptr;  // who is inside
   bool closed_ = false;
   std::unique_ptr<Engine<RealWorld>> engine_;
+  bool may_use_nccl_ = false;  // the same on all members, as all below
+  std::unique_ptr<nccl::Clique> clique_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<const Plan>> meetings_;  // by signature and choice
+  // Mine, and the others' word; a transport may hold it after a failure.
+  std::shared_ptr<std::array<std::byte, 2>> words_ = std::make_shared<std::array<std::byte, 2>>();
 };
 
 }  // namespace detail

@@ -8,9 +8,25 @@
 #include "collectives/communicator/team.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_world.hpp"
+#include "collectives/nccl/clique.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
+
+// What GPUs do by NCCL if every member's data is in the memory of its GPU, which members ask each other when it is
+// first started.
+struct OnGpus {
+  enum class Way : std::uint8_t { unknown, clique, otherwise };
+  static constexpr int anywhere = -2;
+
+  std::vector<nccl::Step> steps;
+  std::shared_ptr<const Plan> meeting;
+  // Where all of this member's data is; host: not in one GPU's memory.
+  int device = anywhere;
+  std::function<Ready()> otherwise;
+  Way way = Way::unknown;
+  std::optional<Ready> other;  // once it is needed
+};
 
 // A call that is under way, or the memory of one that may come again.
 struct Team::Pending {
@@ -21,6 +37,8 @@ struct Team::Pending {
   std::vector<Copy> back;
   std::vector<std::byte> staging;  // of messages
   std::vector<Staged> staged;      // of collectives, and of messages to and from a GPU: kept until they are done
+  std::vector<std::shared_ptr<gpu::Mark>> marks;  // of what is in GPUs' streams
+  bool in_stream = false;                         // of the user's, where it need not be waited for
   Origin origin;
 };
 
@@ -40,7 +58,9 @@ class Team::Use {
     for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   ~Use() {
-    if (inside_) team_.user_.store(nullptr, std::memory_order_release);
+    if (!inside_) return;
+    team_.break_if_failed();
+    team_.user_.store(nullptr, std::memory_order_release);
   }
   bool inside() const { return inside_; }
   Use(const Use&) = delete;

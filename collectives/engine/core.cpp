@@ -172,7 +172,7 @@ Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
   if (known.plan != plan) {
     known.agreed = 0;
     known.plan = plan;
-    known.signature = signature_of(plan->spec);
+    known.signature = signature_of(plan->stands_for ? *plan->stands_for : plan->spec);
     known.kind = stir(hash(known.signature), plan->choice);
     known.most_messages = most_messages(*plan);
   }

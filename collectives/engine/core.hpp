@@ -50,6 +50,8 @@ class Core {
   bool turn(bool listening);
   // Whether there is nothing left to wait for: it is finished, or all has failed.
   bool is_over(const Ticket& ticket) const;
+  // Throws what failed.
+  void check_usable();
   // Gives the ticket back; throws what failed.
   void take(const Ticket& ticket);
   // Nothing moved: asks, warns, and fails as time goes by.
@@ -90,7 +92,6 @@ class Core {
   void mark(Operation& operation, const Prepared& prepared);
   void agree(Operation& operation, const Recorded& recorded);
   void check_present(const Operation& operation);
-  void check_usable();
   bool move(Operation& operation);
   void sweep();
 

@@ -113,6 +113,13 @@ class Engine {
     core_.turn(true);
   }
 
+  // The same, and throws it.
+  void progress_or_throw() {
+    const Inside inside(guard_, {}, core_.name());
+    core_.turn(true);
+    core_.check_usable();
+  }
+
   // Runs the action while nobody else is inside, such as the progress thread.
   template <class Action>
   void alone(const Action& action) {

@@ -8,15 +8,13 @@
 #include <mutex>
 #include <vector>
 
+#include "collectives/gpu/current.hpp"
 #include "collectives/gpu/kernels.hpp"
 #include "collectives/gpu/layer.hpp"
-#include "topology/base/error.hpp"
-#include "topology/base/text.hpp"
 
 namespace lockstep::gpu {
-namespace {
 
-[[noreturn]] void refuse(cudaError_t error, std::string_view what) {
+void refuse(cudaError_t error, std::string_view what) {
   cudaGetLastError();  // the next call begins without it
   if (error == cudaErrorMemoryAllocation)
     throw Error(Code::out_of_memory, text(what, ": ", cudaGetErrorString(error)),
@@ -25,29 +23,7 @@ namespace {
               "an error of a kernel that ran before may be the reason; `lockstep doctor` looks at the GPU");
 }
 
-void check(cudaError_t error, std::string_view what) {
-  if (error != cudaSuccess) [[unlikely]]
-    refuse(error, what);
-}
-
-// The thread's current device while it lives.
-class On {
- public:
-  explicit On(int device) {
-    check(cudaGetDevice(&before_), "asking for the current GPU");
-    if (device != before_) check(cudaSetDevice(device), text("using GPU ", device));
-    changed_ = device != before_;
-  }
-  ~On() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  On(const On&) = delete;
-  On& operator=(const On&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
+namespace {
 
 using Attributes = CUresult (*)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
 
@@ -69,6 +45,18 @@ class CudaLayer final : public Layer {
 
   int devices() const override { return static_cast<int>(streams_.size()); }
 
+  std::string id(int device) const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device), text("asking for the serial of GPU ", device));
+    std::string id;
+    for (const char byte : properties.uuid.bytes) {
+      constexpr std::string_view digits = "0123456789abcdef";
+      const auto value = static_cast<unsigned char>(byte);
+      id += {digits[value / 16], digits[value % 16]};
+    }
+    return id;
+  }
+
   Where where(const void* address) const override {
     CUmemorytype type{};
     unsigned managed = 0;
@@ -82,7 +70,7 @@ class CudaLayer final : public Layer {
   }
 
   std::byte* allocate(int device, std::size_t bytes) override {
-    const On on(device);
+    const Current on(device);
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes), text("allocating ", bytes, " bytes on GPU ", device));
     return static_cast<std::byte*>(memory);
@@ -90,7 +78,7 @@ class CudaLayer final : public Layer {
 
   void free(int device, std::byte* memory) noexcept override {
     try {
-      const On on(device);
+      const Current on(device);
       cudaFree(memory);
     } catch (const Error&) {
       return;  // the driver has ended, and all memory with it
@@ -106,7 +94,7 @@ class CudaLayer final : public Layer {
   void free_pinned(std::byte* memory) noexcept override { cudaFreeHost(memory); }
 
   void copy(int device, Runs to, Runs from, std::size_t bytes, std::size_t blocks) override {
-    const On on(device);
+    const Current on(device);
     cudaStream_t const stream = stream_of(device);
     const cudaError_t begun = blocks == 1 ? cudaMemcpyAsync(to.first, from.first, bytes, cudaMemcpyDefault, stream)
                                           : cudaMemcpy2DAsync(to.first, to.stride, from.first, from.stride, bytes,
@@ -116,17 +104,78 @@ class CudaLayer final : public Layer {
   }
 
   void pack(int device, const Packing& all, bool packs) override {
-    const On on(device);
+    const Current on(device);
     finish(launch(all, packs, stream_of(device)), device, text("packing ", all.count, " pieces"));
   }
 
   void combine(int device, DataType type, const Combining& all) override {
-    const On on(device);
+    const Current on(device);
     finish(launch(type, all, stream_of(device)), device,
            text("combining ", all.input_count, " parts of ", all.count, " elements of ", to_string(type)));
   }
 
+  Stream make_stream(int device) override {
+    const Current on(device);
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreate(&stream), text("making a stream on GPU ", device));
+    return stream;
+  }
+
+  void end_stream(int /*device*/, Stream stream) noexcept override { cudaStreamDestroy(of(stream)); }
+
+  std::shared_ptr<Mark> mark(int device, Stream stream) override {
+    if (stream != nullptr)
+      check(cudaStreamGetDevice(of(stream), &device), "asking for the GPU of a stream");
+    else if (device == Where::host)
+      check(cudaGetDevice(&device), "asking for the current GPU");
+    const Current on(device);
+    auto made = std::make_shared<Event>();
+    check(cudaEventRecord(made->event, of(stream)), text("marking what is in a stream of GPU ", device));
+    return made;
+  }
+
+  void wait_for(int device, Stream stream, const std::shared_ptr<Mark>& mark) override {
+    const Current on(device);
+    check(cudaStreamWaitEvent(of(stream), static_cast<Event&>(*mark).event, 0),
+          text("putting one stream of GPU ", device, " behind another"));
+  }
+
+  void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override {
+    const Current on(device);
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of(stream)),
+          text("copying ", bytes, " bytes on GPU ", device));
+  }
+
+  void begin_combine(int device, DataType type, const Combining& all, Stream stream) override {
+    const Current on(device);
+    check(launch(type, all, of(stream)), text("combining ", all.input_count, " parts on GPU ", device));
+  }
+
+  bool is_captured(Stream stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(of(stream), &status) != cudaSuccess) cudaGetLastError();  // the default stream's answer
+    return status != cudaStreamCaptureStatusNone;
+  }
+
+  void wait(Stream stream) override { check(cudaStreamSynchronize(of(stream)), "what was in a stream"); }
+
  private:
+  struct Event final : Mark {
+    Event() { check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"); }
+    ~Event() override { cudaEventDestroy(event); }
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+    bool is_reached() override {
+      const cudaError_t state = cudaEventQuery(event);
+      if (state == cudaErrorNotReady) return false;
+      check(state, "what was begun on a GPU");
+      return true;
+    }
+    cudaEvent_t event = nullptr;
+  };
+
+  static cudaStream_t of(Stream stream) { return static_cast<cudaStream_t>(stream); }
+
   void finish(cudaError_t begun, int device, std::string_view what) {
     check(begun, text(what, " on GPU ", device));
     check(cudaStreamSynchronize(stream_of(device)), text(what, " on GPU ", device));

@@ -2,7 +2,6 @@
 #include "collectives/gpu/layer.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <utility>
 
@@ -20,12 +19,18 @@ Found& found() {
   return all;
 }
 
-std::atomic<Layer*>& current() {
-  static std::atomic<Layer*> layer = found().layer.get();
-  return layer;
-}
-
 }  // namespace
+
+Layer* own_layer() { return found().layer.get(); }
+
+// By several threads at once perhaps; what Instead has put there stays.
+Layer* detail::find() {
+  Layer* const own = found().layer.get();
+  Layer* nothing = nullptr;
+  if (!is_known.load(std::memory_order_acquire)) current.compare_exchange_strong(nothing, own);
+  is_known.store(true, std::memory_order_release);
+  return current.load();
+}
 
 // In steps of an eighth of its size, so that what is given back fits the next one.
 std::shared_ptr<std::byte> Layer::pinned(std::size_t bytes) {
@@ -66,14 +71,14 @@ void Layer::free_kept() {
   }
 }
 
-Layer* layer() { return current().load(std::memory_order_acquire); }
-
 std::string why_none() { return layer() != nullptr ? "" : found().why_none; }
 
-Instead::Instead(std::unique_ptr<Layer> layer) : layer_(std::move(layer)), before_(current().exchange(layer_.get())) {}
+Instead::Instead(std::unique_ptr<Layer> layer) : layer_(std::move(layer)), before_(detail::find()) {
+  detail::current.store(layer_.get());
+}
 
 Instead::~Instead() {
-  current().store(before_);
+  detail::current.store(before_);
   layer_->free_kept();
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,20 @@ struct Where {
   bool operator==(const Where&) const = default;
 };
 
+// CUDA's cudaStream_t; null: the default stream of a device.
+using Stream = void*;
+
+// What has been put into a stream until now.
+class Mark {
+ public:
+  Mark() = default;
+  virtual ~Mark() = default;
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+  // Whether all of that is done; throws Error device where something of it failed.
+  virtual bool is_reached() = 0;
+};
+
 // `blocks` runs of `bytes`, whose beginnings lie `stride` bytes apart.
 struct Runs {
   std::byte* first = nullptr;
@@ -38,6 +53,8 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
 
   virtual int devices() const = 0;
+  // The serial that no two GPUs share, wherever they are.
+  virtual std::string id(int device) const = 0;
   virtual Where where(const void* address) const = 0;
 
   // Of a device, or of the host where devices copy from and to it at full speed. Throw Error out_of_memory or device.
@@ -59,6 +76,20 @@ class Layer {
   // The parts of several members, in this device's memory, into the results there; as copy().
   virtual void combine(int device, DataType type, const Combining& all) = 0;
 
+  // Into a stream, without waiting for what is in it. A stream of our own comes after what was begun before in the
+  // default stream.
+  virtual Stream make_stream(int device) = 0;
+  virtual void end_stream(int device, Stream stream) noexcept = 0;
+  // Without a device: the stream's own, or the thread's current one.
+  virtual std::shared_ptr<Mark> mark(int device, Stream stream) = 0;
+  virtual void wait_for(int device, Stream stream, const std::shared_ptr<Mark>& mark) = 0;
+  virtual void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
+  virtual void begin_combine(int device, DataType type, const Combining& all, Stream stream) = 0;
+  // Whether what is put into it is not done but kept, to be done later and again (CUDA's graphs).
+  virtual bool is_captured(Stream stream) = 0;
+  // Returns when all that is in it is done.
+  virtual void wait(Stream stream) = 0;
+
  private:
   struct Kept {
     std::size_t bytes = 0;  // 0: none
@@ -71,8 +102,22 @@ class Layer {
   std::array<Kept, 32> kept_;
 };
 
+// What the process has itself, whatever the tests have put there.
+Layer* own_layer();
+
+namespace detail {
+// Every call on data asks: it costs a load where it is known.
+inline std::atomic<bool> is_known = false;
+inline std::atomic<Layer*> current = nullptr;
+Layer* find();
+}  // namespace detail
+
 // What this process has; nothing where it sees no GPU, or the build has no CUDA.
-Layer* layer();
+inline Layer* layer() {
+  if (!detail::is_known.load(std::memory_order_acquire)) [[unlikely]]
+    return detail::find();
+  return detail::current.load(std::memory_order_acquire);
+}
 // Why there is none, for people; empty where there is one.
 std::string why_none();
 // Puts another one in its place, until it is gone: for tests.

@@ -26,6 +26,7 @@ std::vector<int> first_ranks(int number) {
 CommunicatorOptions with_settings(const Session& session, CommunicatorOptions options) {
   if (options.algorithm.empty()) options.algorithm = session.settings().algorithm();
   options.node_memory = session.settings().node_memory();
+  options.nccl = session.settings().nccl();
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path);
     options.table_name = *path;

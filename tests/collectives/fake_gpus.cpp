@@ -33,6 +33,7 @@ std::byte* map(int file, std::size_t bytes, int protection) {
 }  // namespace
 
 FakeGpus::~FakeGpus() {
+  default_.reset();
   while (!blocks_.empty()) free(0, const_cast<std::byte*>(blocks_.begin()->first));
 }
 
@@ -120,6 +121,10 @@ void FakeGpus::pack(int device, const gpu::Packing& all, bool packs) {
 void FakeGpus::combine(int device, DataType type, const gpu::Combining& all) {
   fail_if_told(device);
   ++launches_;
+  combine_now(device, type, all);
+}
+
+void FakeGpus::combine_now(int device, DataType type, const gpu::Combining& all) const {
   gpu::Combining here = all;
   const std::size_t bytes = all.count * size_of(type);
   for (int i = 0; i < all.input_count; ++i) here.inputs[i] = inside(all.inputs[i], bytes, device);
@@ -128,6 +133,38 @@ void FakeGpus::combine(int device, DataType type, const gpu::Combining& all) {
     for (std::size_t thread = threads; thread-- > 0;) gpu::combine_thread<F>(here, thread, threads);
   });
 }
+
+std::string FakeGpus::id(int device) const { return text("GPU ", device, " of the tests"); }
+
+gpu::Stream FakeGpus::make_stream(int /*device*/) { return new FakeStream; }
+
+void FakeGpus::end_stream(int /*device*/, gpu::Stream stream) noexcept { delete static_cast<FakeStream*>(stream); }
+
+FakeStream& FakeGpus::of(gpu::Stream stream) {
+  return stream == nullptr ? *default_ : *static_cast<FakeStream*>(stream);
+}
+
+std::shared_ptr<gpu::Mark> FakeGpus::mark(int /*device*/, gpu::Stream stream) { return of(stream).mark(); }
+
+void FakeGpus::wait_for(int /*device*/, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) {
+  put(stream, [mark] {
+    while (!mark->is_reached()) std::this_thread::yield();
+  });
+}
+
+void FakeGpus::begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) {
+  fail_if_told(device);
+  ++copies_;
+  put(stream, [this, to, from, bytes] { std::memcpy(inside(to, bytes), inside(from, bytes), bytes); });
+}
+
+void FakeGpus::begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) {
+  fail_if_told(device);
+  ++launches_;
+  put(stream, [=, this] { combine_now(device, type, all); });
+}
+
+void FakeGpus::wait(gpu::Stream stream) { of(stream).wait(); }
 
 void FakeGpus::copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) {
   fail_if_told(device);

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 
 #include "collectives/gpu/layer.hpp"
+#include "tests/collectives/fake_stream.hpp"
 
 namespace lockstep::test {
 
@@ -17,6 +19,7 @@ class FakeGpus final : public gpu::Layer {
   ~FakeGpus() override;
 
   int devices() const override { return devices_; }
+  std::string id(int device) const override;
   gpu::Where where(const void* address) const override;
   std::byte* allocate(int device, std::size_t bytes) override;
   void free(int device, std::byte* memory) noexcept override;
@@ -26,6 +29,21 @@ class FakeGpus final : public gpu::Layer {
 
   void pack(int device, const gpu::Packing& all, bool packs) override;
   void combine(int device, DataType type, const gpu::Combining& all) override;
+
+  gpu::Stream make_stream(int device) override;
+  void end_stream(int device, gpu::Stream stream) noexcept override;
+  std::shared_ptr<gpu::Mark> mark(int device, gpu::Stream stream) override;
+  void wait_for(int device, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) override;
+  void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) override;
+  void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override;
+  bool is_captured(gpu::Stream stream) override { return of(stream).is_captured(); }
+  void wait(gpu::Stream stream) override;
+  void capture(gpu::Stream stream) { of(stream).capture(); }
+  auto take_captured(gpu::Stream stream) { return of(stream).take_captured(); }
+  // Work of the tests' own.
+  void put(gpu::Stream stream, std::function<void()> work) { of(stream).put(std::move(work)); }
+  // Where the layer itself reaches memory, of a device or not; throws where so much is not there.
+  std::byte* reach(const void* address, std::size_t bytes) const { return inside(address, bytes); }
 
   int copies() const { return copies_; }
   int launches() const { return launches_; }
@@ -46,6 +64,8 @@ class FakeGpus final : public gpu::Layer {
   // `device`: it has to be there.
   std::byte* inside(const void* address, std::size_t bytes, int device = gpu::Where::host) const;
   static void fail_if_told(int device);
+  void combine_now(int device, DataType type, const gpu::Combining& all) const;
+  FakeStream& of(gpu::Stream stream);
 
   int devices_;
   mutable std::mutex mutex_;
@@ -53,6 +73,7 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> copies_ = 0;
   std::atomic<int> launches_ = 0;
   std::atomic<int> pinnings_ = 0;
+  std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();
 };
 
 }  // namespace lockstep::test

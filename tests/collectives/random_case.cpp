@@ -7,6 +7,7 @@
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/communicator/team.hpp"
 #include "collectives/gpu/memory.hpp"
+#include "collectives/nccl/library.hpp"
 #include "collectives/plan_table.hpp"
 #include "collectives/types.hpp"
 #include "topology/base/text.hpp"
@@ -15,6 +16,7 @@ namespace lockstep::test {
 namespace {
 
 constexpr std::uint32_t on_one_gpu = ~0U;
+constexpr std::uint32_t on_own_gpus = ~1U;  // all of them, each on its own
 
 // What a member gives at a position: 1 or 2 where products stay small, else up to 7.
 int given(const RandomCase& each, int rank, std::size_t i) {
@@ -177,7 +179,7 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   // The same, in the memory of a GPU.
   const bool has_gpu = gpu::layer() != nullptr;
   const auto is_there = [&](std::uint32_t members) {
-    return has_gpu && (members >> static_cast<unsigned>(rank) & 1) != 0;
+    return has_gpu && (members == on_own_gpus || (members >> static_cast<unsigned>(rank) & 1) != 0);
   };
   DeviceVector<std::byte> in_there;
   DeviceVector<std::byte> out_there;
@@ -191,7 +193,8 @@ std::string run_case(Communicator& world, const RandomCase& each) {
     if (in_place) ask.input.data = moved(ask.input.data, out, out_there);
   }
   if (is_there(each.inputs_there) && !in_place && in_count > 0) {
-    in_there = DeviceVector<std::byte>(in.bytes, 0);
+    const int device = each.inputs_there == on_own_gpus ? rank % gpu::layer()->devices() : 0;
+    in_there = DeviceVector<std::byte>(in.bytes, device);
     ask.input.data = in_there.data();
   }
   if (in_count == 0) ask.input = {};
@@ -288,6 +291,8 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
     if (gpu::layer() != nullptr) {
       each.inputs_there = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(), rc::gen::just(on_one_gpu));
       each.outputs_there = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(), rc::gen::just(on_one_gpu));
+      if (nccl::library() != nullptr && *rc::gen::arbitrary<bool>())
+        each.inputs_there = each.outputs_there = on_own_gpus;
     }
     if (is_unequal(each.collective)) {
       const auto n = static_cast<std::size_t>(each.members);

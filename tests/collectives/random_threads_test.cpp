@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "collectives/communicator/local.hpp"
-#include "tests/collectives/fake_gpus.hpp"
+#include "tests/collectives/fake_nccl.hpp"
 #include "tests/collectives/random_case.hpp"
 
 namespace lockstep::test {
@@ -42,6 +42,14 @@ TEST(RandomCalls, are_right_on_threads) { check_random_calls(); }
 TEST(RandomCalls, are_right_where_data_lie_in_the_memory_of_gpus) {
   const gpu::Instead gpus(std::make_unique<FakeGpus>(2));
   check_random_calls();
+}
+
+TEST(RandomCalls, are_right_where_every_member_has_a_gpu) {
+  const gpu::Instead gpus(std::make_unique<FakeGpus>(9));
+  const nccl::Instead library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.layer())));
+  check_random_calls();
+  EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
+  EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ given = parser.parse_args()
 # Folder of a source file -> the folders and vendors it may include. The longest folder that fits counts. The folder
 # collectives itself is the pure half.
 BASE = {"topology/base", "topology"}
-COLLECTIVES = {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/communicator"}
+COLLECTIVES = {"collectives", "collectives/gpu", "collectives/nccl", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/communicator"}
 LAYERS = {
     "topology/base": {"topology/base"},
     "topology": BASE,
@@ -34,6 +34,7 @@ LAYERS = {
     "topology/machine/mpi": BASE | {"topology/machine", "topology/machine/mpi", "mpi"},
     "collectives": BASE | {"collectives"},
     "collectives/gpu": BASE | {"collectives", "collectives/gpu", "cuda"},
+    "collectives/nccl": BASE | {"collectives", "collectives/gpu", "collectives/nccl", "cuda", "nccl"},
     "collectives/kernels": {"topology/base", "collectives", "collectives/kernels", "highway"},
     "collectives/node": BASE | {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node"},
     "collectives/engine": BASE | {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node", "collectives/engine"},
@@ -206,6 +207,7 @@ class Layers(unittest.TestCase):
             "topology/machine/mpi": "#include <boost/program_options.hpp>",
             "collectives": "#include \"collectives/engine/transport.hpp\"",
             "collectives/gpu": "#include \"collectives/engine/transport.hpp\"",
+            "collectives/nccl": "#include \"collectives/engine/transport.hpp\"",
             "collectives/kernels": "#include \"topology/machine/session.hpp\"",
             "collectives/node": "#include \"collectives/engine/transport.hpp\"",
             "collectives/engine": "#include <mpi.h>",

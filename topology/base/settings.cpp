@@ -26,6 +26,9 @@ constexpr std::array rows = {
         "~/.config/lockstep"},
     SettingRow{Setting::log, "LOCKSTEP_LOG", "warn", "off, error, warn, info or debug", false,
                "how much is said on standard error or to the program's log callback"},
+    SettingRow{
+        Setting::nccl, "LOCKSTEP_NCCL", "1", "0 or 1", true,
+        "whether data in the memory of GPUs, one for each member, goes by NCCL (1) or as the host's data does (0)"},
     SettingRow{Setting::node_memory, "LOCKSTEP_NODE_MEMORY", "1", "0 or 1", true,
                "whether members of a node meet in memory that they share (1) or by messages only (0)"},
     SettingRow{Setting::stall_warn, "LOCKSTEP_STALL_WARN", "10s", a_duration, false,
@@ -59,6 +62,7 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::algorithm:
       return value == "auto" || are_pairs(value);
     case Setting::allow_singleton:
+    case Setting::nccl:
     case Setting::node_memory:
       return value == "0" || value == "1";
     case Setting::log:

@@ -24,6 +24,7 @@ enum class Setting : std::uint8_t {
   allow_singleton,
   key_file,
   log,
+  nccl,
   node_memory,
   stall_warn,
   table,
@@ -64,6 +65,7 @@ class Settings {
   // The path of a file; empty: that of the user.
   std::string key_file() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
+  bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
   LogLevel log_level() const;
   Duration stall_warn() const;  // zero: never
@@ -76,7 +78,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 8;
+  static constexpr std::size_t count = 9;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -14,6 +15,11 @@ struct SeenGpu {
   std::string id;   // "GPU-3f2b...": the serial that no two GPUs share
   std::string bus;  // "0000:3b:00.0"
   std::uint64_t memory_bytes = 0;
+  std::string state;  // which of these it is in, one after the other; empty: none
+  static constexpr std::string_view prohibited = "prohibited ";
+  static constexpr std::string_view exclusive = "exclusive ";
+  static constexpr std::string_view slice = "slice ";
+  static constexpr std::string_view no_ecc = "no-ecc ";
   bool operator==(const SeenGpu&) const = default;
 };
 

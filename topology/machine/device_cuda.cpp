@@ -31,6 +31,19 @@ std::string spell_bus(const cudaDeviceProp& properties) {
   return bus.data();
 }
 
+std::string state_of(int device, const cudaDeviceProp& properties) {
+  int mode = cudaComputeModeDefault;
+  int ecc = 1;
+  cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
+  cudaDeviceGetAttribute(&ecc, cudaDevAttrEccEnabled, device);
+  std::string state;
+  if (mode == cudaComputeModeProhibited) state += SeenGpu::prohibited;
+  if (mode == cudaComputeModeExclusiveProcess) state += SeenGpu::exclusive;
+  if (std::string_view(properties.name).find(" MIG ") != std::string_view::npos) state += SeenGpu::slice;
+  if (ecc == 0) state += SeenGpu::no_ecc;
+  return state;
+}
+
 std::string spell_version(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
 std::string why(cudaError_t error, const Devices& devices) {
@@ -58,7 +71,8 @@ Devices read_devices() {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    devices.gpus.push_back({properties.name, spell(properties.uuid), spell_bus(properties), properties.totalGlobalMem});
+    devices.gpus.push_back({properties.name, spell(properties.uuid), spell_bus(properties), properties.totalGlobalMem,
+                            state_of(i, properties)});
   }
   if (devices.gpus.empty()) devices.why_none = "the driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)";
   return devices;

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL as collectives see it: what is asked of it, by our own names. Behind it is the NCCL of the machine, which is
+// loaded when it is first needed; tests put something of their own there.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "collectives/gpu/layer.hpp"
+#include "collectives/spec.hpp"
+
+namespace lockstep::nccl {
+
+// By which members find each other.
+using Id = std::array<std::byte, 128>;
+
+// One member's end of a group of members with a GPU each; the library's own.
+class Member {
+ public:
+  Member() = default;
+  virtual ~Member() = default;
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+};
+
+// Nothing blocks; every call but is_busy() and leave() may leave the member busy, and then nothing but those two may be
+// called before it is not. Throws Error device, with NCCL's words.
+class Library {
+ public:
+  Library() = default;
+  virtual ~Library() = default;
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  virtual std::string version() const = 0;
+  virtual Id make_id() = 0;
+  virtual Member* join(const Id& id, int size, int rank, int device) = 0;
+  // Throws what failed since, also on other members.
+  virtual bool is_busy(Member* member) = 0;
+  // In order: begun by all members, and over when the member is not busy any more.
+  virtual void finish(Member* member) = 0;
+  // The member is gone; what it had under way is broken off, unless it had finished.
+  virtual void leave(Member* member) noexcept = 0;
+
+  // What comes between is one operation, in which messages cross; nothing starts before its end.
+  virtual void begin_group() = 0;
+  virtual void end_group(Member* member) = 0;
+
+  virtual void all_reduce(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
+                          gpu::Stream stream) = 0;
+  virtual void reduce(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
+                      int root, gpu::Stream stream) = 0;
+  // `count`: of what each member gets.
+  virtual void reduce_scatter(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
+                              gpu::Stream stream) = 0;
+  virtual void all_gather(Member* member, const void* in, void* out, std::size_t bytes, gpu::Stream stream) = 0;
+  virtual void broadcast(Member* member, const void* in, void* out, std::size_t bytes, int root,
+                         gpu::Stream stream) = 0;
+  virtual void send(Member* member, const void* from, std::size_t bytes, int to, gpu::Stream stream) = 0;
+  virtual void receive(Member* member, void* to, std::size_t bytes, int from, gpu::Stream stream) = 0;
+};
+
+// Whether NCCL itself reduces so, to what the operation means here: its min and max of floats pass over NaN.
+bool reduces(ReduceOp op, DataType type);
+
+// What this process has; nothing where the build has no NCCL, the machine none that fits, or the process no GPU.
+Library* library();
+// Why there is none, for people; empty where there is one.
+std::string why_none();
+// Puts another one in its place, until it is gone: for tests.
+class Instead {
+ public:
+  explicit Instead(std::unique_ptr<Library> library);
+  ~Instead();
+  Instead(const Instead&) = delete;
+  Instead& operator=(const Instead&) = delete;
+  Library& library() const { return *library_; }
+
+ private:
+  std::unique_ptr<Library> library_;
+  Library* before_;
+};
+
+// By the build: with NCCL, or without. Nothing, and why, where there is none.
+std::unique_ptr<Library> load(std::string& why_none);
+
+}  // namespace lockstep::nccl

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NCCL of the machine, found when it is first needed: a program that has no GPU need not have it. Members do not
+// block, so that whoever waits can give up.
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <cstring>
+
+#include "collectives/gpu/current.hpp"
+#include "collectives/nccl/library.hpp"
+
+namespace lockstep::nccl {
+namespace {
+
+static_assert(sizeof(ncclUniqueId) == sizeof(Id));
+
+struct Functions {
+  decltype(&ncclGetVersion) get_version;
+  decltype(&ncclGetUniqueId) get_unique_id;
+  decltype(&ncclGetErrorString) get_error_string;
+  decltype(&ncclGetLastError) get_last_error;
+  decltype(&ncclCommInitRankConfig) init;
+  decltype(&ncclCommGetAsyncError) get_async_error;
+  decltype(&ncclCommFinalize) finalize;
+  decltype(&ncclCommDestroy) destroy;
+  decltype(&ncclCommAbort) abort;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclReduce) reduce;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
+};
+
+// Nothing where all are there; else the name of one that is not.
+const char* find_all(void* handle, Functions& all) {
+  const char* missing = nullptr;
+  const auto find = [&](const char* name, auto& function) {
+    void* const found = ::dlsym(handle, name);
+    if (found == nullptr) missing = name;
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+  };
+  find("ncclGetVersion", all.get_version);
+  find("ncclGetUniqueId", all.get_unique_id);
+  find("ncclGetErrorString", all.get_error_string);
+  find("ncclGetLastError", all.get_last_error);
+  find("ncclCommInitRankConfig", all.init);
+  find("ncclCommGetAsyncError", all.get_async_error);
+  find("ncclCommFinalize", all.finalize);
+  find("ncclCommDestroy", all.destroy);
+  find("ncclCommAbort", all.abort);
+  find("ncclGroupStart", all.group_start);
+  find("ncclGroupEnd", all.group_end);
+  find("ncclAllReduce", all.all_reduce);
+  find("ncclReduce", all.reduce);
+  find("ncclReduceScatter", all.reduce_scatter);
+  find("ncclAllGather", all.all_gather);
+  find("ncclBroadcast", all.broadcast);
+  find("ncclSend", all.send);
+  find("ncclRecv", all.receive);
+  return missing;
+}
+
+ncclDataType_t type_of(DataType type) {
+  switch (type) {
+    case DataType::i8:
+      return ncclInt8;
+    case DataType::u8:
+      return ncclUint8;
+    case DataType::i32:
+      return ncclInt32;
+    case DataType::u32:
+      return ncclUint32;
+    case DataType::i64:
+      return ncclInt64;
+    case DataType::u64:
+      return ncclUint64;
+    case DataType::f16:
+      return ncclFloat16;
+    case DataType::bf16:
+      return ncclBfloat16;
+    case DataType::f32:
+      return ncclFloat32;
+    case DataType::f64:
+      return ncclFloat64;
+    default:
+      throw Error(Code::internal, text("NCCL was asked to reduce ", to_string(type)));
+  }
+}
+
+ncclRedOp_t op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return ncclSum;
+    case ReduceOp::prod:
+      return ncclProd;
+    case ReduceOp::min:
+      return ncclMin;
+    case ReduceOp::max:
+      return ncclMax;
+    case ReduceOp::avg:
+      return ncclAvg;
+    default:
+      throw Error(Code::internal, text("NCCL was asked for ", to_string(op)));
+  }
+}
+
+constexpr int oldest = 21800;  // in which finalize() does not block either, and errors have words
+
+std::string version_text(int version) { return text(version / 10000, '.', version / 100 % 100, '.', version % 100); }
+
+struct NcclMember final : Member {
+  ncclComm_t comm = nullptr;
+  bool is_finishing = false;
+  bool has_finished = false;
+};
+
+class NcclLibrary final : public Library {
+ public:
+  explicit NcclLibrary(const Functions& functions, int version) : nccl_(functions), version_(version) {}
+
+  std::string version() const override { return version_text(version_); }
+
+  Id make_id() override {
+    ncclUniqueId made{};
+    check(nullptr, nccl_.get_unique_id(&made), "asking for a name of a group");
+    Id id{};
+    std::memcpy(id.data(), &made, sizeof made);
+    return id;
+  }
+
+  Member* join(const Id& id, int size, int rank, int device) override {
+    const gpu::Current on(device);
+    ncclUniqueId theirs{};
+    std::memcpy(&theirs, id.data(), sizeof theirs);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    auto member = std::make_unique<NcclMember>();
+    check(nullptr, nccl_.init(&member->comm, size, theirs, rank, &config),
+          text("joining a group of ", size, " with GPU ", device));
+    return member.release();
+  }
+
+  bool is_busy(Member* member) override {
+    ncclResult_t state = ncclSuccess;
+    check(member, nccl_.get_async_error(comm_of(member), &state), "asking how it is");
+    check(member, state, "what was begun before");
+    auto& mine = static_cast<NcclMember&>(*member);
+    mine.has_finished = mine.is_finishing && state == ncclSuccess;
+    return state == ncclInProgress;
+  }
+
+  void finish(Member* member) override {
+    check(member, nccl_.finalize(comm_of(member)), "ending a group");
+    static_cast<NcclMember*>(member)->is_finishing = true;
+  }
+
+  void leave(Member* member) noexcept override {
+    const std::unique_ptr<NcclMember> gone(static_cast<NcclMember*>(member));
+    if (gone->has_finished)
+      nccl_.destroy(gone->comm);
+    else
+      nccl_.abort(gone->comm);
+  }
+
+  void begin_group() override { check(nullptr, nccl_.group_start(), "beginning an operation"); }
+  void end_group(Member* member) override { check(member, nccl_.group_end(), "starting an operation"); }
+
+  void all_reduce(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
+                  gpu::Stream stream) override {
+    check(member, nccl_.all_reduce(in, out, count, type_of(type), op_of(op), comm_of(member), of(stream)),
+          "all_reduce");
+  }
+  void reduce(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op, int root,
+              gpu::Stream stream) override {
+    check(member, nccl_.reduce(in, out, count, type_of(type), op_of(op), root, comm_of(member), of(stream)), "reduce");
+  }
+  void reduce_scatter(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
+                      gpu::Stream stream) override {
+    check(member, nccl_.reduce_scatter(in, out, count, type_of(type), op_of(op), comm_of(member), of(stream)),
+          "reduce_scatter");
+  }
+  void all_gather(Member* member, const void* in, void* out, std::size_t bytes, gpu::Stream stream) override {
+    check(member, nccl_.all_gather(in, out, bytes, ncclUint8, comm_of(member), of(stream)), "all_gather");
+  }
+  void broadcast(Member* member, const void* in, void* out, std::size_t bytes, int root, gpu::Stream stream) override {
+    check(member, nccl_.broadcast(in, out, bytes, ncclUint8, root, comm_of(member), of(stream)), "broadcast");
+  }
+  void send(Member* member, const void* from, std::size_t bytes, int to, gpu::Stream stream) override {
+    check(member, nccl_.send(from, bytes, ncclUint8, to, comm_of(member), of(stream)), "send");
+  }
+  void receive(Member* member, void* to, std::size_t bytes, int from, gpu::Stream stream) override {
+    check(member, nccl_.receive(to, bytes, ncclUint8, from, comm_of(member), of(stream)), "receive");
+  }
+
+ private:
+  static ncclComm_t comm_of(Member* member) { return static_cast<NcclMember*>(member)->comm; }
+  static cudaStream_t of(gpu::Stream stream) { return static_cast<cudaStream_t>(stream); }
+
+  void check(Member* member, ncclResult_t result, std::string_view what) const {
+    if (result == ncclSuccess || result == ncclInProgress) [[likely]]
+      return;
+    const char* const more = nccl_.get_last_error(member == nullptr ? nullptr : comm_of(member));
+    throw Error(Code::device,
+                text("NCCL ", version(), ", ", what, ": ", nccl_.get_error_string(result),
+                     more == nullptr || *more == '\0' ? "" : text(" (", more, ')')),
+                "NCCL_DEBUG=INFO shows what NCCL does; LOCKSTEP_NCCL=0 does without it");
+  }
+
+  Functions nccl_;
+  int version_;
+};
+
+}  // namespace
+
+std::unique_ptr<Library> load(std::string& why_none) {
+  // As the system finds it, or where its header was when this was built.
+  void* handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const std::string why = ::dlerror();
+    handle = ::dlopen(LOCKSTEP_NCCL_FOLDER "/libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      why_none = text("NCCL cannot be loaded (", why, "): its folder belongs in LD_LIBRARY_PATH");
+      return nullptr;
+    }
+  }
+  Functions all{};
+  int version = 0;
+  if (const char* const missing = find_all(handle, all)) {
+    why_none = text("the NCCL that is here has no ", missing, ": ", version_text(oldest), " or newer is needed");
+  } else if (all.get_version(&version) != ncclSuccess || version < oldest) {
+    why_none = text("NCCL ", version_text(version), " is too old: ", version_text(oldest), " or newer is needed");
+  } else {
+    return std::make_unique<NcclLibrary>(all, version);
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep::nccl

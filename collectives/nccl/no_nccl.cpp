@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/nccl/library.hpp"
+
+namespace lockstep::nccl {
+
+std::unique_ptr<Library> load(std::string& why_none) {
+  why_none = "this build has no NCCL: build it where nccl.h is, with -Dnccl=enabled";
+  return nullptr;
+}
+
+}  // namespace lockstep::nccl

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/collectives/fake_stream.hpp"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep::test {
+
+struct FakeStream::State {
+  void work();
+  // Throws what failed.
+  bool is_done(std::size_t many) const {
+    if (error) std::rethrow_exception(error);
+    return done >= many;
+  }
+
+  void refuse_if_captured() const {
+    if (captured) throw Error(Code::internal, "a stream that is captured was asked for what is done");
+  }
+
+  std::mutex mutex;
+  std::optional<std::vector<std::function<void()>>> captured;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> works;
+  std::size_t put = 0;
+  std::size_t done = 0;
+  bool ends = false;
+  std::exception_ptr error;
+};
+
+class FakeStream::Reached final : public gpu::Mark {
+ public:
+  Reached(std::shared_ptr<State> state, std::size_t many) : state_(std::move(state)), many_(many) {}
+  bool is_reached() override {
+    const std::lock_guard lock(state_->mutex);
+    return state_->is_done(many_);
+  }
+
+ private:
+  std::shared_ptr<State> state_;
+  std::size_t many_;
+};
+
+FakeStream::FakeStream() : state_(std::make_shared<State>()), thread_([state = state_] { state->work(); }) {}
+
+FakeStream::~FakeStream() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->ends = true;
+  }
+  state_->changed.notify_all();
+  thread_.join();
+}
+
+void FakeStream::put(std::function<void()> work) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->captured) return state_->captured->push_back(std::move(work));
+    state_->works.push_back(std::move(work));
+    ++state_->put;
+  }
+  state_->changed.notify_all();
+}
+
+std::shared_ptr<gpu::Mark> FakeStream::mark() {
+  const std::lock_guard lock(state_->mutex);
+  state_->refuse_if_captured();
+  return std::make_shared<Reached>(state_, state_->put);
+}
+
+void FakeStream::wait() {
+  std::unique_lock lock(state_->mutex);
+  state_->refuse_if_captured();
+  const std::size_t many = state_->put;
+  state_->changed.wait(lock, [&] { return state_->is_done(many); });
+}
+
+void FakeStream::capture() {
+  const std::lock_guard lock(state_->mutex);
+  state_->captured.emplace();
+}
+
+bool FakeStream::is_captured() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->captured.has_value();
+}
+
+std::vector<std::function<void()>> FakeStream::take_captured() {
+  const std::lock_guard lock(state_->mutex);
+  return *std::exchange(state_->captured, std::nullopt);
+}
+
+void FakeStream::State::work() {
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return ends || !works.empty(); });
+    if (works.empty()) return;
+    auto next = std::move(works.front());
+    works.pop_front();
+    lock.unlock();
+    std::exception_ptr failed;
+    try {
+      next();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    next = nullptr;
+    lock.lock();
+    if (failed && !error) error = failed;
+    ++done;
+    changed.notify_all();
+  }
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU's stream for machines without one: what is put into it is done in order, by a thread of its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "collectives/gpu/layer.hpp"
+
+namespace lockstep::test {
+
+class FakeStream {
+ public:
+  FakeStream();
+  // Does what is in it first.
+  ~FakeStream();
+  FakeStream(const FakeStream&) = delete;
+  FakeStream& operator=(const FakeStream&) = delete;
+
+  void put(std::function<void()> work);
+  std::shared_ptr<gpu::Mark> mark();
+  // What fails stays, and is thrown by all who ask.
+  void wait();
+  // What is put there from now on is not done but kept; until it is taken.
+  void capture();
+  bool is_captured() const;
+  std::vector<std::function<void()>> take_captured();
+
+ private:
+  struct State;
+  class Reached;
+
+  std::shared_ptr<State> state_;  // marks live longer
+  std::thread thread_;
+};
+
+}  // namespace lockstep::test
