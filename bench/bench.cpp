@@ -119,16 +119,20 @@ class RowMaker {
         subject_(subject),
         ceilings_(ceilings),
         kernel_(kernel),
-        buffers_(subject, world.size(), world.rank()) {}
+        buffers_(subject, world.size(), world.rank()) {
+    if (wish.gpu) there_.emplace(world, buffers_, *wish.gpu);
+  }
 
   Row measure_it(bool& interrupted) {
     describe();
     candidates_.push_back(ours());
     if (wish_.check) verify();
     buffers_.fill();
+    if (there_) there_->take();
     const std::size_t copy = add_copy();
     std::vector<std::size_t> which;
-    for (const auto& [name, make] : wish_.baselines) {
+    const auto baselines = all_baselines();
+    for (const auto& [name, make] : baselines) {
       auto made = make(subject_, buffers_);
       const bool all = world_.all_reduce(made ? 1 : 0, min) == 1;  // what one cannot do, none does
       which.push_back(all ? candidates_.size() : 0);
@@ -140,7 +144,7 @@ class RowMaker {
     note_times(measured, copy);
     for (std::size_t i = 0; i < which.size(); ++i) {
       if (which[i] == 0) continue;
-      row_.baselines.push_back({.name = wish_.baselines[i].first,
+      row_.baselines.push_back({.name = baselines[i].first,
                                 .algorithm = candidates_[which[i]].algorithm,
                                 .time = summarize_blocks(measured.timings[which[i]].blocks),
                                 .ratio = ratio_of(measured, which[i])});
@@ -162,6 +166,20 @@ class RowMaker {
     row_.cold = subject_.cold;
   }
 
+  std::vector<std::pair<std::string, MakeCandidate>> all_baselines() {
+    auto all = wish_.baselines;
+    if (wish_.against_nccl)
+      all.emplace_back("nccl",
+                       [this](const Subject& of, Buffers&) { return wish_.against_nccl->candidate(of, *there_); });
+    if (wish_.against_host) all.emplace_back("host", [this](const Subject&, Buffers&) { return by_host(); });
+    return all;
+  }
+
+  std::optional<Candidate> by_host() {
+    if (subject_.collective == Collective::exchange) return std::nullopt;
+    return Candidate{"host", [this, ask = buffers_.ask()] { world_.team()->run(ask); }};
+  }
+
   Candidate ours() {
     if (subject_.collective == Collective::exchange) {
       row_.algorithm = "message";
@@ -169,12 +187,15 @@ class RowMaker {
       row_.sent_bytes = row_.bytes;
       const int next = (world_.rank() + 1) % world_.size();
       const int before = (world_.rank() + world_.size() - 1) % world_.size();
-      return {"ours",
-              [this, next, before] { world_.sendrecv(buffers_.input_bytes(), next, buffers_.output_bytes(), before); }};
+      const auto in = there_ ? there_->input() : buffers_.input_bytes();
+      const auto out = there_ ? there_->output() : buffers_.output_bytes();
+      return {"ours", [=, this] { world_.sendrecv(in, next, out, before); }};
     }
-    const detail::Ask ask = buffers_.ask();
-    const Plan& plan = *world_.team()->prepare(ask).call.plan;
-    row_.algorithm = plan.algorithm;
+    const detail::Ask ask = there_ ? there_->ask() : buffers_.ask();
+    const detail::Ready ready = world_.team()->prepare(ask);
+    const Plan& plan = *ready.call.plan;
+    if (there_) Prepared(world_.team(), ready).run();  // then it is known who does it
+    row_.algorithm = ready.algorithm();
     const Work work = work_of(plan);
     std::array<std::uint64_t, 2> most = {work.rounds, work.sent * plan.spec.element_bytes};
     world_.all_reduce(most, max);
@@ -194,14 +215,20 @@ class RowMaker {
     }
   }
 
+  void run_ours() {
+    if (there_) there_->take();
+    candidates_.front().once();
+    if (there_) there_->give_back();
+  }
+
   void verify() {
     buffers_.fill();
-    candidates_.front().once();
+    run_ours();
     std::uint64_t bits = 0;
     std::uint64_t wrong = buffers_.count_wrong(bits);
     if (buffers_.takes_random()) {
       buffers_.fill_randomly(wish_.seed);
-      candidates_.front().once();
+      run_ours();
       wrong += buffers_.count_beyond(wish_.seed);
     }
     wrong = world_.all_reduce(wrong, sum);
@@ -219,6 +246,10 @@ class RowMaker {
   // Copying as many bytes as the row has, by all members at once: what the memory can do for data of this size.
   std::size_t add_copy() {
     if (row_.bytes == 0) return 0;
+    if (there_) {
+      candidates_.push_back(there_->copy(row_.bytes));
+      return candidates_.size() - 1;
+    }
     // Not at the same place of a page, which makes some processors wait for themselves.
     constexpr std::size_t page = 4096;
     constexpr std::size_t apart = page / 2 + 64;
@@ -276,6 +307,7 @@ class RowMaker {
   const Ceilings& ceilings_;
   double kernel_;
   Buffers buffers_;
+  std::optional<OnGpu> there_;
   std::vector<Candidate> candidates_;
   std::vector<std::byte> copied_;  // from its first half to its second
   Row row_;
@@ -295,7 +327,8 @@ void run_bench(Communicator& world, const Wish& wish, Run& run, const std::funct
   std::vector<std::string> left_out;
   const std::vector<Subject> rows = rows_of(wish, world.size(), left_out);
   if (!left_out.empty()) run.settings.push_back({"left out, under one element for each rank", join(left_out, ", ")});
-  const Ceilings ceilings = measure_ceilings(world, wish.effort, wish.seed);
+  // What is measured of the host is no limit to GPUs.
+  const Ceilings ceilings = wish.gpu ? Ceilings{} : measure_ceilings(world, wish.effort, wish.seed);
   note_ceilings(ceilings, run);
   std::map<std::pair<DataType, ReduceOp>, double> kernels;
   const auto begin = std::chrono::steady_clock::now();
@@ -305,7 +338,7 @@ void run_bench(Communicator& world, const Wish& wish, Run& run, const std::funct
     if (wish.progress) wish.progress({i, rows.size(), each * static_cast<double>(rows.size() - i)});
     const Subject& subject = rows[i];
     double kernel = 0;
-    if (reduces(subject.collective)) {
+    if (reduces(subject.collective) && !wish.gpu) {
       const auto [found, is_new] = kernels.try_emplace({subject.type, subject.op}, 0);
       if (is_new) found->second = measure_kernel(world, subject.type, subject.op);
       kernel = found->second;

@@ -7,6 +7,7 @@
 
 #include "bench/buffers.hpp"
 #include "bench/measure.hpp"
+#include "bench/on_gpu.hpp"
 #include "bench/subject.hpp"
 #include "topology/base/error.hpp"
 
@@ -31,6 +32,10 @@ struct Wish {
   std::vector<std::pair<std::string, MakeCandidate>> baselines;  // measured
   std::vector<std::pair<std::string, Run>> earlier;              // of files
   std::function<void(const Progress&)> progress = {};            // ahead of each row
+  std::optional<int> gpu;                                        // in whose memory this member's buffers are
+  // Measured where that is: the same on buffers of the host, and NCCL's own operation.
+  bool against_host = false;
+  std::shared_ptr<NcclItself> against_nccl = {};
 };
 
 // Copying the input to the output, by all members at once.

@@ -6,7 +6,7 @@
 namespace lockstep::bench {
 
 bool is_own_way(std::string_view baseline) {
-  return baseline == "reproducible" || baseline == "symmetric" || baseline == "messages";
+  return baseline == "reproducible" || baseline == "symmetric" || baseline == "messages" || baseline == "host";
 }
 
 bool is_rival(std::string_view baseline) { return baseline != "memcpy" && !is_own_way(baseline); }

@@ -5,8 +5,11 @@
 #include <thread>
 
 #include "bench/bench.hpp"
+#include "bench/scores.hpp"
 #include "bench/statistics.hpp"
+#include "tests/collectives/fake_nccl.hpp"
 #include "tests/collectives/members.hpp"
+#include "tests/support/lacks.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -161,6 +164,62 @@ TEST(Bench, says_what_it_leaves_out_and_how_ours_compares) {
       run.rows[i].baselines = {{.name = "mpi", .algorithm = {}, .time = {}, .ratio = ratios[i]}};
     conclude(run);
     EXPECT_EQ(run.verdict, "all results right in 4 rows; against mpi 1 faster, 1 equal, 2 slower");
+  });
+}
+
+std::vector<Subject> all_subjects() {
+  std::vector<Subject> all;
+  for (int i = 0; i < collective_count; ++i) {
+    for (const bool in_place : {false, true}) {
+      Subject subject{.collective = static_cast<Collective>(i), .type = DataType::i32, .in_place = in_place};
+      if (why_not(subject).empty()) all.push_back(subject);
+    }
+  }
+  return all;
+}
+
+// Checked as those of the host's memory are, and beside NCCL's own operation where it has one.
+TEST(Bench, rows_lie_in_the_memory_of_gpus) {
+  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(3));
+  const nccl::Instead library(std::make_unique<test::FakeNccl>(static_cast<test::FakeGpus&>(gpus.layer())));
+  with_members(3, [](Communicator& world) {
+    Wish wish{.subjects = all_subjects(), .sizes = {12'000}};
+    wish.effort = {.seconds = 0.01, .samples = 10};
+    wish.gpu = choose_gpu(world);
+    EXPECT_EQ(wish.gpu, world.rank());
+    wish.against_nccl = NcclItself::make(world, *wish.gpu);
+    wish.against_host = true;
+    bench::Run run;
+    run_bench(world, wish, run, [](const bench::Run&) {});
+    ASSERT_EQ(run.rows.size(), wish.subjects.size());
+    for (const Row& row : run.rows) {
+      EXPECT_EQ(row.check.wrong, 0U) << row.collective;
+      EXPECT_TRUE(row.check.ranks_equal) << row.collective;
+      EXPECT_EQ(baseline_of(row, "host") != nullptr, row.collective != "sendrecv") << row.collective;
+      const bool has_own = row.collective == "all_reduce" || row.collective == "reduce" ||
+                           row.collective == "reduce_scatter" || row.collective == "all_gather" ||
+                           row.collective == "broadcast";
+      EXPECT_EQ(baseline_of(row, "nccl") != nullptr, has_own) << row.collective;
+      if (row.collective == "all_reduce") {
+        EXPECT_EQ(row.algorithm, "nccl");
+        EXPECT_TRUE(row.limit && row.limit->binding == "mem");
+      }
+    }
+  });
+  EXPECT_GT(static_cast<test::FakeNccl&>(library.library()).operations(), 0);
+  EXPECT_EQ(static_cast<test::FakeNccl&>(library.library()).living(), 0);
+}
+
+TEST(Bench, refuses_gpus_that_are_not_there) {
+  if (gpu::layer() != nullptr) GTEST_SKIP() << test::lacks("needs a machine without a GPU");
+  with_members(2, [](Communicator& world) {
+    try {
+      choose_gpu(world);
+      ADD_FAILURE() << "there was one";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::device);
+      EXPECT_NE(std::string_view(error.what()).find("--device gpu: "), std::string_view::npos) << error.what();
+    }
   });
 }
 

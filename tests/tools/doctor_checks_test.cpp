@@ -9,6 +9,7 @@
 
 #include "tests/tools/doctor_world.hpp"
 #include "topology/base/error.hpp"
+#include "topology/machine/device.hpp"
 
 namespace lockstep::command {
 namespace {
@@ -35,6 +36,17 @@ Spoil contained(std::string kind) { return set({0}, &Facts::container, std::move
 Spoil gpus(int rank, std::vector<std::string> ids) {
   return spoil_all(set({rank}, &Facts::gpu_ids, std::move(ids)), set({rank}, &Facts::gpu_driver, 13000),
                    set({rank}, &Facts::gpu_runtime, 13000));
+}
+
+Spoil gpu_state(int rank, std::string_view state) {
+  return spoil_all(gpus(0, {"GPU-a"}), gpus(1, {"GPU-b"}),
+                   set({rank}, &Facts::gpu_states, std::vector{std::string(state)}));
+}
+
+Spoil nccl(std::string first, std::string second) {
+  return spoil_all(gpus(0, {"GPU-a"}), gpus(1, {"GPU-b"}), set({0}, &Facts::nccl, std::move(first)),
+                   set({1}, &Facts::nccl, std::move(second)),
+                   set({1}, &Facts::why_no_nccl, "libnccl.so.2 is not there"));
 }
 
 Spoil idle_gpu(bool built, int driver, int runtime) {
@@ -181,6 +193,14 @@ const std::vector<Case> cases = {
      spoil_all(gpus(0, {"GPU-a"}), gpus(1, {"GPU-b"}), gpus(2, {"GPU-a"}))},
     {"first_gpu", "GPU sharing", Grade::note, "0-1", "GPU-a, of 2", 1, 2,
      spoil_all(gpus(0, {"GPU-a", "GPU-b"}), gpus(1, {"GPU-a", "GPU-b"}))},
+
+    {"prohibited", "GPU state", Grade::broken, "1", "prohibited", 1, 2, gpu_state(1, SeenGpu::prohibited)},
+    {"exclusive", "GPU state", Grade::note, "0", "nvidia-smi -c DEFAULT", 1, 2, gpu_state(0, SeenGpu::exclusive)},
+    {"slice", "GPU state", Grade::note, "1", "MIG", 1, 2, gpu_state(1, SeenGpu::slice)},
+    {"no_ecc", "GPU state", Grade::note, "0", "ECC is off", 1, 2, gpu_state(0, SeenGpu::no_ecc)},
+    {"no_nccl", "NCCL", Grade::slow, "1", "libnccl.so.2 is not there", 1, 2, nccl("2.28.9", "")},
+    {"two_nccls", "NCCL", Grade::broken, "1", "2.27.3 on rank 1", 1, 3,
+     spoil_all(nccl("2.28.9", "2.27.3"), gpus(2, {"GPU-c"}), set({2}, &Facts::nccl, "2.28.9"))},
 };
 
 std::size_t row_of(std::string_view name) {

@@ -208,7 +208,7 @@ TEST(DoctorReport, IsOneLineForEachCheckOfAHealthyRun) {
   EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(report, '\n')), checks().size() + 2) << report;
   EXPECT_NE(report.find("ok      shared memory     64 MiB for each of 8 ranks\n"), std::string::npos) << report;
   EXPECT_NE(report.find("2 nodes share 10.0.0.0/24 (eth0, 10000 Mbit/s)\n"), std::string::npos) << report;
-  EXPECT_TRUE(report.ends_with("20 checks of 8 ranks on 2 nodes: healthy\n")) << report;
+  EXPECT_TRUE(report.ends_with("22 checks of 8 ranks on 2 nodes: healthy\n")) << report;
 }
 
 TEST(DoctorReport, SaysWhatWhereWhyAndMend) {

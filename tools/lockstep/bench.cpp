@@ -59,9 +59,12 @@ const std::vector<Option>& options() {
       {"root", 'r', "R", "Of collectives that have one: 0 unless given."},
       {"in-place", 0, "", "Input and output are one memory."},
       {"cold", 0, "", "The buffers are out of all caches before each sample; otherwise they stay where they are."},
+      {"device", 0, "cpu|gpu", "Where the buffers are: cpu unless given. gpu: one of the GPUs that the rank sees."},
       {"baseline", 0, "NAME",
        "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
-       "not measured again; and ours in other ways: reproducible, symmetric, messages. May be given several times."},
+       "not measured again; and ours in other ways: reproducible, symmetric, messages. With --device gpu: nccl (NCCL's "
+       "own "
+       "operation; unless given), host (ours on the host's buffers), none. May be given several times."},
       {"seconds", 0, "S", "At most so long for a row: 1 unless given."},
       {"precision", 0, "P", "Enough when half of each interval is below this, in per cent: 2 unless given."},
       {"seed", 0, "N", "Of the order in which the candidates take turns: 1 unless given."},
@@ -187,7 +190,14 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
   wish.check = parsed.integer("check", 0, 1, 1) == 1;
   if (parsed.has("cold") && !can_flush_caches())
     throw Error(Code::usage, "--cold: this kind of processor does not let programs empty its caches", "leave it out");
+  const bool on_gpu = parsed.value("device").value_or("cpu") == "gpu";
+  if (parsed.has("cold") && on_gpu)
+    throw Error(Code::usage, "--cold with --device gpu: a GPU's caches are not emptied", "leave one of them out");
   for (const std::string& each : baselines) {
+    if (on_gpu && !each.starts_with("file:") && each != "nccl" && each != "host" && each != "none")
+      throw Error(Code::usage, text("--baseline ", printable(each), " with --device gpu"),
+                  "there is nccl, host, none and file:EARLIER.json");
+    if (on_gpu && !each.starts_with("file:")) continue;
     if (each.starts_with("file:"))
       wish.earlier.emplace_back(each, read_run(each.substr(5)));
     else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" && !bench::is_own_way(each))
@@ -258,6 +268,22 @@ void write_files(const Parsed& parsed, const Run& run, const Gate& gate) {
   if (const auto path = parsed.value("junit")) write_file(*path, to_junit(run, gate.failures));
 }
 
+std::string device_of(const Parsed& parsed) {
+  std::string device = parsed.value("device").value_or("cpu");
+  if (device != "cpu" && device != "gpu")
+    throw Error(Code::usage, text("--device ", printable(device)), "there is cpu and gpu");
+  return device;
+}
+
+void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, Wish& wish, Run& run) {
+  const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
+  wish.gpu = bench::choose_gpu(world);
+  wish.against_host = has("host");
+  if (has("nccl")) wish.against_nccl = bench::NcclItself::make(world, *wish.gpu);
+  run.settings.push_back({"device", "gpu"});
+  if (has("nccl") && !wish.against_nccl) run.settings.push_back({"left out", "nccl: not there, or ranks share a GPU"});
+}
+
 }  // namespace
 
 const Manual& bench_manual() {
@@ -276,7 +302,8 @@ const Manual& bench_manual() {
 
 Exit run_bench(const Parsed& parsed) {
   std::vector<std::string> baselines = parsed.values("baseline");
-  if (baselines.empty()) baselines = {"mpi"};
+  const std::string device = device_of(parsed);
+  if (baselines.empty()) baselines = {device == "gpu" ? "nccl" : "mpi"};
   Wish wanted = wish_of(parsed, baselines);
   std::optional<Run> earlier;
   if (const auto path = parsed.value("gate")) earlier = read_run(*path);
@@ -311,6 +338,7 @@ Exit run_bench(const Parsed& parsed) {
       if (const char* const value = std::getenv(name)) run.settings.push_back({name, value});
     }
   }
+  if (device == "gpu") put_on_gpus(world, baselines, wish, run);
   if (has("memcpy")) wish.baselines.emplace_back("memcpy", copy_candidate);
   for (const std::string_view name : {"reproducible", "symmetric", "messages"}) {
     if (has(name)) wish.baselines.emplace_back(name, bench::own_way(world, name));

@@ -30,6 +30,8 @@ constexpr std::array table = {
     Check{"network", "interfaces and subnets that not all nodes share", check::network},
     Check{"GPU driver", "GPUs that can be used: driver against runtime, on all ranks", check::gpu_driver},
     Check{"GPU sharing", "ranks that take the same GPU", check::gpu_sharing},
+    Check{"GPU state", "compute mode, slices (MIG) and ECC of the GPUs", check::gpu_state},
+    Check{"NCCL", "one NCCL that can be loaded on all ranks with a GPU", check::nccl_library},
 };
 
 }  // namespace

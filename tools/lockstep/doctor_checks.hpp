@@ -104,14 +104,18 @@ Outcome neighbour_memory(const View& view);
 Outcome locked_memory(const View& view);
 Outcome open_files(const View& view);
 
-// doctor_checks_place.cpp: processors and GPUs.
+// doctor_checks_place.cpp: processors.
 Outcome binding(const View& view);
 Outcome cores(const View& view);
 Outcome cpu_quota(const View& view);
 Outcome waiting(const View& view);
 Outcome machines(const View& view);
+
+// doctor_checks_gpu.cpp
 Outcome gpu_driver(const View& view);
 Outcome gpu_sharing(const View& view);
+Outcome gpu_state(const View& view);
+Outcome nccl_library(const View& view);
 
 // doctor_checks_network.cpp: interfaces and the subnets behind them.
 Outcome network(const View& view);

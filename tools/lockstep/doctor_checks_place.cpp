@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks may run, how many of them compete there, and which GPUs they take.
+// Where ranks may run, and how many of them compete there.
 #include <algorithm>
 #include <limits>
 
@@ -195,91 +195,6 @@ Outcome machines(const View& view) {
     outcome.add({Grade::note, odd_ones(kinds), text("nodes differ: ", by_ranks(kinds)),
                  "everybody waits for the slowest; results may differ in the last bits where instructions do",
                  "ask the batch system for one kind of node (Slurm: --constraint), or give the faster ones more work"});
-  }
-  return outcome;
-}
-
-namespace {
-
-std::string spell_cuda(int version) { return text(version / 1000, ".", version % 1000 / 10); }
-
-void judge_gpu(const View& view, int rank, Outcome& outcome) {
-  const Facts& facts = view.of(rank);
-  const std::size_t present = view.topology.machine_of(rank).gpus.size();
-  if (!facts.gpu_ids.empty() || (present == 0 && facts.gpu_driver == 0)) return;
-  const IndexSet here{rank};
-  constexpr std::string_view unused = "the GPUs of the node stay idle";
-  if (!facts.gpu_built) {
-    outcome.add({Grade::note, here, text(counted(present, "GPU"), " in the machine, but this build has no CUDA"),
-                 std::string(unused), "build with it: meson setup -Dcuda=enabled -Dnccl=enabled BUILD"});
-  } else if (facts.gpu_driver == 0) {
-    outcome.add(
-        {Grade::note, here, text(counted(present, "GPU"), " in the machine, but no driver"), std::string(unused),
-         facts.container.empty() ? "install the GPU's driver; nvidia-smi shows whether it works"
-                                 : "docker run --gpus all ... (needs the container toolkit of the GPU's maker)"});
-  } else if (facts.gpu_driver < facts.gpu_runtime) {
-    outcome.add({Grade::broken, here,
-                 text("the driver knows CUDA ", spell_cuda(facts.gpu_driver), ", this build needs ",
-                      spell_cuda(facts.gpu_runtime)),
-                 "no GPU can be used",
-                 text("install a driver for CUDA ", spell_cuda(facts.gpu_runtime), " or newer, or build with CUDA ",
-                      spell_cuda(facts.gpu_driver))});
-  } else {
-    outcome.add({Grade::note, here, text("no GPU can be used: ", printable(facts.why_no_gpu, 200)), std::string(unused),
-                 "look at CUDA_VISIBLE_DEVICES, nvidia-smi and the batch system's --gpus"});
-  }
-}
-
-}  // namespace
-
-Outcome gpu_driver(const View& view) {
-  Outcome outcome;
-  IndexSet with;
-  for (int rank = 0; rank < view.size(); ++rank) {
-    judge_gpu(view, rank, outcome);
-    if (!view.of(rank).gpu_ids.empty()) with.insert(rank);
-  }
-  IndexSet without;
-  for (int rank = 0; rank < view.size(); ++rank) {
-    if (!with.contains(rank)) without.insert(rank);
-  }
-  if (!with.empty() && !without.empty()) {
-    outcome.add({Grade::slow, without,
-                 text("no GPU is seen here, while ", name_ranks(with), with.size() == 1 ? " sees one" : " see some"),
-                 "the ranks with a GPU wait for those without",
-                 "give every rank a GPU (Slurm: --gpus-per-task=1), or run on nodes of one kind"});
-  }
-  const auto drivers = group_ranks(view, [](const Facts& facts) { return spell_cuda(facts.gpu_driver); });
-  if (without.empty() && drivers.size() > 1) {
-    outcome.add({Grade::note, odd_ones(drivers), text("the driver knows CUDA ", by_ranks(drivers)),
-                 "GPUs of different drivers may not exchange memory in all ways", "install one driver on all nodes"});
-  }
-  const Facts& mine = view.of(0);
-  outcome.summary = with.empty() ? "no GPU in the machines"
-                                 : text("driver for CUDA ", spell_cuda(mine.gpu_driver), ", built with ",
-                                        spell_cuda(mine.gpu_runtime));
-  return outcome;
-}
-
-// Every rank takes the first GPU that it sees, unless the program says otherwise.
-Outcome gpu_sharing(const View& view) {
-  std::map<std::string, IndexSet> first_of;
-  for (int rank = 0; rank < view.size(); ++rank) {
-    if (!view.of(rank).gpu_ids.empty()) first_of[view.of(rank).gpu_ids.front()].insert(rank);
-  }
-  Outcome outcome{first_of.empty() ? "no rank has a GPU" : "every rank has a GPU of its own", {}};
-  for (const auto& [gpu, ranks] : first_of) {
-    if (ranks.size() < 2) continue;
-    std::size_t fewest = std::numeric_limits<std::size_t>::max();
-    for (const int rank : ranks.members()) fewest = std::min(fewest, view.of(rank).gpu_ids.size());
-    const bool can_part = fewest >= ranks.size();
-    outcome.add({can_part ? Grade::note : Grade::slow, ranks,
-                 can_part ? text("the first GPU of all of them is ", printable(gpu), ", of ", fewest, " that they see")
-                          : text("all of them use one GPU, ", printable(gpu)),
-                 "they take turns on it, and NCCL before 2.30 refuses two ranks on one GPU",
-                 text("give each rank its own: mpirun ... sh -c 'CUDA_VISIBLE_DEVICES=$",
-                      is_open_mpi(view.of(ranks.first())) ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID",
-                      " exec \"$@\"' sh PROGRAM (Slurm: --gpus-per-task=1), or fewer ranks on a node")});
   }
   return outcome;
 }

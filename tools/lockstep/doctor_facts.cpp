@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "collectives/nccl/library.hpp"
 #include "tools/lockstep/doctor_probes.hpp"
 #include "topology/base/cgroup.hpp"
 #include "topology/machine/launcher.hpp"
@@ -32,6 +33,7 @@ void visit_fields(Each& facts, Visit visit) {
   visit(facts.reachable_pus, facts.open_files, facts.open_files_hard);
   visit(facts.clock_source, facts.clock_ns, facts.wall_clock_ns, facts.rdma);
   visit(facts.gpu_built, facts.gpu_driver, facts.gpu_runtime, facts.why_no_gpu, facts.gpu_ids);
+  visit(facts.gpu_states, facts.nccl, facts.why_no_nccl);
 }
 
 template <Plain T>
@@ -193,7 +195,12 @@ Facts ask(const Session& session, const Settings& given) {
   facts.gpu_driver = devices.driver_version;
   facts.gpu_runtime = devices.runtime_version;
   facts.why_no_gpu = devices.why_none;
-  for (const SeenGpu& gpu : devices.gpus) facts.gpu_ids.push_back(gpu.id.empty() ? gpu.bus : gpu.id);
+  for (const SeenGpu& gpu : devices.gpus) {
+    facts.gpu_ids.push_back(gpu.id.empty() ? gpu.bus : gpu.id);
+    facts.gpu_states.push_back(gpu.state);
+  }
+  if (nccl::Library* const library = nccl::library()) facts.nccl = library->version();
+  facts.why_no_nccl = nccl::why_none();
   return facts;
 }
 

@@ -78,6 +78,9 @@ struct Facts {
   int gpu_runtime = 0;
   std::string why_no_gpu;
   std::vector<std::string> gpu_ids;
+  std::vector<std::string> gpu_states;  // as in SeenGpu
+  std::string nccl;                     // the version that runs; empty: none
+  std::string why_no_nccl;
 
   bool operator==(const Facts&) const = default;
 

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/on_gpu.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "collectives/nccl/library.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+
+OnGpu::OnGpu(Communicator& world, Buffers& buffers, int device)
+    : buffers_(buffers), device_(device), host_input_(buffers.input_bytes()), host_output_(buffers.output_bytes()) {
+  const std::byte* const in = host_input_.data();
+  const std::byte* const out = host_output_.data();
+  is_one_ = in < out + host_output_.size() && out < in + host_input_.size();
+  begin_ = is_one_ ? std::min(in, out) : in;
+  const std::byte* const end =
+      is_one_ ? std::max(in + host_input_.size(), out + host_output_.size()) : in + host_input_.size();
+  bytes_ = static_cast<std::size_t>(end - begin_);
+  std::string wrong;
+  try {
+    input_ = DeviceVector<std::byte>(bytes_, device);
+    if (!is_one_) output_ = DeviceVector<std::byte>(host_output_.size(), device);
+  } catch (const Error& error) {
+    wrong = error.detail();
+  }
+  const int who = world.all_reduce(wrong.empty() ? -1 : world.rank(), max);
+  if (who < 0) return;
+  throw Error(Code::out_of_memory, wrong.empty() ? text("rank ", who, " has not the memory on its GPU") : wrong,
+              "give a smaller end (-e), or free what others have there (nvidia-smi)");
+}
+
+std::byte* OnGpu::there(const std::byte* here) const {
+  if (here == nullptr) return nullptr;
+  const bool is_output = !is_one_ && !host_output_.empty() && here == host_output_.data();
+  return is_output ? output_.data() : input_.data() + (here - begin_);
+}
+
+detail::Ask OnGpu::ask() const {
+  detail::Ask ask = buffers_.ask();
+  ask.input.data = there(static_cast<const std::byte*>(ask.input.data));
+  ask.output.data = there(static_cast<const std::byte*>(ask.output.data));
+  return ask;
+}
+
+void OnGpu::take() {
+  input_.copy_from(std::span(begin_, bytes_));
+  if (!is_one_) output_.copy_from(host_output_);
+}
+
+void OnGpu::give_back() {
+  if (!host_output_.empty()) gpu::copy(device_, host_output_.data(), output().data(), host_output_.size());
+}
+
+Candidate OnGpu::copy(std::size_t bytes) {
+  copied_ = DeviceVector<std::byte>(2 * bytes, device_);
+  return {"copy", [this, bytes] { gpu::copy(device_, copied_.data() + bytes, copied_.data(), bytes); }};
+}
+
+namespace {
+
+class Itself final : public NcclItself {
+ public:
+  Itself(Communicator& world, const nccl::Id& id, int device)
+      : device_(device),
+        stream_(gpu::layer()->make_stream(device)),
+        member_(library_.join(id, world.size(), world.rank(), device)) {
+    settle();
+  }
+  ~Itself() override {
+    try {
+      library_.finish(member_);
+      settle();
+    } catch (const Error&) {
+      // what went wrong was said before, and is broken off
+    }
+    library_.leave(member_);
+    gpu::layer()->end_stream(device_, stream_);
+  }
+  Itself(const Itself&) = delete;
+  Itself& operator=(const Itself&) = delete;
+
+  std::optional<Candidate> candidate(const Subject& subject, const OnGpu& on) override {
+    const bool is_moved = subject.collective == Collective::all_gather || subject.collective == Collective::broadcast;
+    const bool is_reduced = subject.collective == Collective::all_reduce || subject.collective == Collective::reduce ||
+                            subject.collective == Collective::reduce_scatter;
+    if (!is_moved && !(is_reduced && nccl::reduces(subject.op, subject.type))) return std::nullopt;
+    return Candidate{"nccl", [this, subject, in = on.input().data(), out = on.output().data()] {
+                       library_.begin_group();
+                       put(subject, in, out);
+                       library_.end_group(member_);
+                       settle();
+                       gpu::layer()->wait(stream_);
+                     }};
+  }
+
+ private:
+  void settle() const {
+    constexpr double most_us = 60e6;
+    const double begin = now_us();
+    while (library_.is_busy(member_)) {
+      if (now_us() - begin > most_us)
+        throw Error(Code::stall, "NCCL's own operation has not begun for 60 s",
+                    "NCCL_DEBUG=INFO shows what it waits for");
+      std::this_thread::yield();
+    }
+  }
+  void put(const Subject& subject, const std::byte* in, std::byte* out) const {
+    const std::size_t bytes = subject.count * size_of(subject.type);
+    switch (subject.collective) {
+      case Collective::all_gather:
+        return library_.all_gather(member_, in, out, bytes, stream_);
+      case Collective::broadcast:
+        return library_.broadcast(member_, in == nullptr ? out : in, out, bytes, subject.root, stream_);
+      case Collective::reduce:
+        return library_.reduce(member_, in, out, subject.count, subject.type, subject.op, subject.root, stream_);
+      case Collective::reduce_scatter:
+        return library_.reduce_scatter(member_, in, out, subject.count, subject.type, subject.op, stream_);
+      default:
+        return library_.all_reduce(member_, in, out, subject.count, subject.type, subject.op, stream_);
+    }
+  }
+
+  nccl::Library& library_ = *nccl::library();
+  int device_;
+  gpu::Stream stream_;
+  nccl::Member* member_;
+};
+
+}  // namespace
+
+std::shared_ptr<NcclItself> NcclItself::make(Communicator& world, int device) {
+  if (world.all_reduce(nccl::library() == nullptr ? 0 : 1, min) == 0) return nullptr;
+  std::string serial = gpu::layer()->id(device);
+  serial.resize(64);
+  std::vector<char> all(serial.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(serial, all);
+  std::set<std::string> serials;
+  for (std::size_t i = 0; i < all.size(); i += serial.size()) serials.emplace(all.data() + i, serial.size());
+  if (serials.size() < static_cast<std::size_t>(world.size())) return nullptr;
+  nccl::Id id{};
+  if (world.rank() == 0) id = nccl::library()->make_id();
+  world.broadcast(id, 0);
+  return std::make_shared<Itself>(world, id, device);
+}
+
+int choose_gpu(Communicator& world) {
+  const bool has_one = gpu::layer() != nullptr;
+  const int without = world.all_reduce(has_one ? -1 : world.rank(), max);
+  if (without >= 0)
+    throw Error(Code::device,
+                text("--device gpu: ", has_one ? text("rank ", without, " sees no GPU") : gpu::why_none()),
+                "start it where every rank sees a GPU; `lockstep doctor` says what each one sees");
+  const Topology& topology = world.topology();
+  const auto node_of = [&](int index) { return topology.member(world.ranks()[static_cast<std::size_t>(index)]).node; };
+  int before = 0;
+  for (int index = 0; index < world.rank(); ++index) before += node_of(index) == node_of(world.rank()) ? 1 : 0;
+  return before % gpu::layer()->devices();
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in a GPU's memory: the same buffers there, and NCCL's own operation on them to measure against.
+#pragma once
+
+#include <memory>
+
+#include "bench/buffers.hpp"
+#include "bench/measure.hpp"
+#include "collectives/gpu/memory.hpp"
+
+namespace lockstep::bench {
+
+// What a member's buffers of the host are on its GPU. All members make it; where one has not the memory all are
+// refused.
+class OnGpu {
+ public:
+  OnGpu(Communicator& world, Buffers& buffers, int device);
+
+  std::span<const std::byte> input() const { return {there(host_input_.data()), host_input_.size()}; }
+  std::span<std::byte> output() const { return {there(host_output_.data()), host_output_.size()}; }
+  detail::Ask ask() const;
+  // From the host's buffers, and the result back to them.
+  void take();
+  void give_back();
+  // Between two parts of this GPU's memory.
+  Candidate copy(std::size_t bytes);
+
+ private:
+  std::byte* there(const std::byte* here) const;
+
+  Buffers& buffers_;
+  int device_;
+  std::span<const std::byte> host_input_;
+  std::span<std::byte> host_output_;
+  bool is_one_ = false;  // input and output lie in each other
+  const std::byte* begin_ = nullptr;
+  std::size_t bytes_ = 0;
+  DeviceVector<std::byte> input_;
+  DeviceVector<std::byte> output_;
+  DeviceVector<std::byte> copied_;
+};
+
+// A group of NCCL's own, beside ours.
+class NcclItself {
+ public:
+  // All members call it. Nothing where one of them has no NCCL, or two share a GPU.
+  static std::shared_ptr<NcclItself> make(Communicator& world, int device);
+  virtual ~NcclItself() = default;
+  // Put into a stream and waited for, once; nothing where NCCL has no such operation.
+  virtual std::optional<Candidate> candidate(const Subject& subject, const OnGpu& on) = 0;
+};
+
+// Which GPU a member takes: that of its place among those on its node. Throws Error device on all members where one of
+// them sees none.
+int choose_gpu(Communicator& world);
+
+}  // namespace lockstep::bench
