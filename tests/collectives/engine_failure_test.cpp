@@ -5,11 +5,10 @@
 #include <cstring>
 
 #include "tests/collectives/engine_support.hpp"
+#include "tests/support/holds.hpp"
 
 namespace lockstep::test {
 namespace {
-
-bool holds(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 
 // Rank 0 makes `first`, rank 1 makes `second`, rank 2 like rank 0; all must see both sides.
 void expect_mismatch(const std::function<std::shared_ptr<Plan>(int rank)>& usual,

@@ -4,13 +4,12 @@
 
 #include "collectives/engine/stall.hpp"
 #include "tests/collectives/engine_support.hpp"
+#include "tests/support/holds.hpp"
 
 namespace lockstep::test {
 namespace {
 
 using std::chrono::milliseconds;
-
-bool holds(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 
 TEST(EngineStall, StandingsAreGroupedByRanges) {
   using Standing = Answer::Standing;

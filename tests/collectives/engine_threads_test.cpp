@@ -5,11 +5,10 @@
 
 #include "tests/collectives/engine_support.hpp"
 #include "tests/support/allocations.hpp"
+#include "tests/support/holds.hpp"
 
 namespace lockstep::test {
 namespace {
-
-bool holds(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 
 TEST(EngineMemory, ARepeatedCallAllocatesNothing) {
   on_engines(3, [](RealEngine& engine, Exchange&) {

@@ -58,10 +58,10 @@ TEST_P(Variables, are_assigned_for_all_at_once) {
 }
 
 TEST_P(Variables, are_assigned_in_replicas_as_their_aggregation_says) {
-  const std::pair<Aggregation, float> cases[] = {{Aggregation::sum, sum_of_numbers()},
-                                                 {Aggregation::mean, sum_of_numbers() / static_cast<float>(size())},
-                                                 {Aggregation::only_first_replica, 1.F}};
-  for (const auto& [aggregation, expected] : cases) {
+  const std::pair<Aggregation, float> said[] = {{Aggregation::sum, sum_of_numbers()},
+                                                {Aggregation::mean, sum_of_numbers() / static_cast<float>(size())},
+                                                {Aggregation::only_first_replica, 1.F}};
+  for (const auto& [aggregation, expected] : said) {
     Variable v(10.F, written(aggregation));
     const auto seen = strategy->run([&](ReplicaContext& context) {
       v.assign(number(context));

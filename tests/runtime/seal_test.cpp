@@ -13,6 +13,7 @@
 #include "runtime/rpc/rpc.hpp"
 #include "runtime/rpc/rpc_exchange.hpp"
 #include "tests/support/folder.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -23,12 +24,12 @@ using namespace std::chrono_literals;
 using detail::ClientSeal;
 using detail::ServerSeal;
 using detail::Ticket;
+using test::holds;
 using test::refusal;
 
 std::shared_ptr<const Secret> key_of(std::uint8_t value) {
   return std::make_shared<const Secret>(Bytes(32, std::byte{value}), text("key ", value));
 }
-bool holds(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 
 TEST(Secrets, have_the_mac_of_the_standard) {
   // RFC 4231, test case 1.

@@ -8,18 +8,12 @@
 
 #include "runtime/extended.hpp"
 #include "runtime/strategy.hpp"
+#include "tests/runtime/told_apart.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
-
-StrategyOptions quiet() { return {.log = Log(LogLevel::off)}; }
-
-float value_of(int replica, std::size_t i) {
-  return std::ldexp(static_cast<float>((replica * 31 + static_cast<int>(i) * 17) % 101),
-                    (replica * 7 + static_cast<int>(i)) % 30);
-}
 
 // The sums of all replicas' values, as one of them sees them.
 std::vector<float> sums_in(Strategy& strategy) {

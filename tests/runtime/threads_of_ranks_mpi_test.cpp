@@ -8,14 +8,13 @@
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
+#include "tests/runtime/told_apart.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
-
-StrategyOptions quiet() { return {.log = Log(LogLevel::off)}; }
 
 Session by_messages() {
   Settings settings = Settings::from_environment();
@@ -30,11 +29,6 @@ std::vector<std::vector<int>> layouts(int ranks) {
   all[1].front() = 2;
   std::iota(all[2].begin(), all[2].end(), 1);
   return all;
-}
-
-float value_of(int replica, std::size_t i) {
-  return std::ldexp(static_cast<float>((replica * 31 + static_cast<int>(i) * 17) % 101),
-                    (replica * 7 + static_cast<int>(i)) % 30);
 }
 
 // The sums of all replicas' values, as each of them here sees them.

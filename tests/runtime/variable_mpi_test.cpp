@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "runtime/variable.hpp"
+#include "tests/runtime/told_apart.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
-
-StrategyOptions quiet() { return {.log = Log(LogLevel::off)}; }
 
 class RankVariables : public testing::Test {
  protected:
