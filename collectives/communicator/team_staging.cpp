@@ -12,13 +12,18 @@ Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
 // Whether those who meet in the room see to data in GPUs' memory themselves.
 bool Team::goes_where_it_lies(const Ask& ask, const Plan& plan) const {
   const node::Room* const room = engine_->world().room();
-  if (!plan.in_node || room == nullptr || !room->is_one_process()) return false;
+  if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
   const bool is_plain =
       !reduces(ask.collective) || (ask.reduction.op < ReduceOp::premul_sum && ask.reduction.op != ReduceOp::avg);
   return is_plain && node::Work::has_known_places(ask.collective) && ask.input.contiguous() && ask.output.contiguous();
 }
 
 void Team::stage(Ready& ready, const Ask& ask) const {
+  if (node::Room* const room = engine_->world().room(); room != nullptr && room->gpus() != nullptr) {
+    if (const std::string why = room->gpus()->take_reason(); !why.empty())
+      exchange_->log().warn(text("members of \"", options_.name,
+                                 "\" do not map each other's memory on GPUs, so it goes by way of the host: ", why));
+  }
   if (goes_where_it_lies(ask, *ready.call.plan)) return;
   const bool same =
       ask.input.data == ask.output.data && ask.input.stride == ask.output.stride && ask.input.count == ask.output.count;

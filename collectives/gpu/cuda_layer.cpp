@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstring>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -92,6 +94,55 @@ class CudaLayer final : public Layer {
   }
 
   void free_pinned(std::byte* memory) noexcept override { cudaFreeHost(memory); }
+
+  std::optional<Shown> show(const void* address) override {
+    unsigned long long number = 0;
+    CUdeviceptr base = 0;
+    unsigned can_be_mapped = 0;
+    std::array asked = {CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+    std::array<void*, 3> answers = {&number, &base, &can_be_mapped};
+    const auto pointer = reinterpret_cast<CUdeviceptr>(address);
+    if (attributes_(asked.size(), asked.data(), answers.data(), pointer) != CUDA_SUCCESS) return std::nullopt;
+    if (can_be_mapped == 0) return std::nullopt;
+    Shown shown{.number = number, .base = base};
+    const std::lock_guard lock(mutex_);
+    if (const auto known = handles_.find(number); known != handles_.end()) {
+      shown.handle = known->second;
+      return shown;
+    }
+    cudaIpcMemHandle_t handle{};
+    static_assert(sizeof handle == sizeof shown.handle);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's word for an address
+    if (cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(base)) != cudaSuccess) {
+      cudaGetLastError();
+      return std::nullopt;
+    }
+    std::memcpy(shown.handle.data(), &handle, sizeof handle);
+    constexpr std::size_t most = 256;
+    if (handles_.size() >= most) handles_.clear();
+    handles_[number] = shown.handle;
+    return shown;
+  }
+
+  std::byte* map(int device, const Shown& theirs) override {
+    const Current on(device);
+    cudaIpcMemHandle_t handle{};
+    std::memcpy(&handle, theirs.handle.data(), sizeof handle);
+    void* memory = nullptr;
+    check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
+          text("mapping another process's memory on GPU ", device));
+    return static_cast<std::byte*>(memory);
+  }
+
+  void unmap(int device, std::byte* memory) noexcept override {
+    try {
+      const Current on(device);
+      cudaIpcCloseMemHandle(memory);
+    } catch (const Error&) {
+      return;  // the driver has ended, and all mappings with it
+    }
+  }
 
   void copy(int device, Runs to, Runs from, std::size_t bytes, std::size_t blocks) override {
     const Current on(device);
@@ -191,6 +242,7 @@ class CudaLayer final : public Layer {
 
   Attributes attributes_;
   std::mutex mutex_;
+  std::map<std::uint64_t, std::array<std::byte, sizeof(cudaIpcMemHandle_t)>> handles_;  // by allocation
   std::vector<cudaStream_t> streams_;  // by device; they end with the process
 };
 

@@ -6,8 +6,10 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "collectives/spec.hpp"
@@ -45,6 +47,13 @@ struct Runs {
   std::size_t stride = 0;
 };
 
+// An allocation as other processes find it.
+struct Shown {
+  std::array<std::byte, 64> handle{};
+  std::uint64_t number = 0;  // that no other allocation of its process has had
+  std::uintptr_t base = 0;   // its first byte, there
+};
+
 class Layer {
  public:
   Layer() = default;
@@ -62,6 +71,12 @@ class Layer {
   virtual void free(int device, std::byte* memory) noexcept = 0;
   virtual std::byte* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(std::byte* memory) noexcept = 0;
+
+  // The allocation an address is in; nothing, where other processes cannot map it.
+  virtual std::optional<Shown> show(const void* address) = 0;
+  // What another process has shown, as this process reaches it through that device. Throws Error device.
+  virtual std::byte* map(int device, const Shown& theirs) = 0;
+  virtual void unmap(int device, std::byte* memory) noexcept = 0;
 
   // Pinned memory for staging, which is kept for the next one who needs as much. Nothing for nothing.
   std::shared_ptr<std::byte> pinned(std::size_t bytes);

@@ -110,13 +110,23 @@ Hello read_hello(const Bytes& bytes) {
 struct Answer {
   std::string wrong;
   bool reads_all = false;  // the memory of the other processes, wherever it lies
+  std::vector<std::string> gpus;
 };
+
+Bytes to_bytes(const Answer& answer) {
+  Writer writer;
+  writer.put(std::string_view(answer.wrong)).put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0));
+  writer.put(static_cast<std::uint64_t>(answer.gpus.size()));
+  for (const std::string& serial : answer.gpus) writer.put(std::string_view(serial));
+  return writer.take();
+}
 
 Answer read_answer(const Bytes& bytes) {
   Reader reader(bytes);
   Answer answer;
   answer.wrong = reader.get_string();
   answer.reads_all = reader.get<std::uint8_t>() != 0;
+  for (auto left = reader.get<std::uint64_t>(); left > 0; --left) answer.gpus.push_back(reader.get_string());
   return answer;
 }
 
@@ -150,16 +160,19 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   }
   answer.reads_all =
       !one_process && std::ranges::all_of(all, [](const Hello& each) { return is_readable(each.process); });
-  const auto answers = exchange.all_gather(
-      "shared memory of a node is open",
-      Writer().put(std::string_view(answer.wrong)).put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0)).take());
+  if (!one_process) answer.gpus = Gpus::serials();
+  const auto answers = exchange.all_gather("shared memory of a node is open", to_bytes(answer));
   delete kept;
   bool across = true;
   std::vector<pid_t> processes;
+  std::vector<std::uint64_t> tokens;
+  std::vector<std::vector<std::string>> gpus;
   for (std::size_t member = 0; member < answers.size(); ++member) {
     const Answer theirs = read_answer(answers[member]);
     across &= theirs.reads_all;
     processes.push_back(all[member].process.process);
+    tokens.push_back(all[member].process.token);
+    gpus.push_back(theirs.gpus);
     if (theirs.wrong.empty()) continue;
     if (first)
       exchange.log().warn(text("the members of this node do not share memory, so their data goes by messages: rank ",
@@ -169,6 +182,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
   if (across) room->set_across(Across(std::move(processes)));
   tune(exchange, *room, crowded);
+  if (!one_process) room->set_gpus(Gpus::find(gpus, exchange.rank(), std::move(tokens)));
   return room;
 }
 

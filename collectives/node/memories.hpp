@@ -18,9 +18,10 @@ namespace lockstep::node {
 struct Place {
   static constexpr std::uint64_t threads = ~std::uint64_t{0};
   static constexpr std::uint64_t across = threads - 1;
+  static constexpr std::uint64_t mapped = across - 1;  // in a GPU's allocation that others can map
   std::uint64_t memory = 0;
   std::uint64_t offset = 0;
-  std::int64_t device = -1;  // the GPU whose memory it is
+  std::int64_t device = -1;  // the GPU whose memory it is: a device of the process, or a number that all know (Gpus)
 };
 
 // Memory of which every member has a part, mapped here: where those parts begin.

@@ -79,7 +79,7 @@ Place Room::place_of(const void* data, std::size_t bytes, bool across) {
 }
 
 std::byte* Room::reach(int member, const Place& place, const Counts& known_to_all) const {
-  if (place.memory == 0 || place.memory == Place::across) return nullptr;
+  if (place.memory == 0 || place.memory == Place::across || place.memory == Place::mapped) return nullptr;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   if (place.memory == Place::threads) return reinterpret_cast<std::byte*>(place.offset);
   return lookup_.reach(member, place, known_to_all);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collectives/node/across.hpp"
+#include "collectives/node/gpus.hpp"
 #include "collectives/node/handing.hpp"
 #include "collectives/node/memories.hpp"
 #include "collectives/node/tuning.hpp"
@@ -169,6 +170,9 @@ class Room {
   // Whether members can read each other's memory wherever it lies, though it is another process's. The same on all.
   const Across& across() const { return across_; }
   void set_across(Across across) { across_ = std::move(across); }
+  // Those of several processes that all members see; nothing: there is none.
+  Gpus* gpus() const { return gpus_.get(); }
+  void set_gpus(std::unique_ptr<Gpus> gpus) { gpus_ = std::move(gpus); }
   // `across`: it may be read in this process by others.
   Place place_of(const void* data, std::size_t bytes, bool across);
   std::byte* reach(int member, const Place& place, const Counts& known_to_all) const;
@@ -245,6 +249,7 @@ class Room {
   Step known_ = 0;  // all others have published at least this one
   Lookup lookup_;
   Across across_;
+  std::unique_ptr<Gpus> gpus_;
   Tuning tuning_;
   Handing handing_;
 };

@@ -146,7 +146,7 @@ bool Work::advance(Looks looks) {
   bool moved = false;
   while (phase_ != Phase::done) {
     if (phase_ == Phase::giving) {
-      if (!room_->is_free(holder())) return moved;
+      if (!room_->is_free(holder()) || !is_caught_up()) return moved;
       give();
       room_->publish(mark_);
       phase_ = Phase::collecting;
@@ -171,6 +171,8 @@ void Work::give() {
     give_halves();
   else if (form_ == Form::undecided)
     say_places();
+  else if (form_ == Form::proving)
+    room_->my_next_line().payload[0] = std::byte{could_map_};
 }
 
 // Between publishing a step and waiting for it.
@@ -210,6 +212,7 @@ bool Work::collected(Looks& looks) {
 
 void Work::finish_step() {
   if (form_ == Form::undecided) return decide();
+  if (form_ == Form::proving) return finish_proof();
   if (form_ == Form::single && hidden_ && step_ == 0) learn_steps();
   phase_ = Phase::giving;
   if (++step_ < steps_) return;

@@ -7,8 +7,8 @@
 //   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
 //             take the shares together. While one segment is combined, the next is given and the last one taken.
 //   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
-//             straight there. So do threads of one process whose buffers are in a GPU's memory; where these cannot all
-//             be reached, they are staged in the host's and go by slots.
+//             straight there. So it is with buffers in a GPU's memory, which other processes map; where these cannot
+//             all be reached, they are staged in the host's and go by slots.
 #pragma once
 
 #include <cstring>
@@ -89,7 +89,7 @@ class Work {
   std::size_t steps() const { return steps_; }
 
  private:
-  enum class Form : std::uint8_t { single, halves, undecided, direct };
+  enum class Form : std::uint8_t { single, halves, undecided, proving, direct };
   enum class Phase : std::uint8_t { giving, collecting, reaching, done };
   // Whose steps a member must see before it takes.
   enum class Needs : std::uint8_t { nobody, all, root, lower };
@@ -101,6 +101,7 @@ class Work {
 
   // Less goes through the host. What suits a GPU is not known yet: tests/gpu/OPEN.md.
   static constexpr std::size_t gpu_from = 4096;
+  static constexpr std::size_t mapped_from = 32768;  // in other processes
   bool asks_for_gpus() const;
   void look_for_gpus();
   bool is_on_gpu() const { return input_device_ >= 0 || output_device_ >= 0; }
@@ -117,6 +118,7 @@ class Work {
 
   Holder holder() const {
     if (form_ == Form::single) return holder_;
+    if (form_ == Form::undecided && room_->gpus() != nullptr) return Holder::slot;
     return form_ == Form::halves ? Holder::slot : Holder::line;
   }
   // Where a step's data lies, in a single step or in a segment.
@@ -153,7 +155,19 @@ class Work {
   };
   static_assert(sizeof(Places) <= Line::room);
   Places places_of(int member) const;
+  // In a slot beside them: how others find what is in a GPU's memory.
+  struct Cards {
+    gpu::Shown input;
+    gpu::Shown output;
+  };
   void say_places();
+  bool is_caught_up();
+  int device_of(const Place& place) const;
+  std::byte* find(int member, const Place& place, const Counts& known);
+  void map(bool everything);
+  void begin_proof();
+  void finish_proof();
+  void go_by_slots();
   void decide();
   bool can_reduce_on_gpu() const;
   bool go_direct();
@@ -195,7 +209,9 @@ class Work {
   std::uint32_t mark_ = 0;
   int input_device_ = -1;  // the GPU whose memory it is
   int output_device_ = -1;
-  int common_device_ = -1;             // that of all buffers of a reduction
+  int common_device_ = -1;  // that of all buffers of a reduction
+  bool is_mapped_ = false;  // some of them other processes'
+  bool could_map_ = false;
   int staged_device_ = -1;             // that of the output which is staged
   std::shared_ptr<std::byte> staged_;  // stands for the buffers
   std::byte* staged_output_ = nullptr;
@@ -203,7 +219,8 @@ class Work {
   std::vector<const void*> sources_;
   std::vector<const std::byte*> inputs_;  // of all members, where they are reached
   std::vector<std::byte*> outputs_;
-  std::vector<int> devices_;              // the GPU of each input; -1: the host
+  std::vector<int> devices_;                        // the GPU of each input; -1: the host
+  std::vector<std::shared_ptr<gpu::Mark>> before_;  // what buffers in a GPU's memory are used by until now
   std::vector<std::uintptr_t> across_;    // of all members, the inputs that are read in another process; 0: not so
   const Pieces* pieces_ = nullptr;        // instead of input and output
   std::vector<std::byte> gathered_;       // of them, what is combined as one

@@ -97,8 +97,11 @@ bool Work::has_known_places() const { return members() > 1 && has_known_places(c
 bool Work::could_be_direct(Asks asks) const {
   constexpr std::size_t rather = 16;
   const std::size_t times = asks == Asks::large ? rather : 1;
+  if (!has_known_places()) return false;
+  const Gpus* const gpus = room_->gpus();
+  if (gpus != nullptr && gpus->can_map() && most_bytes() >= mapped_from) return true;
   const std::size_t from = asks_for_gpus() ? std::min(tuning_.direct_from, gpu_from) : tuning_.direct_from;
-  return asks != Asks::none && has_known_places() && most_bytes() / times >= from;
+  return asks != Asks::none && most_bytes() / times >= from;
 }
 
 // What is only moved, in blocks that are worth it.
@@ -108,6 +111,7 @@ bool Work::could_go_across() const {
 
 void Work::begin_direct() {
   form_ = Form::undecided;
+  is_mapped_ = false;
   needs_ = Needs::all;
   steps_ = 1;
 }
@@ -122,14 +126,22 @@ Work::Places Work::places_of(int member) const {
 void Work::say_places() {
   Places places;
   const bool in_place = collective() == Collective::all_to_all && spec().in_place;
-  if (pieces_ == nullptr && !in_place && plan().input_count > 0)
-    places.input = room_->place_of(input_, plan().input_count * element(), could_go_across_);
-  places.input.device = input_device_;
+  Cards cards;
+  const auto place_of = [&](const void* data, std::size_t bytes, int device, gpu::Shown& card) {
+    if (device >= 0 && room_->gpus() != nullptr) return room_->gpus()->show(data, device, card);
+    Place place = room_->place_of(data, bytes, could_go_across_);
+    place.device = device;
+    return place;
+  };
+  if (pieces_ == nullptr && plan().input_count > 0)
+    places.input = place_of(input_, plan().input_count * element(), input_device_, cards.input);
+  if (in_place) places.input.memory = 0;
   if (pieces_ == nullptr && plan().output_count > 0)
-    places.output = room_->place_of(output_, plan().output_count * element(), could_go_across_);
-  places.output.device = output_device_;
+    places.output = place_of(output_, plan().output_count * element(), output_device_, cards.output);
   places.known = room_->lookup().known();
   std::memcpy(room_->my_next_line().payload, &places, sizeof places);
+  if (places.input.memory == Place::mapped || places.output.memory == Place::mapped)
+    std::memcpy(room_->my_next_slot(0), &cards, sizeof cards);
 }
 
 void Work::decide() {
@@ -140,31 +152,41 @@ void Work::decide() {
   across_.assign(static_cast<std::size_t>(members()), 0);
   devices_.assign(static_cast<std::size_t>(members()), -1);
   Counts known_to_all = places_of(me()).known;
+  bool is_written_there = false;  // where the system does not copy to
   for (int member = 0; member < members(); ++member) {
-    const Counts theirs = places_of(member).known;
-    for (std::size_t i = 0; i < theirs.size(); ++i) known_to_all[i] = std::min(known_to_all[i], theirs[i]);
+    const Places theirs = places_of(member);
+    is_written_there |= theirs.output.device != gpu::Where::host;
+    for (std::size_t i = 0; i < known_to_all.size(); ++i) known_to_all[i] = std::min(known_to_all[i], theirs.known[i]);
   }
   for (int member = 0; member < members(); ++member) {
     const auto m = static_cast<std::size_t>(member);
     const Places places = places_of(member);
-    if (places.input.memory == Place::across && could_go_across_)
+    if (places.input.memory == Place::across && could_go_across_ && !is_written_there)
       across_[m] = static_cast<std::uintptr_t>(places.input.offset);
     const bool is_read = !from_root || member == spec().root;
     const bool is_written =
         collective() == Collective::all_reduce || (collective() == Collective::reduce && member == spec().root);
-    devices_[m] = static_cast<int>(places.input.device);
-    if (is_read) inputs_[m] = room_->reach(member, places.input, known_to_all);
-    if (is_written) outputs_[m] = room_->reach(member, places.output, known_to_all);
+    devices_[m] = device_of(places.input);
+    if (is_read) inputs_[m] = find(member, places.input, known_to_all);
+    if (is_written) outputs_[m] = find(member, places.output, known_to_all);
     all = all && (!is_read || inputs_[m] != nullptr || across_[m] != 0) && (!is_written || outputs_[m] != nullptr);
   }
   if (all && (!reduces(collective()) || can_reduce_on_gpu())) {
-    if (reduces(collective())) common_device_ = static_cast<int>(places_of(spec().root).output.device);
+    if (reduces(collective())) common_device_ = device_of(places_of(spec().root).output);
+    if (is_mapped_ && !room_->gpus()->is_proven()) return begin_proof();
     form_ = Form::direct;
     phase_ = Phase::reaching;
     return;
   }
-  ++first_;
+  go_by_slots();
+}
+
+// Nobody has written anything yet.
+void Work::go_by_slots() {
+  first_ += static_cast<Step>(step_ + 1);
+  step_ = 0;
   phase_ = Phase::giving;
+  common_device_ = gpu::Where::host;
   if (is_on_gpu()) stage();
   begin_by_slots();
 }
@@ -174,14 +196,15 @@ bool Work::go_direct() {
   if (!room_->begin_reaching()) return false;
   {
     const Reaching reaching(*room_);
+    if (is_mapped_) map(false);
     if (common_device_ >= 0)
       reduce_on_gpu();
     else if (!(reduces(collective()) ? reduce_direct() : copy_direct()))
       return false;
   }
   // Now all that lies in others' hands must stay until they say that they have done with it.
-  steps_ = 2;
-  step_ = 1;
+  ++step_;
+  steps_ = step_ + 1;
   phase_ = Phase::giving;
   if (collective() == Collective::broadcast || collective() == Collective::scatter)
     needs_ = is_root() ? Needs::all : Needs::nobody;

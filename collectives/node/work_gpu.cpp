@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers in a GPU's memory, among threads of one process: reduced there by one launch, moved by the GPU's own copies,
-// or staged.
+// Buffers in a GPU's memory, among threads of one process or of several that map them: reduced there by one launch,
+// moved by the GPU's own copies, or staged.
 #include <algorithm>
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/layer.hpp"
 #include "collectives/node/work.hpp"
+#include "topology/base/error.hpp"
 
 namespace lockstep::node {
 
-// The same for all threads of the process.
-bool Work::asks_for_gpus() const { return room_->is_one_process() && gpu::layer() != nullptr; }
+namespace {
+
+// For what is mapped later, by those who need it.
+std::byte not_yet{};
+
+}  // namespace
+
+// The same for all members.
+bool Work::asks_for_gpus() const {
+  return room_->gpus() != nullptr || (room_->is_one_process() && gpu::layer() != nullptr);
+}
 
 void Work::look_for_gpus() {
   staged_ = nullptr;
@@ -18,6 +28,71 @@ void Work::look_for_gpus() {
   if (!asks_for_gpus() || !has_known_places() || pieces_ != nullptr) return;
   if (plan().input_count > 0) input_device_ = gpu::where(input_).device;
   if (plan().output_count > 0) output_device_ = gpu::where(output_).device;
+  // Other processes' launches do not come after this one's by themselves.
+  before_.clear();
+  if (!asks_ || room_->gpus() == nullptr || !room_->gpus()->can_map()) return;
+  if (input_device_ >= 0) before_.push_back(gpu::layer()->mark(input_device_, nullptr));
+  if (output_device_ >= 0 && output_device_ != input_device_)
+    before_.push_back(gpu::layer()->mark(output_device_, nullptr));
+}
+
+bool Work::is_caught_up() {
+  if (before_.empty()) return true;
+  std::erase_if(before_, [](const auto& mark) { return mark->is_reached(); });
+  return before_.empty();
+}
+
+int Work::device_of(const Place& place) const {
+  const int device = static_cast<int>(place.device);
+  return room_->gpus() != nullptr ? room_->gpus()->device_of(device) : device;
+}
+
+std::byte* Work::find(int member, const Place& place, const Counts& known) {
+  if (place.memory != Place::mapped) return room_->reach(member, place, known);
+  is_mapped_ = true;
+  return &not_yet;
+}
+
+// What this member will read and write, or what any member will.
+void Work::map(bool everything) {
+  const bool for_all = collective() == Collective::all_reduce;
+  const bool launches = reduces(collective()) ? for_each_ || (for_all ? me() == 0 : is_root()) : takes_;
+  if (!everything && !launches) return;
+  for (int member = 0; member < members(); ++member) {
+    const auto m = static_cast<std::size_t>(member);
+    const Places places = places_of(member);
+    Cards cards;
+    std::memcpy(&cards, room_->slot(member, first_, 0), sizeof cards);
+    if (places.input.memory == Place::mapped && inputs_[m] != nullptr)
+      inputs_[m] = room_->gpus()->reach(member, places.input, cards.input);
+    if (places.output.memory == Place::mapped && outputs_[m] != nullptr)
+      outputs_[m] = room_->gpus()->reach(member, places.output, cards.output);
+  }
+}
+
+// The first time: where one cannot map what others have shown, nobody does.
+void Work::begin_proof() {
+  try {
+    map(true);
+    could_map_ = true;
+  } catch (const Error& error) {
+    could_map_ = false;
+    room_->gpus()->keep_reason(error.detail());
+  }
+  form_ = Form::proving;
+  phase_ = Phase::giving;
+  ++step_;
+  steps_ = step_ + 1;
+}
+
+void Work::finish_proof() {
+  bool all = true;
+  for (int member = 0; member < members(); ++member)
+    all = all && room_->line(member, at_step(step_)).payload[0] != std::byte{};
+  room_->gpus()->conclude(all);
+  if (!all) return go_by_slots();
+  form_ = Form::direct;
+  phase_ = Phase::reaching;
 }
 
 // Apart from each other, also where one lies in the other.

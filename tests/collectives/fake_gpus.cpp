@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/collectives/fake_gpus.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "collectives/gpu/combining.hpp"
@@ -18,13 +20,21 @@ constexpr int never = -1;
 constexpr std::size_t threads = 7;  // of a launch
 thread_local int copies_until_failure = never;
 thread_local bool pinning_fails = false;
+thread_local bool mapping_fails = false;
 
 std::size_t in_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
 }
 
-std::byte* map(int file, std::size_t bytes, int protection) {
+// What processes tell each other.
+struct Shared {
+  pid_t process;
+  int file;
+  std::size_t bytes;
+};
+
+std::byte* map_file(int file, std::size_t bytes, int protection) {
   void* const memory = ::mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) throw system_error(text("mapping ", bytes, " bytes"), errno, "");
   return static_cast<std::byte*>(memory);
@@ -39,6 +49,7 @@ FakeGpus::~FakeGpus() {
 
 void FakeGpus::fail_copy_after(int more) { copies_until_failure = more; }
 void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }
+void FakeGpus::fail_mapping(bool fails) { mapping_fails = fails; }
 
 std::size_t FakeGpus::living() const {
   const std::lock_guard lock(mutex_);
@@ -59,13 +70,41 @@ std::byte* FakeGpus::allocate(int device, std::size_t bytes) {
   const int file = ::memfd_create("fake-gpu", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(whole)) != 0)
     throw system_error(text("taking ", whole, " bytes"), errno, "");
-  std::byte* const outside = map(file, whole, PROT_NONE);
-  std::byte* const inside = map(file, whole, PROT_READ | PROT_WRITE);
-  ::close(file);
-  std::memset(inside, 0xa5, whole);  // nobody may count on zeros
+  static std::atomic<std::uint64_t> numbers = 0;
+  std::byte* const memory = take(device, bytes, file, ++numbers);
+  std::memset(inside(memory, bytes), 0xa5, whole);  // nobody may count on zeros
+  return memory;
+}
+
+std::byte* FakeGpus::take(int device, std::size_t bytes, int file, std::uint64_t number) {
+  std::byte* const outside = map_file(file, in_pages(bytes), PROT_NONE);
+  std::byte* const inside = map_file(file, in_pages(bytes), PROT_READ | PROT_WRITE);
   const std::lock_guard lock(mutex_);
-  blocks_[outside] = {device, bytes, inside};
+  blocks_[outside] = {device, bytes, inside, file, number};
   return outside;
+}
+
+// By the owner's own file, as long as it has it.
+std::optional<gpu::Shown> FakeGpus::show(const void* address) {
+  const std::lock_guard lock(mutex_);
+  auto block = blocks_.upper_bound(static_cast<const std::byte*>(address));
+  if (block == blocks_.begin()) return std::nullopt;
+  --block;
+  gpu::Shown shown{.number = block->second.number, .base = reinterpret_cast<std::uintptr_t>(block->first)};
+  const Shared shared{::getpid(), block->second.file, block->second.bytes};
+  std::memcpy(shown.handle.data(), &shared, sizeof shared);
+  return shown;
+}
+
+std::byte* FakeGpus::map(int device, const gpu::Shown& theirs) {
+  if (mapping_fails) throw Error(Code::device, text("mapping another process's memory on GPU ", device), "");
+  Shared shared{};
+  std::memcpy(&shared, theirs.handle.data(), sizeof shared);
+  const std::string path = text("/proc/", shared.process, "/fd/", shared.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) throw Error(Code::device, text("opening ", path, ": ", std::strerror(errno)), "");
+  ++mappings_;
+  return take(device, shared.bytes, file, 0);
 }
 
 void FakeGpus::free(int /*device*/, std::byte* memory) noexcept {
@@ -73,6 +112,7 @@ void FakeGpus::free(int /*device*/, std::byte* memory) noexcept {
   const auto block = blocks_.find(memory);
   ::munmap(block->second.inside, in_pages(block->second.bytes));
   ::munmap(memory, in_pages(block->second.bytes));
+  ::close(block->second.file);
   blocks_.erase(block);
 }
 

@@ -25,6 +25,9 @@ class FakeGpus final : public gpu::Layer {
   void free(int device, std::byte* memory) noexcept override;
   std::byte* allocate_pinned(std::size_t bytes) override;
   void free_pinned(std::byte* memory) noexcept override;
+  std::optional<gpu::Shown> show(const void* address) override;
+  std::byte* map(int device, const gpu::Shown& theirs) override;
+  void unmap(int device, std::byte* memory) noexcept override { free(device, memory); }
   void copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) override;
 
   void pack(int device, const gpu::Packing& all, bool packs) override;
@@ -48,22 +51,27 @@ class FakeGpus final : public gpu::Layer {
   int copies() const { return copies_; }
   int launches() const { return launches_; }
   int pinnings() const { return pinnings_; }
+  int mappings() const { return mappings_; }
   // Allocations that nobody has freed.
   std::size_t living() const;
 
   // Of the thread that calls it: the copy after so many more fails, and so does all pinning.
   static void fail_copy_after(int more);
   static void fail_pinning(bool fails);
+  static void fail_mapping(bool fails);
 
  private:
   struct Block {
     int device;
     std::size_t bytes;
     std::byte* inside;  // where the layer itself can reach it
+    int file;           // that other processes open
+    std::uint64_t number;
   };
   // `device`: it has to be there.
   std::byte* inside(const void* address, std::size_t bytes, int device = gpu::Where::host) const;
   static void fail_if_told(int device);
+  std::byte* take(int device, std::size_t bytes, int file, std::uint64_t number);
   void combine_now(int device, DataType type, const gpu::Combining& all) const;
   FakeStream& of(gpu::Stream stream);
 
@@ -73,6 +81,7 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> copies_ = 0;
   std::atomic<int> launches_ = 0;
   std::atomic<int> pinnings_ = 0;
+  std::atomic<int> mappings_ = 0;
   std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();
 };
 

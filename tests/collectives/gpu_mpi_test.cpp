@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that share a GPU: each maps what the others have there. With one of the tests' own making, and with what
+// the machine has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/gpu/memory.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/fake_gpus.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+enum class Kind : std::uint8_t { fake, real };
+std::ostream& operator<<(std::ostream& out, Kind kind) { return out << (kind == Kind::fake ? "fake" : "real"); }
+
+class SharedGpu : public NeedsRanks<2>, public testing::WithParamInterface<Kind> {
+ protected:
+  void SetUp() override {
+    NeedsRanks<2>::SetUp();
+    if (IsSkipped()) return;
+    const char* const memory = std::getenv("LOCKSTEP_NODE_MEMORY");
+    if (session().shared_topology()->node_count() > 1 || (memory != nullptr && std::string(memory) == "0"))
+      GTEST_SKIP() << lacks("needs one node whose members share memory");
+    if (GetParam() == Kind::fake)
+      fake_.emplace(std::make_unique<FakeGpus>(1));
+    else if (gpu::layer() == nullptr)
+      GTEST_SKIP() << lacks(text("needs a GPU; ", gpu::why_none()));
+  }
+  // Nothing, where it is a real one.
+  FakeGpus* fake() const { return fake_ ? static_cast<FakeGpus*>(&fake_->layer()) : nullptr; }
+  // All of this test's ranks, that meet anew: now they have GPUs.
+  static Communicator members() {
+    std::vector<int> ranks(static_cast<std::size_t>(world().size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return {world(), session().shared_topology(), ranks, transport_of(session()), {}};
+  }
+  void TearDown() override {
+    if (fake() == nullptr) return;
+    EXPECT_EQ(fake()->living(), 0U);
+  }
+
+ private:
+  std::optional<gpu::Instead> fake_;
+};
+
+class FakeSharedGpu : public SharedGpu {};
+INSTANTIATE_TEST_SUITE_P(Layers, SharedGpu, testing::Values(Kind::fake, Kind::real), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Layers, FakeSharedGpu, testing::Values(Kind::fake), testing::PrintToStringParamName());
+
+constexpr std::size_t count = 60'000;
+
+std::vector<std::int32_t> counting(std::size_t size, int first) {
+  std::vector<std::int32_t> all(size);
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+std::vector<std::int32_t> on_host(const DeviceVector<std::int32_t>& there) {
+  std::vector<std::int32_t> here(there.size());
+  there.copy_to(here);
+  return here;
+}
+
+std::vector<std::int32_t> sum_of(int members, int turn) {
+  std::vector<std::int32_t> all = counting(count, 0);
+  for (std::int32_t& each : all) each = members * (each + turn) + members * (members - 1) / 2;
+  return all;
+}
+
+TEST_P(SharedGpu, is_reduced_on_by_one_of_them) {
+  {
+    Communicator all = members();
+    const int n = all.size();
+    for (int turn = 0; turn < 20; ++turn) {
+      DeviceVector<std::int32_t> mine(counting(count, all.rank() + turn));  // mostly where the last one was
+      all.all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(n, turn));
+    }
+    if (fake() == nullptr) return;
+    EXPECT_EQ(fake()->launches(), all.rank() == 0 ? 20 : 0);
+    EXPECT_GT(fake()->mappings(), 0);
+  }
+  EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+TEST_P(SharedGpu, is_where_data_move_without_the_host) {
+  {
+    Communicator all = members();
+    const int n = all.size();
+    const auto blocks = static_cast<std::size_t>(n);
+    DeviceVector<std::int32_t> mine(counting(count, 1000 * all.rank()));
+    DeviceVector<std::int32_t> everybody(count * blocks);
+    all.all_gather(mine, everybody);
+    std::vector<std::int32_t> gathered;
+    for (int rank = 0; rank < n; ++rank) {
+      const auto part = counting(count, 1000 * rank);
+      gathered.insert(gathered.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(on_host(everybody), gathered);
+
+    DeviceVector<std::int32_t> block(count);
+    all.reduce_scatter(everybody, block, sum);
+    std::vector<std::int32_t> reduced = counting(count, 1000 * all.rank());
+    for (std::int32_t& each : reduced) each *= n;
+    EXPECT_EQ(on_host(block), reduced);
+
+    DeviceVector<std::int32_t> crossed(count * blocks);
+    all.all_to_all(everybody, crossed);
+    std::vector<std::int32_t> same;
+    for (int rank = 0; rank < n; ++rank) {
+      const auto part = counting(count, 1000 * all.rank());
+      same.insert(same.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(on_host(crossed), same);
+
+    all.broadcast(mine, n - 1);
+    EXPECT_EQ(on_host(mine), counting(count, 1000 * (n - 1)));
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+// What one member has elsewhere goes by way of the host, and so does what is little.
+TEST_P(SharedGpu, is_not_all_that_is_used) {
+  Communicator all = members();
+  for (const std::size_t size : {count, std::size_t{10}}) {
+    std::vector<std::int32_t> here = counting(size, all.rank());
+    DeviceVector<std::int32_t> there(here);
+    if (all.rank() == 1 && size == count) {
+      all.all_reduce(here, sum);
+    } else {
+      all.all_reduce(there, sum);
+      here = on_host(there);
+    }
+    std::vector<std::int32_t> right = sum_of(all.size(), 0);
+    right.resize(size);
+    EXPECT_EQ(here, right);
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->launches(), 0);
+}
+
+TEST_P(FakeSharedGpu, is_used_in_the_order_of_a_stream) {
+  Communicator all = members();
+  const gpu::Stream stream = fake()->make_stream(0);
+  {
+    DeviceVector<std::int32_t> mine(counting(count, -1));
+    fake()->put(stream, [&, data = mine.data(), first = all.rank()] {
+      const auto late = counting(count, first);
+      std::ranges::copy(late, reinterpret_cast<std::int32_t*>(fake()->reach(data, count * sizeof(std::int32_t))));
+    });
+    all.on(stream).all_reduce(mine, sum);
+    EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
+  }
+  fake()->end_stream(0, stream);
+}
+
+TEST_P(FakeSharedGpu, is_done_without_where_one_cannot_map_it) {
+  {
+    Communicator all = members();
+    FakeGpus::fail_mapping(all.rank() == 1);
+    for (int turn = 0; turn < 3; ++turn) {
+      DeviceVector<std::int32_t> mine(counting(count, all.rank()));
+      all.all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
+    }
+    FakeGpus::fail_mapping(false);
+  }
+  EXPECT_EQ(fake()->launches(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members that are processes, and have their data in the memory of GPUs that all of them see. Here they are one thread,
+// which maps what it has itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "collectives/gpu/memory.hpp"
+#include "tests/collectives/fake_gpus.hpp"
+#include "tests/collectives/node_case.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using node::Gpus;
+using Serials = std::vector<std::vector<std::string>>;
+
+constexpr std::size_t much = 40'000;  // numbers; a block of it is mapped, too
+
+class NodeGpus : public testing::Test {
+ protected:
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
+
+  // Which process each member is, all others.
+  static std::vector<std::uint64_t> apart(int members) {
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(members));
+    std::iota(all.begin(), all.end(), 1U);
+    return all;
+  }
+
+  // `mixed`: the processes number the GPUs in different orders.
+  static std::vector<std::unique_ptr<node::Room>> rooms_with_gpus(int members, bool mixed = false) {
+    auto all = rooms(members, false);
+    Serials serials(all.size(), Gpus::serials());
+    for (std::size_t m = 1; mixed && m < serials.size(); m += 2) std::ranges::reverse(serials[m]);
+    for (int i = 0; i < members; ++i)
+      all[static_cast<std::size_t>(i)]->set_gpus(Gpus::find(serials, i, apart(members)));
+    return all;
+  }
+
+  // Where a member has its input and its output: on which GPU, or the host.
+  struct Lies {
+    int input = 0;
+    int output = 0;
+  };
+  using Where = std::function<Lies(int member)>;
+
+  // All of them, the next one to get on being drawn; before it does, `meanwhile`.
+  static void run_there(std::vector<std::unique_ptr<node::Room>>& all, Case& one, std::mt19937& random,
+                        const Where& where, const std::function<void(int)>& meanwhile = {}) {
+    const auto members = static_cast<int>(all.size());
+    std::vector<Member> crew(all.size());
+    std::vector<DeviceVector<std::int32_t>> inputs(all.size());
+    std::vector<DeviceVector<std::int32_t>> outputs(all.size());
+    for (int i = 0; i < members; ++i) {
+      const auto m = static_cast<std::size_t>(i);
+      const Lies lies = where(i);
+      if (lies.input >= 0 && !one.input[m].empty()) inputs[m] = DeviceVector<std::int32_t>(one.input[m], lies.input);
+      if (lies.output >= 0 && !one.output[m].empty())
+        outputs[m] = DeviceVector<std::int32_t>(one.output[m], lies.output);
+      crew[m].plan = plan_of(one, i, members);
+      crew[m].call = {.plan = {std::shared_ptr<void>(), &crew[m].plan},
+                      .input = inputs[m].empty() ? one.input[m].data() : inputs[m].data(),
+                      .output = outputs[m].empty() ? one.output[m].data() : outputs[m].data(),
+                      .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
+    }
+    std::set<std::size_t> begun;
+    std::size_t left = all.size();
+    for (std::size_t turns = 0; left > 0; ++turns) {
+      ASSERT_LT(turns, 10'000'000U) << "nobody gets on";
+      const std::size_t m = random() % all.size();
+      Member& member = crew[m];
+      if (begun.contains(m) && member.work.is_done()) continue;
+      if (meanwhile) meanwhile(static_cast<int>(m));
+      if (begun.insert(m).second)
+        member.work.begin(*all[m], all[m]->tuning(), member.call, static_cast<const std::byte*>(member.call.input), 77,
+                          all[m]->asks());
+      member.work.advance({});
+      if (member.work.is_done()) --left;
+    }
+    for (std::size_t m = 0; m < all.size(); ++m) {
+      if (!outputs[m].empty()) outputs[m].copy_to(one.output[m]);
+    }
+  }
+
+  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
+
+ private:
+  gpu::Instead instead_{std::make_unique<FakeGpus>(2)};
+};
+
+constexpr Collective collectives[] = {Collective::all_reduce, Collective::reduce,    Collective::reduce_scatter,
+                                      Collective::all_gather, Collective::broadcast, Collective::all_to_all,
+                                      Collective::gather,     Collective::scatter};
+
+TEST_F(NodeGpus, are_worked_on_by_members_that_share_one) {
+  std::mt19937 random(11);
+  for (const int members : {2, 3, 5}) {
+    auto all = rooms_with_gpus(members);
+    for (const Collective collective : collectives) {
+      for (int turn = 0; turn < 3; ++turn) {
+        Case one = case_of(collective, members, much, turn % members);
+        ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
+        EXPECT_EQ(one.output, one.expected) << to_string(collective) << " among " << members;
+      }
+    }
+    for (const auto& room : all) EXPECT_TRUE(room->gpus()->is_proven());
+  }
+  EXPECT_EQ(gpus().pinnings(), 0);
+  EXPECT_GT(gpus().mappings(), 0);
+}
+
+// An all_reduce is one launch, by one member, who alone maps what the others have.
+TEST_F(NodeGpus, reduce_by_one_launch) {
+  std::mt19937 random(12);
+  auto all = rooms_with_gpus(3);
+  Case first = case_of(Collective::all_reduce, 3, much, 0);
+  ASSERT_NO_FATAL_FAILURE(run_there(all, first, random, [](int) { return Lies{}; }));
+  EXPECT_EQ(gpus().launches(), 1);
+  EXPECT_EQ(gpus().mappings(), 3 * 4) << "the first time all try whether they can";
+  Case second = case_of(Collective::all_reduce, 3, much, 0);
+  ASSERT_NO_FATAL_FAILURE(run_there(all, second, random, [](int) { return Lies{}; }));
+  EXPECT_EQ(gpus().launches(), 2);
+  EXPECT_EQ(gpus().mappings(), 3 * 4 + 4);
+  EXPECT_EQ(second.output, second.expected);
+}
+
+// On several GPUs, and on the host.
+TEST_F(NodeGpus, may_have_a_part_only) {
+  std::mt19937 random(13);
+  for (const int members : {2, 4}) {
+    auto all = rooms_with_gpus(members);
+    for (int turn = 0; turn < 40; ++turn) {
+      const Collective collective = collectives[static_cast<std::size_t>(turn) % std::size(collectives)];
+      std::vector<Lies> lies(static_cast<std::size_t>(members));
+      for (Lies& each : lies) each = {static_cast<int>(random() % 3) - 1, static_cast<int>(random() % 3) - 1};
+      Case one = case_of(collective, members, turn % 5 == 0 ? 100 : much, turn % members);
+      ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [&](int m) { return lies[static_cast<std::size_t>(m)]; }));
+      EXPECT_EQ(one.output, one.expected) << to_string(collective) << " among " << members << ", turn " << turn;
+    }
+  }
+}
+
+// In containers that hide processes from each other, say.
+TEST_F(NodeGpus, are_not_mapped_by_any_where_one_cannot) {
+  std::mt19937 random(14);
+  auto all = rooms_with_gpus(3);
+  for (int turn = 0; turn < 3; ++turn) {
+    Case one = case_of(Collective::all_reduce, 3, much, 0);
+    ASSERT_NO_FATAL_FAILURE(run_there(
+        all, one, random, [](int) { return Lies{}; }, [](int m) { FakeGpus::fail_mapping(m == 1); }));
+    FakeGpus::fail_mapping(false);
+    EXPECT_EQ(one.output, one.expected);
+    const std::string why = all[1]->gpus()->take_reason();
+    EXPECT_EQ(why.find("mapping") != std::string::npos, turn == 0) << why;
+  }
+  for (const auto& room : all) EXPECT_FALSE(room->gpus()->can_map());
+  EXPECT_EQ(gpus().launches(), 0);
+  EXPECT_EQ(gpus().pinnings(), 3) << "kept for the next call";
+}
+
+// What is freed there and taken again, at the same address or not.
+TEST_F(NodeGpus, forget_memory_that_its_owner_has_freed) {
+  std::mt19937 random(15);
+  auto all = rooms_with_gpus(2);
+  for (int turn = 0; turn < 60; ++turn) {
+    Case one = case_of(Collective::all_gather, 2, much + static_cast<std::size_t>(turn % 3) * 5000, 0);
+    ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
+    ASSERT_EQ(one.output, one.expected) << turn;
+    EXPECT_LE(gpus().living(), 2U * 8) << "mapped still";
+  }
+}
+
+// So does memory that is there for long: only some of it is kept mapped.
+TEST_F(NodeGpus, forget_what_was_not_used_for_long) {
+  std::mt19937 random(17);
+  auto all = rooms_with_gpus(2);
+  std::vector<DeviceVector<char>> between;  // so that no address comes again
+  for (int turn = 0; turn < 30; ++turn) {
+    Case one = case_of(Collective::all_gather, 2, much, 0);
+    between.emplace_back(much * sizeof(std::int32_t) * (1 + static_cast<std::size_t>(turn) % 2));
+    ASSERT_NO_FATAL_FAILURE(run_there(
+        all, one, random, [](int) { return Lies{}; }, [&](int) { between.emplace_back(std::size_t{1}); }));
+    ASSERT_EQ(one.output, one.expected) << turn;
+  }
+  const std::size_t own = between.size();
+  EXPECT_LE(gpus().living(), own + 2U * 8) << "mapped still";
+  EXPECT_GT(gpus().mappings(), 40);
+}
+
+// Each process has its own numbers for them, by CUDA_VISIBLE_DEVICES.
+TEST_F(NodeGpus, are_told_apart_by_their_serials) {
+  std::mt19937 random(18);
+  auto all = rooms_with_gpus(4, true);
+  for (const Collective collective : collectives) {
+    Case one = case_of(collective, 4, much, 1);
+    ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int m) { return Lies{m % 2, m % 2}; }));
+    EXPECT_EQ(one.output, one.expected) << to_string(collective);
+  }
+  EXPECT_EQ(gpus().pinnings(), 0);
+}
+
+// Nobody reads what a member's own stream has not done yet.
+TEST_F(NodeGpus, wait_for_what_was_begun_before) {
+  std::mt19937 random(16);
+  auto all = rooms_with_gpus(2);
+  bool opened = false;
+  std::size_t turns = 0;
+  gpus().put(nullptr, [&, seen = &opened] {
+    while (!std::atomic_ref(*seen)) std::this_thread::yield();
+  });
+  Case one = case_of(Collective::all_reduce, 2, much, 0);
+  ASSERT_NO_FATAL_FAILURE(run_there(
+      all, one, random, [](int) { return Lies{}; },
+      [&](int) {
+        constexpr std::size_t long_enough = 1000;
+        if (turns > long_enough) return;
+        EXPECT_EQ(gpus().launches(), 0);
+        if (++turns == long_enough) std::atomic_ref(opened).store(true);
+      }));
+  EXPECT_EQ(one.output, one.expected);
+  EXPECT_GE(turns, 1000U);
+}
+
+TEST_F(NodeGpus, are_those_that_all_members_see) {
+  const auto find = [&](const Serials& serials, int me) {
+    return Gpus::find(serials, me, apart(static_cast<int>(serials.size())));
+  };
+  EXPECT_EQ(find({{"a"}, {"b"}}, 0), nullptr);
+  EXPECT_EQ(find({{"a"}, {}}, 0), nullptr);
+  const auto mine = find({{"a", "b", "c"}, {"c", "a"}}, 1);
+  ASSERT_NE(mine, nullptr);
+  EXPECT_EQ(mine->number_of(1), 0);
+  EXPECT_EQ(mine->number_of(0), 1);
+  EXPECT_EQ(mine->device_of(1), 0);
+  const auto other = find({{"a", "b", "c"}, {"c", "a"}}, 0);
+  EXPECT_EQ(other->number_of(1), Gpus::unknown);
+  EXPECT_EQ(other->device_of(Gpus::unknown), Gpus::unknown);
+}
+
+}  // namespace
+}  // namespace lockstep::test
