@@ -13,10 +13,10 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t block_bytes = 4096;  // a few of them stay in the first cache
+constexpr std::size_t bytes_at_once = 4096;  // a few of them stay in the first cache
 
 std::size_t elements_at_a_time(const Spec& spec) {
-  return std::max<std::size_t>(1, block_bytes / std::max<std::size_t>(1, spec.element_bytes));
+  return std::max<std::size_t>(1, bytes_at_once / std::max<std::size_t>(1, spec.element_bytes));
 }
 
 bool goes_by_tree(const Call& call) {

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t mark = 0x74756e65;
+constexpr std::uint32_t mark_of_measuring = 0x74756e65;
 constexpr std::size_t largest = 4U << 20U;  // bytes that are measured
 
 class Probe {
@@ -129,7 +129,7 @@ class Probe {
   }
 
   void run(const Call& call, const Tuning& tuning) {
-    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark, room_.asks());
+    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark_of_measuring, room_.asks());
     const auto begin = Clock::now();
     while (!work_.is_done()) {
       if (work_.advance(looks_)) continue;

@@ -13,9 +13,9 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t page_of_memory = 4096;
 
-std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page_of_memory - 1) / page_of_memory * page_of_memory; }
 
 // Behind the data there is a page that says whether its owner has freed it.
 std::atomic<std::uint32_t>& freed(std::byte* memory, std::size_t bytes) {
@@ -54,7 +54,7 @@ Reachable reach_all(const Exchange& exchange, const std::vector<Bytes>& all, con
   for (std::size_t member = 0; member < all.size(); ++member) {
     const PartOffer theirs = read_offer(all[member]);
     const bool own = static_cast<int>(member) == exchange.rank();
-    auto memory = own ? mine.memory() : SharedMemory::open(theirs.ticket, whole_pages(theirs.bytes) + page).memory();
+    auto memory = own ? mine.memory() : SharedMemory::open(theirs.ticket, whole_pages(theirs.bytes) + page_of_memory).memory();
     if (own) reachable.bytes = theirs.bytes;
     reachable.freed.push_back(&freed(memory.get(), theirs.bytes));
     reachable.parts.push_back(memory.get());
@@ -92,7 +92,7 @@ SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
   std::string wrong;
   try {
     if (bytes > most) throw Error(Code::out_of_memory, text(bytes, " bytes are more than any node has"));
-    mine = SharedMemory::make(whole_pages(bytes) + page, true);
+    mine = SharedMemory::make(whole_pages(bytes) + page_of_memory, true);
 #ifdef MADV_HUGEPAGE
     ::madvise(mine.memory().get(), whole_pages(bytes), MADV_HUGEPAGE);  // where the system allows it
 #endif

@@ -118,6 +118,7 @@ TEST(EngineFailure, AnExceptionOfTheUsersReductionIsTheirsAndNamesTheRankToOther
     const std::vector<float> in = given(rank, 10);
     std::vector<float> out(10);
     Call call = call_of(all_reduce_plan(3, rank, 10, ReduceOp::user), in, out);
+    const std::string here = text("engine_failure_test.cpp:", __LINE__ - 1);
     call.kernel = nullptr;
     call.user.apply = [](const void*, void* target, const void* left, const void* right, std::size_t count) {
       add_floats(target, left, right, count);
@@ -134,7 +135,7 @@ TEST(EngineFailure, AnExceptionOfTheUsersReductionIsTheirsAndNamesTheRankToOther
     } else {
       EXPECT_EQ(code, Code::peer_failed);
       EXPECT_PRED2(holds, what, "rank 1: in all_reduce of 10 f32, user (call 1) at ");
-      EXPECT_PRED2(holds, what, "engine_failure_test.cpp:121: an exception of the user's own: too far");
+      EXPECT_PRED2(holds, what, text(here, ": an exception of the user's own: too far"));
     }
     EXPECT_TRUE(engine.failed());
     ASSERT_TRUE(engine.failure());

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 5> names = {"off", "error", "warn", "info", "debug"};
+constexpr std::array<std::string_view, 5> level_names = {"off", "error", "warn", "info", "debug"};
 constexpr std::array<std::string_view, 5> shouts = {"", "ERROR", "WARN", "INFO", "DEBUG"};
 
 // One write for one line: lines of many processes on one terminal must not mix.
@@ -21,11 +21,11 @@ void to_standard_error(LogLevel level, std::string_view line) {
 
 }  // namespace
 
-std::string_view to_string(LogLevel level) { return names.at(static_cast<std::size_t>(level)); }
+std::string_view to_string(LogLevel level) { return level_names.at(static_cast<std::size_t>(level)); }
 
 std::optional<LogLevel> parse_log_level(std::string_view name) {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names.at(i) == name) return static_cast<LogLevel>(i);
+  for (std::size_t i = 0; i < level_names.size(); ++i) {
+    if (level_names.at(i) == name) return static_cast<LogLevel>(i);
   }
   return std::nullopt;
 }

@@ -45,7 +45,7 @@ Bytes write(const Report& report) {
   return writer.take();
 }
 
-Report read(std::span<const std::byte> bytes) {
+Report read_report(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   Report report;
   report.host = reader.get_string();
@@ -187,7 +187,7 @@ Topology discover(Exchange& exchange, int colour, const Devices& devices) {
   const Bytes shape_bytes = writer.take();
   std::vector<Report> reports;
   for (const Bytes& bytes : exchange.all_gather("topology: members", write(report_self(shape, devices, shape_bytes)))) {
-    reports.push_back(read(bytes));
+    reports.push_back(read_report(bytes));
   }
   const SharedNodes shared = find_shared_nodes(exchange, colour);
   return Topology(assemble(reports, shared, gather_shapes(exchange, reports, shape_bytes)));

@@ -130,7 +130,7 @@ Bytes write(const Seen& seen) {
   return writer.take();
 }
 
-Seen read(std::span<const std::byte> bytes) {
+Seen read_seen(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   Seen seen;
   seen.colour = reader.get<int>();
@@ -191,7 +191,7 @@ SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string&
   const Beacon beacon(directory, nameless);
   const Seen mine{colour, beacon.path(), beacon.token(), beacon.problem()};
   std::vector<Seen> all;
-  for (const Bytes& bytes : exchange.all_gather("shared memory: offer", write(mine))) all.push_back(read(bytes));
+  for (const Bytes& bytes : exchange.all_gather("shared memory: offer", write(mine))) all.push_back(read_seen(bytes));
   Writer answer;
   answer.put(lowest_shared(all, exchange.rank()));
   SharedNodes nodes;
