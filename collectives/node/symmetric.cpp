@@ -54,7 +54,8 @@ Reachable reach_all(const Exchange& exchange, const std::vector<Bytes>& all, con
   for (std::size_t member = 0; member < all.size(); ++member) {
     const PartOffer theirs = read_offer(all[member]);
     const bool own = static_cast<int>(member) == exchange.rank();
-    auto memory = own ? mine.memory() : SharedMemory::open(theirs.ticket, whole_pages(theirs.bytes) + page_of_memory).memory();
+    auto memory =
+        own ? mine.memory() : SharedMemory::open(theirs.ticket, whole_pages(theirs.bytes) + page_of_memory).memory();
     if (own) reachable.bytes = theirs.bytes;
     reachable.freed.push_back(&freed(memory.get(), theirs.bytes));
     reachable.parts.push_back(memory.get());
