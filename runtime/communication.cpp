@@ -51,7 +51,7 @@ Way way_of(CommunicationImplementation wished, const std::vector<std::string>& d
   }
   if (gpus > 0) {
     if (has_nccl) return {Way::By::nccl, "all replicas are on GPUs"};
-    return {Way::By::own, "all replicas are on GPUs, but this build has no NCCL",
+    return {Way::By::own, "all replicas are on GPUs, but there is no NCCL to use",
             wished != CommunicationImplementation::nccl};
   }
   if (wished == CommunicationImplementation::nccl)

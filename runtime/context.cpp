@@ -5,6 +5,7 @@
 #include <atomic>
 #include <list>
 
+#include "collectives/gpu/layer.hpp"
 #include "runtime/default_strategy.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -84,6 +85,9 @@ bool in_cross_replica_context() { return replica_context() == nullptr; }
 namespace detail {
 
 Enter::Enter(Strategy& strategy, ReplicaContext* replica, int part) : frame_(nullptr) {
+  const int local = replica != nullptr ? replica->local_id() : part;
+  const int gpu = local < 0 ? gpu::Where::host : strategy.gpu_of(local);
+  if (gpu != gpu::Where::host) gpu_ = std::make_unique<gpu::Using>(gpu);
   const bool merged = part < 0 ? replica == nullptr : is_merged(strategy);
   frames.push_back({&strategy, replica, merged, part});
   frame_ = &frames.back();

@@ -12,6 +12,9 @@ namespace lockstep {
 
 class Strategy;
 class ReplicaContext;
+namespace gpu {
+class Using;
+}
 
 // As long as it lives, its strategy is the current one of this thread. Of the same strategy there may be several, one
 // in the other; of another one inside is an Error usage. They end in the reverse order. That of the default strategy
@@ -42,7 +45,7 @@ ReplicaContext* replica_context();  // none in cross-replica context
 namespace detail {
 
 // In a replica's thread, or, without a replica, where one of them speaks for all; with a part, while that replica's
-// part of a variable is changed by whoever speaks for all.
+// part of a variable is changed by whoever speaks for all. A replica's GPU is the thread's own then.
 class Enter {
  public:
   Enter(Strategy& strategy, ReplicaContext* replica, int part = -1);
@@ -51,6 +54,7 @@ class Enter {
   Enter& operator=(const Enter&) = delete;
 
  private:
+  std::unique_ptr<gpu::Using> gpu_;
   const void* frame_;
 };
 

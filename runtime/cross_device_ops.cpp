@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/gpu/memory.hpp"
 #include "collectives/kernels/kernels.hpp"
 #include "runtime/packs.hpp"
 #include "topology/base/error.hpp"
@@ -12,19 +13,54 @@
 namespace lockstep {
 namespace {
 
+// What a view shows, where the host can read and write it: of a GPU's memory a copy.
+class Seen {
+ public:
+  explicit Seen(const View& view) : view_(view), where_(gpu::where(view.data)) {
+    if (!where_.on_device()) return;
+    copy_.resize(view.bytes());
+    view_.data = copy_.data();
+    gpu::copy(where_.device, copy_.data(), static_cast<const std::byte*>(view.data), view.bytes());
+  }
+  const View& view() const { return view_; }
+  // What was written, to where it is.
+  void put_back(const View& view) const {
+    if (where_.on_device()) gpu::copy(where_.device, static_cast<std::byte*>(view.data), copy_.data(), view.bytes());
+  }
+
+ private:
+  View view_;
+  gpu::Where where_;
+  std::vector<std::byte> copy_;
+};
+
 // to = to op from, an average being a sum so far.
-void take_in(ReduceOp op, const View& to, const View& from) {
+void take_in(ReduceOp op, const View& there, const View& from_there) {
+  const Seen seen(there);
+  const Seen seen_from(from_there);
+  const View& to = seen.view();
+  const View& from = seen_from.view();
   const Kernel* const kernel = find_kernel(to.type, op == ReduceOp::avg ? ReduceOp::sum : op);
   if (kernel == nullptr)
     throw Error(Code::usage, text("no ", to_string(op), " of ", to_string(to.type)), "use numbers");
   kernel->two(to.data, to.data, from.data, to.count);
+  seen.put_back(there);
 }
 
 void copy(const View& to, const View& from) {
-  if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
+  if (from.bytes() == 0) return;
+  const gpu::Where where = gpu::where(to.data).on_device() ? gpu::where(to.data) : gpu::where(from.data);
+  if (where.on_device())
+    gpu::copy(where.device, static_cast<std::byte*>(to.data), static_cast<const std::byte*>(from.data), from.bytes());
+  else
+    std::memcpy(to.data, from.data, from.bytes());
 }
 
-void average(const View& view, int of) { divide(view.type, view.data, view.data, view.count, of); }
+void average(const View& there, int of) {
+  const Seen seen(there);
+  divide(there.type, seen.view().data, seen.view().data, there.count, of);
+  seen.put_back(there);
+}
 
 // Of local replicas at a level: one takes in the others.
 struct Met {
@@ -68,11 +104,11 @@ void ReplicaGroup::run_all(const Start& start) {
 }
 
 void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<Views>& values) {
-  std::deque<Batch> batches;
+  std::vector<std::optional<Batch>> batches(static_cast<std::size_t>(local()));
   run_all([&](Communicator& member, int local) {
-    Batch& batch = batches.emplace_back(member);
-    for (const Views& each : values)
-      detail::add_view(batch, each[static_cast<std::size_t>(local)], NamedOp(op), origin_);
+    const auto i = static_cast<std::size_t>(local);
+    Batch& batch = batches[i].emplace(member);
+    for (const Views& each : values) detail::add_view(batch, each[i], NamedOp(op), origin_);
     return batch.start(origin_);
   });
 }
@@ -217,7 +253,10 @@ void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vec
 
 void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack,
                                 std::size_t /*number*/) {
-  say(group, "no replica is on a GPU, so not by NCCL but over the memory of the node or the network");
+  say(group,
+      group.by_nccl()
+          ? "what is in the GPUs' memory by NCCL, what is in the host's over the memory of the node or the network"
+          : "no replica is on a GPU, so not by NCCL but over the memory of the node or the network");
   group.all_reduce(op, pack);
 }
 

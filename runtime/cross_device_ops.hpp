@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the replicas' values become one, as something that a program can choose, or write itself. Public calls check and
-// copy; what a class overrides combines memory in place and knows no types.
+// copy; what a class overrides combines memory in place and knows no types. Replicas on GPUs may bring memory of these:
+// the group's calls take it, the host cannot look into it (gpu::where() tells).
 #pragma once
 
 #include <memory>
@@ -29,6 +30,8 @@ class ReplicaGroup {
   std::string devices_in_words() const { return strategy_->devices_in_words(); }
   // Who meets first, of the replicas of this process.
   const std::vector<detail::Level>& levels() const { return strategy_->levels_; }
+  // Whether the replicas are on GPUs among which there is NCCL.
+  bool by_nccl() const { return strategy_->way_.by == Way::By::nccl; }
   // Whether the processes can meet without their other replicas.
   bool has_leader() const { return strategy_->has_leader(); }
   const Log& log() const { return strategy_->log(); }

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cctype>
 
+#include "collectives/gpu/layer.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
-#include "topology/machine/device.hpp"
 #include "topology/machine/read_machine.hpp"
 #include "topology/pieces.hpp"
 
@@ -31,6 +31,11 @@ const Here& here() {
 }
 
 std::string short_name(const DeviceName& device) { return text(device.type == "GPU" ? "gpu:" : "cpu:", device.index); }
+
+std::size_t number_of_gpus() {
+  const gpu::Layer* const all = gpu::layer();
+  return all == nullptr ? 0 : static_cast<std::size_t>(all->devices());
+}
 
 IndexSet cores() {
   IndexSet all;
@@ -131,13 +136,15 @@ std::vector<std::string> physical_devices(std::string_view type) {
   const std::string wanted = detail::upper(type);
   if (wanted != "CPU" && wanted != "GPU")
     throw Error(Code::usage, text("there are no devices of the type '", printable(type), '\''), "say cpu or gpu");
-  const std::size_t number = wanted == "CPU" ? cores().size() : read_devices().gpus.size();
+  const std::size_t number = wanted == "CPU" ? cores().size() : number_of_gpus();
   std::vector<std::string> all;
   for (std::size_t i = 0; i < number; ++i) all.push_back(text(wanted == "CPU" ? "cpu:" : "gpu:", i));
   return all;
 }
 
 namespace detail {
+
+int Seat::gpu() const { return device.type == "GPU" ? device.index : gpu::Where::host; }
 
 std::string upper(std::string_view words) {
   std::string all(words);
@@ -168,11 +175,10 @@ std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
   for (const DeviceName& name : names) {
     if (name.job != "localhost" || name.task != 0) refuse_missing(name, {}, "it is not of this process");
     if (name.type == "GPU") {
-      const Devices seen = read_devices();
-      if (static_cast<std::size_t>(name.index) >= seen.gpus.size())
-        refuse_missing(name, physical_devices("gpu"), seen.why_none);
-      throw Error(Code::device, text("a replica on ", to_string(name), ": replicas are threads on processors so far"),
-                  "use cpu:0, cpu:1, ...");
+      if (static_cast<std::size_t>(name.index) >= number_of_gpus())
+        refuse_missing(name, physical_devices("gpu"), gpu::why_none());
+      seats.push_back({name, text("GPU ", name.index)});
+      continue;
     }
     if (name.index >= number) refuse_missing(name, {}, {});
     seats.push_back(seat_of(name, piece_of(all_cores[static_cast<std::size_t>(name.index)])));

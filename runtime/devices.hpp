@@ -28,7 +28,8 @@ std::string to_string(const DeviceName& device);  // "/job:localhost/replica:0/t
 // Whether that is what is meant, by what is said: "cpu:1" is so on every process, "/task:1/cpu:1" on that one alone.
 bool is_meant(std::string_view words, const DeviceName& device);
 
-// What there is of a type, "cpu" or "gpu", for this process: "cpu:0" for each core that it may use.
+// What there is of a type, "cpu" or "gpu", for this process: "cpu:0" for each core that it may use, "gpu:0" for each
+// GPU that it sees and this build can use.
 std::vector<std::string> physical_devices(std::string_view type);
 
 namespace detail {
@@ -41,6 +42,8 @@ struct Seat {
   std::string place;      // "core 1", for people
   std::vector<int> cpus;  // as the system counts them; none: wherever the system likes
   Span within = {};       // what all of it shares
+  // Of a replica on a GPU: its number; else gpu::Where::host.
+  int gpu() const;
 };
 // The machine in so many pieces.
 std::vector<Seat> seats_for(int replicas);

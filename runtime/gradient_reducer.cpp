@@ -98,7 +98,7 @@ void GradientReducer::Step::take(int which, const View& gradient, Origin origin)
   Bucket& bucket = mine_.state[index(mine_.bucket_of[index(which)])];
   mine_.is_ready[index(which)] = true;
   mine_.order.push_back(which);
-  if (mine_.views[index(which)].data != gradient.data) bucket.batch.reset();  // it is somewhere else
+  if (mine_.views[index(which)].data != gradient.data) bucket.is_elsewhere = true;
   mine_.views[index(which)] = gradient;
   ++bucket.ready;
   if (replica_.has_own_ops()) return;
@@ -114,8 +114,9 @@ void GradientReducer::Step::begin_full_ones(Origin origin) {
     Bucket& bucket = mine_.state[mine_.begun];
     if (bucket.ready < members.size()) return;
     Communicator& member = replica_.next(origin);
-    if (!bucket.batch) {
-      bucket.batch.emplace(member);
+    if (!bucket.batch || std::exchange(bucket.is_elsewhere, false)) {
+      // Where memory moves is a replica's own matter: the others do not begin anew because of it.
+      bucket.batch = bucket.batch ? Batch(member, std::move(*bucket.batch)) : Batch(member);
       for (const int which : members)
         detail::add_view(*bucket.batch, mine_.views[index(which)], reducer_.options_.op, origin);
     }

@@ -54,6 +54,7 @@ class GradientReducer {
     std::optional<Batch> batch;  // of the memory in which the gradients were last
     Request request;
     std::size_t ready = 0;
+    bool is_elsewhere = false;  // than its batch knows
   };
   // Of one replica of this process, used by its thread alone.
   struct Mine {

@@ -32,6 +32,21 @@ std::vector<detail::Seat> seats_beside_others(const Session& session, const std:
   return seats;
 }
 
+// What body throws ends the others' wait.
+template <class Exchanges, class F>
+auto telling_the_others(const Exchanges& exchanges, const F& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    for (Exchange* const each : exchanges) each->fail(error.what());
+    throw;
+  }
+}
+
+std::vector<detail::Seat> seats_of_this_rank(Session& session, const std::vector<std::string>& devices) {
+  return telling_the_others(std::array{&session.exchange()}, [&] { return detail::seats_for(devices); });
+}
+
 // What every rank asks for; all of them refuse what one of them may not have.
 std::vector<int> replicas_of_all(Session& session, int mine, int most, bool gives_resolver, bool wants_leader) {
   std::vector<int> all;
@@ -129,6 +144,16 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const
     : MultiWorkerMirroredStrategy(session, 1, options) {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session, replicas, {}, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const std::vector<std::string>& devices,
+                                                         const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session, static_cast<int>(devices.size()), seats_of_this_rank(session, devices),
+                                  options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int replicas,
+                                                         std::vector<detail::Seat> seats,
+                                                         const StrategyOptions& options)
     : Strategy("MultiWorkerMirroredStrategy", {.order = options.order,
                                                .patience = options.patience.value_or(session.exchange().patience()),
                                                .log = options.log.value_or(session.log()),
@@ -143,16 +168,19 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
   set_resolver(cluster_of(session, options.cluster_resolver));
   if (session.size() > 1) set_home("worker", session.rank(), session.size());
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
-  if (one_each)
-    begin_ranks(session);
+  if (session.size() == 1 && !seats.empty())
+    begin_here(std::move(seats));
+  else if (one_each)
+    begin_ranks(session, std::move(seats));
   else if (session.size() == 1)
     begin_here(replicas);
   else
-    begin_threads(session, all);
+    begin_threads(session, all, std::move(seats));
   say_devices(session);
 }
 
-void MultiWorkerMirroredStrategy::begin_ranks(Session& session) {
+void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::Seat> seats) {
+  sit(std::move(seats));
   begin(1, session.rank(), session.size(), [&](int) { return of_ranks(session, "replicas"); });
 }
 
@@ -161,23 +189,18 @@ std::unique_ptr<Communicator> MultiWorkerMirroredStrategy::of_ranks(Session& ses
   options.order = order();
   options.name = name;
   options.algorithm = terms().algorithm;
+  options.nccl = terms().nccl;
   return std::make_unique<Communicator>(session.world().duplicate(std::move(options)));
 }
 
 bool MultiWorkerMirroredStrategy::wants_leader() const { return terms().ops && terms().ops->wants_leader(); }
 
-void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vector<int>& all) {
+void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vector<int>& all,
+                                                std::vector<detail::Seat> seats) {
   const auto me = all.begin() + session.rank();
-  const auto telling_the_others = [](const auto& exchanges, const auto& body) {
-    try {
-      body();
-    } catch (const std::exception& error) {
-      for (Exchange* const each : exchanges) each->fail(error.what());
-      throw;
-    }
-  };
   telling_the_others(std::array{&session.exchange()}, [&] {
-    if (terms().pin) sit(seats_beside_others(session, all));
+    if (seats.empty() && terms().pin) seats = seats_beside_others(session, all);
+    sit(std::move(seats));
     if (wants_leader()) set_leader(of_ranks(session, "processes"));
   });
   const ThreadsOfAll threads = session.threads_of_all(*me);
@@ -186,7 +209,8 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
   for (const auto& each : *threads.exchanges) mine.push_back(each.get());
   telling_the_others(mine, [&] {
     begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
-          session.members(threads, {.order = order(), .name = "replicas", .algorithm = terms().algorithm}));
+          session.members(
+              threads, {.order = order(), .name = "replicas", .algorithm = terms().algorithm, .nccl = terms().nccl}));
   });
 }
 

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 #include "collectives/communicator/local.hpp"
 #include "collectives/engine/local_transport.hpp"
+#include "collectives/nccl/library.hpp"
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/default_strategy.hpp"
 #include "topology/base/settings.hpp"
@@ -87,8 +89,18 @@ Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
 Strategy::Strategy(std::string name, Terms terms)
     : name_(std::move(name)),
       terms_(std::move(terms)),
-      way_(way_of(terms_.communication.checked().implementation, {"CPU"}, false, terms_.order)),
       ops_(terms_.ops ? terms_.ops : std::make_shared<PackedOps>("all_reduce", 1)) {
+  terms_.communication.checked();
+}
+
+void Strategy::sit(std::vector<detail::Seat> seats) {
+  seats_ = std::move(seats);
+  std::vector<std::string> types;
+  for (const detail::Seat& each : seats_) types.push_back(each.device.type);
+  if (types.empty()) types.emplace_back("CPU");
+  way_ = way_of(communication().implementation, types, terms_.nccl && nccl::library() != nullptr, terms_.order);
+  // What replicas on processors have is the host's: they need not ask each other.
+  terms_.nccl = way_.by == Way::By::nccl;
   const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
   if (way_.by != Way::By::ring) return;
   if (is_free)
@@ -113,7 +125,10 @@ Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
   };
 }
 
-Strategy::~Strategy() { detail::forget(*this); }
+Strategy::~Strategy() {
+  detail::forget(*this);
+  end_members();
+}
 
 void Strategy::add_replica(int global, int size) {
   size_ = size;
@@ -139,18 +154,27 @@ void Strategy::begin_here(int replicas) {
     throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most_here));
   // One has it all: nothing to read of the machine, and nothing to divide.
   if (terms_.pin && replicas > 1) return begin_here(detail::seats_for(replicas));
+  sit({});
   begin(replicas, 0, replicas, members_here(replicas, terms_));
 }
 
 void Strategy::begin_here(std::vector<detail::Seat> seats) {
-  seats_ = std::move(seats);
+  sit(std::move(seats));
   const int replicas = static_cast<int>(seats_.size());
   begin(replicas, 0, replicas, members_here(replicas, terms_));
 }
 
+// What GPUs have not ended is waited for, by all members together.
+void Strategy::end_members() noexcept {
+  if (way_.by == Way::By::nccl && communicators_.size() > 1)
+    crew_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
+               [](int, const std::string&) {});
+  communicators_.clear();
+}
+
 // Each thread makes its own, since all of them make them together.
 void Strategy::make_members(const MakeMember& make) {
-  communicators_.clear();
+  end_members();
   std::vector<std::unique_ptr<Communicator>> made(replicas_.size());
   const auto failures = crew_->run([&](int local) { made[static_cast<std::size_t>(local)] = make(local); },
                                    [](int, const std::string&) {});
@@ -232,6 +256,7 @@ void Strategy::run_leader(const std::function<void(Communicator&)>& call) {
 void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) {
   std::optional<Turn> turn;
   take_turn(turn);
+  if (way_.by == Way::By::nccl && replicas_.size() > 1) return run_apart(start, origin);
   std::vector<Request> requests;
   requests.reserve(replicas_.size());
   try {
@@ -241,6 +266,26 @@ void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, 
     throw;
   }
   wait_all(requests, origin);
+}
+
+void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start, Origin origin) {
+  std::vector<std::exception_ptr> failures(replicas_.size());
+  const auto run_one = [&](int local) {
+    try {
+      start(member(local), local).wait(origin);
+    } catch (const std::exception& error) {
+      failures[static_cast<std::size_t>(local)] = std::current_exception();
+      member(local).team()->refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int i = 1; i < num_local_replicas(); ++i) others.emplace_back(run_one, i);
+    run_one(0);
+  }
+  auto first = std::ranges::find_if(failures, [](const auto& each) { return each && !is_consequence(each); });
+  if (first == failures.end()) first = std::ranges::find_if(failures, [](const auto& each) { return each != nullptr; });
+  if (first != failures.end()) std::rethrow_exception(*first);
 }
 
 // What was begun ends with the words of the one that could not be. All say them, before others hear that one leave.
@@ -348,6 +393,14 @@ void ReplicaContext::meet(Origin origin, const void* kind, void* mine, const Mee
     strategy_->meeting_->meet(local_, origin, kind, mine, merged);
 }
 
+MirroredStrategy::MirroredStrategy(const StrategyOptions& options) : Strategy("MirroredStrategy", terms_here(options)) {
+  const std::vector<std::string> gpus = physical_devices("gpu");
+  if (gpus.empty())
+    begin_here(1);
+  else
+    begin_here(detail::seats_for(gpus));
+  say_devices();
+}
 MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
     : Strategy("MirroredStrategy", terms_here(options)) {
   begin_here(replicas);

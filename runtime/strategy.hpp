@@ -30,8 +30,9 @@ template <class T>
 class Variable;
 
 namespace detail {
+class Enter;
 class VariableBase;
-}
+}  // namespace detail
 
 // What `distribute_values_from` calls its function with.
 struct ValueContext {
@@ -184,7 +185,8 @@ class Strategy {
   static constexpr int most_here = 256;  // replicas of a process
   void begin_here(int replicas);         // with all of them in this process
   void begin_here(std::vector<detail::Seat> seats);
-  void sit(std::vector<detail::Seat> seats) { seats_ = std::move(seats); }
+  // Before the members are made; none: wherever the process is.
+  void sit(std::vector<detail::Seat> seats);
   // As which task of a job this process has its devices, of so many.
   void set_home(std::string job, int task, int tasks) {
     home_ = {.job = std::move(job), .task = task};
@@ -209,13 +211,19 @@ class Strategy {
   friend class Extended;
   friend class ReplicaGroup;
   friend class CrossDeviceOps;
+  friend class detail::Enter;
   friend class detail::VariableBase;
 
   // One run, or one call for all, at a time; what merge_call does for all is part of a run.
   class Turn;
   void mend();
   void make_members(const MakeMember& make);
+  void end_members() noexcept;
   void alarm(int local, const std::string& what);
+  // Of a local replica; gpu::Where::host where it is on processors.
+  int gpu_of(int local) const { return seats_.empty() ? -1 : seats_[static_cast<std::size_t>(local)].gpu(); }
+  // Each member by a thread of its own, as calls want that begin by asking the others.
+  void run_apart(const std::function<Request(Communicator& member, int local)>& start, Origin origin);
   // Whether the program has said how values are combined; if so, by that.
   bool has_own_ops() const { return terms_.ops != nullptr; }
   void combine(NamedOp op, const std::vector<Views>& values, const CommunicationOptions& options, Origin origin);
@@ -240,7 +248,7 @@ class Strategy {
     for (int local = 0; local < num_local_replicas(); ++local) all.push_back(detail::take_part(structure, local));
     return all;
   }
-  // All values at once, each by the member that it belongs to.
+  // All values at once, each by the member that it belongs to; perhaps in several threads.
   void run_all(const std::function<Request(Communicator& member, int local)>& start, Origin origin);
   void give_up(std::vector<Request>& begun, const char* what, Origin origin);
   // Among the processes alone.
@@ -292,9 +300,11 @@ class Strategy {
 // Replicas of one process: threads.
 class MirroredStrategy final : public Strategy {
  public:
-  // The machine is divided among them: packages, NUMA nodes, caches, cores.
-  explicit MirroredStrategy(int replicas = 1, const StrategyOptions& options = {});
-  // One on each of these: {"cpu:0", "cpu:1"}.
+  // One on each GPU that this process sees, or one alone where it sees none.
+  explicit MirroredStrategy(const StrategyOptions& options = {});
+  // On processors: the machine is divided among them: packages, NUMA nodes, caches, cores.
+  explicit MirroredStrategy(int replicas, const StrategyOptions& options = {});
+  // One on each of these: {"cpu:0", "cpu:1"}, {"gpu:0", "gpu:1"}.
   explicit MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
@@ -308,10 +318,15 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options = {});
   MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options = {});
+  // On these devices of this rank: {"gpu:0"}.
+  MultiWorkerMirroredStrategy(Session& session, const std::vector<std::string>& devices,
+                              const StrategyOptions& options = {});
 
  private:
-  void begin_ranks(Session& session);
-  void begin_threads(Session& session, const std::vector<int>& all);
+  MultiWorkerMirroredStrategy(Session& session, int replicas, std::vector<detail::Seat> seats,
+                              const StrategyOptions& options);
+  void begin_ranks(Session& session, std::vector<detail::Seat> seats);
+  void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::Seat> seats);
   std::unique_ptr<Communicator> of_ranks(Session& session, const char* name) const;
   bool wants_leader() const;
   void say_devices(const Session& session) const;
@@ -322,7 +337,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
 class OneDeviceStrategy final : public Strategy {
  public:
   explicit OneDeviceStrategy(const StrategyOptions& options = {});
-  // There: "cpu:1".
+  // There: "cpu:1", "gpu:0".
   explicit OneDeviceStrategy(const std::string& device, const StrategyOptions& options = {});
 
  private:

@@ -27,12 +27,13 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
     combine(op, detail::transposed(replicas), {}, origin);
     return std::move(value[0]);
   }
-  std::deque<Batch> batches;
+  std::vector<std::optional<Batch>> batches(replicas_.size());
   run_all(
       [&](Communicator& member, int local) {
         return op.with([&](auto known) {
-          batches.push_back(detail::batch_of(member, value[local], known, origin));
-          return batches.back().start(origin);
+          auto& mine = batches[static_cast<std::size_t>(local)];
+          mine.emplace(detail::batch_of(member, value[local], known, origin));
+          return mine->start(origin);
         });
       },
       origin);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/part.hpp"
 #include "runtime/variable_base.hpp"
 
 namespace lockstep {
@@ -45,8 +46,10 @@ class Variable {
   // aggregation combines them, for which all processes must ask.
   Tensor<T> read(Origin origin = Origin::here()) const;
   // The part of a replica, in it or in update(), to be read and written without a copy. What is written to one part of
-  // a mirrored variable alone must be written to all.
-  std::span<T> local();
+  // a mirrored variable alone must be written to all. Of a replica on a GPU it is in the memory of that, where only
+  // kernels and collectives reach it: local_on_gpu().
+  std::span<T> local() { return own_part("local", true); }
+  std::span<T> local_on_gpu() { return own_part("local_on_gpu", false); }
 
   // In a replica: of a mirrored variable every replica's value, as its aggregation combines them; without one each
   // replica changes its own part alone. For all replicas, or in update(): the value as it is.
@@ -106,7 +109,11 @@ class Variable {
 
   std::string to_string() const;  // as TensorFlow prints it
   // Of this process.
-  std::vector<Tensor<T>> parts() const { return {core().values.begin(), core().values.end()}; }
+  std::vector<Tensor<T>> parts() const {
+    std::vector<Tensor<T>> all;
+    for (const detail::Part<T>& each : core().values) all.push_back(each.value());
+    return all;
+  }
 
  private:
   friend class Strategy;
@@ -114,10 +121,11 @@ class Variable {
   template <class U>
   friend struct detail::Shared;
   using Speaker = detail::Speaker;
+  using Part = detail::Part<T>;
   struct Core : detail::VariableBase {
     using VariableBase::VariableBase;
-    std::deque<Tensor<T>> values;  // by local replica; kept centrally: one
-    Tensor<T>& part(int local) { return values[is_central() ? 0 : static_cast<std::size_t>(local)]; }
+    std::deque<Part> values;  // by local replica; kept centrally: one
+    Part& part(int local) { return values[is_central() ? 0 : static_cast<std::size_t>(local)]; }
   };
 
   Core& core() const {
@@ -126,18 +134,21 @@ class Variable {
   }
   template <class F>
   static std::shared_ptr<Core> make_core(Strategy& strategy, F& make, const VariableOptions& options, Origin origin);
-  static void set(Change how, Tensor<T>& part, const Tensor<T>& value) {
-    if (how == Change::assign)
-      std::copy(value.begin(), value.end(), part.begin());
-    else
-      for (std::size_t i = 0; i < part.size(); ++i) part[i] = detail::changed(how, part[i], value[i]);
+  static void set(Change how, Part& part, const Tensor<T>& value) {
+    if (how == Change::assign) return part.assign(value);
+    part.change([&](Tensor<T>& all) {
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = detail::changed(how, all[i], value[i]);
+    });
   }
-  static void set(Change how, Tensor<T>& part, const IndexedSlices<T>& rows) {
-    rows.scatter(part, [&](T& element, const T& by) { element = detail::changed(how, element, by); });
+  static void set(Change how, Part& part, const IndexedSlices<T>& rows) {
+    part.change([&](Tensor<T>& all) {
+      rows.scatter(all, [&](T& element, const T& by) { element = detail::changed(how, element, by); });
+    });
   }
+  std::span<T> own_part(std::string_view call, bool for_host);
   template <class Value>
   void set_all(Change how, const Value& value) {
-    for (Tensor<T>& part : core().values) set(how, part, value);
+    for (Part& part : core().values) set(how, part, value);
   }
   void set_on_read(Change how, const Tensor<T>& value, std::string_view call);
   void change(Change how, const Tensor<T>& value, std::string_view call, Origin origin);
@@ -197,15 +208,16 @@ std::shared_ptr<typename Variable<T>::Core> Variable<T>::make_core(Strategy& str
   try {
     const Tensor<T> initial = make();
     core = std::make_shared<Core>(strategy, options, detail::is_fractional_number<T>, !std::is_same_v<T, bool>);
-    core->values.assign(static_cast<std::size_t>(core->parts()), initial);
+    for (int i = 0; i < core->parts(); ++i) core->values.emplace_back(initial, core->gpu_of(i));
   } catch (...) {
     detail::VariableBase::agree_on_shape(strategy, nullptr, origin);  // the others need not wait
     throw;
   }
   detail::VariableBase::agree_on_shape(strategy, &core->values.front().shape(), origin);
   if (core->is_spread())
-    core->run_all([&](Communicator& member, int local) { return member.broadcast_async(core->part(local), 0, origin); },
-                  origin);
+    core->run_all(
+        [&](Communicator& member, int local) { return member.broadcast_async(core->part(local).span(), 0, origin); },
+        origin);
   return core;
 }
 
@@ -214,8 +226,8 @@ Tensor<T> Variable<T>::combined(Origin origin) const {
   Core& mine = core();
   const Aggregation how = mine.options().aggregation;
   if (how == Aggregation::none) mine.refuse_reading_for_all();
-  if (how == Aggregation::only_first_replica && !mine.is_spread()) return mine.values.front();
-  std::deque<Tensor<T>> copies = mine.values;
+  if (how == Aggregation::only_first_replica && !mine.is_spread()) return mine.values.front().value();
+  std::vector<Tensor<T>> copies = parts();
   mine.run_all(
       [&](Communicator& member, int local) -> Request {
         Tensor<T>& copy = copies[static_cast<std::size_t>(local)];
@@ -234,20 +246,20 @@ Tensor<T> Variable<T>::read(Origin origin) const {
   Core& mine = core();
   const Speaker who = mine.speaker("read");
   const bool is_local = who.kind == Speaker::Kind::replica || who.kind == Speaker::Kind::part;
-  if (is_local) return mine.part(who.local);
-  return mine.is_on_read() ? combined(origin) : mine.values.front();
+  if (is_local) return mine.part(who.local).value();
+  return mine.is_on_read() ? combined(origin) : mine.values.front().value();
 }
 
 template <class T>
-std::span<T> Variable<T>::local() {
+std::span<T> Variable<T>::own_part(std::string_view call, bool for_host) {
   Core& mine = core();
-  const Speaker who = mine.speaker("local");
-  if (who.kind == Speaker::Kind::all && mine.parts() == 1 && mine.replicas() == 1) return mine.values.front().span();
+  const Speaker who = mine.speaker(call);
+  const bool is_only = who.kind == Speaker::Kind::all && mine.parts() == 1 && mine.replicas() == 1;
   const bool is_mine = who.kind == Speaker::Kind::part || (who.kind == Speaker::Kind::replica && !mine.is_central());
-  if (!is_mine)
-    throw Error(Code::usage, text("local() of variable '", name(), "' by who has no part of its own of it"),
-                "call it in a replica's function, or in update()");
-  return mine.part(who.local).span();
+  if (!is_mine && !is_only) mine.refuse_part(call);
+  Part& part = mine.part(is_only ? 0 : who.local);
+  if (part.is_here() != for_host) mine.refuse_place(call, part.is_here());
+  return part.span();
 }
 
 template <class T>
@@ -256,7 +268,7 @@ void Variable<T>::set_on_read(Change how, const Tensor<T>& value, std::string_vi
   if (mine.options().aggregation != Aggregation::sum) return set_all(how, value);
   if (how != Change::assign) mine.refuse_change_for_all(call);
   // The first replica has it all: shares of it need not add up to it.
-  for (Tensor<T>& part : mine.values) set(how, part, Tensor<T>(part.shape()));
+  for (Part& part : mine.values) set(how, part, Tensor<T>(part.shape()));
   if (mine.has_first_replica()) set(how, mine.values.front(), value);
 }
 
@@ -354,7 +366,7 @@ template <class T>
 Tensor<T> Variable<T>::saved(Origin origin) const {
   Core& mine = core();
   mine.require_all("saved");
-  return mine.is_on_read() && aggregation() != Aggregation::none ? combined(origin) : mine.values.front();
+  return mine.is_on_read() && aggregation() != Aggregation::none ? combined(origin) : mine.values.front().value();
 }
 
 template <class T>
@@ -366,9 +378,10 @@ void Variable<T>::restore(const Tensor<T>& value, Origin origin) {
 template <class T>
 void Variable<T>::check_sync(Origin origin) const {
   core().require_all("check_sync");
-  std::vector<std::span<const std::byte>> parts;
-  for (const Tensor<T>& part : core().values) parts.push_back(std::as_bytes(part.span()));
-  core().check_sync(parts, sizeof(T), origin);
+  const std::vector<Tensor<T>> all = parts();
+  std::vector<std::span<const std::byte>> bytes;
+  for (const Tensor<T>& part : all) bytes.push_back(std::as_bytes(part.span()));
+  core().check_sync(bytes, sizeof(T), origin);
 }
 
 template <class T>
@@ -379,7 +392,7 @@ std::ostream& operator<<(std::ostream& out, const Variable<T>& variable) {
 template <class T>
 std::string Variable<T>::to_string() const {
   std::vector<std::string> values;
-  for (const Tensor<T>& part : core().values)
+  for (const Tensor<T>& part : parts())
     values.push_back(part.shape().rank() == 0 ? lockstep::to_string(part)
                                               : text("array(", lockstep::to_string(part),
                                                      ", dtype=", detail::numpy_name(data_type_of<T>), ')'));

@@ -203,6 +203,20 @@ void VariableBase::run_all(const std::function<Request(Communicator&, int)>& sta
 
 bool VariableBase::is_spread() const { return size_ > local_; }
 
+int VariableBase::gpu_of(int part) const { return strategy().gpu_of(part); }
+
+void VariableBase::refuse_part(std::string_view call) const {
+  throw Error(Code::usage, text(call, "() of ", quoted(options_), " by who has no part of its own of it"),
+              "call it in a replica's function, or in update()");
+}
+
+void VariableBase::refuse_place(std::string_view call, bool is_here) const {
+  throw Error(Code::usage,
+              text(call, "() of ", quoted(options_), ", which is ",
+                   is_here ? "in the host's memory" : "in a GPU's memory, where the host cannot look"),
+              is_here ? "use local()" : "use local_on_gpu() for kernels, or read() and assign(), which copy");
+}
+
 void VariableBase::refuse_reading_for_all() const {
   throw Error(
       Code::usage,

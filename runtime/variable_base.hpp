@@ -48,6 +48,8 @@ class VariableBase {
   // One part that all replicas read.
   bool is_central() const { return keeps_ == Strategy::Keeps::central && !is_on_read(); }
   int parts() const { return is_central() ? 1 : local_; }
+  // In whose memory a part is: gpu::Where::host, or a GPU's.
+  int gpu_of(int part) const;
   Strategy& strategy() const;  // an Error usage once it is gone
 
   // Before others are waited for: each process's first value has this shape, or could not be made. An Error at all
@@ -67,6 +69,8 @@ class VariableBase {
   bool has_first_replica() const { return first_ == 0; }
 
   void refuse_reading_for_all() const;
+  [[noreturn]] void refuse_part(std::string_view call) const;
+  [[noreturn]] void refuse_place(std::string_view call, bool is_here) const;
   void refuse_change_for_all(std::string_view call) const;
   void refuse_scatter(std::string_view call, bool only_of_one, bool in_replica) const;
   void check_shape(const TensorShape& mine, const TensorShape& given, std::string_view call) const;

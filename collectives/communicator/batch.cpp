@@ -43,6 +43,9 @@ void Batch::pack() {
     }
     pack_alike(first);
   }
+  for (std::size_t i = 0; i < std::min(calls_.size(), earlier_.size()); ++i)
+    team_->decide_as(calls_[i], earlier_[i], asks_.front().origin);
+  earlier_.clear();
 }
 
 // All that are like the first: one call on memory that stands for theirs, where the call needs it. One alone never

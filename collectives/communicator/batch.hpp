@@ -10,6 +10,9 @@ namespace lockstep {
 class Batch {
  public:
   explicit Batch(Communicator& communicator) : team_(communicator.team()), rank_(communicator.rank()) {}
+  // For the same tensors as an earlier one, which lie elsewhere now, perhaps on this member alone: what members have
+  // found out of that one, whether GPUs do it, holds for this, and they need not ask each other again.
+  Batch(Communicator& communicator, Batch&& earlier) : Batch(communicator) { earlier_ = std::move(earlier.calls_); }
 
   template <class R, class Op>
   Batch& all_reduce(R&& data, Op op, Origin origin = Origin::here()) {
@@ -35,6 +38,7 @@ class Batch {
   int rank_;
   std::vector<detail::Ask> asks_;
   std::vector<detail::Ready> calls_;  // once packed
+  std::vector<detail::Ready> earlier_;
 };
 
 }  // namespace lockstep

@@ -120,6 +120,8 @@ class Team {
   // Of several calls that are one operation, where GPUs may do it: `otherwise` makes what is done where they do not.
   // `whole` has the elements of all of them.
   Ready prepare(std::span<const Ask> asks, const Ask& whole, std::function<Ready()> otherwise);
+  // What members have found out of the same calls on other memory: they do not ask each other about this one.
+  void decide_as(const Ready& ready, const Ready& earlier, const Origin& origin);
   // Of one that GPUs do not do; also for who is called by the team.
   Ready prepare_for_host(const Ask& ask) { return ready_from(ask, Asking::never); }
   // Memory that stands for data, as by make_staged().

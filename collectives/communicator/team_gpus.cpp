@@ -175,6 +175,24 @@ Ready Team::prepare(std::span<const Ask> asks, const Ask& whole, std::function<R
   });
 }
 
+void Team::decide_as(const Ready& ready, const Ready& earlier, const Origin& origin) {
+  if (!ready.gpus || !earlier.gpus) return;
+  const Use use(*this, origin);
+  refuse_if_closed();
+  or_refuse([&] {
+    const bool goes = earlier.gpus->way == OnGpus::Way::clique;
+    const int device = ready.gpus->device;
+    const bool fits = device == OnGpus::anywhere || (clique_ && device == clique_->device());
+    if (goes && !fits)
+      throw Error(
+          Code::usage,
+          text("on \"", options_.name, "\", data that was in the memory of this member's GPU when all agreed to ",
+               "go by NCCL is elsewhere now, at ", place(origin)),
+          "keep it in that memory, or begin anew on all members");
+    ready.gpus->way = earlier.gpus->way;
+  });
+}
+
 // The same object again for what is the same to all members.
 std::shared_ptr<const Plan> Team::meeting(const Spec& spec, std::string_view name, std::uint64_t choice) {
   constexpr std::size_t kept = 1024;

@@ -47,6 +47,13 @@ class CudaLayer final : public Layer {
 
   int devices() const override { return static_cast<int>(streams_.size()); }
 
+  int use(int device) override {
+    int before = 0;
+    check(cudaGetDevice(&before), "asking for the current GPU");
+    check(cudaSetDevice(device), text("using GPU ", device));
+    return before;
+  }
+
   std::string id(int device) const override {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, device), text("asking for the serial of GPU ", device));

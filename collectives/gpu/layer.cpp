@@ -5,6 +5,8 @@
 #include <bit>
 #include <utility>
 
+#include "topology/base/error.hpp"
+
 namespace lockstep::gpu {
 namespace {
 
@@ -77,9 +79,19 @@ Instead::Instead(std::unique_ptr<Layer> layer) : layer_(std::move(layer)), befor
   detail::current.store(layer_.get());
 }
 
+Using::Using(int device) : before_(device == Where::host ? Where::host : layer()->use(device)) {}
+Using::~Using() {
+  if (before_ == Where::host) return;
+  try {
+    layer()->use(before_);
+  } catch (const Error&) {
+    return;  // whoever uses it next is told why not
+  }
+}
+
 Instead::~Instead() {
   detail::current.store(before_);
-  layer_->free_kept();
+  if (layer_) layer_->free_kept();
 }
 
 }  // namespace lockstep::gpu

@@ -62,6 +62,8 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
 
   virtual int devices() const = 0;
+  // The calling thread's GPU, where what names none is done; returns the one before.
+  virtual int use(int device) = 0;
   // The serial that no two GPUs share, wherever they are.
   virtual std::string id(int device) const = 0;
   virtual Where where(const void* address) const = 0;
@@ -135,7 +137,7 @@ inline Layer* layer() {
 }
 // Why there is none, for people; empty where there is one.
 std::string why_none();
-// Puts another one in its place, until it is gone: for tests.
+// Puts another one in its place, or none, until it is gone: for tests.
 class Instead {
  public:
   explicit Instead(std::unique_ptr<Layer> layer);
@@ -147,6 +149,18 @@ class Instead {
  private:
   std::unique_ptr<Layer> layer_;
   Layer* before_;
+};
+
+// While it lives, a GPU is the calling thread's own.
+class Using {
+ public:
+  explicit Using(int device);  // host: nothing changes
+  ~Using();
+  Using(const Using&) = delete;
+  Using& operator=(const Using&) = delete;
+
+ private:
+  int before_;
 };
 
 inline Where where(const void* address) {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/packing.hpp"
@@ -21,6 +22,7 @@ constexpr std::size_t threads = 7;  // of a launch
 thread_local int copies_until_failure = never;
 thread_local bool pinning_fails = false;
 thread_local bool mapping_fails = false;
+thread_local int current_device = 0;
 
 std::size_t in_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -46,6 +48,13 @@ FakeGpus::~FakeGpus() {
   default_.reset();
   while (!blocks_.empty()) free(0, const_cast<std::byte*>(blocks_.begin()->first));
 }
+
+int FakeGpus::use(int device) {
+  if (device < 0 || device >= devices_) throw Error(Code::device, text("using GPU ", device, ": there is none"), "");
+  return std::exchange(current_device, device);
+}
+
+int FakeGpus::used() { return current_device; }
 
 void FakeGpus::fail_copy_after(int more) { copies_until_failure = more; }
 void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }

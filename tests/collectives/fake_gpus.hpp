@@ -19,6 +19,8 @@ class FakeGpus final : public gpu::Layer {
   ~FakeGpus() override;
 
   int devices() const override { return devices_; }
+  int use(int device) override;
+  static int used();  // by the calling thread
   std::string id(int device) const override;
   gpu::Where where(const void* address) const override;
   std::byte* allocate(int device, std::size_t bytes) override;

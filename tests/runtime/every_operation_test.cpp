@@ -88,7 +88,7 @@ TEST_P(Operations, come_together_on_a_device_of_ones_choice) {
   });
   expect_sums(there.reduce(*strategy, "SUM", values(9), {}), 9);
   EXPECT_EQ(calls, first() + local - 1 == last && size() > 1 ? 1 : 0) << name;
-  ReductionToOneDevice first_one("cpu:0");
+  ReductionToOneDevice first_one(first_device());
   expect_sums(first_one.reduce(*strategy, "SUM", values(9), {}), 9);
   if (size() == 1) return;
   ReductionToOneDevice nowhere("cpu:99");
@@ -116,7 +116,7 @@ TEST_P(Operations, results_are_where_one_replica_is) {
 }
 
 TEST_P(Operations, results_are_on_devices_by_their_short_and_whole_names) {
-  const auto short_name = strategy->extended().reduce_to("SUM", values(2), {"cpu:0"});
+  const auto short_name = strategy->extended().reduce_to("SUM", values(2), {first_device()});
   const auto whole_name = strategy->extended().reduce_to("SUM", values(2), {strategy->devices().front()});
   EXPECT_EQ(short_name.size(), 1);
   EXPECT_EQ(short_name.value(), whole_name.value());

@@ -105,8 +105,11 @@ TEST_P(Variables, are_updated_part_by_part) {
   const auto own = strategy->distribute_values_from([](ValueContext at) { return at.replica_id_in_sync_group; });
   const auto results = strategy->update(
       v,
-      [](Variable<float>& part, int id) {
-        part.local()[0] = static_cast<float>(id);
+      [&](Variable<float>& part, int id) {
+        if (is_on_gpus())
+          part.assign(static_cast<float>(id));
+        else
+          part.local()[0] = static_cast<float>(id);
         return part.read().item();
       },
       own);

@@ -17,6 +17,7 @@ namespace lockstep::test {
 struct Layout {
   std::string name;
   std::function<std::unique_ptr<Strategy>(std::shared_ptr<CrossDeviceOps> ops)> with;
+  std::function<std::shared_ptr<void>()> machine = {};  // what has to be there as long as its strategies
   std::unique_ptr<Strategy> make() const { return with(nullptr); }
 };
 inline void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
@@ -25,12 +26,19 @@ std::vector<Layout> layouts();
 
 class EveryLayout : public testing::TestWithParam<Layout> {
  protected:
+  std::shared_ptr<void> machine = GetParam().machine ? GetParam().machine() : nullptr;
   std::unique_ptr<Strategy> strategy = GetParam().make();
 
   int size() const { return strategy->num_replicas_in_sync(); }
   int sum_of_ids() const { return size() * (size() - 1) / 2; }
   // Of this process's first replica.
   int first() const { return strategy->replica(0).replica_id_in_sync_group(); }
+  // "gpu:1", of this process's first replica.
+  std::string first_device() const {
+    const DeviceName name = parse_device(strategy->devices().front());
+    return text(name.type == "GPU" ? "gpu:" : "cpu:", name.index);
+  }
+  bool is_on_gpus() const { return strategy->devices().front().find("GPU") != std::string::npos; }
   bool is_in_one_process() const { return strategy->num_local_replicas() == size(); }
   // After a failure: one of several processes cannot be used again.
   void mend() {

@@ -108,12 +108,16 @@ TEST_P(Seeds, slots_follow_their_variables) {
             all.update(
                 momentum,
                 [](Variable<double>& part, const Tensor<double>& by) {
-                  for (std::size_t i = 0; i < by.size(); ++i) part.local()[i] = 0.5 * part.local()[i] + by[i];
+                  Tensor<double> now = part.read();
+                  for (std::size_t i = 0; i < by.size(); ++i) now[i] = 0.5 * now[i] + by[i];
+                  part.assign(now);
                 },
                 gradients);
             all.update(w, [&](Variable<double>& part) {
               const Tensor<double> by = momentum.read();
-              for (std::size_t i = 0; i < by.size(); ++i) part.local()[i] -= 0.125 * by[i];
+              Tensor<double> now = part.read();
+              for (std::size_t i = 0; i < by.size(); ++i) now[i] -= 0.125 * by[i];
+              part.assign(now);
             });
           },
           gradient);

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas on GPUs: which ones, what a thread's own GPU is in them, where variables are, and by what their gradients
+// are reduced.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "runtime/cross_device_ops.hpp"
+#include "runtime/gradient_reducer.hpp"
+#include "runtime/variable.hpp"
+#include "tests/runtime/own_machine.hpp"
+#include "tests/runtime/quick.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep::test {
+namespace {
+
+const std::vector<std::string> three{"gpu:2", "gpu:0", "gpu:1"};
+
+class GpuStrategies : public testing::Test {
+ protected:
+  FakeGpus& gpus() const { return machine_.gpus(); }
+  FakeNccl& nccl() const { return machine_.nccl(); }
+
+ private:
+  OwnMachine machine_{true};
+};
+
+std::vector<float> values_of(int replica, std::size_t count) {
+  std::vector<float> all(count);
+  for (std::size_t i = 0; i < count; ++i) all[i] = 1.F / static_cast<float>(3 + static_cast<std::size_t>(replica) + i);
+  return all;
+}
+
+template <class T>
+std::vector<T> on_host(const DeviceVector<T>& there) {
+  std::vector<T> here(there.size());
+  there.copy_to(here);
+  return here;
+}
+
+// Of so many replicas on processors, in the order whose bits are the same everywhere.
+std::vector<float> sums_on_processors(int replicas, std::size_t count) {
+  MirroredStrategy strategy(replicas, quick());
+  const auto all = strategy.run([&](ReplicaContext& context) {
+    std::vector<float> mine = values_of(context.replica_id_in_sync_group(), count);
+    context.all_reduce(mine, sum);
+    return mine;
+  });
+  return all[0];
+}
+
+TEST_F(GpuStrategies, have_the_gpus_that_the_process_sees) {
+  EXPECT_EQ(physical_devices("GPU"), (std::vector<std::string>{"gpu:0", "gpu:1", "gpu:2", "gpu:3"}));
+  const MirroredStrategy all(quick());
+  EXPECT_EQ(all.num_replicas_in_sync(), 4);
+  EXPECT_EQ(all.devices()[3], "/job:localhost/replica:0/task:0/device:GPU:3");
+  const std::string words = refusal([] { MirroredStrategy({"gpu:0", "gpu:4"}, quick()); }, Code::usage);
+  EXPECT_NE(words.find("device:GPU:4"), std::string::npos) << words;
+  EXPECT_NE(words.find("gpu:0, gpu:1, gpu:2, gpu:3"), std::string::npos) << words;
+  EXPECT_NE(refusal(
+                [] {
+                  MirroredStrategy({"gpu:0", "GPU:0"}, quick());
+                },
+                Code::usage)
+                .find("no duplicates"),
+            std::string::npos);
+  const OneDeviceStrategy one("gpu:3", quick());
+  EXPECT_EQ(one.devices().front(), "/job:localhost/replica:0/task:0/device:GPU:3");
+}
+
+TEST(GpuStrategiesWithoutGpus, are_one_replica_on_processors) {
+  const gpu::Instead none(nullptr);
+  EXPECT_TRUE(physical_devices("gpu").empty());
+  const MirroredStrategy one(quick());
+  EXPECT_EQ(one.devices(), std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
+}
+
+TEST_F(GpuStrategies, make_a_replicas_gpu_its_threads_own) {
+  MirroredStrategy strategy(three, quick());
+  const int before = FakeGpus::used();
+  const auto used = strategy.run([] { return FakeGpus::used(); });
+  EXPECT_EQ(used.local(), (std::deque{2, 0, 1}));
+  EXPECT_EQ(FakeGpus::used(), before);
+  const Scope inside(strategy);
+  Variable v(1.F);
+  const auto while_updated = strategy.update(v, [](Variable<float>&) { return FakeGpus::used(); });
+  EXPECT_EQ(while_updated.local(), (std::deque{2, 0, 1}));
+  EXPECT_EQ(FakeGpus::used(), before);
+}
+
+TEST_F(GpuStrategies, keep_a_variables_parts_in_their_memory) {
+  MirroredStrategy strategy(three, quick());
+  const Scope inside(strategy);
+  Variable v(row({1.F, 2.F}), {.name = "w"});
+  const auto where = strategy.run([&] { return gpu::where(v.local_on_gpu().data()).device; });
+  EXPECT_EQ(where.local(), (std::deque{2, 0, 1}));
+  const std::string words =
+      refusal([&] { strategy.update(v, [](Variable<float>& part) { part.local(); }); }, Code::usage);
+  EXPECT_NE(words.find("local() of variable 'w', which is in a GPU's memory"), std::string::npos) << words;
+  EXPECT_NE(words.find("use local_on_gpu()"), std::string::npos) << words;
+  EXPECT_NE(refusal([&] { v.local_on_gpu(); }, Code::usage).find("who has no part"), std::string::npos);
+  // By something that is on the GPU, such as a kernel: others see it.
+  strategy.run([&](ReplicaContext& context) {
+    const std::vector<float> mine{static_cast<float>(context.replica_id_in_sync_group()), 7.F};
+    gpu::copy(FakeGpus::used(), reinterpret_cast<std::byte*>(v.local_on_gpu().data()),
+              reinterpret_cast<const std::byte*>(mine.data()), 8);
+  });
+  EXPECT_EQ(v.parts()[2], row({2.F, 7.F}));
+  EXPECT_NE(refusal([&] { v.check_sync(); }, Code::out_of_sync).find("element 0"), std::string::npos);
+}
+
+TEST_F(GpuStrategies, with_replicas_on_processors_have_their_variables_there) {
+  MirroredStrategy strategy({"cpu:0", "gpu:3"}, quick());
+  const Scope inside(strategy);
+  Variable v(5.F);
+  strategy.run([&](ReplicaContext& context) {
+    if (context.local_id() == 0) {
+      v.local()[0] = 6.F;
+      EXPECT_NE(refusal([&] { v.local_on_gpu(); }, Code::usage).find("in the host's memory"), std::string::npos);
+    } else {
+      EXPECT_EQ(gpu::where(v.local_on_gpu().data()).device, 3);
+    }
+    DeviceVector<float> there(values_of(context.local_id(), 9), context.local_id());
+    context.all_reduce(there, sum);
+  });
+  EXPECT_EQ(nccl().operations(), 0);
+  EXPECT_EQ(v.parts()[0].item(), 6.F);
+  EXPECT_EQ(v.parts()[1].item(), 5.F);
+}
+
+TEST_F(GpuStrategies, reduce_what_is_on_gpus_by_nccl) {
+  for (const Order order : {Order::reproducible, Order::fast}) {
+    StrategyOptions options = quick();
+    options.order = order;
+    MirroredStrategy strategy(three, options);
+    const int before = nccl().operations();
+    const auto sums = strategy.run([&](ReplicaContext& context) {
+      DeviceVector<float> mine(values_of(context.replica_id_in_sync_group(), 5000), FakeGpus::used());
+      context.all_reduce(mine, sum);
+      return on_host(mine);
+    });
+    EXPECT_GT(nccl().operations(), before);
+    for (const auto& each : sums.local()) {
+      if (order == Order::reproducible) {
+        EXPECT_EQ(each, sums_on_processors(3, 5000));
+      }
+      EXPECT_EQ(each, sums[0]);
+      EXPECT_NEAR(each[10], 1.F / 13 + 1.F / 14 + 1.F / 15, 1e-6F);
+    }
+  }
+}
+
+TEST_F(GpuStrategies, reduce_gradients_by_nccl_while_they_become_ready) {
+  MirroredStrategy strategy(three, quick());
+  const std::vector<std::size_t> counts{3000, 10, 0, 777};
+  std::vector<GradientSpec> specs;
+  for (const std::size_t count : counts) specs.push_back({text("layer", specs.size()), DataType::f32, count});
+  GradientReducer reducer(strategy, specs, {.bytes = 4000, .first_bytes = 1000});
+  std::deque<std::deque<DeviceVector<float>>> gradients(3);
+  for (int step = 0; step < 3; ++step) {
+    const int before = nccl().operations();
+    strategy.run([&](ReplicaContext& context) {
+      auto& mine = gradients[static_cast<std::size_t>(context.local_id())];
+      if (mine.empty())
+        for (const std::size_t count : counts) mine.emplace_back(count, FakeGpus::used());
+      GradientReducer::Step pass(reducer, context);
+      for (int i = 3; i >= 0; --i) {
+        DeviceVector<float>& each = mine[static_cast<std::size_t>(i)];
+        each.copy_from(values_of(context.replica_id_in_sync_group(), each.size()));
+        pass.ready(i, each.span());
+      }
+      pass.finish();
+    });
+    EXPECT_GT(nccl().operations(), before) << step;
+    for (const auto& mine : gradients) {
+      for (std::size_t i = 0; i < counts.size(); ++i)
+        EXPECT_EQ(on_host(mine[i]), sums_on_processors(3, counts[i])) << step << ' ' << i;
+    }
+  }
+}
+
+// What each kind of them makes of data that the host cannot look into.
+TEST_F(GpuStrategies, combine_what_is_on_gpus_by_whatever_is_chosen) {
+  const std::vector<std::pair<std::shared_ptr<CrossDeviceOps>, bool>> kinds = {
+      {std::make_shared<NcclAllReduce>(0), true},        {std::make_shared<NcclAllReduce>(1), true},
+      {std::make_shared<NcclAllReduce>(2), true},        {std::make_shared<HierarchicalCopyAllReduce>(), false},
+      {std::make_shared<ReductionToOneDevice>(), false}, {std::make_shared<ReductionToOneDevice>("gpu:1"), false}};
+  for (const auto& [ops, by_nccl] : kinds) {
+    for (const bool averages : {false, true}) {
+      MirroredStrategy strategy(three, quick(ops));
+      const int before = nccl().operations();
+      const auto found = strategy.run([&](ReplicaContext& context) {
+        const int me = context.replica_id_in_sync_group();
+        std::tuple<DeviceVector<float>, DeviceVector<float>> mine(
+            DeviceVector<float>(values_of(me, 100), FakeGpus::used()),
+            DeviceVector<float>(values_of(me + 1, 7), FakeGpus::used()));
+        if (averages)
+          context.all_reduce(mine, avg);
+        else
+          context.all_reduce(mine, sum);
+        return std::pair(on_host(std::get<0>(mine)), on_host(std::get<1>(mine)));
+      });
+      EXPECT_EQ(nccl().operations() > before, by_nccl) << ops->describe();
+      const float by = averages ? 3.F : 1.F;
+      for (int local = 0; local < 3; ++local) {
+        const std::vector<float>& large = std::get<0>(found)[local];
+        const std::vector<float>& small = std::get<1>(found)[local];
+        for (std::size_t i = 0; i < large.size(); ++i)
+          EXPECT_NEAR(large[i], sums_on_processors(3, 100)[i] / by, 1e-6F) << ops->describe();
+        EXPECT_NEAR(small[2], (1.F / 6 + 1.F / 7 + 1.F / 8) / by, 1e-6F) << ops->describe();
+      }
+    }
+  }
+}
+
+TEST_F(GpuStrategies, combine_what_the_host_has_as_ever) {
+  MirroredStrategy strategy(three, quick());
+  EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 3);
+  const auto outside = strategy.run([&](ReplicaContext& context) {
+    return context.merge_call([](Strategy& all, const PerReplica<float>& each) { return all.reduce("MEAN", each); },
+                              static_cast<float>(context.local_id()));
+  });
+  EXPECT_EQ(outside.local(), (std::deque{1.F, 1.F, 1.F}));
+  EXPECT_EQ(nccl().operations(), 0);
+}
+
+// The one thread that speaks for all may not wait for what it has to start itself.
+TEST_F(GpuStrategies, on_processors_ask_nobody_for_gpus) {
+  MirroredStrategy strategy(2, quick());
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));
+}
+
+TEST_F(GpuStrategies, that_fail_on_one_replica_end_on_all_with_its_words) {
+  MirroredStrategy strategy(three, quick());
+  const std::string words = refusal(
+      [&] {
+        strategy.run([&](ReplicaContext& context) {
+          DeviceVector<float> mine(5000, FakeGpus::used());
+          if (context.local_id() == 1) FakeNccl::fail_after(0);
+          context.all_reduce(mine, sum);
+        });
+      },
+      Code::replica_failed);
+  EXPECT_NE(words.find("NCCL"), std::string::npos) << words;
+}
+
+TEST_F(GpuStrategies, say_how_they_talk) {
+  std::vector<std::string> lines;
+  StrategyOptions options = quick();
+  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  options.communication.implementation = CommunicationImplementation::nccl;
+  const MirroredStrategy wished(three, options);
+  ASSERT_EQ(lines.size(), 1U);  // and no warning
+  EXPECT_NE(lines[0].find("Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:GPU:2', "),
+            std::string::npos)
+      << lines[0];
+  EXPECT_NE(wished.explain().find("replica 1 on /job:localhost/replica:0/task:0/device:GPU:0: GPU 0"),
+            std::string::npos)
+      << wished.explain();
+  EXPECT_NE(wished.explain().find("communication NCCL: all replicas are on GPUs"), std::string::npos);
+  lines.clear();
+  options.communication.implementation = CommunicationImplementation::automatic;
+  options.cross_device_ops = std::make_shared<NcclAllReduce>();
+  MirroredStrategy own(three, options);
+  own.reduce("SUM", own.run([] { return 1; }));
+  EXPECT_NE(lines.back().find("NcclAllReduce in 1 pack: what is in the GPUs' memory by NCCL"), std::string::npos)
+      << lines.back();
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks with replicas on GPUs of the tests' own making, which each rank numbers for itself.
+#include <gtest/gtest.h>
+
+#include "runtime/gradient_reducer.hpp"
+#include "runtime/variable.hpp"
+#include "tests/collectives/fake_gpus.hpp"
+#include "tests/runtime/told_apart.hpp"
+#include "tests/support/mpi_test.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class GpuWorkers : public testing::Test {
+ protected:
+  gpu::Instead gpus_{std::make_unique<FakeGpus>(3)};
+};
+class GpuWorkersTwo : public NeedsRanks<2> {
+ protected:
+  gpu::Instead gpus_{std::make_unique<FakeGpus>(3)};
+};
+
+// The sum of what replicas have on their GPUs and of what is in their variables there, in the place of each replica.
+void expect_sums(MultiWorkerMirroredStrategy& strategy) {
+  const int n = strategy.num_replicas_in_sync();
+  MirroredStrategy threads(n, quiet());
+  const auto expected = threads.run([](ReplicaContext& context) {
+    std::vector<float> mine(20'000);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = value_of(context.replica_id_in_sync_group(), i);
+    context.all_reduce(mine, sum);
+    return mine;
+  });
+  const Scope inside(strategy);
+  Variable<float> v([&] { return row({static_cast<float>(world().rank() + 1), 2.F}); });
+  const auto sums = strategy.run([&](ReplicaContext& context) {
+    std::vector<float> mine(20'000);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = value_of(context.replica_id_in_sync_group(), i);
+    DeviceVector<float> there(mine, FakeGpus::used());
+    context.all_reduce(there, sum);
+    there.copy_to(mine);
+    context.all_reduce(v.local_on_gpu(), sum);
+    return mine;
+  });
+  for (const auto& each : sums.local()) EXPECT_EQ(each, expected[0]);
+  EXPECT_EQ(v.read(), row({static_cast<float>(n), static_cast<float>(2 * n)}));  // rank 0 began with 1
+  v.check_sync();
+}
+
+TEST_F(GpuWorkers, have_what_each_rank_names) {
+  const std::string name = text("gpu:", world().rank() % 3);
+  MultiWorkerMirroredStrategy strategy(session(), std::vector{name}, quiet());
+  EXPECT_NE(strategy.devices().front().find(text("device:GPU:", world().rank() % 3)), std::string::npos);
+  expect_sums(strategy);
+}
+
+TEST_F(GpuWorkers, may_have_different_numbers_of_them) {
+  std::vector<std::string> names{"gpu:2"};
+  if (world().rank() == 0) names = {"gpu:0", "gpu:1"};
+  MultiWorkerMirroredStrategy strategy(session(), names, quiet());
+  EXPECT_EQ(strategy.num_replicas_in_sync(), world().size() + 1);
+  expect_sums(strategy);
+}
+
+TEST_F(GpuWorkersTwo, that_one_rank_does_not_see_are_an_error_on_all) {
+  const bool is_wrong = world().rank() == 1;
+  const std::vector<std::string> names{is_wrong ? "gpu:3" : "gpu:0"};
+  const std::string words = refusal([&] { MultiWorkerMirroredStrategy(session(), names, quiet()); },
+                                    is_wrong ? Code::usage : Code::peer_failed);
+  EXPECT_NE(words.find("device:GPU:3"), std::string::npos) << words;
+}
+
+}  // namespace
+}  // namespace lockstep::test
