@@ -204,6 +204,7 @@ void Team::begin(const Call& call, Handle handle) {
 }
 
 Handle Team::take_slot(Origin origin) {
+  say_reason();
   if (free_.empty()) {
     pendings_.push_back(std::make_unique<Pending>());
     free_.reserve(pendings_.size());

@@ -184,6 +184,7 @@ class Team {
   Ready ready_from(const Ask& ask, Asking asking);
   bool goes_where_it_lies(const Ask& ask, const Plan& plan) const;
   void stage(Ready& ready, const Ask& ask) const;
+  void say_reason() const;
   void begin(const Call& call, Handle handle);
   void begin(const Ready& ready, Handle handle);
   void begin_letter(const Letter& letter, bool sends, Handle handle);

@@ -9,6 +9,13 @@ Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
   return or_refuse([&] { return make_staged(bytes, for_gpu); });
 }
 
+// How much of its output this member's call writes: blocks may have gaps between them, and only the root takes.
+std::size_t written_by(const Plan& plan) {
+  const bool has_nothing_before_it = plan.spec.collective == Collective::exscan && plan.index == 0;
+  if (plan.output_count == 0 || has_nothing_before_it) return 0;
+  return cuts_output(plan.spec.collective) ? plan.spec.takes.total() : plan.output_count;
+}
+
 // Whether those who meet in the room see to data in GPUs' memory themselves.
 bool Team::goes_where_it_lies(const Ask& ask, const Plan& plan) const {
   const node::Room* const room = engine_->world().room();
@@ -18,19 +25,23 @@ bool Team::goes_where_it_lies(const Ask& ask, const Plan& plan) const {
   return is_plain && node::Work::has_known_places(ask.collective) && ask.input.contiguous() && ask.output.contiguous();
 }
 
+// Where members would map each other's memory on GPUs and could not.
+void Team::say_reason() const {
+  node::Room* const room = engine_->world().room();
+  if (room == nullptr || room->gpus() == nullptr || !room->gpus()->has_reason()) return;
+  exchange_->log().warn(
+      text("members of \"", options_.name,
+           "\" do not map each other's memory on GPUs, so it goes by way of the host: ", room->gpus()->take_reason()));
+}
+
 void Team::stage(Ready& ready, const Ask& ask) const {
-  if (node::Room* const room = engine_->world().room(); room != nullptr && room->gpus() != nullptr) {
-    if (const std::string why = room->gpus()->take_reason(); !why.empty())
-      exchange_->log().warn(text("members of \"", options_.name,
-                                 "\" do not map each other's memory on GPUs, so it goes by way of the host: ", why));
-  }
   if (goes_where_it_lies(ask, *ready.call.plan)) return;
   const bool same =
       ask.input.data == ask.output.data && ask.input.stride == ask.output.stride && ask.input.count == ask.output.count;
   const gpu::Where from = where_is(ask.input);
   const gpu::Where to = same ? from : where_is(ask.output);
   const bool stage_in = needs_staging(ask.input, from);
-  const bool stage_out = needs_staging(ask.output, to);
+  const bool stage_out = ready.call.plan->output_count > 0 && needs_staging(ask.output, to);
   if (!stage_in && !stage_out) return;
   const std::size_t in_bytes = stage_in ? ask.input.count * ask.element_bytes : 0;
   const std::size_t out_bytes = stage_out && !(same && stage_in) ? ask.output.count * ask.element_bytes : 0;
@@ -42,6 +53,9 @@ void Team::stage(Ready& ready, const Ask& ask) const {
     ready.call.input = in;
   }
   if (stage_out) {
+    // What the call does not write comes back as it was.
+    if (!(same && stage_in) && written_by(*ready.call.plan) < ask.output.count)
+      ready.in.push_back({ask.output, out, ask.element_bytes, to});
     ready.back.push_back({ask.output, out, ask.element_bytes, to});
     ready.call.output = out;
   }

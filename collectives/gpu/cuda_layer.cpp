@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -88,7 +89,7 @@ class CudaLayer final : public Layer {
   void free(int device, std::byte* memory) noexcept override {
     try {
       const Current on(device);
-      cudaFree(memory);
+      if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
     } catch (const Error&) {
       return;  // the driver has ended, and all memory with it
     }
@@ -106,18 +107,21 @@ class CudaLayer final : public Layer {
     unsigned long long number = 0;
     CUdeviceptr base = 0;
     unsigned can_be_mapped = 0;
+    int device = 0;
     std::array asked = {CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-    std::array<void*, 3> answers = {&number, &base, &can_be_mapped};
+                        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    std::array<void*, 4> answers = {&number, &base, &can_be_mapped, &device};
     const auto pointer = reinterpret_cast<CUdeviceptr>(address);
     if (attributes_(asked.size(), asked.data(), answers.data(), pointer) != CUDA_SUCCESS) return std::nullopt;
     if (can_be_mapped == 0) return std::nullopt;
     Shown shown{.number = number, .base = base};
     const std::lock_guard lock(mutex_);
     if (const auto known = handles_.find(number); known != handles_.end()) {
-      shown.handle = known->second;
+      shown.handle = known->second.handle;
+      shown.gone = gone_;
       return shown;
     }
+    const Current on(device);
     cudaIpcMemHandle_t handle{};
     static_assert(sizeof handle == sizeof shown.handle);
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's word for an address
@@ -126,9 +130,11 @@ class CudaLayer final : public Layer {
       return std::nullopt;
     }
     std::memcpy(shown.handle.data(), &handle, sizeof handle);
-    constexpr std::size_t most = 256;
+    drop_freed();
+    constexpr std::size_t most = 1024;
     if (handles_.size() >= most) handles_.clear();
-    handles_[number] = shown.handle;
+    handles_[number] = {shown.handle, base};
+    shown.gone = gone_;
     return shown;
   }
 
@@ -145,7 +151,7 @@ class CudaLayer final : public Layer {
   void unmap(int device, std::byte* memory) noexcept override {
     try {
       const Current on(device);
-      cudaIpcCloseMemHandle(memory);
+      if (cudaIpcCloseMemHandle(memory) != cudaSuccess) cudaGetLastError();  // the next call begins without it
     } catch (const Error&) {
       return;  // the driver has ended, and all mappings with it
     }
@@ -247,9 +253,32 @@ class CudaLayer final : public Layer {
     return stream;
   }
 
+  // Of what was shown: an allocation whose place has another one now, or none, was freed.
+  void drop_freed() {
+    for (auto each = handles_.begin(); each != handles_.end();) {
+      unsigned long long number = 0;
+      std::array asked = {CU_POINTER_ATTRIBUTE_BUFFER_ID};
+      std::array<void*, 1> answers = {&number};
+      const bool is_there = attributes_(asked.size(), asked.data(), answers.data(), each->second.base) == CUDA_SUCCESS;
+      if (is_there && number == each->first) {
+        ++each;
+        continue;
+      }
+      std::ranges::rotate(gone_, gone_.end() - 1);
+      gone_.front() = each->first;
+      each = handles_.erase(each);
+    }
+  }
+
+  struct Known {
+    std::array<std::byte, sizeof(cudaIpcMemHandle_t)> handle;
+    CUdeviceptr base;
+  };
+
   Attributes attributes_;
   std::mutex mutex_;
-  std::map<std::uint64_t, std::array<std::byte, sizeof(cudaIpcMemHandle_t)>> handles_;  // by allocation
+  std::map<std::uint64_t, Known> handles_;  // by allocation
+  std::array<std::uint64_t, 8> gone_{};
   std::vector<cudaStream_t> streams_;  // by device; they end with the process
 };
 

@@ -52,6 +52,8 @@ struct Shown {
   std::array<std::byte, 64> handle{};
   std::uint64_t number = 0;  // that no other allocation of its process has had
   std::uintptr_t base = 0;   // its first byte, there
+  // The last ones of those shown before that are no more; 0: none.
+  std::array<std::uint64_t, 8> gone{};
 };
 
 class Layer {

@@ -58,31 +58,57 @@ Place Gpus::show(const void* data, int device, gpu::Shown& card) const {
   return place;
 }
 
-std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card) {
+// What the owner has freed, so that it is not kept from others any longer.
+void Gpus::forget(std::uint64_t process, const gpu::Shown& card) {
+  std::erase_if(mappings_, [&](const Mapping& each) {
+    const bool is_gone = each.process == process && std::ranges::count(card.gone, each.number) > 0;
+    if (is_gone) unmap(each);
+    return is_gone;
+  });
+}
+
+std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, int device) {
   const std::uint64_t process = processes_[static_cast<std::size_t>(member)];
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   if (process == processes_[me_]) return reinterpret_cast<std::byte*>(card.base + place.offset);
+  if (device < 0) device = device_of(static_cast<int>(place.device));
   ++uses_;
-  const auto same_place = [&](const Mapping& each) { return each.process == process && each.base == card.base; };
-  if (const auto known = std::ranges::find_if(mappings_, same_place); known != mappings_.end()) {
-    if (known->number == card.number) {
-      known->used = uses_;
-      return known->here + place.offset;
-    }
-    unmap(*known);  // its owner has freed it, and has something else there now
-    mappings_.erase(known);
+  const auto is_it = [&](const Mapping& each) {
+    return each.process == process && each.number == card.number && each.device == device;
+  };
+  if (const auto known = std::ranges::find_if(mappings_, is_it); known != mappings_.end()) {
+    known->used = uses_;
+    return known->here + place.offset;
   }
-  // More than one call needs; what is mapped stays taken when its owner frees it.
-  const std::size_t most = 4 * processes_.size();
+  forget(process, card);
+  const std::size_t most = most_mapped * processes_.size();
   if (mappings_.size() >= most) {
     const auto oldest = std::ranges::min_element(mappings_, {}, &Mapping::used);
     unmap(*oldest);
     mappings_.erase(oldest);
   }
-  mappings_.reserve(most);
-  const int device = device_of(static_cast<int>(place.device));
-  mappings_.push_back({process, card.number, card.base, device, layer_->map(device, card), uses_});
+  mappings_.reserve(mappings_.size() + 1);
+  mappings_.push_back({process, card.number, device, layer_->map(device, card), uses_});
   return mappings_.back().here + place.offset;
+}
+
+void Gpus::conclude(bool all_could) {
+  state_ = all_could ? State::proven : State::refused;
+  if (all_could) return;
+  for (const Mapping& each : mappings_) unmap(each);
+  mappings_.clear();
+}
+
+void Gpus::keep_reason(std::string_view why) {
+  const std::lock_guard lock(mutex_);
+  reason_ = why;
+  has_reason_.store(true, std::memory_order_release);
+}
+
+std::string Gpus::take_reason() {
+  const std::lock_guard lock(mutex_);
+  has_reason_.store(false, std::memory_order_release);
+  return std::exchange(reason_, {});
 }
 
 }  // namespace lockstep::node

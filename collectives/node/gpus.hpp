@@ -3,9 +3,11 @@
 // and write it as their own. All know a GPU by its number in the list of those that every member sees.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,23 +39,29 @@ class Gpus {
   // same on all members between two calls.
   bool can_map() const { return state_ != State::refused; }
   bool is_proven() const { return state_ == State::proven; }
-  void conclude(bool all_could) { state_ = all_could ? State::proven : State::refused; }
+  void conclude(bool all_could);
+  // Whether somebody had data on a GPU when members last asked each other where they have it.
+  bool is_worth_asking() const { return in_vain_ < most_in_vain; }
+  void note(bool found) { in_vain_ = found ? 0 : in_vain_ + 1; }
 
-  // Why this member could not, for people; once.
-  void keep_reason(std::string_view why) { reason_ = why; }
-  std::string take_reason() { return std::exchange(reason_, {}); }
+  // Why this member could not, for people; once. By any thread.
+  void keep_reason(std::string_view why);
+  bool has_reason() const { return has_reason_.load(std::memory_order_acquire); }
+  std::string take_reason();
 
   // For the others: where this member's data lie; `card` says how to find the allocation.
   Place show(const void* data, int device, gpu::Shown& card) const;
-  // Another member's data. Throws Error device where its memory cannot be mapped here.
-  std::byte* reach(int member, const Place& place, const gpu::Shown& card);
+  // Another member's data, for a GPU of this process; host: for that where they are. Throws Error device where its
+  // memory cannot be mapped here.
+  std::byte* reach(int member, const Place& place, const gpu::Shown& card, int device);
 
  private:
   enum class State : std::uint8_t { untried, proven, refused };
+  static constexpr int most_in_vain = 8;
+  static constexpr std::size_t most_mapped = 64;  // of each process
   struct Mapping {
     std::uint64_t process;
     std::uint64_t number;  // of the allocation there
-    std::uintptr_t base;   // there
     int device;
     std::byte* here;
     std::uint64_t used;  // the larger the later
@@ -61,12 +69,16 @@ class Gpus {
 
   Gpus() = default;
   void unmap(const Mapping& mapping) noexcept;
+  void forget(std::uint64_t process, const gpu::Shown& card);
 
   gpu::Layer* layer_ = nullptr;
   std::vector<int> devices_;  // by number
   std::vector<std::uint64_t> processes_;
   std::size_t me_ = 0;
   State state_ = State::untried;
+  int in_vain_ = 0;
+  std::atomic<bool> has_reason_ = false;
+  std::mutex mutex_;
   std::string reason_;
   std::vector<Mapping> mappings_;
   std::uint64_t uses_ = 0;

@@ -161,6 +161,7 @@ class Work {
     gpu::Shown output;
   };
   void say_places();
+  void copy_staged(std::byte* to, const std::byte* from, std::size_t bytes) const;
   bool is_caught_up();
   int device_of(const Place& place) const;
   std::byte* find(int member, const Place& place, const Counts& known);

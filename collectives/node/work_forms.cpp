@@ -99,7 +99,12 @@ bool Work::could_be_direct(Asks asks) const {
   const std::size_t times = asks == Asks::large ? rather : 1;
   if (!has_known_places()) return false;
   const Gpus* const gpus = room_->gpus();
-  if (gpus != nullptr && gpus->can_map() && most_bytes() >= mapped_from) return true;
+  if (gpus != nullptr && gpus->can_map()) {
+    // After calls in which nobody had data on a GPU, one in a while asks, and those that it costs little.
+    constexpr Step once_in = 31;
+    const bool is_due = gpus->is_worth_asking() || (room_->last() + 1) % once_in == 0;
+    if (most_bytes() / (is_due ? 1 : rather) >= mapped_from) return true;
+  }
   const std::size_t from = asks_for_gpus() ? std::min(tuning_.direct_from, gpu_from) : tuning_.direct_from;
   return asks != Asks::none && most_bytes() / times >= from;
 }
@@ -153,9 +158,11 @@ void Work::decide() {
   devices_.assign(static_cast<std::size_t>(members()), -1);
   Counts known_to_all = places_of(me()).known;
   bool is_written_there = false;  // where the system does not copy to
+  bool is_on_gpus = false;        // of anybody
   for (int member = 0; member < members(); ++member) {
     const Places theirs = places_of(member);
     is_written_there |= theirs.output.device != gpu::Where::host;
+    is_on_gpus |= theirs.input.device != gpu::Where::host || theirs.output.device != gpu::Where::host;
     for (std::size_t i = 0; i < known_to_all.size(); ++i) known_to_all[i] = std::min(known_to_all[i], theirs.known[i]);
   }
   for (int member = 0; member < members(); ++member) {
@@ -171,6 +178,7 @@ void Work::decide() {
     if (is_written) outputs_[m] = find(member, places.output, known_to_all);
     all = all && (!is_read || inputs_[m] != nullptr || across_[m] != 0) && (!is_written || outputs_[m] != nullptr);
   }
+  if (room_->gpus() != nullptr) room_->gpus()->note(is_on_gpus);
   if (all && (!reduces(collective()) || can_reduce_on_gpu())) {
     if (reduces(collective())) common_device_ = device_of(places_of(spec().root).output);
     if (is_mapped_ && !room_->gpus()->is_proven()) return begin_proof();

@@ -53,20 +53,24 @@ std::byte* Work::find(int member, const Place& place, const Counts& known) {
   return &not_yet;
 }
 
-// What this member will read and write, or what any member will.
+// What this member will read and write, or all that members have shown.
 void Work::map(bool everything) {
   const bool for_all = collective() == Collective::all_reduce;
   const bool launches = reduces(collective()) ? for_each_ || (for_all ? me() == 0 : is_root()) : takes_;
   if (!everything && !launches) return;
+  const int mine = common_device_ >= 0 ? common_device_ : output_device_;
   for (int member = 0; member < members(); ++member) {
     const auto m = static_cast<std::size_t>(member);
     const Places places = places_of(member);
     Cards cards;
     std::memcpy(&cards, room_->slot(member, first_, 0), sizeof cards);
-    if (places.input.memory == Place::mapped && inputs_[m] != nullptr)
-      inputs_[m] = room_->gpus()->reach(member, places.input, cards.input);
-    if (places.output.memory == Place::mapped && outputs_[m] != nullptr)
-      outputs_[m] = room_->gpus()->reach(member, places.output, cards.output);
+    const auto reach = [&](auto& known, const Place& place, const gpu::Shown& card) {
+      if (place.memory != Place::mapped || (known == nullptr && !everything)) return;
+      std::byte* const there = room_->gpus()->reach(member, place, card, mine);
+      if (known != nullptr) known = there;
+    };
+    reach(inputs_[m], places.input, cards.input);
+    reach(outputs_[m], places.output, cards.output);
   }
 }
 
@@ -109,18 +113,26 @@ void Work::stage() {
     input_ = staged_.get();
   }
   staged_output_ = output_;
-  if (output_bytes > 0) output_ = staged_.get() + output_at;
   staged_device_ = output_device_;
+  if (output_bytes > 0) {
+    output_ = staged_.get() + output_at;
+    // What lies between the blocks comes back as it was.
+    if (takes_ && cuts_output(collective()) && spec().takes.total() < plan().output_count)
+      copy_staged(output_, staged_output_, output_bytes);
+  }
   input_device_ = output_device_ = gpu::Where::host;
 }
 
 void Work::bring_back() {
-  const std::size_t bytes = takes_ ? plan().output_count * element() : 0;
-  if (bytes > 0 && staged_device_ >= 0)
-    gpu::layer()->copy(staged_device_, {staged_output_, 0}, {output_, 0}, bytes, 1);
-  else
-    std::copy_n(output_, bytes, staged_output_);
+  copy_staged(staged_output_, output_, takes_ ? plan().output_count * element() : 0);
   staged_ = nullptr;
+}
+
+void Work::copy_staged(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (bytes > 0 && staged_device_ >= 0)
+    gpu::layer()->copy(staged_device_, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
+  else
+    std::copy_n(from, bytes, to);
 }
 
 // Whether no buffer, or every one, that takes part is in the memory of one and the same GPU. All say alike.

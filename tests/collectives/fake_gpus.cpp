@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -99,7 +100,9 @@ std::optional<gpu::Shown> FakeGpus::show(const void* address) {
   auto block = blocks_.upper_bound(static_cast<const std::byte*>(address));
   if (block == blocks_.begin()) return std::nullopt;
   --block;
-  gpu::Shown shown{.number = block->second.number, .base = reinterpret_cast<std::uintptr_t>(block->first)};
+  block->second.was_shown = true;
+  gpu::Shown shown{
+      .number = block->second.number, .base = reinterpret_cast<std::uintptr_t>(block->first), .gone = gone_};
   const Shared shared{::getpid(), block->second.file, block->second.bytes};
   std::memcpy(shown.handle.data(), &shared, sizeof shared);
   return shown;
@@ -119,6 +122,10 @@ std::byte* FakeGpus::map(int device, const gpu::Shown& theirs) {
 void FakeGpus::free(int /*device*/, std::byte* memory) noexcept {
   const std::lock_guard lock(mutex_);
   const auto block = blocks_.find(memory);
+  if (block->second.was_shown) {
+    std::ranges::rotate(gone_, gone_.end() - 1);
+    gone_.front() = block->second.number;
+  }
   ::munmap(block->second.inside, in_pages(block->second.bytes));
   ::munmap(memory, in_pages(block->second.bytes));
   ::close(block->second.file);

@@ -69,6 +69,7 @@ class FakeGpus final : public gpu::Layer {
     std::byte* inside;  // where the layer itself can reach it
     int file;           // that other processes open
     std::uint64_t number;
+    bool was_shown = false;
   };
   // `device`: it has to be there.
   std::byte* inside(const void* address, std::size_t bytes, int device = gpu::Where::host) const;
@@ -80,6 +81,7 @@ class FakeGpus final : public gpu::Layer {
   int devices_;
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;
+  std::array<std::uint64_t, 8> gone_{};
   std::atomic<int> copies_ = 0;
   std::atomic<int> launches_ = 0;
   std::atomic<int> pinnings_ = 0;

@@ -226,6 +226,54 @@ TEST_P(Gpu, many_tensors_here_and_there_go_as_one) {
   });
 }
 
+// Where a call has nothing to write it leaves what is there: between blocks, behind them, and where it does not look.
+TEST_P(Gpu, what_is_not_written_stays) {
+  for (const bool node_memory : {true, false}) {
+    const auto check = [&](Communicator& world) {
+      const auto me = static_cast<std::size_t>(world.rank());
+      const std::size_t each = 1000;
+      const std::vector<std::size_t> counts(3, each);
+      const std::vector<std::size_t> offsets{2 * each + 20, each + 10, 0};
+      const std::vector<int> before = counting(3 * each + 50, 100'000);
+      const DeviceVector<int> in(counting(each, world.rank()), last());
+      const auto gathered = [&] {
+        std::vector<int> all = before;
+        for (std::size_t i = 0; i < 3; ++i)
+          std::ranges::copy(counting(each, static_cast<int>(i)), all.begin() + static_cast<std::ptrdiff_t>(offsets[i]));
+        return all;
+      };
+      DeviceVector<int> out(before, last());
+      world.all_gather_v(in, out, counts, offsets);
+      EXPECT_EQ(on_host(out), gathered());
+      std::vector<int> here = before;
+      world.all_gather_v(in, here, counts, offsets);
+      EXPECT_EQ(here, gathered());
+      out.copy_from(before);
+      world.gather_v(in, out, counts, 1, offsets);
+      EXPECT_EQ(on_host(out), me == 1 ? gathered() : before);
+      out.copy_from(before);
+      const std::vector<std::size_t> tens(3, 10);
+      world.all_to_all_v(in, tens, out, tens, std::vector<std::size_t>{0, 10, 20}, offsets);
+      std::vector<int> swapped = before;
+      for (std::size_t i = 0; i < 3; ++i)
+        std::ranges::copy(counting(10, static_cast<int>(i + 10 * me)),
+                          swapped.begin() + static_cast<std::ptrdiff_t>(offsets[i]));
+      EXPECT_EQ(on_host(out), swapped);
+      DeviceVector<int> part(counting(each, 7), last());
+      world.exscan(in, part, sum);
+      if (me == 0) {
+        EXPECT_EQ(on_host(part), counting(each, 7));
+      }
+      part.copy_from(counting(each, 7));
+      world.reduce(in, part, max, 2);
+      if (me != 2) {
+        EXPECT_EQ(on_host(part), counting(each, 7));
+      }
+    };
+    with_members(3, check, {.node_memory = node_memory});
+  }
+}
+
 TEST_P(Gpu, columns_and_messages_travel) {
   with_members(3, [](Communicator& world) {
     const int n = world.size();

@@ -164,33 +164,58 @@ TEST_F(NodeGpus, are_not_mapped_by_any_where_one_cannot) {
   EXPECT_EQ(gpus().pinnings(), 3) << "kept for the next call";
 }
 
-// What is freed there and taken again, at the same address or not.
-TEST_F(NodeGpus, forget_memory_that_its_owner_has_freed) {
-  std::mt19937 random(15);
-  auto all = rooms_with_gpus(2);
-  for (int turn = 0; turn < 60; ++turn) {
-    Case one = case_of(Collective::all_gather, 2, much + static_cast<std::size_t>(turn % 3) * 5000, 0);
-    ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
-    ASSERT_EQ(one.output, one.expected) << turn;
-    EXPECT_LE(gpus().living(), 2U * 8) << "mapped still";
-  }
+// The first call need not use all that members have: whether they find it, they learn from it.
+TEST_F(NodeGpus, are_all_mapped_before_they_count_on_it) {
+  std::mt19937 random(19);
+  auto all = rooms_with_gpus(3);
+  Case one = case_of(Collective::broadcast, 3, much, 0);
+  ASSERT_NO_FATAL_FAILURE(run_there(
+      all, one, random, [](int) { return Lies{}; }, [](int m) { FakeGpus::fail_mapping(m == 0); }));
+  FakeGpus::fail_mapping(false);
+  EXPECT_EQ(one.output, one.expected);
+  for (const auto& room : all) EXPECT_FALSE(room->gpus()->can_map()) << "the root maps nobody for a broadcast";
+  EXPECT_EQ(gpus().living(), 0U) << "what nobody needs is not kept mapped";
 }
 
-// So does memory that is there for long: only some of it is kept mapped.
-TEST_F(NodeGpus, forget_what_was_not_used_for_long) {
-  std::mt19937 random(17);
-  auto all = rooms_with_gpus(2);
-  std::vector<DeviceVector<char>> between;  // so that no address comes again
-  for (int turn = 0; turn < 30; ++turn) {
-    Case one = case_of(Collective::all_gather, 2, much, 0);
-    between.emplace_back(much * sizeof(std::int32_t) * (1 + static_cast<std::size_t>(turn) % 2));
-    ASSERT_NO_FATAL_FAILURE(run_there(
-        all, one, random, [](int) { return Lies{}; }, [&](int) { between.emplace_back(std::size_t{1}); }));
-    ASSERT_EQ(one.output, one.expected) << turn;
+// What is freed there is let go of, whether something else lies there then or not.
+TEST_F(NodeGpus, forget_memory_that_its_owner_has_freed) {
+  std::mt19937 random(15);
+  for (const bool moves : {false, true}) {
+    auto all = rooms_with_gpus(2);
+    std::vector<DeviceVector<char>> between;  // so that no address comes again
+    for (int turn = 0; turn < 30; ++turn) {
+      Case one = case_of(Collective::all_gather, 2, much + static_cast<std::size_t>(turn % 3) * 5000, 0);
+      if (moves) between.emplace_back(much * sizeof(std::int32_t) * (1 + static_cast<std::size_t>(turn) % 2));
+      ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
+      ASSERT_EQ(one.output, one.expected) << turn;
+      EXPECT_LE(gpus().living() - between.size(), 4U) << "mapped still";
+    }
   }
-  const std::size_t own = between.size();
-  EXPECT_LE(gpus().living(), own + 2U * 8) << "mapped still";
-  EXPECT_GT(gpus().mappings(), 40);
+  EXPECT_GT(gpus().mappings(), 60);
+}
+
+// A call that moves few bytes and finds nobody's data on a GPU does not look for it each time.
+TEST_F(NodeGpus, are_looked_for_where_they_were_found) {
+  std::mt19937 random(20);
+  auto all = rooms_with_gpus(2);
+  const auto run = [&](int device) {
+    Case one = case_of(Collective::all_reduce, 2, much, 0);
+    const auto before = all[0]->last();
+    run_there(all, one, random, [&](int) { return Lies{device, device}; });
+    EXPECT_EQ(one.output, one.expected);
+    return all[0]->last() - before;
+  };
+  const auto asking = run(-1);
+  for (int turn = 0; turn < 10; ++turn) run(-1);
+  EXPECT_FALSE(all[0]->gpus()->is_worth_asking());
+  int shorter = 0;
+  for (int turn = 0; turn < 20; ++turn) shorter += run(-1) < asking ? 1 : 0;
+  EXPECT_GE(shorter, 15);
+  int turns = 1;
+  for (; gpus().launches() == 0; ++turns) ASSERT_LT((run(0), turns), 100);
+  EXPECT_TRUE(all[1]->gpus()->is_worth_asking());
+  run(0);
+  EXPECT_EQ(gpus().launches(), 2);
 }
 
 // Each process has its own numbers for them, by CUDA_VISIBLE_DEVICES.

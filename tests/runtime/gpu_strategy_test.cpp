@@ -180,6 +180,26 @@ TEST_F(GpuStrategies, reduce_gradients_by_nccl_while_they_become_ready) {
   }
 }
 
+// Where one replica's gradient is found elsewhere than all have agreed on, the others hear of it.
+TEST_F(GpuStrategies, refuse_gradients_that_leave_their_gpu) {
+  MirroredStrategy strategy(three, quick());
+  GradientReducer reducer(strategy, {{"layer", DataType::f32, 3000}});
+  const auto step = [&](bool leaves) {
+    strategy.run([&](ReplicaContext& context) {
+      DeviceVector<float> there(values_of(context.local_id(), 3000), FakeGpus::used());
+      std::vector<float> here(3000);
+      GradientReducer::Step pass(reducer, context);
+      pass.ready(0, leaves && context.local_id() == 1 ? std::span(here) : there.span());
+      pass.finish();
+    });
+  };
+  for (int i = 0; i < 3; ++i) step(false);
+  const std::string words = refusal([&] { step(true); }, Code::replica_failed);
+  EXPECT_NE(words.find("replica 1 of 3"), std::string::npos) << words;
+  EXPECT_NE(words.find("is elsewhere now"), std::string::npos) << words;
+  for (int i = 0; i < 3; ++i) step(false);
+}
+
 // What each kind of them makes of data that the host cannot look into.
 TEST_F(GpuStrategies, combine_what_is_on_gpus_by_whatever_is_chosen) {
   const std::vector<std::pair<std::shared_ptr<CrossDeviceOps>, bool>> kinds = {
