@@ -264,7 +264,7 @@ class CudaLayer final : public Layer {
         ++each;
         continue;
       }
-      std::ranges::rotate(gone_, gone_.end() - 1);
+      std::copy_backward(gone_.begin(), gone_.end() - 1, gone_.end());
       gone_.front() = each->first;
       each = handles_.erase(each);
     }

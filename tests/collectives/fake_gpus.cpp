@@ -123,7 +123,7 @@ void FakeGpus::free(int /*device*/, std::byte* memory) noexcept {
   const std::lock_guard lock(mutex_);
   const auto block = blocks_.find(memory);
   if (block->second.was_shown) {
-    std::ranges::rotate(gone_, gone_.end() - 1);
+    std::copy_backward(gone_.begin(), gone_.end() - 1, gone_.end());
     gone_.front() = block->second.number;
   }
   ::munmap(block->second.inside, in_pages(block->second.bytes));
