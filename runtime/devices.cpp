@@ -9,6 +9,7 @@
 #include "collectives/gpu/layer.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
+#include "topology/machine/device.hpp"
 #include "topology/machine/read_machine.hpp"
 #include "topology/pieces.hpp"
 
@@ -57,6 +58,18 @@ detail::Seat seat_of(DeviceName device, const Piece& piece) {
   for (const int pu : piece.pus.members())
     seat.cpus.push_back(here().machine.pus[static_cast<std::size_t>(pu)].os_index);
   return seat;
+}
+
+// Processors at the GPUs among these, as far as the machine says where those are.
+std::vector<Piece> pieces_near(const std::vector<DeviceName>& names) {
+  const bool are_real = gpu::layer() != nullptr && gpu::layer() == gpu::own_layer();
+  const std::vector<SeenGpu> seen = are_real ? read_devices().gpus : std::vector<SeenGpu>();
+  std::vector<std::string> buses;
+  for (const DeviceName& name : names) {
+    const bool is_known = name.type == "GPU" && static_cast<std::size_t>(name.index) < seen.size();
+    buses.push_back(is_known ? seen[static_cast<std::size_t>(name.index)].bus : std::string());
+  }
+  return divide_near(here().machine, here().allowed, buses);
 }
 
 std::vector<int> bound_to() {
@@ -172,12 +185,15 @@ std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
   const std::vector<int> all_cores = cores().members();
   const int number = static_cast<int>(all_cores.size());
   std::vector<Seat> seats;
+  const std::vector<Piece> near = pieces_near(names);
   for (const DeviceName& name : names) {
     if (name.job != "localhost" || name.task != 0) refuse_missing(name, {}, "it is not of this process");
     if (name.type == "GPU") {
       if (static_cast<std::size_t>(name.index) >= number_of_gpus())
         refuse_missing(name, physical_devices("gpu"), gpu::why_none());
-      seats.push_back({name, text("GPU ", name.index)});
+      const Piece& piece = near[seats.size()];
+      seats.push_back(piece.pus.empty() ? Seat{name, text("GPU ", name.index)} : seat_of(name, piece));
+      if (!piece.pus.empty()) seats.back().place = text("GPU ", name.index, ", near ", piece.name);
       continue;
     }
     if (name.index >= number) refuse_missing(name, {}, {});

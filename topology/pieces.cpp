@@ -23,8 +23,9 @@ class Division {
  public:
   Division(const MachineShape& machine, const IndexSet& allowed) : machine_(machine), allowed_(allowed) {}
 
-  std::vector<Piece> among(int pieces) {
-    share_out(allowed_.members(), pieces);
+  // A part of what is allowed, or all of it.
+  std::vector<Piece> among(int pieces, const IndexSet& part) {
+    share_out(part.members(), pieces);
     return std::move(found_);
   }
 
@@ -128,12 +129,42 @@ class Division {
   std::vector<Piece> found_;
 };
 
+IndexSet near(const MachineShape& machine, const IndexSet& allowed, const std::string& bus) {
+  const auto gpu = std::ranges::find(machine.gpus, bus, &Gpu::bus);
+  if (bus.empty() || gpu == machine.gpus.end()) return {};
+  IndexSet pus;
+  for (const int each : allowed.members()) {
+    const Pu& pu = machine.pus[static_cast<std::size_t>(each)];
+    const bool by_numa = gpu->numa != none;
+    const int place = by_numa ? gpu->numa : gpu->package;
+    if (place != none && (by_numa ? pu.numa : pu.package) == place) pus.insert(each);
+  }
+  return pus;
+}
+
 }  // namespace
+
+std::vector<Piece> divide_near(const MachineShape& machine, const IndexSet& allowed,
+                               const std::vector<std::string>& gpus) {
+  std::vector<IndexSet> places;
+  for (const std::string& each : gpus) places.push_back(near(machine, allowed, each));
+  std::vector<Piece> pieces(gpus.size());
+  for (std::size_t first = 0; first < gpus.size(); ++first) {
+    if (places[first].empty() || !pieces[first].pus.empty()) continue;
+    const auto number = static_cast<int>(std::ranges::count(places, places[first]));
+    const auto found = Division(machine, allowed).among(number, places[first]);
+    auto next = found.begin();
+    for (std::size_t i = first; i < gpus.size(); ++i) {
+      if (places[i] == places[first]) pieces[i] = *next++;
+    }
+  }
+  return pieces;
+}
 
 std::vector<Piece> divide(const MachineShape& machine, const IndexSet& allowed, int pieces) {
   if (allowed.empty() || pieces < 1)
     throw Error(Code::internal, text("a machine with ", allowed.size(), " hardware threads in ", pieces, " pieces"));
-  return Division(machine, allowed).among(pieces);
+  return Division(machine, allowed).among(pieces, allowed);
 }
 
 }  // namespace lockstep

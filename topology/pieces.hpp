@@ -19,4 +19,10 @@ struct Piece {
 // Of the hardware threads that may be used. Where there are more pieces than hardware threads, some are the same.
 std::vector<Piece> divide(const MachineShape& machine, const IndexSet& allowed, int pieces);
 
+// For each of these GPUs, by their places on the bus, a piece of the NUMA node, or the package, that it is at: those of
+// one share it out. Nothing, an empty piece, for a GPU that the machine does not know, or at whose place nothing may be
+// used.
+std::vector<Piece> divide_near(const MachineShape& machine, const IndexSet& allowed,
+                               const std::vector<std::string>& gpus);
+
 }  // namespace lockstep

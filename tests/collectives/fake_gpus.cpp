@@ -22,6 +22,7 @@ constexpr int never = -1;
 constexpr std::size_t threads = 7;  // of a launch
 thread_local int copies_until_failure = never;
 thread_local bool pinning_fails = false;
+thread_local int allocations_until_failure = never;
 thread_local bool mapping_fails = false;
 thread_local int current_device = 0;
 
@@ -58,6 +59,7 @@ int FakeGpus::use(int device) {
 int FakeGpus::used() { return current_device; }
 
 void FakeGpus::fail_copy_after(int more) { copies_until_failure = more; }
+void FakeGpus::fail_allocation_after(int more) { allocations_until_failure = more; }
 void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }
 void FakeGpus::fail_mapping(bool fails) { mapping_fails = fails; }
 
@@ -76,6 +78,8 @@ gpu::Where FakeGpus::where(const void* address) const {
 }
 
 std::byte* FakeGpus::allocate(int device, std::size_t bytes) {
+  if (allocations_until_failure >= 0 && allocations_until_failure-- == 0)
+    throw Error(Code::out_of_memory, text("allocating ", bytes, " bytes on GPU ", device, ": none left"), "use less");
   const std::size_t whole = in_pages(bytes);
   const int file = ::memfd_create("fake-gpu", MFD_CLOEXEC);
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(whole)) != 0)

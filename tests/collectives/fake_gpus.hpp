@@ -60,6 +60,7 @@ class FakeGpus final : public gpu::Layer {
   // Of the thread that calls it: the copy after so many more fails, and so does all pinning.
   static void fail_copy_after(int more);
   static void fail_pinning(bool fails);
+  static void fail_allocation_after(int more);  // the one after so many more
   static void fail_mapping(bool fails);
 
  private:

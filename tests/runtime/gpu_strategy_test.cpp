@@ -110,6 +110,16 @@ TEST_F(GpuStrategies, keep_a_variables_parts_in_their_memory) {
   EXPECT_NE(refusal([&] { v.check_sync(); }, Code::out_of_sync).find("element 0"), std::string::npos);
 }
 
+TEST_F(GpuStrategies, without_memory_for_a_variable_say_on_which_gpu) {
+  MirroredStrategy strategy(three, quick());
+  const Scope inside(strategy);
+  FakeGpus::fail_allocation_after(1);
+  const std::string words = refusal([] { const Variable<float> v(row({1.F, 2.F})); }, Code::out_of_memory);
+  EXPECT_NE(words.find("on GPU 0"), std::string::npos) << words;
+  EXPECT_EQ(gpus().living(), 0U) << "the first part is not kept";
+  EXPECT_EQ(Variable(3.F).read().item(), 3.F);
+}
+
 TEST_F(GpuStrategies, with_replicas_on_processors_have_their_variables_there) {
   MirroredStrategy strategy({"cpu:0", "gpu:3"}, quick());
   const Scope inside(strategy);

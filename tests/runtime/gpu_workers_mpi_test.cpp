@@ -62,6 +62,17 @@ TEST_F(GpuWorkers, may_have_different_numbers_of_them) {
   expect_sums(strategy);
 }
 
+TEST_F(GpuWorkersTwo, of_which_one_has_no_memory_make_no_variable_on_any) {
+  MultiWorkerMirroredStrategy strategy(session(), std::vector<std::string>{"gpu:1"}, quiet());
+  const Scope inside(strategy);
+  const bool is_short = world().rank() == 1;
+  if (is_short) FakeGpus::fail_allocation_after(0);
+  const std::string words =
+      refusal([] { const Variable<float> v(1.F); }, is_short ? Code::out_of_memory : Code::peer_failed);
+  EXPECT_NE(words.find(is_short ? "on GPU 1" : "replica 1 could not make its variable"), std::string::npos) << words;
+  EXPECT_EQ(Variable(3.F).read().item(), 3.F);
+}
+
 TEST_F(GpuWorkersTwo, that_one_rank_does_not_see_are_an_error_on_all) {
   const bool is_wrong = world().rank() == 1;
   const std::vector<std::string> names{is_wrong ? "gpu:3" : "gpu:0"};

@@ -46,6 +46,29 @@ TEST(Pieces, are_as_even_as_they_can_be) {
   }
 }
 
+// Two packages with GPUs: of the first ones only the package is known, or nothing.
+TEST(Pieces, near_gpus_are_shared_out_among_those_of_a_place) {
+  MachineShape machine = sixteen();
+  for (Pu& pu : machine.pus) pu.numa = pu.l3;
+  machine.gpus = {{"a", "0000:01:00.0", none, 0},
+                  {"b", "0000:02:00.0", 2, 1},
+                  {"c", "0000:03:00.0", 2, 1},
+                  {"d", "0000:04:00.0", none, none},
+                  {"e", "", 1, 0}};
+  const auto names_near = [&](const std::vector<std::string>& buses, const IndexSet& allowed) {
+    Names all;
+    for (const Piece& piece : divide_near(machine, allowed, buses)) all.push_back(piece.name);
+    return all;
+  };
+  const IndexSet every = IndexSet::range(0, 15);
+  EXPECT_EQ(names_near({"0000:01:00.0"}, every), Names{"package 0"});
+  EXPECT_EQ(names_near({"0000:02:00.0"}, every), Names{"NUMA node 2"});
+  EXPECT_EQ(names_near({"0000:03:00.0", "0000:01:00.0", "0000:02:00.0"}, every),
+            (Names{"core 4", "package 0", "core 5"}));
+  EXPECT_EQ(names_near({"0000:04:00.0", "", "0000:99:00.0"}, every), (Names{"", "", ""}));
+  EXPECT_EQ(names_near({"0000:01:00.0", "0000:02:00.0"}, IndexSet::range(0, 7)), (Names{"package 0", ""}));
+}
+
 // As many hardware threads in each NUMA node as the list says.
 std::vector<std::size_t> sizes(const std::vector<int>& nodes, int pieces) {
   MachineShape machine;
