@@ -40,15 +40,15 @@ const CommunicationOptions& CommunicationOptions::checked() const {
 
 Way way_of(CommunicationImplementation wished, const std::vector<std::string>& devices, bool has_nccl, Order order) {
   const auto gpus = static_cast<std::size_t>(std::ranges::count(devices, "GPU"));
-  if (gpus > 0 && gpus < devices.size())
-    return {Way::By::one_device, text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus, " processors"),
-            wished == CommunicationImplementation::automatic};
   if (wished == CommunicationImplementation::ring) {
     if (order == Order::reproducible)
       return {Way::By::own, "a ring adds in an order of its own, which the order `reproducible` is not; `fast` lets it",
               false};
     return {Way::By::ring, "asked for"};
   }
+  if (gpus > 0 && gpus < devices.size())
+    return {Way::By::one_device, text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus, " processors"),
+            wished == CommunicationImplementation::automatic};
   if (gpus > 0) {
     if (has_nccl) return {Way::By::nccl, "all replicas are on GPUs"};
     return {Way::By::own, "all replicas are on GPUs, but there is no NCCL to use",

@@ -4,63 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/gpu/memory.hpp"
-#include "collectives/kernels/kernels.hpp"
 #include "runtime/packs.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace {
-
-// What a view shows, where the host can read and write it: of a GPU's memory a copy.
-class Seen {
- public:
-  explicit Seen(const View& view) : view_(view), where_(gpu::where(view.data)) {
-    if (!where_.on_device()) return;
-    copy_.resize(view.bytes());
-    view_.data = copy_.data();
-    gpu::copy(where_.device, copy_.data(), static_cast<const std::byte*>(view.data), view.bytes());
-  }
-  const View& view() const { return view_; }
-  // What was written, to where it is.
-  void put_back(const View& view) const {
-    if (where_.on_device()) gpu::copy(where_.device, static_cast<std::byte*>(view.data), copy_.data(), view.bytes());
-  }
-
- private:
-  View view_;
-  gpu::Where where_;
-  std::vector<std::byte> copy_;
-};
-
-// to = to op from, an average being a sum so far.
-void take_in(ReduceOp op, const View& there, const View& from_there) {
-  const Seen seen(there);
-  const Seen seen_from(from_there);
-  const View& to = seen.view();
-  const View& from = seen_from.view();
-  const Kernel* const kernel = find_kernel(to.type, op == ReduceOp::avg ? ReduceOp::sum : op);
-  if (kernel == nullptr)
-    throw Error(Code::usage, text("no ", to_string(op), " of ", to_string(to.type)), "use numbers");
-  kernel->two(to.data, to.data, from.data, to.count);
-  seen.put_back(there);
-}
-
-void copy(const View& to, const View& from) {
-  if (from.bytes() == 0) return;
-  const gpu::Where where = gpu::where(to.data).on_device() ? gpu::where(to.data) : gpu::where(from.data);
-  if (where.on_device())
-    gpu::copy(where.device, static_cast<std::byte*>(to.data), static_cast<const std::byte*>(from.data), from.bytes());
-  else
-    std::memcpy(to.data, from.data, from.bytes());
-}
-
-void average(const View& there, int of) {
-  const Seen seen(there);
-  divide(there.type, seen.view().data, seen.view().data, there.count, of);
-  seen.put_back(there);
-}
 
 // Of local replicas at a level: one takes in the others.
 struct Met {
@@ -95,9 +44,10 @@ std::vector<Met> meetings(const detail::Level& level, const std::vector<std::vec
 
 // All wait as long as the call says.
 void ReplicaGroup::run_all(const Start& start) {
+  std::vector<std::optional<detail::Hurry>> until_all_have_ended(static_cast<std::size_t>(local()));
   strategy_->run_all(
       [&](Communicator& member, int local) {
-        const detail::Hurry hurry(member, options_.timeout);
+        until_all_have_ended[static_cast<std::size_t>(local)].emplace(member, options_.timeout);
         return start(member, local);
       },
       origin_);
@@ -256,7 +206,7 @@ void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vec
   say(group,
       group.by_nccl()
           ? "what is in the GPUs' memory by NCCL, what is in the host's over the memory of the node or the network"
-          : "no replica is on a GPU, so not by NCCL but over the memory of the node or the network");
+          : text(group.why(), "; so not by NCCL but over the memory of the node or the network"));
   group.all_reduce(op, pack);
 }
 
@@ -279,7 +229,7 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
     for (const detail::Level& level : group.levels()) {
       met[i].push_back(meetings(level, met[i], group.local(), number + i));
       for (const Met& each : met[i].back()) {
-        for (const std::size_t other : each.others) take_in(step, pack[i][each.main], pack[i][other]);
+        for (const std::size_t other : each.others) detail::take_in(step, pack[i][each.main], pack[i][other]);
         moved_at(level.name) += 2 * each.others.size() * pack[i].front().bytes();
         main = each.main;  // of the last level there is one
       }
@@ -291,10 +241,10 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
     for (const View& each : mains) moved_at("processes") += 2 * each.bytes();
   }
   for (std::size_t i = 0; i < pack.size(); ++i) {
-    if (op == ReduceOp::avg) average(mains[i], group.size());
+    if (op == ReduceOp::avg) detail::average(mains[i], group.size());
     for (auto level = met[i].rbegin(); level != met[i].rend(); ++level) {
       for (const Met& each : *level) {
-        for (const std::size_t other : each.others) copy(pack[i][other], pack[i][each.main]);
+        for (const std::size_t other : each.others) detail::copy(pack[i][other], pack[i][each.main]);
       }
     }
   }
@@ -314,7 +264,7 @@ ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumul
 ReductionToOneDevice::ReductionToOneDevice(Accumulate accumulate) : accumulate_(std::move(accumulate)) {
   if (accumulate_) return;
   accumulate_ = [](ReduceOp op, const Views& parts) {
-    for (std::size_t i = 1; i < parts.size(); ++i) take_in(op, parts[0], parts[i]);
+    for (std::size_t i = 1; i < parts.size(); ++i) detail::take_in(op, parts[0], parts[i]);
   };
 }
 
@@ -332,8 +282,8 @@ void ReductionToOneDevice::reduce_implementation(ReplicaGroup& group, ReduceOp o
       parts.push_back(
           {all.data() + static_cast<std::size_t>(i) * value.front().bytes(), value.front().type, value.front().count});
     accumulate_(op, parts);
-    if (op == ReduceOp::avg) average(parts[0], group.size());
-    copy(value[here], parts[0]);
+    if (op == ReduceOp::avg) detail::average(parts[0], group.size());
+    detail::copy(value[here], parts[0]);
   }
   group.broadcast(value, main);
 }

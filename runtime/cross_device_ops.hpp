@@ -32,6 +32,7 @@ class ReplicaGroup {
   const std::vector<detail::Level>& levels() const { return strategy_->levels_; }
   // Whether the replicas are on GPUs among which there is NCCL.
   bool by_nccl() const { return strategy_->way_.by == Way::By::nccl; }
+  const std::string& why() const { return strategy_->way_.why; }  // or why not
   // Whether the processes can meet without their other replicas.
   bool has_leader() const { return strategy_->has_leader(); }
   const Log& log() const { return strategy_->log(); }

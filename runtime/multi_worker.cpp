@@ -43,14 +43,27 @@ auto telling_the_others(const Exchanges& exchanges, const F& body) {
   }
 }
 
-std::vector<detail::Seat> seats_of_this_rank(Session& session, const std::vector<std::string>& devices) {
-  return telling_the_others(std::array{&session.exchange()}, [&] { return detail::seats_for(devices); });
+// Where a rank wants its replicas; or what is wrong with that, which is for all to hear.
+struct Wanted {
+  std::vector<detail::Seat> seats = {};
+  std::string wrong = {};
+};
+
+Wanted wanted_here(const std::vector<std::string>* devices) {
+  try {
+    return devices == nullptr ? Wanted() : Wanted{detail::seats_for(*devices)};
+  } catch (const Error& error) {
+    return {.wrong = std::string(error.detail())};
+  }
 }
 
 // What every rank asks for; all of them refuse what one of them may not have.
-std::vector<int> replicas_of_all(Session& session, int mine, int most, bool gives_resolver, bool wants_leader) {
+std::vector<int> replicas_of_all(Session& session, int mine, const std::string& wrong, int most, bool gives_resolver,
+                                 bool wants_leader) {
   std::vector<int> all;
-  const Bytes words = Writer().put(mine).put(std::uint8_t{gives_resolver}).put(std::uint8_t{wants_leader}).take();
+  const Bytes words =
+      Writer().put(mine).put(std::uint8_t{gives_resolver}).put(std::uint8_t{wants_leader}).put(wrong).take();
+  std::string all_wrong;
   for (const Bytes& each : session.exchange().all_gather("replicas of each rank", words)) {
     Reader reader(each);
     all.push_back(reader.get<int>());
@@ -60,7 +73,11 @@ std::vector<int> replicas_of_all(Session& session, int mine, int most, bool give
     if ((reader.get<std::uint8_t>() != 0) != wants_leader)
       throw Error(Code::usage, "some ranks give a MultiWorkerMirroredStrategy other cross_device_ops than the rest",
                   "give the same on all ranks");
+    if (const std::string theirs = reader.get_string(); !theirs.empty() && all_wrong.empty())
+      all_wrong = text("rank ", all.size() - 1, ": ", theirs);
   }
+  if (!all_wrong.empty())
+    throw Error(Code::usage, all_wrong, "name devices that the rank sees: physical_devices(\"gpu\") lists them");
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] < 1 || all[rank] > most)
       throw Error(Code::usage, text("a MultiWorkerMirroredStrategy with ", all[rank], " replicas on rank ", rank),
@@ -144,15 +161,14 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const
     : MultiWorkerMirroredStrategy(session, 1, options) {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options)
-    : MultiWorkerMirroredStrategy(session, replicas, {}, options) {}
+    : MultiWorkerMirroredStrategy(session, replicas, nullptr, options) {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const std::vector<std::string>& devices,
                                                          const StrategyOptions& options)
-    : MultiWorkerMirroredStrategy(session, static_cast<int>(devices.size()), seats_of_this_rank(session, devices),
-                                  options) {}
+    : MultiWorkerMirroredStrategy(session, static_cast<int>(devices.size()), &devices, options) {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int replicas,
-                                                         std::vector<detail::Seat> seats,
+                                                         const std::vector<std::string>* devices,
                                                          const StrategyOptions& options)
     : Strategy("MultiWorkerMirroredStrategy", {.order = options.order,
                                                .patience = options.patience.value_or(session.exchange().patience()),
@@ -163,8 +179,9 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                                                .pin = options.pin,
                                                .ops = options.cross_device_ops,
                                                .communication = options.communication}) {
+  auto [seats, wrong] = wanted_here(devices);
   const std::vector<int> all =
-      replicas_of_all(session, replicas, most_here, options.cluster_resolver != nullptr, wants_leader());
+      replicas_of_all(session, replicas, wrong, most_here, options.cluster_resolver != nullptr, wants_leader());
   set_resolver(cluster_of(session, options.cluster_resolver));
   if (session.size() > 1) set_home("worker", session.rank(), session.size());
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
@@ -180,7 +197,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
 }
 
 void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::Seat> seats) {
-  sit(std::move(seats));
+  sit(std::move(seats), 1);
   begin(1, session.rank(), session.size(), [&](int) { return of_ranks(session, "replicas"); });
 }
 
@@ -200,7 +217,7 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
   const auto me = all.begin() + session.rank();
   telling_the_others(std::array{&session.exchange()}, [&] {
     if (seats.empty() && terms().pin) seats = seats_beside_others(session, all);
-    sit(std::move(seats));
+    sit(std::move(seats), *me);
     if (wants_leader()) set_leader(of_ranks(session, "processes"));
   });
   const ThreadsOfAll threads = session.threads_of_all(*me);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/packs.hpp"
 
+#include <cstring>
 #include <deque>
+#include <vector>
 
+#include "collectives/gpu/memory.hpp"
+#include "collectives/kernels/kernels.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -44,7 +48,56 @@ decltype(auto) typed(const View& view, F&& function) {
   }
 }
 
+// What a view shows, where the host can read and write it: of a GPU's memory a copy.
+class Seen {
+ public:
+  explicit Seen(const View& view) : view_(view), where_(gpu::where(view.data)) {
+    if (!where_.on_device()) return;
+    copy_.resize(view.bytes());
+    view_.data = copy_.data();
+    gpu::copy(where_.device, copy_.data(), static_cast<const std::byte*>(view.data), view.bytes());
+  }
+  const View& view() const { return view_; }
+  // What was written, to where it is.
+  void put_back(const View& view) const {
+    if (where_.on_device()) gpu::copy(where_.device, static_cast<std::byte*>(view.data), copy_.data(), view.bytes());
+  }
+
+ private:
+  View view_;
+  gpu::Where where_;
+  std::vector<std::byte> copy_;
+};
+
 }  // namespace
+
+// An average is a sum so far.
+void take_in(ReduceOp op, const View& there, const View& from_there) {
+  const Seen seen(there);
+  const Seen seen_from(from_there);
+  const View& to = seen.view();
+  const View& from = seen_from.view();
+  const Kernel* const kernel = find_kernel(to.type, op == ReduceOp::avg ? ReduceOp::sum : op);
+  if (kernel == nullptr)
+    throw Error(Code::usage, text("no ", to_string(op), " of ", to_string(to.type)), "use numbers");
+  kernel->two(to.data, to.data, from.data, to.count);
+  seen.put_back(there);
+}
+
+void copy(const View& to, const View& from) {
+  if (from.bytes() == 0) return;
+  const gpu::Where where = gpu::where(to.data).on_device() ? gpu::where(to.data) : gpu::where(from.data);
+  if (where.on_device())
+    gpu::copy(where.device, static_cast<std::byte*>(to.data), static_cast<const std::byte*>(from.data), from.bytes());
+  else
+    std::memcpy(to.data, from.data, from.bytes());
+}
+
+void average(const View& there, int of) {
+  const Seen seen(there);
+  divide(there.type, seen.view().data, seen.view().data, there.count, of);
+  seen.put_back(there);
+}
 
 void add_view(Batch& batch, const View& view, NamedOp op, Origin origin) {
   op.with([&](auto known) { typed(view, [&](auto span) { batch.all_reduce(span, known, origin); }); });

@@ -16,6 +16,12 @@ void add_view(Batch& batch, const View& view, NamedOp op, Origin origin);
 void all_reduce_packs(Communicator& member, const Views& values, NamedOp op, std::int64_t bytes_per_pack,
                       Origin origin);
 
+// to = to op from, wherever the two are.
+void take_in(ReduceOp op, const View& to, const View& from);
+void copy(const View& to, const View& from);
+// A sum of so many becomes their mean.
+void average(const View& view, int of);
+
 // While it lives, calls of a member wait so long.
 class Hurry {
  public:

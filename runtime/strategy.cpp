@@ -2,6 +2,7 @@
 #include "runtime/strategy.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <thread>
 
@@ -93,14 +94,18 @@ Strategy::Strategy(std::string name, Terms terms)
   terms_.communication.checked();
 }
 
-void Strategy::sit(std::vector<detail::Seat> seats) {
+void Strategy::sit(std::vector<detail::Seat> seats, int replicas) {
   seats_ = std::move(seats);
+  for (detail::Seat& each : seats_) {
+    if (!terms_.pin && each.gpu() != gpu::Where::host) each.cpus.clear();
+  }
   std::vector<std::string> types;
   for (const detail::Seat& each : seats_) types.push_back(each.device.type);
   if (types.empty()) types.emplace_back("CPU");
   way_ = way_of(communication().implementation, types, terms_.nccl && nccl::library() != nullptr, terms_.order);
-  // What replicas on processors have is the host's: they need not ask each other.
-  terms_.nccl = way_.by == Way::By::nccl;
+  // A replica on no device in particular may have data on any. Several of those that one thread starts may not ask each
+  // other where they have it.
+  terms_.nccl = terms_.nccl && (way_.by == Way::By::nccl || (seats_.empty() && replicas == 1));
   const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
   if (way_.by != Way::By::ring) return;
   if (is_free)
@@ -154,21 +159,26 @@ void Strategy::begin_here(int replicas) {
     throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most_here));
   // One has it all: nothing to read of the machine, and nothing to divide.
   if (terms_.pin && replicas > 1) return begin_here(detail::seats_for(replicas));
-  sit({});
+  sit({}, replicas);
   begin(replicas, 0, replicas, members_here(replicas, terms_));
 }
 
 void Strategy::begin_here(std::vector<detail::Seat> seats) {
-  sit(std::move(seats));
-  const int replicas = static_cast<int>(seats_.size());
+  const int replicas = static_cast<int>(seats.size());
+  sit(std::move(seats), replicas);
   begin(replicas, 0, replicas, members_here(replicas, terms_));
 }
 
-// What GPUs have not ended is waited for, by all members together.
+// What GPUs have not ended is waited for, by all members together; not where an exception is on its way.
 void Strategy::end_members() noexcept {
-  if (way_.by == Way::By::nccl && communicators_.size() > 1)
+  if (way_.by == Way::By::nccl && communicators_.size() > 1) {
+    const bool is_left = std::uncaught_exceptions() > 0;
+    for (const auto& each : communicators_) {
+      if (is_left) each->team()->refuse(Error(Code::peer_failed, "an exception ends the strategy"));
+    }
     crew_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
                [](int, const std::string&) {});
+  }
   communicators_.clear();
 }
 
@@ -268,9 +278,25 @@ void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, 
   wait_all(requests, origin);
 }
 
+void Strategy::in_new_threads(const Crew::Job& job) {
+  std::vector<std::jthread> others;
+  others.reserve(replicas_.size());
+  try {
+    for (int i = 1; i < num_local_replicas(); ++i) others.emplace_back(job, i);
+  } catch (const std::system_error& error) {  // those that have begun need not wait for the rest
+    const Error why = system_error(text("threads for the calls of ", replicas_.size(), " replicas"),
+                                   error.code().value(), "raise the limit of threads (ulimit -u)");
+    for (std::size_t i = others.size() + 1; i < replicas_.size(); ++i) member(static_cast<int>(i)).team()->refuse(why);
+    member(0).team()->refuse(why);
+    throw why;
+  }
+  job(0);
+}
+
 void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start, Origin origin) {
   std::vector<std::exception_ptr> failures(replicas_.size());
   const auto run_one = [&](int local) {
+    const detail::Seated seated(seats_[static_cast<std::size_t>(local)].cpus);
     try {
       start(member(local), local).wait(origin);
     } catch (const std::exception& error) {
@@ -278,11 +304,10 @@ void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start
       member(local).team()->refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
     }
   };
-  {
-    std::vector<std::jthread> others;
-    for (int i = 1; i < num_local_replicas(); ++i) others.emplace_back(run_one, i);
-    run_one(0);
-  }
+  if (detail::is_merged(*this))
+    in_new_threads(run_one);  // the replicas' own wait for this one
+  else
+    crew_->run(run_one, [](int, const std::string&) {});
   auto first = std::ranges::find_if(failures, [](const auto& each) { return each && !is_consequence(each); });
   if (first == failures.end()) first = std::ranges::find_if(failures, [](const auto& each) { return each != nullptr; });
   if (first != failures.end()) std::rethrow_exception(*first);

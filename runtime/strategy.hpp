@@ -185,8 +185,8 @@ class Strategy {
   static constexpr int most_here = 256;  // replicas of a process
   void begin_here(int replicas);         // with all of them in this process
   void begin_here(std::vector<detail::Seat> seats);
-  // Before the members are made; none: wherever the process is.
-  void sit(std::vector<detail::Seat> seats);
+  // Before the members are made; none: wherever the process is, so many.
+  void sit(std::vector<detail::Seat> seats, int replicas);
   // As which task of a job this process has its devices, of so many.
   void set_home(std::string job, int task, int tasks) {
     home_ = {.job = std::move(job), .task = task};
@@ -224,6 +224,7 @@ class Strategy {
   int gpu_of(int local) const { return seats_.empty() ? -1 : seats_[static_cast<std::size_t>(local)].gpu(); }
   // Each member by a thread of its own, as calls want that begin by asking the others.
   void run_apart(const std::function<Request(Communicator& member, int local)>& start, Origin origin);
+  void in_new_threads(const Crew::Job& job);
   // Whether the program has said how values are combined; if so, by that.
   bool has_own_ops() const { return terms_.ops != nullptr; }
   void combine(NamedOp op, const std::vector<Views>& values, const CommunicationOptions& options, Origin origin);
@@ -323,7 +324,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
                               const StrategyOptions& options = {});
 
  private:
-  MultiWorkerMirroredStrategy(Session& session, int replicas, std::vector<detail::Seat> seats,
+  MultiWorkerMirroredStrategy(Session& session, int replicas, const std::vector<std::string>* devices,
                               const StrategyOptions& options);
   void begin_ranks(Session& session, std::vector<detail::Seat> seats);
   void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::Seat> seats);

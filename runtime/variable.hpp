@@ -378,9 +378,10 @@ void Variable<T>::restore(const Tensor<T>& value, Origin origin) {
 template <class T>
 void Variable<T>::check_sync(Origin origin) const {
   core().require_all("check_sync");
-  const std::vector<Tensor<T>> all = parts();
+  std::deque<Tensor<T>> copies;
   std::vector<std::span<const std::byte>> bytes;
-  for (const Tensor<T>& part : all) bytes.push_back(std::as_bytes(part.span()));
+  for (Part& part : core().values)
+    bytes.push_back(std::as_bytes(part.is_here() ? part.span() : copies.emplace_back(part.value()).span()));
   core().check_sync(bytes, sizeof(T), origin);
 }
 

@@ -45,9 +45,7 @@ void add_to(S& left, S& right) {
       throw Error(Code::usage,
                   text("virtual replicas gave ", ours[i].count, " and ", theirs[i].count, ' ', to_string(ours[i].type)),
                   "let all give values of one shape, and sum 16-bit floats as f32");
-    const Kernel* const kernel = find_kernel(ours[i].type, ReduceOp::sum);
-    if (kernel == nullptr) throw Error(Code::usage, text(to_string(ours[i].type), " has no sum"), "give numbers");
-    kernel->two(ours[i].data, ours[i].data, theirs[i].data, ours[i].count);
+    take_in(ReduceOp::sum, ours[i], theirs[i]);
   }
 }
 

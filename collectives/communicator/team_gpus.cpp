@@ -345,8 +345,9 @@ void Team::end_clique() noexcept {
     if (!engine_->failed() && std::uncaught_exceptions() == 0) {
       GpuPause pause(*this, "what was begun on GPUs", {});
       clique_->end(std::ref(pause));
-    } else if (clique_->is_working()) {
-      engine_->refuse(Error(Code::peer_failed, "it left while GPUs worked for it", "see what it says itself"));
+    } else {  // who ends in peace waits for all
+      engine_->refuse(
+          Error(Code::peer_failed, "it left without ending what GPUs did for it", "see what it says itself"));
     }
   } catch (const std::exception& error) {
     engine_->log().error(text("while ending NCCL's group of \"", options_.name, "\": ", error.what()));

@@ -67,14 +67,26 @@ void Gpus::forget(std::uint64_t process, const gpu::Shown& card) {
   });
 }
 
-std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, int device) {
+// On that GPU, or on theirs.
+Gpus::Mapping Gpus::map(const gpu::Shown& card, int device, int theirs) {
+  try {
+    return {.device = device, .here = layer_->map(device, card)};
+  } catch (const Error&) {
+    if (device == theirs) throw;
+    return {.device = theirs, .here = layer_->map(theirs, card)};
+  }
+}
+
+std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, int device, bool is_copied) {
   const std::uint64_t process = processes_[static_cast<std::size_t>(member)];
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   if (process == processes_[me_]) return reinterpret_cast<std::byte*>(card.base + place.offset);
-  if (device < 0) device = device_of(static_cast<int>(place.device));
+  const int theirs = device_of(static_cast<int>(place.device));
+  if (device < 0) device = theirs;
   ++uses_;
   const auto is_it = [&](const Mapping& each) {
-    return each.process == process && each.number == card.number && each.device == device;
+    return each.process == process && each.number == card.number &&
+           (each.device == device || (is_copied && each.device == theirs));
   };
   if (const auto known = std::ranges::find_if(mappings_, is_it); known != mappings_.end()) {
     known->used = uses_;
@@ -88,7 +100,11 @@ std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, i
     mappings_.erase(oldest);
   }
   mappings_.reserve(mappings_.size() + 1);
-  mappings_.push_back({process, card.number, device, layer_->map(device, card), uses_});
+  Mapping mapping = map(card, device, is_copied ? theirs : device);
+  mapping.process = process;
+  mapping.number = card.number;
+  mapping.used = uses_;
+  mappings_.push_back(mapping);
   return mappings_.back().here + place.offset;
 }
 

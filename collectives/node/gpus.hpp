@@ -51,25 +51,26 @@ class Gpus {
 
   // For the others: where this member's data lie; `card` says how to find the allocation.
   Place show(const void* data, int device, gpu::Shown& card) const;
-  // Another member's data, for a GPU of this process; host: for that where they are. Throws Error device where its
-  // memory cannot be mapped here.
-  std::byte* reach(int member, const Place& place, const gpu::Shown& card, int device);
+  // Another member's data, for a GPU of this process; host: for that where they are. To be copied, they may be mapped
+  // there as well, where the two do not reach each other. Throws Error device where neither can.
+  std::byte* reach(int member, const Place& place, const gpu::Shown& card, int device, bool is_copied);
 
  private:
   enum class State : std::uint8_t { untried, proven, refused };
   static constexpr int most_in_vain = 8;
   static constexpr std::size_t most_mapped = 64;  // of each process
   struct Mapping {
-    std::uint64_t process;
-    std::uint64_t number;  // of the allocation there
-    int device;
-    std::byte* here;
-    std::uint64_t used;  // the larger the later
+    std::uint64_t process = 0;
+    std::uint64_t number = 0;  // of the allocation there
+    int device = 0;
+    std::byte* here = nullptr;
+    std::uint64_t used = 0;  // the larger the later
   };
 
   Gpus() = default;
   void unmap(const Mapping& mapping) noexcept;
   void forget(std::uint64_t process, const gpu::Shown& card);
+  Mapping map(const gpu::Shown& card, int device, int theirs);
 
   gpu::Layer* layer_ = nullptr;
   std::vector<int> devices_;  // by number

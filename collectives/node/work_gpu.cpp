@@ -66,7 +66,7 @@ void Work::map(bool everything) {
     std::memcpy(&cards, room_->slot(member, first_, 0), sizeof cards);
     const auto reach = [&](auto& known, const Place& place, const gpu::Shown& card) {
       if (place.memory != Place::mapped || (known == nullptr && !everything)) return;
-      std::byte* const there = room_->gpus()->reach(member, place, card, mine);
+      std::byte* const there = room_->gpus()->reach(member, place, card, mine, common_device_ < 0);
       if (known != nullptr) known = there;
     };
     reach(inputs_[m], places.input, cards.input);

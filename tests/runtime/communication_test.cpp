@@ -69,6 +69,7 @@ TEST(Ways, follow_from_devices_and_wishes) {
       {Implementation::nccl, both, true, Order::fast, Way::By::one_device, false, "on 1 GPUs"},
       {Implementation::ring, cpus, true, Order::fast, Way::By::ring, true, "asked for"},
       {Implementation::ring, gpus, true, Order::fast, Way::By::ring, true, "asked for"},
+      {Implementation::ring, both, true, Order::fast, Way::By::ring, true, "asked for"},
       {Implementation::ring, cpus, true, Order::reproducible, Way::By::own, false, "an order of its own"},
   };
   for (const Row& row : rows) {

@@ -3,11 +3,14 @@
 // are reduced.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
+#include <stdexcept>
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/gradient_reducer.hpp"
 #include "runtime/variable.hpp"
+#include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/own_machine.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/refusal.hpp"
@@ -275,6 +278,50 @@ TEST_F(GpuStrategies, that_fail_on_one_replica_end_on_all_with_its_words) {
       },
       Code::replica_failed);
   EXPECT_NE(words.find("NCCL"), std::string::npos) << words;
+}
+
+// An exception that has nothing to do with them is not held up.
+TEST_F(GpuStrategies, that_an_exception_leaves_end_at_once) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(
+      {
+        MirroredStrategy strategy(three, quick());
+        strategy.run([&](ReplicaContext& context) {
+          DeviceVector<float> mine(5000, FakeGpus::used());
+          context.all_reduce(mine, sum);
+        });
+        throw std::runtime_error("something else");
+      },
+      std::runtime_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));
+}
+
+// Several replicas on processors are started by one thread, which could not let them ask each other. One of no device
+// in particular, such as a rank's, may have its data on any.
+TEST_F(GpuStrategies, may_use_nccl_where_each_is_started_by_its_own_thread) {
+  const auto may = [](Strategy&& strategy) {
+    return strategy.run([](ReplicaContext& context) { return context.communicator().options().nccl; })[0];
+  };
+  EXPECT_TRUE(may(MirroredStrategy(1, quick())));
+  EXPECT_TRUE(may(MirroredStrategy(three, quick())));
+  EXPECT_FALSE(may(MirroredStrategy(2, quick())));
+  EXPECT_FALSE(may(MirroredStrategy({"cpu:0", "gpu:0"}, quick())));
+}
+
+TEST_F(GpuStrategies, add_up_virtual_replicas_there) {
+  const auto in = [&](int virtual_replica) { return values_of(virtual_replica, 3000); };
+  const auto sums = [&](Strategy& strategy) {
+    return strategy.run([&](ReplicaContext& context) {
+      auto mine =
+          sum_of_virtual_replicas(context, 8, [&](int v) { return DeviceVector<float>(in(v), FakeGpus::used()); });
+      context.all_reduce(mine, sum);
+      return on_host(mine);
+    })[0];
+  };
+  MirroredStrategy one({"gpu:0"}, quick());
+  MirroredStrategy two({"gpu:0", "gpu:1"}, quick());
+  EXPECT_EQ(sums(one), sums_on_processors(8, 3000));
+  EXPECT_EQ(sums(two), sums_on_processors(8, 3000));
 }
 
 TEST_F(GpuStrategies, say_how_they_talk) {
