@@ -179,12 +179,12 @@ void Strategy::end_members() noexcept {
     crew_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
                [](int, const std::string&) {});
   }
-  communicators_.clear();
 }
 
 // Each thread makes its own, since all of them make them together.
 void Strategy::make_members(const MakeMember& make) {
   end_members();
+  communicators_.clear();
   std::vector<std::unique_ptr<Communicator>> made(replicas_.size());
   const auto failures = crew_->run([&](int local) { made[static_cast<std::size_t>(local)] = make(local); },
                                    [](int, const std::string&) {});
