@@ -147,6 +147,7 @@ IndexSet near(const MachineShape& machine, const IndexSet& allowed, const std::s
 std::vector<Piece> divide_near(const MachineShape& machine, const IndexSet& allowed,
                                const std::vector<std::string>& gpus) {
   std::vector<IndexSet> places;
+  places.reserve(gpus.size());
   for (const std::string& each : gpus) places.push_back(near(machine, allowed, each));
   std::vector<Piece> pieces(gpus.size());
   for (std::size_t first = 0; first < gpus.size(); ++first) {
