@@ -86,7 +86,8 @@ void take_in(ReduceOp op, const View& there, const View& from_there) {
 
 void copy(const View& to, const View& from) {
   if (from.bytes() == 0) return;
-  const gpu::Where where = gpu::where(to.data).on_device() ? gpu::where(to.data) : gpu::where(from.data);
+  gpu::Where where = gpu::where(to.data);
+  if (!where.on_device()) where = gpu::where(from.data);
   if (where.on_device())
     gpu::copy(where.device, static_cast<std::byte*>(to.data), static_cast<const std::byte*>(from.data), from.bytes());
   else

@@ -4,16 +4,19 @@
 #include "collectives/node/work.hpp"
 
 namespace lockstep::detail {
-
-Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
-  return or_refuse([&] { return make_staged(bytes, for_gpu); });
-}
+namespace {
 
 // How much of its output this member's call writes: blocks may have gaps between them, and only the root takes.
 std::size_t written_by(const Plan& plan) {
   const bool has_nothing_before_it = plan.spec.collective == Collective::exscan && plan.index == 0;
   if (plan.output_count == 0 || has_nothing_before_it) return 0;
   return cuts_output(plan.spec.collective) ? plan.spec.takes.total() : plan.output_count;
+}
+
+}  // namespace
+
+Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
+  return or_refuse([&] { return make_staged(bytes, for_gpu); });
 }
 
 // Whether those who meet in the room see to data in GPUs' memory themselves.

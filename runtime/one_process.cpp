@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategies of one process, by where their replicas are.
+#include "collectives/communicator/communicator.hpp"
+#include "runtime/strategy.hpp"
+
+namespace lockstep {
+
+MirroredStrategy::MirroredStrategy(const StrategyOptions& options) : Strategy("MirroredStrategy", terms_here(options)) {
+  const std::vector<std::string> gpus = physical_devices("gpu");
+  if (gpus.empty())
+    begin_here(1);
+  else
+    begin_here(detail::seats_for(gpus));
+  say_devices();
+}
+MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
+    : Strategy("MirroredStrategy", terms_here(options)) {
+  begin_here(replicas);
+  say_devices();
+}
+MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
+    : Strategy("MirroredStrategy", terms_here(options)) {
+  begin_here(detail::seats_for(devices));
+  say_devices();
+}
+void MirroredStrategy::say_devices() const {
+  log().info(text("Using MirroredStrategy with devices ", devices_in_words()));
+}
+Strategy::MakeMember MirroredStrategy::make_again() { return members_here(num_local_replicas(), terms()); }
+
+CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
+    : Strategy("CentralStorageStrategy", terms_here(options)) {
+  begin_here(replicas);
+  say_devices();
+}
+CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
+    : Strategy("CentralStorageStrategy", terms_here(options)) {
+  begin_here(detail::seats_for(devices));
+  say_devices();
+}
+void CentralStorageStrategy::say_devices() const {
+  log().info(
+      text("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
+           "compute_devices = ",
+           devices_in_words('[', ']'), ", variable_device = '", devices().front(), '\''));
+}
+Strategy::MakeMember CentralStorageStrategy::make_again() { return members_here(num_local_replicas(), terms()); }
+
+OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
+    : Strategy("OneDeviceStrategy", terms_here(options)) {
+  begin_here(1);
+}
+OneDeviceStrategy::OneDeviceStrategy(const std::string& device, const StrategyOptions& options)
+    : Strategy("OneDeviceStrategy", terms_here(options)) {
+  begin_here(detail::seats_for({device}));
+}
+Strategy::MakeMember OneDeviceStrategy::make_again() { return members_here(1, terms()); }
+
+}  // namespace lockstep

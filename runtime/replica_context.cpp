@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a replica's function asks of its strategy.
+#include "runtime/replica_context.hpp"
+
+#include "runtime/strategy.hpp"
+
+namespace lockstep {
+
+Communicator& ReplicaContext::communicator() const {
+  if (replica_context() != this)
+    throw Error(Code::usage,
+                "mismatching ReplicaContext: a call on that of another replica, inside merge_call, or outside of run()",
+                "use the context that the replica's function is given, in that function");
+  return strategy_->member(local_);
+}
+
+Communicator& ReplicaContext::next(Origin origin) {
+  Communicator& mine = communicator();
+  strategy_->count_collective(local_, origin);
+  return mine;
+}
+
+bool ReplicaContext::has_own_ops() const { return strategy_->has_own_ops(); }
+
+CommunicationOptions ReplicaContext::options_with(const CommunicationOptions& options) const {
+  return strategy_->communication_with(options);
+}
+
+void ReplicaContext::by_own_ops(NamedOp op, Views mine, const CommunicationOptions& options, Origin origin) {
+  const auto together = [&](Strategy& strategy, const PerReplica<Views>& all) {
+    strategy.combine(op, detail::transposed({all.local().begin(), all.local().end()}), options, origin);
+  };
+  merge_call(together, std::move(mine), origin);
+}
+
+void ReplicaContext::check_size(int parts) const { strategy_->check_parts(parts); }
+
+void ReplicaContext::meet(Origin origin, const void* kind, void* mine, const Meeting::Lead& lead) {
+  communicator();  // for its check
+  const auto merged = [&](const std::vector<void*>& brought) {
+    const detail::Enter inside(*strategy_, nullptr);
+    lead(brought);
+  };
+  if (strategy_->num_local_replicas() == 1)
+    merged({mine});
+  else
+    strategy_->meeting_->meet(local_, origin, kind, mine, merged);
+}
+
+}  // namespace lockstep
