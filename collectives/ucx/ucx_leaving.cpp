@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "topology/base/keep.hpp"
+
 namespace lockstep::ucx {
 namespace {
 
@@ -37,7 +39,11 @@ void Leaving::progress() {
   if (!sent_at_ && is_sent()) sent_at_ = std::chrono::steady_clock::now();
 }
 
-bool Leaving::is_over(Time now) const {
+bool Leaving::is_over() const {
+  return sent_at_ && std::ranges::all_of(has_left_, [](bool has_left) { return has_left; });
+}
+
+bool Leaving::is_in_vain(Time now) const {
   if (!sent_at_) return false;
   if (now - *sent_at_ > others_take) return true;
   for (std::size_t peer = 0; peer < has_left_.size(); ++peer) {
@@ -64,7 +70,12 @@ bool Leavings::move() {
   if (!lock.owns_lock()) return true;
   const auto now = std::chrono::steady_clock::now();
   for (const auto& each : all_) each->progress();
-  all_.remove_if([now](const auto& each) { return each->is_over(now); });
+  all_.remove_if([](const auto& each) { return each->is_over(); });
+  all_.remove_if([now](auto& each) {
+    if (!each->is_in_vain(now)) return false;
+    keep_for_ever(std::shared_ptr<Leaving>(std::move(each)));
+    return true;
+  });
   if (all_.empty()) mover_.idle();
   return !all_.empty();
 }
@@ -73,6 +84,7 @@ Leavings::~Leavings() {
   const auto begin = std::chrono::steady_clock::now();
   while (move() && std::chrono::steady_clock::now() - begin < ending_takes)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
+  for (auto& each : all_) keep_for_ever(std::shared_ptr<Leaving>(std::move(each)));
 }
 
 }  // namespace lockstep::ucx

@@ -64,8 +64,11 @@ class Leaving {
 
   void progress();
   bool is_sent() const { return !words_->is_flushing() && (!data_ || !data_->is_flushing()); }
-  // All is sent, and all others have ended theirs, or have had long enough.
-  bool is_over(Time now) const;
+  // All is sent, and all others have ended theirs.
+  bool is_over() const;
+  // All is sent, and those who have not ended theirs are gone, or have had long enough. It is kept then, as it is,
+  // until the process ends: see Worker::give_up.
+  bool is_in_vain(Time now) const;
 
  private:
   std::list<Word> telling_;  // UCX points to them

@@ -125,8 +125,8 @@ bool UcxTransport::done(int number) {
   return true;
 }
 
-// The data's worker ends with all that it has under way. Memory that something was being written to or read from is not
-// safe, for within a host it may be the other side who does so.
+// Nothing moves in the data's worker any more. Memory that something was being written to or read from is not safe, for
+// within a host it may be the other side who does so.
 bool UcxTransport::abandon() {
   const std::lock_guard lock(mutex_);
   if (!data_) return true;
@@ -140,7 +140,7 @@ bool UcxTransport::abandon() {
            std::ranges::none_of(lane.sends, is_flying, &Sending::flight);
   });
   drop_early();
-  data_.reset();
+  Worker::give_up(std::move(data_));
   for (Lane& lane : lanes_) lane = Lane{};
   return is_safe;
 }
@@ -157,7 +157,7 @@ void UcxTransport::sleep(std::int64_t nanoseconds) {
 UcxTransport::~UcxTransport() {
   const std::lock_guard lock(mutex_);
   if (data_) drop_early();
-  if (is_sending()) data_.reset();  // from memory of the caller's
+  if (is_sending()) Worker::give_up(std::move(data_));  // from memory of the caller's
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank_) send_word(peer, farewell, {});
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "topology/base/error.hpp"
+#include "topology/base/keep.hpp"
 
 namespace lockstep::ucx {
 namespace {
@@ -72,7 +73,13 @@ Worker::Worker(std::shared_ptr<const Context> context, Receive receive)
   check(status, "a worker");
 }
 
-// What is under way ends, as failed.
+void Worker::give_up(std::unique_ptr<Worker> worker) {
+  if (!worker) return;
+  worker->receive_ = [](const Arrival& /*arrival*/) { return false; };
+  keep_for_ever(std::shared_ptr<Worker>(std::move(worker)));
+}
+
+// For one whose connections stand, or were never begun.
 Worker::~Worker() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   ucp_request_param_t params{};

@@ -69,6 +69,10 @@ class Worker {
   void flush();
   bool is_flushing() const { return flushes_ > 0; }
 
+  // Leaves it as it is until the process ends: nothing moves in it any more, so nothing touches anybody's memory. UCX
+  // ends the process where a connection is closed while it is being made, and nobody can tell whether one is.
+  static void give_up(std::unique_ptr<Worker> worker);
+
   bool progress() { return lib_.worker_progress(worker_) != 0; }
   // To sleep on; false: something is here already.
   bool arm() { return lib_.worker_arm(worker_) == UCS_OK; }
