@@ -320,7 +320,7 @@ void Team::close() noexcept {
   engine_->close();
   if (engine_->keeps_memory()) {
     for (auto& slot : pendings_) keep_memory(*slot);
-    keep_for_ever(words_);
+    keep_for_ever(told_);
   }
   engine_.reset();
 }

@@ -155,6 +155,8 @@ class Team {
 
   std::shared_ptr<Team> split(int colour, int key, CommunicatorOptions options);
   node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
+  // Of that GPU, which is this member's own affair.
+  std::shared_ptr<std::byte> allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device, Origin origin);
 
  private:
   // A call that was made before, by what tells it from others.
@@ -198,13 +200,20 @@ class Team {
   void run_inside(const Ready& ready, const Origin& origin);
 
   class GpuPause;
+  // What members tell each other before GPUs do a call, added up over all: who cannot; what is given less what is
+  // taken; how far members' registered memory is not the same.
+  using Told = std::array<std::uint64_t, 3>;
   bool may_ask_where(const Ask& ask, const Spec& spec, Asking asking) const;
   bool asks_where(const Ask& ask) const;
   int device_of(const Ask& ask) const;
   std::shared_ptr<OnGpus> on_gpus(const Spec& spec, const Ask& ask) const;
   std::shared_ptr<const Plan> meeting(const Spec& spec, std::string_view name, std::uint64_t choice);
   void decide(OnGpus& gpus, const Origin& origin);
+  Told told_of(const OnGpus& gpus) const;
+  Error different_counts(const Spec& spec);
   void make_clique(int device, const Origin& origin);
+  template <class F>
+  auto in_exchange(const F& f);
   void break_if_failed() noexcept;
   void refuse_if_captured(const Ready& ready);
   bool begin_on_gpus(const Ready& ready, Handle handle);
@@ -246,8 +255,8 @@ class Team {
   bool may_use_nccl_ = false;  // the same on all members, as all below
   std::unique_ptr<nccl::Clique> clique_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<const Plan>> meetings_;  // by signature and choice
-  // Mine, and the others' word; a transport may hold it after a failure.
-  std::shared_ptr<std::array<std::byte, 2>> words_ = std::make_shared<std::array<std::byte, 2>>();
+  // What is mine, and what is everybody's; a transport may hold it after a failure.
+  std::shared_ptr<std::array<Told, 2>> told_ = std::make_shared<std::array<Told, 2>>();
 };
 
 }  // namespace detail

@@ -3,12 +3,8 @@
 // there, they ask each other: in the first start of a call, which so is known to be the same call on all.
 #include <algorithm>
 #include <exception>
-#include <set>
-#include <thread>
 
-#include "collectives/communicator/team_parts.hpp"
-#include "collectives/planner.hpp"
-#include "topology/base/movers.hpp"
+#include "collectives/communicator/team_gpus.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -39,84 +35,17 @@ const std::string& Ready::why() const {
   return call.plan->why;
 }
 
-// Waits for GPUs: others are heard, what the thread has begun elsewhere moves, and there is an end of patience.
-class Team::GpuPause {
- public:
-  GpuPause(Team& team, const char* what, const Origin& origin, const Spec* spec = nullptr)
-      : team_(team), what_(what), origin_(origin), spec_(spec) {}
-
-  void operator()() {
-    team_.engine_->progress_or_throw();
-    constexpr unsigned turns_between_looks = 8;
-    if (turns_ % turns_between_looks == turns_between_looks - 1) move_others(1);
-    const Duration now = team_.engine_->world().now();
-    if (turns_ == 0) since_ = now;
-    const Duration limit =
-        team_.options_.timeout > Duration{} ? team_.options_.timeout : team_.exchange_->patience().limit;
-    if (limit > Duration{} && now - since_ > limit) refuse(limit);
-    idle(now - since_);
-    ++turns_;
-  }
-
- private:
-  // Nobody wakes who waits for a GPU: naps are so short that little of the time is lost by them.
-  static void idle(Duration waited) {
-    using std::chrono::microseconds;
-    constexpr Duration spins = microseconds(50);
-    constexpr Duration yields = microseconds(2000);
-    constexpr Duration longest_nap = microseconds(200);
-    if (waited < spins) return;
-    if (waited < yields)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::min(waited / 50, longest_nap));
-  }
-
-  [[noreturn]] void refuse(Duration limit) const {
-    const std::string line = place(origin_);
-    throw Error(
-        Code::stall,
-        text("on \"", team_.options_.name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
-             line.empty() ? "" : text(", begun at ", line), ", has not ended for ",
-             std::chrono::duration<double>(limit).count(),
-             " s: what is before it in the stream of a member has not ended, or a member has not started it, or "
-             "is gone"),
-        "look at what each member puts into its stream before, whether all start their plans alike, and at "
-        "NCCL_DEBUG=INFO; LOCKSTEP_TIMEOUT is the limit");
-  }
-
-  Team& team_;
-  const char* what_;
-  Origin origin_;
-  const Spec* spec_;
-  unsigned turns_ = 0;
-  Duration since_ = {};
-};
-
-// What f returns; what it throws, of any kind, is told to the other members, and the clique is broken off with the
-// call.
-template <class F>
-auto Team::or_break(const F& f) {
-  try {
-    return or_refuse(f);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& other) {
-    engine_->refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
-    throw;
-  }
-}
-
 // At the end of every call, wherever the failure was heard of: nothing may wait on a GPU for a member that does not
 // come, and memory cannot be freed while it does.
 void Team::break_if_failed() noexcept {
   if (clique_ && engine_ && engine_->failed()) clique_.reset();
 }
 
-// The same on all members, whatever their data.
+// The same on all members, whatever their data. Nobody knows how much there is where members know their own counts
+// only.
 bool Team::may_ask_where(const Ask& ask, const Spec& spec, Asking asking) const {
   if (!may_use_nccl_ || asking == Asking::never || !nccl::can_do(spec, size())) return false;
-  return ask.stream || asking == Asking::once || bytes_of(spec) >= asked_from;
+  return ask.stream || asking == Asking::once || has_own_counts(spec.collective) || bytes_of(spec) >= asked_from;
 }
 
 // Whether a call like this one would ask; at least where it would.
@@ -190,67 +119,6 @@ void Team::decide_as(const Ready& ready, const Ready& earlier, const Origin& ori
                "go by NCCL is elsewhere now, at ", place(origin)),
           "keep it in that memory, or begin anew on all members");
     ready.gpus->way = earlier.gpus->way;
-  });
-}
-
-// The same object again for what is the same to all members.
-std::shared_ptr<const Plan> Team::meeting(const Spec& spec, std::string_view name, std::uint64_t choice) {
-  constexpr std::size_t kept = 1024;
-  const auto key = std::pair(hash(signature_of(spec)), choice);
-  const auto known = meetings_.find(key);
-  if (known != meetings_.end()) return known->second;
-  if (meetings_.size() == kept) meetings_.clear();
-  const auto plain = planner_->plan({.collective = Collective::all_reduce,
-                                     .type = DataType::u8,
-                                     .op = ReduceOp::max,
-                                     .element_bytes = 1,
-                                     .count = 1});
-  auto plan = std::make_shared<Plan>(*plain);
-  plan->algorithm = name;
-  plan->choice += choice;
-  plan->stands_for = spec;
-  meetings_[key] = plan;
-  return plan;
-}
-
-void Team::decide(OnGpus& gpus, const Origin& origin) {
-  const bool fits = clique_ ? gpus.device == clique_->device() || gpus.device == OnGpus::anywhere : gpus.device >= 0;
-  auto& [mine, all] = *words_;
-  mine = std::byte{!fits};
-  engine_->run({.plan = gpus.meeting,
-                .input = &mine,
-                .output = &all,
-                .kernel = find_kernel(DataType::u8, ReduceOp::max),
-                .origin = origin,
-                .limit = options_.timeout});
-  gpus.way = OnGpus::Way::otherwise;
-  if (all != std::byte{}) return;
-  if (!clique_) make_clique(gpus.device, origin);
-  if (clique_) gpus.way = OnGpus::Way::clique;
-}
-
-// NCCL refuses members that share a GPU, and not all at once: so they find out before.
-void Team::make_clique(int device, const Origin& origin) {
-  or_break([&] {
-    nccl::Id id{};
-    try {
-      const std::string serial = gpu::layer()->id(device);
-      const auto all = exchange_->all_gather("serials of the GPUs", std::as_bytes(std::span(serial)));
-      std::set<std::string> serials;
-      for (const Bytes& each : all) serials.emplace(reinterpret_cast<const char*>(each.data()), each.size());
-      if (serials.size() < all.size()) {
-        may_use_nccl_ = false;
-        exchange_->log().info(text("members of \"", options_.name, "\" share a GPU: NCCL is not used among them"));
-        return;
-      }
-      if (rank() == 0) id = nccl::library()->make_id();
-      std::ranges::copy(exchange_->broadcast("NCCL's name of the group", id, 0), id.begin());
-    } catch (const Error& error) {
-      if (!exchange_->failed()) exchange_->fail(error.detail());  // who waits there does not hear the engine
-      throw;
-    }
-    GpuPause pause(*this, "making NCCL's group", origin);
-    clique_ = std::make_unique<nccl::Clique>(*nccl::library(), id, size(), rank(), device, std::ref(pause));
   });
 }
 

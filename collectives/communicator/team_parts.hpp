@@ -25,6 +25,8 @@ struct OnGpus {
   int device = anywhere;
   std::function<Ready()> otherwise;
   Way way = Way::unknown;
+  // Whether the same parts of memory that NCCL knows are given on all members.
+  bool is_same_memory = false;
   std::optional<Ready> other;  // once it is needed
 };
 

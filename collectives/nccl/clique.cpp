@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/nccl/clique.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -9,28 +7,12 @@
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/memory.hpp"
+#include "collectives/nccl/clique_parts.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::nccl {
 namespace {
-
-// As one may have, and NCCL wants it.
-constexpr std::size_t alignment = 256;
-
-std::size_t input_bytes(const Spec& spec) {
-  return (cuts_input(spec.collective) ? spec.gives.extent() : spec.count) * spec.element_bytes;
-}
-
-std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
-bool is_reduced_by_nccl(const Spec& spec) {
-  const bool has_it = spec.collective == Collective::all_reduce || spec.collective == Collective::reduce ||
-                      spec.collective == Collective::reduce_scatter;
-  return has_it && spec.order == Order::fast && reduces(spec.op, spec.type);
-}
-
-bool is_scan(const Spec& spec) { return spec.collective == Collective::scan || spec.collective == Collective::exscan; }
 
 // Of inputs that are multiplied by their factors before, in memory of their own.
 Spec summed(const Spec& spec) {
@@ -40,26 +22,9 @@ Spec summed(const Spec& spec) {
   return sum;
 }
 
-bool is_composed(const Spec& spec) { return lockstep::reduces(spec.collective) && !is_reduced_by_nccl(spec); }
-
-// Which blocks go to every member, and come from every member, is said by the specification.
-bool is_exchange(Collective collective) {
-  switch (collective) {
-    case Collective::all_to_all:
-    case Collective::all_gather_v:
-    case Collective::gather:
-    case Collective::scatter:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
-// NCCL hangs where members have different counts in mind, so all have to know them.
 bool can_do(const Spec& spec, int members) {
-  if (has_own_counts(spec.collective)) return false;
   if (!lockstep::reduces(spec.collective)) {
     return is_exchange(spec.collective) || spec.collective == Collective::all_gather ||
            spec.collective == Collective::broadcast;
@@ -228,59 +193,6 @@ void Clique::move(const Step& step) {
   library_.broadcast(member_, from, step.output, bytes, step.spec.root, now_);
 }
 
-// In place all is read from a copy; where the own block lies is where it belongs.
-void Clique::exchange(const Step& step, std::byte* scratch) {
-  const Spec& spec = step.spec;
-  const bool is_root = !is_rooted(spec.collective) || spec.root == rank_;
-  const bool cuts_in = cuts_input(spec.collective);
-  const bool cuts_out = cuts_output(spec.collective);
-  const std::byte* input = step.input;
-  if (spec.in_place && cuts_in && cuts_out) {
-    copy(scratch, input, spec.gives.extent() * spec.element_bytes);
-    input = scratch;
-  }
-  const auto block = [&](const lockstep::Blocks& blocks, int i, bool cut, auto* begin) {
-    return begin + (cut ? blocks.offset(i) * spec.element_bytes : 0);
-  };
-  const auto bytes_to = [&](int to) {
-    if (cuts_in) return is_root ? spec.gives.count(to) * spec.element_bytes : 0;
-    return !is_rooted(spec.collective) || to == spec.root ? spec.takes.count(rank_) * spec.element_bytes : 0;
-  };
-  const auto bytes_from = [&](int from) {
-    if (cuts_out) return is_root ? spec.takes.count(from) * spec.element_bytes : 0;
-    return from == spec.root ? spec.gives.count(rank_) * spec.element_bytes : 0;
-  };
-  for (int i = 0; i < size_; ++i) {
-    const std::size_t out = bytes_to(i);
-    const std::size_t in = bytes_from(i);
-    if (i == rank_) {
-      if (in > 0) copy(block(spec.takes, i, cuts_out, step.output), block(spec.gives, i, cuts_in, input), in);
-      continue;
-    }
-    if (out > 0) send(block(spec.gives, i, cuts_in, input), out, i);
-    if (in > 0) receive(block(spec.takes, i, cuts_out, step.output), in, i);
-  }
-}
-
-std::size_t Clique::Blocks::offset(int block) const {
-  if (each > 0) return std::min(static_cast<std::size_t>(block) * each, step->spec.count);
-  const lockstep::Blocks& cut = step->spec.gives;
-  return block == cut.parts() ? cut.total() : cut.offset(block);
-}
-
-// All but the last block end where a vector does.
-Clique::Blocks Clique::blocks_of(const Step& step) const {
-  if (cuts_input(step.spec.collective)) return {&step, 0};
-  const auto members = static_cast<std::size_t>(size_);
-  const std::size_t unit = std::max<std::size_t>(alignment / step.spec.element_bytes, 1);
-  const std::size_t each = (step.spec.count + members - 1) / members;
-  return {&step, std::max(unit, (each + unit - 1) / unit * unit)};
-}
-
-std::size_t Clique::slot_bytes(const Blocks& blocks) const {
-  return round_up(blocks.count(rank_) * blocks.step->spec.element_bytes);
-}
-
 std::size_t Clique::scratch_bytes(const Step& step) const {
   const Spec& spec = step.spec;
   if (is_scan(spec)) return round_up(spec.count * spec.element_bytes * static_cast<std::size_t>(size_));
@@ -288,91 +200,6 @@ std::size_t Clique::scratch_bytes(const Step& step) const {
   const bool is_copied =
       is_exchange(spec.collective) && spec.in_place && cuts_input(spec.collective) && cuts_output(spec.collective);
   return is_copied ? round_up(spec.gives.extent() * spec.element_bytes) : 0;
-}
-
-// Every member gets what all have of its block, in slots one after the other. The own part is read where it lies.
-void Clique::exchange_parts(const Blocks& blocks, std::byte* scratch) {
-  const std::size_t element = blocks.step->spec.element_bytes;
-  for (int i = 0; i < size_; ++i) {
-    if (i == rank_) continue;
-    const std::size_t theirs = blocks.count(i) * element;
-    const std::size_t mine = blocks.count(rank_) * element;
-    if (theirs > 0) send(blocks.step->input + blocks.offset(i) * element, theirs, i);
-    if (mine > 0) receive(scratch + static_cast<std::size_t>(i) * slot_bytes(blocks), mine, i);
-  }
-}
-
-std::byte* Clique::result_of(const Blocks& blocks, std::byte* scratch) const {
-  const Spec& spec = blocks.step->spec;
-  if (blocks.each == 0) return blocks.step->output;
-  if (spec.collective == Collective::reduce && spec.root != rank_)
-    return scratch + static_cast<std::size_t>(rank_) * slot_bytes(blocks);
-  return blocks.step->output + blocks.offset(rank_) * spec.element_bytes;
-}
-
-void Clique::combine_parts(const Blocks& blocks, std::byte* scratch) {
-  const Spec& spec = blocks.step->spec;
-  gpu::Combining all{};
-  all.input_count = size_;
-  all.output_count = 1;
-  all.count = blocks.count(rank_);
-  all.op = spec.op == ReduceOp::avg ? ReduceOp::sum : spec.op;
-  all.divisor = spec.op == ReduceOp::avg ? size_ : 0;
-  all.by_tree = spec.order == Order::reproducible;
-  if (all.count == 0) return;
-  for (int i = 0; i < size_; ++i) {
-    all.inputs[i] = i == rank_ ? blocks.step->input + blocks.offset(i) * spec.element_bytes
-                               : scratch + static_cast<std::size_t>(i) * slot_bytes(blocks);
-  }
-  all.outputs[0] = result_of(blocks, scratch);
-  all.is_aligned =
-      (reinterpret_cast<std::uintptr_t>(all.inputs[rank_]) | reinterpret_cast<std::uintptr_t>(all.outputs[0])) %
-          gpu::vector_bytes ==
-      0;
-  gpu::layer()->begin_combine(device_, spec.type, all, now_);
-}
-
-void Clique::scale(const Step& step, std::byte* to) {
-  gpu::Combining all{};
-  all.inputs[0] = step.input;
-  all.outputs[0] = to;
-  all.factors[0] = step.factor;
-  all.input_count = all.output_count = 1;
-  all.count = input_bytes(step.spec) / step.spec.element_bytes;
-  all.scales = true;
-  all.is_aligned = reinterpret_cast<std::uintptr_t>(step.input) % gpu::vector_bytes == 0;
-  if (all.count > 0) gpu::layer()->begin_combine(device_, step.spec.type, all, now_);
-}
-
-// Of what all have: the parts of the members up to this one, or of those before it.
-void Clique::combine_before(const Step& step, const std::byte* scratch) {
-  const Spec& spec = step.spec;
-  gpu::Combining all{};
-  all.input_count = rank_ + (spec.collective == Collective::scan ? 1 : 0);
-  all.output_count = 1;
-  all.count = spec.count;
-  all.op = spec.op;
-  all.by_tree = spec.order == Order::reproducible;
-  if (all.count == 0 || all.input_count == 0) return;
-  const std::size_t bytes = spec.count * spec.element_bytes;
-  for (int i = 0; i < all.input_count; ++i) all.inputs[i] = scratch + static_cast<std::size_t>(i) * bytes;
-  all.outputs[0] = step.output;
-  all.is_aligned = (bytes | reinterpret_cast<std::uintptr_t>(step.output)) % gpu::vector_bytes == 0;
-  gpu::layer()->begin_combine(device_, spec.type, all, now_);
-}
-
-void Clique::hand_out(const Blocks& blocks, std::byte* scratch) {
-  if (blocks.each == 0 || is_scan(blocks.step->spec)) return;
-  const Spec& spec = blocks.step->spec;
-  const bool for_all = spec.collective == Collective::all_reduce;
-  const std::size_t mine = blocks.count(rank_) * spec.element_bytes;
-  for (int i = 0; i < size_; ++i) {
-    if (i == rank_) continue;
-    const std::size_t theirs = blocks.count(i) * spec.element_bytes;
-    if (mine > 0 && (for_all || i == spec.root)) send(result_of(blocks, scratch), mine, i);
-    if (theirs > 0 && (for_all || rank_ == spec.root))
-      receive(blocks.step->output + blocks.offset(i) * spec.element_bytes, theirs, i);
-  }
 }
 
 void Clique::send(const std::byte* from, std::size_t bytes, int to) { library_.send(member_, from, bytes, to, now_); }

@@ -24,6 +24,11 @@ struct Step {
 // Whether a clique of so many can; the same on all members.
 bool can_do(const Spec& spec, int members);
 
+// What goes from one member to another where they only send to each other, as far as this member knows. NCCL hangs
+// where the two have different counts in mind.
+std::size_t bytes_to(const Spec& spec, int me, int to);
+std::size_t bytes_from(const Spec& spec, int me, int from);
+
 class Clique {
  public:
   // Called while there is nothing to do but to wait; throws when there is no use in it.

@@ -196,32 +196,6 @@ TEST_F(OwnGpus, are_not_asked_for_batches_that_differ) {
   EXPECT_EQ(nccl().operations(), 0);
 }
 
-// Counts that only their members know go by the host, which sees that they do not fit.
-TEST_F(OwnGpus, are_not_asked_for_counts_that_do_not_fit) {
-  std::atomic<int> refused = 0;
-  with_members(2, [&](Communicator& world) {
-    const std::vector<std::size_t> gives = {count, world.rank() == 0 ? count : count - 1};
-    const std::vector<std::size_t> takes = {count, count - 1};
-    const std::size_t all = gives[0] + gives[1];
-    DeviceVector<int> in(std::vector<int>(all, 1), world.rank());
-    DeviceVector<int> out(2 * count - 1, world.rank());
-    try {
-      if (world.rank() == 0) {
-        const std::vector<std::size_t> of_me = {count, count - 1};
-        world.all_to_all_v(in, gives, out, of_me);
-      } else {
-        world.all_to_all_v(in, gives, out, takes);
-      }
-      world.barrier();  // where the one whose counts do fit hears of it
-    } catch (const Error& error) {
-      EXPECT_TRUE(error.code() == Code::mismatch || error.code() == Code::peer_failed) << error.what();
-      ++refused;
-    }
-  });
-  EXPECT_EQ(refused, 2);
-  EXPECT_EQ(nccl().operations(), 0);
-}
-
 // What is heard of in another call breaks off what GPUs do at once, before memory is freed that they use.
 TEST_F(OwnGpus, are_broken_off_by_any_call_that_fails) {
   std::atomic<int> refused = 0;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files about calls on GPUs share: how they wait, and how what fails there is told.
+#pragma once
+
+#include <algorithm>
+#include <exception>
+
+#include "collectives/communicator/team_parts.hpp"
+#include "topology/base/movers.hpp"
+
+namespace lockstep::detail {
+
+// Waits for GPUs: others are heard, what the thread has begun elsewhere moves, and there is an end of patience.
+class Team::GpuPause {
+ public:
+  GpuPause(Team& team, const char* what, const Origin& origin, const Spec* spec = nullptr)
+      : team_(team), what_(what), origin_(origin), spec_(spec) {}
+
+  void operator()() {
+    team_.engine_->progress_or_throw();
+    constexpr unsigned turns_between_looks = 8;
+    if (turns_ % turns_between_looks == turns_between_looks - 1) move_others(1);
+    const Duration now = team_.engine_->world().now();
+    if (turns_ == 0) since_ = now;
+    const Duration limit =
+        team_.options_.timeout > Duration{} ? team_.options_.timeout : team_.exchange_->patience().limit;
+    if (limit > Duration{} && now - since_ > limit) refuse(limit);
+    idle(now - since_);
+    ++turns_;
+  }
+
+ private:
+  // Nobody wakes who waits for a GPU: naps are so short that little of the time is lost by them.
+  static void idle(Duration waited) {
+    using std::chrono::microseconds;
+    constexpr Duration spins = microseconds(50);
+    constexpr Duration yields = microseconds(2000);
+    constexpr Duration longest_nap = microseconds(200);
+    if (waited < spins) return;
+    if (waited < yields)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::min(waited / 50, longest_nap));
+  }
+
+  [[noreturn]] void refuse(Duration limit) const {
+    const std::string line = place(origin_);
+    throw Error(
+        Code::stall,
+        text("on \"", team_.options_.name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
+             line.empty() ? "" : text(", begun at ", line), ", has not ended for ",
+             std::chrono::duration<double>(limit).count(),
+             " s: what is before it in the stream of a member has not ended, or a member has not started it, or "
+             "is gone"),
+        "look at what each member puts into its stream before, whether all start their plans alike, and at "
+        "NCCL_DEBUG=INFO; LOCKSTEP_TIMEOUT is the limit");
+  }
+
+  Team& team_;
+  const char* what_;
+  Origin origin_;
+  const Spec* spec_;
+  unsigned turns_ = 0;
+  Duration since_ = {};
+};
+
+// What f returns; what it throws, of any kind, is told to the other members, and the clique is broken off with the
+// call.
+template <class F>
+auto Team::or_break(const F& f) {
+  try {
+    return or_refuse(f);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& other) {
+    engine_->refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
+    throw;
+  }
+}
+
+// The same where the members meet in the exchange: who waits there does not hear the engine.
+template <class F>
+auto Team::in_exchange(const F& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    if (!exchange_->failed()) exchange_->fail(error.detail());
+    throw;
+  }
+}
+
+}  // namespace lockstep::detail

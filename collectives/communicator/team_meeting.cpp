@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// What members tell each other before GPUs do a call: whether all can, and whether what they have in mind fits. A call
+// in which they only meet stands for it, with its signature, so that different calls are found before NCCL is entered.
+#include <set>
+
+#include "collectives/communicator/team_gpus.hpp"
+#include "collectives/planner.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+enum Word : std::size_t { cannot, counts };
+
+// 64 bits of what one member has in mind to go from one to another: so good that sums of them are equal only where all
+// of them are.
+std::uint64_t bits_of(int from, int to, std::size_t bytes) {
+  const auto mix = [](std::uint64_t value) {
+    value = (value ^ value >> 30U) * 0xbf58476d1ce4e5b9U;
+    value = (value ^ value >> 27U) * 0x94d049bb133111ebU;
+    return value ^ value >> 31U;
+  };
+  const auto pair = static_cast<std::uint64_t>(from) << 32U | static_cast<std::uint64_t>(to);
+  return mix(mix(pair + 0x9e3779b97f4a7c15U) + bytes);
+}
+
+}  // namespace
+
+// The same object again for what is the same to all members.
+std::shared_ptr<const Plan> Team::meeting(const Spec& spec, std::string_view name, std::uint64_t choice) {
+  constexpr std::size_t kept = 1024;
+  const auto key = std::pair(hash(signature_of(spec)), choice);
+  const auto known = meetings_.find(key);
+  if (known != meetings_.end()) return known->second;
+  if (meetings_.size() == kept) meetings_.clear();
+  const auto plain = planner_->plan({.collective = Collective::all_reduce,
+                                     .type = DataType::u64,
+                                     .op = ReduceOp::sum,
+                                     .element_bytes = sizeof(std::uint64_t),
+                                     .count = std::tuple_size_v<Told>});
+  auto plan = std::make_shared<Plan>(*plain);
+  plan->algorithm = name;
+  plan->choice += choice;
+  plan->stands_for = spec;
+  meetings_[key] = plan;
+  return plan;
+}
+
+Team::Told Team::told_of(const OnGpus& gpus) const {
+  const bool fits = clique_ ? gpus.device == clique_->device() || gpus.device == OnGpus::anywhere : gpus.device >= 0;
+  Told told{};
+  told[Word::cannot] = fits ? 0 : 1;
+  for (const nccl::Step& step : gpus.steps) {
+    for (int i = 0; has_own_counts(step.spec.collective) && i < size(); ++i) {
+      if (i == rank()) continue;
+      told[Word::counts] += bits_of(rank(), i, nccl::bytes_to(step.spec, rank(), i));
+      told[Word::counts] -= bits_of(i, rank(), nccl::bytes_from(step.spec, rank(), i));
+    }
+  }
+  return told;
+}
+
+void Team::decide(OnGpus& gpus, const Origin& origin) {
+  auto& [mine, all] = *told_;
+  mine = told_of(gpus);
+  engine_->run({.plan = gpus.meeting,
+                .input = mine.data(),
+                .output = all.data(),
+                .kernel = find_kernel(DataType::u64, ReduceOp::sum),
+                .origin = origin,
+                .limit = options_.timeout});
+  gpus.way = OnGpus::Way::otherwise;
+  if (all[Word::cannot] != 0) return;
+  if (all[Word::counts] != 0) or_break([&] { throw different_counts(gpus.steps.front().spec); });
+  if (!clique_) make_clique(gpus.device, origin);
+  if (clique_) gpus.way = OnGpus::Way::clique;
+}
+
+// All show what they have in mind, so that all say the same: the first pair that differs, in the words of who hears of
+// it where the host does such a call.
+Error Team::different_counts(const Spec& spec) {
+  Writer mine;
+  for (int i = 0; i < size(); ++i) {
+    mine.put(static_cast<std::uint64_t>(nccl::bytes_to(spec, rank(), i)));
+    mine.put(static_cast<std::uint64_t>(nccl::bytes_from(spec, rank(), i)));
+  }
+  const auto all = in_exchange([&] { return exchange_->all_gather("counts that do not fit", mine.take()); });
+  std::vector<std::vector<std::uint64_t>> gives(all.size());
+  std::vector<std::vector<std::uint64_t>> takes(all.size());
+  for (std::size_t member = 0; member < all.size(); ++member) {
+    Reader theirs(all[member]);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      gives[member].push_back(theirs.get<std::uint64_t>());
+      takes[member].push_back(theirs.get<std::uint64_t>());
+    }
+  }
+  for (std::size_t to = 0; to < all.size(); ++to) {
+    for (std::size_t from = 0; from < all.size(); ++from) {
+      if (from == to || gives[from][to] == takes[to][from]) continue;
+      return {
+          Code::mismatch,
+          text("rank ", from, " sent ", gives[from][to], " bytes to rank ", to, ", which receives ", takes[to][from]),
+          "let both sides of a message have the same count and type"};
+    }
+  }
+  return {Code::internal, "counts that do not fit, and none that differ"};
+}
+
+// NCCL refuses members that share a GPU, and not all at once: so they find out before.
+void Team::make_clique(int device, const Origin& origin) {
+  or_break([&] {
+    nccl::Id id{};
+    const bool is_own = in_exchange([&] {
+      const std::string serial = gpu::layer()->id(device);
+      const auto all = exchange_->all_gather("serials of the GPUs", std::as_bytes(std::span(serial)));
+      std::set<std::string> serials;
+      for (const Bytes& each : all) serials.emplace(reinterpret_cast<const char*>(each.data()), each.size());
+      if (serials.size() < all.size()) return false;
+      if (rank() == 0) id = nccl::library()->make_id();
+      std::ranges::copy(exchange_->broadcast("NCCL's name of the group", id, 0), id.begin());
+      return true;
+    });
+    if (!is_own) {
+      may_use_nccl_ = false;
+      exchange_->log().info(text("members of \"", options_.name, "\" share a GPU: NCCL is not used among them"));
+      return;
+    }
+    GpuPause pause(*this, "making NCCL's group", origin);
+    clique_ = std::make_unique<nccl::Clique>(*nccl::library(), id, size(), rank(), device, std::ref(pause));
+  });
+}
+
+}  // namespace lockstep::detail
