@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "collectives/gpu/own_launch.hpp"
 #include "collectives/node/call.hpp"
 #include "collectives/types.hpp"
 
@@ -38,19 +39,31 @@ inline PremulSum premul_sum(double factor) { return {factor}; }
 
 // The user's own function T(T, T), associative. With `commutes` the members' contributions may be combined in any
 // order, otherwise from the lowest rank to the highest. The function is copied.
-template <class Function, bool does_commute>
+//
+// With on_gpu(launcher) it has a form for data in GPUs' memory, too: launcher(left, right, out, count, stream), with
+// const T* left and right, T* out, and a cudaStream_t as void*, puts out[i] = function(left[i], right[i]) into that
+// stream of the current GPU, whose parameters are addresses there; out may be exactly left or right. It is copied as
+// the function is, may be called by any thread that calls or waits, and throws where it cannot.
+struct NotOnGpu {};
+template <class Function, bool does_commute, class Launcher = NotOnGpu>
 struct OwnFunction {
   static constexpr ReduceOp op = ReduceOp::user;
   static constexpr bool commutes = does_commute;
   Function function;
+  Launcher launcher = {};
+
+  template <class Other>
+  OwnFunction<Function, does_commute, Other> on_gpu(Other other) const {
+    return {function, std::move(other)};
+  }
 };
 template <class Function>
 OwnFunction<Function, true> commutative(Function function) {
-  return {std::move(function)};
+  return {std::move(function), {}};
 }
 template <class Function>
 OwnFunction<Function, false> ordered(Function function) {
-  return {std::move(function)};
+  return {std::move(function), {}};
 }
 
 namespace detail {
@@ -61,6 +74,7 @@ struct Reduction {
   bool commutes = true;
   double factor = 1;
   UserReduce user = {};
+  gpu::OwnLaunch on_gpu = {};
 };
 
 template <class T, class Function>
@@ -70,6 +84,13 @@ void apply_each(const void* state, void* target, const void* left, const void* r
   const auto* a = static_cast<const T*>(left);
   const auto* b = static_cast<const T*>(right);
   for (std::size_t i = 0; i < count; ++i) to[i] = function(a[i], b[i]);
+}
+
+template <class T, class Launcher>
+void put_each(const void* state, const void* left, const void* right, void* out, std::size_t count,
+              gpu::Stream stream) {
+  Launcher launcher = *static_cast<const Launcher*>(state);
+  launcher(static_cast<const T*>(left), static_cast<const T*>(right), static_cast<T*>(out), count, stream);
 }
 
 constexpr bool is_bitwise(ReduceOp op) { return op >= ReduceOp::logical_and && op <= ReduceOp::bit_xor; }
@@ -91,11 +112,27 @@ Reduction own_reduction(const Function& function, bool commutes) {
   return reduction;
 }
 
+template <class T, class Launcher>
+gpu::OwnLaunch own_launch(const Launcher& launcher) {
+  static_assert(std::is_invocable_v<Launcher, const T*, const T*, T*, std::size_t, gpu::Stream>,
+                "lockstep: what on_gpu() is given must be callable with (const T* left, const T* right, T* out, "
+                "std::size_t count, void* stream), T being the element type of the buffers");
+  static_assert(
+      std::is_trivially_copyable_v<Launcher> && sizeof(Launcher) <= gpu::OwnLaunch::state_bytes,
+      "lockstep: what on_gpu() is given is copied byte by byte: capture plain values of at most 48 bytes in all, or a "
+      "pointer to what is larger");
+  gpu::OwnLaunch own{.put = &put_each<T, Launcher>};
+  std::memcpy(own.state.data(), &launcher, sizeof launcher);
+  return own;
+}
+
 template <class T, class Op>
 Reduction reduction_of(const Op& op) {
   constexpr DataType type = data_type_of<T>;
   if constexpr (Op::op == ReduceOp::user) {
-    return own_reduction<T>(op.function, Op::commutes);
+    Reduction reduction = own_reduction<T>(op.function, Op::commutes);
+    if constexpr (!std::is_same_v<decltype(op.launcher), NotOnGpu>) reduction.on_gpu = own_launch<T>(op.launcher);
+    return reduction;
   } else {
     static_assert(type != DataType::opaque,
                   "lockstep: this type is unknown to the built-in operations; give your own function: commutative(f) "

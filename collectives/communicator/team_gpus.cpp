@@ -55,6 +55,7 @@ bool Team::asks_where(const Ask& ask) const {
 }
 
 int Team::device_of(const Ask& ask) const {
+  if (ask.reduction.op == ReduceOp::user && ask.reduction.on_gpu.put == nullptr) return gpu::Where::host;
   int device = OnGpus::anywhere;
   for (const Data* each : {&ask.input, &ask.output}) {
     if (each->count == 0) continue;
@@ -68,7 +69,7 @@ int Team::device_of(const Ask& ask) const {
 std::shared_ptr<OnGpus> Team::on_gpus(const Spec& spec, const Ask& ask) const {
   auto gpus = std::make_shared<OnGpus>();
   gpus->steps.push_back({spec, static_cast<const std::byte*>(ask.input.data), static_cast<std::byte*>(ask.output.data),
-                         ask.reduction.factor});
+                         ask.reduction.factor, ask.reduction.on_gpu});
   gpus->device = device_of(ask);
   return gpus;
 }

@@ -215,6 +215,13 @@ class CudaLayer final : public Layer {
     check(launch(type, all, of(stream)), text("combining ", all.input_count, " parts on GPU ", device));
   }
 
+  // A launch that fails says so in the thread's last error only.
+  void begin_own(int device, const std::function<void()>& own) override {
+    const Current on(device);
+    own();
+    check(cudaGetLastError(), text("a kernel of the program's own, put into a stream of GPU ", device));
+  }
+
   bool is_captured(Stream stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(of(stream), &status) != cudaSuccess) cudaGetLastError();  // the default stream's answer

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -104,6 +105,8 @@ class Layer {
   virtual void wait_for(int device, Stream stream, const std::shared_ptr<Mark>& mark) = 0;
   virtual void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   virtual void begin_combine(int device, DataType type, const Combining& all, Stream stream) = 0;
+  // What the user's own code puts into a stream of that device, which is the thread's while it does so.
+  virtual void begin_own(int device, const std::function<void()>& own) = 0;
   // Whether what is put into it is not done but kept, to be done later and again (CUDA's graphs).
   virtual bool is_captured(Stream stream) = 0;
   // Returns when all that is in it is done.

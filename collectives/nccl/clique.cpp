@@ -29,7 +29,7 @@ bool can_do(const Spec& spec, int members) {
     return is_exchange(spec.collective) || spec.collective == Collective::all_gather ||
            spec.collective == Collective::broadcast;
   }
-  if (spec.op == ReduceOp::user) return false;  // the host's own affair
+  if (spec.op == ReduceOp::user) return true;  // two at a time, however many they are
   return members <= gpu::most_parts || is_reduced_by_nccl(spec.op == ReduceOp::premul_sum ? summed(spec) : spec);
 }
 

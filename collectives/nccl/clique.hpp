@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/gpu/own_launch.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/plan.hpp"
 
@@ -18,7 +19,8 @@ struct Step {
   Spec spec;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  double factor = 1;  // of premul_sum, this member's own
+  double factor = 1;        // of premul_sum, this member's own
+  gpu::OwnLaunch own = {};  // of the user's own function
 };
 
 // Whether a clique of so many can; the same on all members.
@@ -63,6 +65,12 @@ class Clique {
     std::size_t each;  // of all_reduce and reduce, whose last blocks may be shorter; 0: as the specification cuts
   };
 
+  // What is to be combined: where it lies, and where that which becomes of it may.
+  struct Part {
+    const std::byte* at;
+    std::byte* room;
+  };
+
   void settle(const Pause& pause);
   // Everything between the beginning of a group and its end.
   template <class F>
@@ -74,7 +82,8 @@ class Clique {
   void exchange_parts(const Blocks& blocks, std::byte* scratch);
   void combine_parts(const Blocks& blocks, std::byte* scratch);
   void scale(const Step& step, std::byte* to);
-  void combine_before(const Step& step, const std::byte* scratch);
+  void combine_before(const Step& step, std::byte* scratch);
+  void combine_by_own(const Step& step, std::span<const Part> parts, std::size_t count, std::byte* result);
   void hand_out(const Blocks& blocks, std::byte* scratch);
   void send(const std::byte* from, std::size_t bytes, int to);
   void receive(std::byte* to, std::size_t bytes, int from);

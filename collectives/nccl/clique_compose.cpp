@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions that NCCL lacks: its messages bring every member what all have of its block, and kernels combine that.
 #include <algorithm>
+#include <bit>
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/nccl/clique_parts.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::nccl {
 
@@ -48,6 +51,14 @@ std::byte* Clique::result_of(const Blocks& blocks, std::byte* scratch) const {
 
 void Clique::combine_parts(const Blocks& blocks, std::byte* scratch) {
   const Spec& spec = blocks.step->spec;
+  if (spec.op == ReduceOp::user) {
+    std::vector<Part> parts;
+    for (int i = 0; i < size_; ++i) {
+      std::byte* const slot = scratch + static_cast<std::size_t>(i) * slot_bytes(blocks);
+      parts.push_back({i == rank_ ? blocks.step->input + blocks.offset(i) * spec.element_bytes : slot, slot});
+    }
+    return combine_by_own(*blocks.step, parts, blocks.count(rank_), result_of(blocks, scratch));
+  }
   gpu::Combining all{};
   all.input_count = size_;
   all.output_count = 1;
@@ -81,8 +92,16 @@ void Clique::scale(const Step& step, std::byte* to) {
 }
 
 // Of what all have: the parts of the members up to this one, or of those before it.
-void Clique::combine_before(const Step& step, const std::byte* scratch) {
+void Clique::combine_before(const Step& step, std::byte* scratch) {
   const Spec& spec = step.spec;
+  if (spec.op == ReduceOp::user) {
+    std::vector<Part> parts;
+    for (int i = 0; i < rank_ + (spec.collective == Collective::scan ? 1 : 0); ++i) {
+      std::byte* const whole = scratch + static_cast<std::size_t>(i) * spec.count * spec.element_bytes;
+      parts.push_back({whole, whole});
+    }
+    return combine_by_own(step, parts, spec.count, step.output);
+  }
   gpu::Combining all{};
   all.input_count = rank_ + (spec.collective == Collective::scan ? 1 : 0);
   all.output_count = 1;
@@ -95,6 +114,28 @@ void Clique::combine_before(const Step& step, const std::byte* scratch) {
   all.outputs[0] = step.output;
   all.is_aligned = (bytes | reinterpret_cast<std::uintptr_t>(step.output)) % gpu::vector_bytes == 0;
   gpu::layer()->begin_combine(device_, spec.type, all, now_);
+}
+
+// By the balanced tree in every order: members stay in theirs, and the reproducible one has the host's bits.
+void Clique::combine_by_own(const Step& step, std::span<const Part> parts, std::size_t count, std::byte* result) {
+  if (count == 0 || parts.empty()) return;
+  if (parts.size() == 1) return copy(result, parts.front().at, count * step.spec.element_bytes);
+  const auto both = [&](std::span<const Part> half) {
+    if (half.size() > 1) combine_by_own(step, half, count, half.front().room);
+    return half.size() > 1 ? half.front().room : half.front().at;
+  };
+  const std::size_t first = std::bit_floor(parts.size() - 1);
+  const std::byte* const left = both(parts.first(first));
+  const std::byte* const right = both(parts.subspan(first));
+  try {
+    gpu::layer()->begin_own(device_, [&] { step.own.put(step.own.state.data(), left, right, result, count, now_); });
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& other) {
+    throw Error(Code::device, text("a function of the program's own, for GPUs, threw: ", other.what()));
+  } catch (...) {
+    throw Error(Code::device, "a function of the program's own, for GPUs, threw what is no std::exception");
+  }
 }
 
 void Clique::hand_out(const Blocks& blocks, std::byte* scratch) {

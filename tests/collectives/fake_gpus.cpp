@@ -224,6 +224,13 @@ void FakeGpus::begin_combine(int device, DataType type, const gpu::Combining& al
   put(stream, [=, this] { combine_now(device, type, all); });
 }
 
+void FakeGpus::begin_own(int device, const std::function<void()>& own) {
+  fail_if_told(device);
+  ++launches_;
+  const gpu::Using now(device);
+  own();
+}
+
 void FakeGpus::wait(gpu::Stream stream) { of(stream).wait(); }
 
 void FakeGpus::copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) {

@@ -41,6 +41,7 @@ class FakeGpus final : public gpu::Layer {
   void wait_for(int device, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) override;
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) override;
   void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override;
+  void begin_own(int device, const std::function<void()>& own) override;
   bool is_captured(gpu::Stream stream) override { return of(stream).is_captured(); }
   void wait(gpu::Stream stream) override;
   void capture(gpu::Stream stream) { of(stream).capture(); }
