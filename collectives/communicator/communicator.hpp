@@ -8,6 +8,7 @@
 
 #include "collectives/communicator/on_stream.hpp"
 #include "collectives/communicator/symmetric.hpp"
+#include "collectives/gpu/memory.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
@@ -51,6 +52,14 @@ class Communicator : public Collectives<Communicator> {
   template <class T>
   Symmetric<T> allocate(std::size_t count, Origin origin = Origin::here()) {
     return Symmetric<T>(team_, here().allocate(count, sizeof(T), origin), count);
+  }
+
+  // The same in a GPU's memory: where every member has a GPU of its own, and NCCL, which then need not copy what is in
+  // it (docs/gpu.md); elsewhere as DeviceVector has it. It is no longer than the count, and may be dropped in any
+  // order.
+  template <class T>
+  DeviceVector<T> allocate_on_gpu(std::size_t count, int device = 0, Origin origin = Origin::here()) {
+    return {here().allocate_on_gpu(count, sizeof(T), device, origin), count, device};
   }
 
   // The same collectives, in the order of a stream of a GPU (CUDA's cudaStream_t); all members call them so.

@@ -327,15 +327,18 @@ void Team::close() noexcept {
 
 Team::~Team() { close(); }
 
+void Team::refuse_allocation_if_failed() const {
+  if (!engine_->failed()) return;
+  throw Error(Code::poisoned, text("the communicator \"", options_.name, "\" has failed before: it allocates nothing"),
+              "make a new communicator, among those that are left");
+}
+
 node::SymmetricPart Team::allocate(std::size_t count, std::size_t element_bytes, Origin origin) {
   const Use use(*this, origin);
   refuse_if_closed();
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
-  if (engine_->failed())
-    throw Error(Code::poisoned,
-                text("the communicator \"", options_.name, "\" has failed before: it allocates nothing"),
-                "make a new communicator, among those that are left");
+  refuse_allocation_if_failed();
   node::Room* const room = engine_->world().room();
   return node::allocate(*exchange_, room, bytes, [&](node::Reachable memory) {
     engine_->alone([&] { room->lookup().own().add(std::move(memory)); });

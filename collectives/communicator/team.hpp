@@ -29,7 +29,8 @@ class RealWorld;
 class Planner;
 namespace nccl {
 class Clique;
-}
+enum class Registering : std::uint8_t;
+}  // namespace nccl
 
 // Makes the transport that fits an exchange; a split communicator makes its own by the same maker.
 using TransportMaker = std::function<std::unique_ptr<Transport>(Exchange&)>;
@@ -214,6 +215,9 @@ class Team {
   void make_clique(int device, const Origin& origin);
   template <class F>
   auto in_exchange(const F& f);
+  template <class F>
+  void together(const F& f);
+  std::shared_ptr<std::byte> allocate_by_nccl(std::size_t bytes, nccl::Registering how, const Origin& origin);
   void break_if_failed() noexcept;
   void refuse_if_captured(const Ready& ready);
   bool begin_on_gpus(const Ready& ready, Handle handle);
@@ -230,6 +234,7 @@ class Team {
       refuse_closed();
   }
   [[noreturn]] void refuse_closed() const;
+  void refuse_allocation_if_failed() const;
   void check(const Letter& letter, bool written, Origin origin) const;
   template <class F>
   auto or_refuse(const F& f);

@@ -68,8 +68,9 @@ int Team::device_of(const Ask& ask) const {
 
 std::shared_ptr<OnGpus> Team::on_gpus(const Spec& spec, const Ask& ask) const {
   auto gpus = std::make_shared<OnGpus>();
-  gpus->steps.push_back({spec, static_cast<const std::byte*>(ask.input.data), static_cast<std::byte*>(ask.output.data),
-                         ask.reduction.factor, ask.reduction.on_gpu});
+  // An empty buffer may have an address in memory that is not meant.
+  const auto at = [](const Data& data) { return data.count > 0 ? static_cast<std::byte*>(data.data) : nullptr; };
+  gpus->steps.push_back({spec, at(ask.input), at(ask.output), ask.reduction.factor, ask.reduction.on_gpu});
   gpus->device = device_of(ask);
   return gpus;
 }
@@ -152,7 +153,7 @@ bool Team::begin_on_gpus(const Ready& ready, Handle handle) {
     const gpu::Stream stream = ready.stream.value_or(clique_->stream());
     or_break([&] {
       GpuPause pause(*this, "", ready.call.origin, &gpus.steps.front().spec);
-      if (auto mark = clique_->begin(gpus.steps, stream, std::ref(pause)))
+      if (auto mark = clique_->begin(gpus.steps, gpus.is_same_memory, stream, std::ref(pause)))
         pending(handle).marks.push_back(std::move(mark));
       pending(handle).in_stream = ready.stream.has_value();
     });

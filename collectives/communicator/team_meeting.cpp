@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-enum Word : std::size_t { cannot, counts };
+enum Word : std::size_t { cannot, counts, places };
 
 // 64 bits of what one member has in mind to go from one to another: so good that sums of them are equal only where all
 // of them are.
@@ -56,6 +56,9 @@ Team::Told Team::told_of(const OnGpus& gpus) const {
       told[Word::counts] -= bits_of(i, rank(), nccl::bytes_from(step.spec, rank(), i));
     }
   }
+  // What all have alike adds up to nothing.
+  const std::uint64_t mine = clique_ ? clique_->places_of(gpus.steps) : 0;
+  told[Word::places] = rank() == 0 ? -(static_cast<std::uint64_t>(size()) - 1) * mine : mine;
   return told;
 }
 
@@ -69,6 +72,7 @@ void Team::decide(OnGpus& gpus, const Origin& origin) {
                 .origin = origin,
                 .limit = options_.timeout});
   gpus.way = OnGpus::Way::otherwise;
+  gpus.is_same_memory = all[Word::places] == 0;
   if (all[Word::cannot] != 0) return;
   if (all[Word::counts] != 0) or_break([&] { throw different_counts(gpus.steps.front().spec); });
   if (!clique_) make_clique(gpus.device, origin);

@@ -18,6 +18,9 @@ namespace gpu {
 // Freed with the last owner. Throws Error device where there is no such GPU, out_of_memory where it has not as much.
 std::shared_ptr<std::byte> allocate(int device, std::size_t count, std::size_t element_bytes);
 
+// So many bytes; throws what allocate() throws without asking the GPU.
+std::size_t bytes_to_allocate(int device, std::size_t count, std::size_t element_bytes);
+
 // Of contiguous memory, to a GPU's or from it; done when it returns.
 void copy(int device, std::byte* to, const std::byte* from, std::size_t bytes);
 
@@ -35,6 +38,9 @@ class DeviceVector {
   // What is in them is not said.
   explicit DeviceVector(std::size_t count, int device = 0)
       : memory_(gpu::allocate(device, count, sizeof(T))), count_(count), device_(device) {}
+  // Memory that is there already.
+  DeviceVector(std::shared_ptr<std::byte> memory, std::size_t count, int device)
+      : memory_(std::move(memory)), count_(count), device_(device) {}
   // A copy of what the host has.
   template <std::ranges::contiguous_range R>
   requires std::is_same_v<std::ranges::range_value_t<R>, T>

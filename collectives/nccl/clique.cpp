@@ -14,12 +14,12 @@
 namespace lockstep::nccl {
 namespace {
 
-// Of inputs that are multiplied by their factors before, in memory of their own.
-Spec summed(const Spec& spec) {
-  Spec sum = spec;
-  sum.op = ReduceOp::sum;
-  sum.in_place = false;
-  return sum;
+// Whose input or output is elsewhere: apart from each other, and multiplied already.
+Spec apart(const Spec& spec) {
+  Spec now = spec;
+  if (spec.op == ReduceOp::premul_sum) now.op = ReduceOp::sum;
+  now.in_place = false;
+  return now;
 }
 
 }  // namespace
@@ -30,11 +30,11 @@ bool can_do(const Spec& spec, int members) {
            spec.collective == Collective::broadcast;
   }
   if (spec.op == ReduceOp::user) return true;  // two at a time, however many they are
-  return members <= gpu::most_parts || is_reduced_by_nccl(spec.op == ReduceOp::premul_sum ? summed(spec) : spec);
+  return members <= gpu::most_parts || is_reduced_by_nccl(spec.op == ReduceOp::premul_sum ? apart(spec) : spec);
 }
 
 Clique::Clique(Library& library, const Id& id, int size, int rank, int device, const Pause& pause)
-    : library_(library), size_(size), rank_(rank), device_(device) {
+    : library_(library), size_(size), rank_(rank), device_(device), registered_(std::make_shared<Registered>(library)) {
   stream_ = gpu::layer()->make_stream(device);
   try {
     member_ = library_.join(id, size, rank, device);
@@ -54,8 +54,9 @@ Clique::Clique(Library& library, const Id& id, int size, int rank, int device, c
 // Breaking off may wait for what does not end: what the user has put before it into a stream, or a graph that is kept.
 Clique::~Clique() {
   auto leave = [library = &library_, member = member_, layer = gpu::layer(), device = device_, stream = stream_,
-                scratches = std::move(scratches_)]() mutable {
+                scratches = std::move(scratches_), registered = registered_]() mutable {
     library->leave(member);
+    registered->close();
     layer->end_stream(device, stream);
     scratches.clear();
   };
@@ -80,6 +81,7 @@ void Clique::settle(const Pause& pause) {
 void Clique::check() { library_.is_busy(member_); }
 
 void Clique::end(const Pause& pause) {
+  forget(registered_->all(), false, pause);
   library_.finish(member_);
   settle(pause);
   has_ended_ = true;
@@ -104,39 +106,53 @@ void Clique::group(const F& f, const Pause& pause) {
   settle(pause);
 }
 
-std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, gpu::Stream stream, const Pause& pause) {
+void Clique::refuse_captured(const Spec& spec) {
+  throw Error(
+      Code::usage,
+      text("a stream that is captured was given to ", to_text(signature_of(spec)),
+           ", which is composed, or goes by way of other memory, and works in memory that other calls use, too"),
+      "capture what NCCL does by itself (sum, prod, avg of floats, min and max of integers; all_to_all of two "
+      "buffers; of memory that allocate_on_gpu() gave, the same parts on all members), or call it outside of "
+      "the graph");
+}
+
+std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, bool is_same_memory, gpu::Stream stream,
+                                         const Pause& pause) {
   now_ = stream;
   std::span<const Step> steps = given;
+  std::vector<Detour> detours;
   std::vector<Step> changed;
-  const auto has_factor = [](const Step& step) { return step.spec.op == ReduceOp::premul_sum; };
-  if (std::ranges::any_of(given, has_factor)) {
+  const auto has_detour = [&](const Step& step) {
+    const Detour detour = detour_of(step, is_same_memory);
+    return detour.input + detour.output > 0;
+  };
+  if (std::ranges::any_of(given, has_detour)) {
     changed.assign(given.begin(), given.end());
     for (Step& step : changed) {
-      if (has_factor(step)) step.spec = summed(step.spec);
+      detours.push_back(detour_of(step, is_same_memory));
+      if (detours.back().input + detours.back().output > 0) step.spec = apart(step.spec);
     }
     steps = changed;
   }
   std::size_t bytes = 0;
   for (const Step& step : steps) bytes += scratch_bytes(step);
-  const std::size_t scaled_at = bytes;
-  for (const Step& step : given) bytes += has_factor(step) ? round_up(input_bytes(step.spec)) : 0;
+  const std::size_t detours_at = bytes;
+  for (const Detour& detour : detours) bytes += detour.input + detour.output;
   const bool is_captured = gpu::layer()->is_captured(stream);
-  if (is_captured && bytes > 0)
-    throw Error(
-        Code::usage,
-        text("a stream that is captured was given to ", to_text(signature_of(steps.front().spec)),
-             ", which is composed, and works in memory that other calls use, too"),
-        "capture what NCCL does by itself (sum, prod, avg of floats, min and max of integers; all_to_all of two "
-        "buffers), or call it outside of the graph");
+  if (is_captured && bytes > 0) refuse_captured(steps.front().spec);
   if (!is_captured && last_) gpu::layer()->wait_for(device_, stream, last_);
   std::byte* const scratch = scratch_of(bytes);
-  std::byte* scaled = scratch + scaled_at;
-  for (std::size_t i = 0; i < changed.size(); ++i) {
-    if (!has_factor(given[i])) continue;
-    scale(given[i], scaled);
-    changed[i].input = scaled;
-    scaled += round_up(input_bytes(given[i].spec));
-  }
+  std::byte* next_detour = scratch + detours_at;
+  for (std::size_t i = 0; i < changed.size(); ++i)
+    next_detour = leave_by(detours[i], given[i], changed[i], next_detour);
+  run(steps, scratch, pause);
+  for (std::size_t i = 0; i < changed.size(); ++i) come_back(given[i], changed[i]);
+  if (is_captured) return nullptr;
+  last_ = gpu::layer()->mark(device_, stream);
+  return last_;
+}
+
+void Clique::run(std::span<const Step> steps, std::byte* scratch, const Pause& pause) {
   bool hands_out = false;
   const auto for_each = [&](const auto& f) {
     std::byte* next = scratch;
@@ -159,9 +175,6 @@ std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, gpu::Strea
   if (hands_out) {
     group([&] { for_each_composed([&](const Blocks& blocks, std::byte* its) { hand_out(blocks, its); }); }, pause);
   }
-  if (is_captured) return nullptr;
-  last_ = gpu::layer()->mark(device_, stream);
-  return last_;
 }
 
 void Clique::begin_step(const Step& step, std::byte* scratch) {

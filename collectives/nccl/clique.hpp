@@ -10,6 +10,7 @@
 
 #include "collectives/gpu/own_launch.hpp"
 #include "collectives/nccl/library.hpp"
+#include "collectives/nccl/registered.hpp"
 #include "collectives/plan.hpp"
 
 namespace lockstep::nccl {
@@ -48,9 +49,18 @@ class Clique {
   gpu::Stream stream() const { return stream_; }
 
   // The steps as one operation. What is returned is reached when it is done; nothing, where the stream is captured.
-  std::shared_ptr<gpu::Mark> begin(std::span<const Step> given, gpu::Stream stream, const Pause& pause);
+  // `is_same_memory`: places_of() is equal on all members.
+  std::shared_ptr<gpu::Mark> begin(std::span<const Step> given, bool is_same_memory, gpu::Stream stream,
+                                   const Pause& pause);
   // Throws what went wrong since, also on other members.
   void check();
+  // NCCL knows what the library's allocate() gave from now on; it is freed here. All members together, each as much;
+  // so, too, they forget what all of them have dropped.
+  std::shared_ptr<std::byte> add(std::byte* memory, std::size_t bytes, Registering how, const Pause& pause);
+  std::vector<std::uint64_t> dropped() const { return registered_->dropped(); }
+  void forget(std::span<const std::uint64_t> numbers, const Pause& pause) { forget(numbers, true, pause); }
+  // 64 bits that say which parts of memory that NCCL knows the steps have.
+  std::uint64_t places_of(std::span<const Step> steps) const;
   // All members end it together.
   void end(const Pause& pause);
   // Whether something is under way.
@@ -71,10 +81,22 @@ class Clique {
     std::byte* room;
   };
 
+  // How much of a step's data is elsewhere while NCCL works on it.
+  struct Detour {
+    std::size_t input = 0;
+    std::size_t output = 0;
+  };
+
   void settle(const Pause& pause);
+  void forget(std::span<const std::uint64_t> numbers, bool frees, const Pause& pause);
+  Detour detour_of(const Step& step, bool is_same_memory) const;
+  std::byte* leave_by(const Detour& detour, const Step& given, Step& changed, std::byte* at);
+  void come_back(const Step& given, const Step& changed);
   // Everything between the beginning of a group and its end.
   template <class F>
   void group(const F& f, const Pause& pause);
+  [[noreturn]] static void refuse_captured(const Spec& spec);
+  void run(std::span<const Step> steps, std::byte* scratch, const Pause& pause);
   void begin_step(const Step& step, std::byte* scratch);
   void reduce(const Step& step);
   void move(const Step& step);
@@ -106,6 +128,7 @@ class Clique {
   std::shared_ptr<gpu::Mark> last_;
   std::vector<std::shared_ptr<std::byte>> scratches_;  // the last one is used; freeing waits for the whole GPU
   std::size_t scratch_size_ = 0;
+  std::shared_ptr<Registered> registered_;
   bool has_ended_ = false;
 };
 

@@ -85,7 +85,7 @@ void Clique::scale(const Step& step, std::byte* to) {
   all.outputs[0] = to;
   all.factors[0] = step.factor;
   all.input_count = all.output_count = 1;
-  all.count = input_bytes(step.spec) / step.spec.element_bytes;
+  all.count = input_bytes(step.spec, rank_) / step.spec.element_bytes;
   all.scales = true;
   all.is_aligned = reinterpret_cast<std::uintptr_t>(step.input) % gpu::vector_bytes == 0;
   if (all.count > 0) gpu::layer()->begin_combine(device_, step.spec.type, all, now_);

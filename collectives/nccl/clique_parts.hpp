@@ -11,8 +11,12 @@ inline constexpr std::size_t alignment = 256;
 
 inline std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-inline std::size_t input_bytes(const Spec& spec) {
-  return (cuts_input(spec.collective) ? spec.gives.extent() : spec.count) * spec.element_bytes;
+inline std::size_t input_bytes(const Spec& spec, int rank) {
+  std::size_t count = spec.count;
+  if (spec.collective == Collective::all_gather_v || spec.collective == Collective::gather_v)
+    count = spec.takes.count(rank);
+  if (cuts_input(spec.collective)) count = spec.gives.extent();
+  return count * spec.element_bytes;
 }
 
 inline bool is_reduced_by_nccl(const Spec& spec) {

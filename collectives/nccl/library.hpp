@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,18 @@ class Member {
   Member& operator=(const Member&) = delete;
 };
 
+// How NCCL knows memory: not at all, each member its own (from 2.19 on), all members theirs as one (from 2.27 on).
+enum class Registering : std::uint8_t { none, alone, together };
+
+// The library's own word for memory that it knows.
+class Registration {
+ public:
+  Registration() = default;
+  virtual ~Registration() = default;
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+};
+
 // Nothing blocks; every call but is_busy() and leave() may leave the member busy, and then nothing but those two may be
 // called before it is not. Throws Error device, with NCCL's words.
 class Library {
@@ -43,6 +56,16 @@ class Library {
   virtual void finish(Member* member) = 0;
   // The member is gone; what it had under way is broken off, unless it had finished.
   virtual void leave(Member* member) noexcept = 0;
+
+  // What it can do at most.
+  virtual Registering registering() const = 0;
+  // Memory that it can know, of a device. Throws Error out_of_memory.
+  virtual std::byte* allocate(int device, std::size_t bytes) = 0;
+  // Of what it does not know any more.
+  virtual void free(std::byte* memory) noexcept = 0;
+  // By all members together, as much by each; done when the member is not busy.
+  virtual std::unique_ptr<Registration> add(Member* member, std::byte* memory, std::size_t bytes, Registering how) = 0;
+  virtual void remove(Member* member, Registration& registration) = 0;
 
   // What comes between is one operation, in which messages cross; nothing starts before its end.
   virtual void begin_group() = 0;

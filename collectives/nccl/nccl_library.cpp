@@ -33,7 +33,17 @@ struct Functions {
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclSend) send;
   decltype(&ncclRecv) receive;
+  // Not all NCCLs have these, nor have all headers: nullptr where this one has not.
+  ncclResult_t (*allocate)(void** memory, std::size_t bytes);
+  ncclResult_t (*free)(void* memory);
+  ncclResult_t (*add_alone)(ncclComm_t, void* memory, std::size_t bytes, void** handle);
+  ncclResult_t (*remove_alone)(ncclComm_t, void* handle);
+  ncclResult_t (*add_together)(ncclComm_t, void* memory, std::size_t bytes, void** window, int flags);
+  ncclResult_t (*remove_together)(ncclComm_t, void* window);
 };
+
+// All members give the same parts of it (NCCL_WIN_COLL_SYMMETRIC).
+constexpr int symmetric = 1;
 
 // Nothing where all are there; else the name of one that is not.
 const char* find_all(void* handle, Functions& all) {
@@ -61,7 +71,14 @@ const char* find_all(void* handle, Functions& all) {
   find("ncclBroadcast", all.broadcast);
   find("ncclSend", all.send);
   find("ncclRecv", all.receive);
-  return missing;
+  if (missing != nullptr) return missing;
+  find("ncclMemAlloc", all.allocate);
+  find("ncclMemFree", all.free);
+  find("ncclCommRegister", all.add_alone);
+  find("ncclCommDeregister", all.remove_alone);
+  find("ncclCommWindowRegister", all.add_together);
+  find("ncclCommWindowDeregister", all.remove_together);
+  return nullptr;
 }
 
 ncclDataType_t type_of(DataType type) {
@@ -114,8 +131,15 @@ std::string version_text(int version) { return text(version / 10000, '.', versio
 
 struct NcclMember final : Member {
   ncclComm_t comm = nullptr;
+  int device = 0;
   bool is_finishing = false;
   bool has_finished = false;
+};
+
+// NCCL writes the handle when it is done; it stays empty where it makes no use of the memory.
+struct NcclRegistration final : Registration {
+  void* handle = nullptr;
+  Registering how = Registering::none;
 };
 
 class NcclLibrary final : public Library {
@@ -139,6 +163,7 @@ class NcclLibrary final : public Library {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     auto member = std::make_unique<NcclMember>();
+    member->device = device;
     check(nullptr, nccl_.init(&member->comm, size, theirs, rank, &config),
           text("joining a group of ", size, " with GPU ", device));
     return member.release();
@@ -164,6 +189,58 @@ class NcclLibrary final : public Library {
       nccl_.destroy(gone->comm);
     else
       nccl_.abort(gone->comm);
+  }
+
+  Registering registering() const override {
+    if (nccl_.allocate == nullptr || nccl_.free == nullptr) return Registering::none;
+    if (nccl_.add_together != nullptr && nccl_.remove_together != nullptr) return Registering::together;
+    return nccl_.add_alone != nullptr && nccl_.remove_alone != nullptr ? Registering::alone : Registering::none;
+  }
+
+  std::byte* allocate(int device, std::size_t bytes) override {
+    const gpu::Current on(device);
+    void* memory = nullptr;
+    const ncclResult_t result = nccl_.allocate(&memory, bytes);
+    if (result == ncclSuccess) return static_cast<std::byte*>(memory);
+    cudaGetLastError();  // the next call begins without it
+    throw Error(Code::out_of_memory,
+                text("NCCL ", version(), ", allocating ", bytes, " bytes on GPU ", device, ": ",
+                     nccl_.get_error_string(result)),
+                "use less, or free what is not needed; other processes on the GPU count too (nvidia-smi)");
+  }
+
+  // As cudaFree does, and NCCL may not: what the GPU was told before is done with it.
+  void free(std::byte* memory) noexcept override {
+    cudaPointerAttributes found{};
+    try {
+      gpu::check(cudaPointerGetAttributes(&found, memory), "asking for the GPU of NCCL's memory");
+      const gpu::Current on(found.device);
+      if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
+      nccl_.free(memory);
+    } catch (const Error&) {
+      return;  // the driver has ended, and all memory with it
+    }
+  }
+
+  std::unique_ptr<Registration> add(Member* member, std::byte* memory, std::size_t bytes, Registering how) override {
+    const gpu::Current on(static_cast<NcclMember*>(member)->device);
+    auto made = std::make_unique<NcclRegistration>();
+    made->how = how;
+    check(member,
+          how == Registering::together ? nccl_.add_together(comm_of(member), memory, bytes, &made->handle, symmetric)
+                                       : nccl_.add_alone(comm_of(member), memory, bytes, &made->handle),
+          text("making ", bytes, " bytes known to it"));
+    return made;
+  }
+
+  void remove(Member* member, Registration& registration) override {
+    const gpu::Current on(static_cast<NcclMember*>(member)->device);
+    const auto& mine = static_cast<NcclRegistration&>(registration);
+    if (mine.handle == nullptr) return;
+    check(member,
+          mine.how == Registering::together ? nccl_.remove_together(comm_of(member), mine.handle)
+                                            : nccl_.remove_alone(comm_of(member), mine.handle),
+          "forgetting memory");
   }
 
   void begin_group() override { check(nullptr, nccl_.group_start(), "beginning an operation"); }

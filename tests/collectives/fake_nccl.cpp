@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/collectives/fake_nccl.hpp"
+#include "tests/collectives/fake_nccl_group.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -17,13 +18,7 @@
 namespace lockstep::test {
 namespace {
 
-constexpr int polls = 3;
 thread_local int calls_until_failure = -1;
-
-void fail_if_told() {
-  if (calls_until_failure >= 0 && calls_until_failure-- == 0)
-    throw Error(Code::device, "NCCL: unhandled system error", "look at it");
-}
 
 struct Works {
   bool is_group = false;
@@ -34,61 +29,9 @@ struct Works {
 };
 thread_local Works works;
 
-// What one member brings to a collective.
-struct Part {
-  const void* in;
-  void* out;
-};
-
-struct Meeting {
-  std::optional<FakeNccl::Asked> kind;
-  std::vector<Part> parts;
-  int arrived = 0;
-  bool is_done = false;
-};
-
-struct Letter {
-  const void* from;
-  std::size_t bytes;
-  bool is_read = false;
-};
-
 }  // namespace
 
-struct FakeNccl::Group {
-  explicit Group(int members) : size(members) {}
-
-  // Nothing to do any more where it was broken off.
-  template <class Ready>
-  bool wait(std::unique_lock<std::mutex>& lock, const Ready& ready) {
-    changed.wait(lock, [&] { return is_over || ready(); });
-    return !is_over;
-  }
-
-  int size;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::set<int> devices;
-  int joined = 0;
-  int finished = 0;
-  bool is_over = false;
-  bool is_broken = false;
-  std::deque<Meeting> meetings;  // by number
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> letters;
-};
-
 namespace {
-
-template <class Group>
-struct FakeMember final : nccl::Member {
-  FakeMember(std::shared_ptr<Group> all, int number) : group(std::move(all)), rank(number) {}
-  std::shared_ptr<Group> group;
-  int rank;
-  bool has_finished = false;
-  int busy = 0;  // so often it says so after something was begun
-  std::shared_ptr<std::atomic<int>> in_streams = std::make_shared<std::atomic<int>>(0);  // which it has begun
-  std::shared_ptr<std::size_t> met = std::make_shared<std::size_t>(0);  // collectives that its streams have come to
-};
 
 // The whole collective, by the last to come.
 void run(const FakeGpus& gpus, const FakeNccl::Asked& kind, const std::vector<Part>& parts) {
@@ -126,6 +69,26 @@ void run(const FakeGpus& gpus, const FakeNccl::Asked& kind, const std::vector<Pa
   }
 }
 
+// It hangs, or worse, where only some give it memory that it knows, or not the same parts.
+template <class Group>
+void refuse_different_memory(const Group& group, const FakeNccl::Asked& kind, const std::vector<Part>& parts) {
+  const auto root = static_cast<std::size_t>(kind.root);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const bool has_in = kind.collective != Collective::broadcast;
+    const bool has_out = kind.collective != Collective::reduce;
+    const auto rank = static_cast<int>(i);
+    if ((has_in && group.place(rank, parts[i].in) != group.place(0, parts[0].in)) ||
+        (has_out && group.place(rank, parts[i].out) != group.place(0, parts[0].out)))
+      throw Error(Code::internal, "members of NCCL's group differ in what memory it knows");
+  }
+  if (kind.collective == Collective::reduce &&
+      (group.place(kind.root, parts[root].in).number != 0 || group.place(kind.root, parts[root].out).number != 0))
+    throw Error(Code::internal, "a reduce by NCCL in memory that it knows, at the root alone");
+  if (kind.collective == Collective::broadcast &&
+      group.place(kind.root, parts[root].in) != group.place(kind.root, parts[root].out))
+    throw Error(Code::internal, "a broadcast by NCCL whose root has two memories");
+}
+
 // One member's stream has come to its next collective.
 template <class Group>
 void meet(const FakeGpus& gpus, Group& group, int rank, std::size_t number, const FakeNccl::Asked& kind,
@@ -139,6 +102,7 @@ void meet(const FakeGpus& gpus, Group& group, int rank, std::size_t number, cons
   meeting.parts.resize(static_cast<std::size_t>(group.size));
   meeting.parts[static_cast<std::size_t>(rank)] = part;
   if (++meeting.arrived == group.size) {
+    refuse_different_memory(group, kind, meeting.parts);
     run(gpus, kind, meeting.parts);
     meeting.is_done = true;
     group.changed.notify_all();
@@ -147,6 +111,11 @@ void meet(const FakeGpus& gpus, Group& group, int rank, std::size_t number, cons
 }
 
 }  // namespace
+
+void FakeNccl::fail_if_told() {
+  if (calls_until_failure >= 0 && calls_until_failure-- == 0)
+    throw Error(Code::device, "NCCL: unhandled system error", "look at it");
+}
 
 void FakeNccl::fail_after(int more) { calls_until_failure = more; }
 
@@ -187,6 +156,8 @@ bool FakeNccl::is_busy(nccl::Member* member) {
   const std::lock_guard lock(mine.group->mutex);
   if (mine.busy > 0) return --mine.busy >= 0;
   if (mine.group->is_broken) throw Error(Code::device, "NCCL: remote process exited or there was a network error", "");
+  const auto& added = mine.group->added;
+  if (std::ranges::any_of(added, [&](int others) { return others < mine.added; })) return true;
   return mine.group->joined < mine.group->size ||
          (mine.has_finished && (mine.group->finished < mine.group->size || *mine.in_streams > 0));
 }
@@ -205,6 +176,14 @@ void FakeNccl::leave(nccl::Member* member) noexcept {
   const std::lock_guard lock(gone->group->mutex);
   if (!gone->has_finished || gone->group->finished < gone->group->size || *gone->in_streams > 0)
     gone->group->is_over = true;
+  auto& known = gone->group->known[static_cast<std::size_t>(gone->rank)];
+  if (gone->has_finished && !gone->group->is_over) mistakes_ += static_cast<int>(known.size());
+  registered_ -= static_cast<int>(known.size());
+  {
+    const std::lock_guard all(memory_mutex_);
+    for (const auto& each : known) known_.erase(each.memory);
+  }
+  known.clear();
   gone->group->changed.notify_all();
   --living_;
 }
@@ -276,9 +255,10 @@ void FakeNccl::collective(nccl::Member* member, const Asked& asked, const void* 
 void FakeNccl::send(nccl::Member* member, const void* from, std::size_t bytes, int to, gpu::Stream stream) {
   fail_if_told();
   auto& mine = static_cast<FakeMember<Group>&>(*member);
-  auto letter = std::make_shared<Letter>(Letter{from, bytes});
+  auto letter = std::make_shared<Letter>(Letter{from, bytes, false});
   const auto post = [group = mine.group.get(), path = std::pair(mine.rank, to), letter] {
     const std::lock_guard lock(group->mutex);
+    letter->is_known = group->place(path.first, letter->from).number != 0;
     group->letters[path].push_back(letter);
     group->changed.notify_all();
   };
@@ -299,6 +279,8 @@ void FakeNccl::receive(nccl::Member* member, void* to, std::size_t bytes, int fr
     if (!group->wait(lock, [&] { return !letters.empty(); })) return;
     Letter& letter = *letters.front();
     if (letter.bytes != bytes) throw Error(Code::internal, "a message of NCCL's has another length");
+    if (letter.is_known != (group->place(path.second, to).number != 0))
+      throw Error(Code::internal, "a message of NCCL's between memory that it knows and other memory");
     std::memcpy(gpus_.reach(to, bytes), gpus_.reach(letter.from, bytes), bytes);
     letter.is_read = true;
     letters.pop_front();

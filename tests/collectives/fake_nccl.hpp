@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "collectives/nccl/library.hpp"
 #include "tests/collectives/fake_gpus.hpp"
@@ -35,6 +36,12 @@ class FakeNccl final : public nccl::Library {
   bool is_busy(nccl::Member* member) override;
   void finish(nccl::Member* member) override;
   void leave(nccl::Member* member) noexcept override;
+  nccl::Registering registering() const override { return registering_; }
+  std::byte* allocate(int device, std::size_t bytes) override;
+  void free(std::byte* memory) noexcept override;
+  std::unique_ptr<nccl::Registration> add(nccl::Member* member, std::byte* memory, std::size_t bytes,
+                                          nccl::Registering how) override;
+  void remove(nccl::Member* member, nccl::Registration& registration) override;
   void begin_group() override;
   void end_group(nccl::Member* member) override;
   void all_reduce(nccl::Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
@@ -54,6 +61,13 @@ class FakeNccl final : public nccl::Library {
   // Members that have joined and not left.
   int living() const { return living_; }
 
+  // Memory that it knows now, by each member, and ever has known; what it was not told to forget before it was freed,
+  // or before its member left in peace, or what was freed that it did not give.
+  int registered() const { return registered_; }
+  int ever_registered() const { return ever_registered_; }
+  int mistakes() const { return mistakes_; }
+  void set_registering(nccl::Registering how) { registering_ = how; }
+
   // Of the thread that calls it: the call after so many more fails.
   static void fail_after(int more);
   // A group that is under way fails on all members, as a link that breaks does.
@@ -63,6 +77,7 @@ class FakeNccl final : public nccl::Library {
 
  private:
   struct Group;
+  static void fail_if_told();
   void collective(nccl::Member* member, const Asked& asked, const void* in, void* out, gpu::Stream stream);
   void put(nccl::Member* member, std::function<void()> work, bool is_first, gpu::Stream stream);
 
@@ -70,6 +85,13 @@ class FakeNccl final : public nccl::Library {
   std::mutex mutex_;
   int ids_ = 0;
   std::map<nccl::Id, std::shared_ptr<Group>> groups_;
+  std::mutex memory_mutex_;
+  std::map<const std::byte*, std::size_t> memories_;  // that it gave
+  std::set<const std::byte*> known_;                  // by any member
+  std::atomic<nccl::Registering> registering_ = nccl::Registering::together;
+  std::atomic<int> registered_ = 0;
+  std::atomic<int> ever_registered_ = 0;
+  std::atomic<int> mistakes_ = 0;
   std::atomic<int> operations_ = 0;
   std::atomic<int> living_ = 0;
   std::atomic<bool> holds_ = false;

@@ -239,6 +239,16 @@ TEST(RealNccl, goes_with_as_many_members_as_there_are_gpus) {
       EXPECT_EQ(on_host(all)[count * static_cast<std::size_t>(members - 1)], 10'000 * (members - 1));
       world.broadcast(mine, members - 1);
       EXPECT_EQ(on_host(mine), sum_of(members));
+      const std::vector<std::size_t> counts(static_cast<std::size_t>(members), 5);
+      DeviceVector<int> crossed(5 * static_cast<std::size_t>(members), rank);
+      world.all_to_all_v(all.span().first(crossed.size()), counts, crossed, counts);
+      EXPECT_EQ(on_host(crossed)[1], 1);
+      for (int turn = 0; turn < 3; ++turn) {
+        DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
+        known.copy_from(counting(count, rank));
+        world.all_reduce(known, sum);
+        EXPECT_EQ(on_host(known), sum_of(members));
+      }
     }
     gpu::layer()->end_stream(rank, stream);
   });
@@ -253,6 +263,9 @@ TEST(RealNccl, is_loaded_or_says_why_not) {
     GTEST_SKIP() << lacks(text("needs NCCL; ", why));
   }
   EXPECT_EQ(library->version().substr(0, 2), "2.");
+  if (library->version() >= "2.27") {
+    EXPECT_EQ(library->registering(), nccl::Registering::together);
+  }
 }
 
 }  // namespace

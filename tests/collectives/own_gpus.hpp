@@ -16,6 +16,8 @@ class OwnGpus : public testing::Test {
   FakeNccl& nccl() const { return static_cast<FakeNccl&>(library_.library()); }
   void TearDown() override {
     EXPECT_EQ(nccl().living(), 0);
+    EXPECT_EQ(nccl().registered(), 0);
+    EXPECT_EQ(nccl().mistakes(), 0);
     EXPECT_EQ(gpus().living(), 0U);
   }
 
