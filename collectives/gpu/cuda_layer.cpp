@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layer over the CUDA runtime. Devices are used through their primary contexts, as the runtime's own calls do, and
-// the calling thread's current device is as it was when a call returns.
+// the calling thread's current device, or its having none yet, is as it was when a call returns (current.hpp).
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -28,32 +29,20 @@ void refuse(cudaError_t error, std::string_view what) {
 
 namespace {
 
-using Attributes = CUresult (*)(unsigned, CUpointer_attribute*, void**, CUdeviceptr);
-
-// Of the driver, because the runtime's own makes a context on the current device, if there is none.
-Attributes find_attributes() {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  constexpr unsigned since = 7000;
-  if (cudaGetDriverEntryPointByVersion("cuPointerGetAttributes", &found, since, cudaEnableDefault, &result) !=
-      cudaSuccess)
-    cudaGetLastError();
-  return reinterpret_cast<Attributes>(found);
-}
-
 class CudaLayer final : public Layer {
  public:
-  CudaLayer(int devices, Attributes attributes)
-      : attributes_(attributes), streams_(static_cast<std::size_t>(devices), nullptr) {}
+  explicit CudaLayer(int devices) : streams_(static_cast<std::size_t>(devices), nullptr) {}
 
   int devices() const override { return static_cast<int>(streams_.size()); }
 
-  int use(int device) override {
-    int before = 0;
-    check(cudaGetDevice(&before), "asking for the current GPU");
-    check(cudaSetDevice(device), text("using GPU ", device));
-    return before;
+  void enter(int device) override {
+    // Always, because leave() takes one off.
+    if (enter_context(device)) return;
+    CUcontext same = nullptr;
+    check(driver()->current(&same), "asking for the current GPU");
+    check(driver()->push(same), text("using GPU ", device));
   }
+  void leave() noexcept override { leave_context(); }
 
   std::string id(int device) const override {
     cudaDeviceProp properties{};
@@ -75,8 +64,10 @@ class CudaLayer final : public Layer {
                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     std::array<void*, 3> answers = {&type, &managed, &device};
     const auto pointer = reinterpret_cast<CUdeviceptr>(address);
-    if (attributes_(asked.size(), asked.data(), answers.data(), pointer) != CUDA_SUCCESS) return {};
-    return type == CU_MEMORYTYPE_DEVICE && managed == 0 ? Where{device} : Where{};
+    if (driver()->attributes(asked.size(), asked.data(), answers.data(), pointer) != CUDA_SUCCESS) return {};
+    if (type != CU_MEMORYTYPE_DEVICE || managed != 0) return {};
+    seen_.store(device, std::memory_order_relaxed);
+    return {device};
   }
 
   std::byte* allocate(int device, std::size_t bytes) override {
@@ -95,13 +86,22 @@ class CudaLayer final : public Layer {
     }
   }
 
+  // All GPUs reach it; on the one that has data, because the runtime would make a context on GPU 0 for it.
   std::byte* allocate_pinned(std::size_t bytes) override {
+    const Current on(seen_.load(std::memory_order_relaxed));
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), text("pinning ", bytes, " bytes of host memory"));
     return static_cast<std::byte*>(memory);
   }
 
-  void free_pinned(std::byte* memory) noexcept override { cudaFreeHost(memory); }
+  void free_pinned(std::byte* memory) noexcept override {
+    try {
+      const Current on(seen_.load(std::memory_order_relaxed));
+      if (cudaFreeHost(memory) != cudaSuccess) cudaGetLastError();
+    } catch (const Error&) {
+      return;  // the driver has ended, and all memory with it
+    }
+  }
 
   std::optional<Shown> show(const void* address) override {
     unsigned long long number = 0;
@@ -112,7 +112,7 @@ class CudaLayer final : public Layer {
                         CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     std::array<void*, 4> answers = {&number, &base, &can_be_mapped, &device};
     const auto pointer = reinterpret_cast<CUdeviceptr>(address);
-    if (attributes_(asked.size(), asked.data(), answers.data(), pointer) != CUDA_SUCCESS) return std::nullopt;
+    if (driver()->attributes(asked.size(), asked.data(), answers.data(), pointer) != CUDA_SUCCESS) return std::nullopt;
     if (can_be_mapped == 0) return std::nullopt;
     Shown shown{.number = number, .base = base};
     const std::lock_guard lock(mutex_);
@@ -185,17 +185,30 @@ class CudaLayer final : public Layer {
     return stream;
   }
 
-  void end_stream(int /*device*/, Stream stream) noexcept override { cudaStreamDestroy(of(stream)); }
+  void end_stream(int device, Stream stream) noexcept override {
+    try {
+      const Current on(device);
+      cudaStreamDestroy(of(stream));
+    } catch (const Error&) {
+      return;  // the driver has ended, and all streams with it
+    }
+  }
 
   std::shared_ptr<Mark> mark(int device, Stream stream) override {
-    if (stream != nullptr)
-      check(cudaStreamGetDevice(of(stream), &device), "asking for the GPU of a stream");
-    else if (device == Where::host)
-      check(cudaGetDevice(&device), "asking for the current GPU");
-    const Current on(device);
-    auto made = std::make_shared<Event>();
-    check(cudaEventRecord(made->event, of(stream)), text("marking what is in a stream of GPU ", device));
-    return made;
+    return record(device, stream, cudaEventDisableTiming);
+  }
+
+  std::shared_ptr<Mark> mark_time(int device, Stream stream) override {
+    return record(device, stream, cudaEventDefault);
+  }
+
+  double microseconds(Mark& from, Mark& to) override {
+    const auto& first = static_cast<Event&>(from);
+    const Current on(first.device);
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, first.event, static_cast<Event&>(to).event),
+          "asking how long work in a stream took");
+    return 1e3 * static_cast<double>(milliseconds);
   }
 
   void wait_for(int device, Stream stream, const std::shared_ptr<Mark>& mark) override {
@@ -228,22 +241,51 @@ class CudaLayer final : public Layer {
     return status != cudaStreamCaptureStatusNone;
   }
 
-  void wait(Stream stream) override { check(cudaStreamSynchronize(of(stream)), "what was in a stream"); }
+  void wait(Stream stream) override {
+    const Current on(device_of(stream));
+    check(cudaStreamSynchronize(of(stream)), "what was in a stream");
+  }
 
  private:
   struct Event final : Mark {
-    Event() { check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"); }
-    ~Event() override { cudaEventDestroy(event); }
+    Event(int its, unsigned flags) : device(its) { check(cudaEventCreateWithFlags(&event, flags), "making an event"); }
+    ~Event() override {
+      try {
+        const Current on(device);
+        cudaEventDestroy(event);
+      } catch (const Error&) {
+        return;  // the driver has ended, and all events with it
+      }
+    }
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
     bool is_reached() override {
+      const Current on(device);
       const cudaError_t state = cudaEventQuery(event);
       if (state == cudaErrorNotReady) return false;
       check(state, "what was begun on a GPU");
       return true;
     }
+    int device;
     cudaEvent_t event = nullptr;
   };
+
+  static int device_of(Stream stream) {
+    int device = 0;
+    if (stream != nullptr)
+      check(cudaStreamGetDevice(of(stream), &device), "asking for the GPU of a stream");
+    else
+      check(cudaGetDevice(&device), "asking for the current GPU");
+    return device;
+  }
+
+  static std::shared_ptr<Mark> record(int device, Stream stream, unsigned flags) {
+    if (stream != nullptr || device == Where::host) device = device_of(stream);
+    const Current on(device);
+    auto made = std::make_shared<Event>(device, flags);
+    check(cudaEventRecord(made->event, of(stream)), text("marking what is in a stream of GPU ", device));
+    return made;
+  }
 
   static cudaStream_t of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
@@ -266,7 +308,8 @@ class CudaLayer final : public Layer {
       unsigned long long number = 0;
       std::array asked = {CU_POINTER_ATTRIBUTE_BUFFER_ID};
       std::array<void*, 1> answers = {&number};
-      const bool is_there = attributes_(asked.size(), asked.data(), answers.data(), each->second.base) == CUDA_SUCCESS;
+      const bool is_there =
+          driver()->attributes(asked.size(), asked.data(), answers.data(), each->second.base) == CUDA_SUCCESS;
       if (is_there && number == each->first) {
         ++each;
         continue;
@@ -282,10 +325,10 @@ class CudaLayer final : public Layer {
     CUdeviceptr base;
   };
 
-  Attributes attributes_;
   std::mutex mutex_;
   std::map<std::uint64_t, Known> handles_;  // by allocation
   std::array<std::uint64_t, 8> gone_{};
+  mutable std::atomic<int> seen_ = 0;  // that data was found on
   std::vector<cudaStream_t> streams_;  // by device; they end with the process
 };
 
@@ -300,12 +343,11 @@ std::unique_ptr<Layer> make_layer(std::string& why_none) {
     cudaGetLastError();
     return nullptr;
   }
-  const Attributes attributes = find_attributes();
-  if (attributes == nullptr) {
-    why_none = "the GPU's driver does not say whose memory an address is in: it is too old for this build";
+  if (driver() == nullptr) {
+    why_none = "the GPU's driver lacks calls that are needed: it is too old for this build";
     return nullptr;
   }
-  return std::make_unique<CudaLayer>(count, attributes);
+  return std::make_unique<CudaLayer>(count);
 }
 
 }  // namespace lockstep::gpu

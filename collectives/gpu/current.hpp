@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calling thread's current GPU, changed for a while; and errors of the CUDA runtime as ours.
+// The calling thread's current GPU, changed for a while; and errors of CUDA as ours.
+//
+// cudaSetDevice would do, were it not for what comes after: a thread that has used no GPU yet has no context, and the
+// runtime says that its GPU is 0. Put back by cudaSetDevice, 0 would get a context in every process that works on
+// another GPU, some hundred MB each. So contexts are laid on the driver's stack and taken off again: what was current
+// is so again, be it none, be it one that the program has made itself.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <string_view>
@@ -17,23 +23,36 @@ inline void check(cudaError_t error, std::string_view what) {
   if (error != cudaSuccess) [[unlikely]]
     refuse(error, what);
 }
+// The driver's errors have the runtime's numbers.
+inline void check(CUresult error, std::string_view what) { check(static_cast<cudaError_t>(error), what); }
+
+// Calls that the runtime has not, or not without making a context.
+struct Driver {
+  CUresult (*attributes)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
+  CUresult (*device)(CUdevice*, int) = nullptr;
+  CUresult (*retain)(CUcontext*, CUdevice) = nullptr;
+  CUresult (*current)(CUcontext*) = nullptr;
+  CUresult (*push)(CUcontext) = nullptr;
+  CUresult (*pop)(CUcontext*) = nullptr;
+};
+// Nothing, where it lacks one of them.
+const Driver* driver();
+
+// Returns whether something was put on the stack.
+bool enter_context(int device);
+void leave_context() noexcept;
 
 class Current {
  public:
-  explicit Current(int device) {
-    check(cudaGetDevice(&before_), "asking for the current GPU");
-    if (device != before_) check(cudaSetDevice(device), text("using GPU ", device));
-    changed_ = device != before_;
-  }
+  explicit Current(int device) : has_entered_(enter_context(device)) {}
   ~Current() {
-    if (changed_) cudaSetDevice(before_);
+    if (has_entered_) leave_context();
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
 
  private:
-  int before_ = 0;
-  bool changed_ = false;
+  bool has_entered_;
 };
 
 }  // namespace lockstep::gpu

@@ -5,8 +5,6 @@
 #include <bit>
 #include <utility>
 
-#include "topology/base/error.hpp"
-
 namespace lockstep::gpu {
 namespace {
 
@@ -79,14 +77,11 @@ Instead::Instead(std::unique_ptr<Layer> layer) : layer_(std::move(layer)), befor
   detail::current.store(layer_.get());
 }
 
-Using::Using(int device) : before_(device == Where::host ? Where::host : layer()->use(device)) {}
+Using::Using(int device) : has_entered_(device != Where::host) {
+  if (has_entered_) layer()->enter(device);
+}
 Using::~Using() {
-  if (before_ == Where::host) return;
-  try {
-    layer()->use(before_);
-  } catch (const Error&) {
-    return;  // whoever uses it next is told why not
-  }
+  if (has_entered_) layer()->leave();
 }
 
 Instead::~Instead() {

@@ -12,7 +12,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "collectives/gpu/costs.hpp"
 #include "collectives/spec.hpp"
 
 namespace lockstep::gpu {
@@ -65,8 +67,9 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
 
   virtual int devices() const = 0;
-  // The calling thread's GPU, where what names none is done; returns the one before.
-  virtual int use(int device) = 0;
+  // From here on the calling thread's GPU, where what names none is done; and again what it was before, or none yet.
+  virtual void enter(int device) = 0;
+  virtual void leave() noexcept = 0;
   // The serial that no two GPUs share, wherever they are.
   virtual std::string id(int device) const = 0;
   virtual Where where(const void* address) const = 0;
@@ -103,6 +106,10 @@ class Layer {
   // Without a device: the stream's own, or the thread's current one.
   virtual std::shared_ptr<Mark> mark(int device, Stream stream) = 0;
   virtual void wait_for(int device, Stream stream, const std::shared_ptr<Mark>& mark) = 0;
+  // A mark that knows when it was reached, by the device's clock; and how long that was after an earlier one in the
+  // same stream, both being reached.
+  virtual std::shared_ptr<Mark> mark_time(int device, Stream stream) = 0;
+  virtual double microseconds(Mark& from, Mark& to) = 0;
   virtual void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   virtual void begin_combine(int device, DataType type, const Combining& all, Stream stream) = 0;
   // What the user's own code puts into a stream of that device, which is the thread's while it does so.
@@ -111,6 +118,15 @@ class Layer {
   virtual bool is_captured(Stream stream) = 0;
   // Returns when all that is in it is done.
   virtual void wait(Stream stream) = 0;
+
+  // What work on a device takes, measured when first asked for; the same for all threads from then on. Nothing is
+  // thrown: what cannot be measured costs nothing, and fails where it is done.
+  Costs costs(int device);
+
+ protected:
+  virtual Costs measure_costs(int device);
+  // Of the clock that they are measured by.
+  virtual double now_us() const;
 
  private:
   struct Kept {
@@ -122,6 +138,8 @@ class Layer {
 
   std::mutex mutex_;
   std::array<Kept, 32> kept_;
+  std::mutex measuring_;
+  std::vector<std::optional<Costs>> costs_;  // by device
 };
 
 // What the process has itself, whatever the tests have put there.
@@ -165,7 +183,7 @@ class Using {
   Using& operator=(const Using&) = delete;
 
  private:
-  int before_;
+  bool has_entered_;
 };
 
 inline Where where(const void* address) {

@@ -178,17 +178,24 @@ class NcclLibrary final : public Library {
     return state == ncclInProgress;
   }
 
+  // Where something is launched or ended, NCCL puts back by cudaSetDevice what was the thread's: then it is this one.
   void finish(Member* member) override {
+    const gpu::Current on(device_of(member));
     check(member, nccl_.finalize(comm_of(member)), "ending a group");
     static_cast<NcclMember*>(member)->is_finishing = true;
   }
 
   void leave(Member* member) noexcept override {
     const std::unique_ptr<NcclMember> gone(static_cast<NcclMember*>(member));
-    if (gone->has_finished)
-      nccl_.destroy(gone->comm);
-    else
-      nccl_.abort(gone->comm);
+    try {
+      const gpu::Current on(gone->device);
+      if (gone->has_finished)
+        nccl_.destroy(gone->comm);
+      else
+        nccl_.abort(gone->comm);
+    } catch (const Error&) {
+      return;  // the driver has ended, and NCCL with it
+    }
   }
 
   Registering registering() const override {
@@ -244,7 +251,10 @@ class NcclLibrary final : public Library {
   }
 
   void begin_group() override { check(nullptr, nccl_.group_start(), "beginning an operation"); }
-  void end_group(Member* member) override { check(member, nccl_.group_end(), "starting an operation"); }
+  void end_group(Member* member) override {
+    const gpu::Current on(device_of(member));
+    check(member, nccl_.group_end(), "starting an operation");
+  }
 
   void all_reduce(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
                   gpu::Stream stream) override {
@@ -274,6 +284,7 @@ class NcclLibrary final : public Library {
   }
 
  private:
+  static int device_of(Member* member) { return static_cast<NcclMember*>(member)->device; }
   static ncclComm_t comm_of(Member* member) { return static_cast<NcclMember*>(member)->comm; }
   static cudaStream_t of(gpu::Stream stream) { return static_cast<cudaStream_t>(stream); }
 

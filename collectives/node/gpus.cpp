@@ -108,7 +108,8 @@ std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, i
   return mappings_.back().here + place.offset;
 }
 
-void Gpus::conclude(bool all_could) {
+void Gpus::conclude(bool all_could, const gpu::Costs& costs) {
+  costs_ = costs;
   state_ = all_could ? State::proven : State::refused;
   if (all_could) return;
   for (const Mapping& each : mappings_) unmap(each);

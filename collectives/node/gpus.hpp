@@ -39,7 +39,9 @@ class Gpus {
   // same on all members between two calls.
   bool can_map() const { return state_ != State::refused; }
   bool is_proven() const { return state_ == State::proven; }
-  void conclude(bool all_could);
+  void conclude(bool all_could, const gpu::Costs& costs);
+  // What work on these GPUs takes, as all agreed when they concluded; nothing until then.
+  const gpu::Costs& costs() const { return costs_; }
   // Whether somebody had data on a GPU when members last asked each other where they have it.
   bool is_worth_asking() const { return in_vain_ < most_in_vain; }
   void note(bool found) { in_vain_ = found ? 0 : in_vain_ + 1; }
@@ -77,6 +79,7 @@ class Gpus {
   std::vector<std::uint64_t> processes_;
   std::size_t me_ = 0;
   State state_ = State::untried;
+  gpu::Costs costs_;
   int in_vain_ = 0;
   std::atomic<bool> has_reason_ = false;
   std::mutex mutex_;

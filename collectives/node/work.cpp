@@ -165,14 +165,16 @@ bool Work::advance(Looks looks) {
 }
 
 void Work::give() {
-  if (form_ == Form::single)
+  if (form_ == Form::single) {
     give_single();
-  else if (form_ == Form::halves)
+  } else if (form_ == Form::halves) {
     give_halves();
-  else if (form_ == Form::undecided)
+  } else if (form_ == Form::undecided) {
     say_places();
-  else if (form_ == Form::proving)
-    room_->my_next_line().payload[0] = std::byte{could_map_};
+  } else if (form_ == Form::proving) {
+    const Proof proof = prove();
+    std::memcpy(room_->my_next_line().payload, &proof, sizeof proof);
+  }
 }
 
 // Between publishing a step and waiting for it.

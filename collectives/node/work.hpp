@@ -99,9 +99,10 @@ class Work {
     std::size_t end() const { return offset + bytes; }
   };
 
-  // Less goes through the host. What suits a GPU is not known yet: tests/gpu/OPEN.md.
-  static constexpr std::size_t gpu_from = 4096;
-  static constexpr std::size_t mapped_from = 32768;  // in other processes
+  // To tell each other where data lies costs members a step, also where all have it on the host: below, they would feel
+  // that. Which way it takes from here on, where it is on GPUs, follows from what was measured: gpu_ways.hpp.
+  static constexpr std::size_t gpu_asked_from = 4096;
+  static constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where there was none lately
   bool asks_for_gpus() const;
   void look_for_gpus();
   bool is_on_gpu() const { return input_device_ >= 0 || output_device_ >= 0; }
@@ -166,7 +167,16 @@ class Work {
   int device_of(const Place& place) const;
   std::byte* find(int member, const Place& place, const Counts& known);
   void map(bool everything);
+  bool pays_on_gpus() const;
+  // What a member found when it tried to map what others have.
+  struct Proof {
+    bool could_map = false;
+    gpu::Costs costs;
+  };
+  static_assert(sizeof(Proof) <= Line::room);
   void begin_proof();
+  Proof prove() const;
+  bool conclude_proof();
   void finish_proof();
   void go_by_slots();
   void decide();

@@ -103,9 +103,9 @@ bool Work::could_be_direct(Asks asks) const {
     // After calls in which nobody had data on a GPU, one in a while asks, and those that it costs little.
     constexpr Step once_in = 31;
     const bool is_due = gpus->is_worth_asking() || (room_->last() + 1) % once_in == 0;
-    if (most_bytes() / (is_due ? 1 : rather) >= mapped_from) return true;
+    if (most_bytes() >= (is_due ? gpu_asked_from : gpu_asked_rarely_from)) return true;
   }
-  const std::size_t from = asks_for_gpus() ? std::min(tuning_.direct_from, gpu_from) : tuning_.direct_from;
+  const std::size_t from = asks_for_gpus() ? std::min(tuning_.direct_from, gpu_asked_from) : tuning_.direct_from;
   return asks != Asks::none && most_bytes() / times >= from;
 }
 
@@ -182,6 +182,7 @@ void Work::decide() {
   if (all && (!reduces(collective()) || can_reduce_on_gpu())) {
     if (reduces(collective())) common_device_ = device_of(places_of(spec().root).output);
     if (is_mapped_ && !room_->gpus()->is_proven()) return begin_proof();
+    if (!pays_on_gpus()) return go_by_slots();
     form_ = Form::direct;
     phase_ = Phase::reaching;
     return;

@@ -90,11 +90,7 @@ void Work::begin_proof() {
 }
 
 void Work::finish_proof() {
-  bool all = true;
-  for (int member = 0; member < members(); ++member)
-    all = all && room_->line(member, at_step(step_)).payload[0] != std::byte{};
-  room_->gpus()->conclude(all);
-  if (!all) return go_by_slots();
+  if (!conclude_proof() || !pays_on_gpus()) return go_by_slots();
   form_ = Form::direct;
   phase_ = Phase::reaching;
 }

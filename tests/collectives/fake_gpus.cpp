@@ -24,7 +24,9 @@ thread_local int copies_until_failure = never;
 thread_local bool pinning_fails = false;
 thread_local int allocations_until_failure = never;
 thread_local bool mapping_fails = false;
-thread_local int current_device = 0;
+thread_local std::vector<int> entered;
+thread_local bool is_measuring = false;
+thread_local double measured_us = 0;
 
 std::size_t in_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -51,12 +53,30 @@ FakeGpus::~FakeGpus() {
   while (!blocks_.empty()) free(0, const_cast<std::byte*>(blocks_.begin()->first));
 }
 
-int FakeGpus::use(int device) {
+void FakeGpus::enter(int device) {
   if (device < 0 || device >= devices_) throw Error(Code::device, text("using GPU ", device, ": there is none"), "");
-  return std::exchange(current_device, device);
+  entered.push_back(device);
 }
 
-int FakeGpus::used() { return current_device; }
+void FakeGpus::leave() noexcept { entered.pop_back(); }
+
+int FakeGpus::used() { return entered.empty() ? 0 : entered.back(); }
+
+double FakeGpus::now_us() const { return measured_us; }
+
+gpu::Costs FakeGpus::measure_costs(int device) {
+  ++measurings_;
+  if (measuring_fails_) throw Error(Code::device, text("measuring GPU ", device, ": it fell off the bus"), "");
+  is_measuring = true;
+  const gpu::Costs measured = Layer::measure_costs(device);
+  is_measuring = false;
+  return measured;
+}
+
+bool FakeGpus::is_measured(const gpu::Cost& cost, std::size_t bytes) {
+  if (is_measuring) measured_us += static_cast<double>(cost.of(bytes)) / 1e3;
+  return is_measuring;
+}
 
 void FakeGpus::fail_copy_after(int more) { copies_until_failure = more; }
 void FakeGpus::fail_allocation_after(int more) { allocations_until_failure = more; }
@@ -78,7 +98,7 @@ gpu::Where FakeGpus::where(const void* address) const {
 }
 
 std::byte* FakeGpus::allocate(int device, std::size_t bytes) {
-  if (allocations_until_failure >= 0 && allocations_until_failure-- == 0)
+  if (!is_measuring && allocations_until_failure >= 0 && allocations_until_failure-- == 0)
     throw Error(Code::out_of_memory, text("allocating ", bytes, " bytes on GPU ", device, ": none left"), "use less");
   const std::size_t whole = in_pages(bytes);
   const int file = ::memfd_create("fake-gpu", MFD_CLOEXEC);
@@ -137,9 +157,9 @@ void FakeGpus::free(int /*device*/, std::byte* memory) noexcept {
 }
 
 std::byte* FakeGpus::allocate_pinned(std::size_t bytes) {
-  if (pinning_fails)
+  if (pinning_fails && !is_measuring)
     throw Error(Code::out_of_memory, text("pinning ", bytes, " bytes of host memory: none left"), "free some");
-  ++pinnings_;
+  if (!is_measuring) ++pinnings_;
   return static_cast<std::byte*>(::operator new(bytes));
 }
 
@@ -179,6 +199,8 @@ void FakeGpus::pack(int device, const gpu::Packing& all, bool packs) {
 }
 
 void FakeGpus::combine(int device, DataType type, const gpu::Combining& all) {
+  const auto parts = static_cast<std::size_t>(all.input_count + all.output_count);
+  if (is_measured(taken_.launch, parts * all.count * size_of(type))) return combine_now(device, type, all);
   fail_if_told(device);
   ++launches_;
   combine_now(device, type, all);
@@ -234,8 +256,12 @@ void FakeGpus::begin_own(int device, const std::function<void()>& own) {
 void FakeGpus::wait(gpu::Stream stream) { of(stream).wait(); }
 
 void FakeGpus::copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) {
-  fail_if_told(device);
-  ++copies_;
+  const bool is_up = where(to.first).on_device();
+  const bool is_down = where(from.first).on_device();
+  if (!is_measured(is_up && is_down ? taken_.copy : (is_up ? taken_.up : taken_.down), bytes * blocks)) {
+    fail_if_told(device);
+    ++copies_;
+  }
   for (std::size_t block = 0; block < blocks; ++block) {
     std::memcpy(inside(to.first + block * to.stride, bytes), inside(from.first + block * from.stride, bytes), bytes);
   }

@@ -19,7 +19,8 @@ class FakeGpus final : public gpu::Layer {
   ~FakeGpus() override;
 
   int devices() const override { return devices_; }
-  int use(int device) override;
+  void enter(int device) override;
+  void leave() noexcept override;
   static int used();  // by the calling thread
   std::string id(int device) const override;
   gpu::Where where(const void* address) const override;
@@ -39,6 +40,8 @@ class FakeGpus final : public gpu::Layer {
   void end_stream(int device, gpu::Stream stream) noexcept override;
   std::shared_ptr<gpu::Mark> mark(int device, gpu::Stream stream) override;
   void wait_for(int device, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) override;
+  std::shared_ptr<gpu::Mark> mark_time(int /*device*/, gpu::Stream stream) override { return of(stream).mark_time(); }
+  double microseconds(gpu::Mark& from, gpu::Mark& to) override { return FakeStream::microseconds(from, to); }
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) override;
   void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override;
   void begin_own(int device, const std::function<void()>& own) override;
@@ -64,6 +67,16 @@ class FakeGpus final : public gpu::Layer {
   static void fail_allocation_after(int more);  // the one after so many more
   static void fail_mapping(bool fails);
 
+  // What work takes while it is measured, by a clock that nothing else moves; unless told otherwise, as GPUs have it:
+  // whatever goes by the host is slow. Before it is measured.
+  void take(const gpu::Costs& costs) { taken_ = costs; }
+  int measurings() const { return measurings_; }
+  void fail_measuring() { measuring_fails_ = true; }
+
+ protected:
+  gpu::Costs measure_costs(int device) override;
+  double now_us() const override;
+
  private:
   struct Block {
     int device;
@@ -76,6 +89,8 @@ class FakeGpus final : public gpu::Layer {
   // `device`: it has to be there.
   std::byte* inside(const void* address, std::size_t bytes, int device = gpu::Where::host) const;
   static void fail_if_told(int device);
+  // Whether it is only measured; then the clock goes on.
+  static bool is_measured(const gpu::Cost& cost, std::size_t bytes);
   std::byte* take(int device, std::size_t bytes, int file, std::uint64_t number);
   void combine_now(int device, DataType type, const gpu::Combining& all) const;
   FakeStream& of(gpu::Stream stream);
@@ -84,6 +99,9 @@ class FakeGpus final : public gpu::Layer {
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;
   std::array<std::uint64_t, 8> gone_{};
+  gpu::Costs taken_ = {.launch = {2000, 1000}, .copy = {400, 1000}, .down = {9000, 40'000}, .up = {9000, 40'000}};
+  std::atomic<int> measurings_ = 0;
+  bool measuring_fails_ = false;
   std::atomic<int> copies_ = 0;
   std::atomic<int> launches_ = 0;
   std::atomic<int> pinnings_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/collectives/fake_stream.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -34,7 +35,7 @@ struct FakeStream::State {
   std::exception_ptr error;
 };
 
-class FakeStream::Reached final : public gpu::Mark {
+class FakeStream::Reached : public gpu::Mark {
  public:
   Reached(std::shared_ptr<State> state, std::size_t many) : state_(std::move(state)), many_(many) {}
   bool is_reached() override {
@@ -45,6 +46,20 @@ class FakeStream::Reached final : public gpu::Mark {
  private:
   std::shared_ptr<State> state_;
   std::size_t many_;
+};
+
+class FakeStream::Timed final : public Reached {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Timed(std::shared_ptr<State> state, std::size_t many, std::shared_ptr<Clock::time_point> when)
+      : Reached(std::move(state), many), when_(std::move(when)) {}
+  Clock::time_point when() {
+    if (!is_reached()) throw Error(Code::internal, "a mark was asked when it was reached, and it was not yet");
+    return *when_;
+  }
+
+ private:
+  std::shared_ptr<Clock::time_point> when_;
 };
 
 FakeStream::FakeStream() : state_(std::make_shared<State>()), thread_([state = state_] { state->work(); }) {}
@@ -72,6 +87,21 @@ std::shared_ptr<gpu::Mark> FakeStream::mark() {
   const std::lock_guard lock(state_->mutex);
   state_->refuse_if_captured();
   return std::make_shared<Reached>(state_, state_->put);
+}
+
+std::shared_ptr<gpu::Mark> FakeStream::mark_time() {
+  auto when = std::make_shared<Timed::Clock::time_point>();
+  const std::lock_guard lock(state_->mutex);
+  state_->refuse_if_captured();
+  state_->works.emplace_back([when] { *when = Timed::Clock::now(); });
+  ++state_->put;
+  state_->changed.notify_all();
+  return std::make_shared<Timed>(state_, state_->put, when);
+}
+
+double FakeStream::microseconds(gpu::Mark& from, gpu::Mark& to) {
+  const auto passed = dynamic_cast<Timed&>(to).when() - dynamic_cast<Timed&>(from).when();
+  return std::chrono::duration<double, std::micro>(passed).count();
 }
 
 void FakeStream::wait() {

@@ -21,6 +21,9 @@ class FakeStream {
 
   void put(std::function<void()> work);
   std::shared_ptr<gpu::Mark> mark();
+  // One that knows when; work of the stream's own, so that it is done when the thread comes to it.
+  std::shared_ptr<gpu::Mark> mark_time();
+  static double microseconds(gpu::Mark& from, gpu::Mark& to);
   // What fails stays, and is thrown by all who ask.
   void wait();
   // What is put there from now on is not done but kept; until it is taken.
@@ -31,6 +34,7 @@ class FakeStream {
  private:
   struct State;
   class Reached;
+  class Timed;
 
   std::shared_ptr<State> state_;  // marks live longer
   std::thread thread_;

@@ -130,6 +130,44 @@ TEST_F(NodeGpus, reduce_by_one_launch) {
   EXPECT_EQ(second.output, second.expected);
 }
 
+// Where what is begun there takes long, little goes by way of the host, for all alike.
+TEST_F(NodeGpus, are_left_alone_where_it_does_not_pay) {
+  std::mt19937 random(21);
+  gpus().take(
+      {.launch = {5'000'000, 1000}, .copy = {5'000'000, 1000}, .down = {1000, 40'000'000}, .up = {1000, 40'000'000}});
+  auto all = rooms_with_gpus(3);
+  const auto run = [&](std::size_t count) {
+    for (int turn = 0; turn < 2; ++turn) {
+      Case one = case_of(Collective::all_reduce, 3, count, 0);
+      ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
+      EXPECT_EQ(one.output, one.expected);
+    }
+  };
+  run(1500);
+  EXPECT_EQ(gpus().launches(), 0);
+  for (const auto& room : all) EXPECT_TRUE(room->gpus()->is_proven()) << "they could";
+  run(much);
+  EXPECT_EQ(gpus().launches(), 2);
+  EXPECT_EQ(gpus().measurings(), 1);
+}
+
+// Members that have measured different things take the same way.
+TEST_F(NodeGpus, are_judged_by_all_alike) {
+  std::mt19937 random(22);
+  gpus().costs(0);
+  gpus().take({.launch = {1, 1}, .copy = {500'000'000, 1000}, .down = {1000, 1000}, .up = {1000, 1000}});
+  gpus().costs(1);
+  for (const int slow : {1, 2}) {  // of three
+    auto all = rooms_with_gpus(3);
+    const int pinned = gpus().pinnings();
+    Case one = case_of(Collective::all_gather, 3, 2000, 0);
+    ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [&](int m) { return m < slow ? Lies{1, 1} : Lies{0, 0}; }));
+    EXPECT_EQ(one.output, one.expected);
+    EXPECT_EQ(gpus().pinnings() > pinned, slow == 2);
+    for (const auto& room : all) EXPECT_EQ(room->gpus()->costs(), all[0]->gpus()->costs());
+  }
+}
+
 // On several GPUs, and on the host.
 TEST_F(NodeGpus, may_have_a_part_only) {
   std::mt19937 random(13);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "collectives/gpu/combining.hpp"
+#include "collectives/gpu/layer.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep::gpu {
+namespace {
+
+constexpr std::size_t little = 4096;
+constexpr std::size_t much = 1U << 20U;  // a few milliseconds for all that is measured
+
+std::uint32_t whole(double value) {
+  constexpr double most = std::numeric_limits<std::uint32_t>::max();
+  return static_cast<std::uint32_t>(std::clamp(std::round(value), 0.0, most));
+}
+
+// The line through two points.
+Cost cost_of(double little_us, double much_us) {
+  constexpr double mib = 1U << 20U;
+  const double per_byte = std::max(0.0, much_us - little_us) / (much - little);
+  return {.ns = whole(1e3 * (little_us - per_byte * little)), .ns_per_mib = whole(1e3 * per_byte * mib)};
+}
+
+// Of so many bytes, read and written, in equal parts.
+Combining combining(std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t parts = 4;
+  const std::size_t part = bytes / parts;
+  Combining all{};
+  for (std::size_t i = 0; i < 2; ++i) {
+    all.inputs[i] = memory + i * part;
+    all.outputs[i] = memory + (2 + i) * part;
+  }
+  all.input_count = all.output_count = 2;
+  all.count = part / size_of(DataType::f32);
+  all.op = ReduceOp::sum;
+  all.is_aligned = true;
+  return all;
+}
+
+}  // namespace
+
+double Layer::now_us() const {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Costs Layer::costs(int device) {
+  const std::lock_guard lock(measuring_);
+  costs_.resize(static_cast<std::size_t>(std::max(devices(), device + 1)));
+  auto& known = costs_[static_cast<std::size_t>(device)];
+  if (known) return *known;
+  try {
+    known = measure_costs(device);
+  } catch (const Error&) {
+    known = Costs{};
+  }
+  return *known;
+}
+
+Costs Layer::measure_costs(int device) {
+  const std::shared_ptr<std::byte> there(allocate(device, 2 * much), [&](std::byte* memory) { free(device, memory); });
+  const std::shared_ptr<std::byte> here(allocate_pinned(much), [&](std::byte* memory) { free_pinned(memory); });
+  // The best of a few, after one that finds everything new.
+  const auto time = [&](const auto& work, std::size_t bytes) {
+    constexpr int times = 5;
+    double best = std::numeric_limits<double>::max();
+    for (int i = 0; i <= times; ++i) {
+      const double begin = now_us();
+      work(bytes);
+      if (i > 0) best = std::min(best, now_us() - begin);
+    }
+    return best;
+  };
+  const auto cost = [&](const auto& work) { return cost_of(time(work, little), time(work, much)); };
+  const auto copies = [&](std::byte* to, std::byte* from) {
+    return [this, device, to, from](std::size_t bytes) { copy(device, {to, 0}, {from, 0}, bytes, 1); };
+  };
+  std::byte* const one = there.get();
+  return {.launch = cost([&](std::size_t bytes) { combine(device, DataType::f32, combining(one, bytes)); }),
+          .copy = cost(copies(one + much, one)),
+          .down = cost(copies(here.get(), one)),
+          .up = cost(copies(one, here.get()))};
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/gpu_ways.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "collectives/gpu/layer.hpp"
+#include "collectives/node/work.hpp"
+
+namespace lockstep::node {
+namespace {
+
+// What members move, in all, and one after the other.
+struct Moved {
+  std::uint64_t in = 0;      // bytes
+  std::uint64_t out = 0;     // bytes
+  std::uint64_t copies = 0;  // by the member that makes most
+};
+
+Moved moved(const Spec& spec, std::uint64_t members) {
+  const std::uint64_t block = spec.count * spec.element_bytes;
+  const std::uint64_t one_each = members * block;
+  const std::uint64_t all_each = members * one_each;
+  switch (spec.collective) {
+    case Collective::reduce:
+      return {one_each, block, 0};
+    case Collective::reduce_scatter:
+      return {all_each, one_each, 0};
+    case Collective::broadcast:
+      return {block, one_each - block, 1};
+    case Collective::scatter:
+      return {one_each, one_each, 1};
+    case Collective::gather:
+      return {one_each, one_each, members};
+    case Collective::all_gather:
+      return {one_each, all_each, members};
+    case Collective::all_to_all:
+      return {all_each, all_each, members};
+    default:
+      return {one_each, one_each, 0};
+  }
+}
+
+}  // namespace
+
+bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs) {
+  const Moved all = moved(spec, static_cast<std::uint64_t>(members));
+  const std::uint64_t there = reduces(spec.collective) ? costs.launch.of(all.in + all.out)
+                                                       : all.copies * costs.copy.ns + costs.copy.bytes_alone(all.out);
+  return there <= costs.down.of(all.in) + costs.up.of(all.out);
+}
+
+gpu::Costs middle_of(std::span<const gpu::Costs> measured) {
+  gpu::Costs middle;
+  std::vector<std::uint32_t> values(measured.size());
+  for (gpu::Cost gpu::Costs::*const cost :
+       {&gpu::Costs::launch, &gpu::Costs::copy, &gpu::Costs::down, &gpu::Costs::up}) {
+    for (std::uint32_t gpu::Cost::*const number : {&gpu::Cost::ns, &gpu::Cost::ns_per_mib}) {
+      std::ranges::transform(measured, values.begin(), [&](const gpu::Costs& each) { return each.*cost.*number; });
+      const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+      std::ranges::nth_element(values, half);
+      middle.*cost.*number = *half;
+    }
+  }
+  return middle;
+}
+
+// All see the same places. Threads of one process have one layer, which measures once; processes have agreed on what
+// they measured when they proved that they can map.
+bool Work::pays_on_gpus() const {
+  int device = gpu::Where::host;
+  for (int member = 0; member < members(); ++member) {
+    const Places places = places_of(member);
+    for (const Place* each : {&places.input, &places.output}) {
+      const int its = static_cast<int>(each->device);
+      if (its >= 0 && (device < 0 || its < device)) device = its;
+    }
+  }
+  if (device < 0) return true;
+  const gpu::Costs costs = room_->gpus() != nullptr ? room_->gpus()->costs() : gpu::layer()->costs(device);
+  return node::pays_on_gpus(spec(), members(), costs);
+}
+
+Work::Proof Work::prove() const {
+  const int mine = std::max(input_device_, output_device_);
+  return {could_map_, could_map_ ? gpu::layer()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::Costs{}};
+}
+
+bool Work::conclude_proof() {
+  bool all = true;
+  std::vector<gpu::Costs> costs;
+  for (int member = 0; member < members(); ++member) {
+    Proof proof;
+    std::memcpy(&proof, room_->line(member, at_step(step_)).payload, sizeof proof);
+    all = all && proof.could_map;
+    costs.push_back(proof.costs);
+  }
+  room_->gpus()->conclude(all, middle_of(costs));
+  return all;
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data on GPUs goes two ways among members that reach each other's: by launches and copies there, or by way of the
+// host. Which one is the shorter depends on the machine and the size, so it is reckoned from what was measured; from
+// the same numbers by all members.
+#pragma once
+
+#include <span>
+
+#include "collectives/gpu/costs.hpp"
+#include "collectives/plan.hpp"
+
+namespace lockstep::node {
+
+// Whether so many members are done there sooner than by staging. What the host itself does with what is staged is left
+// out: it is little beside the copies, and would only speak for the GPU.
+bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs);
+
+// Of each number the middle one, so that one member's bad moment does not decide for all.
+gpu::Costs middle_of(std::span<const gpu::Costs> measured);
+
+}  // namespace lockstep::node

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which way data on GPUs goes follows from what the GPU was measured to take.
+#include "collectives/node/gpu_ways.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <iostream>
+#include <numeric>
+
+#include "collectives/gpu/memory.hpp"
+#include "collectives/plan.hpp"
+#include "tests/collectives/fake_gpus.hpp"
+#include "tests/collectives/members.hpp"
+#include "tests/support/lacks.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using gpu::Cost;
+using gpu::Costs;
+
+// What is begun on it takes long, and what goes by the host takes little, unless it is much.
+constexpr Costs slow_to_begin{
+    .launch = {5'000'000, 1000}, .copy = {5'000'000, 1000}, .down = {1000, 40'000'000}, .up = {1000, 40'000'000}};
+
+class GpuWays : public testing::Test {
+ protected:
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
+
+ private:
+  gpu::Instead instead_{std::make_unique<FakeGpus>(2)};
+};
+
+// But for what rounding takes.
+void expect_about(const Costs& found, const Costs& right) {
+  for (Cost Costs::*const cost : {&Costs::launch, &Costs::copy, &Costs::down, &Costs::up}) {
+    for (std::uint32_t Cost::*const number : {&Cost::ns, &Cost::ns_per_mib})
+      EXPECT_NEAR(found.*cost.*number, right.*cost.*number, 2);
+  }
+}
+
+TEST_F(GpuWays, are_measured_once) {
+  const Costs costs{.launch = {3000, 700}, .copy = {500, 1400}, .down = {8000, 41'000}, .up = {7000, 42'000}};
+  gpus().take(costs);
+  expect_about(gpus().costs(1), costs);
+  EXPECT_EQ(gpus().costs(1), gpus().costs(1));
+  EXPECT_EQ(gpus().measurings(), 1);
+  gpus().take(slow_to_begin);
+  expect_about(gpus().costs(0), slow_to_begin);  // each GPU has its own
+  EXPECT_EQ(gpus().living(), 0U);
+  EXPECT_EQ(gpus().launches() + gpus().copies() + gpus().pinnings(), 0);
+}
+
+// Then it costs nothing there, and the error is of the call that needs it.
+TEST_F(GpuWays, are_not_measured_by_who_cannot) {
+  gpus().fail_measuring();
+  EXPECT_EQ(gpus().costs(0), Costs{});
+  EXPECT_EQ(gpus().costs(0), Costs{});
+  EXPECT_EQ(gpus().measurings(), 1);
+  EXPECT_TRUE(node::pays_on_gpus({.collective = Collective::all_gather, .element_bytes = 4, .count = 1}, 8, Costs{}));
+}
+
+// With no GPU nothing is to be measured, and what is measured of one is more than nothing.
+TEST(RealGpuWays, take_their_time) {
+  if (gpu::layer() == nullptr) GTEST_SKIP() << lacks("needs a GPU; " + gpu::why_none());
+  const Costs costs = gpu::layer()->costs(0);
+  for (const auto& [name, cost] : {std::pair("launch", costs.launch), std::pair("copy", costs.copy),
+                                   std::pair("down", costs.down), std::pair("up", costs.up)}) {
+    EXPECT_GT(cost.ns, 500U) << name;
+    EXPECT_LT(cost.ns, 10'000'000U) << name;
+    std::cout << name << ": " << cost.ns << " ns and " << cost.ns_per_mib << " ns for each MiB more\n";
+  }
+}
+
+// The smallest block, in powers of two, from which on it pays; 2^40: never.
+std::size_t pays_from(Collective collective, int members, const Costs& costs) {
+  std::size_t from = std::size_t{1} << 40U;
+  while (from > 1 &&
+         node::pays_on_gpus({.collective = collective, .element_bytes = 1, .count = from / 2}, members, costs))
+    from /= 2;
+  return from;
+}
+
+TEST(GpuWaysTable, follow_the_costs_and_the_size) {
+  constexpr Costs usual{.launch = {8000, 700}, .copy = {7000, 1400}, .down = {9000, 41'000}, .up = {9000, 42'000}};
+  EXPECT_EQ(pays_from(Collective::all_reduce, 8, usual), 1U) << "one launch, or two copies";
+  EXPECT_EQ(pays_from(Collective::broadcast, 8, usual), 1U);
+  // n copies, or two: 7 * 8 - 18 us are saved when 8 + 64 blocks have gone up and down at about 0.04 us a KiB.
+  EXPECT_EQ(pays_from(Collective::all_gather, 8, usual), std::size_t{1} << 14U);
+  EXPECT_EQ(pays_from(Collective::all_gather, 2, usual), 1U);
+  EXPECT_GT(pays_from(Collective::gather, 8, usual), pays_from(Collective::all_gather, 8, usual));
+  // Those that reduce: 5 ms are a launch, 0.08 us a byte of a member's down and up.
+  EXPECT_EQ(pays_from(Collective::all_reduce, 4, slow_to_begin), 16384U);
+  EXPECT_EQ(pays_from(Collective::reduce_scatter, 4, slow_to_begin), 8192U);
+  constexpr Costs fast_host{.launch = {8000, 700}, .copy = {7000, 1400}, .down = {100, 10}, .up = {100, 10}};
+  EXPECT_EQ(pays_from(Collective::all_reduce, 4, fast_host), std::size_t{1} << 40U);
+}
+
+TEST(GpuWaysTable, are_agreed_on_in_the_middle) {
+  const std::array measured = {Costs{.launch = {1, 20}, .up = {5, 5}}, Costs{.launch = {3, 10}, .up = {5, 5}},
+                               Costs{.launch = {2, 30}, .up = {900, 5}}};
+  EXPECT_EQ(node::middle_of(measured), (Costs{.launch = {2, 20}, .up = {5, 5}}));
+  EXPECT_EQ(node::middle_of(std::span(measured).first(2)), (Costs{.launch = {3, 20}, .up = {5, 5}}));
+  constexpr Cost most{0xffffffffU, 0xffffffffU};
+  EXPECT_GT(most.of(~std::uint64_t{0}), most.of(1U << 30U)) << "does not wrap around";
+}
+
+TEST_F(GpuWays, are_taken_by_threads_of_one_process) {
+  gpus().take(slow_to_begin);
+  with_members(3, [&](Communicator& world) {
+    const auto sum_up = [&](std::size_t count) {
+      DeviceVector<int> there(std::vector<int>(count, world.rank() + 1), 1);
+      world.all_reduce(there, sum);
+      std::vector<int> here(count);
+      there.copy_to(here);
+      EXPECT_EQ(here, std::vector<int>(count, 6));
+      world.barrier();
+    };
+    sum_up(1500);
+    EXPECT_EQ(gpus().launches(), 0) << "6000 bytes are copied down and up sooner";
+    world.barrier();
+    sum_up(100'000);
+    EXPECT_EQ(gpus().launches(), 1);
+  });
+  EXPECT_EQ(gpus().measurings(), 1);
+  EXPECT_GT(gpus().pinnings(), 0);
+}
+
+TEST_F(GpuWays, need_no_measuring_for_data_on_the_host) {
+  with_members(3, [&](Communicator& world) {
+    std::vector<int> here(100'000, 1);
+    world.all_reduce(here, sum);
+  });
+  EXPECT_EQ(gpus().measurings(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::test
