@@ -10,8 +10,8 @@
 #include <map>
 
 #include "bench/compare.hpp"
+#include "bench/in_stream.hpp"
 #include "bench/limits.hpp"
-#include "bench/scores.hpp"
 #include "bench/statistics.hpp"
 #include "collectives/communicator/team.hpp"
 #include "topology/base/cgroup.hpp"
@@ -126,9 +126,8 @@ class RowMaker {
   Row measure_it(bool& interrupted) {
     describe();
     candidates_.push_back(ours());
-    if (wish_.check) verify();
-    buffers_.fill();
-    if (there_) there_->take();
+    if (wish_.check) verify(candidates_.front().once);
+    refill();
     const std::size_t copy = add_copy();
     std::vector<std::size_t> which;
     const auto baselines = all_baselines();
@@ -150,7 +149,8 @@ class RowMaker {
                                 .ratio = ratio_of(measured, which[i])});
     }
     for (const auto& [name, run] : wish_.earlier) add_earlier(name, run);
-    if (wish_.check && row_.check.wrong == 0) verify();
+    if (wish_.check && row_.check.wrong == 0) verify(candidates_.front().once);
+    if (there_ && !interrupted && row_.check.wrong == 0) measure_in_stream(interrupted);
     return std::move(row_);
   }
 
@@ -215,20 +215,33 @@ class RowMaker {
     }
   }
 
-  void run_ours() {
+  void refill() {
+    buffers_.fill();
     if (there_) there_->take();
-    candidates_.front().once();
+  }
+
+  void measure_in_stream(bool& interrupted) {
+    if (subject_.collective == Collective::exchange || subject_.collective == Collective::barrier) return;
+    StreamRow row(world_, subject_, *there_, wish_.against_nccl.get());
+    if (wish_.check) verify([&] { row.once(); });
+    refill();
+    row_.in_stream = row.measure(wish_.effort, wish_.seed + row_.bytes, row_.time.median, interrupted);
+  }
+
+  void run_once(const std::function<void()>& ours) {
+    if (there_) there_->take();
+    ours();
     if (there_) there_->give_back();
   }
 
-  void verify() {
+  void verify(const std::function<void()>& ours) {
     buffers_.fill();
-    run_ours();
+    run_once(ours);
     std::uint64_t bits = 0;
     std::uint64_t wrong = buffers_.count_wrong(bits);
     if (buffers_.takes_random()) {
       buffers_.fill_randomly(wish_.seed);
-      run_ours();
+      run_once(ours);
       wrong += buffers_.count_beyond(wish_.seed);
     }
     wrong = world_.all_reduce(wrong, sum);
@@ -349,46 +362,6 @@ void run_bench(Communicator& world, const Wish& wish, Run& run, const std::funct
     show(run);
     if (interrupted || run.rows.back().check.wrong > 0 || !run.rows.back().check.ranks_equal) return;
   }
-}
-
-namespace {
-
-// "; against mpi 2 faster, 1 equal, 9 slower"
-std::string against(const Run& run) {
-  std::string all;
-  for (const Score& each : scores_of(run)) {
-    if (!is_rival(each.baseline)) continue;
-    all += text("; against ", each.baseline, ' ', each.faster, " faster, ", each.equal, " equal, ", each.slower,
-                " slower");
-  }
-  return all;
-}
-
-}  // namespace
-
-void conclude(Run& run) {
-  const auto rows_with = [&](auto has) { return std::ranges::count_if(run.rows, has); };
-  const auto wrong = rows_with([](const Row& row) { return row.check.wrong > 0 || !row.check.ranks_equal; });
-  const auto noisy = rows_with([](const Row& row) { return row.noise.noisy; });
-  const auto checked = rows_with([](const Row& row) { return row.check.looked_at(); });
-  const auto all = static_cast<std::ptrdiff_t>(run.rows.size());
-  const auto end = [&](Exit code, std::string verdict) {
-    run.exit_code = static_cast<int>(code);
-    run.verdict = std::move(verdict);
-  };
-  const std::string_view rows = all == 1 ? " row" : " rows";
-  if (wrong > 0)
-    end(Exit::wrong_data, text("wrong data in ", wrong, wrong == 1 ? " row" : " rows"));
-  else if (all == 0)
-    end(Exit::inconclusive, "nothing was measured");
-  else if (run.interrupted)
-    end(Exit::inconclusive, "ended early; the rows above are whole");
-  else if (2 * noisy > all)
-    end(Exit::inconclusive, text(noisy, " of ", all, rows, " were disturbed by other work on the machine"));
-  else if (checked < all)
-    end(Exit::well, text(all, rows, " measured, and results not checked", against(run)));
-  else
-    end(Exit::well, text("all results right in ", all, rows, against(run)));
 }
 
 }  // namespace lockstep::bench

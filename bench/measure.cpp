@@ -57,7 +57,7 @@ class Measuring {
         if (each.before) each.before();
         all_.barrier();
         const double begin = now_us();
-        each.once();
+        sample(each);
         shortest = std::min(shortest, now_us() - begin);
       }
       if (each.after) each.after();
@@ -67,6 +67,13 @@ class Measuring {
     constexpr double most = 500;
     in_block_ = static_cast<std::size_t>(std::clamp(effort_.block_us / std::max(agreed, 0.01), 1.0, most));
     if (effort_.samples) in_block_ = std::clamp<std::size_t>(*effort_.samples / effort_.least_blocks, 1, in_block_);
+  }
+
+  static double sample(const Candidate& candidate) {
+    if (candidate.timed) return candidate.timed();
+    const double begin = now_us();
+    candidate.once();
+    return now_us() - begin;
   }
 
   std::size_t blocks_wanted(double elapsed) const {
@@ -85,9 +92,7 @@ class Measuring {
       for (std::size_t i = 0; i < in_block_; ++i) {
         if (candidate.before) candidate.before();
         all_.barrier();
-        const double begin = now_us();
-        candidate.once();
-        samples_[which * in_block_ + i] = now_us() - begin;
+        samples_[which * in_block_ + i] = sample(candidate);
       }
       if (candidate.after) candidate.after();
     }

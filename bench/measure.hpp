@@ -20,9 +20,10 @@ double now_us();
 struct Candidate {
   std::string name;
   std::function<void()> once;
-  std::function<void()> before = {};  // done ahead of each sample, and not timed
-  std::function<void()> after = {};   // done when another candidate's turn comes
-  std::string algorithm = {};         // where the name does not say all
+  std::function<void()> before = {};   // done ahead of each sample, and not timed
+  std::function<void()> after = {};    // done when another candidate's turn comes
+  std::string algorithm = {};          // where the name does not say all
+  std::function<double()> timed = {};  // instead of `once`, with a clock of its own: says how many us a sample is
 };
 
 // When to stop.

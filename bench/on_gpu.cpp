@@ -57,8 +57,15 @@ void OnGpu::give_back() {
 }
 
 Candidate OnGpu::copy(std::size_t bytes) {
-  copied_ = DeviceVector<std::byte>(2 * bytes, device_);
+  if (copied_.size() != 2 * bytes) copied_ = DeviceVector<std::byte>(2 * bytes, device_);
   return {"copy", [this, bytes] { gpu::copy(device_, copied_.data() + bytes, copied_.data(), bytes); }};
+}
+
+std::function<void(gpu::Stream)> OnGpu::copying(std::size_t bytes) {
+  if (copied_.size() != 2 * bytes) copied_ = DeviceVector<std::byte>(2 * bytes, device_);
+  return [this, bytes](gpu::Stream stream) {
+    gpu::layer()->begin_copy(device_, copied_.data() + bytes, copied_.data(), bytes, stream);
+  };
 }
 
 namespace {
@@ -85,17 +92,25 @@ class Itself final : public NcclItself {
   Itself& operator=(const Itself&) = delete;
 
   std::optional<Candidate> candidate(const Subject& subject, const OnGpu& on) override {
+    const auto put = operation(subject, on);
+    if (!put) return std::nullopt;
+    return Candidate{"nccl", [this, put] {
+                       put(stream_);
+                       gpu::layer()->wait(stream_);
+                     }};
+  }
+
+  std::function<void(gpu::Stream)> operation(const Subject& subject, const OnGpu& on) override {
     const bool is_moved = subject.collective == Collective::all_gather || subject.collective == Collective::broadcast;
     const bool is_reduced = subject.collective == Collective::all_reduce || subject.collective == Collective::reduce ||
                             subject.collective == Collective::reduce_scatter;
-    if (!is_moved && !(is_reduced && nccl::reduces(subject.op, subject.type))) return std::nullopt;
-    return Candidate{"nccl", [this, subject, in = on.input().data(), out = on.output().data()] {
-                       library_.begin_group();
-                       put(subject, in, out);
-                       library_.end_group(member_);
-                       settle();
-                       gpu::layer()->wait(stream_);
-                     }};
+    if (!is_moved && !(is_reduced && nccl::reduces(subject.op, subject.type))) return {};
+    return [this, subject, in = on.input().data(), out = on.output().data()](gpu::Stream stream) {
+      library_.begin_group();
+      put(subject, in, out, stream);
+      library_.end_group(member_);
+      settle();
+    };
   }
 
  private:
@@ -109,19 +124,19 @@ class Itself final : public NcclItself {
       std::this_thread::yield();
     }
   }
-  void put(const Subject& subject, const std::byte* in, std::byte* out) const {
+  void put(const Subject& subject, const std::byte* in, std::byte* out, gpu::Stream stream) const {
     const std::size_t bytes = subject.count * size_of(subject.type);
     switch (subject.collective) {
       case Collective::all_gather:
-        return library_.all_gather(member_, in, out, bytes, stream_);
+        return library_.all_gather(member_, in, out, bytes, stream);
       case Collective::broadcast:
-        return library_.broadcast(member_, in == nullptr ? out : in, out, bytes, subject.root, stream_);
+        return library_.broadcast(member_, in == nullptr ? out : in, out, bytes, subject.root, stream);
       case Collective::reduce:
-        return library_.reduce(member_, in, out, subject.count, subject.type, subject.op, subject.root, stream_);
+        return library_.reduce(member_, in, out, subject.count, subject.type, subject.op, subject.root, stream);
       case Collective::reduce_scatter:
-        return library_.reduce_scatter(member_, in, out, subject.count, subject.type, subject.op, stream_);
+        return library_.reduce_scatter(member_, in, out, subject.count, subject.type, subject.op, stream);
       default:
-        return library_.all_reduce(member_, in, out, subject.count, subject.type, subject.op, stream_);
+        return library_.all_reduce(member_, in, out, subject.count, subject.type, subject.op, stream);
     }
   }
 

@@ -22,8 +22,10 @@ class OnGpu {
   // From the host's buffers, and the result back to them.
   void take();
   void give_back();
-  // Between two parts of this GPU's memory.
+  // Between two parts of this GPU's memory, waited for; and put into a stream.
   Candidate copy(std::size_t bytes);
+  std::function<void(gpu::Stream)> copying(std::size_t bytes);
+  int device() const { return device_; }
 
  private:
   std::byte* there(const std::byte* here) const;
@@ -48,6 +50,8 @@ class NcclItself {
   virtual ~NcclItself() = default;
   // Put into a stream and waited for, once; nothing where NCCL has no such operation.
   virtual std::optional<Candidate> candidate(const Subject& subject, const OnGpu& on) = 0;
+  // Put into a stream; empty where NCCL has no such operation.
+  virtual std::function<void(gpu::Stream)> operation(const Subject& subject, const OnGpu& on) = 0;
 };
 
 // Which GPU a member takes: that of its place among those on its node. Throws Error device on all members where one of

@@ -72,6 +72,18 @@ struct Noise {
   bool operator==(const Noise&) const = default;
 };
 
+// By a GPU's own clock: many put into a stream one after the other, with nothing waited for between them.
+struct InStream {
+  std::uint64_t operations = 0;  // of a sample, between its two marks
+  Summary time;                  // of one: a sample is the slowest rank's time divided by how many they were
+  double algbw = 0;
+  double busbw = 0;
+  double moved = 0;   // what the rank that has most reads and writes of its own buffers
+  double copied = 0;  // what a copy of as many bytes reads and writes, by all ranks at once; 0: not measured
+  std::vector<Baseline> baselines;  // "plan", "nccl", "copy"
+  bool operator==(const InStream&) const = default;
+};
+
 struct Row {
   std::string collective;  // "all_reduce"
   std::uint64_t bytes = 0;
@@ -90,6 +102,7 @@ struct Row {
   double busbw = 0;
   std::optional<Limit> limit;
   std::vector<Baseline> baselines;
+  std::optional<InStream> in_stream;  // of buffers on GPUs
   Check check;
   Noise noise;
   std::optional<int> slowest_rank;  // whose median is the largest, when that tells

@@ -94,6 +94,30 @@ std::string xml(std::string_view words) {
   return xml_escaped(all);
 }
 
+std::string theirs(const Row& row, const Baseline& baseline, std::string_view prefix) {
+  const Ratio& ratio = baseline.ratio;
+  Cells cells = what(row);
+  append(cells, {text(prefix, baseline.name), baseline.algorithm});
+  append(cells, times(baseline.time));
+  append(cells, {number(ratio.value), number(ratio.ci.low), number(ratio.ci.high), text(ratio.blocks)});
+  append(cells, Cells(own_columns));
+  return csv_line(cells);
+}
+
+// By the GPU's clock.
+std::string in_stream(const Row& row, const InStream& times_there) {
+  constexpr std::string_view prefix = "stream:";
+  Cells cells = what(row);
+  append(cells, {text(prefix, "lockstep"), row.algorithm});
+  append(cells, times(times_there.time));
+  append(cells, Cells(ratio_columns));
+  append(cells, {number(times_there.algbw), number(times_there.busbw)});
+  append(cells, Cells(own_columns - 2));
+  std::string all = csv_line(cells);
+  for (const Baseline& each : times_there.baselines) all += theirs(row, each, prefix);
+  return all;
+}
+
 struct Case {
   std::string group;
   std::string name;
@@ -151,15 +175,8 @@ std::string to_csv(const Run& run) {
     append(cells, Cells(ratio_columns));
     append(cells, own(row));
     all += csv_line(cells);
-    for (const Baseline& each : row.baselines) {
-      const Ratio& ratio = each.ratio;
-      Cells theirs = what(row);
-      append(theirs, {each.name, each.algorithm});
-      append(theirs, times(each.time));
-      append(theirs, {number(ratio.value), number(ratio.ci.low), number(ratio.ci.high), text(ratio.blocks)});
-      append(theirs, Cells(own_columns));
-      all += csv_line(theirs);
-    }
+    for (const Baseline& each : row.baselines) all += theirs(row, each, {});
+    if (row.in_stream) all += in_stream(row, *row.in_stream);
   }
   return all;
 }

@@ -20,6 +20,7 @@ using Parsed = nlohmann::json;
 
 constexpr std::string_view schema = "lockstep.bench/1";
 constexpr std::string_view of_what = "max over ranks";
+constexpr std::string_view gpu_clock = "gpu";  // the one of two marks in a stream
 
 std::string dump(const Written& json) { return json.dump(-1, ' ', false, Written::error_handler_t::replace); }
 
@@ -46,6 +47,26 @@ Written json_of(const Summary& time) {
   return json;
 }
 
+Written json_of(const std::vector<Baseline>& baselines) {
+  Written json = Written::array();
+  for (const Baseline& each : baselines) {
+    json.push_back({{"name", each.name},
+                    {"algorithm", word_or_null(each.algorithm)},
+                    {"time_us", json_of(each.time)},
+                    {"ratio", each.ratio.value},
+                    {"ratio_ci95", json_of(each.ratio.ci)},
+                    {"blocks", each.ratio.blocks}});
+  }
+  return json;
+}
+
+Written json_of(const InStream& row) {
+  return {{"clock", gpu_clock},           {"operations", row.operations},
+          {"time_us", json_of(row.time)}, {"algbw_gbs", row.algbw},
+          {"busbw_gbs", row.busbw},       {"moved_gbs", row.moved},
+          {"copied_gbs", row.copied},     {"baselines", json_of(row.baselines)}};
+}
+
 Written json_of(const Row& row) {
   Written limit;
   if (row.limit) {
@@ -53,44 +74,37 @@ Written json_of(const Row& row) {
              {"binding", row.limit->binding},
              {"percent", row.time.median > 0 ? 100 * row.limit->us / row.time.median : NAN}};
   }
-  Written baselines = Written::array();
-  for (const Baseline& each : row.baselines) {
-    baselines.push_back({{"name", each.name},
-                         {"algorithm", word_or_null(each.algorithm)},
-                         {"time_us", json_of(each.time)},
-                         {"ratio", each.ratio.value},
-                         {"ratio_ci95", json_of(each.ratio.ci)},
-                         {"blocks", each.ratio.blocks}});
-  }
-  return {{"collective", row.collective},
-          {"size_bytes", row.bytes},
-          {"count", row.count},
-          {"type", row.type},
-          {"op", word_or_null(row.op)},
-          {"root", or_null(row.root)},
-          {"in_place", row.in_place},
-          {"cache", row.cold ? "cold" : "hot"},
-          {"algorithm", row.algorithm},
-          {"rounds", row.rounds},
-          {"sent_bytes", row.sent_bytes},
-          {"launch", row.launch},
-          {"time_us", json_of(row.time)},
-          {"algbw_gbs", row.algbw},
-          {"busbw_gbs", row.busbw},
-          {"limit", std::move(limit)},
-          {"baselines", std::move(baselines)},
-          {"check",
-           {{"wrong", row.check.wrong},
-            {"ranks_equal", row.check.ranks_equal},
-            {"hash", word_or_null(row.check.hash)},
-            {"same", or_null(row.check.same)}}},
-          {"noise",
-           {{"noisy", row.noise.noisy},
-            {"steal_percent", row.noise.steal_percent},
-            {"involuntary_switches", row.noise.involuntary_switches},
-            {"throttled_us", row.noise.throttled_us}}},
-          {"slowest_rank", or_null(row.slowest_rank)},
-          {"slowest_percent", row.slowest_percent}};
+  Written json = {{"collective", row.collective},
+                  {"size_bytes", row.bytes},
+                  {"count", row.count},
+                  {"type", row.type},
+                  {"op", word_or_null(row.op)},
+                  {"root", or_null(row.root)},
+                  {"in_place", row.in_place},
+                  {"cache", row.cold ? "cold" : "hot"},
+                  {"algorithm", row.algorithm},
+                  {"rounds", row.rounds},
+                  {"sent_bytes", row.sent_bytes},
+                  {"launch", row.launch},
+                  {"time_us", json_of(row.time)},
+                  {"algbw_gbs", row.algbw},
+                  {"busbw_gbs", row.busbw},
+                  {"limit", std::move(limit)},
+                  {"baselines", json_of(row.baselines)},
+                  {"check",
+                   {{"wrong", row.check.wrong},
+                    {"ranks_equal", row.check.ranks_equal},
+                    {"hash", word_or_null(row.check.hash)},
+                    {"same", or_null(row.check.same)}}},
+                  {"noise",
+                   {{"noisy", row.noise.noisy},
+                    {"steal_percent", row.noise.steal_percent},
+                    {"involuntary_switches", row.noise.involuntary_switches},
+                    {"throttled_us", row.noise.throttled_us}}},
+                  {"slowest_rank", or_null(row.slowest_rank)},
+                  {"slowest_percent", row.slowest_percent}};
+  if (row.in_stream) json["in_stream"] = json_of(*row.in_stream);
+  return json;
 }
 
 Written json_of(const PairLink& link) {
@@ -223,6 +237,20 @@ Baseline baseline(const Field& field) {
           {field.at("ratio").number(), interval(field.at("ratio_ci95")), field.at("blocks").whole()}};
 }
 
+InStream in_stream(const Field& field) {
+  const Field its_clock = field.at("clock");
+  if (its_clock.word() != gpu_clock) its_clock.refuse(text("is not \"", gpu_clock, '"'));
+  InStream row;
+  row.operations = field.at("operations").whole();
+  row.time = summary(field.at("time_us"));
+  row.algbw = field.at("algbw_gbs").number();
+  row.busbw = field.at("busbw_gbs").number();
+  row.moved = field.at("moved_gbs").number();
+  row.copied = field.at("copied_gbs").number();
+  row.baselines = read_all<Baseline>(field.at("baselines"), baseline);
+  return row;
+}
+
 Check check(const Field& field) {
   const Field same = field.at("same");
   return {field.at("wrong").whole(), field.at("ranks_equal").flag(), field.at("hash").word_if_any(),
@@ -264,6 +292,7 @@ Row row(const Field& field) {
   row.noise = noise(field.at("noise"));
   row.slowest_rank = integer_if_any(field.at("slowest_rank"));
   row.slowest_percent = field.at("slowest_percent").number();
+  if (field.has("in_stream")) row.in_stream = in_stream(field.at("in_stream"));
   return row;
 }
 

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <numeric>
+#include <span>
 
 #include "bench/words.hpp"
 #include "topology/base/error.hpp"
@@ -94,12 +96,13 @@ std::string unsteady(const Row& row) {
   return text("  unsteady: the medians' own ratio is ", ratio(quotient));
 }
 
+std::size_t sum_of(std::span<const std::size_t> widths) {
+  return std::accumulate(widths.begin(), widths.end(), std::size_t{0});
+}
+
 std::string further(const Baseline& baseline) {
   Cells cells;
-  std::size_t before = 2;
-  for (const std::size_t width : what_widths) before += width;
-  for (const std::size_t width : ours_widths) before += width;
-  cells.left("", before);
+  cells.left("", 2 + sum_of(what_widths) + sum_of(ours_widths));
   cells.bar();
   theirs(cells, baseline);
   cells.left("", theirs_widths[3]);
@@ -107,6 +110,30 @@ std::string further(const Baseline& baseline) {
   std::string all = cells.done();
   all.front() = '#';
   return text(all, remark(baseline), '\n');
+}
+
+// In the columns of the row, by the GPU's clock; its limit is the rate of a copy there.
+std::string in_stream(const InStream& row) {
+  const Summary& times = row.time;
+  const double half = times.median > 0 && times.n != 1 ? 50 * (times.ci.high - times.ci.low) / times.median : NAN;
+  const bool has_copy = row.copied > 0;
+  Cells cells;
+  cells.left(text(" GPU's clock, one of ", row.operations, " in a stream"), sum_of(what_widths));
+  cells.bar();
+  cells.all_right(ours_widths, {time(times.median), number(row.algbw), number(row.busbw), percent(half),
+                                percent(has_copy ? 100 * row.moved / row.copied : NAN),
+                                has_copy ? std::string("copy") : std::string(nothing)});
+  cells.bar();
+  std::string all = cells.done();
+  all.front() = '#';
+  if (row.baselines.empty()) return text(all, '\n');
+  Cells first;
+  theirs(first, row.baselines.front());
+  first.left("", theirs_widths[3]);
+  first.bar();
+  all += text(first.done(), remark(row.baselines.front()), '\n');
+  for (std::size_t i = 1; i < row.baselines.size(); ++i) all += further(row.baselines[i]);
+  return all;
 }
 
 // Which rows belong together: those that the same words stand above.
@@ -286,6 +313,7 @@ std::string line(const Row& row, const Row* before) {
   }
   all += '\n';
   for (std::size_t i = 1; i < row.baselines.size(); ++i) all += further(row.baselines[i]);
+  if (row.in_stream) all += in_stream(*row.in_stream);
   const std::string above = section(row);
   return before != nullptr && section(*before) == above ? all : text(above, '\n', all);
 }

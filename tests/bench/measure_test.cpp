@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "bench/bench.hpp"
+#include "bench/in_stream.hpp"
 #include "bench/scores.hpp"
 #include "bench/statistics.hpp"
 #include "tests/collectives/fake_nccl.hpp"
@@ -178,6 +179,84 @@ std::vector<Subject> all_subjects() {
   return all;
 }
 
+void expect_whole(const InStream& row, bool has_nccl, std::string_view of) {
+  EXPECT_GE(row.operations, 5U) << of;
+  EXPECT_GT(row.time.median, 0) << of;
+  EXPECT_GT(row.busbw, 0) << of;
+  EXPECT_GT(row.moved, 0) << of;
+  EXPECT_GT(row.copied, 0) << of;
+  std::vector<std::string> names;
+  for (const Baseline& each : row.baselines) {
+    names.push_back(each.name);
+    EXPECT_GT(each.time.median, 0) << each.name;
+    EXPECT_GT(each.ratio.value, 0) << each.name;
+  }
+  EXPECT_EQ(names,
+            has_nccl ? (std::vector<std::string>{"plan", "nccl", "copy"}) : (std::vector<std::string>{"plan", "copy"}))
+      << of;
+}
+
+// By the stream's own clock: what else the host does between is not in it, and many are waited for at once.
+TEST(Bench, a_stopwatch_counts_what_is_in_its_stream) {
+  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(1));
+  auto& fake = static_cast<test::FakeGpus&>(gpus.layer());
+  const Stopwatch watch(0);
+  std::atomic<int> done = 0;
+  int begun = 0;
+  std::atomic<bool> is_first_held = true;
+  const double us = watch.time(10, [&] {
+    ++begun;
+    fake.put(watch.stream(), [&] {
+      while (is_first_held) std::this_thread::yield();
+      be_busy(300);
+      ++done;
+    });
+    EXPECT_EQ(done, 0) << "nobody waits between them";
+    if (begun == 10) is_first_held = false;
+  });
+  EXPECT_EQ(done, 10);
+  EXPECT_GE(us, 299);
+  EXPECT_LT(us, 3000) << "of one of them";
+  fake.put(watch.stream(), [] { be_busy(5000); });
+  EXPECT_LT(watch.time(1, [] {}), 4000) << "what was before the first mark";
+  fake.put(watch.stream(), [] { throw Error(Code::device, "it fell off the bus"); });
+  EXPECT_THROW(watch.time(1, [] {}), Error);
+}
+
+// All are put there before the first of them begins.
+TEST(Bench, rows_by_the_gpus_clock_are_in_a_stream) {
+  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(2));
+  auto& fake = static_cast<test::FakeGpus&>(gpus.layer());
+  const nccl::Instead library(std::make_unique<test::FakeNccl>(fake));
+  with_members(2, [&](Communicator& world) {
+    const Subject subject{.count = 3000};
+    Buffers buffers(subject, 2, world.rank());
+    OnGpu on(world, buffers, world.rank());
+    buffers.fill();
+    on.take();
+    StreamRow row(world, subject, on, nullptr);
+    const std::span<std::byte> there(fake.reach(on.output().data(), on.output().size()), on.output().size());
+    const std::vector<std::byte> before(there.begin(), there.end());
+    bool is_too_early = false;
+    fake.put(row.stream(), [&] {
+      while (fake.marks_of_time() < 2 * 2) std::this_thread::yield();
+      is_too_early = !std::ranges::equal(there, before);
+    });
+    row.once();
+    EXPECT_FALSE(is_too_early);
+    EXPECT_FALSE(std::ranges::equal(there, before));
+  });
+}
+
+TEST(Measure, a_sample_is_what_the_candidate_says) {
+  with_members(2, [](Communicator& world) {
+    const Candidate one{.name = "timed", .timed = [&] { return world.rank() == 1 ? 7.0 : 3.0; }};
+    const Summary time = summarize_blocks(measure(world, {&one, 1}, {.samples = 20}, 1).timings[0].blocks);
+    EXPECT_EQ(time.median, 7) << "of the slowest";
+    EXPECT_EQ(time.max, 7);
+  });
+}
+
 // Checked as those of the host's memory are, and beside NCCL's own operation where it has one.
 TEST(Bench, rows_lie_in_the_memory_of_gpus) {
   const gpu::Instead gpus(std::make_unique<test::FakeGpus>(3));
@@ -200,6 +279,9 @@ TEST(Bench, rows_lie_in_the_memory_of_gpus) {
                            row.collective == "reduce_scatter" || row.collective == "all_gather" ||
                            row.collective == "broadcast";
       EXPECT_EQ(baseline_of(row, "nccl") != nullptr, has_own) << row.collective;
+      const bool has_none = row.collective == "sendrecv" || row.collective == "barrier";
+      ASSERT_EQ(row.in_stream.has_value(), !has_none) << row.collective;
+      if (!has_none) expect_whole(*row.in_stream, has_own, row.collective);
       if (row.collective == "all_reduce") {
         EXPECT_EQ(row.algorithm, "nccl");
         EXPECT_TRUE(row.limit && row.limit->binding == "mem");

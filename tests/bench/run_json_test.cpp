@@ -57,6 +57,10 @@ TEST(BenchJson, ValuesComeBack) {
   EXPECT_EQ(run.rows.at(0).limit, (Limit{16570, "mem"}));
   EXPECT_EQ(run.rows.at(1).root, 0);
   EXPECT_TRUE(run.rows.at(0).cold);
+  ASSERT_TRUE(run.rows.at(0).in_stream);
+  EXPECT_EQ(run.rows.at(0).in_stream->operations, 20U);
+  EXPECT_EQ(run.rows.at(0).in_stream->baselines.at(0).ratio.value, 0.99);
+  EXPECT_FALSE(run.rows.at(1).in_stream) << "files have been written without it";
   run.seed = std::numeric_limits<std::uint64_t>::max();
   run.machine.push_back({"quote \" and \\", "line\nfeed \x01 and \xc3\xa9"});
   run.machine.push_back(run.machine.back());
@@ -174,7 +178,7 @@ TEST(BenchJson, EachMissingFieldIsNamedWithItsPlace) {
   int count = 0;
   each_field(whole, "", Json::json_pointer(), [&](const std::string& path, const Json::json_pointer& pointer) {
     if (path == "schema" || path == "topology" || path == "links" || path.ends_with(".percent") ||
-        path.ends_with(".rounds") || path.ends_with(".sent_bytes"))
+        path.ends_with(".rounds") || path.ends_with(".sent_bytes") || path.ends_with(".in_stream"))
       return;
     Json less = whole;
     less.at(pointer.parent_pointer()).erase(pointer.back());
@@ -210,6 +214,7 @@ TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
   EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95", {1, 2, 3}), "rows[0].time_us.ci95 has not two elements"));
   EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95/1", "x"), "rows[0].time_us.ci95[1] is no number"));
   EXPECT_TRUE(holds(damaged("/rows/0/time_us/of", "mean over ranks"), "rows[0].time_us.of is not \"max over ranks\""));
+  EXPECT_TRUE(holds(damaged("/rows/0/in_stream/clock", "host"), "rows[0].in_stream.clock is not \"gpu\""));
   EXPECT_TRUE(holds(damaged("/rows", nullptr), "a.json: rows is no list"));
   EXPECT_TRUE(holds(damaged("/rows/0", 7), "a.json: rows[0] is no object"));
   EXPECT_TRUE(holds(damaged("/rows/0/limit", "mem"), "rows[0].limit is no object"));
@@ -255,7 +260,7 @@ std::vector<std::string> lines_of(const std::string& all) {
 
 TEST(BenchCsv, ALineForEachCandidate) {
   const std::vector<std::string> lines = lines_of(to_csv(parse_run(example(), "example")));
-  ASSERT_EQ(lines.size(), 5U);
+  ASSERT_EQ(lines.size(), 7U);
   EXPECT_EQ(
       lines[0],
       "collective,size_bytes,count,type,op,root,in_place,cache,launch,candidate,algorithm,n,median_us,ci95_low_us,"
@@ -272,7 +277,14 @@ TEST(BenchCsv, ALineForEachCandidate) {
       lines[3],
       "all_reduce,67108864,16777216,f32,sum,,false,cold,2,file:earlier.json,,0,19000,18900,19100,,,,,,,1.043,1.03,"
       "1.06,0,,,,,,,,,,,,,,");
-  EXPECT_EQ(lines[4],
+  EXPECT_EQ(
+      lines[4],
+      "all_reduce,67108864,16777216,f32,sum,,false,cold,2,stream:lockstep,ring,60,402.5,401,404,403,399.5,410,415,"
+      "420,1.5,,,,,166.7,250.1,,,,,,,,,,,,");
+  EXPECT_EQ(lines[5],
+            "all_reduce,67108864,16777216,f32,sum,,false,cold,2,stream:nccl,,60,398.5,397.5,400,399,396,405,409,411,1,"
+            "0.99,0.985,0.996,60,,,,,,,,,,,,,,");
+  EXPECT_EQ(lines[6],
             "broadcast,8,2,f32,,0,true,hot,1,lockstep,flat,30000,0.41,0.4,0.42,0.43,0.37,0.52,0.9,14.2,0.02,,,,,0.0195,"
             "0.0195,,,0,true,04c11db700000000,,false,0,0,0,,");
   for (const std::string& each : lines) EXPECT_EQ(split(each, ',').size(), 39U) << each;

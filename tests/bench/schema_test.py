@@ -36,7 +36,7 @@ def example():
 
 
 # Fields that are for people or repeat others; the reader does without them too.
-OPTIONAL = {"percent", "topology", "hosts", "links", "rounds", "sent_bytes"}  # those after the first came later
+OPTIONAL = {"percent", "topology", "hosts", "links", "rounds", "sent_bytes", "in_stream"}  # those after the first came later
 DETAILS = {"mean", "min", "p95", "p99", "max", "mad"}  # not known of a baseline from a file
 
 

@@ -103,6 +103,31 @@ TEST(BenchTable, PageOfThreeRows) {
 )");
 }
 
+// What a GPU's clock says stands below its row, as a comment.
+TEST(BenchTable, TimesOfAStreamStandBelow) {
+  Row all = row(67108864, 500);
+  all.algorithm = "nccl";
+  all.in_stream = InStream{.operations = 20,
+                           .time = {10, 400, {396, 404}, 400, 400, 400, 400, 400, 0},
+                           .algbw = 167.8,
+                           .busbw = 251.7,
+                           .moved = 335.5,
+                           .copied = 2100,
+                           .baselines = {baseline("nccl", "", 396, {0.99, {0.98, 1.01}, 40}),
+                                         baseline("copy", "", 64, {0.16, {0.15, 0.17}, 40})}};
+  EXPECT_EQ('\n' + line(all, &all), R"(
+    67108864     16777216      f32    sum    -1 |      500.00   134.22   201.33   1.0     -      - |           -      -                - nccl               |       0  yes     -
+# GPU's clock, one of 20 in a stream            |      400.00   167.80   251.70   1.0    16   copy |      396.00   0.99=     [0.98,1.01]                    |  vs nccl
+#                                                                                                  |       64.00   0.16      [0.15,0.17]                    |  vs copy
+)");
+  all.in_stream->baselines.clear();
+  all.in_stream->copied = 0;
+  EXPECT_EQ('\n' + line(all, &all), R"(
+    67108864     16777216      f32    sum    -1 |      500.00   134.22   201.33   1.0     -      - |           -      -                - nccl               |       0  yes     -
+# GPU's clock, one of 20 in a stream            |      400.00   167.80   251.70   1.0     -      - |
+)");
+}
+
 TEST(BenchTable, ColumnsStandFromTheSmallestToTheLargest) {
   const bench::Run run = run_of_three();
   const std::string head = header(run);

@@ -228,6 +228,11 @@ FakeStream& FakeGpus::of(gpu::Stream stream) {
 
 std::shared_ptr<gpu::Mark> FakeGpus::mark(int /*device*/, gpu::Stream stream) { return of(stream).mark(); }
 
+std::shared_ptr<gpu::Mark> FakeGpus::mark_time(int /*device*/, gpu::Stream stream) {
+  ++marks_of_time_;
+  return of(stream).mark_time();
+}
+
 void FakeGpus::wait_for(int /*device*/, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) {
   put(stream, [mark] {
     while (!mark->is_reached()) std::this_thread::yield();

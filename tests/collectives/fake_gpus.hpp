@@ -40,7 +40,7 @@ class FakeGpus final : public gpu::Layer {
   void end_stream(int device, gpu::Stream stream) noexcept override;
   std::shared_ptr<gpu::Mark> mark(int device, gpu::Stream stream) override;
   void wait_for(int device, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) override;
-  std::shared_ptr<gpu::Mark> mark_time(int /*device*/, gpu::Stream stream) override { return of(stream).mark_time(); }
+  std::shared_ptr<gpu::Mark> mark_time(int device, gpu::Stream stream) override;
   double microseconds(gpu::Mark& from, gpu::Mark& to) override { return FakeStream::microseconds(from, to); }
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) override;
   void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override;
@@ -58,6 +58,7 @@ class FakeGpus final : public gpu::Layer {
   int launches() const { return launches_; }
   int pinnings() const { return pinnings_; }
   int mappings() const { return mappings_; }
+  int marks_of_time() const { return marks_of_time_; }
   // Allocations that nobody has freed.
   std::size_t living() const;
 
@@ -106,6 +107,7 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> launches_ = 0;
   std::atomic<int> pinnings_ = 0;
   std::atomic<int> mappings_ = 0;
+  std::atomic<int> marks_of_time_ = 0;
   std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();
 };
 

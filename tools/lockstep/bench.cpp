@@ -59,7 +59,10 @@ const std::vector<Option>& options() {
       {"root", 'r', "R", "Of collectives that have one: 0 unless given."},
       {"in-place", 0, "", "Input and output are one memory."},
       {"cold", 0, "", "The buffers are out of all caches before each sample; otherwise they stay where they are."},
-      {"device", 0, "cpu|gpu", "Where the buffers are: cpu unless given. gpu: one of the GPUs that the rank sees."},
+      {"device", 0, "cpu|gpu",
+       "Where the buffers are: cpu unless given. gpu: one of the GPUs that the rank sees; each row has a second one, "
+       "of "
+       "many operations in a stream, by the GPU's clock."},
       {"baseline", 0, "NAME",
        "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
        "not measured again; and ours in other ways: reproducible, symmetric, messages. With --device gpu: nccl (NCCL's "
