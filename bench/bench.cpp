@@ -168,6 +168,13 @@ class RowMaker {
 
   std::vector<std::pair<std::string, MakeCandidate>> all_baselines() {
     auto all = wish_.baselines;
+    for (auto& [name, make] : all) {
+      if (!there_) continue;
+      make = [this, by_host = make](const Subject& of, Buffers& on) -> std::optional<Candidate> {
+        auto made = by_host(of, on);
+        return made ? std::optional(there_->staged(std::move(*made))) : std::nullopt;
+      };
+    }
     if (wish_.against_nccl)
       all.emplace_back("nccl",
                        [this](const Subject& of, Buffers&) { return wish_.against_nccl->candidate(of, *there_); });

@@ -29,10 +29,11 @@ struct Wish {
   Effort effort;
   std::uint64_t seed = 1;
   bool check = true;
-  std::vector<std::pair<std::string, MakeCandidate>> baselines;  // measured
-  std::vector<std::pair<std::string, Run>> earlier;              // of files
-  std::function<void(const Progress&)> progress = {};            // ahead of each row
-  std::optional<int> gpu;                                        // in whose memory this member's buffers are
+  // Measured; of buffers on GPUs, with copies to the host and back.
+  std::vector<std::pair<std::string, MakeCandidate>> baselines;
+  std::vector<std::pair<std::string, Run>> earlier;    // of files
+  std::function<void(const Progress&)> progress = {};  // ahead of each row
+  std::optional<int> gpu;                              // in whose memory this member's buffers are
   // Measured where that is: the same on buffers of the host, and NCCL's own operation.
   bool against_host = false;
   std::shared_ptr<NcclItself> against_nccl = {};

@@ -2,8 +2,11 @@
 #include "bench/on_gpu.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "collectives/nccl/library.hpp"
@@ -68,7 +71,30 @@ std::function<void(gpu::Stream)> OnGpu::copying(std::size_t bytes) {
   };
 }
 
+Candidate OnGpu::staged(Candidate by_host) {
+  const std::size_t in = host_input_.size();
+  const std::size_t out = host_output_.size();
+  by_host.once = [this, in, out, pinned = gpu::layer()->pinned(std::max(in, out)), once = std::move(by_host.once)] {
+    if (in > 0) gpu::copy(device_, pinned.get(), input().data(), in);
+    once();
+    if (out > 0) gpu::copy(device_, output().data(), pinned.get(), out);
+  };
+  return by_host;
+}
+
 namespace {
+
+// "2.30.1"
+bool bears_shared_gpus(const std::string& version) {
+  const char* const permitted = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  int major = 0;
+  int minor = 0;
+  if (permitted == nullptr || std::string_view(permitted) == "0") return false;
+  std::istringstream words(version);
+  char dot = 0;
+  words >> major >> dot >> minor;
+  return major > 2 || (major == 2 && minor >= 30);
+}
 
 class Itself final : public NcclItself {
  public:
@@ -156,7 +182,8 @@ std::shared_ptr<NcclItself> NcclItself::make(Communicator& world, int device) {
   world.all_gather(serial, all);
   std::set<std::string> serials;
   for (std::size_t i = 0; i < all.size(); i += serial.size()) serials.emplace(all.data() + i, serial.size());
-  if (serials.size() < static_cast<std::size_t>(world.size())) return nullptr;
+  const bool is_shared = serials.size() < static_cast<std::size_t>(world.size());
+  if (world.all_reduce(is_shared && !bears_shared_gpus(nccl::library()->version()) ? 0 : 1, min) == 0) return nullptr;
   nccl::Id id{};
   if (world.rank() == 0) id = nccl::library()->make_id();
   world.broadcast(id, 0);

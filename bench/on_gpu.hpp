@@ -25,6 +25,9 @@ class OnGpu {
   // Between two parts of this GPU's memory, waited for; and put into a stream.
   Candidate copy(std::size_t bytes);
   std::function<void(gpu::Stream)> copying(std::size_t bytes);
+  // What is done with the host's buffers, with a copy down to pinned memory before it and one up after it, as a program
+  // has to do whose library does not know GPUs. What is copied are not the buffers themselves, but as many bytes.
+  Candidate staged(Candidate by_host);
   int device() const { return device_; }
 
  private:
@@ -45,7 +48,8 @@ class OnGpu {
 // A group of NCCL's own, beside ours.
 class NcclItself {
  public:
-  // All members call it. Nothing where one of them has no NCCL, or two share a GPU.
+  // All members call it. Nothing where one of them has no NCCL, or two share a GPU, unless NCCL is permitted and able
+  // to bear that (NCCL_MULTI_RANK_GPU_ENABLE, from 2.30 on).
   static std::shared_ptr<NcclItself> make(Communicator& world, int device);
   virtual ~NcclItself() = default;
   // Put into a stream and waited for, once; nothing where NCCL has no such operation.

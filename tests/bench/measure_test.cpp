@@ -248,6 +248,33 @@ TEST(Bench, rows_by_the_gpus_clock_are_in_a_stream) {
   });
 }
 
+// What a library does that does not know GPUs is measured with the copies that it needs.
+TEST(Bench, baselines_of_the_host_are_staged) {
+  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(1));
+  auto& fake = static_cast<test::FakeGpus&>(gpus.layer());
+  with_members(1, [&](Communicator& world) {
+    const Subject subject{.count = 3000};
+    Buffers buffers(subject, 1, 0);
+    OnGpu on(world, buffers, 0);
+    const int before = fake.copies();
+    int when_called = 0;
+    const Candidate staged = on.staged({.name = "mpi", .once = [&] { when_called = fake.copies(); }});
+    staged.once();
+    EXPECT_EQ(staged.name, "mpi");
+    EXPECT_EQ(when_called, before + 1);
+    EXPECT_EQ(fake.copies(), before + 2);
+    EXPECT_EQ(fake.pinnings(), 1);
+    Wish wish{.subjects = {Subject{}}, .sizes = {12'000}};
+    wish.effort = {.seconds = 0.01, .samples = 10};
+    wish.gpu = 0;
+    wish.baselines.emplace_back("memcpy", copy_candidate);
+    bench::Run run;
+    run_bench(world, wish, run, [](const bench::Run&) {});
+    ASSERT_NE(baseline_of(run.rows.at(0), "memcpy"), nullptr);
+    EXPECT_GE(fake.copies(), before + 2 + 2 * 10);
+  });
+}
+
 TEST(Measure, a_sample_is_what_the_candidate_says) {
   with_members(2, [](Communicator& world) {
     const Candidate one{.name = "timed", .timed = [&] { return world.rank() == 1 ? 7.0 : 3.0; }};

@@ -47,6 +47,15 @@ inside /bundle/run mpirun -n 1 --timeout 100 lockstep bench all_reduce --sizes 8
 inside /bundle/run tests /tmp/out | tee "$where/said"
 tail -n 1 "$where/said" | grep -Eq '^[1-9][0-9]* passed, 0 failed, [0-9]+ skipped$'
 grep -q '"failed": 0' "$where/tmp/out/results.json"
+grep -q '^compute-sanitizer\|^memcheck_ours_bits: 0 passed, 0 failed, 1 skipped\|^ours: 0 passed' "$where/said" || [ -e /dev/nvidia0 ]
 if inside /bundle/run tests /nowhere 2>"$where/err"; then exit 1; fi
 grep -q "name a folder" "$where/err"
+code=0
+inside /bundle/run numbers /tmp/out >"$where/said" || code=$?
+cat "$where/said"
+if [ ! -e /dev/nvidia0 ]; then
+  [ "$code" = 77 ]
+  grep -q "there is no GPU to measure" "$where/said"
+  grep -q '"met": 0, "missed": 0, "not_measurable": 9' "$where/tmp/out/numbers.json"
+fi
 echo "well"

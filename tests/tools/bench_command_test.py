@@ -219,7 +219,7 @@ class Bench(unittest.TestCase):
         self.refused(["bench", "all_reduce", "--json", ""], "--json has no name")
         self.refused(["bench", "all_reduce", "--device", "tpu"], "--device tpu", "there is cpu and gpu")
         self.refused(["bench", "all_reduce", "--device", "gpu", "--cold"], "--cold with --device gpu")
-        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "mpi"], "nccl, host, none")
+        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, mpi, none")
         self.refused(["compare", f"{now},{now}", now], "named before")
         self.refused(["soak", "--for", "1s", "--rounds", "1"], "--for and --rounds")
         got, out, err = self.bench(2, "bench", "all_reduce", "--sizes", "8", "--gate", now, "--tolerance", "5%")

@@ -67,7 +67,8 @@ const std::vector<Option>& options() {
        "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
        "not measured again; and ours in other ways: reproducible, symmetric, messages. With --device gpu: nccl (NCCL's "
        "own "
-       "operation; unless given), host (ours on the host's buffers), none. May be given several times."},
+       "operation; unless given), host (ours on the host's buffers), mpi (the MPI library's, with copies down and up), "
+       "none. May be given several times."},
       {"seconds", 0, "S", "At most so long for a row: 1 unless given."},
       {"precision", 0, "P", "Enough when half of each interval is below this, in per cent: 2 unless given."},
       {"seed", 0, "N", "Of the order in which the candidates take turns: 1 unless given."},
@@ -197,9 +198,9 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
   if (parsed.has("cold") && on_gpu)
     throw Error(Code::usage, "--cold with --device gpu: a GPU's caches are not emptied", "leave one of them out");
   for (const std::string& each : baselines) {
-    if (on_gpu && !each.starts_with("file:") && each != "nccl" && each != "host" && each != "none")
+    if (on_gpu && !each.starts_with("file:") && each != "nccl" && each != "host" && each != "mpi" && each != "none")
       throw Error(Code::usage, text("--baseline ", printable(each), " with --device gpu"),
-                  "there is nccl, host, none and file:EARLIER.json");
+                  "there is nccl, host, mpi, none and file:EARLIER.json");
     if (on_gpu && !each.starts_with("file:")) continue;
     if (each.starts_with("file:"))
       wish.earlier.emplace_back(each, read_run(each.substr(5)));
@@ -284,7 +285,10 @@ void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines,
   wish.against_host = has("host");
   if (has("nccl")) wish.against_nccl = bench::NcclItself::make(world, *wish.gpu);
   run.settings.push_back({"device", "gpu"});
-  if (has("nccl") && !wish.against_nccl) run.settings.push_back({"left out", "nccl: not there, or ranks share a GPU"});
+  if (has("nccl") && !wish.against_nccl)
+    run.settings.push_back({"left out",
+                            "nccl: not there, or ranks share a GPU, which it bears from 2.30 on where "
+                            "NCCL_MULTI_RANK_GPU_ENABLE permits it"});
 }
 
 }  // namespace

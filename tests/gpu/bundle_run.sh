@@ -1,0 +1,137 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What is packed here, with what it needs. Only the shell itself is used; where `timeout` and `date` are, each step has
+# an end, and all of them by nine minutes.
+#   run tests OUT      the tests that use GPUs, the kernels also under compute-sanitizer; OUT/results.json
+#   run numbers OUT    what is asked for of GPUs, measured and judged; OUT/numbers.json
+#   run lockstep ..., run mpirun ..., run gpu-probe ...
+# Exit status of tests: 1 something failed. Of numbers: 3 something was missed, 77 no GPU, 6 a driver that does not work.
+here=$(CDPATH="" cd -- "${0%/*}" && pwd) || exit 1
+[ $# -gt 0 ] || { echo "run: what? tests OUT, numbers OUT, lockstep ..., mpirun ..., gpu-probe ..." >&2; exit 1; }
+export PATH="$here/bin:$PATH" OPAL_PREFIX="$here" OMPI_MCA_mca_base_component_path="$here/plugins"
+export PMIX_INSTALL_PREFIX="$here/pmix" PMIX_MCA_pcompress_base_silence_warning=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# One machine needs no way to others, but Open MPI wants one to be there.
+command -v ssh >/dev/null 2>&1 || export OMPI_MCA_plm_rsh_agent=/bin/sh
+# Python's packages bring an NCCL of their own, which the loader does not know.
+nccl=""
+if command -v python3 >/dev/null 2>&1; then
+  nccl=$(python3 -c 'import glob, os, sys
+found = [each for folder in sys.path for each in glob.glob(folder + "/nvidia/nccl/lib/libnccl.so.2")]
+print(os.path.dirname(found[0]) if found else "")' 2>/dev/null)
+fi
+found="${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}${nccl:+:$nccl}"
+libraries="$here/lib$found"
+# An older C library than the build's cannot start it: then this one goes first for all.
+if ! LD_LIBRARY_PATH="$libraries" "$here/bin/lockstep" --version >/dev/null 2>&1; then
+  libraries="$here/glibc:$libraries"
+fi
+what=$1
+if [ "$what" != tests ] && [ "$what" != numbers ]; then LD_LIBRARY_PATH="$libraries" exec "$@"; fi
+
+out=${2:-}
+[ -n "$out" ] && [ -d "$out" ] || { echo "run $what: name a folder for the results that is there" >&2; exit 1; }
+now() { if command -v date >/dev/null 2>&1; then date +%s; else echo 0; fi; }
+deadline=$(($(now) + 530))
+has_limits=""
+if command -v timeout >/dev/null 2>&1 && [ "$(now)" != 0 ]; then has_limits=yes; fi
+export LD_LIBRARY_PATH="$libraries"
+# At most so many seconds, and no more than are left; its output goes to a file. 124: it was ended.
+limited() {
+  seconds=$1 output=$2
+  shift 2
+  if [ -z "$has_limits" ]; then "$@" >"$output" 2>&1; return; fi
+  left=$((deadline - $(now)))
+  if [ "$left" -lt 5 ]; then echo "there was no time left for it" >"$output"; return 124; fi
+  if [ "$seconds" -gt "$left" ]; then seconds=$left; fi
+  timeout -k 5 "$seconds" "$@" >"$output" 2>&1
+}
+
+if [ "$what" = numbers ]; then
+  code=0
+  limited 100 "$out/gpu-probe.txt" gpu-probe --only driver,rate_device,ours_combine,ours_pack --deadline 40 --json "$out/gpu-probe.json" || code=$?
+  gpu-numbers "$out" >"$out/numbers.txt" || true
+  case $code in
+    77 | 6) gpu-numbers "$out" || true; echo "numbers: $([ "$code" = 77 ] && echo "there is no GPU to measure" || echo "the GPU's driver does not work"); see $out/gpu-probe.txt"; exit "$code" ;;
+  esac
+  # One GPU for all; NCCL is asked for there where it bears that.
+  export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" NCCL_MULTI_RANK_GPU_ENABLE=1
+  bench="lockstep bench all_reduce --device gpu -w 2"
+  limited 60 "$out/one.txt" mpirun -n 1 $bench --sizes 8,1K,64K,1M,64M --seconds 1 --baseline nccl --json "$out/one.json" || true
+  gpu-numbers "$out" >"$out/numbers.txt" || true
+  for ranks in 2 4 8; do
+    limited 110 "$out/shared-$ranks.txt" mpirun -n "$ranks" --oversubscribe $bench --sizes 8,4K,64K,1M,16M,256M --seconds 0.5 \
+      --baseline mpi --baseline nccl --json "$out/shared-$ranks.json" || true
+    echo "numbers: $ranks processes on one GPU: done"
+    gpu-numbers "$out" >"$out/numbers.txt" || true
+  done
+  code=0
+  gpu-numbers "$out" || code=$?
+  exit "$code"
+fi
+
+passed=0 failed=0 skipped=0 parts=""
+# A step's name, and what came of it; results are there after each.
+note() {
+  echo "$1: $2 passed, $3 failed, $4 skipped${6:+ ($6)}"
+  parts="$parts${parts:+, }\"$1\": {\"passed\": $2, \"failed\": $3, \"skipped\": $4, \"exit_status\": $5}"
+  passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+  echo "{\"passed\": $passed, \"failed\": $failed, \"skipped\": $skipped, \"tests\": {$parts}}" >"$out/results.json"
+}
+suite() {
+  name=$1 p=0 f=0 s=0 code=0
+  shift
+  limited "$@" || code=$?
+  while IFS= read -r line; do
+    case $line in
+      *"[       OK ]"*) p=$((p + 1)) ;;
+      *"[  SKIPPED ]"*ms\)) s=$((s + 1)) ;;
+      *"[  FAILED  ]"*ms\)) f=$((f + 1)) ;;
+    esac
+  done <"$out/$name.txt"
+  [ "$code" = 0 ] || [ "$f" -gt 0 ] || f=1  # it ended otherwise
+  note "$name" "$p" "$f" "$s" "$code" "$([ "$code" = 124 ] && echo "its time was over")"
+}
+for test in gpu_kernels_test gpu_test node_gpus_test nccl_test random_calls_test bench_test strategy_gpus_test; do
+  seconds=60
+  case $test in strategy_gpus_test | random_calls_test) seconds=100 ;; esac
+  suite "$test" "$seconds" "$out/$test.txt" "$here/bin/$test" --gtest_color=no "--gtest_output=json:$out/$test.json"
+done
+for ranks in 2 4 8; do
+  suite "gpu_mpi_test_$ranks" 60 "$out/gpu_mpi_test_$ranks.txt" mpirun -n "$ranks" --oversubscribe --timeout 50 "$here/bin/gpu_mpi_test" --gtest_color=no
+done
+
+# One question of the probe; it says first what became of it.
+question() {
+  name=$1 p=0 f=0 s=0 code=0 why=""
+  shift
+  limited "$@" || code=$?
+  while IFS= read -r line; do
+    case $line in
+      answered*) p=1 ;;
+      no_gpu?*) s=1 why=${line#no_gpu?} ;;
+      *"Device not supported"*) s=1 why="compute-sanitizer does not work on this GPU" ;;
+      *"ERROR SUMMARY: 0 errors"* | *"RACECHECK SUMMARY: 0 hazards"*) ;;
+      *"ERROR SUMMARY: "* | *"RACECHECK SUMMARY: "*) f=1 ;;
+    esac
+  done <"$out/$name.txt"
+  if [ "$code" = 124 ]; then why="its time was over"; fi
+  if [ "$s" = 1 ]; then p=0 f=0; elif [ "$code" != 0 ] || [ "$p" = 0 ] || [ "$f" = 1 ]; then p=0 f=1; fi
+  note "$name" "$p" "$f" "$s" "$code" "$why"
+}
+if [ ! -x "$here/bin/gpu-probe" ]; then
+  note ours 0 0 1 0 "gpu-probe is not packed"
+else
+  for each in ours_bits ours_combine ours_pack; do
+    question "$each" 60 "$out/$each.txt" gpu-probe --ask "$each" 1
+  done
+  checker=$(command -v compute-sanitizer || { [ -x /usr/local/cuda/bin/compute-sanitizer ] && echo /usr/local/cuda/bin/compute-sanitizer; }) || checker=""
+  for tool in memcheck racecheck; do
+    for each in ours_bits ours_pack; do
+      if [ -z "$checker" ]; then note "${tool}_$each" 0 0 1 0 "there is no compute-sanitizer"; continue; fi
+      question "${tool}_$each" 90 "$out/${tool}_$each.txt" "$checker" --tool "$tool" --error-exitcode 9 gpu-probe --ask "$each" 1
+    done
+  done
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpu-numbers DIR: judges what was measured into DIR, as far as it is there, and leaves DIR/numbers.json. Exit status:
+// 0 nothing was missed, 3 something was, 77 nothing could be measured, 1 wrong use.
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "bench/gpu_numbers.hpp"
+
+int main(int argc, char** argv) {
+  using namespace lockstep::bench;
+  if (argc != 2) {
+    std::cerr << "gpu-numbers: name the folder with the results\n";
+    return 1;
+  }
+  const std::string folder = std::string(argv[1]) + '/';
+  std::map<std::string, std::string> files;
+  for (const char* const name : {"gpu-probe.json", "one.json", "shared-2.json", "shared-4.json", "shared-8.json"}) {
+    const std::ifstream file(folder + name);
+    if (!file) continue;
+    std::ostringstream all;
+    all << file.rdbuf();
+    files[name] = all.str();
+  }
+  const auto numbers = gpu_numbers(files);
+  std::ofstream out(folder + "numbers.json");
+  out << numbers_as_json(numbers);
+  if (!out.flush()) {
+    std::cerr << "gpu-numbers: " << folder << "numbers.json cannot be written\n";
+    return 1;
+  }
+  std::cout << numbers_as_text(numbers);
+  if (std::ranges::count(numbers, Met::missed, &Number::met) > 0) return 3;
+  return std::ranges::count(numbers, Met::met, &Number::met) > 0 ? 0 : 77;
+}
