@@ -105,30 +105,46 @@ std::string why_without(const Run& run, std::string_view baseline) {
   return text(baseline, " was not measured");
 }
 
-// Members on one GPU: at each size against the host's MPI by the host's clock, and against NCCL's own by the GPU's.
+// Of data that are wrong no time counts.
+Number judged(Number number, const Row& row) {
+  if (is_right(row)) return number;
+  number.met = Met::missed;
+  number.why = text(row.check.wrong, " wrong elements");
+  return number;
+}
+
+// Members on one GPU, at each size: against the host's MPI by the host's clock.
 void from_shared(const Files& files, int members, std::vector<Number>& all) {
   const std::string who = text(members, " processes on one GPU, ");
   std::string why;
   const auto run = run_of(files, text("shared-", members, ".json"), why);
-  if (!run) {
-    all.push_back(not_here(who + "against the host's MPI", "at least 1", why));
-    all.push_back(not_here(who + "against NCCL", "at least 1", why));
-    return;
-  }
+  if (!run) return all.push_back(not_here(who + "against the host's MPI", "at least 1", why));
   for (const Row& row : run->rows) {
-    const std::string what = text(who, row.bytes, " B, ");
+    const std::string what = text(who, row.bytes, " B, the host's MPI's time by ours");
     const Baseline* const mpi = find(row.baselines, "mpi");
+    all.push_back(mpi != nullptr ? judged(at_least(what, 1, mpi->ratio.value), row)
+                                 : not_here(what, "at least 1", why_without(*run, "mpi")));
+  }
+}
+
+// And against NCCL's own by the GPU's, in a run of its own, because it may hang there. What two could not is not tried
+// with more.
+void from_shared_by_nccl(const Files& files, int members, std::vector<Number>& all) {
+  const std::string who = text(members, " processes on one GPU, ");
+  std::string why;
+  const auto run = run_of(files, text("shared-nccl-", members, ".json"), why);
+  if (!run && members > 2) {
+    std::string why_of_two;
+    const auto two = run_of(files, "shared-nccl-2.json", why_of_two);
+    const bool has_times = two && two->rows.front().in_stream;
+    if (has_times && find(two->rows.front().in_stream->baselines, "nccl") == nullptr) why = why_without(*two, "nccl");
+  }
+  if (!run) return all.push_back(not_here(who + "against NCCL", "at least 1", why));
+  for (const Row& row : run->rows) {
+    const std::string what = text(who, row.bytes, " B, NCCL's time by ours");
     const Baseline* const nccl = row.in_stream ? find(row.in_stream->baselines, "nccl") : nullptr;
-    all.push_back(mpi != nullptr
-                      ? at_least(what + "the host's MPI's time by ours", 1, mpi->ratio.value)
-                      : not_here(what + "the host's MPI's time by ours", "at least 1", why_without(*run, "mpi")));
-    all.push_back(nccl != nullptr ? at_least(what + "NCCL's time by ours", 1, nccl->ratio.value)
-                                  : not_here(what + "NCCL's time by ours", "at least 1", why_without(*run, "nccl")));
-    if (is_right(row)) continue;
-    for (Number* each : {&all[all.size() - 2], &all.back()}) {
-      each->met = Met::missed;
-      each->why = text(row.check.wrong, " wrong elements");
-    }
+    all.push_back(nccl != nullptr ? judged(at_least(what, 1, nccl->ratio.value), row)
+                                  : not_here(what, "at least 1", why_without(*run, "nccl")));
   }
 }
 
@@ -180,6 +196,7 @@ std::vector<Number> gpu_numbers(const Files& files) {
   from_probe(files, all);
   from_one(files, all);
   for (const int members : {2, 4, 8}) from_shared(files, members, all);
+  for (const int members : {2, 4, 8}) from_shared_by_nccl(files, members, all);
   return all;
 }
 

@@ -22,8 +22,9 @@ struct Number {
 };
 
 // From files by their names, as far as they are there: gpu-probe.json, which is the probe's, one.json, of a rank that
-// has a GPU for itself, and shared-2.json, shared-4.json and shared-8.json, of so many on one GPU, which are of
-// `lockstep bench all_reduce --device gpu`. A file that is none of these is a row that says so.
+// has a GPU for itself, and shared-2.json, shared-4.json and shared-8.json, of so many on one GPU, and
+// shared-nccl-2.json ... of the same beside NCCL, which are of `lockstep bench all_reduce --device gpu`. A file that is
+// none of these is a row that says so.
 std::vector<Number> gpu_numbers(const std::map<std::string, std::string>& files);
 
 std::string numbers_as_json(const std::vector<Number>& numbers);

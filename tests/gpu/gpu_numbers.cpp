@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
   }
   const std::string folder = std::string(argv[1]) + '/';
   std::map<std::string, std::string> files;
-  for (const char* const name : {"gpu-probe.json", "one.json", "shared-2.json", "shared-4.json", "shared-8.json"}) {
+  for (const char* const name : {"gpu-probe.json", "one.json", "shared-2.json", "shared-4.json", "shared-8.json",
+                                 "shared-nccl-2.json", "shared-nccl-4.json", "shared-nccl-8.json"}) {
     const std::ifstream file(folder + name);
     if (!file) continue;
     std::ostringstream all;
