@@ -199,7 +199,7 @@ void FakeGpus::pack(int device, const gpu::Packing& all, bool packs) {
 }
 
 void FakeGpus::combine(int device, DataType type, const gpu::Combining& all) {
-  const auto parts = static_cast<std::size_t>(all.input_count + all.output_count);
+  const auto parts = static_cast<std::size_t>(all.input_count) + static_cast<std::size_t>(all.output_count);
   if (is_measured(taken_.launch, parts * all.count * size_of(type))) return combine_now(device, type, all);
   fail_if_told(device);
   ++launches_;
