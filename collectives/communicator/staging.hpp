@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that stands for data which a call cannot work on where it lies: data that is not contiguous, or that is in a
-// GPU's memory. It is copied there before the call, and back after it.
+// GPU's memory where members do not meet in the node's. It is copied there before the call, and back after it.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,9 @@ struct Copy {
 
 inline gpu::Where where_is(const Data& data) { return data.count > 0 ? gpu::where(data.data) : gpu::Where{}; }
 
-inline bool needs_staging(const Data& data, gpu::Where where) {
-  return data.count > 0 && (!data.contiguous() || where.on_device());
+// `reaches_gpus`: the call can work on what is in their memory.
+inline bool needs_staging(const Data& data, gpu::Where where, bool reaches_gpus = false) {
+  return data.count > 0 && (!data.contiguous() || (where.on_device() && !reaches_gpus));
 }
 
 using Staged = std::shared_ptr<std::byte>;

@@ -185,7 +185,6 @@ class Team {
   // Whether members ask each other where the data is: of a plan, which does so in its first start only, always.
   enum class Asking : std::uint8_t { never, where_it_is_large, once };
   Ready ready_from(const Ask& ask, Asking asking);
-  bool goes_where_it_lies(const Ask& ask, const Plan& plan) const;
   void stage(Ready& ready, const Ask& ask) const;
   void say_reason() const;
   void begin(const Call& call, Handle handle);

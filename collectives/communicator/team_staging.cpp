@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls whose data a call cannot work on where it lies.
 #include "collectives/communicator/team_parts.hpp"
-#include "collectives/node/work.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -19,15 +18,6 @@ Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
   return or_refuse([&] { return make_staged(bytes, for_gpu); });
 }
 
-// Whether those who meet in the room see to data in GPUs' memory themselves.
-bool Team::goes_where_it_lies(const Ask& ask, const Plan& plan) const {
-  const node::Room* const room = engine_->world().room();
-  if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
-  const bool is_plain =
-      !reduces(ask.collective) || (ask.reduction.op < ReduceOp::premul_sum && ask.reduction.op != ReduceOp::avg);
-  return is_plain && node::Work::has_known_places(ask.collective) && ask.input.contiguous() && ask.output.contiguous();
-}
-
 // Where members would map each other's memory on GPUs and could not.
 void Team::say_reason() const {
   node::Room* const room = engine_->world().room();
@@ -38,13 +28,14 @@ void Team::say_reason() const {
 }
 
 void Team::stage(Ready& ready, const Ask& ask) const {
-  if (goes_where_it_lies(ask, *ready.call.plan)) return;
+  // Those who meet in the room see to data in GPUs' memory themselves.
+  const bool in_node = ready.call.plan->in_node;
   const bool same =
       ask.input.data == ask.output.data && ask.input.stride == ask.output.stride && ask.input.count == ask.output.count;
   const gpu::Where from = where_is(ask.input);
   const gpu::Where to = same ? from : where_is(ask.output);
-  const bool stage_in = needs_staging(ask.input, from);
-  const bool stage_out = ready.call.plan->output_count > 0 && needs_staging(ask.output, to);
+  const bool stage_in = needs_staging(ask.input, from, in_node);
+  const bool stage_out = ready.call.plan->output_count > 0 && needs_staging(ask.output, to, in_node);
   if (!stage_in && !stage_out) return;
   const std::size_t in_bytes = stage_in ? ask.input.count * ask.element_bytes : 0;
   const std::size_t out_bytes = stage_out && !(same && stage_in) ? ask.output.count * ask.element_bytes : 0;

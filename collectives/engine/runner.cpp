@@ -2,6 +2,7 @@
 #include "collectives/engine/runner.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
@@ -130,11 +131,13 @@ bool Runner::advance_in_node(Operation& operation) {
   bool moved = false;
   if (!operation.begun) {
     begin(operation);
+    in_room_ = &operation;
     operation.work.begin(*room_, room_->tuning(), operation.call, operation.input, operation.mark, operation.asks);
     moved = true;
   }
   moved |= operation.work.advance({looks_.at_once, 0});
   if (!operation.work.is_done()) return moved;
+  in_room_ = nullptr;
   ++in_node_.serving;
   conclude(operation);
   return true;
@@ -165,7 +168,9 @@ void Runner::begin(Operation& operation) {
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
   if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
-  const bool fits = plan.spec.collective == Collective::all_reduce && plan.output_count >= plan.input_count;
+  if (gpu::where(operation.input).on_device()) return;  // done by the work, where it has copied it to
+  const bool fits = plan.spec.collective == Collective::all_reduce && plan.output_count >= plan.input_count &&
+                    !gpu::where(operation.output).on_device();
   std::byte* scaled = fits ? operation.output : operation.scaled.at_least(plan.input_count * plan.spec.element_bytes);
   scale(plan.spec.type, scaled, operation.input, plan.input_count, operation.call.factor);
   operation.input = scaled;
@@ -244,13 +249,7 @@ void Runner::finish(Operation& operation, Part& part) {
 void Runner::conclude(Operation& operation) {
   const Plan& plan = operation.plan();
   const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0;
-  if (divides && operation.call.pieces) {
-    const std::size_t each = plan.spec.element_bytes;
-    operation.call.pieces->in_range(0, plan.result.count * each,
-                                    [&](std::byte* data, std::size_t /*at*/, std::size_t bytes) {
-                                      divide(plan.spec.type, data, data, bytes / each, plan.size);
-                                    });
-  } else if (divides) {
+  if (divides && !plan.in_node) {  // in the node that was part of the work
     std::byte* result = operation.output + plan.result.offset * plan.spec.element_bytes;
     divide(plan.spec.type, result, result, plan.result.count, plan.size);
   }
@@ -283,11 +282,18 @@ IndexSet Runner::peers(const Operation& operation) const {
   return all;
 }
 
+bool Runner::abandon() {
+  if (room_ == nullptr) return true;
+  const bool copies_ended = in_room_ == nullptr || std::exchange(in_room_, nullptr)->work.abandon();
+  return room_->abandon() && copies_ended;
+}
+
 std::string Runner::where(const Operation& operation) {
   if (operation.plan().in_node) {
     if (operation.words_missing != 0) return "before its data";
     if (!operation.begun) return "in a queue";
-    return text("step ", operation.work.steps_done() + 1, " of ", operation.work.steps());
+    return text(operation.work.waits_for_gpu() ? "for copies from or to its GPU, " : "", "step ",
+                operation.work.steps_done() + 1, " of ", operation.work.steps());
   }
   for (const Part& part : operation.parts) {
     if (part.stage == Part::Stage::done) continue;

@@ -26,8 +26,8 @@ class Runner {
   IndexSet peers(const Operation& operation) const;
   // "round 3 of 14" of the first part that is not done.
   static std::string where(const Operation& operation);
-  // After a failure. False: neighbours may still be at this member's memory.
-  bool abandon() { return room_ == nullptr || room_->abandon(); }
+  // After a failure. False: neighbours, or copies that are under way, may still be at this member's memory.
+  bool abandon();
 
  private:
   struct Queue {
@@ -52,9 +52,10 @@ class Runner {
   node::Room* room_;
   node::Looks looks_;
   Queue in_node_;
-  int next_lane_ = 0;          // the same on all members, because plans agree
-  std::vector<Queue> queues_;  // by lane of collective calls
-  Queue exchanges_;            // an exchange is served until it has posted its last round
+  Operation* in_room_ = nullptr;  // the one that is served there, while it is under way
+  int next_lane_ = 0;             // the same on all members, because plans agree
+  std::vector<Queue> queues_;     // by lane of collective calls
+  Queue exchanges_;               // an exchange is served until it has posted its last round
 };
 
 }  // namespace lockstep

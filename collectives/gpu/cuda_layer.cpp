@@ -246,6 +246,17 @@ class CudaLayer final : public Layer {
     check(cudaStreamSynchronize(of(stream)), "what was in a stream");
   }
 
+ protected:
+  bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept override {
+    const bool has_begun = cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess;
+    if (!has_begun) cudaGetLastError();  // the next call begins without it
+    return has_begun;
+  }
+
+  void end_pinning(std::byte* memory) noexcept override {
+    if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+  }
+
  private:
   struct Event final : Mark {
     Event(int its, unsigned flags) : device(its) { check(cudaEventCreateWithFlags(&event, flags), "making an event"); }

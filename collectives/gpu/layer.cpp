@@ -71,6 +71,28 @@ void Layer::free_kept() {
   }
 }
 
+// Threads of one process have the same memory, which can be pinned once.
+std::shared_ptr<const void> Layer::pin(std::shared_ptr<std::byte> memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto held = holders_.find(memory.get());
+  if (held != holders_.end())
+    ++held->second;
+  else if (begin_pinning(memory.get(), bytes))
+    holders_[memory.get()] = 1;
+  else
+    return nullptr;
+  std::byte* const first = memory.get();
+  return {first, [this, memory = std::move(memory)](const void* /*first*/) { unpin(memory.get()); }};
+}
+
+void Layer::unpin(std::byte* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto held = holders_.find(memory);
+  if (--held->second > 0) return;
+  holders_.erase(held);
+  end_pinning(memory);
+}
+
 std::string why_none() { return layer() != nullptr ? "" : found().why_none; }
 
 Instead::Instead(std::unique_ptr<Layer> layer) : layer_(std::move(layer)), before_(detail::find()) {

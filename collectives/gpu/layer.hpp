@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,6 +91,10 @@ class Layer {
   std::shared_ptr<std::byte> pinned(std::size_t bytes);
   // What nobody has now.
   void free_kept();
+  // Makes memory that the host has already as quick to copy from and to as pinned memory, while somebody holds what is
+  // returned, which holds the memory as well. Nothing, where the system does not do that: copies are right all the
+  // same.
+  std::shared_ptr<const void> pin(std::shared_ptr<std::byte> memory, std::size_t bytes);
 
   // Between this device's memory and any other; done when it returns. It comes after what was begun before in the
   // device's default stream, as a copy by cudaMemcpy does.
@@ -127,6 +132,9 @@ class Layer {
   virtual Costs measure_costs(int device);
   // Of the clock that they are measured by.
   virtual double now_us() const;
+  // Whether it did.
+  virtual bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept = 0;
+  virtual void end_pinning(std::byte* memory) noexcept = 0;
 
  private:
   struct Kept {
@@ -135,11 +143,13 @@ class Layer {
   };
   std::byte* take_kept(std::size_t bytes);
   bool keep(std::byte* memory, std::size_t bytes);
+  void unpin(std::byte* memory) noexcept;
 
   std::mutex mutex_;
   std::array<Kept, 32> kept_;
   std::mutex measuring_;
   std::vector<std::optional<Costs>> costs_;  // by device
+  std::map<std::byte*, int> holders_;  // of what pin() has pinned
 };
 
 // What the process has itself, whatever the tests have put there.

@@ -41,6 +41,7 @@ void Combiner::set(const Call& call) {
   call_ = &call;
   element_ = call.plan->spec.element_bytes;
   by_tree_ = goes_by_tree(call);
+  divides_ = call.plan->spec.op == ReduceOp::avg;
   block_ = elements_at_a_time(call.plan->spec);
   scratch_ = aligned(memory_.data());
 }
@@ -54,6 +55,11 @@ void Combiner::two(void* target, const void* left, const void* right, std::size_
 
 void Combiner::combine(void* target, const void* const* sources, int number, std::size_t count) {
   if (count == 0) return;
+  add_up(target, sources, number, count);
+  if (divides_) divide(call_->plan->spec.type, target, target, count, call_->plan->size);
+}
+
+void Combiner::add_up(void* target, const void* const* sources, int number, std::size_t count) {
   if (number == 1) {
     if (target != sources[0]) copy_bytes(target, sources[0], count * element_);
   } else if (!by_tree_) {

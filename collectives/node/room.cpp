@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <utility>
 
 namespace lockstep::node {
 namespace {
@@ -83,6 +84,17 @@ std::byte* Room::reach(int member, const Place& place, const Counts& known_to_al
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   if (place.memory == Place::threads) return reinterpret_cast<std::byte*>(place.offset);
   return lookup_.reach(member, place, known_to_all);
+}
+
+void Room::pin() {
+  if (std::exchange(has_tried_to_pin_, true)) return;
+  pin_ = gpu::layer()->pin(memory_, layout_.bytes);
+}
+
+std::vector<std::shared_ptr<const void>> Room::for_copies() const {
+  std::vector<std::shared_ptr<const void>> all{memory_, pin_};
+  for (const auto& stream : ways_.streams()) all.emplace_back(stream);
+  return all;
 }
 
 // Both sides write first and look then, so one of them sees the other.

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/gpu/ways.hpp"
 #include "collectives/node/across.hpp"
 #include "collectives/node/gpus.hpp"
 #include "collectives/node/handing.hpp"
@@ -176,6 +177,12 @@ class Room {
   // `across`: it may be read in this process by others.
   Place place_of(const void* data, std::size_t bytes, bool across);
   std::byte* reach(int member, const Place& place, const Counts& known_to_all) const;
+  // In which this member's data come from a GPU's memory into this memory, and go from here to it.
+  gpu::Ways& ways() { return ways_; }
+  // For that: pins this memory once, if the system lets it.
+  void pin();
+  // All that copies under way may touch of it, and the streams: held, it stays.
+  std::vector<std::shared_ptr<const void>> for_copies() const;
   Lookup& lookup() { return lookup_; }
   const Lookup& lookup() const { return lookup_; }
 
@@ -250,6 +257,9 @@ class Room {
   Lookup lookup_;
   Across across_;
   std::unique_ptr<Gpus> gpus_;
+  std::shared_ptr<const void> pin_;
+  bool has_tried_to_pin_ = false;
+  gpu::Ways ways_;
   Tuning tuning_;
   Handing handing_;
 };

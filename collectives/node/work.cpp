@@ -51,7 +51,6 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   asks_ = could_go_across_ || could_be_direct(asks);
   look_for_gpus();
   if (asks_) return begin_direct();
-  if (is_on_gpu()) stage();
   begin_by_slots();
 }
 
@@ -66,6 +65,7 @@ void Work::reserve(const Call& call) {
 }
 
 void Work::begin_by_slots() {
+  if (is_on_gpu()) begin_lifted();
   const bool shares = collective() == Collective::all_reduce || collective() == Collective::reduce;
   if (shares && common().bytes >= tuning_.halves_from && members() > 1)
     begin_halves();
@@ -127,12 +127,11 @@ void Work::begin_single() {
                                                         : Needs::all;
   }
   // In place with other places for what comes: it would be overwritten before it is given.
-  if (collective() == Collective::all_to_all_v && spec().in_place && !(spec().gives == spec().takes)) {
-    copy_of_input_.assign(input_, input_ + spec().gives.extent() * element());
-    input_ = copy_of_input_.data();
-  }
+  if (collective() == Collective::all_to_all_v && spec().in_place && !(spec().gives == spec().takes)) keep_input();
   moves_ = !reduces(collective()) && collective() != Collective::barrier;
   if (moves_) copy_own_block();
+  if (brings() && takes_ && reduces(collective()) && !gathers_)
+    sums_ = gpu::layer()->pinned(sums_at_once * sum_bytes());
 }
 
 bool Work::needs(int member) const {
@@ -148,14 +147,24 @@ bool Work::advance(Looks looks) {
     if (phase_ == Phase::giving) {
       if (!room_->is_free(holder()) || !is_caught_up()) return moved;
       give();
+      phase_ = Phase::filling;
+    } else if (phase_ == Phase::filling) {
+      if (is_lifted_ && !is_filled()) return moved;
       room_->publish(mark_);
       phase_ = Phase::collecting;
       seen_ = 0;
       if (gathers_ && form_ == Form::single && room_->arrives_last()) lead();
       meanwhile();
     } else if (phase_ == Phase::collecting) {
-      if (!collected(looks)) return moved;
+      if (!collected(looks)) {
+        fetch_ahead();
+        return moved;
+      }
       finish_step();
+    } else if (phase_ == Phase::landing) {
+      if (!has_landed(0)) return moved;
+      sums_ = pinned_copy_of_input_ = nullptr;
+      phase_ = Phase::done;
     } else if (!go_direct()) {
       return moved;
     }
@@ -179,8 +188,10 @@ void Work::give() {
 
 // Between publishing a step and waiting for it.
 void Work::meanwhile() {
+  fetch_ahead();
   if (form_ == Form::single && step_ >= 1) take_single(step_ - 1);
   if (form_ == Form::halves && step_ >= 2) take_shares(step_ - 2);
+  end_taking();
 }
 
 // Looks until it is there, or there are no more looks.
@@ -220,8 +231,8 @@ void Work::finish_step() {
   if (++step_ < steps_) return;
   if (form_ == Form::single) take_single(parts_ - 1);
   if (form_ == Form::halves) take_shares(parts_ - 1);
-  if (staged_) bring_back();
-  phase_ = Phase::done;
+  end_taking();
+  phase_ = is_lifted_ ? Phase::landing : Phase::done;
 }
 
 IndexSet Work::missing() const {
@@ -261,16 +272,9 @@ const std::byte* Work::led() const {
 
 void Work::give_single() {
   if (!gives_) return;
+  if (hidden_ && step_ == 0) say_counts();
+  if (fetches()) return fetch(step_);
   std::byte* const to = my_next();
-  if (hidden_ && step_ == 0) {
-    room_->my_next_line().extra = parts_;
-    std::uint64_t* const numbers = room_->my_next_numbers();
-    if (for_each_) {
-      for (int member = 0; member < members(); ++member) numbers[member] = gives(member).bytes;
-    } else {
-      numbers[0] = gives(0).bytes;
-    }
-  }
   if (!for_each_) {
     const Range part = of_part(gives(0), step_);
     if (part.bytes > 0) hand_mine(to, part.offset, part.bytes);
@@ -283,11 +287,21 @@ void Work::give_single() {
   }
 }
 
+void Work::say_counts() {
+  room_->my_next_line().extra = parts_;
+  std::uint64_t* const numbers = room_->my_next_numbers();
+  const int number = for_each_ ? members() : 1;
+  for (int member = 0; member < number; ++member) numbers[member] = gives(member).bytes;
+}
+
 void Work::copy_own_block() {
   if (!takes_ || (root_gives(collective()) && !is_root())) return;
   const Range from = gives(me());
   const Range to = takes(me());
-  if (from.bytes > 0 && output_ + to.offset != input_ + from.offset)
+  if (from.bytes == 0 || output_ + to.offset == input_ + from.offset) return;
+  if (fetches() && brings())
+    bring(to.offset, input_ + from.offset, from.bytes);
+  else
     move(output_ + to.offset, input_ + from.offset, input_device_, from.bytes);
 }
 
@@ -320,8 +334,12 @@ void Work::take_single(std::size_t part) {
     if (number == 0 || to.bytes == 0) return;
     for (int member = 0; member < number; ++member)
       sources_[static_cast<std::size_t>(member)] =
-          member == me() ? mine(from.offset, to.bytes) : given_by(member, part);
-    if (pieces_ == nullptr) {
+          member == me() ? mine_of(part, from.offset, to.bytes) : given_by(member, part);
+    if (brings()) {
+      std::byte* const sum = sums_.get() + part % sums_at_once * sum_bytes();
+      combiner_.combine(sum, sources_.data(), number, to.bytes / element());
+      bring(to.offset, sum, to.bytes);
+    } else if (pieces_ == nullptr) {
       combiner_.combine(output_ + to.offset, sources_.data(), number, to.bytes / element());
     } else {
       if (gathered_.size() < to.bytes) gathered_.resize(to.bytes);
@@ -334,7 +352,7 @@ void Work::take_single(std::size_t part) {
     const int member = (me() + i) % members();
     if (root_gives(collective()) && member != spec().root) continue;
     const Range to = of_part(takes(member), part);
-    if (to.bytes > 0) write(output_ + to.offset, given_by(member, part), to.bytes);
+    if (to.bytes > 0) put(to.offset, given_by(member, part), to.bytes);
   }
 }
 

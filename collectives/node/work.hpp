@@ -7,8 +7,11 @@
 //   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
 //             take the shares together. While one segment is combined, the next is given and the last one taken.
 //   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
-//             straight there. So it is with buffers in a GPU's memory, which other processes map; where these cannot
-//             all be reached, they are staged in the host's and go by slots.
+//             straight there. So it is with buffers in a GPU's memory, which other processes map.
+//
+// Where buffers in a GPU's memory go by slots, each part is copied from there into the member's slot, and what it takes
+// from slots is copied to there, by streams: while a part is worked on, the next one comes and the last one goes. Who
+// has its data where is nobody else's concern.
 #pragma once
 
 #include <cstring>
@@ -85,12 +88,16 @@ class Work {
   }
   // Those whose step is not there.
   IndexSet missing() const;
+  bool waits_for_gpu() const { return phase_ == Phase::filling || phase_ == Phase::landing; }
+  // After a failure. False: copies have not ended soon; all that they may touch but the caller's buffers is kept.
+  bool abandon() noexcept;
   std::size_t steps_done() const { return step_; }
   std::size_t steps() const { return steps_; }
 
  private:
   enum class Form : std::uint8_t { single, halves, undecided, proving, direct };
-  enum class Phase : std::uint8_t { giving, collecting, reaching, done };
+  // Filling: what is given comes from a GPU. Landing: what was taken goes to one.
+  enum class Phase : std::uint8_t { giving, filling, collecting, reaching, landing, done };
   // Whose steps a member must see before it takes.
   enum class Needs : std::uint8_t { nobody, all, root, lower };
   struct Range {
@@ -106,8 +113,6 @@ class Work {
   bool asks_for_gpus() const;
   void look_for_gpus();
   bool is_on_gpu() const { return input_device_ >= 0 || output_device_ >= 0; }
-  void stage();
-  void bring_back();
   void begin_by_slots();
   void begin_single();
   void begin_halves();
@@ -134,6 +139,7 @@ class Work {
   void lead();
   const std::byte* led() const;
   void give_single();
+  void say_counts();
   void combine_small() {
     for (int member = 0; member < members(); ++member)
       sources_[static_cast<std::size_t>(member)] = room_->line(member, first_).payload;
@@ -142,6 +148,7 @@ class Work {
   }
   void take_single(std::size_t part);
   void copy_own_block();
+  void keep_input();
   void learn_steps();
 
   void give_halves();
@@ -162,7 +169,6 @@ class Work {
     gpu::Shown output;
   };
   void say_places();
-  void copy_staged(std::byte* to, const std::byte* from, std::size_t bytes) const;
   bool is_caught_up();
   int device_of(const Place& place) const;
   std::byte* find(int member, const Place& place, const Counts& known);
@@ -184,6 +190,24 @@ class Work {
   bool go_direct();
   void reduce_on_gpu();
   bool reduce_direct();
+
+  // By slots, with data in a GPU's memory.
+  // One is combined while the last one goes to the GPU, and the one before may be on its way still.
+  static constexpr std::size_t sums_at_once = 3;
+  std::size_t sum_bytes() const { return round_up(std::min(piece_, most_bytes()), cache_line); }
+  void begin_lifted();
+  bool fetches() const { return is_lifted_ && input_device_ >= 0; }
+  bool brings() const { return is_lifted_ && output_device_ >= 0; }
+  template <class Use>
+  void each_given(std::size_t step, const Use& use) const;
+  void fetch(std::size_t step);
+  void fetch_ahead();
+  void bring(std::size_t offset, const std::byte* from, std::size_t bytes);
+  void end_taking();
+  bool is_filled();
+  bool has_landed(std::size_t but);
+  bool has_ended_copies() const;
+
   bool copy_direct();
   bool copy_from(int member);
 
@@ -207,8 +231,12 @@ class Work {
   void hand(std::byte* to, const std::byte* from, std::size_t bytes) const;
   // Of what is combined, which may lie in pieces: my part of a range; a copy of it for others; results in their place.
   const std::byte* mine(std::size_t offset, std::size_t bytes);
+  // As it was given in a step, where the work cannot read it in the caller's buffer.
+  const std::byte* mine_of(std::size_t part, std::size_t offset, std::size_t bytes) {
+    return fetches() ? given_by(me(), part) : mine(offset, bytes);
+  }
   void hand_mine(std::byte* to, std::size_t offset, std::size_t bytes) const;
-  void put(std::size_t offset, const std::byte* from, std::size_t bytes) const;
+  void put(std::size_t offset, const std::byte* from, std::size_t bytes);
   const std::byte* given_by(int member, std::size_t part) const;  // to me
   bool needs(int member) const;
 
@@ -223,9 +251,12 @@ class Work {
   int common_device_ = -1;  // that of all buffers of a reduction
   bool is_mapped_ = false;  // some of them other processes'
   bool could_map_ = false;
-  int staged_device_ = -1;             // that of the output which is staged
-  std::shared_ptr<std::byte> staged_;  // stands for the buffers
-  std::byte* staged_output_ = nullptr;
+  bool is_lifted_ = false;                         // goes by slots, from or to a GPU's memory
+  std::size_t fetched_ = 0;                        // steps of which that has begun
+  std::shared_ptr<gpu::Mark> coming_;              // the last of them; nothing: it is there
+  bool has_brought_ = false;                       // something that no mark follows
+  std::vector<std::shared_ptr<gpu::Mark>> going_;  // of each part that was taken, until it is there
+  std::shared_ptr<std::byte> sums_;                // what was combined, and goes to a GPU: a ring of parts
   Combiner combiner_;
   std::vector<const void*> sources_;
   std::vector<const std::byte*> inputs_;  // of all members, where they are reached
@@ -237,6 +268,7 @@ class Work {
   std::vector<std::byte> gathered_;       // of them, what is combined as one
   std::vector<std::byte> block_;          // a part of a result that goes to several places
   std::vector<std::byte> copy_of_input_;  // where it would be overwritten before it was given
+  std::shared_ptr<std::byte> pinned_copy_of_input_;
 
   Form form_ = Form::single;
   Phase phase_ = Phase::done;

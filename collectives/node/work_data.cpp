@@ -73,8 +73,10 @@ void Work::hand_mine(std::byte* to, std::size_t offset, std::size_t bytes) const
                     [&](const std::byte* from, std::size_t at, std::size_t here) { hand(to + at, from, here); });
 }
 
-void Work::put(std::size_t offset, const std::byte* from, std::size_t bytes) const {
-  if (pieces_ == nullptr)
+void Work::put(std::size_t offset, const std::byte* from, std::size_t bytes) {
+  if (brings())
+    bring(offset, from, bytes);
+  else if (pieces_ == nullptr)
     write(output_ + offset, from, bytes);
   else
     pieces_->write(offset, from, bytes);

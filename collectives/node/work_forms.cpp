@@ -50,8 +50,9 @@ Work::Range Work::share(std::size_t part, int member) const {
 }
 
 void Work::give_halves() {
+  if (fetches()) fetch(step_);  // while it comes
   if (step_ >= 1) combine_share(step_ - 1);
-  if (step_ == parts_) return;
+  if (step_ == parts_ || fetches()) return;
   const Range part = of_part(common(), step_);
   const Range own = share(step_, me());
   std::byte* const to = my_next();
@@ -69,19 +70,20 @@ void Work::combine_share(std::size_t part) {
     const std::size_t bytes = std::min(block, own.bytes - at);
     for (int member = 0; member < members(); ++member) {
       sources_[static_cast<std::size_t>(member)] =
-          member == me() ? mine(before + at, bytes) : data(member, at_step(part)) + own.offset + at;
+          member == me() && !fetches() ? mine(before + at, bytes) : data(member, at_step(part)) + own.offset + at;
     }
     std::byte* const combined = past ? aligned(block_.data()) : result + at;
     combiner_.combine(combined, sources_.data(), members(), bytes / element());
     if (past) stream_bytes(result + at, combined, bytes);
-    if (takes_) put(before + at, combined, bytes);
+    if (takes_ && !brings()) put(before + at, combined, bytes);
   }
 }
 
 void Work::take_shares(std::size_t part) {
   if (!takes_) return;
   const std::size_t before = of_part(common(), part).offset;
-  for (int i = 1; i < members(); ++i) {
+  // What goes to a GPU comes from the slots, my own share as well.
+  for (int i = brings() ? 0 : 1; i < members(); ++i) {
     const int member = (me() + i) % members();
     const Range theirs = share(part, member);
     if (theirs.bytes > 0) put(before + theirs.offset, data(member, at_step(part + 1)) + region_, theirs.bytes);
@@ -196,7 +198,6 @@ void Work::go_by_slots() {
   step_ = 0;
   phase_ = Phase::giving;
   common_device_ = gpu::Where::host;
-  if (is_on_gpu()) stage();
   begin_by_slots();
 }
 

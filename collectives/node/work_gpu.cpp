@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers in a GPU's memory, among threads of one process or of several that map them: reduced there by one launch,
-// moved by the GPU's own copies, or staged.
+// moved by the GPU's own copies.
 #include <algorithm>
 
 #include "collectives/gpu/combining.hpp"
@@ -23,9 +23,9 @@ bool Work::asks_for_gpus() const {
 }
 
 void Work::look_for_gpus() {
-  staged_ = nullptr;
+  is_lifted_ = false;
   input_device_ = output_device_ = common_device_ = gpu::Where::host;
-  if (!asks_for_gpus() || !has_known_places() || pieces_ != nullptr) return;
+  if (gpu::layer() == nullptr || pieces_ != nullptr) return;
   if (plan().input_count > 0) input_device_ = gpu::where(input_).device;
   if (plan().output_count > 0) output_device_ = gpu::where(output_).device;
   // Other processes' launches do not come after this one's by themselves.
@@ -95,44 +95,10 @@ void Work::finish_proof() {
   phase_ = Phase::reaching;
 }
 
-// Apart from each other, also where one lies in the other.
-void Work::stage() {
-  const std::size_t input_bytes = plan().input_count * element();
-  const std::size_t output_bytes = plan().output_count * element();
-  const std::size_t output_at = round_up(input_bytes, cache_line);
-  staged_ = gpu::layer()->pinned(output_at + output_bytes);
-  if (input_bytes > 0) {
-    if (input_device_ >= 0)
-      gpu::layer()->copy(input_device_, {staged_.get(), 0}, {const_cast<std::byte*>(input_), 0}, input_bytes, 1);
-    else
-      std::copy_n(input_, input_bytes, staged_.get());
-    input_ = staged_.get();
-  }
-  staged_output_ = output_;
-  staged_device_ = output_device_;
-  if (output_bytes > 0) {
-    output_ = staged_.get() + output_at;
-    // What lies between the blocks comes back as it was.
-    if (takes_ && cuts_output(collective()) && spec().takes.total() < plan().output_count)
-      copy_staged(output_, staged_output_, output_bytes);
-  }
-  input_device_ = output_device_ = gpu::Where::host;
-}
-
-void Work::bring_back() {
-  copy_staged(staged_output_, output_, takes_ ? plan().output_count * element() : 0);
-  staged_ = nullptr;
-}
-
-void Work::copy_staged(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (bytes > 0 && staged_device_ >= 0)
-    gpu::layer()->copy(staged_device_, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
-  else
-    std::copy_n(from, bytes, to);
-}
-
-// Whether no buffer, or every one, that takes part is in the memory of one and the same GPU. All say alike.
+// Whether no buffer, or every one, that takes part is in the memory of one and the same GPU, whose kernels know the
+// operation. All say alike.
 bool Work::can_reduce_on_gpu() const {
+  const bool is_known = spec().op < ReduceOp::premul_sum && spec().op != ReduceOp::avg;
   const bool all_write = collective() != Collective::reduce;
   const std::int64_t one = places_of(spec().root).output.device;
   bool is_one = true;
@@ -141,7 +107,7 @@ bool Work::can_reduce_on_gpu() const {
     is_one =
         is_one && places.input.device == one && (!(all_write || member == spec().root) || places.output.device == one);
   }
-  return is_one && (one < 0 || members() <= gpu::most_parts);
+  return is_one && (one < 0 || (is_known && members() <= gpu::most_parts));
 }
 
 void Work::move(std::byte* to, const std::byte* from, int from_device, std::size_t bytes) const {

@@ -21,7 +21,9 @@ namespace {
 constexpr int never = -1;
 constexpr std::size_t threads = 7;  // of a launch
 thread_local int copies_until_failure = never;
+thread_local int copies_until_break = never;
 thread_local bool pinning_fails = false;
+thread_local bool pinning_is_refused = false;
 thread_local int allocations_until_failure = never;
 thread_local bool mapping_fails = false;
 thread_local std::vector<int> entered;
@@ -79,6 +81,14 @@ bool FakeGpus::is_measured(const gpu::Cost& cost, std::size_t bytes) {
 }
 
 void FakeGpus::fail_copy_after(int more) { copies_until_failure = more; }
+void FakeGpus::break_copy_after(int more) { copies_until_break = more; }
+void FakeGpus::refuse_to_pin(bool refuses) { pinning_is_refused = refuses; }
+
+void FakeGpus::before_copies(std::function<void(Way, std::size_t)> hook) {
+  const std::lock_guard lock(mutex_);
+  before_copies_ = std::move(hook);
+}
+
 void FakeGpus::fail_allocation_after(int more) { allocations_until_failure = more; }
 void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }
 void FakeGpus::fail_mapping(bool fails) { mapping_fails = fails; }
@@ -242,8 +252,31 @@ void FakeGpus::wait_for(int /*device*/, gpu::Stream stream, const std::shared_pt
 void FakeGpus::begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) {
   fail_if_told(device);
   ++copies_;
-  put(stream, [this, to, from, bytes] { std::memcpy(inside(to, bytes), inside(from, bytes), bytes); });
+  const bool breaks = copies_until_break >= 0 && copies_until_break-- == 0;
+  put(stream, [this, to, from, bytes, breaks] {
+    if (breaks) throw Error(Code::device, "a copy that was under way: it fell off the bus", "look for it");
+    copy_now(to, from, bytes);
+  });
 }
+
+void FakeGpus::copy_now(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  std::function<void(Way, std::size_t)> hook;
+  {
+    const std::lock_guard lock(mutex_);
+    hook = before_copies_;
+  }
+  if (hook) hook(!where(from).on_device() ? Way::up : where(to).on_device() ? Way::within : Way::down, bytes);
+  std::memcpy(inside(to, bytes), inside(from, bytes), bytes);
+}
+
+// Nobody else has it, as in CUDA.
+bool FakeGpus::begin_pinning(std::byte* memory, std::size_t bytes) noexcept {
+  if (pinning_is_refused || memory == nullptr || bytes == 0) return false;
+  ++pinned_places_;
+  return true;
+}
+
+void FakeGpus::end_pinning(std::byte* /*memory*/) noexcept { --pinned_places_; }
 
 void FakeGpus::begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) {
   fail_if_told(device);

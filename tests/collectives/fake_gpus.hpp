@@ -54,16 +54,24 @@ class FakeGpus final : public gpu::Layer {
   // Where the layer itself reaches memory, of a device or not; throws where so much is not there.
   std::byte* reach(const void* address, std::size_t bytes) const { return inside(address, bytes); }
 
+  // Called by a stream's thread before it copies what begin_copy() was given.
+  enum class Way : std::uint8_t { down, up, within };
+  void before_copies(std::function<void(Way, std::size_t bytes)> hook);
+
   int copies() const { return copies_; }
   int launches() const { return launches_; }
   int pinnings() const { return pinnings_; }
   int mappings() const { return mappings_; }
   int marks_of_time() const { return marks_of_time_; }
+  // Stretches of the host's memory that are pinned now.
+  int pinned_places() const { return pinned_places_; }
   // Allocations that nobody has freed.
   std::size_t living() const;
 
   // Of the thread that calls it: the copy after so many more fails, and so does all pinning.
   static void fail_copy_after(int more);
+  static void break_copy_after(int more);   // the same, but it was begun well, and fails in its stream
+  static void refuse_to_pin(bool refuses);  // memory that is there
   static void fail_pinning(bool fails);
   static void fail_allocation_after(int more);  // the one after so many more
   static void fail_mapping(bool fails);
@@ -77,6 +85,8 @@ class FakeGpus final : public gpu::Layer {
  protected:
   gpu::Costs measure_costs(int device) override;
   double now_us() const override;
+  bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept override;
+  void end_pinning(std::byte* memory) noexcept override;
 
  private:
   struct Block {
@@ -95,6 +105,7 @@ class FakeGpus final : public gpu::Layer {
   std::byte* take(int device, std::size_t bytes, int file, std::uint64_t number);
   void combine_now(int device, DataType type, const gpu::Combining& all) const;
   FakeStream& of(gpu::Stream stream);
+  void copy_now(std::byte* to, const std::byte* from, std::size_t bytes) const;
 
   int devices_;
   mutable std::mutex mutex_;
@@ -108,6 +119,8 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> pinnings_ = 0;
   std::atomic<int> mappings_ = 0;
   std::atomic<int> marks_of_time_ = 0;
+  std::atomic<int> pinned_places_ = 0;
+  std::function<void(Way, std::size_t)> before_copies_;
   std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();
 };
 

@@ -133,10 +133,11 @@ void FakeStream::State::work() {
     if (works.empty()) return;
     auto next = std::move(works.front());
     works.pop_front();
+    const bool goes_on = error == nullptr;
     lock.unlock();
     std::exception_ptr failed;
     try {
-      next();
+      if (goes_on) next();
     } catch (...) {
       failed = std::current_exception();
     }

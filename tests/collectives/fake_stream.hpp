@@ -24,7 +24,7 @@ class FakeStream {
   // One that knows when; work of the stream's own, so that it is done when the thread comes to it.
   std::shared_ptr<gpu::Mark> mark_time();
   static double microseconds(gpu::Mark& from, gpu::Mark& to);
-  // What fails stays, and is thrown by all who ask.
+  // What fails stays, and is thrown by all who ask; nothing that comes after it is done.
   void wait();
   // What is put there from now on is not done but kept; until it is taken.
   void capture();

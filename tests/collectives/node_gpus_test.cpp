@@ -3,96 +3,15 @@
 // which maps what it has itself.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
-#include <functional>
-#include <numeric>
-#include <set>
 #include <thread>
 
-#include "collectives/gpu/memory.hpp"
-#include "tests/collectives/fake_gpus.hpp"
-#include "tests/collectives/node_case.hpp"
+#include "tests/collectives/node_gpus.hpp"
 
 namespace lockstep::test {
 namespace {
 
-using node::Gpus;
-using Serials = std::vector<std::vector<std::string>>;
-
 constexpr std::size_t much = 40'000;  // numbers; a block of it is mapped, too
-
-class NodeGpus : public testing::Test {
- protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
-
-  // Which process each member is, all others.
-  static std::vector<std::uint64_t> apart(int members) {
-    std::vector<std::uint64_t> all(static_cast<std::size_t>(members));
-    std::iota(all.begin(), all.end(), 1U);
-    return all;
-  }
-
-  // `mixed`: the processes number the GPUs in different orders.
-  static std::vector<std::unique_ptr<node::Room>> rooms_with_gpus(int members, bool mixed = false) {
-    auto all = rooms(members, false);
-    Serials serials(all.size(), Gpus::serials());
-    for (std::size_t m = 1; mixed && m < serials.size(); m += 2) std::ranges::reverse(serials[m]);
-    for (int i = 0; i < members; ++i)
-      all[static_cast<std::size_t>(i)]->set_gpus(Gpus::find(serials, i, apart(members)));
-    return all;
-  }
-
-  // Where a member has its input and its output: on which GPU, or the host.
-  struct Lies {
-    int input = 0;
-    int output = 0;
-  };
-  using Where = std::function<Lies(int member)>;
-
-  // All of them, the next one to get on being drawn; before it does, `meanwhile`.
-  static void run_there(std::vector<std::unique_ptr<node::Room>>& all, Case& one, std::mt19937& random,
-                        const Where& where, const std::function<void(int)>& meanwhile = {}) {
-    const auto members = static_cast<int>(all.size());
-    std::vector<Member> crew(all.size());
-    std::vector<DeviceVector<std::int32_t>> inputs(all.size());
-    std::vector<DeviceVector<std::int32_t>> outputs(all.size());
-    for (int i = 0; i < members; ++i) {
-      const auto m = static_cast<std::size_t>(i);
-      const Lies lies = where(i);
-      if (lies.input >= 0 && !one.input[m].empty()) inputs[m] = DeviceVector<std::int32_t>(one.input[m], lies.input);
-      if (lies.output >= 0 && !one.output[m].empty())
-        outputs[m] = DeviceVector<std::int32_t>(one.output[m], lies.output);
-      crew[m].plan = plan_of(one, i, members);
-      crew[m].call = {.plan = {std::shared_ptr<void>(), &crew[m].plan},
-                      .input = inputs[m].empty() ? one.input[m].data() : inputs[m].data(),
-                      .output = outputs[m].empty() ? one.output[m].data() : outputs[m].data(),
-                      .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
-    }
-    std::set<std::size_t> begun;
-    std::size_t left = all.size();
-    for (std::size_t turns = 0; left > 0; ++turns) {
-      ASSERT_LT(turns, 10'000'000U) << "nobody gets on";
-      const std::size_t m = random() % all.size();
-      Member& member = crew[m];
-      if (begun.contains(m) && member.work.is_done()) continue;
-      if (meanwhile) meanwhile(static_cast<int>(m));
-      if (begun.insert(m).second)
-        member.work.begin(*all[m], all[m]->tuning(), member.call, static_cast<const std::byte*>(member.call.input), 77,
-                          all[m]->asks());
-      member.work.advance({});
-      if (member.work.is_done()) --left;
-    }
-    for (std::size_t m = 0; m < all.size(); ++m) {
-      if (!outputs[m].empty()) outputs[m].copy_to(one.output[m]);
-    }
-  }
-
-  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
-
- private:
-  gpu::Instead instead_{std::make_unique<FakeGpus>(2)};
-};
 
 constexpr Collective collectives[] = {Collective::all_reduce, Collective::reduce,    Collective::reduce_scatter,
                                       Collective::all_gather, Collective::broadcast, Collective::all_to_all,
@@ -199,7 +118,8 @@ TEST_F(NodeGpus, are_not_mapped_by_any_where_one_cannot) {
   }
   for (const auto& room : all) EXPECT_FALSE(room->gpus()->can_map());
   EXPECT_EQ(gpus().launches(), 0);
-  EXPECT_EQ(gpus().pinnings(), 3) << "kept for the next call";
+  EXPECT_EQ(gpus().pinnings(), 0) << "the node's memory is";
+  EXPECT_EQ(gpus().pinned_places(), 1);
 }
 
 // The first call need not use all that members have: whether they find it, they learn from it.

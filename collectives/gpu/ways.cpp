@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/gpu/ways.hpp"
+
+#include <algorithm>
+
+namespace lockstep::gpu {
+
+const std::shared_ptr<void>& Ways::of(int device, std::size_t way) {
+  const std::size_t at = 2 * static_cast<std::size_t>(device) + way;
+  streams_.resize(std::max(streams_.size(), at + 1));
+  if (streams_[at] == nullptr) {
+    Layer* const gpus = layer();
+    streams_[at] = {gpus->make_stream(device), [gpus, device](Stream stream) { gpus->end_stream(device, stream); }};
+  }
+  return streams_[at];
+}
+
+}  // namespace lockstep::gpu

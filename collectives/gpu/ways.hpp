@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two streams for each GPU, one for what comes from it and one for what goes to it, so that both directions of its link
+// are used at once. For one thread at a time.
+#pragma once
+
+#include <vector>
+
+#include "collectives/gpu/layer.hpp"
+
+namespace lockstep::gpu {
+
+class Ways {
+ public:
+  // Made when they are first needed. They come after what was begun before in the GPU's default stream.
+  Stream down(int device) { return of(device, 0).get(); }
+  Stream up(int device) { return of(device, 1).get(); }
+  // What is under way in them goes on while somebody holds this.
+  std::vector<std::shared_ptr<void>> streams() const { return streams_; }
+
+ private:
+  const std::shared_ptr<void>& of(int device, std::size_t way);
+
+  std::vector<std::shared_ptr<void>> streams_;  // by device and way
+};
+
+}  // namespace lockstep::gpu
