@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -114,7 +115,8 @@ TEST(StuckGpu, is_named_at_the_limit) {
       gpus.before_copies([&](FakeGpus::Way way, std::size_t) {
         if (way != FakeGpus::Way::up || !is_first.exchange(false)) return;
         is_held = true;
-        while (!is_over) std::this_thread::yield();
+        const auto longest = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+        while (!is_over && std::chrono::steady_clock::now() < longest) std::this_thread::yield();
         is_held = false;
         throw Error(Code::device, "the memory is another's by now");
       });

@@ -175,6 +175,21 @@ TEST_P(Gpu, factors_and_means_are_applied) {
     data.copy_from(counting(3000, world.rank()));
     world.all_reduce(data, premul_sum(2.0));
     EXPECT_EQ(on_host(data)[2999], 6 * 3000);
+    // Each by a factor of its own, from and to either memory.
+    const auto here = counting(300'000, 0);
+    const DeviceVector<int> there(here);
+    std::vector<int> result(here.size());
+    const double factor = world.rank() + 1;
+    if (world.rank() == 0)
+      world.all_reduce(there, result, premul_sum(factor));
+    else
+      world.all_reduce(here, data = DeviceVector<int>(here.size()), premul_sum(factor));
+    EXPECT_EQ((world.rank() == 0 ? result : on_host(data))[299'999], 6 * 299'999);
+    DeviceVector<int> block(100'000);
+    world.reduce_scatter(there, block, premul_sum(factor));
+    EXPECT_EQ(on_host(block)[0], 6 * 100'000 * world.rank());
+    world.reduce_scatter(there, block, avg);
+    EXPECT_EQ(on_host(block)[0], 100'000 * world.rank());
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data in a GPU's memory that go by the node's slots: while one part is worked on the next one comes and the last one
 // goes, and nobody reads or overwrites what a copy has not done with.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -82,6 +83,35 @@ TEST_F(NodeLifted, one_part_goes_while_others_come) {
     EXPECT_TRUE(in_time) << to_string(collective) << ": " << come << " parts had come";
     gpus().before_copies({});
   }
+}
+
+// A member that waits for the others' first part has its second one come.
+TEST_F(NodeLifted, comes_before_the_others_are_there) {
+  std::atomic<int> come = 0;
+  gpus().before_copies([&](Way way, std::size_t) { come += way == Way::down ? 1 : 0; });
+  auto all = rooms_of(2);
+  Case one = case_of(Collective::all_reduce, 2, count, 0);
+  const DeviceVector<std::int32_t> there(one.input[0]);
+  std::array<Member, 2> crew;
+  const auto begin = [&](std::size_t m, const std::int32_t* input) {
+    crew[m].plan = plan_of(one, static_cast<int>(m), 2);
+    crew[m].call = {.plan = {std::shared_ptr<void>(), &crew[m].plan},
+                    .input = input,
+                    .output = one.output[m].data(),
+                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
+    crew[m].work.begin(*all[m], all[m]->tuning(), crew[m].call, reinterpret_cast<const std::byte*>(input), 77,
+                       node::Asks::none);
+  };
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  begin(0, there.data());
+  while (come < 2 && std::chrono::steady_clock::now() < limit) crew[0].work.advance({});
+  EXPECT_EQ(come, 2);
+  begin(1, one.input[1].data());
+  while (!(crew[0].work.is_done() && crew[1].work.is_done())) {
+    ASSERT_LT(std::chrono::steady_clock::now(), limit);
+    for (Member& member : crew) member.work.advance({});
+  }
+  EXPECT_EQ(one.output, one.expected);
 }
 
 // From the buffer into the slot and from there into the buffer, and nothing else.
