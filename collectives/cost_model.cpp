@@ -26,6 +26,7 @@ constexpr std::array<LinkCost, 7> table = {{
 }};
 constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
 constexpr double turn_us = 5;                   // starting guess: until the next member gets the core that both share
+constexpr double meeting_us = 0.5;              // starting guess: of members of a node in memory that they share
 constexpr double further_message = 0.25;        // starting guess: of a latency, for each message beside the first
 
 const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
@@ -66,6 +67,7 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
 // What a member does in all rounds.
 struct Load {
   double laps = 0;
+  double meetings = 0;  // in the memory of the node
   double latency_us = 0;
   double near_bytes = 0;
   double far_bytes = 0;
@@ -106,11 +108,21 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
   load.far_bytes += weight * far;
 }
 
+// What is given is read once more by those who take it; what is combined is read from all.
+void add_near(Load& load, const Near& near) {
+  ++load.meetings;
+  load.latency_us += meeting_us;
+  load.near_bytes += static_cast<double>(near.from.count + near.to.count);
+  if (reduces(near.collective))
+    load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
+}
+
 Load load_of(const Schedule& schedule, int index, const GroupFacts& facts) {
   constexpr int most_laps = 64;  // of a round that are looked at
   const int node = facts.node_of.at(static_cast<std::size_t>(index));
   Load load;
   for (const Round& round : schedule.rounds) {
+    for (const Near& near : round.near) add_near(load, near);
     const int looked_at = std::min(round.times, most_laps);
     const double weight = static_cast<double>(round.times) / looked_at;
     for (int i = 0; i < looked_at; ++i) {
@@ -135,6 +147,7 @@ Load mean(const std::vector<Load>& loads, std::size_t count) {
   const auto n = static_cast<double>(count);
   for (std::size_t i = 0; i < count; ++i) {
     all.laps += loads[i].laps / n;
+    all.meetings += loads[i].meetings / n;
     all.near_bytes += loads[i].near_bytes / n;
     all.far_bytes += loads[i].far_bytes / n;
     all.combined_bytes += loads[i].combined_bytes / n;
@@ -191,7 +204,7 @@ double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFac
     most = std::max(most, load.latency_us * waits + near_bytes / cost_of(facts.near).bytes_per_us +
                               far_bytes / facts.network_bytes_per_us + combined / combined_bytes_per_us);
   }
-  if (crowd > 1) most += average.laps * crowd * turn_us;
+  if (crowd > 1) most += (average.laps + average.meetings) * crowd * turn_us;
   return most;
 }
 

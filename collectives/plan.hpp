@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/shape.hpp"
 
@@ -60,6 +62,10 @@ struct Plan {
   int depth = 1;      // segments in flight
   Schedule schedule;  // of every segment but the last, with offsets from its beginning
   Schedule last;      // of the last one, or of the only one
+  // What its rounds in the memory of a node do there, in their order: the same in every segment but for the counts.
+  using Nears = std::vector<std::vector<std::shared_ptr<const Plan>>>;
+  Nears near;
+  Nears near_last;
   // Where the result lies in the output when all is done, for avg.
   Slice result;
   std::size_t input_count = 0;  // of the whole buffers
@@ -70,6 +76,9 @@ struct Plan {
   std::optional<Spec> stands_for = {};
 
   const Schedule& schedule_of(int number) const { return number + 1 == segments ? last : schedule; }
+  const Nears& near_of(int number) const { return number + 1 == segments ? near_last : near; }
+  // Its turns in the room: of every segment as many.
+  std::size_t meetings() const { return near_last.size(); }
 };
 
 }  // namespace lockstep

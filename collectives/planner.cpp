@@ -97,6 +97,9 @@ Shape Planner::my_shape(const Spec& spec, std::size_t count, std::size_t piece) 
 }
 
 std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) const {
+  if (algorithm.keeps.node && options_.near_element == 0) return "needs memory that the members of each node share";
+  if (algorithm.keeps.node && reduces(spec.collective) && spec.element_bytes > options_.near_element)
+    return text("reduces elements of at most ", options_.near_element, " bytes here, not of ", spec.element_bytes);
   if (reduces(spec.collective) && !is_exact(spec.op, spec.type)) {
     if (spec.order == Order::reproducible && !algorithm.keeps.balanced) return std::string(balanced_words);
     if (!spec.commutes && !algorithm.keeps.order && !algorithm.keeps.balanced) return std::string(order_words);

@@ -27,6 +27,8 @@ struct PlannerOptions {
   std::string table_name = "the plan table";          // for messages
   // The members share memory, in which elements of up to so many bytes can be reduced; 0: they do not.
   std::size_t node_element = 0;
+  // The same of the members of each node, where there are several.
+  std::size_t near_element = 0;
   std::size_t most_plans = 1024;  // kept; the oldest go first
 };
 

@@ -20,7 +20,7 @@ constexpr std::size_t segment_multiple = 64;  // elements: segments begin at who
 
 // Its stages use different links, so that segments overlap.
 bool has_stages(const Algorithm& algorithm) {
-  return algorithm.name.starts_with("hierarchical") || algorithm.name.starts_with("leaders");
+  return algorithm.keeps.node || algorithm.name.starts_with("hierarchical") || algorithm.name.starts_with("leaders");
 }
 
 std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
@@ -89,6 +89,38 @@ Extents extents_of(Collective collective, const Shape& shape) {
 Slice result_of(Collective collective, const Shape& shape, std::size_t output_count) {
   if (!reduces(collective)) return {};
   return output(0, collective == Collective::exscan && shape.index == 0 ? 0 : output_count);
+}
+
+// One member's part of what its node does, as the room knows it: a plan of its own, for the members of the node. What
+// is multiplied by factors or divided is so before and afterwards.
+std::shared_ptr<const Plan> near_plan(const Spec& whole, const Near& near, int me) {
+  auto plan = std::make_shared<Plan>();
+  Spec& spec = plan->spec;
+  spec = whole;
+  spec.collective = near.collective;
+  spec.root = near.root;
+  spec.in_place = whole.in_place || near.from.space == near.to.space;
+  if (spec.op == ReduceOp::avg || spec.op == ReduceOp::premul_sum) spec.op = ReduceOp::sum;
+  spec.count = near.count();
+  spec.gives = near.collective == Collective::reduce_scatter_v ? near.blocks : Blocks();
+  spec.takes = near.collective == Collective::all_gather_v ? near.blocks : Blocks();
+  plan->size = static_cast<int>(near.members.size());
+  plan->index = static_cast<int>(std::ranges::find(near.members, me) - near.members.begin());
+  plan->algorithm = node_algorithm;
+  plan->in_node = true;
+  plan->input_count = near.from.count;
+  plan->output_count = near.to.count;
+  return plan;
+}
+
+Plan::Nears nears_of(const Spec& whole, const Schedule& schedule, int me) {
+  Plan::Nears all;
+  for (const Round& round : schedule.rounds) {
+    if (round.near.empty()) continue;
+    auto& one = all.emplace_back();
+    for (const Near& near : round.near) one.push_back(near_plan(whole, near, me));
+  }
+  return all;
 }
 
 }  // namespace
@@ -175,6 +207,8 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
     plan->last =
         build(*choice.algorithm, spec, spec.count - static_cast<std::size_t>(cut.segments - 1) * cut.segment, piece);
   }
+  if (cut.segments > 1) plan->near = nears_of(spec, plan->schedule, group_.index());
+  plan->near_last = nears_of(spec, plan->last, group_.index());
   plan->segment = cut.segment;
   plan->segments = cut.segments;
   plan->depth = cut.depth;

@@ -111,13 +111,13 @@ std::size_t Schedule::size_bytes() const {
   std::size_t all = sizeof *this + rounds.capacity() * sizeof(Round);
   for (const Round& round : rounds) {
     all += (round.sends.capacity() + round.receives.capacity()) * sizeof(Message);
-    all += round.locals.capacity() * sizeof(Local);
+    all += round.locals.capacity() * sizeof(Local) + round.near.capacity() * sizeof(Near);
   }
   return all;
 }
 
 ScheduleBuilder& ScheduleBuilder::round(int times) {
-  schedule_.rounds.push_back({times, {}, {}, {}});
+  schedule_.rounds.push_back({times, {}, {}, {}, {}});
   return *this;
 }
 
@@ -144,6 +144,11 @@ ScheduleBuilder& ScheduleBuilder::reduce(const Walk& target, const Walk& left, c
   return *this;
 }
 
+ScheduleBuilder& ScheduleBuilder::near(Near near) {
+  last().near.push_back(std::move(near));
+  return *this;
+}
+
 namespace {
 
 // Calls visit(walk) for every walk of a round.
@@ -155,6 +160,14 @@ void each_walk(SomeRound& round, const Visit& visit) {
     visit(local.target);
     visit(local.left);
     visit(local.right);
+  }
+}
+
+template <class Visit>
+void each_near(Round& round, const Visit& visit) {
+  for (Near& near : round.near) {
+    visit(near.from);
+    visit(near.to);
   }
 }
 
@@ -184,6 +197,11 @@ std::size_t scratch_used(const Schedule& schedule) {
         if (slice.count > 0) used = std::max(used, slice.offset + slice.count);
       }
     });
+    for (const Near& near : round.near) {
+      for (const Slice& slice : {near.from, near.to}) {
+        if (slice.space == Space::scratch) used = std::max(used, slice.offset + slice.count);
+      }
+    }
   }
   return used;
 }
@@ -203,7 +221,8 @@ ScheduleBuilder& ScheduleBuilder::keep_empty_messages() {
 Schedule ScheduleBuilder::done() {
   for (Round& round : schedule_.rounds) drop_empty(round, keeps_empty_);
   std::erase_if(schedule_.rounds, [](const Round& round) {
-    return round.times <= 0 || (round.sends.empty() && round.receives.empty() && round.locals.empty());
+    return round.times <= 0 ||
+           (round.sends.empty() && round.receives.empty() && round.locals.empty() && round.near.empty());
   });
   return as_it_is();
 }
@@ -245,6 +264,9 @@ Schedule on(const Group& group, Schedule schedule) {
     }
     for (Message& message : round.sends) message.peer = group.rank(message.peer);
     for (Message& message : round.receives) message.peer = group.rank(message.peer);
+    for (Near& near : round.near) {
+      for (int& member : near.members) member = group.rank(member);
+    }
     mapped.rounds.push_back(std::move(round));
   }
   return mapped;
@@ -255,6 +277,9 @@ Schedule within(const Slice& slice, Schedule schedule) {
     each_walk(round, [&](Walk& walk) {
       if (walk.space() != Space::scratch) walk.move_to(walk.space(), slice.offset);
     });
+    each_near(round, [&](Slice& near) {
+      if (near.space != Space::scratch) near.offset += slice.offset;
+    });
   }
   return schedule;
 }
@@ -263,6 +288,9 @@ Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset) {
   for (Round& round : schedule.rounds) {
     each_walk(round, [&](Walk& walk) {
       if (walk.space() == from) walk.move_to(to, offset);
+    });
+    each_near(round, [&](Slice& near) {
+      if (near.space == from) near = {to, near.offset + offset, near.count};
     });
     // A copy onto itself says nothing any more.
     std::erase_if(round.locals,
@@ -304,6 +332,16 @@ std::string to_text(const Local& local, int times) {
   return text(target, " = ", to_text(local.left, times), " op ", to_text(local.right, times));
 }
 
+// "node reduce_scatter_v of 0 1 2: in[0,12) to out[0,4)"
+std::string to_text(const Near& near) {
+  std::string all = text("node ", to_string(near.collective), " of");
+  for (const int member : near.members) all += text(' ', member);
+  if (is_rooted(near.collective)) all += text(", root ", near.members[static_cast<std::size_t>(near.root)]);
+  if (near.from.count > 0) all += text(": ", lockstep::to_text(near.from));
+  if (near.to.count > 0) all += text(near.from.count > 0 ? " to " : ": to ", lockstep::to_text(near.to));
+  return all;
+}
+
 }  // namespace
 
 std::string to_text(const Schedule& schedule) {
@@ -313,6 +351,7 @@ std::string to_text(const Schedule& schedule) {
     for (const Message& message : round.sends) parts.push_back(to_text("->", message, round.times));
     for (const Message& message : round.receives) parts.push_back(to_text("<-", message, round.times));
     for (const Local& local : round.locals) parts.push_back(to_text(local, round.times));
+    for (const Near& near : round.near) parts.push_back(to_text(near));
     all += text(round.times, "x  ", join(parts, "  "), '\n');
   }
   return all;
@@ -339,6 +378,12 @@ std::uint64_t fingerprint(const Schedule& schedule) {
         put(local.target.at(lap));
         put(local.left.at(lap));
         put(local.right.at(lap));
+      }
+      for (const Near& near : round.near) {
+        all.put(near.collective).put(near.members.size()).put(near.root);
+        for (const int member : near.members) all.put(member);
+        put(near.from);
+        put(near.to);
       }
     }
   }

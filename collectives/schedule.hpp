@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/spec.hpp"
 #include "topology/group.hpp"
 
 namespace lockstep {
@@ -140,12 +141,27 @@ struct Local {
   bool operator==(const Local&) const = default;
 };
 
-// A round, done `times` times with its slices moving.
+// What the members of a node do among themselves in the memory that they share: one of barrier, broadcast, reduce,
+// all_reduce, reduce_scatter_v, all_gather_v.
+struct Near {
+  Collective collective;
+  std::vector<int> members;  // as the node numbers them
+  int root = 0;              // which of them
+  Slice from = {};           // of this member; none where it gives nothing
+  Slice to = {};
+  Blocks blocks = {};  // of the v-forms: cut what is read, or what is written
+  std::size_t count() const { return from.count > to.count ? from.count : to.count; }
+  bool operator==(const Near&) const = default;
+};
+
+// A round, done `times` times with its slices moving. Or, once and with nothing else, what a node does: one thing after
+// the other.
 struct Round {
   int times = 1;
   std::vector<Message> sends;
   std::vector<Message> receives;
   std::vector<Local> locals;
+  std::vector<Near> near = {};
   bool operator==(const Round&) const = default;
 };
 
@@ -169,6 +185,7 @@ class ScheduleBuilder {
   ScheduleBuilder& receive(int peer, int peer_step, int around, const Walk& to);
   ScheduleBuilder& copy(const Walk& target, const Walk& from);
   ScheduleBuilder& reduce(const Walk& target, const Walk& left, const Walk& right);
+  ScheduleBuilder& near(Near near);
   // Messages of nothing stay: where members do not know each other's counts, silence would hide that they differ.
   ScheduleBuilder& keep_empty_messages();
   // Rounds in which nothing happens are left out; scratch is as large as what was used of it.

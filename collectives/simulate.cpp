@@ -48,6 +48,15 @@ Location Simulation::locate(int index, const Slice& slice) const {
 void Simulation::post(int index) {
   MemberState& member = at(index);
   const Round& round = round_of(member);
+  if (!round.near.empty()) {
+    if (round.times != 1 || !round.sends.empty() || !round.receives.empty() || !round.locals.empty())
+      fail(index, "does something else in a round of its node");
+    member.near = &round.near;
+    member.posted = true;
+    member.ended = member.begun;
+    member.waiting = 1;
+    return;
+  }
   const std::size_t first_send = member.sends.size();
   const std::size_t first_receive = member.receives.size();
   const auto each = [&](const Message& message, std::vector<Posted>& list) {
@@ -196,6 +205,7 @@ void Simulation::check_deadlock() const {
   for (int i = 0; i < problem_.size; ++i) {
     const MemberState& member = members_[static_cast<std::size_t>(i)];
     if (member.done()) continue;
+    if (member.near != nullptr) fail(i, "waits for ever for the others of its node");
     const Posted& stuck = member.sends.empty() ? member.receives.front() : member.sends.front();
     fail(i, text(member.sends.empty() ? "waits for ever to receive from member " : "waits for ever to send to member ",
                  stuck.peer));
@@ -211,6 +221,7 @@ Proof Simulation::run() {
     while (!member.done()) {
       if (!member.posted) {
         post(index);
+        if (member.near != nullptr) meet_near(index);
         // Each pair is tried until nothing of it meets: messages of a pair are met in their order.
         std::vector<int> peers;
         for (const Posted& each : member.sends) peers.push_back(each.peer);

@@ -48,8 +48,9 @@ struct MemberState {
   Memory memories[3];         // by Space; in place the input's is the output's
   std::vector<Posted> sends;  // posted, not yet met, in their order
   std::vector<Posted> receives;
-  std::vector<bool> heard;  // whose start lies before now
-  std::vector<bool> told;   // what it had heard when it posted its round
+  const std::vector<Near>* near = nullptr;  // it waits there for the others of its node
+  std::vector<bool> heard;                  // whose start lies before now
+  std::vector<bool> told;                   // what it had heard when it posted its round
   bool done() const { return round == schedule->rounds.size(); }
 };
 
@@ -74,6 +75,27 @@ class Simulation {
   void match(Posted& send, Posted& receive);
   bool find_partner(std::vector<Posted>& sends, std::vector<Posted>& receives, int from, int to);
   void end_round(int index);
+  // In simulate_near.cpp: what the members of a node do in the memory that they share.
+  struct Given {
+    int member;
+    Location where;
+  };
+  struct Written {
+    int member;
+    Location where;
+    std::vector<Piece> pieces;  // from its beginning
+  };
+  const Near& near_of(int index, std::size_t which) const {
+    return (*members_[static_cast<std::size_t>(index)].near)[which];
+  }
+  bool all_are_near(int index) const;
+  void meet_near(int index);
+  void do_near(const std::vector<int>& members, std::size_t which);
+  void check_near(int index, const Near& first, const Near& mine) const;
+  void check_apart(int index, const Near& near, std::size_t local, const Slice& to) const;
+  std::vector<Given> given_to(const std::vector<int>& members, std::size_t which, std::size_t taker, int block);
+  Written combined(const std::vector<Given>& parts, int taker, const Location& to);
+  Expression balanced(const std::vector<Expression>& parts, std::size_t first, std::size_t last);
   void do_local(int index, const Local& local, int lap);
   void reduce(int index, const Location& target, const Location& left, const Location& right);
   void read(int index, const Location& where, std::vector<Piece>& pieces, std::string_view doing);

@@ -12,7 +12,7 @@ std::span<const Algorithm> algorithms() {
     std::vector<Algorithm> joined;
     for (const auto& family : {ring_algorithms(), flat_algorithms(), exchange_algorithms(), scan_algorithms(),
                                barrier_algorithms(), doubling_algorithms(), tree_algorithms(), chain_algorithms(),
-                               balanced_algorithms(), hierarchical_algorithms()})
+                               balanced_algorithms(), hierarchical_algorithms(), near_algorithms()})
       joined.insert(joined.end(), family.begin(), family.end());
     return joined;
   }();

@@ -23,6 +23,7 @@ struct Algorithm {
     bool order = false;     // left operands come from lower indices: fit for operations that do not commute
     bool balanced = false;  // exactly the tree of balanced(): fit for the reproducible order
     bool in_place = true;   // right when input and output are one memory
+    bool node = false;      // has rounds in memory that the members of a node share
   } keeps = {};
   bool (*fits)(const Shape&) = nullptr;  // null: any shape
   bool pieces = false;                   // uses Shape::segment
@@ -49,5 +50,6 @@ std::span<const Algorithm> scan_algorithms();
 std::span<const Algorithm> barrier_algorithms();
 std::span<const Algorithm> balanced_algorithms();
 std::span<const Algorithm> hierarchical_algorithms();
+std::span<const Algorithm> near_algorithms();
 
 }  // namespace lockstep

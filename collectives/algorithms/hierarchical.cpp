@@ -15,64 +15,10 @@
 #include "collectives/algorithms/halving.hpp"
 #include "collectives/algorithms/parts.hpp"
 #include "collectives/algorithms/shared.hpp"
+#include "collectives/algorithms/standing.hpp"
 
 namespace lockstep {
 namespace {
-
-using Nodes = std::vector<std::vector<int>>;
-
-int count_of(const std::vector<int>& members) { return static_cast<int>(members.size()); }
-
-// Where a member is.
-struct Standing {
-  Standing(const Shape& shape, int member) : nodes(shape.levels->nodes) {
-    while ((local = position(nodes[static_cast<std::size_t>(node)], member)) < 0) ++node;
-  }
-  static int position(const std::vector<int>& members, int member) {
-    const auto found = std::ranges::find(members, member);
-    return found == members.end() ? -1 : static_cast<int>(found - members.begin());
-  }
-  const std::vector<int>& near() const { return nodes[static_cast<std::size_t>(node)]; }
-  int members() const { return count_of(near()); }
-  int all_nodes() const { return static_cast<int>(nodes.size()); }
-  Group node_group() const { return {near(), near()[static_cast<std::size_t>(local)]}; }
-  // The members with my number in their nodes.
-  Group rail_group() const {
-    std::vector<int> rail;
-    for (const auto& members : nodes) rail.push_back(members[static_cast<std::size_t>(local)]);
-    return {rail, near()[static_cast<std::size_t>(local)]};
-  }
-  Shape in_node(std::size_t count) const { return {.size = members(), .index = local, .count = count}; }
-  Shape on_rail(std::size_t count) const { return {.size = all_nodes(), .index = node, .count = count}; }
-
-  const Nodes& nodes;
-  int node = 0;
-  int local = 0;
-};
-
-// The schedule reads what it would read from the input where the result of the one before lies, in the output.
-Schedule of_result(Schedule schedule) { return moved(std::move(schedule), Space::input, Space::output, 0); }
-
-bool has_nodes(const Shape& shape) { return shape.levels != nullptr && shape.levels->nodes.size() > 1; }
-
-bool has_equal_nodes(const Shape& shape) {
-  if (!has_nodes(shape) || shape.levels->nodes.front().size() < 2) return false;
-  return std::ranges::all_of(shape.levels->nodes, [&](const std::vector<int>& members) {
-    return members.size() == shape.levels->nodes.front().size();
-  });
-}
-
-// Every node is a subtree of the balanced tree.
-bool has_aligned_nodes(const Shape& shape) {
-  if (!has_equal_nodes(shape) || !std::has_single_bit(shape.levels->nodes.front().size())) return false;
-  int next = 0;
-  for (const auto& members : shape.levels->nodes) {
-    for (const int member : members) {
-      if (member != next++) return false;
-    }
-  }
-  return true;
-}
 
 using Build = Schedule (*)(const Shape&);
 using Price = Cost (*)(const Shape&);

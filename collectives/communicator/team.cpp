@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/communicator/team_parts.hpp"
-#include "collectives/node/make_room.hpp"
+#include "collectives/communicator/team_rooms.hpp"
 #include "collectives/planner.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
@@ -20,26 +20,6 @@ const std::byte token{};  // what a barrier sends
 
 std::size_t index_of_me(const Exchange& exchange) { return static_cast<std::size_t>(exchange.rank()); }
 
-double crowding(const Topology& topology, const std::vector<int>& ranks, std::size_t me) {
-  return topology.members_per_core(topology.member(ranks.at(me)).node);
-}
-
-// The same on all members.
-bool are_on_one_node(const Topology& topology, const std::vector<int>& ranks) {
-  return std::ranges::all_of(
-      ranks, [&](int rank) { return topology.member(rank).node == topology.member(ranks.front()).node; });
-}
-
-std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
-                                     const CommunicatorOptions& options, node::Lineage lineage) {
-  if (!options.node_memory || ranks.size() < 2 || ranks.size() > node::Room::most_members ||
-      !are_on_one_node(topology, ranks))
-    return nullptr;
-  auto room = node::make_room(exchange, crowding(topology, ranks, 0) > 1);
-  if (room) room->lookup().descend_from(std::move(lineage));
-  return room;
-}
-
 }  // namespace
 
 Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
@@ -50,15 +30,18 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
       ranks_(std::move(ranks)),
       maker_(std::move(maker)),
       room_(room_for(*exchange_, *topology_, ranks_, options_, std::move(lineage))),
+      near_room_(near_room_for(*exchange_, *topology_, ranks_, options_)),
       planner_(std::make_unique<Planner>(
           topology_, Group(ranks_, ranks_.at(index_of_me(*exchange_))),
           PlannerOptions{.algorithm = options_.algorithm,
                          .table = options_.table,
                          .table_name = options_.table_name,
-                         .node_element = room_ ? node::Room::most_element(static_cast<int>(ranks_.size())) : 0})) {
+                         .node_element = room_ ? node::Room::most_element(static_cast<int>(ranks_.size())) : 0,
+                         .near_element = near_room_.most_element})) {
   auto transport = maker_(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
   const Waiter waiter(crowding(*topology_, ranks_, index_of_me(*exchange_)));
+  if (!room_) room_ = std::move(near_room_.room);
   engine_ = std::make_unique<Engine<RealWorld>>(RealWorld(std::move(transport), waiter, std::move(room_)),
                                                 EngineOptions{.patience = exchange_->patience(),
                                                               .log = exchange_->log(),
@@ -83,6 +66,11 @@ void Team::set_timeout(Duration timeout) {
 std::optional<node::Tuning> Team::node_tuning() const {
   const node::Room* const room = closed_ ? nullptr : engine_->world().room();
   return room == nullptr ? std::nullopt : std::optional(room->tuning());
+}
+
+node::Room* Team::room_of_all() const {
+  node::Room* const room = engine_->world().room();
+  return room != nullptr && room->size() == size() ? room : nullptr;
 }
 
 Team::Pending& Team::pending(Handle handle) { return *pendings_[handle.slot]; }
@@ -339,7 +327,7 @@ node::SymmetricPart Team::allocate(std::size_t count, std::size_t element_bytes,
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
   refuse_allocation_if_failed();
-  node::Room* const room = engine_->world().room();
+  node::Room* const room = room_of_all();
   return node::allocate(*exchange_, room, bytes, [&](node::Reachable memory) {
     engine_->alone([&] { room->lookup().own().add(std::move(memory)); });
   });
@@ -349,7 +337,7 @@ std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions optio
   const Origin origin{"split", 0};
   const Use use(*this, origin);
   refuse_if_closed();
-  const node::Room* const room = engine_->world().room();
+  const node::Room* const room = room_of_all();
   const bool has_memory = room != nullptr && room->lookup().lineage_for({}).has_memory;
   const std::array<int, 3> mine = {exchange_->rank(), ranks_.at(index_of_me(*exchange_)), has_memory ? 1 : 0};
   auto part = exchange_->split(colour, key);

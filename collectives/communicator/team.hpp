@@ -98,6 +98,12 @@ class Making {
   bool is_done_ = false;
 };
 
+// Where members are on several nodes: that of my node, if there are others on it. Every node has one, or nobody.
+struct NearRoom {
+  std::unique_ptr<node::Room> room;
+  std::size_t most_element = 0;  // that can be reduced there; 0: nobody has one
+};
+
 class Team {
  public:
   Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
@@ -113,7 +119,9 @@ class Team {
   const Topology& topology() const { return *topology_; }
   const std::vector<int>& ranks() const { return ranks_; }
   bool failed() const;
-  // What suits the memory in which the members meet; nothing where they do not.
+  // Members are on several nodes, and those of each node meet in memory of their own. The same on all.
+  bool meets_in_nodes() const { return near_room_.most_element > 0; }
+  // What suits the memory in which this member meets others; nothing where it does not.
   std::optional<node::Tuning> node_tuning() const;
 
   // What is wrong with an Ask is wrong for all members: it fails the communicator, so that nobody waits in vain.
@@ -160,6 +168,9 @@ class Team {
   std::shared_ptr<std::byte> allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device, Origin origin);
 
  private:
+  // Where all members meet; nothing: they are on several nodes, or share no memory.
+  node::Room* room_of_all() const;
+
   // A call that was made before, by what tells it from others.
   struct Quick {
     Collective collective = Collective::exchange;
@@ -246,6 +257,7 @@ class Team {
   std::vector<int> ranks_;
   TransportMaker maker_;
   std::unique_ptr<node::Room> room_;  // until the engine has it
+  NearRoom near_room_;                // the same
   std::unique_ptr<Planner> planner_;
   Cuts cuts_;
   std::array<Quick, 16> quick_;

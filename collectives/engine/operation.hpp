@@ -47,13 +47,16 @@ struct Workspace {
 
 // The segments i, i + width, i + 2 width, ... of an operation, one after the other on one lane.
 struct Part {
-  enum class Stage : std::uint8_t { queued, running, posted, done };
+  // meeting: in a round that is done in the memory of the node.
+  enum class Stage : std::uint8_t { queued, running, posted, meeting, done };
   Stage stage = Stage::queued;
   int lane = -1;           // of an exchange: none until it runs
   std::uint64_t turn = 0;  // in the queue for the lane
   int segment = 0;
   std::size_t round = 0;
   int lap = 0;
+  std::size_t met = 0;   // rounds of the segment that were done in the node
+  std::size_t near = 0;  // what of the round is done there next
   Workspace* space = nullptr;
 };
 
@@ -89,8 +92,10 @@ struct Operation {
   std::vector<Part> parts = {};
   std::vector<Workspace> spaces = {};  // one for each part, at least
   std::size_t parts_left = 0;
-  node::Work work = {};  // instead of parts, of what is done in the node
-  std::uint64_t turn_in_node = 0;
+  node::Work work = {};                // instead of parts, of what is done in the node; or of the part that meets there
+  std::uint64_t turn_in_node = 0;      // the first one
+  const Part* meets = nullptr;         // the part that is in the room
+  Call near = {};                      // what it does there
   node::Asks asks = node::Asks::none;  // when it was called
   Quiet quiet = {};
   std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for

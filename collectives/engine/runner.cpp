@@ -87,6 +87,14 @@ void Runner::enlist(Operation& operation) {
   operation.parts.resize(static_cast<std::size_t>(width));
   operation.parts_left = operation.parts.size();
   operation.begun = false;
+  operation.meets = nullptr;
+  if (plan.meetings() > 0) {
+    if (room_ == nullptr) throw Error(Code::internal, "a plan for a node's memory, which is not shared here");
+    operation.turn_in_node = in_node_.next;
+    in_node_.next += plan.meetings() * static_cast<std::uint64_t>(plan.segments);
+    operation.asks = room_->asks();
+    operation.near = operation.call;
+  }
   for (int i = 0; i < width; ++i) {
     Part& part = operation.parts[static_cast<std::size_t>(i)];
     part = Part{.segment = i};
@@ -184,8 +192,13 @@ bool Runner::run(Operation& operation, Part& part) {
       if (!transport_.done(part.lane)) return moved;
       part.stage = Part::Stage::running;
       settle(operation, part);
+    } else if (part.stage == Part::Stage::meeting) {
+      if (!advance_meeting(operation, part)) return moved;
     } else if (operation.plan().schedule_of(part.segment).rounds.empty()) {
       finish(operation, part);
+    } else if (!round_of(operation, part).near.empty()) {
+      part.stage = Part::Stage::meeting;
+      part.near = 0;
     } else if (post(operation, part)) {
       part.stage = Part::Stage::posted;
     } else {
@@ -194,6 +207,55 @@ bool Runner::run(Operation& operation, Part& part) {
     moved = true;
   }
   return moved;
+}
+
+// All members of a node are in the room in one order: the first rounds there of as many segments as are under way, then
+// of one segment the last and of the next one the first, by turns. (A schedule has two such rounds at most.)
+std::uint64_t Runner::turn_of_meeting(const Operation& operation, const Part& part) {
+  const auto segment = static_cast<std::uint64_t>(part.segment);
+  const auto width = static_cast<std::uint64_t>(operation.parts.size());
+  const auto segments = static_cast<std::uint64_t>(operation.plan().segments);
+  std::uint64_t before = segment;
+  if (operation.plan().meetings() == 2) {
+    if (part.met == 0)
+      before += segment < width ? 0 : segment - width + 1;
+    else
+      before += std::min(segments, segment + width);
+  }
+  return operation.turn_in_node + before;
+}
+
+void Runner::begin_meeting(Operation& operation, Part& part) {
+  const Near& near = round_of(operation, part).near[part.near];
+  const Bound bound = bind(operation, part);
+  operation.meets = &part;
+  operation.near.plan = operation.plan().near_of(part.segment)[part.met][part.near];
+  operation.near.input = near.from.count > 0 ? bound.read(near.from) : nullptr;
+  operation.near.output = near.to.count > 0 ? bound.write(near.to) : nullptr;
+  operation.work.begin(*room_, room_->tuning(), operation.near, static_cast<const std::byte*>(operation.near.input),
+                       operation.mark, operation.asks);
+}
+
+// Whether anything moved.
+bool Runner::advance_meeting(Operation& operation, Part& part) {
+  if (operation.meets != &part) {
+    if (in_node_.serving != turn_of_meeting(operation, part)) return false;
+    begin_meeting(operation, part);
+    operation.work.advance({looks_.at_once, 0});
+  } else if (!operation.work.advance({looks_.at_once, 0})) {
+    return false;
+  }
+  if (!operation.work.is_done()) return true;
+  if (++part.near < round_of(operation, part).near.size()) {
+    begin_meeting(operation, part);
+    return true;
+  }
+  operation.meets = nullptr;
+  ++in_node_.serving;
+  ++part.met;
+  part.stage = Part::Stage::running;
+  settle(operation, part);
+  return true;
 }
 
 // Begins the messages of the round, if it has any.
@@ -235,6 +297,7 @@ void Runner::settle(Operation& operation, Part& part) {
 // The segment; after the last one, the part.
 void Runner::finish(Operation& operation, Part& part) {
   part.round = 0;
+  part.met = 0;
   part.segment += static_cast<int>(operation.parts.size());
   if (part.segment < operation.plan().segments) return;
   if (operation.is_exchange()) {
@@ -274,6 +337,11 @@ bool Runner::is_ahead(const Operation& first, const Operation& second) const {
 IndexSet Runner::peers(const Operation& operation) const {
   if (operation.plan().in_node) return operation.begun ? operation.work.missing() : IndexSet();
   IndexSet all;
+  if (operation.meets != nullptr) {
+    const Near& near = round_of(operation, *operation.meets).near[operation.meets->near];
+    for (const int local : operation.work.missing().members())
+      all.insert(near.members[static_cast<std::size_t>(local)]);
+  }
   for (const Part& part : operation.parts) {
     if (part.stage != Part::Stage::posted) continue;
     for (const Outgoing& send : part.space->sends) all.insert(send.peer);

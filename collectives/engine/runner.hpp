@@ -43,6 +43,9 @@ class Runner {
   bool admit(Operation& operation, Part& part);
   bool run(Operation& operation, Part& part);
   bool post(Operation& operation, Part& part);
+  static std::uint64_t turn_of_meeting(const Operation& operation, const Part& part);
+  void begin_meeting(Operation& operation, Part& part);
+  bool advance_meeting(Operation& operation, Part& part);
   void settle(Operation& operation, Part& part);
   void finish(Operation& operation, Part& part);
   void begin(Operation& operation);

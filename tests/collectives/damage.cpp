@@ -12,7 +12,7 @@ std::string_view to_string(Damage damage) {
       "drop_local",    "shift_message",  "shift_both",    "shift_operand",  "shrink_message",    "shrink_both",
       "shrink_local",  "swap_peers",     "swap_messages", "swap_rounds",    "merge_rounds",      "change_kind",
       "swap_operands", "change_operand", "change_space",  "advance_local",  "extra_message",     "copy_overlapping",
-      "write_input",   "change_laps"};
+      "write_input",   "change_near",    "change_laps"};
   return names.at(static_cast<std::size_t>(damage));
 }
 
@@ -265,6 +265,7 @@ bool merge_rounds(Schedules& all, Random& random) {
   append(rounds[first].sends, rounds[first + 1].sends);
   append(rounds[first].receives, rounds[first + 1].receives);
   append(rounds[first].locals, rounds[first + 1].locals);
+  append(rounds[first].near, rounds[first + 1].near);
   erase_at(rounds, first + 1);
   return true;
 }
@@ -303,6 +304,47 @@ bool write_input(Schedules& all, Random& random) {
   const Slice target = input(0, from.count);
   rounds.back().locals.push_back({Local::Kind::copy, target, from, from});
   return true;
+}
+
+void shift(Slice& slice, Random& random) {
+  Walk walk(slice);
+  shift(walk, random);
+  slice = walk.at(0);
+}
+
+// Of one member alone, or as if all of its node had been told the same wrong root.
+bool change_near(Schedules& all, Random& random) {
+  Spot spot{};
+  if (!choose(all, &Round::near, random, spot)) return false;
+  std::vector<Near>& list = round_at(all, spot).near;
+  Near& near = list[spot.index];
+  switch (random.below(5)) {
+    case 0:
+      if (list.size() == 1)
+        erase_at(all[spot.member].rounds, spot.round);
+      else
+        erase_at(list, spot.index);
+      return true;
+    case 1:
+      shift(near.from, random);
+      return near.from.count > 0;
+    case 2:
+      shift(near.to, random);
+      return near.to.count > 0;
+    case 3:
+      if (near.to.count == 0) return false;
+      --near.to.count;
+      return true;
+    default:
+      if (!is_rooted(near.collective)) return false;
+      for (const int member : std::vector<int>(near.members)) {
+        std::vector<Round>& rounds = all[static_cast<std::size_t>(member)].rounds;
+        for (Round& round : rounds) {
+          for (Near& each : round.near) each.root = (each.root + 1) % static_cast<int>(each.members.size());
+        }
+      }
+      return true;
+  }
 }
 
 bool change_laps(Schedules& all, Random& random) {
@@ -371,6 +413,8 @@ bool do_damage(Schedules& schedules, Damage damage, Random& random) {
       return copy_overlapping(schedules, random);
     case Damage::write_input:
       return write_input(schedules, random);
+    case Damage::change_near:
+      return change_near(schedules, random);
     case Damage::change_laps:
       return change_laps(schedules, random);
   }

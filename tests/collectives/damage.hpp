@@ -35,9 +35,10 @@ enum class Damage : std::uint8_t {
   extra_message,     // into the place of another, before it, with other data
   copy_overlapping,  // what was received, by one element, and back
   write_input,       // in the end
+  change_near,       // what a member does in its node
   change_laps,       // a repeated round is done once more or less often
 };
-inline constexpr int damage_count = 26;
+inline constexpr int damage_count = 27;
 std::string_view to_string(Damage damage);
 
 // Damages one place, chosen by chance. The schedules are written out, but for change_laps. False: there is no such

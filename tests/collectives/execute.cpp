@@ -42,6 +42,7 @@ Schedule written_out(const Schedule& schedule) {
         if (each.target.at(lap).count == 0) continue;
         one.locals.push_back({each.kind, each.target.at(lap), each.left.at(lap), each.right.at(lap)});
       }
+      one.near = round.near;
       all.rounds.push_back(std::move(one));
     }
   }
@@ -79,6 +80,7 @@ struct Member {
   int lap = 0;
   std::size_t waiting = 0;
   bool ended = false;
+  bool is_near = false;  // in a round of its node, and others may not have come yet
   // The user's memory: where it has the input and the output, which may be one.
   Numbers user;
   Numbers scratch;
@@ -90,7 +92,7 @@ struct Member {
 
 // What may happen next, in any order.
 struct Event {
-  enum class Kind : std::uint8_t { begin_round, read, write, end_round };
+  enum class Kind : std::uint8_t { begin_round, read, write, meet_in_node, end_round };
   Kind kind;
   std::size_t of;  // a member or a transfer
 };
@@ -115,6 +117,10 @@ class Executor {
   void write(std::size_t number);
   void one_less(int index);
   void end_round(int index);
+  void come_near(int index);
+  void meet_in_node(int index);
+  void do_near(const std::vector<int>& members, std::size_t which);
+  Number combined(const std::vector<Number>& parts, std::size_t first, std::size_t last) const;
   void do_local(Member& member, const Local& local);
 
   std::span<const Numbers> inputs_;
@@ -172,6 +178,7 @@ void Executor::begin_round(int index) {
   }
   const Round& round = member.schedule->rounds[member.round];
   member.waiting = 1;  // this posting
+  if (!round.near.empty()) return come_near(index);
   const auto each = [&](const Message& message, bool is_send) {
     const Place where = place(member, message.walk.at(member.lap));
     if (where.count == 0) return;
@@ -251,6 +258,100 @@ void Executor::end_round(int index) {
   events_.push_back({Event::Kind::begin_round, static_cast<std::size_t>(index)});
 }
 
+// The last one of the node to come brings about what all do.
+void Executor::come_near(int index) {
+  at(index).is_near = true;
+  const Near& near = at(index).schedule->rounds[at(index).round].near.front();
+  if (std::ranges::find(near.members, index) == near.members.end()) throw Trouble{"not in its own node"};
+  const auto is_there = [&](int member) {
+    if (member < 0 || member >= static_cast<int>(members_.size())) throw Trouble{"no such member of a node"};
+    return at(member).is_near;
+  };
+  if (std::ranges::all_of(near.members, is_there))
+    events_.push_back({Event::Kind::meet_in_node, static_cast<std::size_t>(index)});
+}
+
+void Executor::meet_in_node(int index) {
+  const auto near_of = [&](int member) -> const std::vector<Near>& {
+    return at(member).schedule->rounds[at(member).round].near;
+  };
+  const std::vector<int> members = near_of(index).front().members;
+  for (const int member : members) {
+    if (near_of(member).size() != near_of(index).size()) throw Trouble{"members of a node do unequally much"};
+  }
+  for (std::size_t which = 0; which < near_of(index).size(); ++which) do_near(members, which);
+  for (const int member : members) {
+    at(member).is_near = false;
+    one_less(member);
+  }
+}
+
+Number Executor::combined(const std::vector<Number>& parts, std::size_t first, std::size_t last) const {
+  if (last - first == 1) return parts[first];
+  std::size_t left = 1;
+  while (2 * left < last - first) left *= 2;
+  return combine(way_.op, combined(parts, first, first + left), combined(parts, first + left, last));
+}
+
+// Element by element, from either end: who writes what another still reads is found out.
+void Executor::do_near(const std::vector<int>& members, std::size_t which) {
+  const auto near_of = [&](std::size_t local) -> const Near& {
+    const Member& member = at(members[local]);
+    return member.schedule->rounds[member.round].near[which];
+  };
+  const Near& first = near_of(0);
+  struct One {
+    Number* to;
+    std::vector<const Number*> from;
+  };
+  std::vector<One> all;
+  for (std::size_t local = 0; local < members.size(); ++local) {
+    const Near& near = near_of(local);
+    if (near.collective != first.collective || near.members != first.members || near.root != first.root ||
+        !(near.blocks == first.blocks))
+      throw Trouble{"members of a node differ"};
+    const auto root = static_cast<std::size_t>(near.root);
+    if (near.collective == Collective::barrier || (near.collective == Collective::reduce && local != root)) continue;
+    if (near.to.count > 0 && near.to.space == Space::input) throw Trouble{"the input was written"};
+    const Place to = place(at(members[local]), near.to);
+    const auto add = [&](std::size_t skip, std::size_t count, const std::vector<std::size_t>& givers,
+                         std::size_t giver_skip) {
+      if (count > 0 && skip + count > to.count) throw Trouble{"a node's member takes too much"};
+      for (std::size_t i = 0; i < count; ++i) {
+        One& one = all.emplace_back(One{to.data() + skip + i, {}});
+        for (const std::size_t giver : givers) {
+          const Place from = place(at(members[giver]), near_of(giver).from);
+          if (giver_skip + count > from.count) throw Trouble{"a node's member gives too little"};
+          one.from.push_back(from.data() + giver_skip + i);
+        }
+      }
+    };
+    std::vector<std::size_t> everybody;
+    for (std::size_t i = 0; i < members.size(); ++i) everybody.push_back(i);
+    if (near.collective == Collective::broadcast) {
+      add(0, to.count, {root}, 0);
+    } else if (near.collective == Collective::all_gather_v) {
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        const int block = static_cast<int>(i);
+        add(near.blocks.offset(block), near.blocks.count(block), {i}, 0);
+      }
+    } else if (near.collective == Collective::reduce_scatter_v) {
+      const int block = static_cast<int>(local);
+      if (near.blocks.count(block) != to.count) throw Trouble{"a node's member takes too little"};
+      add(0, to.count, everybody, near.blocks.offset(block));
+    } else {
+      add(0, to.count, everybody, 0);
+    }
+  }
+  const bool forward = random_.chance(2);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const One& one = all[forward ? i : all.size() - 1 - i];
+    std::vector<Number> parts;
+    for (const Number* from : one.from) parts.push_back(*from);
+    *one.to = combined(parts, 0, parts.size());
+  }
+}
+
 // From either end, which shows when the target overlaps an operand.
 void Executor::do_local(Member& member, const Local& local) {
   const Place target = place(member, local.target.at(member.lap));
@@ -273,6 +374,8 @@ void Executor::happen(const Event& event) {
       return read(event.of);
     case Event::Kind::write:
       return write(event.of);
+    case Event::Kind::meet_in_node:
+      return meet_in_node(static_cast<int>(event.of));
     case Event::Kind::end_round:
       return end_round(static_cast<int>(event.of));
   }

@@ -35,11 +35,12 @@ std::string to_text(const Tally& tally) {
               tally.needless, " of them needlessly, ", tally.reordered, " accepted in another order");
 }
 
-// Members dealt out to nodes, or all alike.
-Levels random_levels(int size, Random& random) {
+// Members dealt out to nodes, or all alike. Where it counts, several nodes that have neighbours.
+Levels random_levels(int size, bool has_neighbours, Random& random) {
   Levels levels;
-  if (random.chance(3)) return levels;
-  levels.nodes.resize(1 + random.below(static_cast<std::size_t>(size)));
+  if (!has_neighbours && random.chance(3)) return levels;
+  const int most = has_neighbours ? std::max(2, size / 2) : size;
+  levels.nodes.resize(static_cast<std::size_t>(random.between(has_neighbours ? 2 : 1, most)));
   const bool in_turn = random.chance(2);
   const auto nodes = static_cast<int>(levels.nodes.size());
   for (int member = 0; member < size; ++member)
@@ -54,7 +55,7 @@ Problem random_problem(const Algorithm& algorithm, Random& random) {
   if (is_rooted(problem.collective)) problem.root = random.between(0, problem.size - 1);
   if (algorithm.pieces && random.chance(2)) problem.segment = 1 + random.below(problem.count + 1);
   problem.in_place = algorithm.keeps.in_place && random.chance(2);
-  problem.levels = random_levels(problem.size, random);
+  problem.levels = random_levels(problem.size, algorithm.keeps.node, random);
   if (!is_unequal(problem.collective)) return problem;
   problem.count = 0;
   problem.counts.resize(problem.collective == Collective::all_to_all_v ? n * n : n);

@@ -25,6 +25,7 @@ void expect_cost(const Algorithm& algorithm, const Problem& problem, const Cost&
   const bool even =
       problem.counts.empty() && problem.count > 0 && problem.count % static_cast<std::size_t>(problem.size) == 0;
   if (!even && !barrier) return;
+  if (algorithm.keeps.node && !alike(problem.levels)) return;
   if (alike(problem.levels)) {
     EXPECT_EQ(measured.rounds, stated.rounds);
   }
@@ -128,9 +129,9 @@ TEST_P(Proofs, hold_for_large_sizes) {
 }
 
 bool is_for_nodes(const Algorithm& algorithm) {
-  return std::ranges::any_of(hierarchical_algorithms(), [&](const Algorithm& each) {
-    return each.collective == algorithm.collective && each.name == algorithm.name;
-  });
+  return algorithm.keeps.node || std::ranges::any_of(hierarchical_algorithms(), [&](const Algorithm& each) {
+           return each.collective == algorithm.collective && each.name == algorithm.name;
+         });
 }
 
 std::vector<const Algorithm*> algorithms_that_are(bool for_nodes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/collectives/random_case.hpp"
 
+#include <array>
 #include <complex>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 #include "collectives/plan_table.hpp"
 #include "collectives/types.hpp"
 #include "topology/base/text.hpp"
+#include "topology/description.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -88,11 +90,17 @@ struct Memory {
 };
 
 Problem problem_of(const RandomCase& each) {
-  return {.collective = each.collective,
-          .size = each.members,
-          .count = each.count,
-          .root = each.root,
-          .counts = each.counts};
+  Problem problem{.collective = each.collective,
+                  .size = each.members,
+                  .count = each.count,
+                  .root = each.root,
+                  .counts = each.counts};
+  int member = 0;
+  for (const int members : each.nodes) {
+    std::vector<int>& node = problem.levels.nodes.emplace_back();
+    for (int i = 0; i < members; ++i) node.push_back(member++);
+  }
+  return problem;
 }
 
 // The members whose data end in the result of a reduction.
@@ -228,9 +236,21 @@ std::string RandomCase::table() const {
     for (int i = 0; i < members && all_fit; ++i) all_fit = fits(row, shape_of(problem, i));
     if (all_fit) names.push_back(row.name);
   }
+  std::vector<std::string_view> in_memory = names;
+  std::erase_if(in_memory, [](std::string_view name) { return !name.starts_with("node_"); });
+  if (in_nodes && !in_memory.empty()) names = in_memory;
   if (names.empty()) return {};
   const std::size_t segment = can_be_cut(collective) ? segment_bytes : 0;
   return text(to_string(collective), " * * * ", names[algorithm % names.size()], ' ', segment, " random");
+}
+
+std::shared_ptr<const Topology> RandomCase::topology() const {
+  if (nodes.empty()) return nullptr;
+  MachineShape machine;
+  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
+  std::vector<DescribedNodes> all;
+  for (const int each : nodes) all.push_back({machine, 1, each});
+  return std::make_shared<const Topology>(describe(all));
 }
 
 std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
@@ -239,6 +259,7 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
       << each.table() << "\" seed " << each.seed << " on GPUs " << each.inputs_there << ", " << each.outputs_there
       << (each.in_place ? " in place" : "") << (each.async ? " async" : "");
   for (const std::size_t count : each.counts) out << ' ' << count;
+  for (const int members : each.nodes) out << " |" << members;
   return out;
 }
 
@@ -301,6 +322,31 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
           cells, rc::gen::oneOf(rc::gen::just<std::size_t>(0), rc::gen::inRange<std::size_t>(0, 500)));
       each.count = 0;
     }
+    return each;
+  });
+}
+
+rc::Gen<RandomCase> random_case_on_nodes(int members) {
+  return rc::gen::exec([members] {
+    RandomCase each = *random_case(members, false);
+    each.algorithm = *rc::gen::inRange<std::uint32_t>(0, 64);
+    each.in_nodes = *rc::gen::arbitrary<bool>();
+    const int equal = *rc::gen::inRange(0, 5);  // 0: they need not be
+    const int on_each = std::max(1, equal);
+    each.members = *rc::gen::inRange(1, members / on_each + 1) * on_each;
+    for (int left = each.members; left > 0; left -= each.nodes.back())
+      each.nodes.push_back(equal > 0 ? on_each : *rc::gen::inRange(1, std::min(left, 4) + 1));
+    constexpr std::array there = {Collective::all_reduce,     Collective::reduce,           Collective::broadcast,
+                                  Collective::reduce_scatter, Collective::reduce_scatter_v, Collective::all_gather,
+                                  Collective::all_gather_v,   Collective::barrier};
+    if (each.in_nodes) each.collective = *rc::gen::elementOf(there);
+    each.root = *rc::gen::inRange(0, each.members);
+    const auto n = static_cast<std::size_t>(each.members);
+    each.counts.clear();
+    if (!is_unequal(each.collective)) return each;
+    each.counts = *rc::gen::container<std::vector<std::size_t>>(each.collective == Collective::all_to_all_v ? n * n : n,
+                                                                rc::gen::inRange<std::size_t>(0, 500));
+    each.count = 0;
     return each;
   });
 }

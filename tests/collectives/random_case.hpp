@@ -27,17 +27,23 @@ struct RandomCase {
   // Where there are GPUs: which members have their input in the memory of one, and which their output; a bit for each.
   std::uint32_t inputs_there = 0;
   std::uint32_t outputs_there = 0;
+  bool in_nodes = false;   // the algorithm is one of those that work in the memory of nodes, if there is one
+  std::vector<int> nodes;  // how many members each has, one after the other; none: all are on one
 
   Bytes to_bytes() const;
   static RandomCase from_bytes(std::span<const std::byte> bytes);
   // The table of one row that makes the planner decide so; empty: it is free.
   std::string table() const;
+  // Nothing where all are on one node.
+  std::shared_ptr<const Topology> topology() const;
 };
 
 std::ostream& operator<<(std::ostream& out, const RandomCase& each);
 
 // For at most so many members; exactly so many if `fixed`.
 rc::Gen<RandomCase> random_case(int members, bool fixed);
+// The same, the members on several nodes.
+rc::Gen<RandomCase> random_case_on_nodes(int members);
 
 // Empty if the communicator did it right; else what was wrong.
 std::string run_case(Communicator& world, const RandomCase& each);

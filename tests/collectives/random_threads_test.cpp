@@ -24,7 +24,10 @@ std::string on_threads(const RandomCase& each) {
   CommunicatorOptions options;
   options.table = each.table();
   const Patience patience{std::chrono::seconds(20), std::chrono::seconds(60)};
-  run_members(each.members, body, options, patience, Log(LogLevel::error));
+  if (const auto topology = each.topology())
+    run_members(topology, body, options, patience, Log(LogLevel::error));
+  else
+    run_members(each.members, body, options, patience, Log(LogLevel::error));
   return wrong;
 }
 
@@ -38,6 +41,15 @@ void check_random_calls() {
 }
 
 TEST(RandomCalls, are_right_on_threads) { check_random_calls(); }
+
+TEST(RandomCalls, are_right_on_several_nodes) {
+  EXPECT_TRUE(rc::check("random calls on nodes", [] {
+    const RandomCase each = *random_case_on_nodes(12);
+    RC_TAG(each.table().empty() ? std::string("free") : std::string(split(each.table(), ' ').at(4)));
+    const std::string wrong = on_threads(each);
+    if (!wrong.empty()) RC_FAIL(wrong);
+  }));
+}
 
 TEST(RandomCalls, are_right_where_data_lie_in_the_memory_of_gpus) {
   const gpu::Instead gpus(std::make_unique<FakeGpus>(2));

@@ -173,21 +173,24 @@ PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, C
   return all;
 }
 
-// Whether members meet in memory, and what suits it where that was measured.
+// Whether members meet in memory, all of them or those of each node, and what suits it where that was measured.
 struct Meeting {
   bool in_memory = false;
+  bool in_nodes = false;
   std::optional<node::Tuning> measured = {};
 };
 
 // As the members of a described machine would find it, if it lets them.
 Meeting meeting_on(const Topology& topology, const Settings& settings) {
-  return {settings.node_memory() && topology.size() >= 2 && topology.node_count() == 1};
+  const bool one = topology.node_count() == 1;
+  return {settings.node_memory() && topology.size() >= 2 && one, settings.node_memory() && !one};
 }
 
 // As the members of this job have found it just now.
 Meeting meeting_of(Session& session) {
-  const auto measured = session.world().team()->node_tuning();
-  return {measured.has_value(), measured};
+  const detail::Team& team = *session.world().team();
+  const auto measured = team.node_tuning();
+  return {measured && !team.meets_in_nodes(), team.meets_in_nodes(), measured};
 }
 
 Group everybody(int size, int index) {
@@ -203,6 +206,8 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
   const Spec spec = spec_of(parsed, size);
   PlannerOptions options = planner_options(parsed, settings, spec.collective);
   options.node_element = meeting.in_memory ? node::Room::most_element(size) : 0;
+  if (meeting.in_nodes)
+    options.near_element = node::Room::most_element(facts_of(*topology, everybody(size, 0)).most_on_a_node);
   const int index = static_cast<int>(parsed.integer("index", 0, size - 1, 0));
   Planner planner(topology, everybody(size, index), options);
   PlanReport report{.facts = planner.facts(),

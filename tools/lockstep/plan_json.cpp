@@ -40,10 +40,17 @@ Json schedule_json(const Plan& plan) {
       if (each.kind == Local::Kind::reduce) local["right"] = slice(each.right, round.times);
       locals.push_back(std::move(local));
     }
+    Json near = Json::array();
+    for (const Near& each : round.near)
+      near.push_back({{"collective", to_string(each.collective)},
+                      {"members", each.members},
+                      {"from", to_text(each.from)},
+                      {"to", to_text(each.to)}});
     rounds.push_back({{"times", round.times},
                       {"sends", messages(round.sends, round.times)},
                       {"receives", messages(round.receives, round.times)},
-                      {"locals", std::move(locals)}});
+                      {"locals", std::move(locals)},
+                      {"near", std::move(near)}});
   }
   return {{"index", plan.index}, {"rounds", std::move(rounds)}};
 }
