@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "collectives/communicator/gpu_levels.hpp"
 #include "collectives/communicator/team_parts.hpp"
 #include "collectives/communicator/team_rooms.hpp"
 #include "collectives/planner.hpp"
@@ -304,11 +305,13 @@ void Team::keep_memory(Pending& slot) {
 
 void Team::close() noexcept {
   if (std::exchange(closed_, true)) return;
+  end_levels();
   end_clique();
   engine_->close();
   if (engine_->keeps_memory()) {
     for (auto& slot : pendings_) keep_memory(*slot);
     keep_for_ever(told_);
+    keep_for_ever(times_);
   }
   engine_.reset();
 }
@@ -337,6 +340,10 @@ std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions optio
   const Origin origin{"split", 0};
   const Use use(*this, origin);
   refuse_if_closed();
+  return split_inside(colour, key, std::move(options));
+}
+
+std::shared_ptr<Team> Team::split_inside(int colour, int key, CommunicatorOptions options) {
   const node::Room* const room = room_of_all();
   const bool has_memory = room != nullptr && room->lookup().lineage_for({}).has_memory;
   const std::array<int, 3> mine = {exchange_->rank(), ranks_.at(index_of_me(*exchange_)), has_memory ? 1 : 0};

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "collectives/communicator/arrangement.hpp"
 #include "collectives/communicator/ask.hpp"
 #include "collectives/communicator/staging.hpp"
 #include "collectives/engine/transport.hpp"
@@ -55,6 +56,7 @@ struct CommunicatorOptions {
 namespace detail {
 
 struct OnGpus;
+class GpuLevels;
 
 // A call that is checked and planned: all that a repeated start needs.
 struct Ready {
@@ -139,6 +141,9 @@ class Team {
   void check(const Ask& ask);
   void run(const Ask& ask);
   void run(const Ready& ready, Origin origin);
+  // As part of what this team's members do with others: all have agreed on the call, and have its data in the memory
+  // of that GPU.
+  void run_as_agreed(const Ask& ask, int device);
   Handle start(const Ask& ask);
   Handle start(const Ready& ready, Origin origin) { return start_all({&ready, 1}, origin); }
   Handle start_all(std::span<const Ready> calls, Origin origin);
@@ -159,6 +164,8 @@ class Team {
   void drop(Handle handle) noexcept;
   // A call that cannot be made: the others are told, so that they do not wait for it.
   void refuse(const Error& error) noexcept;
+  // The same, where others may be making something together with this member.
+  void refuse_together(const Error& error) noexcept;
   // The communicator is gone; requests may still be there.
   void close() noexcept;
 
@@ -208,6 +215,7 @@ class Team {
   void copy_all(std::span<const Copy> copies, Handle handle);
   void finish(Handle handle);
   void wait_inside(Handle handle);
+  std::shared_ptr<Team> split_inside(int colour, int key, CommunicatorOptions options);
   void run_inside(const Ready& ready, const Origin& origin);
 
   class GpuPause;
@@ -229,6 +237,22 @@ class Team {
   void together(const F& f);
   std::shared_ptr<std::byte> allocate_by_nccl(std::size_t bytes, nccl::Registering how, const Origin& origin);
   void break_if_failed() noexcept;
+  bool fits(int device) const;
+  bool may_go(const OnGpus& gpus) const;
+  bool can_go_by_levels(const OnGpus& gpus) const;
+  void choose_way(OnGpus& gpus, const Origin& origin);
+  void begin_in_clique(const Ready& ready, Handle handle);
+  void wait_for_clique(const Origin& origin);
+  void arrange(int device, const Origin& origin);
+  Arrangement by_node() const;
+  void join_across(int device, const Origin& origin);
+  void make_levels(const Arrangement& arrangement, bool share_gpus, int device);
+  std::shared_ptr<Team> part(int colour, int key, std::string_view name, bool has_nccl);
+  void end_levels() noexcept;
+  void run_levels(const Ready& ready);
+  Trial* trial_of(const Ready& ready);
+  void run_in_turn(Trial& trial, const Ready& ready, Handle handle);
+  std::span<const std::uint64_t> meet(const std::vector<std::uint64_t>& mine, const Origin& origin);
   void refuse_if_captured(const Ready& ready);
   bool begin_on_gpus(const Ready& ready, Handle handle);
   bool stays_in_stream(Handle handle);
@@ -270,9 +294,14 @@ class Team {
   std::unique_ptr<Engine<RealWorld>> engine_;
   bool may_use_nccl_ = false;  // the same on all members, as all below
   std::unique_ptr<nccl::Clique> clique_;
+  std::unique_ptr<GpuLevels> levels_;
+  bool spans_nodes_ = false;                                                        // and has several members in some
+  std::map<std::tuple<Collective, DataType, ReduceOp, Order, int>, Trial> trials_;  // the last: the bits of its bytes
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<const Plan>> meetings_;  // by signature and choice
   // What is mine, and what is everybody's; a transport may hold it after a failure.
   std::shared_ptr<std::array<Told, 2>> told_ = std::make_shared<std::array<Told, 2>>();
+  // The same, of times.
+  std::shared_ptr<std::vector<std::uint64_t>> times_ = std::make_shared<std::vector<std::uint64_t>>(2 * Trial::turns);
 };
 
 }  // namespace detail

@@ -6,6 +6,8 @@
 
 #include "collectives/communicator/team_gpus.hpp"
 
+#include "collectives/communicator/gpu_levels.hpp"
+
 namespace lockstep::detail {
 namespace {
 
@@ -14,6 +16,8 @@ constexpr std::size_t asked_from = 4096;
 
 const std::string by_nccl = "nccl";
 const std::string why_nccl = "every member has its data in the memory of a GPU of its own";
+const std::string by_levels = "nccl by levels";
+const std::string why_levels = "all have their data in the memory of GPUs: those that are near each other meet first";
 
 // Of the larger side, which all know.
 std::size_t bytes_of(const Spec& spec) {
@@ -27,18 +31,22 @@ std::size_t bytes_of(const Spec& spec) {
 
 const std::string& Ready::algorithm() const {
   if (gpus && gpus->way == OnGpus::Way::clique) return by_nccl;
+  if (gpus && gpus->way == OnGpus::Way::levels) return by_levels;
   return call.plan->algorithm;
 }
 
 const std::string& Ready::why() const {
   if (gpus && gpus->way == OnGpus::Way::clique) return why_nccl;
+  if (gpus && gpus->way == OnGpus::Way::levels) return why_levels;
   return call.plan->why;
 }
 
 // At the end of every call, wherever the failure was heard of: nothing may wait on a GPU for a member that does not
 // come, and memory cannot be freed while it does.
 void Team::break_if_failed() noexcept {
-  if (clique_ && engine_ && engine_->failed()) clique_.reset();
+  if (!engine_ || !engine_->failed()) return;
+  end_levels();
+  clique_.reset();
 }
 
 // The same on all members, whatever their data. Nobody knows how much there is where members know their own counts
@@ -111,10 +119,8 @@ void Team::decide_as(const Ready& ready, const Ready& earlier, const Origin& ori
   const Use use(*this, origin);
   refuse_if_closed();
   or_refuse([&] {
-    const bool goes = earlier.gpus->way == OnGpus::Way::clique;
-    const int device = ready.gpus->device;
-    const bool fits = device == OnGpus::anywhere || (clique_ && device == clique_->device());
-    if (goes && !fits)
+    const OnGpus::Way way = earlier.gpus->way;
+    if ((way == OnGpus::Way::clique || way == OnGpus::Way::levels) && !fits(ready.gpus->device))
       throw Error(
           Code::usage,
           text("on \"", options_.name, "\", data that was in the memory of this member's GPU when all agreed to ",
@@ -126,7 +132,7 @@ void Team::decide_as(const Ready& ready, const Ready& earlier, const Origin& ori
 
 // What is captured is not done, and NCCL's group is made by what is.
 void Team::refuse_if_captured(const Ready& ready) {
-  if (clique_ || !ready.stream) return;
+  if (clique_ || levels_ || !ready.stream) return;
   or_refuse([&] {
     if (!gpu::layer()->is_captured(*ready.stream)) return;
     throw Error(Code::usage,
@@ -141,7 +147,7 @@ bool Team::begin_on_gpus(const Ready& ready, Handle handle) {
   OnGpus& gpus = *ready.gpus;
   try {
     engine_->progress_or_throw();
-    if (gpus.way == OnGpus::Way::unknown && !may_use_nccl_) gpus.way = OnGpus::Way::otherwise;  // known since
+    if (gpus.way == OnGpus::Way::unknown && !may_go(gpus)) gpus.way = OnGpus::Way::otherwise;  // known since
     if (gpus.way == OnGpus::Way::unknown) {
       refuse_if_captured(ready);
       decide(gpus, ready.call.origin);
@@ -150,17 +156,35 @@ bool Team::begin_on_gpus(const Ready& ready, Handle handle) {
       if (!gpus.other) gpus.other = or_refuse(gpus.otherwise);
       return false;
     }
-    const gpu::Stream stream = ready.stream.value_or(clique_->stream());
-    or_break([&] {
-      GpuPause pause(*this, "", ready.call.origin, &gpus.steps.front().spec);
-      if (auto mark = clique_->begin(gpus.steps, gpus.is_same_memory, stream, std::ref(pause)))
-        pending(handle).marks.push_back(std::move(mark));
-      pending(handle).in_stream = ready.stream.has_value();
-    });
+    Trial* const trial = gpus.way == OnGpus::Way::clique ? trial_of(ready) : nullptr;
+    if (trial != nullptr)
+      run_in_turn(*trial, ready, handle);
+    else if (gpus.way == OnGpus::Way::levels)
+      run_levels(ready);
+    else
+      begin_in_clique(ready, handle);
     return true;
   } catch (...) {
     release(handle);
     throw;
+  }
+}
+
+void Team::begin_in_clique(const Ready& ready, Handle handle) {
+  const gpu::Stream stream = ready.stream.value_or(clique_->stream());
+  or_break([&] {
+    GpuPause pause(*this, "", ready.call.origin, &ready.gpus->steps.front().spec);
+    if (auto mark = clique_->begin(ready.gpus->steps, ready.gpus->is_same_memory, stream, std::ref(pause)))
+      pending(handle).marks.push_back(std::move(mark));
+    pending(handle).in_stream = ready.stream.has_value();
+  });
+}
+
+void Team::wait_for_clique(const Origin& origin) {
+  GpuPause pause(*this, "what was begun on GPUs before a call", origin);
+  while (clique_ && clique_->is_working()) {
+    clique_->check();
+    pause();
   }
 }
 

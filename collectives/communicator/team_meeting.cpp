@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What members tell each other before GPUs do a call: whether all can, and whether what they have in mind fits. A call
 // in which they only meet stands for it, with its signature, so that different calls are found before NCCL is entered.
-#include <set>
-
 #include "collectives/communicator/team_gpus.hpp"
 #include "collectives/planner.hpp"
 
@@ -46,9 +44,8 @@ std::shared_ptr<const Plan> Team::meeting(const Spec& spec, std::string_view nam
 }
 
 Team::Told Team::told_of(const OnGpus& gpus) const {
-  const bool fits = clique_ ? gpus.device == clique_->device() || gpus.device == OnGpus::anywhere : gpus.device >= 0;
   Told told{};
-  told[Word::cannot] = fits ? 0 : 1;
+  told[Word::cannot] = fits(gpus.device) ? 0 : 1;
   for (const nccl::Step& step : gpus.steps) {
     for (int i = 0; has_own_counts(step.spec.collective) && i < size(); ++i) {
       if (i == rank()) continue;
@@ -75,8 +72,7 @@ void Team::decide(OnGpus& gpus, const Origin& origin) {
   gpus.is_same_memory = all[Word::places] == 0;
   if (all[Word::cannot] != 0) return;
   if (all[Word::counts] != 0) or_break([&] { throw different_counts(gpus.steps.front().spec); });
-  if (!clique_) make_clique(gpus.device, origin);
-  if (clique_) gpus.way = OnGpus::Way::clique;
+  choose_way(gpus, origin);
 }
 
 // All show what they have in mind, so that all say the same: the first pair that differs, in the words of who hears of
@@ -109,25 +105,13 @@ Error Team::different_counts(const Spec& spec) {
   return {Code::internal, "counts that do not fit, and none that differ"};
 }
 
-// NCCL refuses members that share a GPU, and not all at once: so they find out before.
 void Team::make_clique(int device, const Origin& origin) {
   or_break([&] {
     nccl::Id id{};
-    const bool is_own = in_exchange([&] {
-      const std::string serial = gpu::layer()->id(device);
-      const auto all = exchange_->all_gather("serials of the GPUs", std::as_bytes(std::span(serial)));
-      std::set<std::string> serials;
-      for (const Bytes& each : all) serials.emplace(reinterpret_cast<const char*>(each.data()), each.size());
-      if (serials.size() < all.size()) return false;
+    in_exchange([&] {
       if (rank() == 0) id = nccl::library()->make_id();
       std::ranges::copy(exchange_->broadcast("NCCL's name of the group", id, 0), id.begin());
-      return true;
     });
-    if (!is_own) {
-      may_use_nccl_ = false;
-      exchange_->log().info(text("members of \"", options_.name, "\" share a GPU: NCCL is not used among them"));
-      return;
-    }
     GpuPause pause(*this, "making NCCL's group", origin);
     clique_ = std::make_unique<nccl::Clique>(*nccl::library(), id, size(), rank(), device, std::ref(pause));
   });

@@ -2,6 +2,7 @@
 // Memory of GPUs that the members take together: NCCL's own, and known to it, where they go by it.
 #include <cstring>
 
+#include "collectives/communicator/gpu_levels.hpp"
 #include "collectives/communicator/team_gpus.hpp"
 #include "collectives/gpu/memory.hpp"
 
@@ -72,14 +73,14 @@ std::shared_ptr<std::byte> Team::allocate_on_gpu(std::size_t count, std::size_t 
   Offer mine;
   try {
     mine.bytes = (gpu::bytes_to_allocate(device, count, element_bytes) + page - 1) / page * page;
-    if (may_use_nccl_ && (!clique_ || clique_->device() == device)) mine.how = nccl::library()->registering();
+    if (may_use_nccl_ && (clique_ ? clique_->device() == device : !levels_)) mine.how = nccl::library()->registering();
     if (clique_) mine.dropped = clique_->dropped();
   } catch (const Error& error) {
     mine.fail(error);
   }
   const Offer all = agree(exchange_->all_gather("memory of GPUs", mine.packed()));
   const bool is_wanted = all.how != nccl::Registering::none && all.bytes > 0;
-  if (is_wanted && !clique_) make_clique(device, origin);
+  if (is_wanted && !clique_) or_break([&] { arrange(device, origin); });
   if (clique_) {
     or_break([&] {
       GpuPause pause(*this, "what was begun on GPUs", origin);

@@ -13,10 +13,10 @@
 
 namespace lockstep::detail {
 
-// What GPUs do by NCCL if every member's data is in the memory of its GPU, which members ask each other when it is
+// What GPUs do by NCCL if every member's data is in the memory of a GPU, which members ask each other when it is
 // first started.
 struct OnGpus {
-  enum class Way : std::uint8_t { unknown, clique, otherwise };
+  enum class Way : std::uint8_t { unknown, clique, levels, otherwise };
   static constexpr int anywhere = -2;
 
   std::vector<nccl::Step> steps;

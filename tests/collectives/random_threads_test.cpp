@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "collectives/communicator/local.hpp"
-#include "tests/collectives/fake_nccl.hpp"
+#include "tests/collectives/gpu_levels.hpp"
 #include "tests/collectives/random_case.hpp"
 
 namespace lockstep::test {
@@ -15,7 +15,7 @@ std::string on_threads(const RandomCase& each) {
   std::mutex mutex;
   std::string wrong;
   const auto body = [&](Communicator& world) {
-    for (int turn = 0; turn < 2; ++turn) {  // the second time everything is there already
+    for (int turn = 0; turn < 2; ++turn) {  // the second time everything is there already, or it goes another way
       const std::string mine = run_case(world, each);
       const std::lock_guard lock(mutex);
       if (!mine.empty()) wrong = mine;
@@ -24,16 +24,18 @@ std::string on_threads(const RandomCase& each) {
   CommunicatorOptions options;
   options.table = each.table();
   const Patience patience{std::chrono::seconds(20), std::chrono::seconds(60)};
-  if (const auto topology = each.topology())
-    run_members(topology, body, options, patience, Log(LogLevel::error));
-  else
-    run_members(each.members, body, options, patience, Log(LogLevel::error));
+  const auto topology = each.topology();
+  run_members(topology ? topology : local_topology(each.members), body, options, patience, Log(LogLevel::error));
   return wrong;
 }
 
-void check_random_calls() {
-  EXPECT_TRUE(rc::check("random calls", [] {
-    const RandomCase each = *random_case(9, false);
+// On so many nodes, as equal as can be.
+void check_random_calls(int most_nodes = 1) {
+  EXPECT_TRUE(rc::check("random calls", [most_nodes] {
+    RandomCase each = *random_case(9, false);
+    const int nodes = std::min(most_nodes, each.members);
+    for (int node = 0; nodes > 1 && node < nodes; ++node)
+      each.nodes.push_back(each.members / nodes + (node < each.members % nodes ? 1 : 0));
     RC_TAG(std::string(to_string(each.collective)));
     const std::string wrong = on_threads(each);
     if (!wrong.empty()) RC_FAIL(wrong);
@@ -60,6 +62,22 @@ TEST(RandomCalls, are_right_where_every_member_has_a_gpu) {
   const gpu::Instead gpus(std::make_unique<FakeGpus>(9));
   const nccl::Instead library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.layer())));
   check_random_calls();
+  EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
+  EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
+}
+
+TEST(RandomCalls, are_right_where_some_members_share_a_gpu) {
+  const gpu::Instead gpus(std::make_unique<FakeGpus>(3));
+  const nccl::Instead library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.layer())));
+  check_random_calls();
+  EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
+  EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
+}
+
+TEST(RandomCalls, are_right_where_members_of_several_nodes_have_gpus) {
+  const gpu::Instead gpus(std::make_unique<FakeGpus>(9));
+  const nccl::Instead library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.layer())));
+  for (const int nodes : {2, 3}) check_random_calls(nodes);
   EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
   EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
 }
