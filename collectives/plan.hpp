@@ -72,6 +72,7 @@ struct Plan {
   std::size_t output_count = 0;
   std::uint64_t choice = 0;  // equal on all members that decided alike
   std::string why;
+  bool in_stream = false;  // all members have given a stream of a GPU
   // Of a call in which members only meet, to decide how another one is done: that one.
   std::optional<Spec> stands_for = {};
 

@@ -98,6 +98,7 @@ Ready Team::ready_from(const Ask& ask, Asking asking) {
                   .origin = ask.origin,
                   .limit = options_.timeout};
     ready.stream = ask.stream;
+    if (ask.stream && can_keep_order(ask, *ready.call.plan)) ready.call.plan = in_stream(ready.call.plan);
     if (may_ask_where(whole, spec, asking)) {
       auto gpus = on_gpus(spec, whole);
       gpus->meeting = meeting(spec, ask.stream ? "in a stream" : "where the data is", ask.stream ? 1 : 2);
@@ -148,6 +149,7 @@ Handle Team::start(const Ask& ask) {
   const Ready ready = ready_from(ask, ask.stream ? Asking::where_it_is_large : Asking::never);
   const Handle handle = take_slot(ask.origin);
   begin(ready, handle);
+  mark_end(ready, handle);
   return handle;
 }
 
@@ -155,13 +157,17 @@ Handle Team::start_all(std::span<const Ready> calls, Origin origin) {
   const Use use(*this, origin);
   refuse_if_closed();
   const Handle handle = take_slot(origin);
-  for (const Ready& ready : calls) begin(ready, handle);
+  for (const Ready& ready : calls) {
+    begin(ready, handle);
+    mark_end(ready, handle);
+  }
   return handle;
 }
 
 void Team::begin(const Ready& given, Handle handle) {
   if (given.gpus && begin_on_gpus(given, handle)) return;
   const Ready& ready = given.gpus ? *given.gpus->other : given;
+  if (ready.keeps_order) return begin_in_stream(ready, handle);
   if (ready.stream) {
     try {
       wait_for_stream(*ready.stream, given.call.origin);
@@ -307,6 +313,7 @@ void Team::close() noexcept {
   if (std::exchange(closed_, true)) return;
   end_levels();
   end_clique();
+  end_streams();
   engine_->close();
   if (engine_->keeps_memory()) {
     for (auto& slot : pendings_) keep_memory(*slot);

@@ -65,6 +65,7 @@ struct Ready {
   std::vector<Copy> back;
   Staged staged;
   std::optional<gpu::Stream> stream = {};
+  bool keeps_order = false;  // of the stream, by itself: the members of a node see to it
   // Where GPUs may do it; then the rest of this is made when it is known that they do not.
   std::shared_ptr<OnGpus> gpus = {};
 
@@ -203,6 +204,7 @@ class Team {
   // Whether members ask each other where the data is: of a plan, which does so in its first start only, always.
   enum class Asking : std::uint8_t { never, where_it_is_large, once };
   Ready ready_from(const Ask& ask, Asking asking);
+  bool can_keep_order(const Ask& ask, const Plan& plan) const;
   void stage(Ready& ready, const Ask& ask) const;
   void say_reason() const;
   void begin(const Call& call, Handle handle);
@@ -258,7 +260,12 @@ class Team {
   bool stays_in_stream(Handle handle);
   bool reached(Handle handle);
   void wait_for_gpus(Handle handle);
+  static void refuse_if_not_there(gpu::Stream stream);
   void wait_for_stream(gpu::Stream stream, const Origin& origin);
+  void begin_in_stream(const Ready& ready, Handle handle);
+  void mark_end(const Ready& ready, Handle handle);
+  void end_streams() noexcept;
+  std::shared_ptr<const Plan> in_stream(const std::shared_ptr<const Plan>& plan);
   template <class F>
   auto or_break(const F& f);
   void end_clique() noexcept;
@@ -302,6 +309,11 @@ class Team {
   std::shared_ptr<std::array<Told, 2>> told_ = std::make_shared<std::array<Told, 2>>();
   // The same, of times.
   std::shared_ptr<std::vector<std::uint64_t>> times_ = std::make_shared<std::vector<std::uint64_t>>(2 * Trial::turns);
+  struct InStreams {
+    std::shared_ptr<const Plan> plan;
+    std::shared_ptr<const Plan> in_stream;
+  };
+  std::map<const Plan*, InStreams> in_streams_;
 };
 
 }  // namespace detail

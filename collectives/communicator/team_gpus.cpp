@@ -188,32 +188,6 @@ void Team::wait_for_clique(const Origin& origin) {
   }
 }
 
-void Team::wait_for_stream(gpu::Stream stream, const Origin& origin) {
-  or_break([&] {
-    gpu::Layer* const layer = gpu::layer();
-    if (layer == nullptr && stream == nullptr) return;
-    if (layer == nullptr)
-      throw Error(Code::usage, text("a stream of a GPU was given, but ", gpu::why_none()), "give none, or nullptr");
-    if (layer->is_captured(stream))
-      throw Error(Code::usage, "a stream that is captured was given to a call that the host takes part in",
-                  "call it outside of the graph; docs/gpu.md says what GPUs do by themselves");
-    const auto mark = layer->mark(gpu::Where::host, stream);
-    GpuPause pause(*this, "what is in a stream before a call", origin);
-    while (!mark->is_reached()) {
-      if (clique_) clique_->check();
-      pause();
-    }
-  });
-}
-
-// Whether nothing of it is left to the host; then the program goes on, and the stream has the result.
-bool Team::stays_in_stream(Handle handle) {
-  const Pending& slot = pending(handle);
-  if (!slot.in_stream || !slot.tickets.empty()) return false;
-  release(handle);
-  return true;
-}
-
 bool Team::reached(Handle handle) {
   Pending& slot = pending(handle);
   if (slot.marks.empty()) return true;

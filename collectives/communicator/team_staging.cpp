@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls whose data a call cannot work on where it lies.
 #include "collectives/communicator/team_parts.hpp"
+#include "collectives/node/work.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -18,16 +19,27 @@ Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
   return or_refuse([&] { return make_staged(bytes, for_gpu); });
 }
 
+// Whether members who share GPUs see to the order of a stream themselves, where the data is contiguous. All alike.
+bool Team::can_keep_order(const Ask& ask, const Plan& plan) const {
+  const node::Room* const room = engine_->world().room();
+  if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
+  const bool is_plain =
+      !reduces(ask.collective) || (ask.reduction.op < ReduceOp::premul_sum && ask.reduction.op != ReduceOp::avg);
+  return is_plain && node::Work::has_known_places(ask.collective);
+}
+
 // Where members would map each other's memory on GPUs and could not.
 void Team::say_reason() const {
   node::Room* const room = engine_->world().room();
   if (room == nullptr || room->gpus() == nullptr || !room->gpus()->has_reason()) return;
-  exchange_->log().warn(
-      text("members of \"", options_.name,
-           "\" do not map each other's memory on GPUs, so it goes by way of the host: ", room->gpus()->take_reason()));
+  exchange_->log().warn(text("members of \"", options_.name, "\" ", room->gpus()->take_reason()));
 }
 
 void Team::stage(Ready& ready, const Ask& ask) const {
+  if (can_keep_order(ask, *ready.call.plan) && ask.input.contiguous() && ask.output.contiguous()) {
+    ready.keeps_order = ready.stream && gpu::layer() != nullptr;
+    return;
+  }
   // Those who meet in the room see to data in GPUs' memory themselves.
   const bool in_node = ready.call.plan->in_node;
   const bool same =

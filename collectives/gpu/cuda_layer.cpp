@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "collectives/gpu/cuda_event.hpp"
 #include "collectives/gpu/current.hpp"
 #include "collectives/gpu/kernels.hpp"
 #include "collectives/gpu/layer.hpp"
@@ -194,6 +195,15 @@ class CudaLayer final : public Layer {
     }
   }
 
+  int device_of(Stream stream) override {
+    int device = 0;
+    if (stream != nullptr)
+      check(cudaStreamGetDevice(of(stream), &device), "asking for the GPU of a stream");
+    else
+      check(cudaGetDevice(&device), "asking for the current GPU");
+    return device;
+  }
+
   std::shared_ptr<Mark> mark(int device, Stream stream) override {
     return record(device, stream, cudaEventDisableTiming);
   }
@@ -203,18 +213,25 @@ class CudaLayer final : public Layer {
   }
 
   double microseconds(Mark& from, Mark& to) override {
-    const auto& first = static_cast<Event&>(from);
-    const Current on(first.device);
+    const auto& first = static_cast<CudaEvent&>(from);
+    const Current on(first.device());
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, first.event, static_cast<Event&>(to).event),
+    check(cudaEventElapsedTime(&milliseconds, first.event(), static_cast<CudaEvent&>(to).event()),
           "asking how long work in a stream took");
     return 1e3 * static_cast<double>(milliseconds);
   }
 
-  void wait_for(int device, Stream stream, const std::shared_ptr<Mark>& mark) override {
+  void wait_for(int device, Stream stream, Mark& mark) override {
     const Current on(device);
-    check(cudaStreamWaitEvent(of(stream), static_cast<Event&>(*mark).event, 0),
+    check(cudaStreamWaitEvent(of(stream), static_cast<CudaEvent&>(mark).event(), 0),
           text("putting one stream of GPU ", device, " behind another"));
+  }
+
+  std::unique_ptr<Event> open(int device, const ShownEvent& theirs) override {
+    cudaIpcEventHandle_t handle{};
+    static_assert(sizeof handle == sizeof theirs.handle);
+    std::memcpy(&handle, theirs.handle.data(), sizeof handle);
+    return std::make_unique<CudaEvent>(device, handle);
   }
 
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override {
@@ -247,6 +264,15 @@ class CudaLayer final : public Layer {
   }
 
  protected:
+  // Where processes have no such events, it is for threads.
+  std::unique_ptr<Event> make_event(int device) override {
+    try {
+      return std::make_unique<CudaEvent>(device, cudaEventDisableTiming | cudaEventInterprocess);
+    } catch (const Error&) {
+      return std::make_unique<CudaEvent>(device, cudaEventDisableTiming);
+    }
+  }
+
   bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept override {
     const bool has_begun = cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess;
     if (!has_begun) cudaGetLastError();  // the next call begins without it
@@ -258,43 +284,10 @@ class CudaLayer final : public Layer {
   }
 
  private:
-  struct Event final : Mark {
-    Event(int its, unsigned flags) : device(its) { check(cudaEventCreateWithFlags(&event, flags), "making an event"); }
-    ~Event() override {
-      try {
-        const Current on(device);
-        cudaEventDestroy(event);
-      } catch (const Error&) {
-        return;  // the driver has ended, and all events with it
-      }
-    }
-    Event(const Event&) = delete;
-    Event& operator=(const Event&) = delete;
-    bool is_reached() override {
-      const Current on(device);
-      const cudaError_t state = cudaEventQuery(event);
-      if (state == cudaErrorNotReady) return false;
-      check(state, "what was begun on a GPU");
-      return true;
-    }
-    int device;
-    cudaEvent_t event = nullptr;
-  };
-
-  static int device_of(Stream stream) {
-    int device = 0;
-    if (stream != nullptr)
-      check(cudaStreamGetDevice(of(stream), &device), "asking for the GPU of a stream");
-    else
-      check(cudaGetDevice(&device), "asking for the current GPU");
-    return device;
-  }
-
-  static std::shared_ptr<Mark> record(int device, Stream stream, unsigned flags) {
+  std::shared_ptr<Mark> record(int device, Stream stream, unsigned flags) {
     if (stream != nullptr || device == Where::host) device = device_of(stream);
-    const Current on(device);
-    auto made = std::make_shared<Event>(device, flags);
-    check(cudaEventRecord(made->event, of(stream)), text("marking what is in a stream of GPU ", device));
+    auto made = std::make_shared<CudaEvent>(device, flags);
+    made->record(stream);
     return made;
   }
 

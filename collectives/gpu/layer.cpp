@@ -63,6 +63,24 @@ bool Layer::keep(std::byte* memory, std::size_t bytes) {
   return true;
 }
 
+Event& Layer::take_event(int device) {
+  const std::lock_guard lock(mutex_);
+  const auto fits = [device](const KeptEvent& each) { return each.is_free && each.device == device; };
+  const auto known = std::ranges::find_if(events_, fits);
+  if (known != events_.end()) {
+    known->is_free = false;
+    return *known->event;
+  }
+  events_.push_back({make_event(device), device});
+  return *events_.back().event;
+}
+
+void Layer::give_back(Event& event) {
+  const std::lock_guard lock(mutex_);
+  const auto is_it = [&](const KeptEvent& each) { return each.event.get() == &event; };
+  std::ranges::find_if(events_, is_it)->is_free = true;
+}
+
 void Layer::free_kept() {
   const std::lock_guard lock(mutex_);
   for (Kept& each : kept_) {

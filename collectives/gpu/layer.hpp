@@ -45,6 +45,21 @@ class Mark {
   virtual bool is_reached() = 0;
 };
 
+// An event as other processes find it.
+struct ShownEvent {
+  std::array<std::byte, 64> handle{};
+  std::uint64_t number = 0;  // that no other event of its process has
+};
+
+// A mark that is made anew again and again, of what is in streams of one GPU. Nothing was marked yet: it is reached.
+class Event : public Mark {
+ public:
+  // Who waits for what it marked before was put behind it by then.
+  virtual void record(Stream stream) = 0;
+  // Nothing, where other processes cannot open it.
+  virtual std::optional<ShownEvent> show() = 0;
+};
+
 // `blocks` runs of `bytes`, whose beginnings lie `stride` bytes apart.
 struct Runs {
   std::byte* first = nullptr;
@@ -108,13 +123,22 @@ class Layer {
   // default stream.
   virtual Stream make_stream(int device) = 0;
   virtual void end_stream(int device, Stream stream) noexcept = 0;
+  // Of the default stream: the thread's current one.
+  virtual int device_of(Stream stream) = 0;
   // Without a device: the stream's own, or the thread's current one.
   virtual std::shared_ptr<Mark> mark(int device, Stream stream) = 0;
-  virtual void wait_for(int device, Stream stream, const std::shared_ptr<Mark>& mark) = 0;
+  // For what is marked now, whatever is marked by it later.
+  virtual void wait_for(int device, Stream stream, Mark& mark) = 0;
   // A mark that knows when it was reached, by the device's clock; and how long that was after an earlier one in the
   // same stream, both being reached.
   virtual std::shared_ptr<Mark> mark_time(int device, Stream stream) = 0;
   virtual double microseconds(Mark& from, Mark& to) = 0;
+  // Made once and kept for the next one who needs one: others may know it as long as the process lives. Who gives it
+  // back knows that nobody will wait for it any more.
+  Event& take_event(int device);
+  void give_back(Event& event);
+  // Another process's.
+  virtual std::unique_ptr<Event> open(int device, const ShownEvent& theirs) = 0;
   virtual void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   virtual void begin_combine(int device, DataType type, const Combining& all, Stream stream) = 0;
   // What the user's own code puts into a stream of that device, which is the thread's while it does so.
@@ -129,6 +153,7 @@ class Layer {
   Costs costs(int device);
 
  protected:
+  virtual std::unique_ptr<Event> make_event(int device) = 0;
   virtual Costs measure_costs(int device);
   // Of the clock that they are measured by.
   virtual double now_us() const;
@@ -141,15 +166,21 @@ class Layer {
     std::size_t bytes = 0;  // 0: none
     std::byte* memory = nullptr;
   };
+  struct KeptEvent {
+    std::unique_ptr<Event> event;
+    int device = 0;
+    bool is_free = false;
+  };
   std::byte* take_kept(std::size_t bytes);
   bool keep(std::byte* memory, std::size_t bytes);
   void unpin(std::byte* memory) noexcept;
 
   std::mutex mutex_;
   std::array<Kept, 32> kept_;
+  std::vector<KeptEvent> events_;
   std::mutex measuring_;
   std::vector<std::optional<Costs>> costs_;  // by device
-  std::map<std::byte*, int> holders_;  // of what pin() has pinned
+  std::map<std::byte*, int> holders_;        // of what pin() has pinned
 };
 
 // What the process has itself, whatever the tests have put there.

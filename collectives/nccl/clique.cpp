@@ -140,7 +140,7 @@ std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, bool is_sa
   for (const Detour& detour : detours) bytes += detour.input + detour.output;
   const bool is_captured = gpu::layer()->is_captured(stream);
   if (is_captured && bytes > 0) refuse_captured(steps.front().spec);
-  if (!is_captured && last_) gpu::layer()->wait_for(device_, stream, last_);
+  if (!is_captured && last_) gpu::layer()->wait_for(device_, stream, *last_);
   std::byte* const scratch = scratch_of(bytes);
   std::byte* next_detour = scratch + detours_at;
   for (std::size_t i = 0; i < changed.size(); ++i)

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "collectives/gpu/layer.hpp"
 #include "collectives/kernels/kernels.hpp"
 #include "collectives/node/pieces.hpp"
 #include "collectives/plan.hpp"
@@ -36,6 +38,12 @@ struct UserReduce {
   bool has_state = false;
 };
 
+// The stream of a GPU in which a call has its place: the host does not wait for it where GPUs see to the order.
+struct InStream {
+  gpu::Stream stream = nullptr;
+  int device = 0;
+};
+
 struct Call {
   std::shared_ptr<const Plan> plan;
   const void* input = nullptr;
@@ -45,6 +53,7 @@ struct Call {
   double factor = 1;  // premul_sum: of this member
   // Instead of input and output, of an all_reduce in place that is done in the node.
   std::shared_ptr<const Pieces> pieces = {};
+  std::optional<InStream> stream = {};
   Origin origin = {};
   Duration limit = {};  // how long it may wait for others; zero: as the engine was told
 };

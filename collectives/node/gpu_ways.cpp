@@ -83,20 +83,24 @@ bool Work::pays_on_gpus() const {
 
 Work::Proof Work::prove() const {
   const int mine = std::max(input_device_, output_device_);
-  return {could_map_, could_map_ ? gpu::layer()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::Costs{}};
+  return {could_map_, could_open_,
+          could_map_ ? gpu::layer()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::Costs{}};
 }
 
 bool Work::conclude_proof() {
-  bool all = true;
+  bool all_map = true;
+  bool all_open = true;
   std::vector<gpu::Costs> costs;
   for (int member = 0; member < members(); ++member) {
     Proof proof;
     std::memcpy(&proof, room_->line(member, at_step(step_)).payload, sizeof proof);
-    all = all && proof.could_map;
+    all_map = all_map && proof.could_map;
+    all_open = all_open && proof.could_open;
     costs.push_back(proof.costs);
   }
-  room_->gpus()->conclude(all, middle_of(costs));
-  return all;
+  room_->gpus()->conclude(all_map, middle_of(costs));
+  if (all_have_events()) room_->gpus()->conclude_events(all_open);
+  return all_map;
 }
 
 }  // namespace lockstep::node

@@ -37,6 +37,14 @@ std::unique_ptr<Gpus> Gpus::find(const std::vector<std::vector<std::string>>& se
 
 Gpus::~Gpus() {
   for (const Mapping& each : mappings_) unmap(each);
+  for (const Mapping& each : let_go_) unmap(each);
+}
+
+void Gpus::let_go(const Mapping& mapping) {
+  let_go_.push_back(mapping);
+  if (events_ != nullptr && events_->is_working()) return;
+  for (const Mapping& each : let_go_) unmap(each);
+  let_go_.clear();
 }
 
 void Gpus::unmap(const Mapping& mapping) noexcept { layer_->unmap(mapping.device, mapping.here); }
@@ -62,7 +70,7 @@ Place Gpus::show(const void* data, int device, gpu::Shown& card) const {
 void Gpus::forget(std::uint64_t process, const gpu::Shown& card) {
   std::erase_if(mappings_, [&](const Mapping& each) {
     const bool is_gone = each.process == process && std::ranges::count(card.gone, each.number) > 0;
-    if (is_gone) unmap(each);
+    if (is_gone) let_go(each);
     return is_gone;
   });
 }
@@ -96,7 +104,7 @@ std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, i
   const std::size_t most = most_mapped * processes_.size();
   if (mappings_.size() >= most) {
     const auto oldest = std::ranges::min_element(mappings_, {}, &Mapping::used);
-    unmap(*oldest);
+    let_go(*oldest);
     mappings_.erase(oldest);
   }
   mappings_.reserve(mappings_.size() + 1);
@@ -112,8 +120,14 @@ void Gpus::conclude(bool all_could, const gpu::Costs& costs) {
   costs_ = costs;
   state_ = all_could ? State::proven : State::refused;
   if (all_could) return;
-  for (const Mapping& each : mappings_) unmap(each);
+  for (const Mapping& each : mappings_) let_go(each);
   mappings_.clear();
+}
+
+gpu::Event& Gpus::open(int member, const gpu::ShownEvent& card, int number) {
+  std::unique_ptr<gpu::Event>& known = opened_[{processes_[static_cast<std::size_t>(member)], card.number}];
+  if (known == nullptr) known = layer_->open(device_of(number), card);
+  return *known;
 }
 
 void Gpus::keep_reason(std::string_view why) {

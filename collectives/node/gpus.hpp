@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "collectives/gpu/layer.hpp"
+#include "collectives/node/events.hpp"
 #include "collectives/node/memories.hpp"
 
 namespace lockstep::node {
@@ -42,11 +44,16 @@ class Gpus {
   void conclude(bool all_could, const gpu::Costs& costs);
   // What work on these GPUs takes, as all agreed when they concluded; nothing until then.
   const gpu::Costs& costs() const { return costs_; }
+  // Whether they find each other's events, too, by which they come one after the other on a GPU; else the host sees to
+  // that.
+  bool knows_of_events() const { return events_state_ != State::untried; }
+  bool can_use_events() const { return events_state_ == State::proven; }
+  void conclude_events(bool all_could) { events_state_ = all_could ? State::proven : State::refused; }
   // Whether somebody had data on a GPU when members last asked each other where they have it.
   bool is_worth_asking() const { return in_vain_ < most_in_vain; }
   void note(bool found) { in_vain_ = found ? 0 : in_vain_ + 1; }
 
-  // Why this member could not, for people; once. By any thread.
+  // Why this member could not, for people, as the end of a sentence about the members; once. By any thread.
   void keep_reason(std::string_view why);
   bool has_reason() const { return has_reason_.load(std::memory_order_acquire); }
   std::string take_reason();
@@ -56,6 +63,11 @@ class Gpus {
   // Another member's data, for a GPU of this process; host: for that where they are. To be copied, they may be mapped
   // there as well, where the two do not reach each other. Throws Error device where neither can.
   std::byte* reach(int member, const Place& place, const gpu::Shown& card, int device, bool is_copied);
+  bool is_here(int member) const { return processes_[static_cast<std::size_t>(member)] == processes_[me_]; }
+  // Another process's event of the GPU that all know by that number. Throws Error device.
+  gpu::Event& open(int member, const gpu::ShownEvent& card, int number);
+  // What is under way uses the mappings.
+  void use_with(const Events& events) { events_ = &events; }
 
  private:
   enum class State : std::uint8_t { untried, proven, refused };
@@ -70,6 +82,8 @@ class Gpus {
   };
 
   Gpus() = default;
+  // Now, or when nothing uses it any more.
+  void let_go(const Mapping& mapping);
   void unmap(const Mapping& mapping) noexcept;
   void forget(std::uint64_t process, const gpu::Shown& card);
   Mapping map(const gpu::Shown& card, int device, int theirs);
@@ -80,11 +94,15 @@ class Gpus {
   std::size_t me_ = 0;
   State state_ = State::untried;
   gpu::Costs costs_;
+  State events_state_ = State::untried;
+  const Events* events_ = nullptr;
   int in_vain_ = 0;
   std::atomic<bool> has_reason_ = false;
   std::mutex mutex_;
   std::string reason_;
   std::vector<Mapping> mappings_;
+  std::vector<Mapping> let_go_;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<gpu::Event>> opened_;  // by process and number
   std::uint64_t uses_ = 0;
 };
 

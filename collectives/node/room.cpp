@@ -12,6 +12,9 @@
 #include <climits>
 #include <utility>
 
+#include "topology/base/error.hpp"
+#include "topology/base/keep.hpp"
+
 namespace lockstep::node {
 namespace {
 
@@ -51,6 +54,35 @@ Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_proc
       slots_(memory_.get() + layout_.slots),
       lookup_(index, size),
       tuning_(guessed_tuning(size)) {}
+
+// Events are given to others when all have put behind them what waits for them.
+Room::~Room() {
+  if (events_ == nullptr) return;
+  bool are_all_behind = !are_shown_;
+  for (int member = 0; has_ordered_ && member < size_; ++member)
+    are_all_behind = are_all_behind && reaches(header_of(member).behind.load(std::memory_order_acquire), ordered_);
+  if (are_all_behind) events_->give_back();
+}
+
+Events& Room::events() {
+  if (events_ == nullptr) {
+    events_ = std::make_unique<Events>(*gpu::layer());
+    if (gpus_) gpus_->use_with(*events_);
+  }
+  return *events_;
+}
+
+void Room::came_behind() {
+  ordered_ = last_;
+  has_ordered_ = true;
+  are_shown_ = false;
+  header_of(index_).behind.store(last_, std::memory_order_release);
+}
+
+void Room::keep_on_gpus() {
+  keep_for_ever(std::shared_ptr<Gpus>(std::move(gpus_)));
+  keep_for_ever(std::shared_ptr<Events>(std::move(events_)));
+}
 
 void Room::begin_at(Step step) {
   for (Step back = 0; back < line_ring; ++back)
@@ -105,10 +137,20 @@ bool Room::begin_reaching() {
   return false;
 }
 
+void Room::end_reaching() noexcept {
+  try {
+    if (is_working()) return;
+  } catch (const Error&) {
+    is_on_gpu_ = false;  // nothing runs there any more
+  }
+  header_of(index_).busy.store(0, std::memory_order_release);
+}
+
 bool Room::abandon() {
   header().given_up.store(1, std::memory_order_seq_cst);
-  end_reaching();
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (end_reaching(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_reaching()) ::sched_yield();
+  if (!is_on_gpu_) header_of(index_).busy.store(0, std::memory_order_release);
   for (int member = 0; member < size_; ++member) {
     while (header_of(member).busy.load(std::memory_order_seq_cst) != 0) {
       if (std::chrono::steady_clock::now() > limit) return false;
@@ -124,6 +166,8 @@ void Room::wake() {
 }
 
 void Room::sleep(std::int64_t nanoseconds) {
+  constexpr std::int64_t soon = 50'000;
+  if (std::exchange(looks_soon_, false)) nanoseconds = std::min(nanoseconds, soon);
   const std::uint32_t before = header().rings.load(std::memory_order_relaxed);
   header().asleep.fetch_add(1, std::memory_order_seq_cst);
   const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};

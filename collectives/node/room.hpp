@@ -17,6 +17,7 @@
 
 #include "collectives/gpu/ways.hpp"
 #include "collectives/node/across.hpp"
+#include "collectives/node/events.hpp"
 #include "collectives/node/gpus.hpp"
 #include "collectives/node/handing.hpp"
 #include "collectives/node/memories.hpp"
@@ -81,6 +82,7 @@ class Room {
   // Everywhere the same bytes, zeros at first, kept by `memory`. With one_process all members are threads of one, which
   // can reach each other's buffers wherever they lie.
   Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_process);
+  ~Room();
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;
 
@@ -174,6 +176,21 @@ class Room {
   // Those of several processes that all members see; nothing: there is none.
   Gpus* gpus() const { return gpus_.get(); }
   void set_gpus(std::unique_ptr<Gpus> gpus) { gpus_ = std::move(gpus); }
+  // Where there is a GPU. This member's own.
+  Events& events();
+  // Others may wait for them, until this member came behind theirs or all do without.
+  void show_events(bool are_shown) { are_shown_ = are_shown; }
+  // It has put behind the others' events of its last step what is to wait for them.
+  void came_behind();
+  // It has begun something on a GPU in the others' memory, and reaches there until that is done.
+  void reaches_on_gpu() { is_on_gpu_ = true; }
+  // Whether something of that is under way. Throws what failed.
+  bool is_working() {
+    is_on_gpu_ = is_on_gpu_ && events_->is_working();
+    return is_on_gpu_;
+  }
+  // What this member has on GPUs outlives it, because something may still use it.
+  void keep_on_gpus();
   // `across`: it may be read in this process by others.
   Place place_of(const void* data, std::size_t bytes, bool across);
   std::byte* reach(int member, const Place& place, const Counts& known_to_all) const;
@@ -189,7 +206,11 @@ class Room {
   // Before and after this member touches the others' buffers. False: one of them has given up, and may use its memory
   // for something else.
   bool begin_reaching();
-  void end_reaching() { header_of(index_).busy.store(0, std::memory_order_release); }
+  void end_reaching() noexcept;
+  // Another one that has given up waits for what this one has on a GPU.
+  void end_if_given_up() {
+    if (is_on_gpu_ && somebody_gave_up()) end_reaching();
+  }
   bool somebody_gave_up() const { return header().given_up.load(std::memory_order_relaxed) != 0; }
   // After a failure: nobody begins to reach any more. False: somebody who has begun did not end within a second.
   bool abandon();
@@ -197,6 +218,8 @@ class Room {
   // Sleeps until something is published, at most for so long; may return early, and late if it was published at the
   // very same time.
   void sleep(std::int64_t nanoseconds);
+  // Where what is missing comes from a GPU, which wakes nobody, the next sleep is short.
+  void look_again_soon() { looks_soon_ = true; }
 
  private:
   struct alignas(line_size) Header {
@@ -211,7 +234,8 @@ class Room {
     Line result;
   };
   struct alignas(line_size) MemberHeader {
-    std::atomic<std::uint32_t> busy;  // with the memory of others
+    std::atomic<std::uint32_t> busy;    // with the memory of others
+    std::atomic<std::uint32_t> behind;  // the events of which step
   };
 
   std::byte* slot_at(int member, Step step) const {
@@ -260,6 +284,12 @@ class Room {
   std::shared_ptr<const void> pin_;
   bool has_tried_to_pin_ = false;
   gpu::Ways ways_;
+  std::unique_ptr<Events> events_;
+  Step ordered_ = 0;  // the last step with events; counts where there is one
+  bool has_ordered_ = false;
+  bool are_shown_ = false;
+  bool is_on_gpu_ = false;
+  bool looks_soon_ = false;
   Tuning tuning_;
   Handing handing_;
 };

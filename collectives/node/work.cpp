@@ -51,7 +51,7 @@ void Work::begin(Room& room, const Tuning& tuning, const Call& call, const std::
   asks_ = could_go_across_ || could_be_direct(asks);
   look_for_gpus();
   if (asks_) return begin_direct();
-  begin_by_slots();
+  begin_by_host();
 }
 
 void Work::reserve(const Call& call) {
@@ -61,6 +61,8 @@ void Work::reserve(const Call& call) {
   outputs_.reserve(n);
   across_.reserve(n);
   devices_.reserve(n);
+  turns_.reserve(n);
+  after_.reserve(n);
   if (reduces(call.plan->spec.collective)) combiner_.reserve(call);
 }
 
@@ -145,7 +147,7 @@ bool Work::advance(Looks looks) {
   bool moved = false;
   while (phase_ != Phase::done) {
     if (phase_ == Phase::giving) {
-      if (!room_->is_free(holder()) || !is_caught_up()) return moved;
+      if (!room_->is_free(holder()) || (form_ == Form::catching_up && !is_caught_up())) return moved;
       give();
       phase_ = Phase::filling;
     } else if (phase_ == Phase::filling) {
@@ -157,6 +159,7 @@ bool Work::advance(Looks looks) {
       meanwhile();
     } else if (phase_ == Phase::collecting) {
       if (!collected(looks)) {
+        room_->end_if_given_up();
         fetch_ahead();
         return moved;
       }
@@ -164,6 +167,12 @@ bool Work::advance(Looks looks) {
     } else if (phase_ == Phase::landing) {
       if (!has_landed(0)) return moved;
       sums_ = pinned_copy_of_input_ = nullptr;
+      phase_ = Phase::done;
+    } else if (phase_ == Phase::before) {
+      if (!is_caught_up()) return moved;
+      begin_by_host();
+    } else if (phase_ == Phase::ending) {
+      if (!has_ended()) return moved;
       phase_ = Phase::done;
     } else if (!go_direct()) {
       return moved;
@@ -226,12 +235,18 @@ bool Work::collected(Looks& looks) {
 void Work::finish_step() {
   if (form_ == Form::undecided) return decide();
   if (form_ == Form::proving) return finish_proof();
+  if (form_ == Form::catching_up) {
+    form_ = Form::direct;
+    phase_ = Phase::reaching;
+    return;
+  }
   if (form_ == Form::single && hidden_ && step_ == 0) learn_steps();
   phase_ = Phase::giving;
   if (++step_ < steps_) return;
   if (form_ == Form::single) take_single(parts_ - 1);
   if (form_ == Form::halves) take_shares(parts_ - 1);
   end_taking();
+  if (form_ == Form::direct && by_events_) return come_behind();
   phase_ = is_lifted_ ? Phase::landing : Phase::done;
 }
 

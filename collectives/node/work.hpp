@@ -7,7 +7,9 @@
 //   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
 //             take the shares together. While one segment is combined, the next is given and the last one taken.
 //   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
-//             straight there. So it is with buffers in a GPU's memory, which other processes map.
+//             straight there. So it is with buffers in a GPU's memory, which other processes map. Where all have theirs
+//             there, the GPUs themselves wait for each other, by events, and a call in a stream is over for the host
+//             when all is put into the streams.
 //
 // Where buffers in a GPU's memory go by slots, each part is copied from there into the member's slot, and what it takes
 // from slots is copied to there, by streams: while a part is worked on, the next one comes and the last one goes. Who
@@ -95,9 +97,10 @@ class Work {
   std::size_t steps() const { return steps_; }
 
  private:
-  enum class Form : std::uint8_t { single, halves, undecided, proving, direct };
-  // Filling: what is given comes from a GPU. Landing: what was taken goes to one.
-  enum class Phase : std::uint8_t { giving, filling, collecting, reaching, landing, done };
+  enum class Form : std::uint8_t { single, halves, undecided, proving, catching_up, direct };
+  // Before: the host waits for what is in a stream. Filling: what is given comes from a GPU. Landing: what was taken
+  // goes to one. Ending: GPUs do what was begun there.
+  enum class Phase : std::uint8_t { before, giving, filling, collecting, reaching, landing, ending, done };
   // Whose steps a member must see before it takes.
   enum class Needs : std::uint8_t { nobody, all, root, lower };
   struct Range {
@@ -112,7 +115,10 @@ class Work {
   static constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where there was none lately
   bool asks_for_gpus() const;
   void look_for_gpus();
+  void find_stream();
+  void come_after(int device, gpu::Stream stream);
   bool is_on_gpu() const { return input_device_ >= 0 || output_device_ >= 0; }
+  void begin_by_host();
   void begin_by_slots();
   void begin_single();
   void begin_halves();
@@ -160,6 +166,9 @@ class Work {
     Place input;
     Place output;
     Counts known{};
+    std::uintptr_t before = 0;  // this member's events; 0: it has none that all could wait for
+    std::uintptr_t done = 0;
+    std::uint32_t waits = 0;  // for what is in a stream
   };
   static_assert(sizeof(Places) <= Line::room);
   Places places_of(int member) const;
@@ -167,16 +176,24 @@ class Work {
   struct Cards {
     gpu::Shown input;
     gpu::Shown output;
+    gpu::ShownEvent before;
+    gpu::ShownEvent done;
   };
   void say_places();
+  bool show_events(Places& places, Cards& cards);
   bool is_caught_up();
   int device_of(const Place& place) const;
   std::byte* find(int member, const Place& place, const Counts& known);
+  Cards cards_of(int member) const;
+  bool all_have_events() const;
+  bool can_go_by_events() const;
+  void find_events(int member, bool before, bool done);
   void map(bool everything);
   bool pays_on_gpus() const;
-  // What a member found when it tried to map what others have.
+  // What a member found when it tried to map what others have, and to open their events.
   struct Proof {
     bool could_map = false;
+    bool could_open = false;
     gpu::Costs costs;
   };
   static_assert(sizeof(Proof) <= Line::room);
@@ -184,10 +201,16 @@ class Work {
   Proof prove() const;
   bool conclude_proof();
   void finish_proof();
+  void begin_reaching();
   void go_by_slots();
   void decide();
   bool can_reduce_on_gpu() const;
   bool go_direct();
+  bool works(int member) const;
+  bool is_used_by(int member) const;
+  void work_in_stream();
+  void come_behind();
+  bool has_ended();
   void reduce_on_gpu();
   bool reduce_direct();
 
@@ -251,6 +274,18 @@ class Work {
   int common_device_ = -1;  // that of all buffers of a reduction
   bool is_mapped_ = false;  // some of them other processes'
   bool could_map_ = false;
+  bool could_open_ = false;
+  int device_ = -1;               // of the stream that this call goes by
+  gpu::Stream stream_ = nullptr;  // the program's, or one of this member's own
+  gpu::Event* before_ = nullptr;  // what is in it before the call; none: nothing to wait for
+  gpu::Event* done_ = nullptr;    // what this member has put there for the call
+  bool by_events_ = false;        // no host waits for what is in a stream
+  struct Turn {
+    gpu::Event* before = nullptr;
+    gpu::Event* done = nullptr;
+  };
+  std::vector<Turn> turns_;                        // of all members, where they are waited for
+  std::vector<gpu::Event*> after_;                 // what is left to the host to wait for
   bool is_lifted_ = false;                         // goes by slots, from or to a GPU's memory
   std::size_t fetched_ = 0;                        // steps of which that has begun
   std::shared_ptr<gpu::Mark> coming_;              // the last of them; nothing: it is there
@@ -261,8 +296,7 @@ class Work {
   std::vector<const void*> sources_;
   std::vector<const std::byte*> inputs_;  // of all members, where they are reached
   std::vector<std::byte*> outputs_;
-  std::vector<int> devices_;                        // the GPU of each input; -1: the host
-  std::vector<std::shared_ptr<gpu::Mark>> before_;  // what buffers in a GPU's memory are used by until now
+  std::vector<int> devices_;              // the GPU of each input; -1: the host
   std::vector<std::uintptr_t> across_;    // of all members, the inputs that are read in another process; 0: not so
   const Pieces* pieces_ = nullptr;        // instead of input and output
   std::vector<std::byte> gathered_;       // of them, what is combined as one

@@ -101,6 +101,8 @@ bool Work::could_be_direct(Asks asks) const {
   const std::size_t times = asks == Asks::large ? rather : 1;
   if (!has_known_places()) return false;
   const Gpus* const gpus = room_->gpus();
+  // In a stream also of the smallest, which would wait on the host for what is before it: begin_reaching().
+  if (plan().in_stream && asks_for_gpus() && (gpus == nullptr || gpus->can_map())) return true;
   if (gpus != nullptr && gpus->can_map()) {
     // After calls in which nobody had data on a GPU, one in a while asks, and those that it costs little.
     constexpr Step once_in = 31;
@@ -146,8 +148,10 @@ void Work::say_places() {
   if (pieces_ == nullptr && plan().output_count > 0)
     places.output = place_of(output_, plan().output_count * element(), output_device_, cards.output);
   places.known = room_->lookup().known();
+  places.waits = before_ != nullptr ? 1 : 0;
+  const bool are_shown = show_events(places, cards);
   std::memcpy(room_->my_next_line().payload, &places, sizeof places);
-  if (places.input.memory == Place::mapped || places.output.memory == Place::mapped)
+  if (places.input.memory == Place::mapped || places.output.memory == Place::mapped || are_shown)
     std::memcpy(room_->my_next_slot(0), &cards, sizeof cards);
 }
 
@@ -158,6 +162,7 @@ void Work::decide() {
   outputs_.assign(static_cast<std::size_t>(members()), nullptr);
   across_.assign(static_cast<std::size_t>(members()), 0);
   devices_.assign(static_cast<std::size_t>(members()), -1);
+  turns_.assign(static_cast<std::size_t>(members()), {});
   Counts known_to_all = places_of(me()).known;
   bool is_written_there = false;  // where the system does not copy to
   bool is_on_gpus = false;        // of anybody
@@ -183,11 +188,9 @@ void Work::decide() {
   if (room_->gpus() != nullptr) room_->gpus()->note(is_on_gpus);
   if (all && (!reduces(collective()) || can_reduce_on_gpu())) {
     if (reduces(collective())) common_device_ = device_of(places_of(spec().root).output);
-    if (is_mapped_ && !room_->gpus()->is_proven()) return begin_proof();
-    if (!pays_on_gpus()) return go_by_slots();
-    form_ = Form::direct;
-    phase_ = Phase::reaching;
-    return;
+    if (is_mapped_ && (!room_->gpus()->is_proven() || (all_have_events() && !room_->gpus()->knows_of_events())))
+      return begin_proof();
+    return begin_reaching();
   }
   go_by_slots();
 }
@@ -196,9 +199,9 @@ void Work::decide() {
 void Work::go_by_slots() {
   first_ += static_cast<Step>(step_ + 1);
   step_ = 0;
-  phase_ = Phase::giving;
   common_device_ = gpu::Where::host;
-  begin_by_slots();
+  room_->show_events(false);
+  begin_by_host();
 }
 
 // False while a member has given up, until this one hears of it.
@@ -206,8 +209,9 @@ bool Work::go_direct() {
   if (!room_->begin_reaching()) return false;
   {
     const Reaching reaching(*room_);
-    if (is_mapped_) map(false);
-    if (common_device_ >= 0)
+    if (by_events_)
+      work_in_stream();
+    else if (common_device_ >= 0)
       reduce_on_gpu();
     else if (!(reduces(collective()) ? reduce_direct() : copy_direct()))
       return false;
@@ -264,7 +268,7 @@ bool Work::copy_from(int member) {
   // In an equal form all blocks are as long, and lie in the same places.
   const std::size_t skip = for_each_ ? static_cast<std::size_t>(me()) * spec().count * element() : 0;
   const Range to = takes(member);
-  constexpr std::size_t at_once = 1U << 20U;
+  const std::size_t at_once = by_events_ ? to.bytes : std::size_t{1} << 20U;
   for (std::size_t at = 0; at < to.bytes; at += at_once) {
     if (room_->somebody_gave_up()) return false;
     const std::size_t bytes = std::min(at_once, to.bytes - at);

@@ -7,6 +7,7 @@
 #include "collectives/gpu/layer.hpp"
 #include "collectives/node/work.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::node {
 
@@ -23,23 +24,14 @@ bool Work::asks_for_gpus() const {
 }
 
 void Work::look_for_gpus() {
-  is_lifted_ = false;
-  input_device_ = output_device_ = common_device_ = gpu::Where::host;
+  is_lifted_ = by_events_ = false;
+  before_ = nullptr;
+  input_device_ = output_device_ = common_device_ = device_ = gpu::Where::host;
   if (gpu::layer() == nullptr || pieces_ != nullptr) return;
   if (plan().input_count > 0) input_device_ = gpu::where(input_).device;
   if (plan().output_count > 0) output_device_ = gpu::where(output_).device;
-  // Other processes' launches do not come after this one's by themselves.
-  before_.clear();
-  if (!asks_ || room_->gpus() == nullptr || !room_->gpus()->can_map()) return;
-  if (input_device_ >= 0) before_.push_back(gpu::layer()->mark(input_device_, nullptr));
-  if (output_device_ >= 0 && output_device_ != input_device_)
-    before_.push_back(gpu::layer()->mark(output_device_, nullptr));
-}
-
-bool Work::is_caught_up() {
-  if (before_.empty()) return true;
-  std::erase_if(before_, [](const auto& mark) { return mark->is_reached(); });
-  return before_.empty();
+  if (!asks_for_gpus() || !has_known_places()) return;
+  if (call_->stream || (asks_ && is_on_gpu())) find_stream();
 }
 
 int Work::device_of(const Place& place) const {
@@ -55,15 +47,12 @@ std::byte* Work::find(int member, const Place& place, const Counts& known) {
 
 // What this member will read and write, or all that members have shown.
 void Work::map(bool everything) {
-  const bool for_all = collective() == Collective::all_reduce;
-  const bool launches = reduces(collective()) ? for_each_ || (for_all ? me() == 0 : is_root()) : takes_;
-  if (!everything && !launches) return;
+  if (!everything && !works(me())) return;
   const int mine = common_device_ >= 0 ? common_device_ : output_device_;
   for (int member = 0; member < members(); ++member) {
     const auto m = static_cast<std::size_t>(member);
     const Places places = places_of(member);
-    Cards cards;
-    std::memcpy(&cards, room_->slot(member, first_, 0), sizeof cards);
+    const Cards cards = cards_of(member);
     const auto reach = [&](auto& known, const Place& place, const gpu::Shown& card) {
       if (place.memory != Place::mapped || (known == nullptr && !everything)) return;
       std::byte* const there = room_->gpus()->reach(member, place, card, mine, common_device_ < 0);
@@ -74,14 +63,24 @@ void Work::map(bool everything) {
   }
 }
 
-// The first time: where one cannot map what others have shown, nobody does.
+// The first time: where one cannot map what others have shown, nobody does; so it is with events.
 void Work::begin_proof() {
+  could_map_ = could_open_ = false;
+  const auto keep_reason = [&](std::string_view what, const Error& error) {
+    room_->gpus()->keep_reason(text(what, ": ", error.detail()));
+  };
   try {
     map(true);
     could_map_ = true;
   } catch (const Error& error) {
-    could_map_ = false;
-    room_->gpus()->keep_reason(error.detail());
+    keep_reason("do not map each other's memory on GPUs, so it goes by way of the host", error);
+  }
+  try {
+    for (int member = 0; could_map_ && all_have_events() && member < members(); ++member)
+      find_events(member, true, true);
+    could_open_ = true;
+  } catch (const Error& error) {
+    keep_reason("do not see each other's events on GPUs, so that the host waits for what is in their streams", error);
   }
   form_ = Form::proving;
   phase_ = Phase::giving;
@@ -90,9 +89,8 @@ void Work::begin_proof() {
 }
 
 void Work::finish_proof() {
-  if (!conclude_proof() || !pays_on_gpus()) return go_by_slots();
-  form_ = Form::direct;
-  phase_ = Phase::reaching;
+  if (!conclude_proof()) return go_by_slots();
+  begin_reaching();
 }
 
 // Whether no buffer, or every one, that takes part is in the memory of one and the same GPU, whose kernels know the
@@ -113,14 +111,15 @@ bool Work::can_reduce_on_gpu() const {
 void Work::move(std::byte* to, const std::byte* from, int from_device, std::size_t bytes) const {
   const int device = output_device_ >= 0 ? output_device_ : from_device;
   if (device < 0) return write(to, from, bytes);
+  if (by_events_) return gpu::layer()->begin_copy(device_, to, from, bytes, stream_);
   gpu::layer()->copy(device, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
 }
 
 // One launch for all: by the first member of an all_reduce, by the root of a reduce, by each for its block of a
 // reduce_scatter.
 void Work::reduce_on_gpu() {
+  if (!works(me())) return;
   const bool for_all = collective() == Collective::all_reduce;
-  if ((for_all && me() != 0) || (collective() == Collective::reduce && !is_root())) return;
   const Range part = for_each_ ? gives(me()) : common();
   gpu::Combining all{};
   std::uintptr_t places = 0;
@@ -138,6 +137,7 @@ void Work::reduce_on_gpu() {
   all.op = spec().op;
   all.by_tree = spec().order == Order::reproducible;
   all.is_aligned = (places | reinterpret_cast<std::uintptr_t>(all.outputs[0])) % gpu::vector_bytes == 0;
+  if (by_events_) return gpu::layer()->begin_combine(device_, spec().type, all, stream_);
   gpu::layer()->combine(common_device_, spec().type, all);
 }
 

@@ -72,7 +72,10 @@ void Work::end_taking() {
 // Whether the step may be published.
 bool Work::is_filled() {
   if (coming_ != nullptr) {
-    if (!coming_->is_reached()) return false;
+    if (!coming_->is_reached()) {
+      room_->look_again_soon();
+      return false;
+    }
     coming_ = nullptr;
     // What the host has was scaled before.
     if (spec().op == ReduceOp::premul_sum && fetches())
@@ -87,7 +90,9 @@ bool Work::is_filled() {
 bool Work::has_landed(std::size_t but) {
   const auto under_way = std::ranges::find_if_not(going_, [](const auto& mark) { return mark->is_reached(); });
   going_.erase(going_.begin(), under_way);
-  return going_.size() <= but;
+  if (going_.size() <= but) return true;
+  room_->look_again_soon();
+  return false;
 }
 
 // In place, what comes would lie where something else has still to be given.

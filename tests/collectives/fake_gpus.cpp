@@ -12,6 +12,7 @@
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/packing.hpp"
+#include "tests/collectives/fake_event.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -26,6 +27,7 @@ thread_local bool pinning_fails = false;
 thread_local bool pinning_is_refused = false;
 thread_local int allocations_until_failure = never;
 thread_local bool mapping_fails = false;
+thread_local bool opening_fails = false;
 thread_local std::vector<int> entered;
 thread_local bool is_measuring = false;
 thread_local double measured_us = 0;
@@ -92,6 +94,7 @@ void FakeGpus::before_copies(std::function<void(Way, std::size_t)> hook) {
 void FakeGpus::fail_allocation_after(int more) { allocations_until_failure = more; }
 void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }
 void FakeGpus::fail_mapping(bool fails) { mapping_fails = fails; }
+void FakeGpus::fail_opening(bool fails) { opening_fails = fails; }
 
 std::size_t FakeGpus::living() const {
   const std::lock_guard lock(mutex_);
@@ -228,7 +231,7 @@ void FakeGpus::combine_now(int device, DataType type, const gpu::Combining& all)
 
 std::string FakeGpus::id(int device) const { return text("GPU ", device, " of the tests"); }
 
-gpu::Stream FakeGpus::make_stream(int /*device*/) { return new FakeStream; }
+gpu::Stream FakeGpus::make_stream(int device) { return new FakeStream(device); }
 
 void FakeGpus::end_stream(int /*device*/, gpu::Stream stream) noexcept { delete static_cast<FakeStream*>(stream); }
 
@@ -243,10 +246,21 @@ std::shared_ptr<gpu::Mark> FakeGpus::mark_time(int /*device*/, gpu::Stream strea
   return of(stream).mark_time();
 }
 
-void FakeGpus::wait_for(int /*device*/, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) {
-  put(stream, [mark] {
-    while (!mark->is_reached()) std::this_thread::yield();
+void FakeGpus::wait_for(int /*device*/, gpu::Stream stream, gpu::Mark& mark) {
+  put(stream, [is_reached = dynamic_cast<FakeMark&>(mark).when_reached()] {
+    while (!is_reached()) std::this_thread::yield();
   });
+}
+
+std::unique_ptr<gpu::Event> FakeGpus::make_event(int /*device*/) {
+  ++events_;
+  return std::make_unique<FakeEvent>([this](gpu::Stream stream) -> FakeStream& { return of(stream); });
+}
+
+std::unique_ptr<gpu::Event> FakeGpus::open(int device, const gpu::ShownEvent& theirs) {
+  if (opening_fails) throw Error(Code::device, text("opening another process's event on GPU ", device), "");
+  ++events_;
+  return std::make_unique<FakeEvent>(theirs);
 }
 
 void FakeGpus::begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) {

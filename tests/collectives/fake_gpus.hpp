@@ -39,9 +39,11 @@ class FakeGpus final : public gpu::Layer {
   gpu::Stream make_stream(int device) override;
   void end_stream(int device, gpu::Stream stream) noexcept override;
   std::shared_ptr<gpu::Mark> mark(int device, gpu::Stream stream) override;
-  void wait_for(int device, gpu::Stream stream, const std::shared_ptr<gpu::Mark>& mark) override;
   std::shared_ptr<gpu::Mark> mark_time(int device, gpu::Stream stream) override;
   double microseconds(gpu::Mark& from, gpu::Mark& to) override { return FakeStream::microseconds(from, to); }
+  int device_of(gpu::Stream stream) override { return stream == nullptr ? used() : of(stream).device(); }
+  void wait_for(int device, gpu::Stream stream, gpu::Mark& mark) override;
+  std::unique_ptr<gpu::Event> open(int device, const gpu::ShownEvent& theirs) override;
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) override;
   void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override;
   void begin_own(int device, const std::function<void()>& own) override;
@@ -63,6 +65,7 @@ class FakeGpus final : public gpu::Layer {
   int pinnings() const { return pinnings_; }
   int mappings() const { return mappings_; }
   int marks_of_time() const { return marks_of_time_; }
+  int events() const { return events_; }  // made or opened
   // Stretches of the host's memory that are pinned now.
   int pinned_places() const { return pinned_places_; }
   // Allocations that nobody has freed.
@@ -75,6 +78,7 @@ class FakeGpus final : public gpu::Layer {
   static void fail_pinning(bool fails);
   static void fail_allocation_after(int more);  // the one after so many more
   static void fail_mapping(bool fails);
+  static void fail_opening(bool fails);  // of events
 
   // What work takes while it is measured, by a clock that nothing else moves; unless told otherwise, as GPUs have it:
   // whatever goes by the host is slow. Before it is measured.
@@ -83,6 +87,7 @@ class FakeGpus final : public gpu::Layer {
   void fail_measuring() { measuring_fails_ = true; }
 
  protected:
+  std::unique_ptr<gpu::Event> make_event(int device) override;
   gpu::Costs measure_costs(int device) override;
   double now_us() const override;
   bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept override;
@@ -119,6 +124,7 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> pinnings_ = 0;
   std::atomic<int> mappings_ = 0;
   std::atomic<int> marks_of_time_ = 0;
+  std::atomic<int> events_ = 0;
   std::atomic<int> pinned_places_ = 0;
   std::function<void(Way, std::size_t)> before_copies_;
   std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();

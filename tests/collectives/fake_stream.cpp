@@ -35,12 +35,15 @@ struct FakeStream::State {
   std::exception_ptr error;
 };
 
-class FakeStream::Reached : public gpu::Mark {
+class FakeStream::Reached : public gpu::Mark, public FakeMark {
  public:
   Reached(std::shared_ptr<State> state, std::size_t many) : state_(std::move(state)), many_(many) {}
-  bool is_reached() override {
-    const std::lock_guard lock(state_->mutex);
-    return state_->is_done(many_);
+  bool is_reached() override { return when_reached()(); }
+  std::function<bool()> when_reached() const override {
+    return [state = state_, many = many_] {
+      const std::lock_guard lock(state->mutex);
+      return state->is_done(many);
+    };
   }
 
  private:
@@ -62,7 +65,8 @@ class FakeStream::Timed final : public Reached {
   std::shared_ptr<Clock::time_point> when_;
 };
 
-FakeStream::FakeStream() : state_(std::make_shared<State>()), thread_([state = state_] { state->work(); }) {}
+FakeStream::FakeStream(int device)
+    : device_(device), state_(std::make_shared<State>()), thread_([state = state_] { state->work(); }) {}
 
 FakeStream::~FakeStream() {
   {

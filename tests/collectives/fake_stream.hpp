@@ -11,14 +11,25 @@
 
 namespace lockstep::test {
 
+class FakeMark {
+ public:
+  FakeMark() = default;
+  virtual ~FakeMark() = default;
+  FakeMark(const FakeMark&) = delete;
+  FakeMark& operator=(const FakeMark&) = delete;
+  // Whether what it marks now is done, whatever it marks by then.
+  virtual std::function<bool()> when_reached() const = 0;
+};
+
 class FakeStream {
  public:
-  FakeStream();
+  explicit FakeStream(int device = 0);
   // Does what is in it first.
   ~FakeStream();
   FakeStream(const FakeStream&) = delete;
   FakeStream& operator=(const FakeStream&) = delete;
 
+  int device() const { return device_; }
   void put(std::function<void()> work);
   std::shared_ptr<gpu::Mark> mark();
   // One that knows when; work of the stream's own, so that it is done when the thread comes to it.
@@ -35,6 +46,8 @@ class FakeStream {
   struct State;
   class Reached;
   class Timed;
+
+  int device_;
 
   std::shared_ptr<State> state_;  // marks live longer
   std::thread thread_;

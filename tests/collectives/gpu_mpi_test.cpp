@@ -12,7 +12,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
-#include "tests/collectives/fake_gpus.hpp"
+#include "tests/collectives/stream_order.hpp"
 #include "tests/support/mpi_test.hpp"
 
 namespace lockstep::test {
@@ -178,9 +178,47 @@ TEST_P(FakeSharedGpu, is_used_in_the_order_of_a_stream) {
       std::ranges::copy(late, reinterpret_cast<std::int32_t*>(fake()->reach(data, count * sizeof(std::int32_t))));
     });
     all.on(stream).all_reduce(mine, sum);
+    fake()->wait(stream);
     EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
   }
   fake()->end_stream(0, stream);
+}
+
+// All calls have returned before any stream goes on.
+TEST_P(FakeSharedGpu, orders_calls_in_streams_without_the_host) {
+  {
+    Communicator all = members();
+    for (const Collective collective : moved_or_reduced) {
+      for (int late = 0; late < std::min(all.size(), 3); ++late) expect_order(all, *fake(), collective, late, 9000);
+      expect_order(all, *fake(), collective, 1, 100);
+    }
+    expect_many(all, *fake(), count);
+    expect_requests(all, *fake(), count);
+    const int events = fake()->events();
+    expect_many(all, *fake(), count);
+    EXPECT_EQ(fake()->events(), events) << "once is enough";
+  }
+  EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+TEST_P(FakeSharedGpu, is_waited_for_by_the_host_where_one_cannot_open_events) {
+  {
+    Communicator all = members();
+    const OwnStream stream(*fake());
+    FakeGpus::fail_opening(all.rank() == 1);
+    for (int turn = 0; turn < 3; ++turn) {
+      NumbersThere mine(count);
+      stream.put([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        mine.copy_from(counting(count, all.rank() + turn));
+      });
+      all.on(stream.get()).all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(all.size(), turn));
+    }
+    FakeGpus::fail_opening(false);
+    EXPECT_EQ(fake()->launches(), all.rank() == 0 ? 3 : 0);
+  }
+  EXPECT_EQ(fake()->pinnings(), 0);
 }
 
 TEST_P(FakeSharedGpu, is_done_without_where_one_cannot_map_it) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <iostream>
 #include <numeric>
 
@@ -12,6 +13,7 @@
 #include "collectives/plan.hpp"
 #include "tests/collectives/fake_gpus.hpp"
 #include "tests/collectives/members.hpp"
+#include "tests/collectives/stream_order.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::test {
@@ -108,6 +110,8 @@ TEST(GpuWaysTable, are_agreed_on_in_the_middle) {
 
 TEST_F(GpuWays, are_taken_by_threads_of_one_process) {
   gpus().take(slow_to_begin);
+  std::atomic<int> by_host = 0;
+  gpus().before_copies([&](FakeGpus::Way way, std::size_t) { by_host += way == FakeGpus::Way::down ? 1 : 0; });
   with_members(3, [&](Communicator& world) {
     const auto sum_up = [&](std::size_t count) {
       DeviceVector<int> there(std::vector<int>(count, world.rank() + 1), 1);
@@ -124,6 +128,43 @@ TEST_F(GpuWays, are_taken_by_threads_of_one_process) {
     sum_up(100'000);
     EXPECT_EQ(gpus().launches(), 1);
   });
+  EXPECT_EQ(gpus().measurings(), 1);
+  EXPECT_EQ(by_host, 3);
+}
+
+// There the other way would have the host wait for what is in the stream. Where it has to wait anyway, as for a
+// member's data on the host, the shorter way is taken.
+TEST_F(GpuWays, are_not_weighed_by_calls_in_streams_that_no_host_waits_for) {
+  if (!node_memory()) GTEST_SKIP() << lacks("needs members who share memory");
+  gpus().take(slow_to_begin);
+  std::atomic<int> by_host = 0;
+  gpus().before_copies([&](FakeGpus::Way way, std::size_t) { by_host += way == FakeGpus::Way::down ? 1 : 0; });
+  const auto calls = [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere there(Numbers(1500, world.rank() + 1));
+    Gate gate;
+    gate.hold(stream);
+    world.on(stream.get()).all_reduce(there, sum);
+    world.barrier();
+    EXPECT_EQ(gpus().launches(), 1);
+    gate.open();
+    stream.wait();
+    EXPECT_EQ(copy_of(there), Numbers(1500, 6));
+    EXPECT_EQ(by_host, 0);
+    EXPECT_EQ(gpus().measurings(), 0);
+    world.barrier();
+    Numbers here(1500, 1);
+    NumbersThere all(4500);
+    stream.put([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      there.copy_from(Numbers(1500, 1));
+    });
+    world.on(stream.get()).all_gather(world.rank() == 1 ? std::span(here) : there.span(), all);
+    stream.wait();
+    EXPECT_EQ(copy_of(all), Numbers(4500, 1));
+  };
+  with_members(3, calls, {.timeout = std::chrono::seconds(20)});
+  EXPECT_EQ(by_host, 2);
   EXPECT_EQ(gpus().measurings(), 1);
 }
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls in the order of a GPU's stream that NCCL does not do: members that share GPUs put them there by events, and the
+// host waits for the stream where it has a part in the call.
+#include <exception>
+
+#include "collectives/communicator/team_gpus.hpp"
+
+namespace lockstep::detail {
+
+void Team::refuse_if_not_there(gpu::Stream stream) {
+  if (gpu::layer() == nullptr)
+    throw Error(Code::usage, text("a stream of a GPU was given, but ", gpu::why_none()), "give none, or nullptr");
+  if (gpu::layer()->is_captured(stream))
+    throw Error(Code::usage, "a stream that is captured was given to a call that the host takes part in",
+                "call it outside of the graph; docs/gpu.md says what GPUs do by themselves");
+}
+
+void Team::wait_for_stream(gpu::Stream stream, const Origin& origin) {
+  or_break([&] {
+    if (gpu::layer() == nullptr && stream == nullptr) return;
+    refuse_if_not_there(stream);
+    const auto mark = gpu::layer()->mark(gpu::Where::host, stream);
+    GpuPause pause(*this, "what is in a stream before a call", origin);
+    while (!mark->is_reached()) {
+      if (clique_) clique_->check();
+      pause();
+    }
+  });
+}
+
+// Of the same call outside of streams, by members who know that all have given one.
+std::shared_ptr<const Plan> Team::in_stream(const std::shared_ptr<const Plan>& plan) {
+  constexpr std::size_t kept = 1024;
+  if (const auto known = in_streams_.find(plan.get()); known != in_streams_.end()) return known->second.in_stream;
+  if (in_streams_.size() == kept) in_streams_.clear();
+  auto made = std::make_shared<Plan>(*plan);
+  made->in_stream = true;
+  made->algorithm += " in a stream";
+  constexpr std::uint64_t other_choice = 8;
+  made->choice += other_choice;
+  in_streams_[plan.get()] = {plan, made};
+  return made;
+}
+
+// Among members that share GPUs: waits for the others to come to it, not for GPUs where all have their data there.
+void Team::begin_in_stream(const Ready& ready, Handle handle) {
+  try {
+    Call call = ready.call;
+    call.limit = options_.timeout;
+    or_refuse([&] {
+      refuse_if_not_there(*ready.stream);
+      call.stream = InStream{*ready.stream, gpu::layer()->device_of(*ready.stream)};
+    });
+    engine_->wait(engine_->start(call));
+    pending(handle).in_stream = true;
+  } catch (...) {
+    release(handle);
+    throw;
+  }
+}
+
+// For a Request.
+void Team::mark_end(const Ready& given, Handle handle) {
+  const Ready& ready = given.gpus && given.gpus->other ? *given.gpus->other : given;
+  if (!ready.keeps_order) return;
+  try {
+    or_refuse([&] { pending(handle).marks.push_back(gpu::layer()->mark(gpu::Where::host, *ready.stream)); });
+  } catch (...) {
+    release(handle);
+    throw;
+  }
+}
+
+// What this member has begun in streams for others, and theirs in their memory, ends before what it uses.
+void Team::end_streams() noexcept {
+  node::Room* const room = engine_->world().room();
+  if (room == nullptr) return;
+  try {
+    if (!engine_->failed() && std::uncaught_exceptions() == 0) {
+      GpuPause pause(*this, "what was begun in streams", {});
+      while (room->is_working()) pause();
+    }
+    if (!room->is_working()) return;
+  } catch (const std::exception& error) {
+    engine_->log().error(text("while ending the calls of \"", options_.name, "\" in streams: ", error.what()));
+  }
+  room->keep_on_gpus();
+}
+
+// Whether nothing of it is left to the host; then the program goes on, and the stream has the result.
+bool Team::stays_in_stream(Handle handle) {
+  const Pending& slot = pending(handle);
+  if (!slot.in_stream || !slot.tickets.empty()) return false;
+  release(handle);
+  return true;
+}
+
+}  // namespace lockstep::detail

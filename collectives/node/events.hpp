@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one member of a room has on GPUs to come in its turn there without the host: an event that marks what is before
+// a call in its stream, others that mark what it has begun for calls, and a stream of its own. All are made when they
+// are first needed, and used by call after call: before an event marks something new, all have put behind it what was
+// to wait for the old, which they show by coming to the next step of the room.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "collectives/gpu/layer.hpp"
+
+namespace lockstep::node {
+
+// For one thread at a time.
+class Events {
+ public:
+  struct OnDevice {
+    int device = 0;
+    gpu::Stream own = nullptr;
+    gpu::Event* before = nullptr;
+    // In turns, so that calls in so many streams do not wait for each other.
+    std::array<gpu::Event*, 4> done{};
+    std::size_t turn = 0;
+    gpu::Event* next_done() const { return done[turn % done.size()]; }
+  };
+
+  explicit Events(gpu::Layer& layer) : layer_(layer) {}
+  ~Events();
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+
+  OnDevice& of(int device);
+  // Whether something that was begun here is under way.
+  bool is_working() const;
+  // Nobody will wait for them any more; others keep them, since somebody may.
+  void give_back();
+
+ private:
+  gpu::Layer& layer_;
+  std::vector<OnDevice> all_;
+};
+
+}  // namespace lockstep::node

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order on GPUs, by events: every member marks what is in its stream before the call. Who launches or copies puts
+// that behind the marks of those whose memory it uses, and marks its end; behind that the others put what comes later
+// in their streams. The steps of the room see to it that an event is recorded before others wait for it, and anew only
+// when they do.
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/node/work.hpp"
+
+namespace lockstep::node {
+
+// The program's stream where it is of the GPU that works, or else one of our own that comes after it; without a stream,
+// after what was begun before in the default ones.
+void Work::find_stream() {
+  device_ = output_device_ >= 0 ? output_device_ : input_device_;
+  if (device_ < 0) device_ = call_->stream->device;
+  const Events::OnDevice& mine = room_->events().of(device_);
+  if (call_->stream && call_->stream->device == device_) {
+    stream_ = call_->stream->stream;
+  } else {
+    stream_ = mine.own;
+    if (call_->stream) {
+      come_after(call_->stream->device, call_->stream->stream);
+    } else {
+      if (input_device_ >= 0) come_after(input_device_, nullptr);
+      if (output_device_ >= 0 && output_device_ != input_device_) come_after(output_device_, nullptr);
+    }
+  }
+  before_ = room_->events().of(device_).before;
+  before_->record(stream_);
+  done_ = room_->events().of(device_).next_done();
+}
+
+void Work::come_after(int device, gpu::Stream stream) {
+  gpu::Event& event = *room_->events().of(device).before;
+  event.record(stream);
+  gpu::layer()->wait_for(device_, stream_, event);
+}
+
+// By the host.
+bool Work::is_caught_up() {
+  if (before_ == nullptr) return true;
+  if (!before_->is_reached()) {
+    room_->look_again_soon();
+    return false;
+  }
+  before_ = nullptr;
+  return true;
+}
+
+void Work::begin_by_host() {
+  phase_ = Phase::before;
+  if (!is_caught_up()) return;
+  phase_ = Phase::giving;
+  begin_by_slots();
+}
+
+// Where all of its data is on GPUs, and other processes could find the events.
+bool Work::show_events(Places& places, Cards& cards) {
+  const bool is_all_there =
+      (plan().input_count == 0 || input_device_ >= 0) && (plan().output_count == 0 || output_device_ >= 0);
+  if (before_ == nullptr || !is_on_gpu() || !is_all_there) return false;
+  if (room_->gpus() != nullptr) {
+    const auto before = before_->show();
+    const auto done = done_->show();
+    if (room_->gpus()->number_of(device_) == Gpus::unknown || !before || !done) return false;
+    cards.before = *before;
+    cards.done = *done;
+  }
+  places.before = reinterpret_cast<std::uintptr_t>(before_);
+  places.done = reinterpret_cast<std::uintptr_t>(done_);
+  room_->show_events(true);
+  return room_->gpus() != nullptr;
+}
+
+Work::Cards Work::cards_of(int member) const {
+  Cards cards;
+  std::memcpy(&cards, room_->slot(member, first_, 0), sizeof cards);
+  return cards;
+}
+
+bool Work::all_have_events() const {
+  for (int member = 0; member < members(); ++member) {
+    if (places_of(member).before == 0) return false;
+  }
+  return true;
+}
+
+// All say alike.
+bool Work::can_go_by_events() const {
+  return all_have_events() && (room_->gpus() == nullptr || room_->gpus()->can_use_events());
+}
+
+void Work::find_events(int member, bool before, bool done) {
+  const Places places = places_of(member);
+  Turn& turn = turns_[static_cast<std::size_t>(member)];
+  Gpus* const gpus = room_->gpus();
+  if (gpus == nullptr || gpus->is_here(member)) {
+    // NOLINTBEGIN(performance-no-int-to-ptr): addresses of this process, told as numbers
+    turn = {reinterpret_cast<gpu::Event*>(places.before), reinterpret_cast<gpu::Event*>(places.done)};
+    // NOLINTEND(performance-no-int-to-ptr)
+    return;
+  }
+  const Cards cards = cards_of(member);
+  const auto number = static_cast<int>(places.output.device >= 0 ? places.output.device : places.input.device);
+  if (before) turn.before = &gpus->open(member, cards.before, number);
+  if (done) turn.done = &gpus->open(member, cards.done, number);
+}
+
+// Who launches, or copies.
+bool Work::works(int member) const {
+  if (collective() == Collective::all_reduce) return member == 0;
+  if (collective() == Collective::reduce || collective() == Collective::gather) return member == spec().root;
+  return true;
+}
+
+// Whether it reads what is mine, or writes there.
+bool Work::is_used_by(int member) const {
+  const bool from_root = collective() == Collective::broadcast || collective() == Collective::scatter;
+  return member != me() && works(member) && (!from_root || is_root());
+}
+
+// All have said where their data lies and know that they find it. Where GPUs do not wait for each other the hosts wait
+// for what is in the streams, each for its own, and then meet once more.
+void Work::begin_reaching() {
+  // In a stream also where the way by the host is the shorter one: there the host would wait for what is in the stream,
+  // and the next call could not be put behind this one before it has ended, which is not among what was measured.
+  const bool goes_by_events = can_go_by_events();
+  if (!(goes_by_events && plan().in_stream) && !pays_on_gpus()) return go_by_slots();
+  by_events_ = goes_by_events;
+  if (is_mapped_) map(false);
+  form_ = Form::direct;
+  phase_ = Phase::reaching;
+  if (by_events_) {
+    for (int member = 0; member < members(); ++member) {
+      const bool uses = works(me()) && (reduces(collective()) || inputs_[static_cast<std::size_t>(member)] != nullptr);
+      if (uses || is_used_by(member)) find_events(member, uses, is_used_by(member));
+    }
+    return;
+  }
+  room_->show_events(false);
+  bool anybody_waits = false;
+  for (int member = 0; member < members(); ++member) anybody_waits = anybody_waits || places_of(member).waits != 0;
+  if (!anybody_waits) return;
+  form_ = Form::catching_up;
+  phase_ = Phase::giving;
+  ++step_;
+  steps_ = step_ + 1;
+}
+
+void Work::work_in_stream() {
+  if (!works(me())) return;
+  for (int member = 0; member < members(); ++member) {
+    gpu::Event* const before = turns_[static_cast<std::size_t>(member)].before;
+    if (member != me() && before != nullptr) gpu::layer()->wait_for(device_, stream_, *before);
+  }
+  if (!done_->is_reached()) gpu::layer()->wait_for(device_, stream_, *done_);  // then it is nobody's
+  ++room_->events().of(device_).turn;
+  room_->reaches_on_gpu();
+  try {
+    if (reduces(collective()))
+      reduce_on_gpu();
+    else
+      copy_direct();
+  } catch (...) {
+    done_->record(stream_);  // a part of it may be there
+    throw;
+  }
+  done_->record(stream_);
+}
+
+// In the program's stream, or, where there is none, on the host.
+void Work::come_behind() {
+  after_.clear();
+  const bool is_elsewhere = !call_->stream || call_->stream->stream != stream_;
+  if (works(me()) && is_elsewhere) after_.push_back(done_);
+  for (int member = 0; member < members(); ++member) {
+    if (is_used_by(member)) after_.push_back(turns_[static_cast<std::size_t>(member)].done);
+  }
+  if (call_->stream) {
+    for (gpu::Event* const each : after_) gpu::layer()->wait_for(call_->stream->device, call_->stream->stream, *each);
+    after_.clear();
+  }
+  room_->came_behind();
+  phase_ = Phase::ending;
+}
+
+bool Work::has_ended() {
+  std::erase_if(after_, [](gpu::Event* each) { return each->is_reached(); });
+  if (!after_.empty()) {
+    room_->look_again_soon();
+    return false;
+  }
+  if (!call_->stream && works(me())) room_->end_reaching();
+  return true;
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU's event for machines without one: what was recorded is counted in memory that other processes open.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "collectives/gpu/layer.hpp"
+#include "tests/collectives/fake_stream.hpp"
+
+namespace lockstep::test {
+
+class FakeEvent final : public gpu::Event, public FakeMark {
+ public:
+  // `stream_of`: the stream that is meant.
+  explicit FakeEvent(std::function<FakeStream&(gpu::Stream)> stream_of);
+  // Another process's.
+  explicit FakeEvent(const gpu::ShownEvent& theirs);
+  ~FakeEvent() override;
+  FakeEvent(const FakeEvent&) = delete;
+  FakeEvent& operator=(const FakeEvent&) = delete;
+
+  void record(gpu::Stream stream) override;
+  std::optional<gpu::ShownEvent> show() override;
+  bool is_reached() override { return when_reached()(); }
+  std::function<bool()> when_reached() const override;
+
+ private:
+  struct Shared;
+  class Record;
+  void map();
+
+  std::function<FakeStream&(gpu::Stream)> stream_of_;
+  int file_ = -1;
+  std::uint64_t number_ = 0;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace lockstep::test

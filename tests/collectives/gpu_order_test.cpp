@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that share a GPU and call in its streams: the GPU sees to the order, and the host goes on.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/collectives/members.hpp"
+#include "tests/collectives/stream_order.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class GpuOrder : public testing::Test {
+ protected:
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
+  void SetUp() override {
+    if (!node_memory()) GTEST_SKIP() << "by messages the host sees to it";
+  }
+  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
+
+  // Where a call that the host takes part in would wait for ever.
+  static CommunicatorOptions impatient() { return {.timeout = std::chrono::seconds(20)}; }
+
+ private:
+  gpu::Instead instead_{std::make_unique<FakeGpus>(2)};
+};
+
+bool says(const Error& error, std::string_view part) {
+  return std::string_view(error.what()).find(part) != std::string_view::npos;
+}
+
+TEST_F(GpuOrder, is_kept_by_every_collective_without_the_host) {
+  std::atomic<int> by_host = 0;
+  gpus().before_copies([&](FakeGpus::Way way, std::size_t) { by_host += way == FakeGpus::Way::within ? 0 : 1; });
+  for (const int members : {2, 3}) {
+    with_members(
+        members,
+        [&](Communicator& world) {
+          for (const Collective collective : moved_or_reduced) {
+            for (int late = 0; late < members; ++late) expect_order(world, gpus(), collective, late, 700);
+          }
+          expect_order(world, gpus(), Collective::all_reduce, 0, 1);
+        },
+        impatient());
+  }
+  EXPECT_EQ(by_host, 0);
+}
+
+TEST_F(GpuOrder, is_kept_by_many_calls_at_once) {
+  with_members(
+      3, [&](Communicator& world) { expect_many(world, gpus(), 500); }, impatient());
+  with_members(
+      2, [&](Communicator& world) { expect_requests(world, gpus(), 500); }, impatient());
+}
+
+// What a call needs is there from the first ones on.
+TEST_F(GpuOrder, takes_no_more_events_with_more_calls) {
+  int enough = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    with_members(3, [&](Communicator& world) {
+      const OwnStream stream(gpus());
+      NumbersThere data(Numbers(2000, 1));
+      for (int call = 0; call < 40; ++call) world.on(stream.get()).all_reduce(data, max);
+      stream.wait();
+    });
+    if (turn == 0) enough = gpus().events();
+  }
+  EXPECT_EQ(enough, 3 * 5);
+  EXPECT_LE(gpus().events(), 3 * enough);  // where a member ends before all have put theirs behind its last one
+}
+
+TEST_F(GpuOrder, holds_from_one_gpu_to_the_other) {
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus(), 0);
+    NumbersThere there(1000, 1);
+    NumbersThere in(1000, world.rank() % 2);
+    NumbersThere all(3000, (world.rank() + 1) % 2);
+    Gate gate;
+    gate.hold(stream);
+    stream.put([&] { there.copy_from(numbers_from(1000, world.rank())); });
+    world.on(stream.get()).all_reduce(there, sum);
+    stream.put([&] { in.copy_from(there); });
+    world.on(stream.get()).all_gather(in, all);
+    Numbers found;
+    stream.put([&] {
+      in.copy_from(Numbers(1000, -1));
+      found = copy_of(all);
+    });
+    world.barrier();
+    gate.open();
+    stream.wait();
+    EXPECT_EQ(found[2999], 3 * 999 + 3);
+    EXPECT_EQ(found[1000], 3);
+  });
+}
+
+// A plan, again and again.
+TEST_F(GpuOrder, is_kept_by_plans) {
+  with_members(2, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(2000, 1));
+    Prepared plan = world.on(stream.get()).plan_all_reduce(data, sum);
+    Gate gate;
+    gate.hold(stream);
+    for (int turn = 0; turn < 5; ++turn) plan.run();
+    Request last = plan.start();
+    world.barrier();
+    EXPECT_FALSE(last.test());
+    gate.open();
+    last.wait();
+    EXPECT_EQ(copy_of(data)[1999], 64);
+    EXPECT_NE(plan.algorithm().find("in a stream"), std::string::npos) << plan.algorithm();
+  });
+}
+
+// Where one has its data elsewhere, or the host reduces, the host waits; then all is done when the call returns.
+TEST_F(GpuOrder, is_the_hosts_affair_where_it_has_a_part) {
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
+      const std::size_t count = 3 * 2000;
+      Numbers right_in = numbers_from(count, 10 * world.rank());
+      Numbers right_out(count, -1);
+      call(collective, world, std::span(right_in), std::span(right_out));
+      Numbers in = numbers_from(count, 10 * world.rank());
+      Numbers out(count, -1);
+      NumbersThere in_there(count);
+      NumbersThere out_there(out);
+      const bool is_here = world.rank() == 2;
+      stream.put([&, values = in] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        in_there.copy_from(values);
+      });
+      if (is_here) {
+        call(collective, world.on(stream.get()), std::span(in), std::span(out));
+      } else {
+        call(collective, world.on(stream.get()), in_there.span(), out_there.span());
+        in = copy_of(in_there);
+        out = copy_of(out_there);
+      }
+      EXPECT_EQ(in, right_in) << to_string(collective);
+      EXPECT_EQ(out, right_out) << to_string(collective);
+    }
+    NumbersThere data(2000);
+    for (const bool is_mean : {true, false}) {
+      stream.put([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        data.copy_from(Numbers(2000, 6 * world.rank()));
+      });
+      if (is_mean)
+        world.on(stream.get()).all_reduce(data, avg);
+      else
+        world.on(stream.get()).all_reduce(Strided<std::int32_t>{data.data(), 1000, 2}, sum);
+      EXPECT_EQ(copy_of(data)[998], is_mean ? 6 : 18);
+    }
+  });
+}
+
+// What was begun in the default stream is done first, without any stream being named.
+TEST_F(GpuOrder, is_that_of_the_default_stream_otherwise) {
+  with_members(2, [&](Communicator& world) {
+    NumbersThere data(2000);
+    if (world.rank() == 1) {
+      gpus().put(nullptr, [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        data.copy_from(Numbers(2000, 5));
+      });
+    } else {
+      data.copy_from(Numbers(2000, 1));
+    }
+    world.all_reduce(data, sum);
+    EXPECT_EQ(copy_of(data), Numbers(2000, 6));
+  });
+}
+
+TEST_F(GpuOrder, is_broken_off_by_a_launch_that_fails) {
+  for (const bool copies : {false, true}) {
+    std::atomic<int> refused = 0;
+    with_members(3, [&](Communicator& world) {
+      const OwnStream stream(gpus());
+      NumbersThere data(Numbers(1000, 1));
+      NumbersThere all(3000);
+      const int who = copies ? 1 : 0;
+      Request before = world.on(stream.get()).all_reduce_async(data, sum);
+      world.barrier();
+      FakeGpus::fail_copy_after(world.rank() == who ? 1 : -1);
+      try {
+        for (int turn = 0; turn < 3; ++turn) {
+          if (copies)
+            world.on(stream.get()).all_gather(data, all);
+          else
+            world.on(stream.get()).all_reduce(data, sum);
+        }
+        before.wait();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), world.rank() == who ? Code::device : Code::peer_failed) << error.what();
+        EXPECT_TRUE(says(error, "fell off the bus")) << error.what();
+        ++refused;
+      }
+      FakeGpus::fail_copy_after(-1);
+      stream.wait();
+    });
+    EXPECT_EQ(refused, 3);
+  }
+}
+
+TEST_F(GpuOrder, waits_for_members_that_come_and_names_those_that_do_not) {
+  std::atomic<int> refused = 0;
+  with_members(3,
+               [&](Communicator& world) {
+                 const OwnStream stream(gpus());
+                 NumbersThere data(Numbers(1000, 1));
+                 world.on(stream.get()).all_reduce(data, sum);
+                 stream.wait();
+                 if (world.rank() == 2) {
+                   while (refused < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                   return;
+                 }
+                 try {
+                   world.on(stream.get()).all_reduce(data, sum);
+                 } catch (const Error& error) {
+                   EXPECT_TRUE(says(error, "rank 2")) << error.what();
+                   EXPECT_TRUE(says(error, "all_reduce of 1000 i32")) << error.what();
+                 }
+                 ++refused;
+               },
+               {.timeout = std::chrono::milliseconds(300)});
+  EXPECT_EQ(refused, 2);
+}
+
+TEST_F(GpuOrder, is_all_members_affair) {
+  std::atomic<int> refused = 0;
+  with_members(2, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(1000, 1));
+    try {
+      if (world.rank() == 0)
+        world.on(stream.get()).all_reduce(data, sum);
+      else
+        world.all_reduce(data, sum);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::mismatch) << error.what();
+      EXPECT_TRUE(says(error, "in a stream")) << error.what();
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, 2);
+  with_members(2, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(1000, 1));
+    gpus().capture(stream.get());
+    try {
+      world.on(stream.get()).all_reduce(data, sum);
+    } catch (const Error& error) {
+      EXPECT_TRUE(says(error, "captured")) << error.what();
+      ++refused;
+    }
+    gpus().take_captured(stream.get());
+  });
+  EXPECT_EQ(refused, 4);
+}
+
+// What is under way when a communicator ends is done before.
+TEST_F(GpuOrder, does_not_end_before_what_is_under_way) {
+  const OwnStream first(gpus());
+  const OwnStream second(gpus());
+  const std::array<const OwnStream*, 2> streams = {&first, &second};
+  const std::array<NumbersThere, 2> data = {NumbersThere(Numbers(2000, 1)), NumbersThere(Numbers(2000, 2))};
+  with_members(2, [&](Communicator& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    streams[me]->put([] { std::this_thread::sleep_for(std::chrono::milliseconds(3)); });
+    world.on(streams[me]->get()).all_reduce(data[me], sum);
+  });
+  EXPECT_EQ(copy_of(data[0]), Numbers(2000, 3));
+  EXPECT_EQ(copy_of(data[1]), Numbers(2000, 3));
+}
+
+}  // namespace
+}  // namespace lockstep::test
