@@ -204,6 +204,32 @@ TEST_F(GpuOrder, is_broken_off_by_a_launch_that_fails) {
   }
 }
 
+// Of a call that fails on its way a part may be in a stream: whoever hears of it may free its memory.
+TEST_F(GpuOrder, lets_go_of_memory_before_a_failure_is_heard_of) {
+  std::atomic<int> refused = 0;
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(1000, 1));
+    NumbersThere all(3000);
+    world.on(stream.get()).gather(data, all, 1);
+    stream.wait();
+    world.barrier();
+    if (world.rank() == 1) {
+      FakeGpus::fail_copy_after(2);  // its own block and another one's are there
+      stream.put([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+    }
+    try {
+      world.on(stream.get()).gather(data, all, 1);
+      world.barrier();
+    } catch (const Error& error) {
+      EXPECT_TRUE(says(error, "fell off the bus")) << error.what();
+      ++refused;
+    }
+    FakeGpus::fail_copy_after(-1);
+  });
+  EXPECT_EQ(refused, 3);
+}
+
 TEST_F(GpuOrder, waits_for_members_that_come_and_names_those_that_do_not) {
   std::atomic<int> refused = 0;
   with_members(3,
