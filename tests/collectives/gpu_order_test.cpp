@@ -6,6 +6,7 @@
 
 #include "tests/collectives/members.hpp"
 #include "tests/collectives/stream_order.hpp"
+#include "tests/support/lacks.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -14,7 +15,7 @@ class GpuOrder : public testing::Test {
  protected:
   FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
   void SetUp() override {
-    if (!node_memory()) GTEST_SKIP() << "by messages the host sees to it";
+    if (!node_memory()) GTEST_SKIP() << lacks("needs members who share memory");
   }
   void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
 
