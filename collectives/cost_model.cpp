@@ -26,8 +26,8 @@ constexpr std::array<LinkCost, 7> table = {{
 }};
 constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
 constexpr double turn_us = 5;                   // starting guess: until the next member gets the core that both share
-constexpr double meeting_us = 0.5;              // starting guess: of members of a node in memory that they share
-constexpr double further_message = 0.25;        // starting guess: of a latency, for each message beside the first
+constexpr double meeting_us = 2;          // starting guess: of members of a node in memory, from message to message
+constexpr double further_message = 0.25;  // starting guess: of a latency, for each message beside the first
 
 const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
 
