@@ -157,7 +157,7 @@ void from_one(const Files& files, std::vector<Number>& all) {
   for (const Row& row : run->rows) {
     const std::string what = text("one member, ", row.bytes, " B, above NCCL's own call, ");
     const auto note = [&](const std::string& how, const Baseline* nccl, double ours) {
-      all.push_back(nccl != nullptr ? at_most(what + how, most_above_us, ours - nccl->time.median)
+      all.push_back(nccl != nullptr ? judged(at_most(what + how, most_above_us, ours - nccl->time.median), row)
                                     : not_here(what + how, asked, why_without(*run, "nccl")));
     };
     note("each waited for", find(row.baselines, "nccl"), row.time.median);

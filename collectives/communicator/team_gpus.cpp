@@ -120,7 +120,12 @@ void Team::decide_as(const Ready& ready, const Ready& earlier, const Origin& ori
   refuse_if_closed();
   or_refuse([&] {
     const OnGpus::Way way = earlier.gpus->way;
-    if ((way == OnGpus::Way::clique || way == OnGpus::Way::levels) && !fits(ready.gpus->device))
+    // NCCL is given the same parts of memory that it knows by all, or copies by all.
+    const bool knew = earlier.gpus->is_same_memory && earlier.gpus->places != 0;
+    ready.gpus->places = clique_ ? clique_->places_of(ready.gpus->steps) : 0;
+    ready.gpus->is_same_memory = earlier.gpus->is_same_memory && ready.gpus->places == earlier.gpus->places;
+    if (((way == OnGpus::Way::clique || way == OnGpus::Way::levels) && !fits(ready.gpus->device)) ||
+        (knew && !ready.gpus->is_same_memory))
       throw Error(
           Code::usage,
           text("on \"", options_.name, "\", data that was in the memory of this member's GPU when all agreed to ",
@@ -193,7 +198,7 @@ bool Team::reached(Handle handle) {
   if (slot.marks.empty()) return true;
   return or_break([&] {
     engine_->progress_or_throw();
-    move_others(1);
+    move_others(0);
     if (clique_) clique_->check();
     std::erase_if(slot.marks, [](const auto& mark) { return mark->is_reached(); });
     return slot.marks.empty();

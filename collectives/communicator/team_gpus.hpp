@@ -19,7 +19,7 @@ class Team::GpuPause {
   void operator()() {
     team_.engine_->progress_or_throw();
     constexpr unsigned turns_between_looks = 8;
-    if (turns_ % turns_between_looks == turns_between_looks - 1) move_others(1);
+    if (turns_ % turns_between_looks == turns_between_looks - 1) move_others(0);
     const Duration now = team_.engine_->world().now();
     if (turns_ == 0) since_ = now;
     const Duration limit =
@@ -85,6 +85,9 @@ auto Team::in_exchange(const F& f) {
     return f();
   } catch (const Error& error) {
     if (!exchange_->failed()) exchange_->fail(error.detail());
+    throw;
+  } catch (const std::exception& other) {
+    if (!exchange_->failed()) exchange_->fail(other.what());
     throw;
   }
 }

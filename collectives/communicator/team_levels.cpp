@@ -24,7 +24,7 @@ std::vector<int> numbers_of(const std::vector<Bytes>& all) {
   return numbers;
 }
 
-std::size_t bytes_of(const Spec& spec) {
+std::size_t all_bytes_of(const Spec& spec) {
   const bool has_blocks = spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather;
   const auto parts = static_cast<std::size_t>(std::max(spec.gives.parts(), spec.takes.parts()));
   return spec.count * spec.element_bytes * (has_blocks ? parts : 1);
@@ -112,6 +112,8 @@ void Team::join_across(int device, const Origin& origin) {
     trying->make_clique(device, origin);
   } catch (const Error& error) {
     why = error.detail();
+  } catch (const std::exception& other) {
+    why = other.what();
   }
   const std::byte mine{!why.empty()};
   const auto all = in_exchange([&] { return exchange_->all_gather("whether NCCL reaches all nodes", {&mine, 1}); });
@@ -175,7 +177,7 @@ Trial* Team::trial_of(const Ready& ready) {
   if (!levels_) or_break([&] { make_levels(by_node(), false, clique_->device()); });
   if (!can_go_by_levels(gpus)) return nullptr;
   std::size_t bytes = 0;
-  for (const nccl::Step& step : gpus.steps) bytes += bytes_of(step.spec);
+  for (const nccl::Step& step : gpus.steps) bytes += all_bytes_of(step.spec);
   const Spec& spec = gpus.steps.front().spec;
   Trial& trial = trials_[{spec.collective, spec.type, spec.op, spec.order, std::bit_width(bytes)}];
   if (!trial.is_over()) return &trial;

@@ -54,13 +54,13 @@ Team::Told Team::told_of(const OnGpus& gpus) const {
     }
   }
   // What all have alike adds up to nothing.
-  const std::uint64_t mine = clique_ ? clique_->places_of(gpus.steps) : 0;
-  told[Word::places] = rank() == 0 ? -(static_cast<std::uint64_t>(size()) - 1) * mine : mine;
+  told[Word::places] = rank() == 0 ? -(static_cast<std::uint64_t>(size()) - 1) * gpus.places : gpus.places;
   return told;
 }
 
 void Team::decide(OnGpus& gpus, const Origin& origin) {
   auto& [mine, all] = *told_;
+  gpus.places = clique_ ? clique_->places_of(gpus.steps) : 0;
   mine = told_of(gpus);
   engine_->run({.plan = gpus.meeting,
                 .input = mine.data(),

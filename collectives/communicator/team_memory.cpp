@@ -80,13 +80,14 @@ std::shared_ptr<std::byte> Team::allocate_on_gpu(std::size_t count, std::size_t 
   }
   const Offer all = agree(exchange_->all_gather("memory of GPUs", mine.packed()));
   const bool is_wanted = all.how != nccl::Registering::none && all.bytes > 0;
-  if (is_wanted && !clique_) or_break([&] { arrange(device, origin); });
-  if (clique_) {
+  in_exchange([&] {
     or_break([&] {
+      if (is_wanted && !clique_) arrange(device, origin);
+      if (!clique_) return;
       GpuPause pause(*this, "what was begun on GPUs", origin);
       clique_->forget(all.dropped, std::ref(pause));
     });
-  }
+  });
   if (is_wanted && clique_) return allocate_by_nccl(all.bytes, all.how, origin);
   std::shared_ptr<std::byte> memory;
   together([&] { memory = gpu::allocate(device, count, element_bytes); });

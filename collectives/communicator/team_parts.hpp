@@ -27,6 +27,7 @@ struct OnGpus {
   Way way = Way::unknown;
   // Whether the same parts of memory that NCCL knows are given on all members.
   bool is_same_memory = false;
+  std::uint64_t places = 0;    // nccl::Clique::places_of, when that was found out
   std::optional<Ready> other;  // once it is needed
 };
 

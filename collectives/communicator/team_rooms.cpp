@@ -52,7 +52,7 @@ NearRoom near_room_for(Exchange& exchange, const Topology& topology, const std::
   std::unique_ptr<node::Room> room;
   if (near->size() > 1) {
     room = node::make_room(*near, crowding(topology, ranks, me) > 1);
-    if (room) room->set_gpus(nullptr);  // what lies there is staged before members of several nodes begin
+    if (room) room->keep_to_host();  // what lies there is staged before members of several nodes begin
   }
   const std::byte has_it{near->size() == 1 || room};
   const auto all = exchange.all_gather("memory of each node", {&has_it, 1});

@@ -75,16 +75,25 @@ void Team::mark_end(const Ready& given, Handle handle) {
 void Team::end_streams() noexcept {
   node::Room* const room = engine_->world().room();
   if (room == nullptr) return;
+  const auto is_working = [&] {
+    bool works = false;
+    engine_->alone([&] { works = room->is_working(); });  // a thread of the engine's own may look as well
+    return works;
+  };
   try {
     if (!engine_->failed() && std::uncaught_exceptions() == 0) {
       GpuPause pause(*this, "what was begun in streams", {});
-      while (room->is_working()) pause();
+      while (is_working()) pause();
     }
-    if (!room->is_working()) return;
+    if (!is_working()) return;
   } catch (const std::exception& error) {
     engine_->log().error(text("while ending the calls of \"", options_.name, "\" in streams: ", error.what()));
   }
-  room->keep_on_gpus();
+  try {
+    engine_->alone([&] { room->keep_on_gpus(); });
+  } catch (const std::exception&) {
+    room->keep_on_gpus();  // another thread of the program is inside, as it must not be
+  }
 }
 
 // Whether nothing of it is left to the host; then the program goes on, and the stream has the result.

@@ -4,6 +4,7 @@
 // Not for use by two threads at once; Engine guards it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <exception>
@@ -62,6 +63,11 @@ class Core {
   void leave() noexcept;
 
   bool is_idle() const { return active_.empty(); }
+  // Whether what is waited for may be a neighbour in the room.
+  bool is_meeting() const {
+    return std::ranges::any_of(active_,
+                               [](const Operation* each) { return each->plan().in_node || each->meets != nullptr; });
+  }
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
   const std::optional<Failure>& failure() const { return failure_; }
   // Whether the transport could not call back all that was posted: its memory stays until the program ends.

@@ -120,9 +120,10 @@ void Core::watch(const Ticket& ticket, Duration now) {
   guarded([&] { look(what_it_waits_for(operation), limit, now); });
 }
 
-// Itself, or an earlier one that has the lanes.
+// Itself, or an earlier one that has the lanes or the room.
 Operation& Core::what_it_waits_for(Operation& operation) {
-  if (operation.begun || operation.words_missing != 0) return operation;
+  if (operation.words_missing != 0) return operation;
+  if (operation.begun && !Runner::waits_for_its_turn(operation)) return operation;
   for (Operation* earlier : active_) {
     if (earlier == &operation) break;
     if (runner_.is_ahead(*earlier, operation)) return *earlier;

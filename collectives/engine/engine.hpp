@@ -22,8 +22,9 @@ struct EngineOptions {
 };
 
 // World (with node::Room* room() and node::Looks looks() where members may meet in memory): Duration now(); void
-// idle(unsigned turns), called after so many turns in a row in which nothing moved; Transport& transport(); static
-// constexpr bool moves_others: whether a wait moves other engines of its thread, too.
+// idle(unsigned turns), or with whether members meet in memory, called after so many turns in a row in which nothing
+// moved; Transport& transport(); static constexpr bool moves_others: whether a wait moves other engines of its thread,
+// too.
 template <class World>
 class Engine {
  public:
@@ -151,7 +152,10 @@ class Engine {
         if constexpr (World::moves_others) move_others(1);
         core_.watch(ticket, world_.now());
       }
-      world_.idle(turns++);
+      if constexpr (requires { world_.idle(turns, true); })
+        world_.idle(turns++, core_.is_meeting());
+      else
+        world_.idle(turns++);
     }
     take(ticket);
   }

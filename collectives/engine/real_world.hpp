@@ -21,8 +21,9 @@ class RealWorld {
   static constexpr bool moves_others = true;
 
   Duration now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
-  void idle(unsigned turns) {
-    if (room_)
+  // Who sleeps is woken by what it sleeps at.
+  void idle(unsigned turns, bool meets) {
+    if (room_ && meets)
       waiter_.idle(turns, *room_);
     else
       waiter_.idle(turns, *transport_);

@@ -319,9 +319,17 @@ void Runner::conclude(Operation& operation) {
   operation.state = Operation::State::finished;
 }
 
+bool Runner::waits_for_its_turn(const Operation& operation) {
+  const auto is_in = [&](Part::Stage stage) {
+    return std::ranges::any_of(operation.parts, [&](const Part& part) { return part.stage == stage; });
+  };
+  return operation.meets == nullptr && is_in(Part::Stage::meeting) && !is_in(Part::Stage::posted);
+}
+
 bool Runner::is_ahead(const Operation& first, const Operation& second) const {
   if (first.is_exchange() != second.is_exchange()) return false;
   if (first.is_exchange()) return first.number < second.number;
+  if (first.plan().meetings() > 0 && second.plan().meetings() > 0) return first.turn_in_node < second.turn_in_node;
   if (first.plan().in_node || second.plan().in_node)
     return first.plan().in_node && second.plan().in_node && first.turn_in_node < second.turn_in_node;
   for (const Part& theirs : first.parts) {

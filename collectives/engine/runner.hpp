@@ -22,6 +22,8 @@ class Runner {
 
   // Whether `first` has what `second` waits for.
   bool is_ahead(const Operation& first, const Operation& second) const;
+  // It has begun, and others are in the room before it; nothing of it is under way meanwhile.
+  static bool waits_for_its_turn(const Operation& operation);
   // The members that it has messages posted with.
   IndexSet peers(const Operation& operation) const;
   // "round 3 of 14" of the first part that is not done.

@@ -42,7 +42,10 @@ class CudaEvent final : public Event {
   bool is_reached() override {
     const Current on(device_);
     const cudaError_t state = cudaEventQuery(event_);
-    if (state == cudaErrorNotReady) return false;
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();  // CUDA keeps this one too, and the next launch would seem to have failed
+      return false;
+    }
     check(state, "what was begun on a GPU");
     return true;
   }

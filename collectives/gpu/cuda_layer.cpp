@@ -248,6 +248,7 @@ class CudaLayer final : public Layer {
   // A launch that fails says so in the thread's last error only.
   void begin_own(int device, const std::function<void()>& own) override {
     const Current on(device);
+    cudaGetLastError();  // not the program's before
     own();
     check(cudaGetLastError(), text("a kernel of the program's own, put into a stream of GPU ", device));
   }
@@ -274,13 +275,23 @@ class CudaLayer final : public Layer {
   }
 
   bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept override {
-    const bool has_begun = cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess;
-    if (!has_begun) cudaGetLastError();  // the next call begins without it
-    return has_begun;
+    try {
+      const Current on(seen_.load(std::memory_order_relaxed));
+      const bool has_begun = cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess;
+      if (!has_begun) cudaGetLastError();  // the next call begins without it
+      return has_begun;
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   void end_pinning(std::byte* memory) noexcept override {
-    if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+    try {
+      const Current on(seen_.load(std::memory_order_relaxed));
+      if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+    } catch (const Error&) {
+      return;  // the driver has ended
+    }
   }
 
  private:

@@ -36,6 +36,7 @@ unsigned blocks_for(std::size_t threads) {
 
 cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
+  cudaGetLastError();  // of somebody else
   const unsigned blocks = blocks_for((all.count * size_of(type) + vector_bytes - 1) / vector_bytes);
   const bool known = with_format(type, [&]<class F>(F) { combine<F><<<blocks, threads_per_block, 0, stream>>>(all); });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
@@ -43,6 +44,7 @@ cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream) {
 
 cudaError_t launch(const Packing& all, bool packs, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
+  cudaGetLastError();  // of somebody else
   const std::size_t bytes = all.begins[all.count];
   const unsigned blocks = blocks_for((bytes + vector_bytes - 1) / vector_bytes);
   if (packs)

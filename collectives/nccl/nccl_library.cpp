@@ -218,10 +218,8 @@ class NcclLibrary final : public Library {
 
   // As cudaFree does, and NCCL may not: what the GPU was told before is done with it.
   void free(std::byte* memory) noexcept override {
-    cudaPointerAttributes found{};
     try {
-      gpu::check(cudaPointerGetAttributes(&found, memory), "asking for the GPU of NCCL's memory");
-      const gpu::Current on(found.device);
+      const gpu::Current on(gpu::own_layer()->where(memory).device);  // CUDA's own look would make a context
       if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
       nccl_.free(memory);
     } catch (const Error&) {

@@ -18,13 +18,17 @@ struct Moved {
 };
 
 Moved moved(const Spec& spec, std::uint64_t members) {
-  const std::uint64_t block = spec.count * spec.element_bytes;
+  const std::uint64_t all_blocks = spec.collective == Collective::reduce_scatter_v ? spec.gives.total()
+                                   : spec.collective == Collective::all_gather_v   ? spec.takes.total()
+                                                                                   : spec.count * members;
+  const std::uint64_t block = all_blocks / members * spec.element_bytes;
   const std::uint64_t one_each = members * block;
   const std::uint64_t all_each = members * one_each;
   switch (spec.collective) {
     case Collective::reduce:
       return {one_each, block, 0};
     case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
       return {all_each, one_each, 0};
     case Collective::broadcast:
       return {block, one_each - block, 1};
@@ -33,6 +37,7 @@ Moved moved(const Spec& spec, std::uint64_t members) {
     case Collective::gather:
       return {one_each, one_each, members};
     case Collective::all_gather:
+    case Collective::all_gather_v:
       return {one_each, all_each, members};
     case Collective::all_to_all:
       return {all_each, all_each, members};

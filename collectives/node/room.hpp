@@ -176,6 +176,12 @@ class Room {
   // Those of several processes that all members see; nothing: there is none.
   Gpus* gpus() const { return gpus_.get(); }
   void set_gpus(std::unique_ptr<Gpus> gpus) { gpus_ = std::move(gpus); }
+  // What members do here is on the host's data only.
+  bool is_of_host() const { return is_of_host_; }
+  void keep_to_host() {
+    is_of_host_ = true;
+    gpus_ = nullptr;
+  }
   // Where there is a GPU. This member's own.
   Events& events();
   // Others may wait for them, until this member came behind theirs or all do without.
@@ -186,7 +192,7 @@ class Room {
   void reaches_on_gpu() { is_on_gpu_ = true; }
   // Whether something of that is under way. Throws what failed.
   bool is_working() {
-    is_on_gpu_ = is_on_gpu_ && events_->is_working();
+    is_on_gpu_ = is_on_gpu_ && (events_ == nullptr || events_->is_working());  // kept ones may be for ever
     return is_on_gpu_;
   }
   // What this member has on GPUs outlives it, because something may still use it.
@@ -281,6 +287,7 @@ class Room {
   Lookup lookup_;
   Across across_;
   std::unique_ptr<Gpus> gpus_;
+  bool is_of_host_ = false;
   std::shared_ptr<const void> pin_;
   bool has_tried_to_pin_ = false;
   gpu::Ways ways_;

@@ -20,14 +20,14 @@ std::byte not_yet{};
 
 // The same for all members.
 bool Work::asks_for_gpus() const {
-  return room_->gpus() != nullptr || (room_->is_one_process() && gpu::layer() != nullptr);
+  return room_->gpus() != nullptr || (!room_->is_of_host() && room_->is_one_process() && gpu::layer() != nullptr);
 }
 
 void Work::look_for_gpus() {
   is_lifted_ = by_events_ = false;
   before_ = nullptr;
   input_device_ = output_device_ = common_device_ = device_ = gpu::Where::host;
-  if (gpu::layer() == nullptr || pieces_ != nullptr) return;
+  if (gpu::layer() == nullptr || pieces_ != nullptr || room_->is_of_host()) return;
   if (plan().input_count > 0) input_device_ = gpu::where(input_).device;
   if (plan().output_count > 0) output_device_ = gpu::where(output_).device;
   if (!asks_for_gpus() || !has_known_places()) return;

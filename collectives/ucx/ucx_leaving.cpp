@@ -84,7 +84,9 @@ Leavings::~Leavings() {
   const auto begin = std::chrono::steady_clock::now();
   while (move() && std::chrono::steady_clock::now() - begin < ending_takes)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
+  const std::lock_guard lock(mutex_);  // a thread that waits elsewhere may still look in
   for (auto& each : all_) keep_for_ever(std::shared_ptr<Leaving>(std::move(each)));
+  all_.clear();
 }
 
 }  // namespace lockstep::ucx

@@ -11,7 +11,7 @@
 namespace lockstep::test {
 namespace {
 
-constexpr int members = 3;
+constexpr int owners = 3;
 
 // What is in it before a call.
 std::vector<int> mine(std::size_t many, int rank) { return counting(many, 1000 * rank); }
@@ -88,7 +88,7 @@ std::vector<Named> calls() {
 }
 
 TEST_F(OwnGpus, work_in_memory_that_nccl_knows_wherever_it_is_given) {
-  with_members(members, [&](Communicator& world) {
+  with_members(owners, [&](Communicator& world) {
     const int rank = world.rank();
     constexpr std::size_t all = 4000;
     DeviceVector<int> known_in = world.allocate_on_gpu<int>(all, rank);
@@ -123,12 +123,12 @@ TEST_F(OwnGpus, work_in_memory_that_nccl_knows_wherever_it_is_given) {
     }
   });
   EXPECT_EQ(gpus().pinnings(), 0);
-  EXPECT_EQ(nccl().ever_registered(), 2 * members);
+  EXPECT_EQ(nccl().ever_registered(), 2 * owners);
 }
 
 // In place, too, and in plans and batches; and what another communicator took is memory like any other.
 TEST_F(OwnGpus, work_in_place_in_memory_that_nccl_knows) {
-  with_members(members, [&](Communicator& world) {
+  with_members(owners, [&](Communicator& world) {
     const int rank = world.rank();
     Communicator other = world.duplicate("other");
     DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
@@ -136,20 +136,20 @@ TEST_F(OwnGpus, work_in_place_in_memory_that_nccl_knows) {
       Communicator& on = is_ours ? world : other;
       known.copy_from(counting(count, rank));
       on.all_reduce(known, sum);
-      EXPECT_EQ(on_host(known), sum_of(members));
+      EXPECT_EQ(on_host(known), sum_of(owners));
       known.copy_from(std::vector<int>(count, 1 << rank));
       on.all_reduce(known, bit_or);
       EXPECT_EQ(on_host(known), std::vector<int>(count, 7));
       known.copy_from(counting(count, 10'000 * rank));
       on.all_to_all(known.span().first(3000));
-      for (int i = 0; i < members; ++i)
+      for (int i = 0; i < owners; ++i)
         EXPECT_EQ(on_host(known)[static_cast<std::size_t>(1000 * i + 1)], 10'000 * i + 1000 * rank + 1);
       on.all_gather(known.span().first(3000));
       EXPECT_EQ(on_host(known)[1001], 10'000 + 1000 + 1);
       known.copy_from(counting(count, rank));
       Prepared plan = on.plan_all_reduce(known, sum);
       plan.run();
-      EXPECT_EQ(on_host(known), sum_of(members));
+      EXPECT_EQ(on_host(known), sum_of(owners));
       known.copy_from(std::vector<int>(count, 1));
       Batch batch(on);
       batch.all_reduce(known.span().first(1000), sum).all_reduce(known.span().subspan(1000), sum);
@@ -181,18 +181,18 @@ TEST_F(OwnGpus, free_memory_that_nccl_knows_when_all_have_dropped_it) {
   for (const auto how : {nccl::Registering::alone, nccl::Registering::together}) {
     nccl().set_registering(how);
     DeviceVector<int> longest;
-    with_members(members, [&](Communicator& world) {
+    with_members(owners, [&](Communicator& world) {
       const int rank = world.rank();
       DeviceVector<int> first = world.allocate_on_gpu<int>(count, rank);
       DeviceVector<int> second = world.allocate_on_gpu<int>(10, rank);
       world.barrier();
-      EXPECT_EQ(nccl().registered(), 2 * members);
+      EXPECT_EQ(nccl().registered(), 2 * owners);
       world.barrier();
       first = {};
       if (rank == 0) second = {};
       DeviceVector<int> third = world.allocate_on_gpu<int>(20, rank);  // the first is forgotten now
       world.barrier();
-      EXPECT_EQ(nccl().registered(), 2 * members);
+      EXPECT_EQ(nccl().registered(), 2 * owners);
       world.barrier();
       third.copy_from(counting(20, rank));
       world.all_reduce(third, sum);
@@ -206,7 +206,7 @@ TEST_F(OwnGpus, free_memory_that_nccl_knows_when_all_have_dropped_it) {
 
 // Of unequal counts, and of none on some.
 TEST_F(OwnGpus, take_unequally_much_memory_that_nccl_knows) {
-  with_members(members, [&](Communicator& world) {
+  with_members(owners, [&](Communicator& world) {
     const auto rank = static_cast<std::size_t>(world.rank());
     DeviceVector<int> known = world.allocate_on_gpu<int>(rank * 5000, world.rank());
     EXPECT_EQ(known.size(), rank * 5000);
@@ -214,7 +214,7 @@ TEST_F(OwnGpus, take_unequally_much_memory_that_nccl_knows) {
     DeviceVector<int> nothing = world.allocate_on_gpu<int>(0, world.rank());
     EXPECT_TRUE(nothing.empty());
   });
-  EXPECT_EQ(nccl().ever_registered(), members);
+  EXPECT_EQ(nccl().ever_registered(), owners);
 }
 
 TEST_F(OwnGpus, take_memory_like_any_other_where_nccl_is_not_used) {
@@ -246,7 +246,7 @@ TEST_F(OwnGpus, take_memory_like_any_other_where_nccl_is_not_used) {
 TEST_F(OwnGpus, take_no_memory_where_one_gets_none) {
   for (const bool by_nccl : {true, false}) {
     std::atomic<int> refused = 0;
-    with_members(members,
+    with_members(owners,
                  [&](Communicator& world) {
                    const int rank = world.rank();
                    for (int turn = 0; turn < 3; ++turn) {
@@ -266,10 +266,10 @@ TEST_F(OwnGpus, take_no_memory_where_one_gets_none) {
                    }
                    DeviceVector<int> there(counting(count, rank), rank);
                    world.all_reduce(there, sum);
-                   EXPECT_EQ(on_host(there), sum_of(members));
+                   EXPECT_EQ(on_host(there), sum_of(owners));
                  },
                  {.nccl = by_nccl});
-    EXPECT_EQ(refused, 2 * members);
+    EXPECT_EQ(refused, 2 * owners);
   }
 }
 
@@ -277,7 +277,7 @@ TEST_F(OwnGpus, take_no_memory_where_one_gets_none) {
 TEST_F(OwnGpus, say_that_nccl_does_not_take_memory) {
   for (const int calls_before : {0, 1}) {  // allocating, and making it known
     std::atomic<int> refused = 0;
-    with_members(members, [&](Communicator& world) {
+    with_members(owners, [&](Communicator& world) {
       DeviceVector<int> there(counting(count, world.rank()), world.rank());
       world.all_reduce(there, sum);
       if (world.rank() == 1) FakeNccl::fail_after(calls_before);
@@ -291,7 +291,7 @@ TEST_F(OwnGpus, say_that_nccl_does_not_take_memory) {
       }
       FakeNccl::fail_after(-1);
     });
-    EXPECT_EQ(refused, members);
+    EXPECT_EQ(refused, owners);
   }
 }
 

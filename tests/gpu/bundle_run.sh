@@ -47,7 +47,11 @@ limited() {
   timeout -k 5 "$seconds" "$@" >"$output" 2>&1
 }
 
+# What an earlier run has left is not to be judged.
+empty() { [ ! -e "$1" ] || : >"$1"; }
+
 if [ "$what" = numbers ]; then
+  for name in gpu-probe one shared-2 shared-4 shared-8 shared-nccl-2 shared-nccl-4 shared-nccl-8; do empty "$out/$name.json"; done
   code=0
   limited 100 "$out/gpu-probe.txt" gpu-probe --only driver,rate_device,ours_combine,ours_pack --deadline 40 --json "$out/gpu-probe.json" || code=$?
   gpu-numbers "$out" >"$out/numbers.txt" || true
@@ -55,7 +59,8 @@ if [ "$what" = numbers ]; then
     77 | 6) gpu-numbers "$out" || true; echo "numbers: $([ "$code" = 77 ] && echo "there is no GPU to measure" || echo "the GPU's driver does not work"); see $out/gpu-probe.txt"; exit "$code" ;;
   esac
   # One GPU for all; NCCL is asked for there where it bears that.
-  export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" NCCL_MULTI_RANK_GPU_ENABLE=1
+  visible=${CUDA_VISIBLE_DEVICES:-0}
+  export CUDA_VISIBLE_DEVICES="${visible%%,*}" NCCL_MULTI_RANK_GPU_ENABLE=1
   # bench SECONDS NAME RANKS, then options
   bench() {
     seconds=$1 name=$2 ranks=$3
@@ -74,7 +79,7 @@ if [ "$what" = numbers ]; then
   for many in 2 4 8; do
     [ -n "$has_nccl" ] || break
     bench 40 "shared-nccl-$many" "$many" --sizes 8,64K,1M,64M --seconds 0.3 --baseline nccl
-    [ -e "$out/shared-nccl-2.json" ] || break
+    [ -s "$out/shared-nccl-2.json" ] || break
     while IFS= read -r line; do
       case $line in *'"left out","value":"nccl'*) has_nccl="" ;; esac
     done <"$out/shared-nccl-2.json"
@@ -106,7 +111,7 @@ suite() {
   [ "$code" = 0 ] || [ "$f" -gt 0 ] || f=1  # it ended otherwise
   note "$name" "$p" "$f" "$s" "$code" "$([ "$code" = 124 ] && echo "its time was over")"
 }
-for test in gpu_kernels_test gpu_test node_gpus_test nccl_test random_calls_test bench_test strategy_gpus_test; do
+for test in gpu_kernels_test gpu_test gpu_levels_test gpu_order_test node_gpus_test nccl_test random_calls_test bench_test strategy_gpus_test; do
   seconds=60
   case $test in strategy_gpus_test | random_calls_test) seconds=100 ;; esac
   suite "$test" "$seconds" "$out/$test.txt" "$here/bin/$test" --gtest_color=no "--gtest_output=json:$out/$test.json"

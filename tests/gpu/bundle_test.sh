@@ -55,7 +55,7 @@ inside /bundle/run numbers /tmp/out >"$where/said" || code=$?
 cat "$where/said"
 if [ ! -e /dev/nvidia0 ]; then
   [ "$code" = 77 ]
-  grep -q "there is no GPU to measure" "$where/said"
+  [ ! -e "$where/bundle/bin/gpu-probe" ] || grep -q "there is no GPU to measure" "$where/said"
   grep -q '"met": 0, "missed": 0, "not_measurable": 9' "$where/tmp/out/numbers.json"
 fi
 echo "well"
