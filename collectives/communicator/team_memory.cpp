@@ -41,7 +41,7 @@ Offer agree(const std::vector<Bytes>& all) {
     agreed.how = member == 0 ? how : std::min(agreed.how, how);
     const Bytes bytes = theirs.get_bytes();
     std::vector<std::uint64_t> dropped(bytes.size() / sizeof(std::uint64_t));
-    std::memcpy(dropped.data(), bytes.data(), dropped.size() * sizeof(std::uint64_t));
+    if (!dropped.empty()) std::memcpy(dropped.data(), bytes.data(), dropped.size() * sizeof(std::uint64_t));
     if (member == 0)
       agreed.dropped = std::move(dropped);
     else
