@@ -170,10 +170,11 @@ TEST_F(OwnGpus, say_what_a_function_of_their_own_threw) {
   for (const bool is_known : {true, false}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {
-      DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
-      const auto add = [](int a, int b) { return a + b; };
-      const auto throws = [is_bad = world.rank() == 1, is_known, all = kernel<int>(gpus(), add)](
-                              const int* left, const int* right, int* out, std::size_t many, void* stream) {
+      DeviceVector<unsigned> mine(std::vector<unsigned>(count, 1), world.rank());
+      const auto add = [](unsigned a, unsigned b) { return a + b; };
+      const auto throws = [is_bad = world.rank() == 1, is_known, all = kernel<unsigned>(gpus(), add)](
+                              const unsigned* left, const unsigned* right, unsigned* out, std::size_t many,
+                              void* stream) {
         if (is_bad && is_known) throw std::runtime_error("no such kernel");
         if (is_bad) throw 7;  // NOLINT(hicpp-exception-baseclass): whatever a program throws
         all(left, right, out, many, stream);
