@@ -63,36 +63,6 @@ Cost cost_of_hierarchical(const Shape& shape) {
           static_cast<std::size_t>(any.all_nodes()) * in_node.sent_total + slices.sent_total};
 }
 
-// The first member of each node, but of the root's node the root.
-struct Leaders {
-  Leaders(const Shape& shape, int root) : me(shape, shape.index), top(shape, root) {
-    std::vector<int> leaders;
-    leaders.reserve(me.nodes.size());
-    for (int node = 0; node < me.all_nodes(); ++node) leaders.push_back(leader_of(node));
-    all = Group(std::move(leaders), shape.index);
-  }
-  int local_leader(int node) const { return node == top.node ? top.local : 0; }
-  int leader_of(int node) const {
-    return me.nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(local_leader(node))];
-  }
-  Shape in_node(std::size_t count) const {
-    Shape shape = me.in_node(count);
-    shape.root = local_leader(me.node);
-    return shape;
-  }
-  Shape among(std::size_t count) const {
-    Shape shape = me.on_rail(count);
-    shape.root = top.node;
-    return shape;
-  }
-  // What only the leaders do.
-  Schedule if_leader(Schedule schedule) const { return all.contains_me() ? on(all, std::move(schedule)) : Schedule{}; }
-
-  Standing me;
-  Standing top;
-  Group all{{}, 0};
-};
-
 Schedule leaders_all_reduce(const Shape& shape) {
   const Leaders leaders(shape, shape.levels->nodes.front().front());
   const Shape node = leaders.in_node(shape.count);
@@ -200,17 +170,6 @@ Cost cost_of_leaders_barrier(const Shape& shape) {
     if (members.size() > 1) cost.rounds = rounds + 2;
   }
   return cost;
-}
-
-// The blocks of some members, numbered in their order.
-Blocks blocks_of(const Blocks& all, const std::vector<int>& members) {
-  std::vector<std::size_t> offsets;
-  std::vector<std::size_t> counts;
-  for (const int member : members) {
-    offsets.push_back(all.offset(member));
-    counts.push_back(all.count(member));
-  }
-  return Blocks::placed(offsets, counts);
 }
 
 // Around the ring of the rail, then the rails around the ring of the node: of a rail, the block of each node.

@@ -100,58 +100,37 @@ Cost cost_of_rails(const Shape& shape) {
   return cost;
 }
 
-// The root, and the first members of the nodes that are not its own, are leaders.
-struct Top {
-  Top(const Shape& shape, int root) : me(shape, shape.index), root_at(shape, root) {
-    std::vector<int> all;
-    all.reserve(me.nodes.size());
-    for (int node = 0; node < me.all_nodes(); ++node)
-      all.push_back(me.nodes[static_cast<std::size_t>(node)][static_cast<std::size_t>(local(node))]);
-    leaders = Group(std::move(all), shape.index);
-  }
-  int local(int node) const { return node == root_at.node ? root_at.local : 0; }
-  int mine() const { return local(me.node); }
-  bool leads() const { return leaders.contains_me(); }
-  Shape among(std::size_t count) const {
-    Shape shape = me.on_rail(count);
-    shape.root = root_at.node;
-    return shape;
-  }
-
-  Standing me;
-  Standing root_at;
-  Group leaders{{}, 0};
-};
-
 Schedule leaders_all_reduce(const Shape& shape) {
-  const Top top(shape, shape.levels->nodes.front().front());
-  const Slice mine = output(0, top.leads() ? shape.count : 0);
-  Schedule all = only(in_node(top.me, Collective::reduce, input(0, shape.count), mine));
-  if (top.leads())
-    all = then(std::move(all), on(top.leaders, of_result(recursive_doubling_all_reduce(top.among(shape.count)))));
-  if (top.me.members() == 1) return all;
-  return then(std::move(all), only(in_node(top.me, Collective::broadcast, mine, output(0, shape.count))));
+  const Leaders leaders(shape, shape.levels->nodes.front().front());
+  const Slice mine = output(0, leaders.all.contains_me() ? shape.count : 0);
+  Schedule all = only(in_node(leaders.me, Collective::reduce, input(0, shape.count), mine));
+  if (leaders.all.contains_me())
+    all = then(std::move(all), on(leaders.all, of_result(recursive_doubling_all_reduce(leaders.among(shape.count)))));
+  if (leaders.me.members() == 1) return all;
+  return then(std::move(all), only(in_node(leaders.me, Collective::broadcast, mine, output(0, shape.count))));
 }
 
 Schedule leaders_broadcast(const Shape& shape) {
-  const Top top(shape, shape.root);
+  const Leaders leaders(shape, shape.root);
   Schedule all;
-  if (top.leads()) all = on(top.leaders, binomial_broadcast(top.among(shape.count)));
-  if (top.me.members() == 1) return all;
-  return then(std::move(all), only(in_node(top.me, Collective::broadcast, output(0, top.leads() ? shape.count : 0),
-                                           output(0, shape.count), top.mine())));
+  if (leaders.all.contains_me()) all = on(leaders.all, binomial_broadcast(leaders.among(shape.count)));
+  if (leaders.me.members() == 1) return all;
+  return then(std::move(all),
+              only(in_node(leaders.me, Collective::broadcast, output(0, leaders.all.contains_me() ? shape.count : 0),
+                           output(0, shape.count), leaders.local_leader(leaders.me.node))));
 }
 
 // Only the root has an output; the others' sums lie at the beginning of scratch.
 Schedule leaders_reduce(const Shape& shape) {
-  const Top top(shape, shape.root);
+  const Leaders leaders(shape, shape.root);
   const bool is_root = shape.index == shape.root;
-  const Slice sum{is_root ? Space::output : Space::scratch, 0, top.leads() ? shape.count : 0};
-  Schedule all = only(in_node(top.me, Collective::reduce, input(0, shape.count), sum, top.mine()));
-  if (!top.leads()) return all;
+  const Slice sum{is_root ? Space::output : Space::scratch, 0, leaders.all.contains_me() ? shape.count : 0};
+  Schedule all =
+      only(in_node(leaders.me, Collective::reduce, input(0, shape.count), sum, leaders.local_leader(leaders.me.node)));
+  if (!leaders.all.contains_me()) return all;
   const Slice incoming = scratch(is_root ? 0 : shape.count, shape.count);
-  Schedule across = binomial_reduce_to(sum, incoming, top.among(shape.count));
-  return then(std::move(all), on(top.leaders, moved(std::move(across), Space::input, sum.space, 0)));
+  Schedule across = binomial_reduce_to(sum, incoming, leaders.among(shape.count));
+  return then(std::move(all), on(leaders.all, moved(std::move(across), Space::input, sum.space, 0)));
 }
 
 Cost cost_of_leaders_broadcast(const Shape& shape) {
@@ -174,32 +153,21 @@ Cost cost_of_leaders_all_reduce(const Shape& shape) {
 
 // All of a node meet, the leaders hear of each other, and all of a node meet again.
 Schedule leaders_barrier(const Shape& shape) {
-  const Top top(shape, shape.levels->nodes.front().front());
+  const Leaders leaders(shape, shape.levels->nodes.front().front());
   ScheduleBuilder across;
-  const Shape among = top.among(0);
+  const Shape among = leaders.among(0);
   std::size_t heard = 0;
-  for (int reach = 1; top.leads() && reach < among.size; reach *= 2)
+  for (int reach = 1; leaders.all.contains_me() && reach < among.size; reach *= 2)
     across.round().send(among.next(reach), input(0, 1)).receive(among.before(reach), scratch(heard++, 1));
-  const Schedule meet = only(in_node(top.me, Collective::barrier, input(0, 0), output(0, 0)));
+  const Schedule meet = only(in_node(leaders.me, Collective::barrier, input(0, 0), output(0, 0)));
   Schedule all = meet;
-  if (top.leads()) all = then(std::move(all), on(top.leaders, across.done()));
+  if (leaders.all.contains_me()) all = then(std::move(all), on(leaders.all, across.done()));
   return then(std::move(all), meet);
 }
 
 Cost cost_of_leaders_barrier(const Shape& shape) {
   const auto rounds = static_cast<std::size_t>(doublings(static_cast<int>(shape.levels->nodes.size())));
   return {rounds, rounds, rounds * shape.levels->nodes.size()};
-}
-
-// The blocks of some members, numbered in their order; the rest is not theirs.
-Blocks blocks_of(const Blocks& all, const std::vector<int>& members) {
-  std::vector<std::size_t> offsets;
-  std::vector<std::size_t> counts;
-  for (const int member : members) {
-    offsets.push_back(all.offset(member));
-    counts.push_back(all.count(member));
-  }
-  return Blocks::placed(offsets, counts);
 }
 
 // Of each node its block of my rail comes around; then of each node all rails, in the memory of mine.

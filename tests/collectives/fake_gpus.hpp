@@ -130,4 +130,20 @@ class FakeGpus final : public gpu::Layer {
   std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();
 };
 
+// A stream of the tests' own, which does what is in it before it ends.
+class OwnStream {
+ public:
+  explicit OwnStream(FakeGpus& gpus, int device = 0) : gpus_(gpus), stream_(gpus.make_stream(device)) {}
+  ~OwnStream() { gpus_.end_stream(0, stream_); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  gpu::Stream get() const { return stream_; }
+  void put(std::function<void()> work) const { gpus_.put(stream_, std::move(work)); }
+  void wait() const { gpus_.wait(stream_); }
+
+ private:
+  FakeGpus& gpus_;
+  gpu::Stream stream_;
+};
+
 }  // namespace lockstep::test

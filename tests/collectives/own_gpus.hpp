@@ -21,21 +21,7 @@ class OwnGpus : public testing::Test {
     EXPECT_EQ(gpus().living(), 0U);
   }
 
-  // A stream of the tests' own on a member's GPU.
-  class Stream {
-   public:
-    explicit Stream(FakeGpus& gpus) : gpus_(gpus), stream_(gpus.make_stream(0)) {}
-    ~Stream() { gpus_.end_stream(0, stream_); }
-    Stream(const Stream&) = delete;
-    Stream& operator=(const Stream&) = delete;
-    gpu::Stream get() const { return stream_; }
-    void put(std::function<void()> work) const { gpus_.put(stream_, std::move(work)); }
-    void wait() const { gpus_.wait(stream_); }
-
-   private:
-    FakeGpus& gpus_;
-    gpu::Stream stream_;
-  };
+  using Stream = OwnStream;
 
  private:
   gpu::Instead gpus_{std::make_unique<FakeGpus>(8)};

@@ -18,22 +18,6 @@
 
 namespace lockstep::test {
 
-// A stream of the tests' own, which does what is in it before it ends.
-class OwnStream {
- public:
-  explicit OwnStream(FakeGpus& gpus, int device = 0) : gpus_(gpus), stream_(gpus.make_stream(device)) {}
-  ~OwnStream() { gpus_.end_stream(0, stream_); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  gpu::Stream get() const { return stream_; }
-  void put(std::function<void()> work) const { gpus_.put(stream_, std::move(work)); }
-  void wait() const { gpus_.wait(stream_); }
-
- private:
-  FakeGpus& gpus_;
-  gpu::Stream stream_;
-};
-
 // What comes into a stream behind it waits until it is opened, which its end does as well.
 class Gate {
  public:
