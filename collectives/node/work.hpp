@@ -275,21 +275,19 @@ class Work {
   bool is_mapped_ = false;  // some of them other processes'
   bool could_map_ = false;
   bool could_open_ = false;
+  bool by_events_ = false;        // no host waits for what is in a stream
   int device_ = -1;               // of the stream that this call goes by
   gpu::Stream stream_ = nullptr;  // the program's, or one of this member's own
   gpu::Event* before_ = nullptr;  // what is in it before the call; none: nothing to wait for
   gpu::Event* done_ = nullptr;    // what this member has put there for the call
-  bool by_events_ = false;        // no host waits for what is in a stream
   struct Turn {
     gpu::Event* before = nullptr;
     gpu::Event* done = nullptr;
   };
   std::vector<Turn> turns_;                        // of all members, where they are waited for
   std::vector<gpu::Event*> after_;                 // what is left to the host to wait for
-  bool is_lifted_ = false;                         // goes by slots, from or to a GPU's memory
   std::size_t fetched_ = 0;                        // steps of which that has begun
   std::shared_ptr<gpu::Mark> coming_;              // the last of them; nothing: it is there
-  bool has_brought_ = false;                       // something that no mark follows
   std::vector<std::shared_ptr<gpu::Mark>> going_;  // of each part that was taken, until it is there
   std::shared_ptr<std::byte> sums_;                // what was combined, and goes to a GPU: a ring of parts
   Combiner combiner_;
@@ -321,8 +319,10 @@ class Work {
   bool gathers_ = false;          // the last to give combines for all
   bool gives_ = false;
   bool takes_ = false;
-  bool streams_ = false;  // the output is written past the caches
-  bool asks_ = false;     // where everybody's buffers are
+  bool is_lifted_ = false;    // goes by slots, from or to a GPU's memory
+  bool has_brought_ = false;  // to one, something that no mark follows
+  bool streams_ = false;      // the output is written past the caches
+  bool asks_ = false;         // where everybody's buffers are
   bool could_go_across_ = false;
   bool moves_ = false;         // and reduces nothing
   bool is_small_sum_ = false;  // an all_reduce of what lies beside the step's number

@@ -201,6 +201,8 @@ void Server::join() {
     if (is_there(*leader)) {
       knows_leader_ = true;
       last = Clock::now();
+    } else if (is_over_within({})) {  // said while it was asked, and then it was gone
+      return;
     } else if (knows_leader_ && Clock::now() - last > options_.lost_after) {
       throw Error(Code::peer_failed,
                   text(name_of(*leader), ", which leads the cluster, has not answered ", words_of(me_), " for ",

@@ -2,6 +2,7 @@
 """The tasks of a cluster as processes of this machine, each with a TF_CONFIG of its own: started, stopped, ended, and
 waited for; none is left behind.
 """
+import itertools
 import json
 import os
 import signal
@@ -12,12 +13,20 @@ import time
 
 
 def free_addresses(number):
-    """Ports that nobody has just now."""
-    sockets = [socket.socket() for _ in range(number)]
+    """Ports that nobody has just now, of those that the system gives to nobody who asks for any: so nobody takes one
+    before it is used.
+    """
+    sockets = []
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"localhost:{each.getsockname()[1]}" for each in sockets]
+        for port in itertools.islice(itertools.cycle(range(12000, 32000)), os.getpid() % 500 * 40, None):
+            if len(sockets) == number:
+                return [f"localhost:{each.getsockname()[1]}" for each in sockets]
+            each = socket.socket()
+            try:
+                each.bind(("127.0.0.1", port))
+                sockets.append(each)
+            except OSError:
+                each.close()
     finally:
         for each in sockets:
             each.close()
