@@ -2,7 +2,7 @@
 // A member's time is the sum over its rounds: latency, then the larger of what it sends and receives, then what it
 // combines; where the chain of messages is longer than its own rounds, it waits as long as its mean round takes.
 // The network interface is shared by all members of a node, and a core by all members that are bound to it.
-// A sample of members and of the laps of a round is looked at, so that large groups cost no more than small ones.
+// A sample of members and of the laps of a round is looked at, so that large groups cost hardly more than small ones.
 #include "collectives/cost_model.hpp"
 
 #include <algorithm>
@@ -63,16 +63,6 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
   }
   facts.network_bytes_per_us = facts.network_known ? slowest : cost_of(Link::network).bytes_per_us;
 }
-
-// What a member does in all rounds.
-struct Load {
-  double laps = 0;
-  double meetings = 0;  // in the memory of the node
-  double latency_us = 0;
-  double near_bytes = 0;
-  double far_bytes = 0;
-  double combined_bytes = 0;
-};
 
 // Messages of one lap in one direction.
 struct Traffic {
@@ -180,32 +170,37 @@ GroupFacts facts_of(const Topology& topology, const Group& group) {
   return facts;
 }
 
-double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
-  const std::vector<int>& first_node = facts.levels.nodes.front();
-  std::vector<int> members = sampled(first_node);
-  const std::size_t near_ones = members.size();
+Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
+  std::vector<int> members = sampled(facts.levels.nodes.front());
+  Workload work{.near_ones = members.size(), .rounds = static_cast<double>(algorithm.cost(problem).rounds)};
   for (const int other : {facts.size / 2, facts.size - 1}) members.push_back(other);
-  std::vector<Load> loads;
   for (const int index : members) {
     Shape shape = problem;
     shape.index = index;
-    loads.push_back(load_of(algorithm.build(shape), index, facts));
+    work.loads.push_back(load_of(algorithm.build(shape), index, facts));
   }
-  const Load average = mean(loads, near_ones);
+  return work;
+}
+
+double price_us(const Workload& work, double scale, const GroupFacts& facts) {
+  const Load average = mean(work.loads, work.near_ones);
   const double crowd = facts.members_per_core;
-  const double node_far_bytes = average.far_bytes * static_cast<double>(first_node.size());
-  const auto rounds = static_cast<double>(algorithm.cost(problem).rounds);
+  const double node_far_bytes = average.far_bytes * static_cast<double>(facts.levels.nodes.front().size());
   double most = 0;
-  for (const Load& load : loads) {
-    const double waits = load.laps > 0 ? std::max(1.0, rounds / load.laps) : 1;
-    const double near_bytes = std::max(load.near_bytes * waits, average.near_bytes * crowd);
-    const double combined = std::max(load.combined_bytes * waits, average.combined_bytes * crowd);
-    const double far_bytes = std::max(load.far_bytes * waits, node_far_bytes);
+  for (const Load& load : work.loads) {
+    const double waits = load.laps > 0 ? std::max(1.0, work.rounds / load.laps) : 1;
+    const double near_bytes = std::max(load.near_bytes * waits, average.near_bytes * crowd) * scale;
+    const double combined = std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale;
+    const double far_bytes = std::max(load.far_bytes * waits, node_far_bytes) * scale;
     most = std::max(most, load.latency_us * waits + near_bytes / cost_of(facts.near).bytes_per_us +
                               far_bytes / facts.network_bytes_per_us + combined / combined_bytes_per_us);
   }
   if (crowd > 1) most += (average.laps + average.meetings) * crowd * turn_us;
   return most;
+}
+
+double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
+  return price_us(workload_of(algorithm, problem, facts), 1, facts);
 }
 
 }  // namespace lockstep

@@ -41,6 +41,28 @@ struct GroupFacts {
 
 GroupFacts facts_of(const Topology& topology, const Group& group);
 
+// What a member does in all rounds.
+struct Load {
+  double laps = 0;
+  double meetings = 0;  // in the memory of the node
+  double latency_us = 0;
+  double near_bytes = 0;
+  double far_bytes = 0;
+  double combined_bytes = 0;
+};
+
+// What a sample of the members does: those of the first node, then two others.
+struct Workload {
+  std::vector<Load> loads = {};
+  std::size_t near_ones = 0;
+  double rounds = 0;  // messages that follow each other
+};
+
+Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);
+// Of a problem that has so many times the bytes. Where that has fewer bytes than members, messages that would be empty
+// are counted, too.
+double price_us(const Workload& work, double scale, const GroupFacts& facts);
+
 // The time from the first message to the last, in microseconds: of the member that is busiest, or of the network
 // interface of its node. The problem is counted in bytes: elements of one byte.
 double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);

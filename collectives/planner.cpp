@@ -109,9 +109,22 @@ std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) con
               facts_.has_levels() ? text(" on ", facts_.nodes(), " nodes") : std::string(" that are all alike"));
 }
 
-Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem) const {
+// Where members are many, their schedules are long, and looked at for one size, of which the others follow.
+double Planner::whole_us(const Algorithm& algorithm, const Shape& problem) {
+  constexpr int few = 256;
+  const std::size_t bytes = 16 * static_cast<std::size_t>(facts_.size);  // cut in any way, no part is empty
+  const Spec like{.collective = algorithm.collective};
+  if (facts_.size <= few) return price_us(algorithm, problem, facts_);
+  const Shape one = common_shape(like, bytes, 0);
+  if (!fits(algorithm, one)) return price_us(algorithm, problem, facts_);
+  const auto [entry, is_new] = workloads_.try_emplace(&algorithm);
+  if (is_new) entry->second = workload_of(algorithm, one, facts_);
+  return price_us(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_);
+}
+
+Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem) {
   if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced};
-  Priced best{&algorithm, 0, price_us(algorithm, problem, facts_)};
+  Priced best{&algorithm, 0, whole_us(algorithm, problem)};
   if (!algorithm.pieces) return best;
   constexpr std::size_t smallest = 16U << 10U;
   constexpr std::size_t largest = 64U << 20U;

@@ -92,7 +92,8 @@ class Planner {
   Shape my_shape(const Spec& spec, std::size_t count, std::size_t piece) const;
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<Priced>& ranking(const Spec& spec);
-  Priced priced(const Algorithm& algorithm, Shape problem) const;
+  Priced priced(const Algorithm& algorithm, Shape problem);
+  double whole_us(const Algorithm& algorithm, const Shape& problem);
   std::string node_objection(const Spec& spec) const;
   Choice choose(const Spec& spec);
   Choice choose_forced(const Spec& spec, const std::string& name);
@@ -110,6 +111,7 @@ class Planner {
   std::vector<Forced> forced_;
   std::vector<TableRow> table_;
   std::map<Amount, std::vector<Priced>> rankings_;
+  std::map<const Algorithm*, Workload> workloads_;  // of large groups
   std::unordered_map<Spec, std::shared_ptr<const Plan>, SpecHash> plans_;
   std::deque<const Spec*> oldest_;  // keys of plans_, in the order in which they came
 };

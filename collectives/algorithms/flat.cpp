@@ -151,11 +151,17 @@ Cost cost_of_all_to_all(const Shape& shape) {
 constexpr Algorithm::Keeps tree{.order = true, .balanced = true};
 constexpr Algorithm::Keeps apart{.in_place = false};
 
+// Where everybody adds up what everybody gave: with more members nobody would want to write that down.
+bool is_for(const Shape& shape) {
+  constexpr int most = 1024;
+  return shape.size <= most;
+}
+
 constexpr std::array<Algorithm, 13> table = {{
-    {Collective::all_reduce, "flat", flat_all_reduce, cost_of_all_reduce, tree},
+    {Collective::all_reduce, "flat", flat_all_reduce, cost_of_all_reduce, tree, is_for},
     {Collective::reduce, "flat", flat_reduce, cost_of_reduce, tree},
-    {Collective::reduce_scatter, "flat", flat_reduce_scatter, cost_of_reduce_scatter, tree},
-    {Collective::reduce_scatter_v, "flat", flat_reduce_scatter, cost_of_reduce_scatter, tree},
+    {Collective::reduce_scatter, "flat", flat_reduce_scatter, cost_of_reduce_scatter, tree, is_for},
+    {Collective::reduce_scatter_v, "flat", flat_reduce_scatter, cost_of_reduce_scatter, tree, is_for},
     {Collective::all_gather, "flat", flat_all_gather, cost_of_all_gather},
     {Collective::all_gather_v, "flat", flat_all_gather, cost_of_all_gather},
     {Collective::broadcast, "flat", flat_broadcast, cost_of_broadcast},

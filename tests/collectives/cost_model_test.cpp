@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 
+#include "collectives/planner.hpp"
 #include "tests/topology/shapes.hpp"
 
 namespace lockstep::test {
@@ -122,6 +124,36 @@ TEST(LinkCosts, are_one_for_each_link_and_say_where_they_come_from) {
     EXPECT_FALSE(costs[i].provenance.empty());
   }
   EXPECT_EQ(costs.size(), static_cast<std::size_t>(Link::network) + 1);
+}
+
+// Of many members, prices of one size say those of the others.
+TEST(Prices, of_many_members_are_those_of_their_schedules) {
+  MachineShape machine = shape({.packages = 2, .cores = 8, .l3_cores = 8});
+  machine.nics = {{"ib0", 100000, none, none}};
+  const auto topology = std::make_shared<const Topology>(nodes_of(64, 8, machine));
+  const GroupFacts known = facts(*topology);
+  for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
+    Planner planner(topology, world_group(*topology, 0), {.near_element = 4096});
+    for (const std::size_t bytes : {8UL, 4096UL, 1UL << 16U, 1UL << 22U}) {
+      Spec spec{.collective = collective, .type = DataType::u8, .element_bytes = 1, .count = bytes};
+      if (cuts_output(collective)) spec.takes = Blocks::even(bytes, known.size);
+      double best = 0;
+      double chosen = 0;
+      for (const Candidate& each : planner.candidates(spec)) {
+        if (!each.why_not.empty() || each.name == node_algorithm) continue;
+        Shape problem{.size = known.size, .count = bytes, .segment = each.piece, .levels = &known.levels};
+        if (cuts_output(collective)) problem.takes = spec.takes;
+        const double exact = price_us(*find_algorithm(collective, each.name), problem, known);
+        if (bytes >= 1U << 16U) {
+          EXPECT_NEAR(each.predicted_us / exact, 1, 0.1) << each.name << ' ' << bytes;
+        }
+        best = best == 0 ? exact : std::min(best, exact);
+        if (each.chosen) chosen = exact;
+      }
+      EXPECT_GT(chosen, 0);
+      EXPECT_LE(chosen, best * 1.1) << to_string(collective) << ' ' << bytes;
+    }
+  }
 }
 
 }  // namespace
