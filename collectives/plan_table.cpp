@@ -119,6 +119,36 @@ TableRow parse_row(std::string_view line, std::string_view where) {
   return row;
 }
 
+// "for 0123456789abcdef". Nothing: it is a row.
+std::optional<std::uint64_t> kind_named(std::string_view line, std::string_view where) {
+  if (next_word(line) != "for") return std::nullopt;
+  const std::string_view word = trim(line);
+  std::uint64_t kind = 0;
+  constexpr int hex = 16;
+  constexpr std::size_t digits = 16;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), kind, hex);
+  if (word.size() != digits || error != std::errc{} || end != word.data() + word.size())
+    refuse(text(where, ": \"", printable(word, 200), "\" is no kind of machines"),
+           "behind \"for\" stand the 16 digits that `lockstep tune` writes");
+  return kind;
+}
+
+// Those that say something to the program.
+template <class Use>
+void each_line(std::string_view text, std::string_view name, const Use& use) {
+  const std::string shown = printable(name, 200);
+  if (text.size() > most_table_bytes)
+    refuse(lockstep::text(shown, " has ", format_bytes(text.size())),
+           lockstep::text("at most ", format_bytes(most_table_bytes), " are read"));
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view said = trim(line.substr(0, line.find('#')));
+    if (!said.empty()) use(said, number, lockstep::text("line ", number, " of ", shown));
+  }
+}
+
 }  // namespace
 
 bool can_be_cut(Collective collective) {
@@ -152,21 +182,24 @@ std::optional<std::uint64_t> parse_amount(std::string_view text) {
 }
 
 std::vector<TableRow> parse_plan_table(std::string_view text, std::string_view name) {
-  const std::string shown = printable(name, 200);
-  if (text.size() > most_table_bytes)
-    refuse(lockstep::text(shown, " has ", format_bytes(text.size())),
-           lockstep::text("at most ", format_bytes(most_table_bytes), " are read"));
   std::vector<TableRow> rows;
-  for (int number = 1; !text.empty(); ++number) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const std::string_view said = trim(line.substr(0, line.find('#')));
-    if (said.empty()) continue;
-    rows.push_back(parse_row(said, lockstep::text("line ", number, " of ", shown)));
+  each_line(text, name, [&](std::string_view line, int number, const std::string& where) {
+    if (kind_named(line, where)) return;
+    rows.push_back(parse_row(line, where));
     rows.back().line = number;
-  }
+  });
   return rows;
+}
+
+void refuse_foreign_table(std::string_view text, std::string_view name, const Topology& topology) {
+  each_line(text, name, [&](std::string_view line, int, const std::string& where) {
+    const auto kind = kind_named(line, where);
+    if (kind && *kind != topology.kind())
+      refuse(lockstep::text(where, " says that the table is for ", hexadecimal(*kind),
+                            ": other machines, or members at other places, than here, ", hexadecimal(topology.kind())),
+             "measure here with `lockstep tune`, or unset LOCKSTEP_TABLE; whoever knows that the table suits takes "
+             "that line out");
+  });
 }
 
 std::vector<Forced> parse_forced(std::string_view text, std::string_view name) {

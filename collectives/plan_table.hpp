@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "topology/topology.hpp"
 
 namespace lockstep {
 
@@ -42,9 +43,15 @@ inline constexpr std::size_t most_table_bytes = 16U << 20U;
 //   all_reduce    2-8      1      0-16K    recursive_doubling  0        2026-11-21 node7, lockstep tune
 //   broadcast     *        2+     1M+      chain               64K      a guess
 //
+// A line "for 0123456789abcdef" says on which kind of machines, and with members at which places, the table was
+// measured.
+//
 // A range is a number, "a-b", "a+" (and more) or "*" (any); K, M, G and T are powers of 1024. Throws Error
 // bad_setting, with `name` for the table.
 std::vector<TableRow> parse_plan_table(std::string_view text, std::string_view name = "the plan table");
+
+// Throws Error bad_setting where the table says that it is for others than these.
+void refuse_foreign_table(std::string_view text, std::string_view name, const Topology& topology);
 
 struct Forced {
   Collective collective = Collective::all_reduce;

@@ -216,4 +216,15 @@ std::size_t Topology::size_bytes() const {
 
 std::uint64_t Topology::fingerprint() const { return hash(to_bytes()); }
 
+std::uint64_t Topology::kind() const {
+  Writer writer;
+  for (const Member& each : parts_.members) {
+    const Place& place = at(parts_.places, each.place);
+    writer.put(each.node).put(place.pus).put(place.cpu_quota).put(place.gpus.size());
+    for (const int gpu : place.gpus) writer.put(gpu);
+  }
+  for (int node = 0; node < node_count(); ++node) machine_of_node(node).write(writer);
+  return hash(writer.take());
+}
+
 }  // namespace lockstep

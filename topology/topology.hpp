@@ -104,6 +104,9 @@ class Topology {
   Topology with_members(std::span<const int> numbers) const;
 
   std::uint64_t fingerprint() const;  // equal on all members
+  // Of the kinds of machines, and of where members are on them, whatever the hosts are called: equal in another job
+  // that was placed alike.
+  std::uint64_t kind() const;
   std::size_t size_bytes() const;     // memory that this value takes
 
   Bytes to_bytes() const;

@@ -54,6 +54,8 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
   making_.done();
 }
 
+std::vector<Candidate> Team::candidates(const Spec& spec) { return planner_->candidates(spec); }
+
 bool Team::failed() const { return closed_ || engine_->failed(); }
 
 void Team::set_timeout(Duration timeout) {

@@ -28,6 +28,7 @@ template <class World>
 class Engine;
 class RealWorld;
 class Planner;
+struct Candidate;
 namespace nccl {
 class Clique;
 enum class Registering : std::uint8_t;
@@ -129,6 +130,8 @@ class Team {
 
   // What is wrong with an Ask is wrong for all members: it fails the communicator, so that nobody waits in vain.
   Ready prepare(const Ask& ask);
+  // What was considered for a call, as Planner::candidates.
+  std::vector<Candidate> candidates(const Spec& spec);
   // Of several calls that are one operation, where GPUs may do it: `otherwise` makes what is done where they do not.
   // `whole` has the elements of all of them.
   Ready prepare(std::span<const Ask> asks, const Ask& whole, std::function<Ready()> otherwise);

@@ -29,6 +29,7 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   options.nccl = session.settings().nccl();
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path);
+    refuse_foreign_table(options.table, *path, session.topology());
     options.table_name = *path;
   }
   return options;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/support/refusal.hpp"
+#include "tests/topology/shapes.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -37,6 +38,27 @@ TEST(PlanTable, rows_are_understood_as_written) {
   EXPECT_EQ(rows[1].nodes, (Range{2, any}));
   EXPECT_EQ(rows[1].bytes, (Range{1U << 30U, any}));
   EXPECT_EQ(rows[1].line, 4);
+}
+
+// Members on machines of one kind, at the same places, whatever the hosts are called.
+TEST(PlanTable, is_refused_where_it_was_not_measured) {
+  const auto here = test::made_of({test::shape({.cores = 4})}, {{0, {{0, 1}, {2, 3}}}, {0, {{0, 1}, {2, 3}}}});
+  const auto elsewhere = test::made_of({test::shape({.cores = 4})}, {{0, {{0, 1}, {2, 3}}}, {0, {{2, 3}, {0, 1}}}});
+  const auto larger = test::made_of({test::shape({.cores = 8})}, {{0, {{0, 1}, {2, 3}}}, {0, {{0, 1}, {2, 3}}}});
+  const std::string table =
+      text("# measured\nfor ", hexadecimal(here.kind()), "  # by hand\nall_reduce * * * ring 0 here");
+  EXPECT_NO_THROW(refuse_foreign_table(table, "a.table", here));
+  EXPECT_EQ(parse_plan_table(table).size(), 1U);
+  EXPECT_NO_THROW(refuse_foreign_table("all_reduce * * * ring 0 a guess", "a.table", elsewhere));
+  for (const Topology& other : {elsewhere, larger}) {
+    EXPECT_NE(other.kind(), here.kind());
+    const std::string words = refusal([&] { refuse_foreign_table(table, "a.table", other); }, Code::bad_setting);
+    EXPECT_NE(words.find("line 2 of a.table"), std::string::npos) << words;
+    EXPECT_NE(words.find(hexadecimal(other.kind())), std::string::npos) << words;
+    EXPECT_NE(words.find("lockstep tune"), std::string::npos) << words;
+  }
+  for (const char* const wrong : {"for", "for x", "for 12g", "for 0123456789abcdef0", "for 1 2", "for -1"})
+    refusal([&] { parse_plan_table(wrong); }, Code::bad_setting);
 }
 
 TEST(PlanTable, no_rows_are_a_table) {

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
@@ -225,6 +226,33 @@ class Bench(unittest.TestCase):
         got, out, err = self.bench(2, "bench", "all_reduce", "--sizes", "8", "--gate", now, "--tolerance", "5%")
         self.assertEqual(got, 1, out + err)
         self.assertIn("is of 1 ranks on 1 nodes, this job has 2", err)
+
+    def test_tune_writes_a_table_for_here(self):
+        table = self.path("here.table")
+        got, out, err = self.bench(2, "tune", "all_reduce,bcast", "--sizes", "64,8", "--seconds", "1.5", "-O", table)
+        self.assertEqual(got, 0, out + err)
+        self.assertRegex(err, "4 of 4 sizes measured")
+        written = self.read("here.table")
+        rows = [line.split() for line in written.splitlines() if line and not line.startswith("#")]
+        self.assertEqual(rows[0][0], "for")
+        self.assertEqual([row[:3] for row in rows[1:]], sorted(row[:3] for row in rows[1:]))
+        self.assertEqual({row[0] for row in rows[1:]}, {"all_reduce", "broadcast"})
+        self.assertEqual(written.count("#   8 B"), 2)
+        self.assertIn("[", written)
+        with unittest.mock.patch.dict(os.environ, LOCKSTEP_TABLE=table):
+            got, out, err = self.bench(2, "plan", "all_reduce", "--count", "2")
+            self.assertEqual(got, 0, out + err)
+            self.assertIn("here.table", out)
+            self.assertIn("lockstep tune", out)
+            got, out, err = self.bench(3, "bench", "all_reduce", "--sizes", "8", *QUICK)
+            self.assertEqual(got, 1, out + err)
+            self.assertIn("other machines, or members at other places", err)
+        self.refused(["tune"], "one rank", code=7)
+
+    def test_tune_with_too_little_time_says_so(self):
+        got, out, err = self.bench(2, "tune", "all_reduce", "--seconds", "0.1", "-b", "16M", "-e", "16M", "-O", self.path("none"))
+        self.assertIn(got, (0, 7), out + err)
+        self.assertEqual(got == 0, os.path.exists(self.path("none")), err)
 
     def test_soak(self):
         got, out, err = self.bench(3, "soak", "--rounds", "40", "--most", "8K")

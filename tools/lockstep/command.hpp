@@ -29,6 +29,9 @@ Exit run_compare(const Parsed& parsed);
 const Manual& links_manual();
 Exit run_links(const Parsed& parsed);
 
+const Manual& tune_manual();
+Exit run_tune(const Parsed& parsed);
+
 const Manual& soak_manual();
 Exit run_soak(const Parsed& parsed);
 

@@ -158,7 +158,8 @@ Spec spec_of(const Parsed& parsed, int size) {
   return spec;
 }
 
-PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, Collective collective) {
+PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, Collective collective,
+                               const Topology& topology) {
   PlannerOptions all{.algorithm = settings.algorithm()};
   if (const auto name = parsed.value("algorithm")) {
     refuse_if(name->find_first_of(":,") != std::string::npos, text("--algorithm \"", printable(*name), "\""),
@@ -168,6 +169,7 @@ PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, C
   }
   if (const auto path = settings.table()) {
     all.table = read_text_file(*path);
+    refuse_foreign_table(all.table, *path, topology);
     all.table_name = *path;
   }
   return all;
@@ -204,7 +206,7 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
   const int size = topology->size();
   refuse_if(size > most_members, text(size, " members"), text("describe a machine with at most ", most_members));
   const Spec spec = spec_of(parsed, size);
-  PlannerOptions options = planner_options(parsed, settings, spec.collective);
+  PlannerOptions options = planner_options(parsed, settings, spec.collective, *topology);
   options.node_element = meeting.in_memory ? node::Room::most_element(size) : 0;
   if (meeting.in_nodes)
     options.near_element = node::Room::most_element(facts_of(*topology, everybody(size, 0)).most_on_a_node);

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/tune.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "bench/buffers.hpp"
+#include "bench/measure.hpp"
+#include "bench/statistics.hpp"
+#include "bench/subject.hpp"
+#include "collectives/communicator/team.hpp"
+#include "collectives/planner.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+// Of everything that is measured: what may be tried for it, the model's own first.
+struct Cell {
+  Subject subject;
+  std::uint64_t bytes = 0;
+  std::vector<lockstep::Candidate> able;
+};
+
+class Tuner {
+ public:
+  Tuner(Communicator& world, const TuneWish& wish) : world_(world), wish_(wish), begin_us_(now_us()) {
+    CommunicatorOptions options = world.team()->options();
+    options.name = text(options.name, "/tune");
+    options.table.clear();
+    options.algorithm.clear();
+    free_ = std::make_unique<Communicator>(world.team()->split(0, world.rank(), options));
+  }
+
+  Tuning run() {
+    const Topology& topology = world_.topology();
+    std::vector<Cell> cells = find_cells();
+    Tuning tuning{.members = world_.size(), .kind = topology.kind(), .wanted = cells.size()};
+    std::vector<int> nodes;
+    for (const int rank : world_.ranks()) nodes.push_back(topology.member(rank).node);
+    std::ranges::sort(nodes);
+    tuning.nodes = static_cast<int>(std::ranges::unique(nodes).begin() - nodes.begin());
+    make_communicators(cells);
+    for (std::size_t i = 0; i < cells.size() && !tuning.interrupted; ++i) {
+      if (wish_.progress) wish_.progress(i, cells.size());
+      const double left = world_.broadcast(wish_.seconds * 1e6 - (now_us() - begin_us_), 0);
+      if (left <= 0) break;
+      const double seconds = left / 1e6 / static_cast<double>(cells.size() - i);
+      auto size = measured(cells[i], seconds, tuning.interrupted);
+      if (!tuning.interrupted) tuning.sizes.push_back(std::move(size));
+    }
+    return tuning;
+  }
+
+ private:
+  std::vector<Cell> find_cells() {
+    std::vector<Cell> cells;
+    for (const Collective collective : wish_.collectives) {
+      std::size_t last = 0;
+      for (const std::uint64_t size : wish_.sizes) {
+        Cell cell{.subject = {.collective = collective}};
+        cell.subject.count = count_of(collective, cell.subject.type, size, world_.size());
+        if (cell.subject.count == 0 || cell.subject.count == last) continue;
+        last = cell.subject.count;
+        cell.bytes = cell.subject.count * size_of(cell.subject.type);
+        find_able(cell);
+        cells.push_back(std::move(cell));
+      }
+    }
+    return cells;
+  }
+
+  // The model's choice, then the others as it ranks them, as long as they are not hopeless.
+  void find_able(Cell& cell) {
+    constexpr double hopeless = 10;
+    Buffers buffers(cell.subject, world_.size(), world_.rank());
+    const auto plan = free_->team()->prepare(buffers.ask()).call.plan;
+    double least = 0;
+    for (lockstep::Candidate each : free_->team()->candidates(plan->spec)) {
+      if (!each.why_not.empty()) continue;
+      if (least == 0) least = each.predicted_us;
+      const bool may_be = each.predicted_us <= least * hopeless && cell.able.size() < wish_.most;
+      if (each.chosen)
+        cell.able.insert(cell.able.begin(), std::move(each));
+      else if (may_be)
+        cell.able.push_back(std::move(each));
+    }
+  }
+
+  // As few as will do: each forces an algorithm of every collective.
+  void make_communicators(const std::vector<Cell>& cells) {
+    std::map<Collective, std::vector<std::string>> names;
+    for (const Cell& cell : cells) {
+      for (const lockstep::Candidate& each : cell.able) {
+        auto& known = names[cell.subject.collective];
+        if (!each.chosen && std::ranges::find(known, each.name) == known.end()) known.emplace_back(each.name);
+      }
+    }
+    for (std::size_t i = 0;; ++i) {
+      std::vector<std::string> forced;
+      CommunicatorOptions options = free_->team()->options();
+      for (const auto& [collective, known] : names) {
+        if (i >= known.size()) continue;
+        forced.push_back(text(to_string(collective), ':', known[i]));
+        place_[{collective, known[i]}] = i;
+      }
+      if (forced.empty()) return;
+      options.algorithm = join(forced, ",");
+      forced_.push_back(std::make_unique<Communicator>(world_.team()->split(0, world_.rank(), options)));
+    }
+  }
+
+  TunedSize measured(const Cell& cell, double seconds, bool& interrupted) {
+    Buffers buffers(cell.subject, world_.size(), world_.rank());
+    buffers.fill();
+    TunedSize size{.collective = cell.subject.collective, .bytes = cell.bytes};
+    std::vector<bench::Candidate> all;
+    const detail::Ask ask = buffers.ask();
+    for (const lockstep::Candidate& each : cell.able) {
+      Communicator* const on =
+          each.chosen ? free_.get() : forced_.at(place_.at({cell.subject.collective, std::string(each.name)})).get();
+      const auto plan = on->team()->prepare(ask).call.plan;
+      size.tried.push_back({.algorithm = std::string(each.name),
+                            .segment_bytes = segment_of(*plan, each),
+                            .of_the_model = each.chosen,
+                            .predicted_us = each.predicted_us});
+      all.push_back({.name = std::string(each.name), .once = [on, ask] { on->team()->run(ask); }});
+    }
+    const Effort effort{.precision = 0.02, .seconds = seconds, .warm_ups = 3, .least_blocks = 6};
+    const Measured found = measure(world_, all, effort, wish_.seed + cell.bytes);
+    interrupted = found.interrupted;
+    for (std::size_t i = 0; i < all.size() && !interrupted; ++i) {
+      size.tried[i].time = summarize_blocks(found.timings[i].blocks);
+      if (i > 0) size.tried[i].against_model = inverse(ratio_of(found, i));
+    }
+    return size;
+  }
+
+  // As a table has it: the piece of an algorithm that sends in pieces, or the segment of the buffer.
+  static std::uint64_t segment_of(const Plan& plan, const lockstep::Candidate& candidate) {
+    const Algorithm* const algorithm = find_algorithm(plan.spec.collective, plan.algorithm);
+    if (algorithm == nullptr) return 0;
+    if (algorithm->pieces) return candidate.piece * plan.spec.element_bytes;
+    return plan.segments > 1 ? plan.segment * plan.spec.element_bytes : 0;
+  }
+
+  // ratio_of() says theirs by the first one's, which is the model's.
+  static Ratio inverse(const Ratio& of) {
+    const auto one_by = [](double value) { return value > 0 ? 1 / value : 0; };
+    return {one_by(of.value), {one_by(of.ci.high), one_by(of.ci.low)}, of.blocks};
+  }
+
+  Communicator& world_;
+  const TuneWish& wish_;
+  double begin_us_;
+  std::unique_ptr<Communicator> free_;  // in which nothing is forced
+  std::vector<std::unique_ptr<Communicator>> forced_;
+  std::map<std::pair<Collective, std::string>, std::size_t> place_;
+};
+
+}  // namespace
+
+Tuning tune(Communicator& world, const TuneWish& wish) { return Tuner(world, wish).run(); }
+
+}  // namespace lockstep::bench
