@@ -8,10 +8,10 @@ namespace lockstep {
 namespace {
 
 // Whether the two can travel as one message and be combined by one function. Decided by what is the same on all members
-// only: neither a factor nor what a function has captured is.
+// only: what a function has captured is not. Nor is a factor, but each is multiplied by its own before they travel.
 bool alike(const detail::Ask& a, const detail::Ask& b) {
   if (&a == &b) return true;
-  if (a.reduction.op == ReduceOp::premul_sum || a.reduction.user.has_state) return false;
+  if (a.reduction.user.has_state) return false;
   return a.collective == b.collective && a.type == b.type && a.element_bytes == b.element_bytes && a.root == b.root &&
          a.reduction.op == b.reduction.op && a.reduction.commutes == b.reduction.commutes &&
          a.reduction.user.apply == b.reduction.user.apply && !b.reduction.user.has_state;
@@ -80,12 +80,22 @@ void Batch::pack_alike(std::size_t first) {
 }
 
 detail::Ready Batch::packed(detail::Team& team, detail::Ask whole, std::span<const detail::Ask> members) {
+  // Each by its own factor; then the call is a sum.
+  const bool scales = whole.reduction.op == ReduceOp::premul_sum;
+  const auto way_in = [&](const detail::Ask& each) {
+    return detail::OnTheWay{.type = whole.type, .scales = scales, .factor = each.reduction.factor};
+  };
   if (whole.collective == Collective::all_reduce && std::ranges::all_of(members, is_read_in_place)) {
     // In the node, tensors are read where they lie and written there.
     detail::Ready ready = team.prepare_for_host(whole);
     auto pieces = std::make_shared<Pieces>();
     for (const detail::Ask& each : members) pieces->add(each.output.data, each.output.count * each.element_bytes);
     if (ready.call.plan->in_node && !pieces->overlaps_itself()) {
+      for (const detail::Ask& each : members) {
+        auto* const data = static_cast<std::byte*>(each.output.data);
+        if (scales) ready.in.push_back({each.output, data, whole.element_bytes, {}, way_in(each)});
+      }
+      ready.call.is_plain_sum = scales;
       ready.call.pieces = std::move(pieces);
       return ready;
     }
@@ -97,11 +107,15 @@ detail::Ready Batch::packed(detail::Team& team, detail::Ask whole, std::span<con
   whole.input = gives ? whole.output : detail::Data{};
   detail::Ready ready = team.prepare_for_host(whole);
   ready.staged = staged;
+  // In the node division is part of the work.
+  const bool divides = whole.reduction.op == ReduceOp::avg && !ready.call.plan->in_node;
+  ready.call.is_plain_sum = scales || divides;
+  const detail::OnTheWay way_back{.type = whole.type, .divisor = divides ? team.size() : 0};
   std::byte* next = staged.get();
   for (const detail::Ask& each : members) {
     const gpu::Where where = where_is(each.output);
-    if (gives) ready.in.push_back({each.output, next, whole.element_bytes, where});
-    ready.back.push_back({each.output, next, whole.element_bytes, where});
+    if (gives) ready.in.push_back({each.output, next, whole.element_bytes, where, way_in(each)});
+    ready.back.push_back({each.output, next, whole.element_bytes, where, way_back});
     next += each.output.count * whole.element_bytes;
   }
   return ready;

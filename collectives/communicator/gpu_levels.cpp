@@ -62,7 +62,7 @@ void GpuLevels::run_one(const nccl::Step& step, const Origin& origin) {
     by_rails(job);
 }
 
-// As one of all that they have.
+// As one of all that they have. What is packed is multiplied on the way, and what is unpacked is divided.
 void GpuLevels::run_together(std::span<const nccl::Step> steps, const Origin& origin) {
   nccl::Step all = steps.front();
   all.spec.count = 0;
@@ -70,6 +70,7 @@ void GpuLevels::run_together(std::span<const nccl::Step> steps, const Origin& or
   std::byte* const data = take(whole, all.spec.count * all.spec.element_bytes);
   all.input = all.output = data;
   all.spec.in_place = true;
+  if (all.spec.op == ReduceOp::avg || all.spec.op == ReduceOp::premul_sum) all.spec.op = ReduceOp::sum;
   pack(steps, data, true);
   run_one(all, origin);
   pack(steps, data, false);
@@ -306,9 +307,19 @@ namespace {
 class Packer {
  public:
   Packer(int device, std::byte* all, bool packs) : device_(device), packs_(packs) { next_.whole = all; }
-  void add(std::byte* piece, std::size_t bytes) {
+  // All elements, on their way.
+  void scale(DataType type) {
+    next_.in_pieces = next_.in_whole = type;
+    next_.scales = true;
+  }
+  void divide(DataType type, std::int64_t divisor) {
+    next_.in_pieces = next_.in_whole = type;
+    next_.divisor = divisor;
+  }
+  void add(std::byte* piece, std::size_t bytes, double factor = 1) {
     if (bytes == 0) return;
     next_.pieces[next_.count] = piece;
+    next_.factors[next_.count] = factor;
     next_.begins[next_.count + 1] = next_.begins[next_.count] + bytes;
     if (++next_.count == gpu::most_pieces) launch();
   }
@@ -335,8 +346,11 @@ void GpuLevels::reorder(const std::vector<int>& order, std::byte* in_order, std:
 }
 
 void GpuLevels::pack(std::span<const nccl::Step> steps, std::byte* all, bool packs) const {
+  const Spec& spec = steps.front().spec;
   Packer packer(device_, all, packs);
-  for (const nccl::Step& step : steps) packer.add(step.output, step.spec.count * step.spec.element_bytes);
+  if (packs && spec.op == ReduceOp::premul_sum) packer.scale(spec.type);
+  if (!packs && spec.op == ReduceOp::avg) packer.divide(spec.type, arrangement_.members());
+  for (const nccl::Step& step : steps) packer.add(step.output, step.spec.count * step.spec.element_bytes, step.factor);
   packer.launch();
 }
 

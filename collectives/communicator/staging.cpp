@@ -5,6 +5,7 @@
 
 #include "collectives/gpu/packing.hpp"
 #include "collectives/kernels/copy.hpp"
+#include "collectives/kernels/kernels.hpp"
 
 namespace lockstep::detail {
 
@@ -18,33 +19,54 @@ namespace {
 
 std::size_t bytes_of(const Copy& copy) { return copy.data.count * copy.element_bytes; }
 
+void change(const OnTheWay& way, std::byte* to, const std::byte* from, std::size_t count) {
+  if (way.scales) scale(way.type, to, from, count, way.factor);
+  if (way.divisor != 0) divide(way.type, to, way.scales ? to : from, count, way.divisor);
+}
+
 void copy_one(const Copy& copy, bool in) {
-  const std::size_t run = bytes_of(copy) / copy.data.blocks;
+  const std::size_t count = copy.data.count / copy.data.blocks;
+  const std::size_t run = count * copy.element_bytes;
   const std::size_t stride = copy.data.stride * copy.element_bytes;
   auto* const data = static_cast<std::byte*>(copy.data.data);
   const gpu::Runs theirs{data, stride};
   const gpu::Runs ours{copy.staged, run};
-  if (copy.where.on_device())
-    return gpu::layer()->copy(copy.where.device, in ? ours : theirs, in ? theirs : ours, run, copy.data.blocks);
+  if (copy.where.on_device()) {
+    if (!in) change(copy.way, copy.staged, copy.staged, copy.data.count);
+    gpu::layer()->copy(copy.where.device, in ? ours : theirs, in ? theirs : ours, run, copy.data.blocks);
+    if (in) change(copy.way, copy.staged, copy.staged, copy.data.count);
+    return;
+  }
   for (std::size_t block = 0; block < copy.data.blocks; ++block) {
     std::byte* const there = data + block * stride;
     std::byte* const here = copy.staged + block * run;
-    copy_bytes(in ? here : there, in ? there : here, run);
+    if (copy.way.changes())
+      change(copy.way, in ? here : there, in ? there : here, count);
+    else
+      copy_bytes(in ? here : there, in ? there : here, run);
   }
 }
 
 // Whether the second is where the first ends, and a GPU can do both at once.
 bool go_together(const Copy& first, const Copy& second) {
+  const OnTheWay& way = first.way;
+  const OnTheWay& other = second.way;  // each has its own factor
   return first.where.on_device() && first.where == second.where && first.data.contiguous() &&
-         second.data.contiguous() && first.staged + bytes_of(first) == second.staged;
+         second.data.contiguous() && first.staged + bytes_of(first) == second.staged && way.type == other.type &&
+         way.scales == other.scales && way.divisor == other.divisor;
 }
 
 void copy_together(std::span<const Copy> copies, bool in) {
+  const OnTheWay& way = copies.front().way;
   gpu::Packing all;
   all.whole = copies.front().staged;
   all.begins[0] = 0;
+  all.in_pieces = all.in_whole = way.type;
+  all.scales = way.scales;
+  all.divisor = way.divisor;
   for (const Copy& copy : copies) {
     all.pieces[all.count] = static_cast<std::byte*>(copy.data.data);
+    all.factors[all.count] = copy.way.factor;
     all.begins[all.count + 1] = all.begins[all.count] + bytes_of(copy);
     ++all.count;
   }

@@ -11,11 +11,21 @@
 
 namespace lockstep::detail {
 
+// What happens to elements while they are copied in, or back.
+struct OnTheWay {
+  DataType type = DataType::opaque;
+  bool scales = false;
+  double factor = 1;
+  std::int64_t divisor = 0;  // 0: none
+  bool changes() const { return scales || divisor != 0; }
+};
+
 struct Copy {
   Data data;
   std::byte* staged;
   std::size_t element_bytes;
   gpu::Where where = {};  // of the data
+  OnTheWay way = {};
 };
 
 inline gpu::Where where_is(const Data& data) { return data.count > 0 ? gpu::where(data.data) : gpu::Where{}; }

@@ -176,6 +176,7 @@ void Runner::begin(Operation& operation) {
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
   if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
+  if (operation.call.is_plain_sum) return;
   if (gpu::where(operation.input).on_device()) return;  // done by the work, where it has copied it to
   const bool fits = plan.spec.collective == Collective::all_reduce && plan.output_count >= plan.input_count &&
                     !gpu::where(operation.output).on_device();
@@ -312,7 +313,7 @@ void Runner::finish(Operation& operation, Part& part) {
 void Runner::conclude(Operation& operation) {
   const Plan& plan = operation.plan();
   const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0;
-  if (divides && !plan.in_node) {  // in the node that was part of the work
+  if (divides && !plan.in_node && !operation.call.is_plain_sum) {  // in the node that was part of the work
     std::byte* result = operation.output + plan.result.offset * plan.spec.element_bytes;
     divide(plan.spec.type, result, result, plan.result.count, plan.size);
   }

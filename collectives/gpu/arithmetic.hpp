@@ -160,7 +160,21 @@ struct Float {
     return quiet(over(value, static_cast<T>(divisor)));
   }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) { return quiet(times(value, static_cast<T>(factor))); }
+  LOCKSTEP_BOTH static Stored convert(Wide wide) { return wide; }
 };
+
+// As the host converts: rounded to nearest; a NaN is quiet, and keeps its sign and as much of its payload as has room.
+LOCKSTEP_BOTH double to_double(float value) {
+  if (!is_nan(value)) return static_cast<double>(value);
+  const std::uint64_t bits = bits_as<std::uint32_t>(value);
+  return bits_as<double>((bits & 0x80000000U) << 32U | 0x7ff8000000000000U | (bits & 0x3fffffU) << 29U);
+}
+LOCKSTEP_BOTH float to_float(double value) {
+  if (!is_nan(value)) return static_cast<float>(value);
+  const auto bits = bits_as<std::uint64_t>(value);
+  return bits_as<float>(
+      static_cast<std::uint32_t>((bits >> 32U & 0x80000000U) | 0x7fc00000U | (bits >> 29U & 0x3fffffU)));
+}
 
 // An integer without its last places, rounded to nearest, ties to even.
 LOCKSTEP_BOTH std::uint32_t without_places(std::uint32_t value, std::uint32_t places) {
@@ -219,6 +233,8 @@ struct ShortFloat {
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
     return store(Float<float>::scale(load(value), factor));
   }
+  // A NaN keeps as much of its payload as has room.
+  LOCKSTEP_BOTH static Stored convert(Wide wide) { return Bits::narrow(wide); }
 };
 
 template <class T>

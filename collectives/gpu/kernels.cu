@@ -17,9 +17,9 @@ __global__ void __launch_bounds__(threads_per_block) combine(const __grid_consta
   combine_thread<F>(all, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
 }
 
-template <bool packs>
-__global__ void __launch_bounds__(threads_per_block) pack(const __grid_constant__ Packing all) {
-  pack_thread<packs>(all, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
+template <class Way>
+__global__ void __launch_bounds__(threads_per_block) pack(const __grid_constant__ Packing all, bool packs) {
+  pack_thread<Way>(all, packs, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
 }
 
 unsigned blocks_for(std::size_t threads) {
@@ -45,13 +45,10 @@ cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream) {
 cudaError_t launch(const Packing& all, bool packs, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
   cudaGetLastError();  // of somebody else
-  const std::size_t bytes = all.begins[all.count];
-  const unsigned blocks = blocks_for((bytes + vector_bytes - 1) / vector_bytes);
-  if (packs)
-    pack<true><<<blocks, threads_per_block, 0, stream>>>(all);
-  else
-    pack<false><<<blocks, threads_per_block, 0, stream>>>(all);
-  return cudaGetLastError();
+  const bool known = with_way(all, packs, [&]<class Way>(Way) {
+    pack<Way><<<blocks_for(vectors_of<Way>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
+  });
+  return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }
 
 }  // namespace lockstep::gpu

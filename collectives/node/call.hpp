@@ -51,6 +51,8 @@ struct Call {
   const Kernel* kernel = nullptr;  // of reductions, unless the user's own
   UserReduce user = {};
   double factor = 1;  // premul_sum: of this member
+  // premul_sum, avg: who copies the data in and out multiplies, or divides, on the way; the call itself is a sum.
+  bool is_plain_sum = false;
   // Instead of input and output, of an all_reduce in place that is done in the node.
   std::shared_ptr<const Pieces> pieces = {};
   std::optional<InStream> stream = {};

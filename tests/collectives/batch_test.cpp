@@ -18,7 +18,7 @@ std::vector<std::vector<T>> tensors(const Counts& counts, int rank, std::size_t 
     // Some begin at odd elements.
     std::vector<T> one(count + begin % 3);
     for (std::size_t i = 0; i < one.size(); ++i)
-      one[i] = static_cast<T>((i * 7 + count + static_cast<std::size_t>(rank) * 5) % 13);
+      one[i] = static_cast<T>(static_cast<float>((i * 7 + count + static_cast<std::size_t>(rank) * 5) % 13));
     all.push_back(std::move(one));
     ++begin;
   }
@@ -60,6 +60,57 @@ TEST_P(Batches, give_what_each_call_gives) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(All, Batches, testing::Values(1, 2, 3, 5));
+
+// Every member has a factor of its own for every tensor.
+template <class T>
+void expect_factors_and_means_as_each_alone(Communicator& world, bool has_column) {
+  const Counts counts = {5, 0, 3000, 1, 700};
+  auto summed = tensors<T>(counts, world.rank(), 0);
+  auto meant = summed;
+  auto right_sums = summed;
+  auto right_means = summed;
+  std::vector<T> in_column = tensors<T>({700}, world.rank(), 0).front();
+  std::vector<T> right_column = in_column;
+  std::vector<T> mean_column = in_column;
+  std::vector<T> right_mean_column = in_column;
+  const auto column = [](std::vector<T>& data) { return Strided<T>{data.data(), 100, 7, 3}; };
+  const auto op_of = [&](std::size_t i) { return premul_sum(0.37 * static_cast<double>(i + 1) + world.rank()); };
+  Batch batch(world);
+  for (std::size_t i = 0; i < counts.size(); ++i) batch.all_reduce(summed[i], op_of(i)).all_reduce(meant[i], avg);
+  if (has_column) batch.all_reduce(column(in_column), op_of(9)).all_reduce(column(mean_column), avg);
+  for (int turn = 0; turn < 2; ++turn) {
+    batch.run();
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      world.all_reduce(right_sums[i], op_of(i));
+      world.all_reduce(right_means[i], avg);
+    }
+    ASSERT_EQ(summed, right_sums) << turn;
+    ASSERT_EQ(meant, right_means) << turn;
+    if (has_column) {
+      world.all_reduce(column(right_column), op_of(9));
+      world.all_reduce(column(right_mean_column), avg);
+    }
+    ASSERT_EQ(in_column, right_column) << turn;
+    ASSERT_EQ(mean_column, right_mean_column) << turn;
+  }
+}
+
+// In the node, where they lie and packed, and by messages.
+TEST(Batch, multiplies_and_divides_while_it_packs_and_unpacks) {
+  for (const int members : {1, 3}) {
+    for (const bool in_node : {true, false}) {
+      const auto body = [](Communicator& world) {
+        Communicator same = world.reproducible();
+        for (const bool has_column : {false, true}) {
+          expect_factors_and_means_as_each_alone<float>(same, has_column);
+          expect_factors_and_means_as_each_alone<bf16>(same, has_column);
+          expect_factors_and_means_as_each_alone<std::int64_t>(same, has_column);
+        }
+      };
+      with_members(members, body, {.node_memory = in_node});
+    }
+  }
+}
 
 TEST(Batch, may_be_run_again_and_meets_flat_calls) {
   with_members(3, [](Communicator& world) {

@@ -201,14 +201,12 @@ void FakeGpus::pack(int device, const gpu::Packing& all, bool packs) {
   fail_if_told(device);
   ++launches_;
   gpu::Packing here = all;
-  for (int i = 0; i < all.count; ++i) here.pieces[i] = inside(all.pieces[i], all.begins[i + 1] - all.begins[i], device);
+  for (int i = 0; i < all.count; ++i) here.pieces[i] = inside(all.pieces[i], gpu::bytes_of_piece(all, i), device);
   here.whole = inside(all.whole, all.begins[all.count]);
-  for (std::size_t thread = threads; thread-- > 0;) {
-    if (packs)
-      gpu::pack_thread<true>(here, thread, threads);
-    else
-      gpu::pack_thread<false>(here, thread, threads);
-  }
+  const bool known = gpu::with_way(here, packs, [&]<class Way>(Way) {
+    for (std::size_t thread = threads; thread-- > 0;) gpu::pack_thread<Way>(here, packs, thread, threads);
+  });
+  if (!known) throw Error(Code::device, "packing what becomes another type, between which there is no way");
 }
 
 void FakeGpus::combine(int device, DataType type, const gpu::Combining& all) {

@@ -3,10 +3,12 @@
 // bit for bit as the reference has it.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/gpu/packing.hpp"
+#include "collectives/kernels/reference.hpp"
 #include "collectives/types.hpp"
 #include "tests/collectives/kernels_data.hpp"
 #include "topology/base/text.hpp"
@@ -155,16 +157,189 @@ TEST(GpuPacking, moves_every_byte_of_every_piece_and_no_other) {
     }
     Place whole(right.size(), 0);
     all.whole = reinterpret_cast<std::byte*>(whole.data());
-    for (std::size_t thread = 0; thread < 3; ++thread) gpu::pack_thread<true>(all, thread, 3);
+    for (std::size_t thread = 0; thread < 3; ++thread) gpu::pack_thread<gpu::AsIs>(all, true, thread, 3);
     EXPECT_TRUE(whole.holds(right));
     EXPECT_TRUE(whole.is_guarded());
     for (const auto& place : places) place->spoil();
-    for (std::size_t thread = 0; thread < 3; ++thread) gpu::pack_thread<false>(all, thread, 3);
+    for (std::size_t thread = 0; thread < 3; ++thread) gpu::pack_thread<gpu::AsIs>(all, false, thread, 3);
     for (std::size_t i = 0; i < places.size(); ++i) {
       EXPECT_TRUE(places[i]->holds(pieces[i])) << "piece " << i;
       EXPECT_TRUE(places[i]->is_guarded());
     }
   }
+}
+
+// As the host's own conversions have it; what happens on the way happens in the wider of the two types.
+template <class From, class To>
+Bytes recast(const Bytes& values, bool scales, double factor, std::int64_t divisor) {
+  constexpr bool is_wide = std::is_same_v<From, double> || std::is_same_v<To, double>;
+  using Wide = std::conditional_t<is_wide, double, float>;
+  Bytes result(values.size() / sizeof(From) * sizeof(To));
+  for (std::size_t i = 0; i < values.size() / sizeof(From); ++i) {
+    From value;
+    std::memcpy(&value, &values[i * sizeof value], sizeof value);
+    Wide wide = static_cast<Wide>(value);
+    if (scales) wide = reference::scale(wide, factor);
+    if (divisor != 0) wide = reference::divide(wide, divisor);
+    To stored;
+    if constexpr (is_wide)
+      stored = static_cast<To>(wide);
+    else
+      stored = To(wide);
+    std::memcpy(&result[i * sizeof stored], &stored, sizeof stored);
+  }
+  return result;
+}
+
+using Recasting = Bytes (*)(const Bytes& values, bool scales, double factor, std::int64_t divisor);
+
+struct Sides {
+  DataType from;
+  DataType to;
+  Recasting recast = nullptr;  // of one type: the reference of it
+
+  Bytes right(const Bytes& values, bool scales, double factor, std::int64_t divisor) const {
+    if (recast != nullptr) return recast(values, scales, factor, divisor);
+    const Reference reference = reference_of(from);
+    Bytes result = scales ? reference.scale(values, factor) : values;
+    return divisor != 0 ? reference.divide(result, divisor) : result;
+  }
+};
+
+const std::vector<Sides>& all_sides() {
+  static const std::vector<Sides> all = [] {
+    std::vector<Sides> made = {
+        {DataType::f16, DataType::f32, recast<f16, float>},    {DataType::f32, DataType::f16, recast<float, f16>},
+        {DataType::bf16, DataType::f32, recast<bf16, float>},  {DataType::f32, DataType::bf16, recast<float, bf16>},
+        {DataType::f64, DataType::f32, recast<double, float>}, {DataType::f32, DataType::f64, recast<float, double>}};
+    for (const DataType type : all_types()) {
+      if (is_defined(ReduceOp::avg, type)) made.push_back({type, type});
+    }
+    return made;
+  }();
+  return all;
+}
+
+// Some pieces on one side, and the whole on the other, at any places.
+class PackingOfTypes {
+ public:
+  PackingOfTypes(const Sides& sides, bool packs, bool is_aligned, Random& random)
+      : sides_(sides), packs_(packs), is_aligned_(is_aligned) {
+    all_.in_pieces = packs ? sides.from : sides.to;
+    all_.in_whole = packs ? sides.to : sides.from;
+    all_.count = 1 + static_cast<int>(random() % 9);
+    all_.begins[0] = 0;
+    for (int i = 0; i < all_.count; ++i) {
+      const std::size_t count = random() % 4 == 0 ? 0 : random() % 70;
+      given_.push_back(reference_of(sides.from).any_values(random, count, 4));
+      places_.push_back(std::make_unique<Place>(count * size_of(all_.in_pieces), shift(random)));
+      all_.pieces[i] = reinterpret_cast<std::byte*>(places_.back()->data());
+      all_.factors[i] = i % 3 == 2 ? 1e-40 : 0.3 * i - 1;
+      all_.begins[i + 1] = all_.begins[i] + count * size_of(all_.in_whole);
+    }
+    whole_ = std::make_unique<Place>(all_.begins[all_.count], shift(random));
+    all_.whole = reinterpret_cast<std::byte*>(whole_->data());
+  }
+
+  void check(bool scales, std::int64_t divisor) {
+    all_.scales = scales;
+    all_.divisor = divisor;
+    Bytes all_given;
+    Bytes right;
+    std::vector<Bytes> right_pieces;
+    for (std::size_t i = 0; i < given_.size(); ++i) {
+      right_pieces.push_back(sides_.right(given_[i], scales, all_.factors[i], divisor));
+      all_given.insert(all_given.end(), given_[i].begin(), given_[i].end());
+      right.insert(right.end(), right_pieces[i].begin(), right_pieces[i].end());
+      if (packs_)
+        places_[i]->fill(given_[i]);
+      else
+        places_[i]->spoil();
+    }
+    if (packs_)
+      whole_->spoil();
+    else
+      whole_->fill(all_given);
+    const bool is_known = gpu::with_way(all_, packs_, [&]<class Way>(Way) {
+      const std::size_t threads = 1 + gpu::vectors_of<Way>(all_, packs_) / 2;
+      for (std::size_t thread = threads; thread-- > 0;) gpu::pack_thread<Way>(all_, packs_, thread, threads);
+    });
+    ASSERT_TRUE(is_known) << what();
+    EXPECT_TRUE(!packs_ || whole_->holds(right)) << what();
+    EXPECT_TRUE(whole_->is_guarded()) << what();
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      EXPECT_TRUE(packs_ || places_[i]->holds(right_pieces[i])) << what() << ", piece " << i;
+      EXPECT_TRUE(places_[i]->is_guarded()) << what() << ", piece " << i;
+    }
+  }
+
+ private:
+  std::size_t shift(Random& random) const { return is_aligned_ ? 0 : random() % gpu::vector_bytes; }
+  std::string what() const {
+    return text(packs_ ? "packing " : "unpacking ", to_string(sides_.from), " to ", to_string(sides_.to),
+                is_aligned_ ? ", aligned" : "", all_.scales ? ", scaled" : "", ", divided by ", all_.divisor);
+  }
+
+  Sides sides_;
+  bool packs_;
+  bool is_aligned_;
+  gpu::Packing all_;
+  std::vector<Bytes> given_;
+  std::vector<std::unique_ptr<Place>> places_;
+  std::unique_ptr<Place> whole_;
+};
+
+TEST(GpuPacking, changes_elements_on_the_way_as_the_reference_does) {
+  Random random(11);
+  for (const Sides& sides : all_sides()) {
+    for (int round = 0; round < 150; ++round) {
+      for (const bool packs : {true, false}) {
+        PackingOfTypes packing(sides, packs, round % 4 == 0, random);
+        for (const bool scales : {false, true}) {
+          for (const std::int64_t divisor : {0, 3}) packing.check(scales, divisor);
+        }
+      }
+    }
+  }
+}
+
+// One where both sides are aligned, and as many threads as there are vectors.
+TEST(GpuPacking, moves_vectors_of_the_wider_side_at_once) {
+  const auto lanes_of = [](DataType from, DataType to, bool packs) {
+    gpu::Packing all;
+    all.in_pieces = packs ? from : to;
+    all.in_whole = packs ? to : from;
+    alignas(gpu::vector_bytes) std::array<std::byte, gpu::vector_bytes> in{};
+    alignas(gpu::vector_bytes) std::array<std::byte, gpu::vector_bytes> out{};
+    std::size_t lanes = 0;
+    gpu::with_way(all, packs, [&]<class Way>(Way) {
+      lanes = Way::some(out.data(), in.data(), Way::lanes, gpu::Change{false, 1, 0});
+      EXPECT_EQ(lanes, Way::lanes);
+    });
+    return lanes;
+  };
+  for (const bool packs : {true, false}) {
+    EXPECT_EQ(lanes_of(DataType::f32, DataType::bf16, packs), 4U);
+    EXPECT_EQ(lanes_of(DataType::f16, DataType::f32, packs), 4U);
+    EXPECT_EQ(lanes_of(DataType::f32, DataType::f64, packs), 2U);
+    EXPECT_EQ(lanes_of(DataType::i8, DataType::i8, packs), 16U);
+  }
+}
+
+TEST(GpuPacking, has_no_way_between_types_that_do_not_convert) {
+  gpu::Packing all;
+  const auto is_known = [&](DataType from, DataType to) {
+    all.in_pieces = from;
+    all.in_whole = to;
+    return gpu::with_way(all, true, [](auto) {});
+  };
+  EXPECT_FALSE(is_known(DataType::i32, DataType::f32));
+  EXPECT_FALSE(is_known(DataType::f32, DataType::c64));
+  EXPECT_FALSE(is_known(DataType::f64, DataType::f16));
+  EXPECT_TRUE(is_known(DataType::boolean, DataType::boolean));
+  all.scales = true;
+  EXPECT_FALSE(is_known(DataType::boolean, DataType::boolean));
+  EXPECT_FALSE(is_known(DataType::opaque, DataType::opaque));
 }
 
 // Every 16-bit float there and back, and every rounding that a carry can go through.
@@ -181,6 +356,26 @@ TEST(GpuFormats, of_16_bits_convert_as_the_hosts_do) {
       ASSERT_EQ(gpu::BrainBits::narrow(value), detail::bfloat_from_float(value)) << bits << ' ' << low;
     }
   }
+}
+
+// Floats of every magnitude and NaN of every kind, and what lies between two of them.
+TEST(GpuFormats, of_32_and_64_bits_convert_as_the_hosts_do) {
+  for (std::uint32_t bits = 0; bits < 1U << 16U; ++bits) {
+    for (const std::uint32_t low : {0x0000U, 0x0001U, 0x7fffU, 0xffffU}) {
+      const auto value = std::bit_cast<float>(bits << 16U | low);
+      const auto wide = std::bit_cast<std::uint64_t>(static_cast<double>(value));
+      ASSERT_EQ(std::bit_cast<std::uint64_t>(gpu::to_double(value)), wide) << bits << ' ' << low;
+      for (const std::uint32_t more : {0x0U, 0x1U, 0x0fffffffU, 0x10000000U, 0x10000001U, 0x1fffffffU}) {
+        const auto between = std::bit_cast<double>(wide | more);
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(gpu::to_float(between)),
+                  std::bit_cast<std::uint32_t>(static_cast<float>(between)))
+            << bits << ' ' << low << ' ' << more;
+      }
+    }
+  }
+  for (const double large : {1e39, -1e39, 1e-46, -1e-300, 3.4028235677973366e38})
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(gpu::to_float(large)),
+              std::bit_cast<std::uint32_t>(static_cast<float>(large)));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The questions about our own kernels: the host's bits, and the memory's rate.
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -74,6 +75,80 @@ std::size_t bytes_that_differ(DataType type, ReduceOp op, bool by_tree, bool is_
   return wrong;
 }
 
+// Three pieces into one, or one into three, on the GPU and by the host; how many bytes differ.
+std::size_t packed_bytes_that_differ(DataType from, DataType to, bool packs, std::size_t shift, Answer& answer) {
+  constexpr std::array<std::size_t, 3> counts = {1, 10'007, 4'096};
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  const std::size_t in_bytes = total * lockstep::size_of(from);
+  const std::size_t out_bytes = total * lockstep::size_of(to);
+  // Addresses of both sides are equally far from what vectors need; pieces follow each other on theirs.
+  const DeviceMemory in(in_bytes + shift);
+  const DeviceMemory out(out_bytes + shift);
+  std::vector<std::uint32_t> given = any_words((in_bytes + shift) / 4 + 1, 5);
+  std::vector<std::uint64_t> right((out_bytes + shift) / 8 + 1);
+  check(cudaMemcpy(in.as(), given.data(), in_bytes + shift, cudaMemcpyHostToDevice));
+  const auto packing = [&](std::byte* source, std::byte* target) {
+    gpu::Packing all;
+    all.in_pieces = packs ? from : to;
+    all.in_whole = packs ? to : from;
+    all.whole = packs ? target : source;
+    all.scales = true;
+    all.divisor = 3;
+    std::byte* piece = packs ? source : target;
+    all.begins[0] = 0;
+    for (const std::size_t count : counts) {
+      all.pieces[all.count] = piece;
+      all.factors[all.count] = 0.75 - all.count;
+      all.begins[all.count + 1] = all.begins[all.count] + count * lockstep::size_of(all.in_whole);
+      piece += count * lockstep::size_of(all.in_pieces);
+      ++all.count;
+    }
+    return all;
+  };
+  std::size_t wrong = 0;
+  for (const bool changes : {false, true}) {
+    gpu::Packing there = packing(in.as<std::byte>() + shift, out.as<std::byte>() + shift);
+    gpu::Packing here =
+        packing(reinterpret_cast<std::byte*>(given.data()) + shift, reinterpret_cast<std::byte*>(right.data()) + shift);
+    for (gpu::Packing* each : {&there, &here}) {
+      each->scales = changes;
+      each->divisor = changes ? 3 : 0;
+    }
+    check(gpu::launch(there, packs, nullptr));
+    require(gpu::with_way(here, packs, [&]<class Way>(Way) { gpu::pack_thread<Way>(here, packs, 0, 1); }),
+            text("no way from ", lockstep::to_string(from), " to ", lockstep::to_string(to)));
+    std::vector<char> found(out_bytes);
+    check(cudaMemcpy(found.data(), out.as<char>() + shift, out_bytes, cudaMemcpyDeviceToHost));
+    const char* const expected = reinterpret_cast<const char*>(right.data()) + shift;
+    for (std::size_t i = 0; i < out_bytes; ++i) wrong += found[i] != expected[i];
+  }
+  if (wrong > 0)
+    answer.detail(text(packs ? "packing " : "unpacking ", lockstep::to_string(from), " to ", lockstep::to_string(to),
+                       ", shifted by ", shift, ": ", wrong, " bytes differ"));
+  return wrong;
+}
+
+// Every type as itself, and the floats that become each other.
+void count_packings(int& cells, int& wrong, Answer& answer) {
+  std::vector<std::array<DataType, 2>> sides;
+  for (const DataType other : {DataType::f16, DataType::bf16, DataType::f64}) {
+    sides.push_back({DataType::f32, other});
+    sides.push_back({other, DataType::f32});
+  }
+  for (int type = 0; type < lockstep::data_type_count - 1; ++type) {
+    const auto each = static_cast<DataType>(type);
+    if (lockstep::is_defined(ReduceOp::avg, each)) sides.push_back({each, each});
+  }
+  for (const auto& [from, to] : sides) {
+    for (const bool packs : {true, false}) {
+      for (const std::size_t shift : {0, 1, 4, 8}) {
+        ++cells;
+        wrong += packed_bytes_that_differ(from, to, packs, shift, answer) > 0;
+      }
+    }
+  }
+}
+
 void ask_bits(Answer& answer) {
   int cells = 0;
   int wrong = 0;
@@ -89,8 +164,10 @@ void ask_bits(Answer& answer) {
       }
     }
   }
+  count_packings(cells, wrong, answer);
   require(wrong == 0, text(wrong, " of ", cells, " combinations have other bits than the host's"));
-  answer.say(text("yes, in all of ", cells, " combinations of type, operation, order and alignment"));
+  answer.say(text("yes, in all of ", cells,
+                  " combinations of type, operation, order and alignment, and of types packed and unpacked"));
 }
 
 // So many members' buffers become the sum of all, in all of them; beside copies of as many bytes, in turns.
@@ -174,6 +251,14 @@ void ask_pack_rate(Answer& answer) {
   const auto run = [&](bool packs) {
     for (const gpu::Packing& each : launches) check(gpu::launch(each, packs, nullptr));
   };
+  // Divided by as many members as leave the bits as they are.
+  const auto run_dividing = [&] {
+    for (gpu::Packing each : launches) {
+      each.in_pieces = each.in_whole = DataType::f32;
+      each.divisor = 1;
+      check(gpu::launch(each, false, nullptr));
+    }
+  };
   const double pack = median_seconds([&] { run(true); });
   std::size_t wrong = 0;
   at = 0;
@@ -187,6 +272,7 @@ void ask_pack_rate(Answer& answer) {
       median_seconds([&] { check(cudaMemcpyAsync(other.as(), whole.as(), bytes, cudaMemcpyDeviceToDevice)); });
   answer.figure("pack, share of a copy's rate", copy / pack, "");
   answer.figure("unpack, share of a copy's rate", copy / unpack, "");
+  answer.figure("unpack and divide, share of a copy's rate", copy / median_seconds(run_dividing), "");
   answer.say(
       text(sizes.size(), " tensors of ", bytes >> 20, " MiB in ", launches.size(), " launches; 0.8 is asked for"));
 }
