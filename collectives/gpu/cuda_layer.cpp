@@ -352,14 +352,9 @@ class CudaLayer final : public Layer {
 std::unique_ptr<Layer> make_layer(std::string& why_none) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    why_none = text("this process sees no GPU: ",
-                    error != cudaSuccess ? cudaGetErrorString(error) : "the driver shows none (CUDA_VISIBLE_DEVICES?)");
+  if (error != cudaSuccess || count == 0 || driver() == nullptr) {
+    why_none = why_unfit(error, error == cudaSuccess && count > 0 ? missing_in_driver() : nullptr);
     cudaGetLastError();
-    return nullptr;
-  }
-  if (driver() == nullptr) {
-    why_none = "the GPU's driver lacks calls that are needed: it is too old for this build";
     return nullptr;
   }
   return std::make_unique<CudaLayer>(count);

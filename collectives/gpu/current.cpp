@@ -3,29 +3,29 @@
 
 #include <array>
 #include <atomic>
-#include <optional>
+#include <type_traits>
 
 namespace lockstep::gpu {
 namespace {
 
-template <class F>
-bool find(F*& function, const char* name, unsigned since) {
+void* entry_of(const char* name, unsigned since) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
   if (cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &result) != cudaSuccess)
     cudaGetLastError();
-  function = reinterpret_cast<F*>(found);
-  return function != nullptr;
+  return found;
 }
 
-std::optional<Driver> find_driver() {
+struct FoundDriver {
   Driver all;
-  const bool has_all = find(all.attributes, "cuPointerGetAttributes", 7000) && find(all.device, "cuDeviceGet", 2000) &&
-                       find(all.retain, "cuDevicePrimaryCtxRetain", 7000) &&
-                       find(all.current, "cuCtxGetCurrent", 4000) && find(all.push, "cuCtxPushCurrent", 4000) &&
-                       find(all.pop, "cuCtxPopCurrent", 4000);
-  return has_all ? std::optional(all) : std::nullopt;
+  const char* missing = find_all(entry_of, all);
+};
+const FoundDriver& found_driver() {
+  static const FoundDriver found;
+  return found;
 }
+
+std::string version_text(int version) { return text(version / 1000, '.', version % 1000 / 10); }
 
 // The runtime's own, which lives as long as the process from the first work on; asked for several times, it is the
 // same.
@@ -44,9 +44,35 @@ CUcontext context_of(int device) {
 
 }  // namespace
 
-const Driver* driver() {
-  static const std::optional<Driver> found = find_driver();
-  return found ? &*found : nullptr;
+const char* find_all(FindEntry find, Driver& all) {
+  const char* missing = nullptr;
+  const auto look = [&](auto& function, const char* name, unsigned since) {
+    void* const found = find(name, since);
+    if (found == nullptr) missing = name;
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
+  };
+  look(all.attributes, "cuPointerGetAttributes", 7000);
+  look(all.device, "cuDeviceGet", 2000);
+  look(all.retain, "cuDevicePrimaryCtxRetain", 7000);
+  look(all.current, "cuCtxGetCurrent", 4000);
+  look(all.push, "cuCtxPushCurrent", 4000);
+  look(all.pop, "cuCtxPopCurrent", 4000);
+  return missing;
+}
+
+const Driver* driver() { return missing_in_driver() == nullptr ? &found_driver().all : nullptr; }
+const char* missing_in_driver() { return found_driver().missing; }
+
+std::string why_unfit(cudaError_t error, const char* missing) {
+  int known = 0;
+  if (cudaDriverGetVersion(&known) != cudaSuccess) known = 0;
+  if (known == 0 && error != cudaSuccess) return text("this process sees no GPU: ", cudaGetErrorString(error));
+  if (missing == nullptr && error != cudaErrorInsufficientDriver)
+    return text("this process sees no GPU: ",
+                error != cudaSuccess ? cudaGetErrorString(error) : "the driver shows none (CUDA_VISIBLE_DEVICES?)");
+  return text("the GPU's driver is too old: it knows CUDA ", version_text(known),
+              missing != nullptr ? text(" and has no ", missing) : "", ", this build needs ",
+              version_text(CUDART_VERSION), ": install a newer driver, or build with CUDA ", version_text(known));
 }
 
 bool enter_context(int device) {

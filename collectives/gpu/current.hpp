@@ -10,6 +10,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <string_view>
 
 #include "topology/base/error.hpp"
@@ -35,8 +36,16 @@ struct Driver {
   CUresult (*push)(CUcontext) = nullptr;
   CUresult (*pop)(CUcontext*) = nullptr;
 };
-// Nothing, where it lacks one of them.
+// By the name of a call and the version of CUDA since which it is as it is; nothing, where it is not there.
+using FindEntry = void* (*)(const char* name, unsigned since);
+// Nothing where all are there; else the name of one that is not.
+const char* find_all(FindEntry find, Driver& all);
+// The process's own; nothing, where it lacks one of them, which is named then.
 const Driver* driver();
+const char* missing_in_driver();
+// What is there, what this build needs, and how to come by it. `error`: of the runtime's first call; `missing`: a call
+// that the driver lacks.
+std::string why_unfit(cudaError_t error, const char* missing);
 
 // Returns whether something was put on the stack.
 bool enter_context(int device);

@@ -127,7 +127,14 @@ ncclRedOp_t op_of(ReduceOp op) {
 
 constexpr int oldest = 21800;  // in which finalize() does not block either, and errors have words
 
-std::string version_text(int version) { return text(version / 10000, '.', version / 100 % 100, '.', version % 100); }
+std::string version_text(int version) {
+  return version == 0 ? "without a version" : text(version / 10000, '.', version / 100 % 100, '.', version % 100);
+}
+
+std::string too_old(std::string_view what) {
+  return text("NCCL ", what, ": ", version_text(oldest),
+              " or newer is needed; put the folder of one first in LD_LIBRARY_PATH");
+}
 
 struct NcclMember final : Member {
   ncclComm_t comm = nullptr;
@@ -316,9 +323,10 @@ std::unique_ptr<Library> load(std::string& why_none) {
   Functions all{};
   int version = 0;
   if (const char* const missing = find_all(handle, all)) {
-    why_none = text("the NCCL that is here has no ", missing, ": ", version_text(oldest), " or newer is needed");
+    if (all.get_version == nullptr || all.get_version(&version) != ncclSuccess) version = 0;
+    why_none = too_old(text(version_text(version), " has no ", missing));
   } else if (all.get_version(&version) != ncclSuccess || version < oldest) {
-    why_none = text("NCCL ", version_text(version), " is too old: ", version_text(oldest), " or newer is needed");
+    why_none = too_old(text(version_text(version), " is too old"));
   } else {
     return std::make_unique<NcclLibrary>(all, version);
   }
