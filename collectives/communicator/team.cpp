@@ -104,13 +104,15 @@ Ready Team::ready_from(const Ask& ask, Asking asking) {
     if (may_ask_where(whole, spec, asking)) {
       auto gpus = on_gpus(spec, whole);
       gpus->meeting = meeting(spec, ask.stream ? "in a stream" : "where the data is", ask.stream ? 1 : 2);
-      gpus->otherwise = [this, ready, whole]() mutable {
+      gpus->otherwise = [this, ready, whole, asking]() mutable {
         stage(ready, whole);
+        if (asking != Asking::where_it_is_large) ready.call.devices = devices_of(ready.call);
         return std::move(ready);
       };
       ready.gpus = std::move(gpus);
     } else {
       stage(ready, whole);
+      if (asking != Asking::where_it_is_large) ready.call.devices = devices_of(ready.call);
     }
     return ready;
   });
@@ -124,7 +126,9 @@ void Team::check(const Ask& ask) {
 
 Ready Team::prepare(const Ask& ask) {
   const Use use(*this, ask.origin);
-  return ready_from(ask, Asking::once);
+  Ready ready = ready_from(ask, Asking::once);
+  ready.lying = {lying(ask.input, ask.element_bytes), lying(ask.output, ask.element_bytes)};
+  return ready;
 }
 
 void Team::run(const Ask& ask) {
@@ -136,6 +140,7 @@ void Team::run(const Ask& ask) {
 void Team::run(const Ready& ready, Origin origin) {
   const Use use(*this, origin);
   refuse_if_closed();
+  refuse_if_freed(ready, origin);
   run_inside(ready, origin);
 }
 
@@ -158,6 +163,7 @@ Handle Team::start(const Ask& ask) {
 Handle Team::start_all(std::span<const Ready> calls, Origin origin) {
   const Use use(*this, origin);
   refuse_if_closed();
+  for (const Ready& ready : calls) refuse_if_freed(ready, origin);
   const Handle handle = take_slot(origin);
   for (const Ready& ready : calls) {
     begin(ready, handle);

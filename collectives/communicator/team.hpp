@@ -67,6 +67,14 @@ struct Ready {
   Staged staged;
   std::optional<gpu::Stream> stream = {};
   bool keeps_order = false;  // of the stream, by itself: the members of a node see to it
+  // The buffers of a plan that can be looked for again: where they were when it was made, on a GPU or in memory that
+  // all members took together.
+  struct Lying {
+    const void* data = nullptr;  // nothing: it cannot
+    std::size_t bytes = 0;
+    gpu::Where where;
+  };
+  std::array<Lying, 2> lying = {};  // input and output
   // Where GPUs may do it; then the rest of this is made when it is known that they do not.
   std::shared_ptr<OnGpus> gpus = {};
 
@@ -208,6 +216,10 @@ class Team {
   enum class Asking : std::uint8_t { never, where_it_is_large, once };
   Ready ready_from(const Ask& ask, Asking asking);
   bool can_keep_order(const Ask& ask, const Plan& plan) const;
+  Ready::Lying lying(const Data& data, std::size_t element_bytes);
+  static BufferDevices devices_of(const Call& call);
+  bool is_known(const void* data, std::size_t bytes);
+  void refuse_if_freed(const Ready& ready, const Origin& origin);
   void stage(Ready& ready, const Ask& ask) const;
   void say_reason() const;
   void begin(const Call& call, Handle handle);

@@ -67,6 +67,44 @@ void Team::stage(Ready& ready, const Ask& ask) const {
   }
 }
 
+// Of what is not waited for at once, and may be freed meanwhile.
+BufferDevices Team::devices_of(const Call& call) {
+  return {.input = call.plan->input_count > 0 ? gpu::where(call.input).device : gpu::Where::host,
+          .output = call.plan->output_count > 0 ? gpu::where(call.output).device : gpu::Where::host};
+}
+
+bool Team::is_known(const void* data, std::size_t bytes) {
+  node::Room* const room = engine_->world().room();
+  bool is_known = false;
+  if (room != nullptr) engine_->alone([&] { is_known = room->lookup().has(data, bytes); });
+  return is_known;
+}
+
+Ready::Lying Team::lying(const Data& data, std::size_t element_bytes) {
+  if (data.count == 0 || data.data == nullptr) return {};
+  const std::size_t bytes = *data.extent(element_bytes) * element_bytes;
+  const gpu::Where where = where_is(data);
+  const bool can_be_looked_for = where.on_device() || is_known(data.data, bytes);
+  return can_be_looked_for ? Ready::Lying{data.data, bytes, where} : Ready::Lying{};
+}
+
+// What was on a GPU would be taken for the host's, or given to a GPU that does not know it any more.
+void Team::refuse_if_freed(const Ready& ready, const Origin& origin) {
+  for (const Ready::Lying& each : ready.lying) {
+    if (each.data == nullptr) continue;
+    if (each.where.on_device() ? gpu::where(each.data) == each.where : is_known(each.data, each.bytes)) continue;
+    or_refuse([&] {
+      throw Error(Code::usage,
+                  text("the ", &each == &ready.lying.front() ? "input" : "output", " of a planned ",
+                       to_string(ready.call.plan->spec.collective), " at ", place(origin), " was in ",
+                       each.where.on_device() ? text("the memory of GPU ", each.where.device)
+                                              : std::string("memory that all members took together"),
+                       " when it was planned, and is not there any more: it was freed"),
+                  "keep the buffers of a plan as long as it is started, or plan anew on all members");
+    });
+  }
+}
+
 // Data is copied to where a call that has a slot works on it; where that fails the call ends before it began.
 void Team::copy_all(std::span<const Copy> copies, Handle handle) {
   if (copies.empty()) return;

@@ -248,6 +248,7 @@ void Core::take(const Ticket& ticket) {
 bool Core::turn(bool listening) {
   bool moved = false;
   if (failed()) return moved;
+  runner_.end_if_given_up();
   const auto agrees = [](const Operation* each) { return each->words_missing != 0; };
   guarded([&] {
     if (listening || std::ranges::any_of(active_, agrees)) moved = listen();

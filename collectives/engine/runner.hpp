@@ -28,6 +28,10 @@ class Runner {
   IndexSet peers(const Operation& operation) const;
   // "round 3 of 14" of the first part that is not done.
   static std::string where(const Operation& operation);
+  // Another member may have failed, and wait for what this one has begun in streams; whatever it does now.
+  void end_if_given_up() {
+    if (room_ != nullptr) room_->end_if_given_up();
+  }
   // After a failure. False: neighbours, or copies that are under way, may still be at this member's memory.
   bool abandon();
 

@@ -65,6 +65,7 @@ bool Layer::keep(std::byte* memory, std::size_t bytes) {
 
 Event& Layer::take_event(int device) {
   const std::lock_guard lock(mutex_);
+  look_for_free();
   const auto fits = [device](const KeptEvent& each) { return each.is_free && each.device == device; };
   const auto known = std::ranges::find_if(events_, fits);
   if (known != events_.end()) {
@@ -79,6 +80,26 @@ void Layer::give_back(Event& event) {
   const std::lock_guard lock(mutex_);
   const auto is_it = [&](const KeptEvent& each) { return each.event.get() == &event; };
   std::ranges::find_if(events_, is_it)->is_free = true;
+}
+
+void Layer::give_back_when(Event& event, std::function<bool()> nobody_waits) {
+  const std::lock_guard lock(mutex_);
+  const auto is_it = [&](const KeptEvent& each) { return each.event.get() == &event; };
+  std::ranges::find_if(events_, is_it)->nobody_waits = std::move(nobody_waits);
+}
+
+void Layer::look_for_free() {
+  for (KeptEvent& each : events_) {
+    if (!each.nobody_waits || !each.nobody_waits()) continue;
+    each.nobody_waits = nullptr;
+    each.is_free = true;
+  }
+}
+
+std::size_t Layer::events_in_use() {
+  const std::lock_guard lock(mutex_);
+  look_for_free();
+  return static_cast<std::size_t>(std::ranges::count(events_, false, &KeptEvent::is_free));
 }
 
 void Layer::free_kept() {

@@ -137,6 +137,10 @@ class Layer {
   // back knows that nobody will wait for it any more.
   Event& take_event(int device);
   void give_back(Event& event);
+  // Who gives it back will know that when this says so; it is asked now and then, by any thread.
+  void give_back_when(Event& event, std::function<bool()> nobody_waits);
+  // That nobody has given back so far.
+  std::size_t events_in_use();
   // Another process's.
   virtual std::unique_ptr<Event> open(int device, const ShownEvent& theirs) = 0;
   virtual void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
@@ -170,7 +174,9 @@ class Layer {
     std::unique_ptr<Event> event;
     int device = 0;
     bool is_free = false;
+    std::function<bool()> nobody_waits = {};  // nothing: somebody has it, or nobody
   };
+  void look_for_free();
   std::byte* take_kept(std::size_t bytes);
   bool keep(std::byte* memory, std::size_t bytes);
   void unpin(std::byte* memory) noexcept;

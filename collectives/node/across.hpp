@@ -36,6 +36,9 @@ class Across {
   bool could_be_read(const void* data, std::size_t bytes);
   // Throws Error peer_failed where the member has gone or its memory is not there.
   void read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const;
+  // Whether its process has ended, as far as can be known here. Then it has let go of everything, on GPUs as well.
+  // Where it does not soon, which it is given so many milliseconds for, it lives.
+  bool is_gone(int member, int within_ms = 0) const noexcept;
 
  private:
   struct Range {

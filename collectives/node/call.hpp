@@ -44,6 +44,12 @@ struct InStream {
   int device = 0;
 };
 
+// The GPUs whose memory the buffers of a call are in; -1: the host's, or nobody has looked.
+struct BufferDevices {
+  int input = -1;
+  int output = -1;
+};
+
 struct Call {
   std::shared_ptr<const Plan> plan;
   const void* input = nullptr;
@@ -56,6 +62,7 @@ struct Call {
   // Instead of input and output, of an all_reduce in place that is done in the node.
   std::shared_ptr<const Pieces> pieces = {};
   std::optional<InStream> stream = {};
+  BufferDevices devices = {};  // when it was started, if that may be long before it begins
   Origin origin = {};
   Duration limit = {};  // how long it may wait for others; zero: as the engine was told
 };

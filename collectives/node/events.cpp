@@ -5,6 +5,19 @@
 
 namespace lockstep::node {
 
+namespace {
+
+// That it has.
+template <class Use>
+void each_of(const Events::OnDevice& one, const Use& use) {
+  if (one.before != nullptr) use(*one.before);
+  for (gpu::Event* const done : one.done) {
+    if (done != nullptr) use(*done);
+  }
+}
+
+}  // namespace
+
 Events::~Events() {
   for (const OnDevice& each : all_) layer_.end_stream(each.device, each.own);
 }
@@ -12,10 +25,16 @@ Events::~Events() {
 Events::OnDevice& Events::of(int device) {
   const auto known = std::ranges::find(all_, device, &OnDevice::device);
   if (known != all_.end()) return *known;
-  OnDevice made{.device = device, .before = &layer_.take_event(device)};
-  for (gpu::Event*& each : made.done) each = &layer_.take_event(device);
   all_.reserve(all_.size() + 1);
-  made.own = layer_.make_stream(device);
+  OnDevice made{.device = device};
+  try {
+    made.before = &layer_.take_event(device);
+    for (gpu::Event*& each : made.done) each = &layer_.take_event(device);
+    made.own = layer_.make_stream(device);
+  } catch (...) {
+    each_of(made, [&](gpu::Event& taken) { layer_.give_back(taken); });
+    throw;
+  }
   return all_.emplace_back(made);
 }
 
@@ -26,10 +45,12 @@ bool Events::is_working() const {
 }
 
 void Events::give_back() {
-  for (const OnDevice& each : all_) {
-    layer_.give_back(*each.before);
-    for (gpu::Event* const done : each.done) layer_.give_back(*done);
-  }
+  for (const OnDevice& each : all_) each_of(each, [&](gpu::Event& event) { layer_.give_back(event); });
+}
+
+void Events::give_back_when(const std::function<bool()>& nobody_waits) {
+  for (const OnDevice& each : all_)
+    each_of(each, [&](gpu::Event& event) { layer_.give_back_when(event, nobody_waits); });
 }
 
 }  // namespace lockstep::node

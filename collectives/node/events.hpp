@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "collectives/gpu/layer.hpp"
@@ -36,6 +37,8 @@ class Events {
   bool is_working() const;
   // Nobody will wait for them any more; others keep them, since somebody may.
   void give_back();
+  // Nobody will when this says so.
+  void give_back_when(const std::function<bool()>& nobody_waits);
 
  private:
   gpu::Layer& layer_;

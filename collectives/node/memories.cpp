@@ -64,7 +64,14 @@ void Lookup::look(std::size_t number) {
   known_[number] = added;  // or more have been added since, which is no harm
 }
 
-Place Lookup::find(const void* data, std::size_t bytes) {
+Place Lookup::find(const void* data, std::size_t bytes) { return look_for(data, bytes).place; }
+
+bool Lookup::has(const void* data, std::size_t bytes) {
+  const Found found = look_for(data, bytes);
+  return found.memory != nullptr && found.memory->freed[found.me]->load(std::memory_order_acquire) == 0;
+}
+
+Lookup::Found Lookup::look_for(const void* data, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   for (std::size_t number = 0; number < generations_.size(); ++number) {
     look(number);
@@ -72,7 +79,7 @@ Place Lookup::find(const void* data, std::size_t bytes) {
     for (const auto& memory : generations_[number].seen) {
       const auto begin = reinterpret_cast<std::uintptr_t>(memory->parts[me]);
       if (address >= begin && address - begin <= memory->bytes && bytes <= memory->bytes - (address - begin))
-        return {number << generation_at | memory->number, address - begin};
+        return {memory.get(), me, {number << generation_at | memory->number, address - begin}};
     }
   }
   return {};

@@ -77,6 +77,8 @@ class Lookup {
 
   // Of this member's buffer. Without a memory: in none of them.
   Place find(const void* data, std::size_t bytes);
+  // Whether it is in one of them, and this member has not freed it.
+  bool has(const void* data, std::size_t bytes);
   // As many of each generation as find() looked at. Of what one member has and another one has not heard of yet, all
   // make nothing: only what everybody knows is used.
   const Counts& known() const { return known_; }
@@ -90,6 +92,12 @@ class Lookup {
     std::vector<std::shared_ptr<const Reachable>> seen;
   };
   void look(std::size_t generation);
+  struct Found {
+    const Reachable* memory = nullptr;
+    std::size_t me = 0;  // in it
+    Place place = {};
+  };
+  Found look_for(const void* data, std::size_t bytes);
 
   int index_;
   std::vector<Generation> generations_;

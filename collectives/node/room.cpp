@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <new>
 #include <utility>
 
 #include "topology/base/error.hpp"
@@ -55,13 +56,32 @@ Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_proc
       lookup_(index, size),
       tuning_(guessed_tuning(size)) {}
 
-// Events are given to others when all have put behind them what waits for them.
 Room::~Room() {
-  if (events_ == nullptr) return;
-  bool are_all_behind = !are_shown_;
-  for (int member = 0; has_ordered_ && member < size_; ++member)
-    are_all_behind = are_all_behind && reaches(header_of(member).behind.load(std::memory_order_acquire), ordered_);
-  if (are_all_behind) events_->give_back();
+  if (!is_on_gpu_) header_of(index_).busy.store(0, std::memory_order_release);
+  if (events_ != nullptr) give_back_events();
+  header_of(index_).left.store(1, std::memory_order_release);
+}
+
+// To others, when all have put behind them what waits for them; or never will, since they have left or died.
+void Room::give_back_events() noexcept {
+  try {
+    const auto is_done_with = [memory = memory_, across = across_, me = index_, size = size_, step = ordered_,
+                               could_be_behind = has_ordered_ && !are_shown_, are_known = has_ordered_ || are_shown_] {
+      for (int member = 0; are_known && member < size; ++member) {
+        const MemberHeader& theirs = header_in(memory.get(), member);
+        const bool is_behind = could_be_behind && reaches(theirs.behind.load(std::memory_order_acquire), step);
+        if (member != me && !is_behind && theirs.left.load(std::memory_order_acquire) == 0 && !across.is_gone(member))
+          return false;
+      }
+      return true;
+    };
+    if (is_done_with())
+      events_->give_back();
+    else
+      events_->give_back_when(is_done_with);
+  } catch (const std::bad_alloc&) {
+    return;  // nobody else has them then
+  }
 }
 
 Events& Room::events() {
@@ -152,7 +172,7 @@ bool Room::abandon() {
   for (end_reaching(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_reaching()) ::sched_yield();
   if (!is_on_gpu_) header_of(index_).busy.store(0, std::memory_order_release);
   for (int member = 0; member < size_; ++member) {
-    while (header_of(member).busy.load(std::memory_order_seq_cst) != 0) {
+    while (header_of(member).busy.load(std::memory_order_seq_cst) != 0 && !across_.is_gone(member)) {
       if (std::chrono::steady_clock::now() > limit) return false;
       ::sched_yield();
     }

@@ -213,7 +213,8 @@ class Room {
   // for something else.
   bool begin_reaching();
   void end_reaching() noexcept;
-  // Another one that has given up waits for what this one has on a GPU.
+  // Another one that has given up waits for what this one has on a GPU. To be asked again and again, whatever this
+  // member does: a call in a stream is over for it long before what it has begun there.
   void end_if_given_up() {
     if (is_on_gpu_ && somebody_gave_up()) end_reaching();
   }
@@ -242,6 +243,7 @@ class Room {
   struct alignas(line_size) MemberHeader {
     std::atomic<std::uint32_t> busy;    // with the memory of others
     std::atomic<std::uint32_t> behind;  // the events of which step
+    std::atomic<std::uint32_t> left;    // and will wait for nothing any more
   };
 
   std::byte* slot_at(int member, Step step) const {
@@ -267,11 +269,13 @@ class Room {
     return reinterpret_cast<Gathering*>(memory_.get() + sizeof(Header))[step % slot_ring];
   }
   Header& header() const { return *reinterpret_cast<Header*>(memory_.get()); }
-  MemberHeader& header_of(int member) const {
-    return reinterpret_cast<MemberHeader*>(memory_.get() + sizeof(Header) + slot_ring * sizeof(Gathering))[member];
+  static MemberHeader& header_in(std::byte* memory, int member) {
+    return reinterpret_cast<MemberHeader*>(memory + sizeof(Header) + slot_ring * sizeof(Gathering))[member];
   }
+  MemberHeader& header_of(int member) const { return header_in(memory_.get(), member); }
   bool look_for_all(Step step);
   void wake();
+  void give_back_events() noexcept;
   friend struct Layout;
 
   std::shared_ptr<std::byte> memory_;

@@ -159,7 +159,6 @@ bool Work::advance(Looks looks) {
       meanwhile();
     } else if (phase_ == Phase::collecting) {
       if (!collected(looks)) {
-        room_->end_if_given_up();
         fetch_ahead();
         return moved;
       }

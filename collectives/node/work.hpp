@@ -20,7 +20,9 @@
 
 #include "collectives/node/combine.hpp"
 #include "collectives/node/room.hpp"
+#include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::node {
 
@@ -115,6 +117,7 @@ class Work {
   static constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where there was none lately
   bool asks_for_gpus() const;
   void look_for_gpus();
+  void refuse_if_freed() const;
   void find_stream();
   void come_after(int device, gpu::Stream stream);
   bool is_on_gpu() const { return input_device_ >= 0 || output_device_ >= 0; }
@@ -189,6 +192,18 @@ class Work {
   bool can_go_by_events() const;
   void find_events(int member, bool before, bool done);
   void map(bool everything);
+  // What another member has: where that cannot be found because its process has ended, this is what is thrown.
+  template <class Find>
+  auto of_living(int member, const Find& find) const {
+    try {
+      return find();
+    } catch (const Error& error) {
+      constexpr int within_ms = 100;  // what it had on a GPU may go before it
+      if (!room_->across().is_gone(member, within_ms)) throw;
+      throw Error(Code::peer_failed, text("rank ", member, " is gone: its process ended: ", error.detail()),
+                  "look at what that process says itself");
+    }
+  }
   bool pays_on_gpus() const;
   // What a member found when it tried to map what others have, and to open their events.
   struct Proof {

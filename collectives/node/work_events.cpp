@@ -104,8 +104,8 @@ void Work::find_events(int member, bool before, bool done) {
   }
   const Cards cards = cards_of(member);
   const auto number = static_cast<int>(places.output.device >= 0 ? places.output.device : places.input.device);
-  if (before) turn.before = &gpus->open(member, cards.before, number);
-  if (done) turn.done = &gpus->open(member, cards.done, number);
+  if (before) turn.before = of_living(member, [&] { return &gpus->open(member, cards.before, number); });
+  if (done) turn.done = of_living(member, [&] { return &gpus->open(member, cards.done, number); });
 }
 
 // Who launches, or copies.

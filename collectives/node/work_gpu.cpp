@@ -30,8 +30,22 @@ void Work::look_for_gpus() {
   if (gpu::layer() == nullptr || pieces_ != nullptr || room_->is_of_host()) return;
   if (plan().input_count > 0) input_device_ = gpu::where(input_).device;
   if (plan().output_count > 0) output_device_ = gpu::where(output_).device;
+  refuse_if_freed();
   if (!asks_for_gpus() || !has_known_places()) return;
   if (call_->stream || (asks_ && is_on_gpu())) find_stream();
+}
+
+// A call may be started long before it begins; then what was freed meanwhile would be taken for the host's.
+void Work::refuse_if_freed() const {
+  const auto refuse = [](std::string_view which, int device) {
+    throw Error(Code::usage,
+                text("its ", which, " was in the memory of GPU ", device,
+                     " when it was started, and is not there any more: it was freed"),
+                "keep the buffers of a call until it has been waited for");
+  };
+  const BufferDevices& then = call_->devices;
+  if (then.input >= 0 && input_device_ != then.input) refuse("input", then.input);
+  if (then.output >= 0 && output_device_ != then.output) refuse("output", then.output);
 }
 
 int Work::device_of(const Place& place) const {
@@ -55,7 +69,8 @@ void Work::map(bool everything) {
     const Cards cards = cards_of(member);
     const auto reach = [&](auto& known, const Place& place, const gpu::Shown& card) {
       if (place.memory != Place::mapped || (known == nullptr && !everything)) return;
-      std::byte* const there = room_->gpus()->reach(member, place, card, mine, common_device_ < 0);
+      std::byte* const there =
+          of_living(member, [&] { return room_->gpus()->reach(member, place, card, mine, common_device_ < 0); });
       if (known != nullptr) known = there;
     };
     reach(inputs_[m], places.input, cards.input);

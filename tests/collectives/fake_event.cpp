@@ -2,7 +2,9 @@
 #include "tests/collectives/fake_event.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -23,6 +25,14 @@ struct Names {
   pid_t process;
   int file;
 };
+
+std::atomic<bool> ends_with_process = true;
+
+// Also where nobody has asked yet how it ended.
+bool is_over(int process) {
+  pollfd asked{process, POLLIN, 0};
+  return ::poll(&asked, 1, 0) > 0;
+}
 
 }  // namespace
 
@@ -64,8 +74,14 @@ FakeEvent::FakeEvent(const gpu::ShownEvent& theirs) {
   const std::string path = text("/proc/", names.process, "/fd/", names.file);
   file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file_ < 0) throw Error(Code::device, text("opening ", path, ": ", std::strerror(errno)), "");
+  process_ = {new int(static_cast<int>(::syscall(SYS_pidfd_open, names.process, 0))), [](const int* opened) {
+                ::close(*opened);
+                delete opened;
+              }};
   map();
 }
+
+void FakeEvent::end_with_their_process(bool do_end) { ends_with_process = do_end; }
 
 FakeEvent::~FakeEvent() { ::close(file_); }
 
@@ -89,8 +105,9 @@ std::optional<gpu::ShownEvent> FakeEvent::show() {
 }
 
 std::function<bool()> FakeEvent::when_reached() const {
-  return [shared = shared_, number = shared_->recorded.load()] {
-    if (number > 0 && shared->reached[number % ring].load() < number) return false;
+  return [shared = shared_, process = process_, number = shared_->recorded.load()] {
+    if (number > 0 && shared->reached[number % ring].load() < number)
+      return process != nullptr && ends_with_process && is_over(*process);
     if (shared->failed) throw Error(Code::device, "what was begun on a GPU: it fell off the bus", "look for it");
     return true;
   };

@@ -24,6 +24,9 @@ class FakeEvent final : public gpu::Event, public FakeMark {
   std::optional<gpu::ShownEvent> show() override;
   bool is_reached() override { return when_reached()(); }
   std::function<bool()> when_reached() const override;
+  // What becomes of waits for the events of a process that has died, which CUDA does not say: they last for ever, or
+  // end as if nothing had been there.
+  static void end_with_their_process(bool do_end);
 
  private:
   struct Shared;
@@ -32,6 +35,7 @@ class FakeEvent final : public gpu::Event, public FakeMark {
 
   std::function<FakeStream&(gpu::Stream)> stream_of_;
   int file_ = -1;
+  std::shared_ptr<const int> process_;  // a descriptor of it, where it is another one
   std::uint64_t number_ = 0;
   std::shared_ptr<Shared> shared_;
 };

@@ -28,6 +28,7 @@ thread_local bool pinning_is_refused = false;
 thread_local int allocations_until_failure = never;
 thread_local bool mapping_fails = false;
 thread_local bool opening_fails = false;
+thread_local bool streams_fail = false;
 thread_local std::vector<int> entered;
 thread_local bool is_measuring = false;
 thread_local double measured_us = 0;
@@ -55,6 +56,7 @@ std::byte* map_file(int file, std::size_t bytes, int protection) {
 FakeGpus::~FakeGpus() {
   default_.reset();
   while (!blocks_.empty()) free(0, const_cast<std::byte*>(blocks_.begin()->first));
+  for (const auto& [address, bytes] : freed_) ::munmap(const_cast<std::byte*>(address), bytes);
 }
 
 void FakeGpus::enter(int device) {
@@ -91,10 +93,25 @@ void FakeGpus::before_copies(std::function<void(Way, std::size_t)> hook) {
   before_copies_ = std::move(hook);
 }
 
+void FakeGpus::at(Moment moment, std::function<void()> hook) {
+  const std::lock_guard lock(mutex_);
+  at_moments_.at(static_cast<std::size_t>(moment)) = std::move(hook);
+}
+
+void FakeGpus::come_to(Moment moment) const {
+  std::function<void()> hook;
+  {
+    const std::lock_guard lock(mutex_);
+    hook = at_moments_.at(static_cast<std::size_t>(moment));
+  }
+  if (hook) hook();
+}
+
 void FakeGpus::fail_allocation_after(int more) { allocations_until_failure = more; }
 void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }
 void FakeGpus::fail_mapping(bool fails) { mapping_fails = fails; }
 void FakeGpus::fail_opening(bool fails) { opening_fails = fails; }
+void FakeGpus::fail_streams(bool fails) { streams_fail = fails; }
 
 std::size_t FakeGpus::living() const {
   const std::lock_guard lock(mutex_);
@@ -133,6 +150,7 @@ std::byte* FakeGpus::take(int device, std::size_t bytes, int file, std::uint64_t
 
 // By the owner's own file, as long as it has it.
 std::optional<gpu::Shown> FakeGpus::show(const void* address) {
+  come_to(Moment::showing);
   const std::lock_guard lock(mutex_);
   auto block = blocks_.upper_bound(static_cast<const std::byte*>(address));
   if (block == blocks_.begin()) return std::nullopt;
@@ -146,6 +164,7 @@ std::optional<gpu::Shown> FakeGpus::show(const void* address) {
 }
 
 std::byte* FakeGpus::map(int device, const gpu::Shown& theirs) {
+  come_to(Moment::mapping);
   if (mapping_fails) throw Error(Code::device, text("mapping another process's memory on GPU ", device), "");
   Shared shared{};
   std::memcpy(&shared, theirs.handle.data(), sizeof shared);
@@ -164,9 +183,34 @@ void FakeGpus::free(int /*device*/, std::byte* memory) noexcept {
     gone_.front() = block->second.number;
   }
   ::munmap(block->second.inside, in_pages(block->second.bytes));
-  ::munmap(memory, in_pages(block->second.bytes));
   ::close(block->second.file);
+  const std::size_t whole = in_pages(block->second.bytes);
   blocks_.erase(block);
+  // Nothing is there, and nothing comes there before much else was freed.
+  ::mmap(memory, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  freed_[memory] = whole;
+  order_of_freeing_.push_back(memory);
+  constexpr std::size_t most = 2000;
+  if (order_of_freeing_.size() <= most) return;
+  const auto oldest = freed_.find(order_of_freeing_.front());
+  order_of_freeing_.pop_front();
+  ::munmap(const_cast<std::byte*>(oldest->first), oldest->second);
+  freed_.erase(oldest);
+}
+
+bool FakeGpus::is_freed(const void* address) const {
+  auto freed = freed_.upper_bound(static_cast<const std::byte*>(address));
+  if (freed == freed_.begin()) return false;
+  --freed;
+  return static_cast<const std::byte*>(address) < freed->first + freed->second;
+}
+
+// As CUDA does with a copy from or to an address that it does not know.
+void FakeGpus::refuse_freed(int device, const void* address) const {
+  const std::lock_guard lock(mutex_);
+  if (is_freed(address))
+    throw Error(Code::device, text("copying from or to GPU ", device, ": invalid argument (that memory was freed)"),
+                "");
 }
 
 std::byte* FakeGpus::allocate_pinned(std::size_t bytes) {
@@ -183,6 +227,7 @@ std::byte* FakeGpus::inside(const void* given, std::size_t bytes, int device) co
   const std::lock_guard lock(mutex_);
   auto block = blocks_.upper_bound(address);
   const bool is_here = block != blocks_.begin() && address < (--block)->first + in_pages(block->second.bytes);
+  if (!is_here && is_freed(address)) throw Error(Code::device, "an illegal memory access: it was freed", "");
   if (device != gpu::Where::host && (!is_here || block->second.device != device))
     throw Error(Code::internal, text("an address that is not in GPU ", device, "'s memory"), "");
   if (!is_here) return address;
@@ -223,13 +268,19 @@ void FakeGpus::combine_now(int device, DataType type, const gpu::Combining& all)
   for (int i = 0; i < all.input_count; ++i) here.inputs[i] = inside(all.inputs[i], bytes, device);
   for (int i = 0; i < all.output_count; ++i) here.outputs[i] = inside(all.outputs[i], bytes, device);
   gpu::with_format(type, [&]<class F>(F) {
-    for (std::size_t thread = threads; thread-- > 0;) gpu::combine_thread<F>(here, thread, threads);
+    for (std::size_t thread = threads; thread-- > 0;) {
+      if (thread == threads / 2) come_to(Moment::combining);
+      gpu::combine_thread<F>(here, thread, threads);
+    }
   });
 }
 
 std::string FakeGpus::id(int device) const { return text("GPU ", device, " of the tests"); }
 
-gpu::Stream FakeGpus::make_stream(int device) { return new FakeStream(device); }
+gpu::Stream FakeGpus::make_stream(int device) {
+  if (streams_fail) throw Error(Code::device, text("making a stream on GPU ", device, ": none left"), "");
+  return new FakeStream(device);
+}
 
 void FakeGpus::end_stream(int /*device*/, gpu::Stream stream) noexcept { delete static_cast<FakeStream*>(stream); }
 
@@ -256,6 +307,7 @@ std::unique_ptr<gpu::Event> FakeGpus::make_event(int /*device*/) {
 }
 
 std::unique_ptr<gpu::Event> FakeGpus::open(int device, const gpu::ShownEvent& theirs) {
+  come_to(Moment::opening);
   if (opening_fails) throw Error(Code::device, text("opening another process's event on GPU ", device), "");
   ++events_;
   return std::make_unique<FakeEvent>(theirs);
@@ -263,6 +315,8 @@ std::unique_ptr<gpu::Event> FakeGpus::open(int device, const gpu::ShownEvent& th
 
 void FakeGpus::begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) {
   fail_if_told(device);
+  refuse_freed(device, to);
+  refuse_freed(device, from);
   ++copies_;
   const bool breaks = copies_until_break >= 0 && copies_until_break-- == 0;
   put(stream, [this, to, from, bytes, breaks] {

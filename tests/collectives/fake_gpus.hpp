@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPUs for machines without one. Their memory is mapped so that the host cannot look into it: who does not go by the
-// layer crashes. Copies are counted, and fail where they are told to.
+// layer crashes. Copies are counted, and fail where they are told to. Memory that was freed is no GPU's any more, is
+// not had again for a while, and is refused where it is given to the layer; who touches it crashes.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -59,6 +61,10 @@ class FakeGpus final : public gpu::Layer {
   // Called by a stream's thread before it copies what begin_copy() was given.
   enum class Way : std::uint8_t { down, up, within };
   void before_copies(std::function<void(Way, std::size_t bytes)> hook);
+  // Called whenever memory is shown or mapped, or an event opened, by who asks for that; and in the middle of what is
+  // combined.
+  enum class Moment : std::uint8_t { showing, mapping, opening, combining };
+  void at(Moment moment, std::function<void()> hook);
 
   int copies() const { return copies_; }
   int launches() const { return launches_; }
@@ -79,6 +85,7 @@ class FakeGpus final : public gpu::Layer {
   static void fail_allocation_after(int more);  // the one after so many more
   static void fail_mapping(bool fails);
   static void fail_opening(bool fails);  // of events
+  static void fail_streams(bool fails);  // that are made
 
   // What work takes while it is measured, by a clock that nothing else moves; unless told otherwise, as GPUs have it:
   // whatever goes by the host is slow. Before it is measured.
@@ -108,6 +115,9 @@ class FakeGpus final : public gpu::Layer {
   // Whether it is only measured; then the clock goes on.
   static bool is_measured(const gpu::Cost& cost, std::size_t bytes);
   std::byte* take(int device, std::size_t bytes, int file, std::uint64_t number);
+  void come_to(Moment moment) const;
+  bool is_freed(const void* address) const;
+  void refuse_freed(int device, const void* address) const;
   void combine_now(int device, DataType type, const gpu::Combining& all) const;
   FakeStream& of(gpu::Stream stream);
   void copy_now(std::byte* to, const std::byte* from, std::size_t bytes) const;
@@ -115,6 +125,8 @@ class FakeGpus final : public gpu::Layer {
   int devices_;
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;
+  std::map<const std::byte*, std::size_t> freed_;  // bytes, of addresses that are kept from others
+  std::deque<const std::byte*> order_of_freeing_;
   std::array<std::uint64_t, 8> gone_{};
   gpu::Costs taken_ = {.launch = {2000, 1000}, .copy = {400, 1000}, .down = {9000, 40'000}, .up = {9000, 40'000}};
   std::atomic<int> measurings_ = 0;
@@ -127,6 +139,7 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> events_ = 0;
   std::atomic<int> pinned_places_ = 0;
   std::function<void(Way, std::size_t)> before_copies_;
+  std::array<std::function<void()>, 4> at_moments_;
   std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();
 };
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "collectives/node/events.hpp"
 #include "tests/collectives/members.hpp"
 #include "tests/collectives/stream_order.hpp"
 #include "tests/support/lacks.hpp"
@@ -65,9 +66,54 @@ TEST_F(GpuOrder, takes_no_more_events_with_more_calls) {
       stream.wait();
     });
     if (turn == 0) enough = gpus().events();
+    EXPECT_EQ(gpus().events_in_use(), 0U)
+        << "also of a member that ends before all have put theirs behind its last one";
   }
   EXPECT_EQ(enough, 3 * 5);
-  EXPECT_LE(gpus().events(), 3 * enough);  // where a member ends before all have put theirs behind its last one
+  EXPECT_EQ(gpus().events(), enough);
+}
+
+TEST_F(GpuOrder, gives_back_events_of_a_stream_that_cannot_be_made) {
+  node::Events events(gpus());
+  FakeGpus::fail_streams(true);
+  EXPECT_THROW(events.of(0), Error);
+  FakeGpus::fail_streams(false);
+  EXPECT_EQ(gpus().events_in_use(), 0U);
+  const int made = gpus().events();
+  EXPECT_NE(events.of(0).own, nullptr);
+  EXPECT_EQ(gpus().events(), made) << "the same ones";
+  EXPECT_EQ(gpus().events_in_use(), static_cast<std::size_t>(made));
+  events.give_back();
+}
+
+// What a member has begun in a stream, and is over there, is nothing to wait for when another one fails, whatever the
+// first one does now. The best of several counts, where the machine is slow.
+TEST_F(GpuOrder, does_not_hold_up_who_fails_when_it_is_done) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto wait = std::chrono::milliseconds(500);  // of the second in which something under way is waited for
+  for (const bool leaves : {false, true}) {
+    Clock::duration best = std::chrono::hours(1);
+    for (int turn = 0; turn < 4 && best >= wait; ++turn) {
+      with_members(2, [&](Communicator& world) {
+        const OwnStream stream(gpus());
+        NumbersThere data(Numbers(2000, 1));
+        Gate gate;
+        if (world.rank() == 0) gate.hold(stream);  // who launches for both, and has done its part before the GPU has
+        world.on(stream.get()).all_reduce(data, sum);
+        gate.open();
+        stream.wait();
+        std::vector<int> number(1);
+        if (world.rank() == 1) {
+          const auto begin = Clock::now();
+          EXPECT_THROW(leaves ? world.barrier() : world.broadcast(number, 7), Error);
+          best = std::min(best, Clock::now() - begin);
+        } else if (!leaves) {
+          EXPECT_THROW(world.recv(number, 1), Error);
+        }
+      });
+    }
+    EXPECT_LT(best, wait) << (leaves ? "it has left" : "it waits for a message");
+  }
 }
 
 TEST_F(GpuOrder, holds_from_one_gpu_to_the_other) {
@@ -202,6 +248,7 @@ TEST_F(GpuOrder, is_broken_off_by_a_launch_that_fails) {
       stream.wait();
     });
     EXPECT_EQ(refused, 3);
+    EXPECT_EQ(gpus().events_in_use(), 0U);
   }
 }
 

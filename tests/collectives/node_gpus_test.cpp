@@ -2,6 +2,9 @@
 // Members that are processes, and have their data in the memory of GPUs that all of them see. Here they are one thread,
 // which maps what it has itself.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -244,6 +247,66 @@ TEST_F(NodeGpus, are_those_that_all_members_see) {
   const auto other = find({{"a", "b", "c"}, {"c", "a"}}, 0);
   EXPECT_EQ(other->number_of(1), Gpus::unknown);
   EXPECT_EQ(other->device_of(Gpus::unknown), Gpus::unknown);
+}
+
+// A process that does nothing until it is killed.
+class Idle {
+ public:
+  Idle() : process_(::fork()) {
+    while (process_ == 0) ::pause();
+  }
+  ~Idle() {
+    kill();
+    ::waitpid(process_, nullptr, 0);
+  }
+  Idle(const Idle&) = delete;
+  Idle& operator=(const Idle&) = delete;
+  pid_t process() const { return process_; }
+  void kill() const { ::kill(process_, SIGKILL); }
+
+ private:
+  pid_t process_;
+};
+
+constexpr int long_enough_ms = 10'000;
+
+TEST_F(NodeGpus, are_let_go_of_by_a_process_that_is_killed) {
+  auto all = rooms_with_gpus(2);
+  const Idle other;
+  const node::Across across({::getpid(), other.process()});
+  EXPECT_FALSE(across.is_gone(0));
+  EXPECT_FALSE(across.is_gone(1, 1));
+  EXPECT_FALSE(node::Across().is_gone(1)) << "nobody knows";
+  all[0]->set_across(across);
+  ASSERT_TRUE(all[1]->begin_reaching());
+  other.kill();
+  EXPECT_TRUE(across.is_gone(1, long_enough_ms));
+  EXPECT_TRUE(across.is_gone(1)) << "before anybody asks how it ended";
+  EXPECT_TRUE(all[0]->abandon());
+}
+
+// Whoever has seen them may come to wait for them, until it has left as well, or is gone.
+TEST_F(NodeGpus, keep_events_of_who_has_left_for_the_others) {
+  for (const bool is_killed : {false, true}) {
+    std::mt19937 random(31);
+    auto all = rooms_with_gpus(2);
+    const Idle other;
+    all[0]->set_across(node::Across({::getpid(), other.process()}));
+    Case one = case_of(Collective::all_reduce, 2, much, 0);
+    ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
+    const std::size_t both = gpus().events_in_use();
+    ASSERT_GT(both, 0U);
+    all[0]->show_events(true);
+    all[0].reset();
+    EXPECT_EQ(gpus().events_in_use(), both);
+    if (is_killed) {
+      other.kill();
+      EXPECT_TRUE(node::Across({other.process()}).is_gone(0, long_enough_ms));
+      EXPECT_EQ(gpus().events_in_use(), both / 2);
+    }
+    all[1].reset();
+    EXPECT_EQ(gpus().events_in_use(), 0U);
+  }
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "collectives/communicator/communicator.hpp"
@@ -140,6 +142,29 @@ TEST_F(NodeMemory, symmetric_memory_is_freed_in_any_order_and_given_back) {
 }
 
 // Taken before and after the split, and by a parent of a parent.
+// Its pages have gone back to the system, and would be zeros.
+TEST_F(NodeMemory, a_plan_whose_symmetric_buffer_was_freed_is_refused_on_all) {
+  constexpr std::size_t count = 50'000;
+  Communicator own = members().duplicate();
+  std::optional data(own.allocate<int>(count));
+  std::ranges::fill(*data, 1);
+  auto plan = own.plan_all_reduce(*data, sum);
+  plan.run();
+  EXPECT_EQ((*data)[count - 1], own.size());
+  const bool is_mine = own.rank() == 1;
+  try {
+    own.barrier();  // out of which one may come to hear of it
+    if (is_mine) data.reset();
+    plan.run();
+    ADD_FAILURE() << "nobody knew of it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), is_mine ? Code::usage : Code::peer_failed) << error.what();
+    EXPECT_NE(std::string_view(error.what()).find("input of a planned all_reduce at "), std::string_view::npos)
+        << error.what();
+    EXPECT_NE(std::string_view(error.what()).find("it was freed"), std::string_view::npos) << error.what();
+  }
+}
+
 TEST_F(NodeMemory, a_parents_symmetric_buffers_are_those_of_its_parts) {
   Communicator world = members().duplicate();
   constexpr std::size_t count = 100'000;
