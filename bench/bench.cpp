@@ -58,7 +58,8 @@ Candidate copying(std::string name, const std::byte* from, std::byte* to, std::s
 // What a member does by its schedule.
 struct Work {
   std::uint64_t rounds = 0;
-  std::uint64_t sent = 0;  // elements
+  std::uint64_t sent = 0;    // elements
+  std::uint64_t narrow = 0;  // of them in the wire format
 };
 
 Work work_of(const Schedule& schedule) {
@@ -66,7 +67,11 @@ Work work_of(const Schedule& schedule) {
   for (const Round& round : schedule.rounds) {
     if (!round.sends.empty() || !round.receives.empty()) work.rounds += static_cast<std::uint64_t>(round.times);
     for (int lap = 0; lap < round.times; ++lap) {
-      for (const Message& message : round.sends) work.sent += message.walk.at(lap).count;
+      for (const Message& message : round.sends) {
+        const std::uint64_t count = message.walk.at(lap).count;
+        work.sent += count;
+        if (message.narrow) work.narrow += count;
+      }
     }
   }
   return work;
@@ -78,6 +83,7 @@ Work work_of(const Plan& plan) {
   const Work each = work_of(plan.schedule);
   work.rounds += each.rounds * static_cast<std::uint64_t>(plan.segments - 1);
   work.sent += each.sent * static_cast<std::uint64_t>(plan.segments - 1);
+  work.narrow += each.narrow * static_cast<std::uint64_t>(plan.segments - 1);
   return work;
 }
 
@@ -203,8 +209,10 @@ class RowMaker {
     const Plan& plan = *ready.call.plan;
     if (there_) Prepared(world_.team(), ready).run();  // then it is known who does it
     row_.algorithm = ready.algorithm();
+    if (row_.algorithm == plan.algorithm) wire_ = plan.wire;
     const Work work = work_of(plan);
-    std::array<std::uint64_t, 2> most = {work.rounds, work.sent * plan.spec.element_bytes};
+    const std::uint64_t sent = (work.sent - work.narrow) * plan.spec.element_bytes + work.narrow * sizeof(bf16);
+    std::array<std::uint64_t, 2> most = {work.rounds, sent};
     world_.all_reduce(most, max);
     row_.rounds = most[0];
     row_.sent_bytes = most[1];
@@ -249,7 +257,7 @@ class RowMaker {
     if (buffers_.takes_random()) {
       buffers_.fill_randomly(wish_.seed);
       run_once(ours);
-      wrong += buffers_.count_beyond(wish_.seed);
+      wrong += buffers_.count_beyond(wish_.seed, wire_);
     }
     wrong = world_.all_reduce(wrong, sum);
     const Collective collective = subject_.collective;
@@ -286,7 +294,8 @@ class RowMaker {
     if (row_.time.median > 0) row_.algbw = bytes / row_.time.median / 1e3;
     row_.busbw = row_.algbw * bus_factor(subject_.collective, world_.size());
     const double copy_us = copy == 0 ? 0 : summarize_blocks(measured.timings[copy].blocks).min;
-    const Moves moves = least_moves(subject_, world_.size(), world_.topology(), world_.ranks());
+    Moves moves = least_moves(subject_, world_.size(), world_.topology(), world_.ranks());
+    if (wire_ != WireFormat::as_is) moves.link /= 2;
     row_.limit = limit_of(moves, ceilings_, kernel_, copy_us > 0 ? bytes / copy_us / 1e3 : 0);
     name_slowest(measured.timings.front().rank_medians);
   }
@@ -326,6 +335,7 @@ class RowMaker {
   Subject subject_;
   const Ceilings& ceilings_;
   double kernel_;
+  WireFormat wire_ = WireFormat::as_is;  // of ours
   Buffers buffers_;
   std::optional<OnGpu> there_;
   std::vector<Candidate> candidates_;

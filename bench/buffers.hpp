@@ -39,10 +39,11 @@ class Buffers {
   void fill();
   // Wrong elements of the output, after fill() and one operation; `bits` becomes a hash of the output.
   std::uint64_t count_wrong(std::uint64_t& bits) const;
-  // The same with random data, where rounding has a bound: elements, of many a sample, that are beyond it.
+  // The same with random data, where rounding has a bound: elements, of many a sample, that are beyond it. `wire`: how
+  // messages carried it.
   bool takes_random() const;
   void fill_randomly(std::uint64_t seed);
-  std::uint64_t count_beyond(std::uint64_t seed) const;
+  std::uint64_t count_beyond(std::uint64_t seed, WireFormat wire = WireFormat::as_is) const;
   // Out of all caches of the machine.
   void flush();
 

@@ -69,7 +69,8 @@ MakeCandidate own_way(Communicator& world, std::string_view name) {
   options.name = text(options.name, '/', name);
   if (name == "messages") options.node_memory = false;
   if (name == "reproducible") options.order = Order::reproducible;
-  return on_another(world, std::string(name), name == "reproducible", options);
+  if (name == "as_is") options.wire = WireFormat::as_is;
+  return on_another(world, std::string(name), name == "reproducible" || name == "as_is", options);
 }
 
 }  // namespace lockstep::bench

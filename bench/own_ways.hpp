@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ours in other ways, to be measured in turns with ours as it comes: what the reproducible order costs, what symmetric
-// memory and the node's memory gain.
+// memory, the node's memory and the wire format gain.
 #pragma once
 
 #include <string_view>

@@ -63,6 +63,12 @@ Precision precision_of(DataType type) {
   }
 }
 
+// In which sums were rounded.
+DataType type_of(WireFormat wire, DataType type) {
+  if (wire == WireFormat::as_is) return type;
+  return wire == WireFormat::bf16 ? DataType::bf16 : DataType::f16;
+}
+
 bool is_real_float(DataType type) {
   return type == DataType::f16 || type == DataType::bf16 || type == DataType::f32 || type == DataType::f64;
 }
@@ -113,7 +119,7 @@ void Buffers::fill_randomly(std::uint64_t seed) {
   });
 }
 
-std::uint64_t Buffers::count_beyond(std::uint64_t seed) const {
+std::uint64_t Buffers::count_beyond(std::uint64_t seed, WireFormat wire) const {
   const bool undefined = subject_.collective == Collective::exscan && rank_ == 0;
   if (out_count_ == 0 || undefined) return 0;
   constexpr std::size_t looked_at = std::size_t{1} << 20U;  // values of members, so that a large row stays quick
@@ -133,7 +139,7 @@ std::uint64_t Buffers::count_beyond(std::uint64_t seed) const {
     }
     if constexpr (!std::is_integral_v<T> && !std::is_same_v<T, std::complex<float>> &&
                   !std::is_same_v<T, std::complex<double>>) {
-      const Precision precision = precision_of(subject_.type);
+      const Precision precision = precision_of(type_of(wire, subject_.type));
       std::vector<double> values;
       for (std::size_t i = 0; i < out_count_; i += step) {
         values.clear();

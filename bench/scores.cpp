@@ -6,7 +6,8 @@
 namespace lockstep::bench {
 
 bool is_own_way(std::string_view baseline) {
-  return baseline == "reproducible" || baseline == "symmetric" || baseline == "messages" || baseline == "host";
+  return baseline == "reproducible" || baseline == "symmetric" || baseline == "messages" || baseline == "host" ||
+         baseline == "as_is";
 }
 
 bool is_rival(std::string_view baseline) { return baseline != "memcpy" && !is_own_way(baseline); }

@@ -13,7 +13,7 @@ namespace lockstep::bench {
 
 const Baseline* baseline_of(const Row& row, std::string_view name);
 
-// Ours in another way: reproducible, symmetric, messages.
+// Ours in another way: reproducible, symmetric, messages, as_is.
 bool is_own_way(std::string_view baseline);
 // A plain copy is no rival: no collective can be as fast. Nor is ours.
 bool is_rival(std::string_view baseline);

@@ -25,6 +25,7 @@ constexpr std::array<LinkCost, 7> table = {{
     {Link::network, 15.0, 1250, guess},  // 10 Gbit/s, where no interface says what it can do
 }};
 constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
+constexpr double narrow_share = 0.5;            // of the bytes of 32-bit floats, where messages carry 16 bits
 constexpr double turn_us = 5;                   // starting guess: until the next member gets the core that both share
 constexpr double meeting_us = 2;          // starting guess: of members of a node in memory, from message to message
 constexpr double further_message = 0.25;  // starting guess: of a latency, for each message beside the first
@@ -83,7 +84,7 @@ Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, cons
   return all;
 }
 
-void add_lap(Load& load, const Round& round, int lap, double weight, int node, const GroupFacts& facts) {
+void add_lap(Load& load, const Round& round, int lap, double weight, int node, const GroupFacts& facts, bool narrow) {
   const Traffic sent = traffic_of(round.sends, lap, node, facts);
   const Traffic received = traffic_of(round.receives, lap, node, facts);
   const int messages = std::max(sent.messages, received.messages);
@@ -95,7 +96,9 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
   load.laps += weight;
   load.latency_us += weight * latency * (1 + further_message * (messages - 1));
   load.near_bytes += weight * std::max(sent.near_bytes, received.near_bytes);
-  load.far_bytes += weight * far;
+  load.far_bytes += weight * far * (narrow ? narrow_share : 1);
+  // To pack or unpack an element moves six bytes, to combine two moves twelve.
+  if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
 }
 
 // What is given is read once more by those who take it; what is combined is read from all.
@@ -107,7 +110,7 @@ void add_near(Load& load, const Near& near) {
     load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
 }
 
-Load load_of(const Schedule& schedule, int index, const GroupFacts& facts) {
+Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool narrow) {
   constexpr int most_laps = 64;  // of a round that are looked at
   const int node = facts.node_of.at(static_cast<std::size_t>(index));
   Load load;
@@ -117,7 +120,7 @@ Load load_of(const Schedule& schedule, int index, const GroupFacts& facts) {
     const double weight = static_cast<double>(round.times) / looked_at;
     for (int i = 0; i < looked_at; ++i) {
       const auto lap = static_cast<int>(static_cast<long long>(i) * round.times / looked_at);
-      add_lap(load, round, lap, weight, node, facts);
+      add_lap(load, round, lap, weight, node, facts, narrow);
     }
   }
   return load;
@@ -177,7 +180,7 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
   for (const int index : members) {
     Shape shape = problem;
     shape.index = index;
-    work.loads.push_back(load_of(algorithm.build(shape), index, facts));
+    work.loads.push_back(load_of(algorithm.build(shape), index, facts, problem.rounds_off));
   }
   return work;
 }

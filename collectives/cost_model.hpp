@@ -64,7 +64,8 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
 double price_us(const Workload& work, double scale, const GroupFacts& facts);
 
 // The time from the first message to the last, in microseconds: of the member that is busiest, or of the network
-// interface of its node. The problem is counted in bytes: elements of one byte.
+// interface of its node. The problem is counted in bytes: elements of one byte. One that rounds off has messages
+// between nodes of half as many bytes.
 double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);
 
 }  // namespace lockstep

@@ -38,6 +38,11 @@ std::string_view root_word(Collective collective) {
 
 }  // namespace
 
+bool may_be_narrow(const Spec& spec) {
+  return spec.collective == Collective::all_reduce && spec.type == DataType::f32 &&
+         (spec.op == ReduceOp::sum || spec.op == ReduceOp::avg) && spec.order == Order::fast;
+}
+
 Signature signature_of(const Spec& spec) {
   Signature signature{.collective = spec.collective};
   if (spec.collective == Collective::barrier || spec.collective == Collective::exchange) return signature;
@@ -46,6 +51,7 @@ Signature signature_of(const Spec& spec) {
   if (reduces(spec.collective)) {
     signature.op = spec.op;
     signature.order = spec.order;
+    if (may_be_narrow(spec)) signature.wire = spec.wire;
   }
   if (is_rooted(spec.collective)) signature.root = spec.root;
   if (!is_unequal(spec.collective)) {
@@ -62,7 +68,7 @@ std::uint64_t hash(const Signature& signature) {
   std::uint64_t value = mix(0, static_cast<std::uint64_t>(signature.collective));
   value = mix(value, static_cast<std::uint64_t>(signature.type));
   value = mix(value, static_cast<std::uint64_t>(signature.op));
-  value = mix(value, static_cast<std::uint64_t>(signature.order));
+  value = mix(value, static_cast<std::uint64_t>(signature.order) | static_cast<std::uint64_t>(signature.wire) << 8U);
   value = mix(value, static_cast<std::uint64_t>(signature.root));
   value = mix(value, signature.element_bytes);
   value = mix(value, signature.count);
@@ -80,6 +86,7 @@ std::string to_text(const Signature& signature) {
   if (reduces(collective)) {
     all += text(", ", to_string(signature.op));
     if (signature.order == Order::reproducible) all += ", reproducible";
+    if (signature.wire != WireFormat::as_is) all += text(", ", to_string(signature.wire), " between nodes");
   }
   return all;
 }

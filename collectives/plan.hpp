@@ -26,8 +26,13 @@ struct Spec {
   bool in_place = false;
   Blocks gives = {};
   Blocks takes = {};
+  WireFormat wire = WireFormat::as_is;  // what messages between nodes may be, where it saves time
   bool operator==(const Spec&) const = default;
 };
+
+// Whether messages of such a call may be narrower than its data: sums of 32-bit floats for all, in an order that is
+// nobody's promise.
+bool may_be_narrow(const Spec& spec);
 
 // What all members must agree on before data moves: a specification without what is a member's own affair (where its
 // blocks lie, whether it works in place, and of the rooted v-forms and all_to_all_v the counts).
@@ -36,6 +41,7 @@ struct Signature {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   Order order = Order::fast;
+  WireFormat wire = WireFormat::as_is;
   std::int32_t root = 0;
   std::uint32_t element_bytes = 0;
   std::uint64_t count = 0;
@@ -72,6 +78,9 @@ struct Plan {
   std::size_t output_count = 0;
   std::uint64_t choice = 0;  // equal on all members that decided alike
   std::string why;
+  WireFormat wire = WireFormat::as_is;  // of messages between nodes
+  std::size_t narrow_sends = 0;         // most elements of a round that are sent so
+  std::size_t narrow_receives = 0;
   bool in_stream = false;  // all members have given a stream of a GPU
   // Of a call in which members only meet, to decide how another one is done: that one.
   std::optional<Spec> stands_for = {};

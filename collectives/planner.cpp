@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t nominal_bytes = 65536;  // of a block whose size not all members know
 constexpr double not_priced = 1e300;
+constexpr double worth = 0.875;  // of the time: bits are given up for an eighth of it, and for no less
 constexpr std::string_view balanced_words = "does not combine in the balanced tree of the reproducible order";
 constexpr std::string_view order_words = "does not keep the order of members that the operation needs";
 
@@ -115,16 +116,23 @@ double Planner::whole_us(const Algorithm& algorithm, const Shape& problem) {
   const std::size_t bytes = 16 * static_cast<std::size_t>(facts_.size);  // cut in any way, no part is empty
   const Spec like{.collective = algorithm.collective};
   if (facts_.size <= few) return price_us(algorithm, problem, facts_);
-  const Shape one = common_shape(like, bytes, 0);
+  Shape one = common_shape(like, bytes, 0);
+  one.rounds_off = problem.rounds_off;
   if (!fits(algorithm, one)) return price_us(algorithm, problem, facts_);
-  const auto [entry, is_new] = workloads_.try_emplace(&algorithm);
+  const auto [entry, is_new] = workloads_.try_emplace({&algorithm, one.rounds_off});
   if (is_new) entry->second = workload_of(algorithm, one, facts_);
   return price_us(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_);
 }
 
-Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem) {
-  if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced};
+Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow) {
+  if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced, false, not_priced};
   Priced best{&algorithm, 0, whole_us(algorithm, problem)};
+  best.plain_us = best.us;
+  if (may_be_narrow && algorithm.keeps.once) {
+    problem.rounds_off = true;
+    const double us = whole_us(algorithm, problem);
+    if (us <= worth * best.us) return {&algorithm, 0, us, true, best.us};
+  }
   if (!algorithm.pieces) return best;
   constexpr std::size_t smallest = 16U << 10U;
   constexpr std::size_t largest = 64U << 20U;
@@ -134,19 +142,20 @@ Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem) {
     problem.segment = piece;
     if (!fits(algorithm, problem)) continue;
     const double us = price_us(algorithm, problem, facts_);
-    if (us < best.us) best = {&algorithm, piece, us};
+    if (us < best.us) best = {&algorithm, piece, us, false, us};
   }
   return best;
 }
 
 const std::vector<Planner::Priced>& Planner::ranking(const Spec& spec) {
   const std::uint64_t bytes = std::min(rounded(common_bytes(spec, facts_.size)), most_bytes(facts_.size));
-  const auto [entry, is_new] = rankings_.try_emplace({spec.collective, bytes});
+  const bool narrow = spec.wire != WireFormat::as_is && may_be_narrow(spec);
+  const auto [entry, is_new] = rankings_.try_emplace({spec.collective, bytes, narrow});
   if (!is_new) return entry->second;
   Spec like = spec;
   like.root = 0;  // the root's place is taken to make no difference
   for (const Algorithm& each : algorithms()) {
-    if (each.collective == spec.collective) entry->second.push_back(priced(each, common_shape(like, bytes, 0)));
+    if (each.collective == spec.collective) entry->second.push_back(priced(each, common_shape(like, bytes, 0), narrow));
   }
   std::ranges::stable_sort(entry->second, {}, &Priced::us);
   return entry->second;
@@ -185,10 +194,11 @@ Planner::Choice Planner::choose_forced(const Spec& spec, const std::string& name
   }
   return {.algorithm = found->algorithm,
           .piece_bytes = found->piece_bytes,
-          .why = text("forced by ", options_.algorithm_name)};
+          .why = text("forced by ", options_.algorithm_name),
+          .narrow = found->narrow};
 }
 
-std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) const {
+std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) {
   const std::uint64_t bytes = common_bytes(spec, facts_.size);
   for (const TableRow& row : table_) {
     if (row.collective != spec.collective || !row.members.holds(static_cast<std::uint64_t>(facts_.size)) ||
@@ -201,6 +211,7 @@ std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) const 
                   .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance),
                   .in_node = in_node};
     if (in_node) return choice;
+    choice.narrow = std::ranges::find(ranking(spec), algorithm, &Priced::algorithm)->narrow;
     (algorithm->pieces ? choice.piece_bytes : choice.segment_bytes.emplace()) = row.segment_bytes;
     return choice;
   }
@@ -216,14 +227,20 @@ Planner::Choice Planner::choose_priced(const Spec& spec) {
   if (able.empty())
     throw Error(Code::internal, text("no algorithm for ", to_text(signature_of(spec)), " of ", facts_.size, " members"),
                 "report it with the call that led here");
-  const Priced& best = *able.front();
+  // What rounds off has to be worth it beside the best that does not.
+  const auto plain = std::ranges::min_element(able, {}, [](const Priced* each) { return each->plain_us; });
+  const bool narrow = able.front()->narrow && able.front()->us <= worth * (*plain)->plain_us;
+  const Priced& best = narrow ? *able.front() : **plain;
   std::string why = "the only one that can do this";
   if (able.size() > 1) {
-    why = text("the cost model's cheapest of ", able.size(), ": ", time_text(best.us), "; next comes ",
-               able[1]->algorithm->name,
-               able[1]->us < not_priced ? text(" with ", time_text(able[1]->us)) : std::string());
+    const auto us = [narrow](const Priced* each) { return narrow ? each->us : each->plain_us; };
+    const std::size_t number = able.size();
+    std::erase(able, &best);
+    const Priced* const next = *std::ranges::min_element(able, {}, us);
+    why = text("the cost model's cheapest of ", number, ": ", time_text(us(&best)), "; next comes ",
+               next->algorithm->name, us(next) < not_priced ? text(" with ", time_text(us(next))) : std::string());
   }
-  return {.algorithm = best.algorithm, .piece_bytes = best.piece_bytes, .why = std::move(why)};
+  return {.algorithm = best.algorithm, .piece_bytes = best.piece_bytes, .why = std::move(why), .narrow = narrow};
 }
 
 std::vector<Candidate> Planner::candidates(const Spec& spec) {
@@ -235,19 +252,25 @@ std::vector<Candidate> Planner::candidates(const Spec& spec) {
   std::vector<Candidate> unable;
   Candidate node{.name = node_algorithm, .chosen = choice.in_node, .why_not = node_objection(spec)};
   (node.why_not.empty() ? able : unable).push_back(std::move(node));
-  for (const Priced& each : ranking(spec)) {
+  std::vector<Priced> all = ranking(spec);
+  if (!choice.narrow) std::ranges::stable_sort(all, {}, &Priced::plain_us);
+  for (const Priced& each : all) {
     Candidate candidate{.name = each.algorithm->name, .why_not = objection(*each.algorithm, spec)};
     if (!candidate.why_not.empty()) {
       unable.push_back(std::move(candidate));
       continue;
     }
     candidate.chosen = each.algorithm == choice.algorithm;
+    candidate.narrow = choice.narrow && each.narrow;
     const std::size_t piece = candidate.chosen ? choice.piece_bytes : each.piece_bytes;
     candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);
     const Cost cost = each.algorithm->cost(common_shape(spec, count, candidate.piece));
     candidate.rounds = cost.rounds;
     if (!has_own_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;
-    candidate.predicted_us = each.us < not_priced ? each.us : 0;
+    const bool all_far = each.algorithm->keeps.node || facts_.nodes() == facts_.size;
+    if (candidate.narrow && all_far) candidate.sent_bytes /= 2;
+    const double us = candidate.narrow ? each.us : each.plain_us;
+    candidate.predicted_us = us < not_priced ? us : 0;
     able.push_back(std::move(candidate));
   }
   able.insert(able.end(), std::make_move_iterator(unable.begin()), std::make_move_iterator(unable.end()));

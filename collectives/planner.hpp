@@ -40,6 +40,7 @@ struct Candidate {
   std::size_t sent_bytes = 0;  // by the member that sends most; 0 too where members do not know each other's counts
   double predicted_us = 0;
   bool chosen = false;
+  bool narrow = false;  // its messages between nodes would be in the wire format
   std::string why_not;  // it cannot be taken; empty: it can
 };
 
@@ -67,6 +68,8 @@ class Planner {
     const Algorithm* algorithm;
     std::size_t piece_bytes;
     double us;
+    bool narrow = false;  // with messages in the wire format, which saves enough
+    double plain_us = 0;  // without
   };
   struct Choice {
     const Algorithm* algorithm = nullptr;
@@ -74,10 +77,12 @@ class Planner {
     std::optional<std::size_t> segment_bytes = std::nullopt;  // as a row of the table says; nothing: by the rule
     std::string why = {};
     bool in_node = false;
+    bool narrow = false;
   };
   struct Amount {
     Collective collective;
     std::uint64_t bytes;
+    bool may_be_narrow;
     auto operator<=>(const Amount&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
   };
   struct Cut {
@@ -92,16 +97,16 @@ class Planner {
   Shape my_shape(const Spec& spec, std::size_t count, std::size_t piece) const;
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<Priced>& ranking(const Spec& spec);
-  Priced priced(const Algorithm& algorithm, Shape problem);
+  Priced priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
   double whole_us(const Algorithm& algorithm, const Shape& problem);
   std::string node_objection(const Spec& spec) const;
   Choice choose(const Spec& spec);
   Choice choose_forced(const Spec& spec, const std::string& name);
-  std::optional<Choice> choose_measured(const Spec& spec) const;
+  std::optional<Choice> choose_measured(const Spec& spec);
   Choice choose_priced(const Spec& spec);
   Cut cut_for(const Spec& spec, const Choice& choice, std::size_t piece) const;
   std::size_t cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const;
-  Schedule build(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const;
+  Schedule build(const Choice& choice, const Spec& spec, std::size_t count, std::size_t piece) const;
   std::shared_ptr<const Plan> make(const Spec& spec);
   void keep(const std::shared_ptr<const Plan>& plan);
 
@@ -111,7 +116,8 @@ class Planner {
   std::vector<Forced> forced_;
   std::vector<TableRow> table_;
   std::map<Amount, std::vector<Priced>> rankings_;
-  std::map<const Algorithm*, Workload> workloads_;  // of large groups
+  // Of large groups; true: with what crosses between nodes rounded off.
+  std::map<std::pair<const Algorithm*, bool>, Workload> workloads_;
   std::unordered_map<Spec, std::shared_ptr<const Plan>, SpecHash> plans_;
   std::deque<const Spec*> oldest_;  // keys of plans_, in the order in which they came
 };

@@ -123,6 +123,21 @@ Plan::Nears nears_of(const Spec& whole, const Schedule& schedule, int me) {
   return all;
 }
 
+// The most elements that a round sends, or receives, in narrow messages.
+std::size_t most_narrow(const Schedule& schedule, std::vector<Message> Round::*messages) {
+  std::size_t most = 0;
+  for (const Round& round : schedule.rounds) {
+    for (int lap = 0; lap < round.times; ++lap) {
+      std::size_t all = 0;
+      for (const Message& message : round.*messages) {
+        if (message.narrow) all += message.walk.at(lap).count;
+      }
+      most = std::max(most, all);
+    }
+  }
+  return most;
+}
+
 }  // namespace
 
 std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
@@ -130,16 +145,20 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
   value = mix(value, static_cast<std::uint64_t>(spec.type));
   value = mix(value, static_cast<std::uint64_t>(spec.op) << 2U | static_cast<std::uint64_t>(spec.commutes) << 1U |
                          static_cast<std::uint64_t>(spec.in_place));
-  value = mix(value, static_cast<std::uint64_t>(spec.order));
+  value = mix(value, static_cast<std::uint64_t>(spec.order) | static_cast<std::uint64_t>(spec.wire) << 8U);
   value = mix(value, spec.element_bytes);
   value = mix(value, spec.count);
   value = mix(value, static_cast<std::uint64_t>(spec.root));
   return hash_blocks(hash_blocks(value, spec.gives), spec.takes);
 }
 
-Schedule Planner::build(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const {
-  const Shape shape = my_shape(spec, count, piece);
+Schedule Planner::build(const Choice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
+  const Algorithm& algorithm = *choice.algorithm;
+  Shape shape = my_shape(spec, count, piece);
+  shape.rounds_off = choice.narrow;
   Schedule schedule = algorithm.build(shape);
+  if (choice.narrow)
+    narrow_between_nodes(schedule, facts_.node_of, facts_.node_of[static_cast<std::size_t>(shape.index)]);
   if (!spec.in_place || algorithm.keeps.in_place) return schedule;
   return staged(std::move(schedule), extents_of(spec.collective, shape).input);
 }
@@ -203,17 +222,25 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
     cut = cut_for(spec, choice, piece);
     plan->algorithm = choice.algorithm->name;
     plan->why = choice.why;
-    if (cut.segments > 1) plan->schedule = build(*choice.algorithm, spec, cut.segment, piece);
-    plan->last =
-        build(*choice.algorithm, spec, spec.count - static_cast<std::size_t>(cut.segments - 1) * cut.segment, piece);
+    if (cut.segments > 1) plan->schedule = build(choice, spec, cut.segment, piece);
+    plan->last = build(choice, spec, spec.count - static_cast<std::size_t>(cut.segments - 1) * cut.segment, piece);
+    if (choice.narrow) {
+      plan->wire = spec.wire;
+      plan->why += text("; between nodes in ", to_string(spec.wire));
+    }
+  }
+  for (const Schedule* each : {&plan->schedule, &plan->last}) {
+    if (plan->wire == WireFormat::as_is) break;
+    plan->narrow_sends = std::max(plan->narrow_sends, most_narrow(*each, &Round::sends));
+    plan->narrow_receives = std::max(plan->narrow_receives, most_narrow(*each, &Round::receives));
   }
   if (cut.segments > 1) plan->near = nears_of(spec, plan->schedule, group_.index());
   plan->near_last = nears_of(spec, plan->last, group_.index());
   plan->segment = cut.segment;
   plan->segments = cut.segments;
   plan->depth = cut.depth;
-  const std::string decided =
-      text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ', cut.depth, ' ', piece);
+  const std::string decided = text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ',
+                                   cut.depth, ' ', piece, ' ', to_string(plan->wire));
   plan->choice = hash(std::as_bytes(std::span(decided)));
   return plan;
 }

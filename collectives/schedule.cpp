@@ -5,10 +5,6 @@
 #include <limits>
 #include <numeric>
 
-#include "topology/base/bytes.hpp"
-#include "topology/base/error.hpp"
-#include "topology/base/text.hpp"
-
 namespace lockstep {
 
 Blocks Blocks::split(std::size_t total, int parts) {
@@ -144,6 +140,11 @@ ScheduleBuilder& ScheduleBuilder::reduce(const Walk& target, const Walk& left, c
   return *this;
 }
 
+ScheduleBuilder& ScheduleBuilder::round_off(const Walk& target) {
+  last().locals.push_back({Local::Kind::round, target, target, target});
+  return *this;
+}
+
 ScheduleBuilder& ScheduleBuilder::near(Near near) {
   last().near.push_back(std::move(near));
   return *this;
@@ -272,6 +273,16 @@ Schedule on(const Group& group, Schedule schedule) {
   return mapped;
 }
 
+void narrow_between_nodes(Schedule& schedule, const std::vector<int>& node_of, int node) {
+  const auto mark = [&](std::vector<Message>& messages) {
+    for (Message& each : messages) each.narrow = node_of.at(static_cast<std::size_t>(each.peer)) != node;
+  };
+  for (Round& round : schedule.rounds) {
+    mark(round.sends);
+    mark(round.receives);
+  }
+}
+
 Schedule within(const Slice& slice, Schedule schedule) {
   for (Round& round : schedule.rounds) {
     each_walk(round, [&](Walk& walk) {
@@ -305,89 +316,6 @@ Schedule staged(Schedule schedule, std::size_t input_count) {
   ScheduleBuilder first;
   first.round().copy(scratch(at, input_count), input(0, input_count));
   return then(first.done(), moved(std::move(schedule), Space::input, Space::scratch, at));
-}
-
-std::string to_text(const Slice& slice) {
-  constexpr std::string_view names[] = {"in", "out", "tmp"};
-  return text(names[static_cast<std::size_t>(slice.space)], '[', slice.offset, ',', slice.offset + slice.count, ')');
-}
-
-namespace {
-
-std::string to_text(const Walk& walk, int times) {
-  std::string first = lockstep::to_text(walk.at(0));
-  if (times < 2 || walk.at(0) == walk.at(1)) return first;
-  return text(first, "..", lockstep::to_text(walk.at(times - 1)));
-}
-
-std::string to_text(std::string_view arrow, const Message& message, int times) {
-  std::string peer = text(arrow, message.peer_at(0));
-  if (times > 1 && message.peer_step != 0) peer += text("..", message.peer_at(times - 1));
-  return text(peer, ' ', to_text(message.walk, times));
-}
-
-std::string to_text(const Local& local, int times) {
-  const std::string target = to_text(local.target, times);
-  if (local.kind == Local::Kind::copy) return text(target, " = ", to_text(local.left, times));
-  return text(target, " = ", to_text(local.left, times), " op ", to_text(local.right, times));
-}
-
-// "node reduce_scatter_v of 0 1 2: in[0,12) to out[0,4)"
-std::string to_text(const Near& near) {
-  std::string all = text("node ", to_string(near.collective), " of");
-  for (const int member : near.members) all += text(' ', member);
-  if (is_rooted(near.collective)) all += text(", root ", near.members[static_cast<std::size_t>(near.root)]);
-  if (near.from.count > 0) all += text(": ", lockstep::to_text(near.from));
-  if (near.to.count > 0) all += text(near.from.count > 0 ? " to " : ": to ", lockstep::to_text(near.to));
-  return all;
-}
-
-}  // namespace
-
-std::string to_text(const Schedule& schedule) {
-  std::string all;
-  for (const Round& round : schedule.rounds) {
-    std::vector<std::string> parts;
-    for (const Message& message : round.sends) parts.push_back(to_text("->", message, round.times));
-    for (const Message& message : round.receives) parts.push_back(to_text("<-", message, round.times));
-    for (const Local& local : round.locals) parts.push_back(to_text(local, round.times));
-    for (const Near& near : round.near) parts.push_back(to_text(near));
-    all += text(round.times, "x  ", join(parts, "  "), '\n');
-  }
-  return all;
-}
-
-std::uint64_t fingerprint(const Schedule& schedule) {
-  Writer all;
-  all.put(schedule.scratch);
-  const auto put = [&](const Slice& slice) { all.put(slice.space).put(slice.offset).put(slice.count); };
-  const auto put_messages = [&](const std::vector<Message>& messages, int lap) {
-    all.put(messages.size());
-    for (const Message& message : messages) {
-      all.put(message.peer_at(lap));
-      put(message.walk.at(lap));
-    }
-  };
-  for (const Round& round : schedule.rounds) {
-    for (int lap = 0; lap < round.times; ++lap) {  // a repeated round says the same as its laps written out
-      put_messages(round.sends, lap);
-      put_messages(round.receives, lap);
-      all.put(round.locals.size());
-      for (const Local& local : round.locals) {
-        all.put(local.kind);
-        put(local.target.at(lap));
-        put(local.left.at(lap));
-        put(local.right.at(lap));
-      }
-      for (const Near& near : round.near) {
-        all.put(near.collective).put(near.members.size()).put(near.root);
-        for (const int member : near.members) all.put(member);
-        put(near.from);
-        put(near.to);
-      }
-    }
-  }
-  return hash(all.take());
 }
 
 }  // namespace lockstep

@@ -125,19 +125,21 @@ struct Message {
   Walk walk;
   int peer_step = 0;
   int around = 1;
+  bool narrow = false;  // in the plan's wire format
   int peer_at(int lap) const {
     return peer_step == 0 ? peer : wrap(peer + static_cast<long long>(peer_step) * lap, around);
   }
   bool operator==(const Message&) const = default;
 };
 
-// target = left, or target = left op right. The target is exactly one of the two, or apart from both.
+// target = left, or target = left op right. The target is exactly one of the two, or apart from both. Or the target as
+// messages in the plan's wire format would carry it.
 struct Local {
-  enum class Kind : std::uint8_t { copy, reduce };
+  enum class Kind : std::uint8_t { copy, reduce, round };
   Kind kind;
   Walk target;
   Walk left;
-  Walk right;  // of a copy: the same as left
+  Walk right;  // of a copy: the same as left; of rounding all are the same
   bool operator==(const Local&) const = default;
 };
 
@@ -185,6 +187,7 @@ class ScheduleBuilder {
   ScheduleBuilder& receive(int peer, int peer_step, int around, const Walk& to);
   ScheduleBuilder& copy(const Walk& target, const Walk& from);
   ScheduleBuilder& reduce(const Walk& target, const Walk& left, const Walk& right);
+  ScheduleBuilder& round_off(const Walk& target);
   ScheduleBuilder& near(Near near);
   // Messages of nothing stay: where members do not know each other's counts, silence would hide that they differ.
   ScheduleBuilder& keep_empty_messages();
@@ -201,6 +204,8 @@ class ScheduleBuilder {
 
 // First one, then the other; they share their scratch.
 Schedule then(Schedule first, Schedule second);
+// Messages to and from members that are on other nodes than `node` are narrow.
+void narrow_between_nodes(Schedule& schedule, const std::vector<int>& node_of, int node);
 // Written for the indices of a group, done by its members: peer i becomes group.rank(i).
 Schedule on(const Group& group, Schedule schedule);
 // Everything in input and output further by so many elements.

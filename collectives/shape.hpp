@@ -33,6 +33,8 @@ struct Shape {
   Blocks gives = {};
   Blocks takes = {};
   const Levels* levels = nullptr;
+  // Of algorithms that keep `once`: who has made a sum whole rounds it off, for messages that carry fewer bits.
+  bool rounds_off = false;
 
   int next(int steps = 1) const { return wrap(static_cast<long long>(index) + steps, size); }
   int before(int steps = 1) const { return next(-steps); }

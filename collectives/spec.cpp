@@ -44,6 +44,8 @@ constexpr std::array<std::string_view, reduce_op_count> ops = {
     "sum",         "prod",    "min",    "max",     "avg",        "logical_and", "logical_or",
     "logical_xor", "bit_and", "bit_or", "bit_xor", "premul_sum", "user"};
 
+constexpr std::array<std::string_view, wire_format_count> wire_formats = {"as_is", "bf16", "f16"};
+
 // Spellings differ in underscores and case only: AllReduce, allreduce, all_reduce.
 std::string plain(std::string_view name) {
   std::string all;
@@ -67,6 +69,8 @@ std::string_view to_string(DataType type) { return types.at(static_cast<std::siz
 std::string_view to_string(ReduceOp op) { return ops.at(static_cast<std::size_t>(op)); }
 std::string_view to_string(Order order) { return order == Order::fast ? "fast" : "reproducible"; }
 
+std::string_view to_string(WireFormat format) { return wire_formats.at(static_cast<std::size_t>(format)); }
+
 std::optional<Collective> parse_collective(std::string_view name) { return find_name<Collective>(collectives, name); }
 
 std::optional<DataType> parse_data_type(std::string_view name) {
@@ -79,6 +83,8 @@ std::optional<DataType> parse_data_type(std::string_view name) {
 }
 
 std::optional<ReduceOp> parse_reduce_op(std::string_view name) { return find_name<ReduceOp>(ops, name); }
+
+std::optional<WireFormat> parse_wire_format(std::string_view name) { return find_name<WireFormat>(wire_formats, name); }
 
 std::size_t size_of(DataType type) { return types.at(static_cast<std::size_t>(type)).size; }
 

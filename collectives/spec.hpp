@@ -80,15 +80,22 @@ inline constexpr int reduce_op_count = 13;
 // `reproducible`: one balanced tree over the members' indices, whatever the algorithm, size and placement.
 enum class Order : std::uint8_t { fast, reproducible };
 
+// How messages between nodes carry 32-bit floats that are added up: as they are, or in 16 bits.
+enum class WireFormat : std::uint8_t { as_is, bf16, f16 };
+inline constexpr int wire_format_count = 3;
+
 std::string_view to_string(Collective collective);
 std::string_view to_string(DataType type);
 std::string_view to_string(ReduceOp op);
 std::string_view to_string(Order order);
+std::string_view to_string(WireFormat format);
 
 // Our names, and those that users of nccl-tests and NumPy type ("float", "float32", "half").
 std::optional<Collective> parse_collective(std::string_view name);
 std::optional<DataType> parse_data_type(std::string_view name);
 std::optional<ReduceOp> parse_reduce_op(std::string_view name);
+
+std::optional<WireFormat> parse_wire_format(std::string_view name);
 
 std::size_t size_of(DataType type);  // opaque: 1, bytes are counted
 // Whether the reduction has a meaning for the type: no bitwise sum of floats, no order of complex numbers.

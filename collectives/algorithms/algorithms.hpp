@@ -23,7 +23,10 @@ struct Algorithm {
     bool order = false;     // left operands come from lower indices: fit for operations that do not commute
     bool balanced = false;  // exactly the tree of balanced(): fit for the reproducible order
     bool in_place = true;   // right when input and output are one memory
-    bool node = false;      // has rounds in memory that the members of a node share
+    // Whoever makes the sum of an element whole is the only one, and all others copy it from there: if it is rounded
+    // off there (Shape::rounds_off), all have the same bits, however messages round what is on its way.
+    bool once = false;
+    bool node = false;  // has rounds in memory that the members of a node share
   } keeps = {};
   bool (*fits)(const Shape&) = nullptr;  // null: any shape
   bool pieces = false;                   // uses Shape::segment

@@ -83,6 +83,7 @@ Schedule balanced_halving_all_reduce(const Shape& shape) {
   if (shape.size == 1) return halving.round().copy(output(0, shape.count), input(0, shape.count)).done();
   const Steps steps = balanced_steps(shape.index, Blocks::split(shape.count, shape.size));
   reduce_by_halves(halving, steps, shape.index, {Space::input}, {Space::output}, 0);
+  if (shape.rounds_off) round_off(halving, steps, {Space::output});
   gather_back(halving, steps);
   return halving.done();
 }
@@ -142,7 +143,11 @@ constexpr auto reduce_scatter = balanced_halving_reduce_scatter;
 
 constexpr std::array<Algorithm, 4> table = {{
     {Collective::all_reduce, "balanced_doubling", balanced_doubling_all_reduce, cost_of_balanced_doubling, balanced},
-    {Collective::all_reduce, "balanced_halving", balanced_halving_all_reduce, cost_of_balanced_halving, balanced},
+    {Collective::all_reduce,
+     "balanced_halving",
+     balanced_halving_all_reduce,
+     cost_of_balanced_halving,
+     {.order = true, .balanced = true, .once = true}},
     {Collective::reduce_scatter, "balanced_halving", reduce_scatter, cost_of_reduce_scatter, balanced},
     {Collective::reduce_scatter_v, "balanced_halving", reduce_scatter, cost_of_reduce_scatter, balanced},
 }};

@@ -78,6 +78,7 @@ Schedule rabenseifner_all_reduce(const Shape& shape) {
   }
   const Buffer from{paired ? Space::output : Space::input};
   reduce_by_halves(halving, steps, shape.index, from, {Space::output}, 0);
+  if (shape.rounds_off) round_off(halving, steps, {Space::output});
   gather_back(halving, steps);
   halving.round();
   if (paired) halving.send(pair, sum);
@@ -183,7 +184,7 @@ constexpr Algorithm::Keeps order{.order = true};
 
 constexpr std::array<Algorithm, 6> table = {{
     {Collective::all_reduce, "recursive_doubling", recursive_doubling_all_reduce, cost_of_recursive_doubling, order},
-    {Collective::all_reduce, "rabenseifner", rabenseifner_all_reduce, cost_of_rabenseifner},
+    {Collective::all_reduce, "rabenseifner", rabenseifner_all_reduce, cost_of_rabenseifner, {.once = true}},
     {Collective::reduce_scatter, "recursive_halving", halving_reduce_scatter, cost_of_halving},
     {Collective::reduce_scatter_v, "recursive_halving", halving_reduce_scatter, cost_of_halving},
     {Collective::all_gather, "recursive_doubling", doubling_all_gather, cost_of_doubling_all_gather},

@@ -41,6 +41,10 @@ void reduce_by_halves(ScheduleBuilder& schedule, const Steps& steps, int me, Buf
   }
 }
 
+void round_off(ScheduleBuilder& schedule, const Steps& steps, const Buffer& sums) {
+  for (const Portion& part : steps.back().takes) schedule.round_off(sums.at(part.range));
+}
+
 void gather_back(ScheduleBuilder& schedule, const Steps& steps) {
   const Buffer all{Space::output};
   for (std::size_t i = steps.size(); i-- > 0;) {

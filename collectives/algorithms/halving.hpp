@@ -37,6 +37,8 @@ void combine(ScheduleBuilder& schedule, const Slice& target, int me, const Slice
 // Reduces: what I hold lies in `from` at first, and sums lie in `sums`. What comes lies in scratch, from `incoming` on.
 void reduce_by_halves(ScheduleBuilder& schedule, const Steps& steps, int me, Buffer from, const Buffer& sums,
                       std::size_t incoming);
+// What is mine afterwards, where it is as it will be for all.
+void round_off(ScheduleBuilder& schedule, const Steps& steps, const Buffer& sums);
 // Gathers: the same steps backwards, all in the output.
 void gather_back(ScheduleBuilder& schedule, const Steps& steps);
 

@@ -217,11 +217,12 @@ constexpr Build by_doubling = hierarchical_halving<recursive_doubling_all_reduce
 constexpr Build by_balanced_halving = hierarchical_halving<balanced_halving_all_reduce>;
 constexpr Build by_balanced_doubling = hierarchical_halving<balanced_doubling_all_reduce>;
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true};
+constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true};
 
 constexpr std::array<Algorithm, 10> table = {{
-    {Collective::all_reduce, "hierarchical_ring", hierarchical_ring, ring, {}, has_equal_nodes},
+    {Collective::all_reduce, "hierarchical_ring", hierarchical_ring, ring, {.once = true}, has_equal_nodes},
     {Collective::all_reduce, "hierarchical_doubling", by_doubling, doubling, {}, has_equal_nodes},
-    {Collective::all_reduce, "hierarchical_balanced", by_balanced_halving, halving, balanced, has_aligned_nodes},
+    {Collective::all_reduce, "hierarchical_balanced", by_balanced_halving, halving, balanced_once, has_aligned_nodes},
     {Collective::all_reduce, "hierarchical_balanced_doubling", by_balanced_doubling, balanced_doubling, balanced,
      has_aligned_nodes},
     {Collective::all_reduce, "leaders", leaders_all_reduce, cost_of_leaders_all_reduce, {}, has_nodes},

@@ -238,17 +238,19 @@ Cost cost_of_rails_reduce_scatter(const Shape& shape) {
 }
 
 constexpr Algorithm::Keeps plain{.node = true};
+constexpr Algorithm::Keeps once{.once = true, .node = true};
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true, .node = true};
+constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true, .node = true};
 
 constexpr std::array<Algorithm, 13> table = {{
     {Collective::all_reduce, "node_ring", node_all_reduce<ring_all_reduce>, cost_of_rails<cost_of_ring_all_reduce>,
-     plain, has_neighbours},
+     once, has_neighbours},
     {Collective::all_reduce, "node_doubling", node_all_reduce<recursive_doubling_all_reduce>,
      cost_of_rails<cost_of_recursive_doubling>, plain, has_neighbours},
     {Collective::all_reduce, "node_halving", node_all_reduce<balanced_halving_all_reduce>,
-     cost_of_rails<cost_of_balanced_halving>, plain, has_neighbours},
+     cost_of_rails<cost_of_balanced_halving>, once, has_neighbours},
     {Collective::all_reduce, "node_balanced", node_all_reduce<balanced_halving_all_reduce>,
-     cost_of_rails<cost_of_balanced_halving>, balanced, has_aligned_nodes},
+     cost_of_rails<cost_of_balanced_halving>, balanced_once, has_aligned_nodes},
     {Collective::all_reduce, "node_balanced_doubling", node_all_reduce<balanced_doubling_all_reduce>,
      cost_of_rails<cost_of_balanced_doubling>, balanced, has_aligned_nodes},
     {Collective::all_reduce, "node_leaders", leaders_all_reduce, cost_of_leaders_all_reduce, plain, has_neighbours},

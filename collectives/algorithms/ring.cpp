@@ -47,7 +47,9 @@ Schedule ring_gather(const Shape& shape, const Blocks& blocks) {
 Schedule ring_all_reduce(const Shape& shape) {
   const Blocks blocks = Blocks::split(shape.count, shape.size);
   const Slice mine = blocks.slice(Space::output, shape.index);
-  return then(ring_reduce_scatter_to(mine, shape, blocks), ring_gather(shape, blocks));
+  ScheduleBuilder whole;
+  if (shape.rounds_off) whole.round().round_off(mine);
+  return then(then(ring_reduce_scatter_to(mine, shape, blocks), whole.done()), ring_gather(shape, blocks));
 }
 
 namespace {
@@ -72,7 +74,7 @@ Cost cost_of_reduce_scatter(const Shape& shape) { return cost_of_once_around(sha
 Cost cost_of_all_gather(const Shape& shape) { return cost_of_once_around(shape.takes, shape.size); }
 
 constexpr std::array<Algorithm, 5> table = {{
-    {Collective::all_reduce, "ring", ring_all_reduce, cost_of_ring_all_reduce},
+    {Collective::all_reduce, "ring", ring_all_reduce, cost_of_ring_all_reduce, {.once = true}},
     {Collective::reduce_scatter, "ring", ring_reduce_scatter, cost_of_reduce_scatter},
     {Collective::reduce_scatter_v, "ring", ring_reduce_scatter, cost_of_reduce_scatter},
     {Collective::all_gather, "ring", ring_all_gather, cost_of_all_gather},

@@ -16,7 +16,7 @@ inline int count_of(const std::vector<int>& members) { return static_cast<int>(m
 
 // Where a member is.
 struct Standing {
-  Standing(const Shape& shape, int member) : nodes(shape.levels->nodes) {
+  Standing(const Shape& shape, int member) : nodes(shape.levels->nodes), rounds_off(shape.rounds_off) {
     while ((local = position(nodes[static_cast<std::size_t>(node)], member)) < 0) ++node;
   }
   static int position(const std::vector<int>& members, int member) {
@@ -34,9 +34,12 @@ struct Standing {
     return {rail, near()[static_cast<std::size_t>(local)]};
   }
   Shape in_node(std::size_t count) const { return {.size = members(), .index = local, .count = count}; }
-  Shape on_rail(std::size_t count) const { return {.size = all_nodes(), .index = node, .count = count}; }
+  Shape on_rail(std::size_t count) const {
+    return {.size = all_nodes(), .index = node, .count = count, .rounds_off = rounds_off};
+  }
 
   const Nodes& nodes;
+  bool rounds_off = false;
   int node = 0;
   int local = 0;
 };

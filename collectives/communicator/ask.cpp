@@ -259,6 +259,7 @@ Spec spec_of(const Ask& ask, int size, int index, Cuts& cuts) {
     refuse(ask, "avg of a part of the members", "use sum and divide by what you mean");
   }
   check_overlap(ask, spec, index);
+  if (may_be_narrow(spec)) spec.wire = ask.wire;
   return spec;
 }
 

@@ -20,6 +20,7 @@ struct Ask {
   std::size_t element_bytes = 1;
   Reduction reduction = {.op = ReduceOp::sum};
   Order order = Order::fast;
+  WireFormat wire = WireFormat::as_is;
   int root = 0;
   Data input = {};
   Data output = {};

@@ -83,11 +83,16 @@ void Team::refuse_closed() const {
               "keep the communicator until its last request has been waited for");
 }
 
+Ask Team::with_options(Ask ask) const {
+  if (options_.order == Order::reproducible) ask.order = Order::reproducible;
+  ask.wire = options_.wire;
+  return ask;
+}
+
 Ready Team::ready_from(const Ask& ask, Asking asking) {
   refuse_if_closed();
   return or_refuse([&] {
-    Ask whole = ask;
-    if (options_.order == Order::reproducible) whole.order = Order::reproducible;
+    Ask whole = with_options(ask);
     if (ask.collective == Collective::barrier) whole.input = {const_cast<std::byte*>(&token), 1};
     const Spec spec = spec_of(whole, size(), rank(), cuts_);
     Ready ready;

@@ -52,6 +52,9 @@ struct CommunicatorOptions {
   Duration timeout = {};
   // Data in the memory of GPUs, one for each member, goes by NCCL where all members have it; false: as LOCKSTEP_NCCL=0.
   bool nccl = true;
+  // How messages between nodes carry 32-bit floats that are added up in the fast order, where that saves time
+  // (docs/reductions.md says what it costs in accuracy); the same on all members.
+  WireFormat wire = WireFormat::as_is;
 };
 
 namespace detail {
@@ -203,6 +206,8 @@ class Team {
     std::size_t output_count = 0;
     Call call;
   };
+  // As this communicator's options complete it.
+  Ask with_options(Ask ask) const;
   Quick* quick_for(const Ask& ask);
   void run_quick(Quick& quick, const Ask& ask);
   static bool is_same(const Quick& quick, const Ask& ask);

@@ -88,17 +88,13 @@ Ready Team::prepare(std::span<const Ask> asks, const Ask& whole, std::function<R
   const Use use(*this, whole.origin);
   refuse_if_closed();
   return or_refuse([&] {
-    const auto ordered = [&](Ask ask) {
-      if (options_.order == Order::reproducible) ask.order = Order::reproducible;
-      return ask;
-    };
     Ready ready;
     ready.call.origin = whole.origin;
     ready.gpus = std::make_shared<OnGpus>();
     int& device = ready.gpus->device;
     std::uint64_t counts = asks.size();  // members have to have the same in the same order
     for (const Ask& each : asks) {
-      const Ask ask = ordered(each);
+      const Ask ask = with_options(each);
       const Spec spec = spec_of(ask, size(), rank(), cuts_);
       if (!nccl::can_do(spec, size())) return Ready{};
       const auto one = on_gpus(spec, ask);
@@ -108,7 +104,8 @@ Ready Team::prepare(std::span<const Ask> asks, const Ask& whole, std::function<R
       counts = (counts ^ spec.count) * 0xff51afd7ed558ccdU;
       counts ^= counts >> 33U;
     }
-    ready.gpus->meeting = meeting(spec_of(ordered(whole), size(), rank(), cuts_), "where the tensors are", counts | 4U);
+    ready.gpus->meeting =
+        meeting(spec_of(with_options(whole), size(), rank(), cuts_), "where the tensors are", counts | 4U);
     ready.gpus->otherwise = std::move(otherwise);
     return ready;
   });

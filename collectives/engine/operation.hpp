@@ -41,6 +41,7 @@ class Memory {
 // alone: so what a first round of calls has allocated is enough for all that repeat it, whatever the timing.
 struct Workspace {
   Memory scratch;
+  Memory narrow;  // what is sent in the wire format, then what is received so
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
 };

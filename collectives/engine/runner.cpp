@@ -4,35 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/engine/binding.hpp"
 #include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
 namespace {
-
-// Where the slices of a part lie.
-struct Bound {
-  const std::byte* input;
-  std::byte* output;
-  std::byte* scratch;
-  std::size_t bytes;  // of one element
-
-  const std::byte* read(const Slice& slice) const {
-    return slice.space == Space::input ? input + slice.offset * bytes : write(slice);
-  }
-  std::byte* write(const Slice& slice) const {
-    return (slice.space == Space::output ? output : scratch) + slice.offset * bytes;
-  }
-};
-
-Bound bind(const Operation& operation, const Part& part) {
-  const Plan& plan = operation.plan();
-  const std::size_t bytes = plan.spec.element_bytes;
-  const std::size_t offset = static_cast<std::size_t>(part.segment) * plan.segment * bytes;
-  // No offset from a null pointer: a member without a buffer has only empty slices in it.
-  return {operation.input == nullptr ? nullptr : operation.input + offset,
-          operation.output == nullptr ? nullptr : operation.output + offset, part.space->scratch.at_least(0), bytes};
-}
 
 const Round& round_of(const Operation& operation, const Part& part) {
   return operation.plan().schedule_of(part.segment).rounds[part.round];
@@ -52,6 +29,10 @@ void reduce(const Call& call, void* target, const void* left, const void* right,
 void do_local(const Local& local, int lap, const Bound& bound, const Call& call) {
   const Slice target = local.target.at(lap);
   if (target.count == 0) return;
+  if (local.kind == Local::Kind::round) {
+    wire_kernel(call.plan->wire).round(bound.write(target), target.count);
+    return;
+  }
   const std::byte* left = bound.read(local.left.at(lap));
   if (local.kind == Local::Kind::reduce) {
     reduce(call, bound.write(target), left, bound.read(local.right.at(lap)), target.count);
@@ -115,6 +96,8 @@ void Runner::provide(Operation& operation) {
   for (std::size_t i = 0; i < operation.parts.size(); ++i) {
     Workspace& space = operation.spaces[i];
     space.scratch.at_least(scratch);
+    if (plan.wire != WireFormat::as_is)
+      space.narrow.at_least((plan.narrow_sends + plan.narrow_receives) * narrow_bytes);
     space.sends.reserve(operation.most_messages);
     space.receives.reserve(operation.most_messages);
     operation.parts[i].space = &space;
@@ -263,20 +246,24 @@ bool Runner::advance_meeting(Operation& operation, Part& part) {
 bool Runner::post(Operation& operation, Part& part) {
   const Round& round = round_of(operation, part);
   const Bound bound = bind(operation, part);
-  auto& [scratch, sends, receives] = *part.space;
-  const bool all_messages = has_own_counts(operation.plan().spec.collective);
+  const Plan& plan = operation.plan();
+  auto& [scratch, narrow, sends, receives] = *part.space;
+  const bool all_messages = has_own_counts(plan.spec.collective);
   sends.clear();
   receives.clear();
-  for (const Message& message : round.sends) {
-    const Slice slice = message.walk.at(part.lap);
-    if (slice.count > 0 || all_messages)
-      sends.push_back({message.peer_at(part.lap), bound.read(slice), slice.count * bound.bytes});
-  }
-  for (const Message& message : round.receives) {
-    const Slice slice = message.walk.at(part.lap);
-    if (slice.count > 0 || all_messages)
-      receives.push_back({message.peer_at(part.lap), bound.write(slice), slice.count * bound.bytes});
-  }
+  std::byte* const packed = narrow.at_least(0);
+  each_message(round.sends, part.lap, packed, [&](const Message& message, const Slice& slice, std::byte* place) {
+    if (slice.count == 0 && !all_messages) return;
+    if (place != nullptr) wire_kernel(plan.wire).narrow(place, bound.read(slice), slice.count);
+    sends.push_back({message.peer_at(part.lap), place != nullptr ? place : bound.read(slice),
+                     slice.count * (place != nullptr ? narrow_bytes : bound.bytes)});
+  });
+  each_message(round.receives, part.lap, packed + plan.narrow_sends * narrow_bytes,
+               [&](const Message& message, const Slice& slice, std::byte* place) {
+                 if (slice.count == 0 && !all_messages) return;
+                 receives.push_back({message.peer_at(part.lap), place != nullptr ? place : bound.write(slice),
+                                     slice.count * (place != nullptr ? narrow_bytes : bound.bytes)});
+               });
   const bool any = !sends.empty() || !receives.empty();
   if (any) transport_.post({part.lane, operation.mark, operation.is_exchange()}, sends, receives);
   if (operation.is_exchange() && is_last_round(operation, part)) ++exchanges_.serving;
@@ -286,6 +273,14 @@ bool Runner::post(Operation& operation, Part& part) {
 // What follows the messages of a round, and on to the next one.
 void Runner::settle(Operation& operation, Part& part) {
   const Round& round = round_of(operation, part);
+  const Plan& plan = operation.plan();
+  if (plan.wire != WireFormat::as_is) {
+    const Bound bound = bind(operation, part);
+    each_message(round.receives, part.lap, part.space->narrow.at_least(0) + plan.narrow_sends * narrow_bytes,
+                 [&](const Message&, const Slice& slice, const std::byte* place) {
+                   if (place != nullptr) wire_kernel(plan.wire).widen(bound.write(slice), place, slice.count);
+                 });
+  }
   if (!round.locals.empty()) {
     const Bound bound = bind(operation, part);
     for (const Local& local : round.locals) do_local(local, part.lap, bound, operation.call);

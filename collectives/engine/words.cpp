@@ -12,7 +12,7 @@ enum class Kind : std::uint8_t { agree, ask, answer, fail, left };
 
 void put(Writer& to, const CallWord& call) {
   const Signature& s = call.signature;
-  to.put(call.number).put(s.collective).put(s.type).put(s.op).put(s.order).put(s.root).put(s.element_bytes);
+  to.put(call.number).put(s.collective).put(s.type).put(s.op).put(s.order).put(s.wire).put(s.root).put(s.element_bytes);
   to.put(s.count).put(s.counts_hash).put(call.choice);
   to.put(std::string_view(call.algorithm)).put(std::string_view(call.place));
 }
@@ -25,6 +25,7 @@ CallWord get_call(Reader& from) {
   s.type = from.get_enum(DataType::opaque);
   s.op = from.get_enum(ReduceOp::user);
   s.order = from.get_enum(Order::reproducible);
+  s.wire = from.get_enum(WireFormat::f16);
   s.root = from.get<std::int32_t>();
   s.element_bytes = from.get<std::uint32_t>();
   s.count = from.get<std::uint64_t>();
@@ -41,7 +42,7 @@ void put(Writer& to, const std::vector<CallWord>& calls) {
 }
 
 std::vector<CallWord> get_calls(Reader& from) {
-  constexpr std::size_t least_size = 60;  // of a call without names
+  constexpr std::size_t least_size = 61;  // of a call without names
   std::vector<CallWord> calls(from.get_count(least_size));
   std::ranges::generate(calls, [&] { return get_call(from); });
   return calls;

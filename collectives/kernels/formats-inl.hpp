@@ -189,7 +189,16 @@ struct BfloatWords {
   }
   template <class V>
   static HWY_INLINE V join(V lower, V upper) {
-    return hn::Or(hn::ShiftRight<16>(rounded(lower)), hn::And(rounded(upper), hn::Set(Words(), 0xffff0000)));
+    return hn::Or(narrow(lower), hn::And(rounded(upper), hn::Set(Words(), 0xffff0000)));
+  }
+  // One in each word, in its lower half.
+  template <class V>
+  static HWY_INLINE V widen(V words) {
+    return hn::ShiftLeft<16>(words);
+  }
+  template <class V>
+  static HWY_INLINE V narrow(V bits) {
+    return hn::ShiftRight<16>(rounded(bits));
   }
 
  private:
@@ -215,12 +224,7 @@ struct HalfWords {
   static HWY_INLINE V join(V lower, V upper) {
     return hn::Or(narrow(lower), hn::ShiftLeft<16>(narrow(upper)));
   }
-
- private:
-  static constexpr std::uint32_t smallest_normal = 113U << 23U;  // 2^-14
-  static constexpr std::uint32_t too_large = 143U << 23U;        // 2^16
-  static constexpr std::uint32_t rebias = 112U << 23U;           // between the exponents of half and float
-
+  // One in each word, in its lower half.
   template <class V>
   static HWY_INLINE V widen(V half) {
     const Words d;
@@ -251,6 +255,11 @@ struct HalfWords {
     result = if_at_least(magnitude, 0x7f800001, hn::Set(d, 0x7e00), result);
     return hn::Or(result, sign);
   }
+
+ private:
+  static constexpr std::uint32_t smallest_normal = 113U << 23U;  // 2^-14
+  static constexpr std::uint32_t too_large = 143U << 23U;        // 2^16
+  static constexpr std::uint32_t rebias = 112U << 23U;           // between the exponents of half and float
 
   template <class V>
   static HWY_INLINE V floats_apart(V left, V right) {

@@ -40,6 +40,7 @@ KernelTable make_kernel_table() {
     made.maps[t] = float_maps(type);
     if (made.maps[t].divide == nullptr) made.maps[t] = integer_maps(type);
   }
+  for (std::size_t f = 0; f < wire_format_count; ++f) made.wires[f] = make_wire_kernel(static_cast<WireFormat>(f));
   return made;
 }
 
@@ -58,6 +59,12 @@ void scale(DataType type, void* target, const void* source, std::size_t count, d
   const ScaleFunction function = table().maps.at(static_cast<std::size_t>(type)).scale;
   if (function == nullptr) refuse("scaling", type);
   function(target, source, count, factor);
+}
+
+const WireKernel& wire_kernel(WireFormat format) {
+  const WireKernel& kernel = table().wires.at(static_cast<std::size_t>(format));
+  if (kernel.narrow == nullptr) throw Error(Code::internal, "messages are as they are: nothing makes them narrow");
+  return kernel;
 }
 
 std::string_view kernel_target() { return table().target; }

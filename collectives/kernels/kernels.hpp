@@ -33,6 +33,17 @@ void divide(DataType type, void* target, const void* source, std::size_t count, 
 // towards zero and clamped to the type; NaN gives 0), in float otherwise. May be in place. Throws as divide().
 void scale(DataType type, void* target, const void* source, std::size_t count, double factor);
 
+// 32-bit floats to the 16-bit ones in which messages carry them (to nearest, ties to even; every NaN becomes the quiet
+// one) and back, which is exact; and to those and back in place.
+struct WireKernel {
+  void (*narrow)(void* target, const void* floats, std::size_t count) = nullptr;
+  void (*widen)(void* floats, const void* source, std::size_t count) = nullptr;
+  void (*round)(void* floats, std::size_t count) = nullptr;
+};
+
+// Of another format than as_is.
+const WireKernel& wire_kernel(WireFormat format);
+
 // "AVX2": the vector instructions in use here.
 std::string_view kernel_target();
 

@@ -24,6 +24,7 @@ struct Maps {
 struct KernelTable {
   std::array<std::array<Kernel, reduce_op_count>, data_type_count> kernels{};
   std::array<Maps, data_type_count> maps{};
+  std::array<WireKernel, wire_format_count> wires{};
   std::string_view target;
 };
 
@@ -38,6 +39,7 @@ Kernel product_kernel(DataType type, ReduceOp op);  // products of complex numbe
 Kernel located_kernel(DataType type, ReduceOp op);
 Maps float_maps(DataType type);
 Maps integer_maps(DataType type);
+WireKernel make_wire_kernel(WireFormat format);
 const char* vector_target();
 
 }  // namespace lockstep

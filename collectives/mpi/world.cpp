@@ -27,6 +27,7 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   if (options.algorithm.empty()) options.algorithm = session.settings().algorithm();
   options.node_memory = session.settings().node_memory();
   options.nccl = session.settings().nccl();
+  if (options.wire == WireFormat::as_is) options.wire = *parse_wire_format(session.settings().wire());
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path);
     refuse_foreign_table(options.table, *path, session.topology());

@@ -66,6 +66,20 @@ class Nodes(unittest.TestCase):
         self.assertEqual(code, 0, out + err)
         self.assertIn("[  PASSED  ]", out)
 
+    def test_messages_of_16_bits_bring_the_right_sums(self):
+        # Checked by the bench: small integers exactly, drawn data within what so many roundings can do.
+        for format, ranks in (("bf16", "2,2,1"), ("f16", "1")):
+            code, out, err = self.cluster(["--nodes", "3", "--ranks-per-node", ranks, "--rate", "1gbit"], given.lockstep, "bench",
+                                          "all_reduce", "--sizes", "999996,4M", "--op", "sum,avg", "--samples", "3", "--baseline", "none",
+                                          "--json", "/dev/stdout", LOCKSTEP_WIRE=format)
+            self.assertEqual(code, 0, out + err)
+            run = json.loads(out[out.rindex('{\n  "schema"'):])  # what was written last
+            self.assertIn({"name": "LOCKSTEP_WIRE", "value": format}, run["settings"])
+            for row in run["rows"]:
+                self.assertEqual(row["check"]["wrong"], 0, row)
+                self.assertTrue(row["check"]["ranks_equal"], row)
+                self.assertLess(row["sent_bytes"], 4 * row["count"], row)  # of f32 it would be 4/3 of the data
+
     def test_doctor_is_content_with_one_network(self):
         code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2"], given.lockstep, "doctor", "--json")
         self.assertEqual(code, 0, out + err)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dividing for avg and scaling for premul_sum, by every target, against the reference, bit for bit; for 16-bit
-// floats over all numbers that there are, which also shows their conversion in vectors.
+// Dividing for avg and scaling for premul_sum, and narrowing for messages, by every target, against the reference, bit
+// for bit; for 16-bit floats over all numbers that there are, which also shows their conversion in vectors.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "collectives/kernels/kernels.hpp"
+#include "collectives/types.hpp"
 #include "tests/collectives/kernels_data.hpp"
 
 namespace lockstep {
@@ -87,6 +90,60 @@ Bytes all_short_floats() {
 
 TEST(ShortFloats, all_halves_are_divided_and_scaled) { check_all(DataType::f16, all_short_floats()); }
 TEST(ShortFloats, all_bfloats_are_divided_and_scaled) { check_all(DataType::bf16, all_short_floats()); }
+
+// All upper halves of floats, with lower ones that round either way, stay, or are ties.
+std::vector<float> floats_to_narrow() {
+  std::vector<float> all;
+  for (std::uint32_t upper = 0; upper < 65536; ++upper) {
+    for (const std::uint32_t lower : {0U, 1U, 0x1000U, 0x3001U, 0x7fffU, 0x8000U, 0x8001U, 0xf000U, 0xffffU})
+      all.push_back(std::bit_cast<float>(upper << 16U | lower));
+  }
+  return all;
+}
+
+template <class T>
+void check_narrowing(WireFormat format, const std::vector<float>& given) {
+  const std::size_t count = given.size();
+  Bytes floats(count * 4);
+  Bytes narrow(count * 2);
+  Bytes rounded(count * 4);
+  for (std::size_t i = 0; i < count; ++i) {
+    const T one(std::isnan(given[i]) ? std::numeric_limits<float>::quiet_NaN() : given[i]);
+    const auto back = static_cast<float>(one);
+    std::memcpy(&floats[i * 4], &given[i], 4);
+    std::memcpy(&narrow[i * 2], &one, 2);
+    std::memcpy(&rounded[i * 4], &back, 4);
+  }
+  for (const KernelTable& table : tables()) {
+    const WireKernel& kernel = table.wires[static_cast<std::size_t>(format)];
+    for (const std::size_t shift : {0U, 1U, 6U}) {
+      Place wide(floats.size(), shift + 2);
+      Place short_ones(narrow.size(), shift);
+      wide.fill(floats);
+      short_ones.spoil();
+      kernel.narrow(short_ones.data(), wide.data(), count);
+      ASSERT_TRUE(short_ones.holds(narrow) && short_ones.is_guarded()) << table.target << ' ' << count;
+      ASSERT_TRUE(wide.holds(floats) && wide.is_guarded()) << table.target << ' ' << count;
+      kernel.round(wide.data(), count);
+      ASSERT_TRUE(wide.holds(rounded) && wide.is_guarded()) << table.target << ' ' << count;
+      wide.spoil();
+      kernel.widen(wide.data(), short_ones.data(), count);
+      ASSERT_TRUE(wide.holds(rounded) && wide.is_guarded()) << table.target << ' ' << count;
+      ASSERT_TRUE(short_ones.holds(narrow)) << table.target << ' ' << count;
+    }
+  }
+}
+
+TEST(ShortFloats, what_messages_carry_is_to_nearest) {
+  const std::vector<float> all = floats_to_narrow();
+  ASSERT_NO_FATAL_FAILURE(check_narrowing<bf16>(WireFormat::bf16, all));
+  ASSERT_NO_FATAL_FAILURE(check_narrowing<f16>(WireFormat::f16, all));
+  for (std::ptrdiff_t count = 0; count < 70; ++count) {
+    const std::vector<float> some(all.begin() + 150'000, all.begin() + 150'000 + count);
+    ASSERT_NO_FATAL_FAILURE(check_narrowing<bf16>(WireFormat::bf16, some));
+    ASSERT_NO_FATAL_FAILURE(check_narrowing<f16>(WireFormat::f16, some));
+  }
+}
 
 // By way of the functions that the library's users call.
 TEST(KernelMaps, the_mean_is_the_sum_divided) {

@@ -70,6 +70,21 @@ TEST(PlanText, ScheduleIsAPictureOfRoundsAndMessages) {
   EXPECT_FALSE(holds(all, "\n     7  ")) << all;
 }
 
+TEST(PlanText, SaysWhatIsNarrowBetweenNodes) {
+  const Words asked = {"all_reduce", "-c", "4M", "-s",        "4 x node(core:8 pu:1 nic:1G)",
+                       "-r",         "2",  "-a", "node_ring", "--schedule"};
+  Words narrow = asked;
+  narrow.insert(narrow.end(), {"--wire", "bf16"});
+  const std::string plain = printed(asked);
+  const std::string all = printed(narrow);
+  EXPECT_TRUE(holds(all, "f32, sum, bf16 between nodes")) << all;
+  EXPECT_TRUE(holds(all, "forced by --algorithm; between nodes in bf16")) << all;
+  EXPECT_TRUE(holds(all, " narrow")) << all;
+  EXPECT_TRUE(holds(all, " = rounded")) << all;
+  EXPECT_TRUE(holds(plain, "12 MiB") && holds(all, "6 MiB")) << plain << all;  // sent by one
+  EXPECT_FALSE(holds(plain, "bf16") || holds(plain, "narrow")) << plain;
+}
+
 TEST(PlanText, LinesFitThePage) {
   for (const char* collective : {"all_reduce", "all_to_all", "barrier", "gather", "scan", "all_gather_v"}) {
     Words words{collective, "-s", "2 x node(core:4 pu:1)", "--schedule"};
@@ -164,6 +179,8 @@ TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
       {{"all_reduce", "--synthetic", "core:2 pu:1"}, "given twice"},
       {{"all_reduce", "--algorithm", "all_reduce:ring"}, "the algorithm's name alone"},
       {{"all_reduce", "--algorithm", "rong"}, "did you mean ring?"},
+      {{"all_reduce", "--wire", "bf17"}, "--wire as_is, bf16 or f16"},
+      {{"broadcast", "--wire", "bf16"}, "whose messages are as they are"},
       {{"all_reduce", "--cuont", "4"}, "did you mean --count?"},
   };
   for (const auto& [given, says] : all) {

@@ -56,6 +56,7 @@ const std::vector<Option>& options() {
       {"check", 'c', "0|1", "Whether results are checked: 1 unless given."},
       {"op", 'o', "OP", "Of reductions, or all: sum unless given."},
       {"type", 'd', "TYPE", "Of the elements, or all: f32 unless given."},
+      {"wire", 0, "FORMAT", "Of messages between nodes, as LOCKSTEP_WIRE would: as_is, bf16 or f16."},
       {"root", 'r', "R", "Of collectives that have one: 0 unless given."},
       {"in-place", 0, "", "Input and output are one memory."},
       {"cold", 0, "", "The buffers are out of all caches before each sample; otherwise they stay where they are."},
@@ -65,7 +66,8 @@ const std::vector<Option>& options() {
        "many operations in a stream, by the GPU's clock."},
       {"baseline", 0, "NAME",
        "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
-       "not measured again; and ours in other ways: reproducible, symmetric, messages. With --device gpu: nccl (NCCL's "
+       "not measured again; and ours in other ways: reproducible, symmetric, messages, as_is (with --wire). With "
+       "--device gpu: nccl (NCCL's "
        "own "
        "operation; unless given), host (ours on the host's buffers), mpi (the MPI library's, with copies down and up), "
        "none. May be given several times."},
@@ -205,8 +207,9 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
     if (each.starts_with("file:"))
       wish.earlier.emplace_back(each, read_run(each.substr(5)));
     else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" && !bench::is_own_way(each))
-      throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
-                  "there is mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric and messages");
+      throw Error(
+          Code::usage, text("there is no baseline \"", printable(each), '"'),
+          "there is mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric, messages and as_is");
   }
   return wish;
 }
@@ -279,6 +282,20 @@ std::string device_of(const Parsed& parsed) {
   return device;
 }
 
+// As the environment says, but for what was typed.
+std::optional<Settings> settings_of(const Parsed& parsed) {
+  const auto wire = parsed.value("wire");
+  if (!wire) return std::nullopt;
+  Settings settings = Settings::from_environment();
+  try {
+    settings.set(Setting::wire, *wire);
+  } catch (const Error&) {
+    throw Error(Code::usage, text("there is no wire format \"", printable(*wire), '"'),
+                "give --wire as_is, bf16 or f16");
+  }
+  return settings;
+}
+
 void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, Wish& wish, Run& run) {
   const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
   wish.gpu = bench::choose_gpu(world);
@@ -322,7 +339,8 @@ Exit run_bench(const Parsed& parsed) {
   const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
   if (has("mpi:best")) MpiBaseline::prepare_for_best();
 
-  Session session = begin_session({.purpose = "bench"});
+  const auto settings = settings_of(parsed);
+  Session session = begin_session({.settings = settings, .purpose = "bench"});
   Wish wish = std::move(wanted);  // with communicators to come, which end before the session
   for (const Subject& each : wish.subjects) {
     if (each.root >= session.size())
@@ -347,7 +365,7 @@ Exit run_bench(const Parsed& parsed) {
   }
   if (device == "gpu") put_on_gpus(world, baselines, wish, run);
   if (has("memcpy")) wish.baselines.emplace_back("memcpy", copy_candidate);
-  for (const std::string_view name : {"reproducible", "symmetric", "messages"}) {
+  for (const std::string_view name : {"reproducible", "symmetric", "messages", "as_is"}) {
     if (has(name)) wish.baselines.emplace_back(name, bench::own_way(world, name));
   }
   end_early_on_signals();

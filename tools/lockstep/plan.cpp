@@ -38,6 +38,7 @@ const std::vector<Option>& options() {
       {"op", 'o', "OP", "Of a reduction: sum unless given; user is a function of the program's own."},
       {"ordered", 0, "", "With --op user: the function does not commute."},
       {"order", 0, "ORDER", "Of a reduction: fast (unless given) or reproducible."},
+      {"wire", 0, "FORMAT", "Between nodes, as LOCKSTEP_WIRE would: as_is, bf16 or f16."},
       {"root", 'R', "R", "Of broadcast, reduce, gather and scatter: 0 unless given."},
       {"in-place", 0, "", "Input and output are one memory."},
       {"synthetic", 's', "TEXT", "Machines described in a line of text, as for `lockstep topo`."},
@@ -96,6 +97,8 @@ void check(const Parsed& parsed, Collective collective) {
               text("leave --", option, " out"));
   refuse_if(parsed.has("root") && !is_rooted(collective), text("--root with ", name, ", which has no root"),
             "leave --root out");
+  refuse_if(parsed.has("wire") && collective != Collective::all_reduce,
+            text("--wire with ", name, ", whose messages are as they are"), "leave --wire out");
   for (const std::string_view option : {"count", "type", "in-place"})
     refuse_if(parsed.has(option) && collective == Collective::barrier, text("--", option, " with a barrier"),
               text("leave --", option, " out: a barrier moves no data"));
@@ -195,6 +198,13 @@ Meeting meeting_of(Session& session) {
   return {measured && !team.meets_in_nodes(), team.meets_in_nodes(), measured};
 }
 
+WireFormat wire_of(const Parsed& parsed, const Settings& settings) {
+  const std::string name = parsed.value("wire").value_or(settings.wire());
+  const auto format = parse_wire_format(name);
+  refuse_if(!format, text("there is no wire format \"", printable(name), "\""), "give --wire as_is, bf16 or f16");
+  return *format;
+}
+
 Group everybody(int size, int index) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -205,7 +215,9 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
                     const Meeting& meeting) {
   const int size = topology->size();
   refuse_if(size > most_members, text(size, " members"), text("describe a machine with at most ", most_members));
-  const Spec spec = spec_of(parsed, size);
+  Spec spec = spec_of(parsed, size);
+  const WireFormat wire = wire_of(parsed, settings);
+  if (may_be_narrow(spec)) spec.wire = wire;
   PlannerOptions options = planner_options(parsed, settings, spec.collective, *topology);
   options.node_element = meeting.in_memory ? node::Room::most_element(size) : 0;
   if (meeting.in_nodes)

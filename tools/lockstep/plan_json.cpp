@@ -30,7 +30,10 @@ Json schedule_json(const Plan& plan) {
   const auto messages = [&](const std::vector<Message>& all, int times) {
     Json list = Json::array();
     for (const Message& each : all)
-      list.push_back({{"peer", each.peer}, {"peer_step", each.peer_step}, {"slice", slice(each.walk, times)}});
+      list.push_back({{"peer", each.peer},
+                      {"peer_step", each.peer_step},
+                      {"slice", slice(each.walk, times)},
+                      {"narrow", each.narrow}});
     return list;
   };
   for (const Round& round : plan.schedule_of(0).rounds) {
@@ -81,6 +84,7 @@ std::string plan_json(const PlanReport& report) {
            {"network_known", report.facts.network_known},
            {"algorithm", plan.algorithm},
            {"why", plan.why},
+           {"wire", to_string(plan.wire)},
            {"segments", plan.segments},
            {"segment", plan.segment},
            {"depth", plan.depth},

@@ -78,8 +78,10 @@ std::string table(const PlanReport& report) {
     const std::string bytes = known && each.sent_bytes > 0 ? format_bytes(each.sent_bytes) : "-";
     const std::string piece = each.piece > 0 ? format_bytes(each.piece * spec.element_bytes) : "-";
     const Duration time(static_cast<std::int64_t>(each.predicted_us * 1000));
+    const std::string wire = each.narrow ? text(" in ", to_string(spec.wire)) : std::string();
     all += text(padded(each.rounds > 0 ? text(each.rounds) : "-", 9, true), padded(bytes, 14, true),
-                padded(piece, 10, true), padded(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), '\n');
+                padded(piece, 10, true), padded(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), wire,
+                '\n');
   }
   return all;
 }

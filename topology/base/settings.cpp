@@ -38,6 +38,9 @@ constexpr std::array rows = {
                "a table of measured choices of algorithms, which go before the cost model"},
     SettingRow{Setting::timeout, "LOCKSTEP_TIMEOUT", "300s", a_duration, true,
                "how long a wait lasts before it fails with an error that names who is missing"},
+    SettingRow{
+        Setting::wire, "LOCKSTEP_WIRE", "as_is", "as_is, bf16 or f16", true,
+        "how messages between nodes carry f32 that an all_reduce adds up in the fast order, where that saves time"},
 };
 
 // Letters, digits and underscores, with blanks around it.
@@ -73,6 +76,8 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::stall_warn:
     case Setting::timeout:
       return parse_duration(value).has_value();
+    case Setting::wire:
+      return value == "as_is" || value == "bf16" || value == "f16";
   }
   return false;
 }

@@ -28,7 +28,8 @@ enum class Setting : std::uint8_t {
   node_memory,
   stall_warn,
   table,
-  timeout
+  timeout,
+  wire
 };
 
 struct SettingRow {
@@ -70,6 +71,8 @@ class Settings {
   LogLevel log_level() const;
   Duration stall_warn() const;  // zero: never
   Duration timeout() const;     // zero: never
+  // As written; collectives/spec.hpp knows what it means.
+  const std::string& wire() const { return value(Setting::wire); }
 
   // One sentence for each unknown LOCKSTEP_ variable.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -78,7 +81,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 9;
+  static constexpr std::size_t count = 10;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;
