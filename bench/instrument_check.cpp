@@ -37,7 +37,7 @@ struct Found {
 Found measure_often(Communicator& world, int ours, int theirs) {
   Found found;
   found.half_widths.reserve(runs);
-  const std::vector<Candidate> both = {{"ours", [ours] { work(ours); }}, {"theirs", [theirs] { work(theirs); }}};
+  const std::vector<bench::Candidate> both = {{"ours", [ours] { work(ours); }}, {"theirs", [theirs] { work(theirs); }}};
   for (int i = 0; i < runs; ++i) {
     const Measured measured = measure(world, both, {.seconds = 0.3}, static_cast<std::uint64_t>(i));
     const Ratio ratio = ratio_of(measured, 1);
