@@ -107,7 +107,7 @@ class Topology {
   // Of the kinds of machines, and of where members are on them, whatever the hosts are called: equal in another job
   // that was placed alike.
   std::uint64_t kind() const;
-  std::size_t size_bytes() const;     // memory that this value takes
+  std::size_t size_bytes() const;  // memory that this value takes
 
   Bytes to_bytes() const;
   static Topology from_bytes(std::span<const std::byte> bytes);
