@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "bench/buffers.hpp"
 #include "bench/measure.hpp"
@@ -37,10 +38,9 @@ class Tuner {
     const Topology& topology = world_.topology();
     std::vector<Cell> cells = find_cells();
     Tuning tuning{.members = world_.size(), .kind = topology.kind(), .wanted = cells.size()};
-    std::vector<int> nodes;
-    for (const int rank : world_.ranks()) nodes.push_back(topology.member(rank).node);
-    std::ranges::sort(nodes);
-    tuning.nodes = static_cast<int>(std::ranges::unique(nodes).begin() - nodes.begin());
+    std::set<int> nodes;
+    for (const int rank : world_.ranks()) nodes.insert(topology.member(rank).node);
+    tuning.nodes = static_cast<int>(nodes.size());
     make_communicators(cells);
     for (std::size_t i = 0; i < cells.size() && !tuning.interrupted; ++i) {
       if (wish_.progress) wish_.progress(i, cells.size());

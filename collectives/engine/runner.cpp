@@ -247,11 +247,12 @@ bool Runner::post(Operation& operation, Part& part) {
   const Round& round = round_of(operation, part);
   const Bound bound = bind(operation, part);
   const Plan& plan = operation.plan();
-  auto& [scratch, narrow, sends, receives] = *part.space;
+  auto& sends = part.space->sends;
+  auto& receives = part.space->receives;
   const bool all_messages = has_own_counts(plan.spec.collective);
   sends.clear();
   receives.clear();
-  std::byte* const packed = narrow.at_least(0);
+  std::byte* const packed = part.space->narrow.at_least(0);
   each_message(round.sends, part.lap, packed, [&](const Message& message, const Slice& slice, std::byte* place) {
     if (slice.count == 0 && !all_messages) return;
     if (place != nullptr) wire_kernel(plan.wire).narrow(place, bound.read(slice), slice.count);
