@@ -86,7 +86,8 @@ bool enter_context(int device) {
 
 void leave_context() noexcept {
   CUcontext ours = nullptr;
-  driver()->pop(&ours);
+  const Driver* const known = driver();  // something was entered by it
+  if (known != nullptr && known->pop != nullptr) known->pop(&ours);
 }
 
 }  // namespace lockstep::gpu
