@@ -22,7 +22,8 @@ parser.add_argument("--json")
 given = parser.parse_args()
 MEMBERS = 3
 # A tenth of a second is left to the dead one's last words; more than that may be waited for where something that was
-# begun on a GPU may still be under way, a second at most. Machines of tests are slow: the best of several counts.
+# begun on a GPU may still be under way, a second at most, and what is under way after that is kept. Machines of tests
+# are slow: the best of several counts.
 SOON_S, AT_MOST_S, TRIES = 0.8, 1.8, 4
 
 
@@ -50,7 +51,7 @@ class Deaths(unittest.TestCase):
     def check(self, moment, victim, call, how="host", after="ends", within=SOON_S):
         for last in (each == TRIES - 1 for each in range(TRIES)):
             said, died, address = self.said(moment, victim, call, how, after)
-            slowest = 0
+            slowest, kept = 0, []
             for rank, out in said.items():
                 at, first = re.search(r"^ended (\d+) (.*)$", out, re.M).groups()
                 slowest = max(slowest, (int(at) - died) / 1e9)
@@ -60,11 +61,11 @@ class Deaths(unittest.TestCase):
                 again = re.search(r"^again (.*)$", out, re.M)[1]
                 self.assertIn("LOCKSTEP-E017", again)
                 self.assertRegex(again, dead, "the same reason for ever")
-                if after == "ends":
-                    self.assertIn("\nleft 0 0\n", out, f"rank {rank}: memory and events")
-            if slowest < within:
+                if after == "ends" and "\nleft 0 0\n" not in out:
+                    kept.append(f"rank {rank} has memory and events: {out}")
+            if slowest < within and not kept:
                 return
-            self.assertFalse(last, f"told after {slowest:.2f} s")
+            self.assertFalse(last, f"told after {slowest:.2f} s; {kept}")
 
     def test_in_the_meeting(self):
         for victim, call, how in ((0, "all_reduce", "host"), (2, "all_reduce", "stream"), (1, "all_gather", "request")):
