@@ -198,7 +198,7 @@ class Work {
     try {
       return find();
     } catch (const Error& error) {
-      constexpr int within_ms = 1000;  // what it had on a GPU may go long before it where cores are busy
+      constexpr int within_ms = 100;  // what it had on a GPU may go before it
       if (!room_->across().is_gone(member, within_ms)) throw;
       throw Error(Code::peer_failed, text("rank ", member, " is gone: its process ended: ", error.detail()),
                   "look at what that process says itself");
