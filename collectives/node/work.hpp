@@ -199,8 +199,13 @@ class Work {
       return find();
     } catch (const Error& error) {
       constexpr int within_ms = 100;  // what it had on a GPU may go before it
-      if (!room_->across().is_gone(member, within_ms)) throw;
-      throw Error(Code::peer_failed, text("rank ", member, " is gone: its process ended: ", error.detail()),
+      int dead = room_->across().is_gone(member, within_ms) ? member : -1;
+      // Or it lives, has heard of a death before this member has, and has let go of all.
+      for (int other = 0; dead < 0 && room_->somebody_gave_up() && other < members(); ++other) {
+        if (room_->across().is_gone(other)) dead = other;
+      }
+      if (dead < 0) throw;
+      throw Error(Code::peer_failed, text("rank ", dead, " is gone: its process ended: ", error.detail()),
                   "look at what that process says itself");
     }
   }
