@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls whose data a call cannot work on where it lies.
 #include "collectives/communicator/team_parts.hpp"
+#include "collectives/engine/lift.hpp"
 #include "collectives/node/work.hpp"
 
 namespace lockstep::detail {
@@ -11,6 +12,33 @@ std::size_t written_by(const Plan& plan) {
   const bool has_nothing_before_it = plan.spec.collective == Collective::exscan && plan.index == 0;
   if (plan.output_count == 0 || has_nothing_before_it) return 0;
   return cuts_output(plan.spec.collective) ? plan.spec.takes.total() : plan.output_count;
+}
+
+// Where the rounds can go on with some of the data while the rest is on its way: nothing where there is too little of
+// it, where what the call does not write lies between what it writes, or where the result goes to a part of what is
+// read.
+std::shared_ptr<const Lifting> lifting(const Ask& ask, const Plan& plan, bool same, gpu::Where from, gpu::Where to) {
+  const bool is_whole = ask.input.contiguous() && ask.output.contiguous() &&
+                        (!to.on_device() || written_by(plan) == ask.output.count) && (same || !plan.spec.in_place);
+  if (plan.in_node || plan.size == 1 || !is_whole || (!from.on_device() && !to.on_device())) return nullptr;
+  Lifting all{.is_one_memory = same};
+  std::size_t bytes = 0;
+  for (const gpu::Where where : {from, to}) {
+    if (where.on_device())
+      all.piece = std::max(all.piece, lifted_piece(gpu::layer()->costs(where.device), ask.element_bytes));
+  }
+  if (from.on_device()) {
+    all.input_device = from.device;
+    all.input = static_cast<std::byte*>(ask.input.data);
+    bytes += ask.input.count * ask.element_bytes;
+  }
+  if (to.on_device()) {
+    all.output_device = to.device;
+    all.output = static_cast<std::byte*>(ask.output.data);
+    bytes = std::max(bytes, ask.output.count * ask.element_bytes);
+  }
+  if (bytes <= all.piece) return nullptr;
+  return std::make_shared<const Lifting>(all);
 }
 
 }  // namespace
@@ -54,6 +82,13 @@ void Team::stage(Ready& ready, const Ask& ask) const {
   ready.staged = make_staged(in_bytes + out_bytes, from.on_device() || to.on_device());
   std::byte* const in = ready.staged.get();
   std::byte* const out = same ? in : in + in_bytes;
+  if (ready.call.lifting =
+          lifting(ask, *ready.call.plan, same, stage_in ? from : gpu::Where{}, stage_out ? to : gpu::Where{});
+      ready.call.lifting) {
+    if (stage_in) ready.call.input = in;
+    if (stage_out) ready.call.output = out;
+    return;
+  }
   if (stage_in) {
     ready.in.push_back({ask.input, in, ask.element_bytes, from});
     ready.call.input = in;

@@ -7,6 +7,7 @@
 #include <new>
 #include <vector>
 
+#include "collectives/engine/lift.hpp"
 #include "collectives/engine/transport.hpp"
 #include "collectives/engine/words.hpp"
 #include "collectives/node/call.hpp"
@@ -98,6 +99,7 @@ struct Operation {
   const Part* meets = nullptr;         // the part that is in the room
   Call near = {};                      // what it does there
   node::Asks asks = node::Asks::none;  // when it was called
+  Lift lift = {};                      // of data in a GPU's memory
   Quiet quiet = {};
   std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for
 

@@ -7,6 +7,7 @@
 #include "collectives/engine/binding.hpp"
 #include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/keep.hpp"
 
 namespace lockstep {
 namespace {
@@ -39,6 +40,10 @@ void do_local(const Local& local, int lap, const Bound& bound, const Call& call)
   } else if (bound.write(target) != left) {
     copy_bytes(bound.write(target), left, target.count * bound.bytes);
   }
+}
+
+std::size_t first_of(const Operation& operation, const Part& part) {
+  return static_cast<std::size_t>(part.segment) * operation.plan().segment;
 }
 
 bool is_last_round(const Operation& operation, const Part& part) {
@@ -107,14 +112,21 @@ void Runner::provide(Operation& operation) {
 bool Runner::advance(Operation& operation) {
   if (operation.words_missing != 0) return false;
   if (operation.plan().in_node) return advance_in_node(operation);
-  bool moved = false;
+  bool moved = operation.lift.is_on() && operation.lift.advance();
   for (Part& part : operation.parts) {
     if (part.stage == Part::Stage::done) continue;
     if (part.stage == Part::Stage::queued && !admit(operation, part)) continue;
     moved |= run(operation, part);
   }
-  if (operation.parts_left == 0) conclude(operation);
+  if (operation.parts_left == 0 && has_landed(operation)) conclude(operation);
   return moved;
+}
+
+bool Runner::has_landed(Operation& operation) {
+  if (!operation.lift.is_on()) return true;
+  if (!operation.lift.has_landed()) return false;
+  std::erase(lifted_, &operation);
+  return true;
 }
 
 bool Runner::advance_in_node(Operation& operation) {
@@ -158,6 +170,11 @@ void Runner::begin(Operation& operation) {
   const Plan& plan = operation.plan();
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
+  if (operation.call.lifting) {
+    lifted_.push_back(&operation);
+    operation.lift.begin(ways_, operation.call);
+    if (operation.lift.fetches()) return;  // it multiplies what comes
+  }
   if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
   if (operation.call.is_plain_sum) return;
   if (gpu::where(operation.input).on_device()) return;  // done by the work, where it has copied it to
@@ -180,6 +197,9 @@ bool Runner::run(Operation& operation, Part& part) {
       if (!advance_meeting(operation, part)) return moved;
     } else if (operation.plan().schedule_of(part.segment).rounds.empty()) {
       finish(operation, part);
+    } else if (operation.lift.is_on() &&
+               !operation.lift.is_ready(round_of(operation, part), part.lap, first_of(operation, part))) {
+      return moved;
     } else if (!round_of(operation, part).near.empty()) {
       part.stage = Part::Stage::meeting;
       part.near = 0;
@@ -286,6 +306,7 @@ void Runner::settle(Operation& operation, Part& part) {
     const Bound bound = bind(operation, part);
     for (const Local& local : round.locals) do_local(local, part.lap, bound, operation.call);
   }
+  if (operation.lift.is_on()) operation.lift.done(round, part.lap, first_of(operation, part));
   if (++part.lap < round.times) return;
   part.lap = 0;
   if (++part.round == operation.plan().schedule_of(part.segment).rounds.size()) finish(operation, part);
@@ -308,7 +329,9 @@ void Runner::finish(Operation& operation, Part& part) {
 
 void Runner::conclude(Operation& operation) {
   const Plan& plan = operation.plan();
-  const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0;
+  const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0 &&
+                       !operation.lift.brings();
+  operation.lift.end();
   if (divides && !plan.in_node && !operation.call.is_plain_sum) {  // in the node that was part of the work
     std::byte* result = operation.output + plan.result.offset * plan.spec.element_bytes;
     divide(plan.spec.type, result, result, plan.result.count, plan.size);
@@ -356,9 +379,19 @@ IndexSet Runner::peers(const Operation& operation) const {
 }
 
 bool Runner::abandon() {
-  if (room_ == nullptr) return true;
+  const bool lifts_ended = abandon_lifts();
+  if (room_ == nullptr) return lifts_ended;
   const bool copies_ended = in_room_ == nullptr || std::exchange(in_room_, nullptr)->work.abandon();
-  return room_->abandon() && copies_ended;
+  return room_->abandon() && copies_ended && lifts_ended;
+}
+
+bool Runner::abandon_lifts() noexcept {
+  bool all_ended = true;
+  for (Operation* const each : lifted_) all_ended = each->lift.abandon() && all_ended;
+  lifted_.clear();
+  if (all_ended) return true;
+  for (const auto& stream : ways_.streams()) keep_for_ever(stream);
+  return false;
 }
 
 std::string Runner::where(const Operation& operation) {
@@ -371,12 +404,13 @@ std::string Runner::where(const Operation& operation) {
   for (const Part& part : operation.parts) {
     if (part.stage == Part::Stage::done) continue;
     if (part.stage == Part::Stage::queued) return operation.words_missing != 0 ? "before its data" : "in a queue";
+    if (part.stage == Part::Stage::running) return "for copies from its GPU";
     const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
     std::size_t lap = static_cast<std::size_t>(part.lap) + 1;
     for (std::size_t i = 0; i < part.round; ++i) lap += static_cast<std::size_t>(rounds[i].times);
     return text("round ", lap, " of ", operation.plan().schedule_of(part.segment).laps());
   }
-  return "at its end";
+  return operation.lift.is_on() ? "for copies to its GPU" : "at its end";
 }
 
 }  // namespace lockstep

@@ -46,6 +46,8 @@ class Runner {
   }
   static void provide(Operation& operation);
   bool advance_in_node(Operation& operation);
+  bool has_landed(Operation& operation);
+  bool abandon_lifts() noexcept;
   bool admit(Operation& operation, Part& part);
   bool run(Operation& operation, Part& part);
   bool post(Operation& operation, Part& part);
@@ -62,6 +64,8 @@ class Runner {
   node::Looks looks_;
   Queue in_node_;
   Operation* in_room_ = nullptr;  // the one that is served there, while it is under way
+  gpu::Ways ways_;
+  std::vector<Operation*> lifted_;  // whose data is on its way from or to a GPU
   int next_lane_ = 0;             // the same on all members, because plans agree
   std::vector<Queue> queues_;     // by lane of collective calls
   Queue exchanges_;               // an exchange is served until it has posted its last round

@@ -44,6 +44,8 @@ struct InStream {
   int device = 0;
 };
 
+struct Lifting;  // engine/lift.hpp
+
 // The GPUs whose memory the buffers of a call are in; -1: the host's, or nobody has looked.
 struct BufferDevices {
   int input = -1;
@@ -62,6 +64,8 @@ struct Call {
   // Instead of input and output, of an all_reduce in place that is done in the node.
   std::shared_ptr<const Pieces> pieces = {};
   std::optional<InStream> stream = {};
+  // The data that input and output stand for, where rounds work on pieces of it as they come from a GPU.
+  std::shared_ptr<const Lifting> lifting = {};
   BufferDevices devices = {};  // when it was started, if that may be long before it begins
   Origin origin = {};
   Duration limit = {};  // how long it may wait for others; zero: as the engine was told
