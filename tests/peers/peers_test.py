@@ -60,6 +60,9 @@ class Words(unittest.TestCase):
 
     def test_clusters(self):
         self.assertEqual(sizes.parse_cluster("4x2", "1gbit").ranks, 8)
+        unequal = sizes.parse_cluster("3x3,2,1", None)
+        self.assertEqual((unequal.nodes, unequal.ranks, unequal.ranks_per_node), (3, 6, "3,2,1"))
+        self.assertEqual(sizes.parse_cluster("2x3,3", None).ranks_per_node, "3")
         for word in ("4", "0x2", "4x0", "axb", "-1x2"):
             with self.assertRaises(errors.Misuse, msg=word):
                 sizes.parse_cluster(word, None)

@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TOOLS)]
 import cases  # noqa: E402
-from peers_lib import gradients, scoreboard, sizes  # noqa: E402
+from peers_lib import gradients, network, scoreboard, sizes  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--json")
@@ -47,6 +47,19 @@ class Scoreboard(unittest.TestCase):
                                       (scoreboard.Goal(10, "tensorflow_ring", only="small"), None, [])):
             self.assertEqual(goal.reached(self.LISTS), (reached, missed), goal)
 
+    def test_rows_between_nodes_are_held_against_the_link_and_the_peer_as_it_comes(self):
+        rows = [{"collective": "all_reduce", "ranks": 8, "size": size, "ratio": 1.5, "ours_us": 100.0, "peers": {}, "ratio_as_it_comes": ratio,
+                 "limit_us": limit} for size, ratio, limit in ((8, 4.0, 1.0), (1 << 20, 1.0, 95.0))]
+        for goal, reached, missed in ((scoreboard.Goal(0.93, "limit", 1 << 20), 0.95, []), (scoreboard.Goal(0.96, "limit", 1 << 20), 0.95, ["1M"]),
+                                      (scoreboard.Goal(2, "ratio_as_it_comes", mean=True), 2.0, []),
+                                      (scoreboard.Goal(2, "ratio_as_it_comes"), 1.0, ["1M"])):
+            self.assertEqual(goal.reached(rows), (reached, missed), goal)
+        self.assertEqual(scoreboard.Goal(1, "limit").reached(self.ROWS), (None, []), "on one node no link is measured")
+
+    def test_the_limit_of_a_link(self):
+        self.assertEqual(network.all_reduce_limit_us(4, 1_000_000, 100e6), 15_000)  # 1.5 of it must leave each node
+        self.assertEqual(network.all_reduce_limit_us(2, 1_000_000, 100e6), 10_000)
+
     def test_what_is_missed_is_said(self):
         part = scoreboard.Part(2, "broadcast", ("8", "8K"), (scoreboard.Goal(1.1, "ratio"), scoreboard.Goal(1.5, "ratio_symmetric"),
                                                              scoreboard.Goal(1.1, "ratio", 100_000)))
@@ -58,8 +71,11 @@ class Scoreboard(unittest.TestCase):
                                                                                    ["not", "measured"]])
 
     def test_every_part_can_be_measured(self):
-        self.assertEqual(len({part.title for part in scoreboard.PARTS}), len(scoreboard.PARTS))
-        for part in scoreboard.PARTS:
+        every = [*scoreboard.PARTS, *scoreboard.NODES]
+        self.assertEqual(len({part.title for part in every}), len(every))
+        for part in scoreboard.NODES:
+            self.assertEqual(sizes.parse_cluster(part.cluster, part.rate).ranks, part.ranks, part.title)
+        for part in every:
             found = sizes.parse_sizes(",".join(part.sizes), 4) if part.sizes else []
             self.assertEqual(len(found), len(part.sizes))
             self.assertTrue(bool(found) != bool(part.lists), part.title)

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, gradients, install, peers, scoreboard, sizes, variables
+from . import compare, gradients, install, network, peers, scoreboard, sizes, variables
 from .errors import Misuse, PeersError, printable
 from .variants import LISTS, TUNED
 
@@ -28,6 +28,7 @@ How fast Lockstep is beside other libraries on this machine, each at its best se
   peers compare --gradients resnet50,bert,small --ranks 2  lists of tensors, as training has them
   peers variables --ranks 2           a step of 1000 variables, beside TensorFlow's
   peers table --out FILE              everything that ours is judged by on one machine, with what is to be reached
+  peers table --nodes --out FILE      and between nodes, on virtual ones
 """
 
 NOTES = """\
@@ -78,6 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     whole = verbs.add_parser("table", help="all comparisons that ours is judged by on one machine; an hour or two", allow_abbrev=False)
     whole.set_defaults(call=do_table)
     whole.add_argument("--only", metavar="WORDS", help="only comparisons whose titles have them, as 'all_reduce, 2 ranks'")
+    whole.add_argument("--nodes", action="store_true", help="those between virtual nodes instead")
     whole.add_argument("--out", metavar="FILE", help="write it there as well")
     add_effort(whole)
     return parser
@@ -104,7 +106,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--way", help=f"how ours does a list, instead of the fastest: {', '.join(LISTS)}")
     add("--type", default="f32", help=", ".join(ELEMENTS))
     add("--op", default="sum", help=", ".join(OPS))
-    add("--cluster", metavar="NODESxRANKS", help="on virtual nodes, as 4x2")
+    add("--cluster", metavar="NODESxRANKS", help="on virtual nodes, as 4x2, or 3x3,2,1")
     add("--rate", help="of the virtual nodes' links, as 1gbit")
     add("--json", metavar="FILE", help="write the rows there as well")
     add_effort(parser)
@@ -143,9 +145,9 @@ def peers_of(asked: str | None, without: str) -> str | None:
 
 
 def do_table(options) -> int:
-    parts = scoreboard.chosen(options.only)
+    parts = scoreboard.chosen(options.only, options.nodes)
     if not parts:
-        raise Misuse(f"--only '{options.only}': there are {'; '.join(part.title for part in scoreboard.PARTS)}")
+        raise Misuse(f"--only '{options.only}': there are {'; '.join(part.title for part in scoreboard.chosen(None, options.nodes))}")
     if options.out:
         check_writable(Path(options.out), "--out")
         Path(options.out).write_text(scoreboard.about_here(peers.ROOT) + "\n\n", encoding="utf-8")
@@ -158,10 +160,21 @@ def do_table(options) -> int:
 
     def measured(part: scoreboard.Part) -> tuple[str, list[dict]]:
         words = argparse.Namespace(**vars(options) | {"peers": peers_of(options.peers, part.without)}, collective=part.collective, ranks=part.ranks, sizes=",".join(part.sizes),
-                                   gradients=",".join(part.lists), way=None, type="f32", op="sum", cluster=None, rate=None)
-        return compare.compare(ask_of(words), say_on_terminal if sys.stderr.isatty() else lambda _: None)
+                                   gradients=",".join(part.lists), way=None, type="f32", op="sum", cluster=part.cluster or None, rate=part.rate or None)
+        asked = ask_of(words)
+        text, rows = compare.compare(asked, say_on_terminal if sys.stderr.isatty() else lambda _: None)
+        if not part.rate:
+            return text, rows
+        rate = network.stream_rate(part.rate)
+        for row in rows:
+            row["limit_us"] = network.all_reduce_limit_us(asked.cluster.nodes, bytes_of(row), rate)
+        return f"{text}\n# a plain TCP stream between two nodes: {rate / 1e6:.1f} MB/s", rows
 
     return 0 if scoreboard.run(parts, measured, write) else 3
+
+
+def bytes_of(row: dict) -> int:
+    return row["size"] if "size" in row else 4 * sum(gradients.counts_of(row["list"]))
 
 
 def ask_of(options) -> compare.Ask:

@@ -147,7 +147,7 @@ def command(peer: Peer, launch: Launch, ranks: int, words: list[str]) -> tuple[l
 def cluster_command(peer: Peer, launch: Launch, cluster: Cluster, words: list[str], limit_s: float) -> tuple[list[str], dict]:
     """The same on virtual nodes."""
     start = [str(ROOT / "tools" / "cluster"), "run", "--nodes", str(cluster.nodes), "--ranks-per-node",
-             str(cluster.ranks_per_node), "--timeout", f"{limit_s:.0f}"]
+             cluster.ranks_per_node, "--timeout", f"{limit_s:.0f}"]
     start += ["--rate", cluster.rate] if cluster.rate else []
     start += ["--mpirun", shlex.join(mca_words(launch))] if mca_words(launch) else []
     return [*start, "--", str(peer.program), *words], environment(peer) | dict(launch.environment)

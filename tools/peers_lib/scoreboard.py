@@ -22,7 +22,9 @@ class Goal:
     """
 
     must: float
-    of: str  # ratio, ratio_symmetric, a peer's name, or floor: the copy's time divided by that of symmetric memory
+    # ratio, ratio_symmetric, ratio_as_it_comes, a peer's name; floor: the copy's time divided by that of symmetric memory;
+    # limit: the least time that links let through divided by ours
+    of: str
     first: int = 0
     last: int = 1 << 40
     mean: bool = False
@@ -34,8 +36,10 @@ class Goal:
         return [row for row in fit if self.figure(row) is not None]
 
     def figure(self, row: dict) -> float | None:
-        if self.of in ("ratio", "ratio_symmetric"):
-            return row[self.of]
+        if self.of.startswith("ratio"):
+            return row.get(self.of)
+        if self.of == "limit":
+            return row["limit_us"] / row["ours_us"] if row.get("limit_us") and row["ours_us"] else None
         over, under = (row["floor_us"], row["ours_symmetric_us"]) if self.of == "floor" else (row["peers"].get(self.of), row["ours_us"])
         return over / under if over and under else None
 
@@ -55,7 +59,8 @@ class Goal:
         return min(self.figure(row) for row in fit), [row.get("list") or show(row["size"]) for row in missed]
 
     def title(self) -> str:
-        names = {"ratio": "plain", "ratio_symmetric": "symmetric", "floor": "symmetric, by a copy by all at once"}
+        names = {"ratio": "plain", "ratio_symmetric": "symmetric", "floor": "symmetric, by a copy by all at once",
+                 "ratio_as_it_comes": "beside the peer as it comes", "limit": "of what links let through"}
         where = f", {show(self.first)} to {show(self.last)}" if (self.first, self.last) != (0, 1 << 40) else ""
         by = names.get(self.of, f"{self.only}, by {self.of}")
         return f"{by}{where}{', geometric mean' if self.mean else '' if self.only else ', the least'}"
@@ -77,10 +82,13 @@ class Part:
     goals: tuple[Goal, ...]
     lists: tuple[str, ...] = ()
     without: str = ""  # a peer whose goal is none, and which would take most of the time
+    cluster: str = ""  # virtual nodes, as 4x2
+    rate: str = ""     # of their links
 
     @property
     def title(self) -> str:
-        return f"{'gradients' if self.lists else self.collective}, {self.ranks} ranks{', small' if self.lists == ('small',) else ''}"
+        where = f"{self.cluster} {self.rate or 'unshaped'}" if self.cluster else f"{self.ranks} ranks"
+        return f"{'gradients' if self.lists else self.collective}, {where}{', small' if self.lists == ('small',) else ''}"
 
 
 K, M = 1 << 10, 1 << 20
@@ -100,6 +108,19 @@ PARTS = (
     Part(2, "all_reduce", (), (Goal(10, "torch_ddp", only="small"),), ("small",), without="tensorflow_ring"),
 )
 
+ACROSS = ("1K", "4K", "16K", "64K", "256K", "1M", "4M", "16M")
+MOVING = (Goal(1.3, "ratio", mean=True),)
+NODES = (
+    Part(8, "all_reduce", ("8", "256", *ACROSS),
+         (Goal(1.2, "ratio", 8, 4 * K), Goal(1.2, "ratio", 16 * K, 256 * K, mean=True), Goal(1.0, "ratio", 16 * K, 256 * K),
+          Goal(0.93, "limit", 1 * M), Goal(1.0, "ratio", 1 * M), Goal(2.0, "ratio_as_it_comes", mean=True)), cluster="4x2", rate="1gbit"),
+    Part(8, "all_reduce", ("8", "1K", "16K", "64K", "256K", "1M", "4M", "16M", "64M"),
+         (Goal(1.2, "ratio", 8, 16 * K), Goal(1.4, "ratio", 64 * K, 64 * M, mean=True)), cluster="2x4"),
+    *(Part(8, each, ACROSS, MOVING, cluster=cluster, rate=rate) for cluster, rate in (("4x2", "1gbit"), ("2x4", "")) for each in OTHERS),
+    Part(6, "all_reduce", ACROSS, (Goal(1.2, "ratio", mean=True),), cluster="3x3,2,1", rate="1gbit"),
+    Part(4, "all_reduce", (), (Goal(0.93, "limit", only="resnet50"), Goal(1.0, "ratio", only="resnet50")), ("resnet50",), cluster="4x1", rate="1gbit"),
+)
+
 
 def show(size: int) -> str:
     return f"{size // M}M" if size >= M else f"{size // K}K" if size >= K else str(size)
@@ -114,8 +135,8 @@ def verdict(part: Part, rows: list[dict]) -> list[str]:
     return lines
 
 
-def chosen(only: str | None) -> list[Part]:
-    return [part for part in PARTS if only is None or only in part.title]
+def chosen(only: str | None, nodes: bool = False) -> list[Part]:
+    return [part for part in (NODES if nodes else PARTS) if only is None or only in part.title]
 
 
 def about_here(root: Path) -> str:

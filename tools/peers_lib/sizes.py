@@ -37,17 +37,27 @@ def show_size(size: int) -> str:
 class Cluster(NamedTuple):
     """Virtual nodes as tools/cluster makes them."""
 
-    nodes: int
-    ranks_per_node: int
+    ranks_of: tuple[int, ...]  # of each node
     rate: str | None
 
     @property
+    def nodes(self) -> int:
+        return len(self.ranks_of)
+
+    @property
     def ranks(self) -> int:
-        return self.nodes * self.ranks_per_node
+        return sum(self.ranks_of)
+
+    @property
+    def ranks_per_node(self) -> str:
+        """One number where all are equal, or one for each with commas between."""
+        return ",".join(map(str, self.ranks_of if len(set(self.ranks_of)) > 1 else self.ranks_of[:1]))
 
 
 def parse_cluster(word: str, rate: str | None) -> Cluster:
-    found = re.fullmatch(r"([0-9]{1,3})x([0-9]{1,3})", word)
-    if not found or not int(found[1]) or not int(found[2]):
-        raise Misuse(f"--cluster {word}: write NODESxRANKS, as 4x2 for four nodes of two ranks")
-    return Cluster(int(found[1]), int(found[2]), rate)
+    found = re.fullmatch(r"([0-9]{1,3})x([0-9]{1,3}(?:,[0-9]{1,3})*)", word)
+    nodes = int(found[1]) if found else 0
+    ranks = [int(each) for each in found[2].split(",")] if found else []
+    if not nodes or len(ranks) not in (1, nodes) or not all(ranks):
+        raise Misuse(f"--cluster {word}: write NODESxRANKS, as 4x2 for four nodes of two ranks, or 3x3,2,1")
+    return Cluster(tuple(ranks if len(ranks) == nodes else ranks * nodes), rate)
