@@ -27,7 +27,8 @@ std::size_t most_messages(const Plan& plan) {
 
 }  // namespace
 
-Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room, node::Looks looks)
+Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room,
+           const node::Looks& looks)
     : transport_(transport),
       patience_(patience),
       log_(std::move(log)),
@@ -300,6 +301,7 @@ void Core::refuse(const Error& error) noexcept {
 }
 
 void Core::leave() noexcept {
+  Bytes last_words;
   guarded([&] {
     if (!failed() && !active_.empty()) {
       const Operation& first = *active_.front();
@@ -316,9 +318,9 @@ void Core::leave() noexcept {
     constexpr std::uint64_t told = 4;  // so many of the last calls, for who waits in a different one
     for (std::uint64_t back = 0; back < std::min(told, last_started_); ++back)
       word.last.push_back(word_of(*record_.find(last_started_ - back)));
-    tell_all(word);
+    last_words = to_bytes(word);
   });
-  guarded([&] { transport_.leave(); });
+  guarded([&] { transport_.leave(last_words); });
 }
 
 void Core::check_usable() {

@@ -35,9 +35,9 @@ struct Failure {
 
 class Core {
  public:
-  // Calls that are planned for the node are done in the room, looking so often at what is missing.
+  // Calls that are planned for the node are done in the room, looking so often at what is missing, which may change.
   Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room = nullptr,
-       node::Looks looks = {});
+       const node::Looks& looks = no_looks);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -162,6 +162,8 @@ class Core {
   bool told_user_ = false;
   bool keeps_memory_ = false;
   Operation* moving_ = nullptr;  // for the text of what it throws
+
+  static constexpr node::Looks no_looks{};
 };
 
 }  // namespace lockstep

@@ -107,10 +107,7 @@ CallWord Core::word_of(const Recorded& recorded) const {
 
 void Core::tell(int peer, const Word& word) { transport_.tell(peer, to_bytes(word)); }
 
-void Core::tell_all(const Word& word) {
-  const Bytes bytes = to_bytes(word);
-  for (int i = 1; i < size_; ++i) transport_.tell((rank_ + i) % size_, bytes);
-}
+void Core::tell_all(const Word& word) { transport_.tell_all(to_bytes(word)); }
 
 void Core::watch(const Ticket& ticket, Duration now) {
   if (failed()) return;

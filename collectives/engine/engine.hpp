@@ -173,9 +173,12 @@ class Engine {
     if constexpr (requires { world.room(); }) return world.room();
     return nullptr;
   }
-  static node::Looks looks_of(World& world) {
-    if constexpr (requires { world.looks(); }) return world.looks();
-    return {};
+  static const node::Looks& looks_of(World& world) {
+    static constexpr node::Looks no_looks{};
+    if constexpr (requires { world.looks(); })
+      return world.looks();
+    else
+      return no_looks;
   }
 
   // One turn of the progress thread.

@@ -45,7 +45,6 @@ class LocalTransport final : public Transport {
   void sleep(std::int64_t nanoseconds) override {
     seat_.bell.sleep(nanoseconds, [this] { return anything_new(); });
   }
-  void leave() override {}
 
  private:
   // A receive that has not met its message.

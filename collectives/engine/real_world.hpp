@@ -30,7 +30,7 @@ class RealWorld {
   }
   Transport& transport() { return *transport_; }
   node::Room* room() { return room_.get(); }
-  node::Looks looks() const { return waiter_.looks(); }
+  const node::Looks& looks() const { return waiter_.looks(); }
 
  private:
   std::unique_ptr<Transport> transport_;

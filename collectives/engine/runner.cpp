@@ -54,7 +54,7 @@ bool is_last_round(const Operation& operation, const Part& part) {
 
 }  // namespace
 
-Runner::Runner(Transport& transport, node::Room* room, node::Looks looks)
+Runner::Runner(Transport& transport, node::Room* room, const node::Looks& looks)
     : transport_(transport), room_(room), looks_(looks), queues_(static_cast<std::size_t>(transport.lanes())) {}
 
 void Runner::enlist(Operation& operation) {

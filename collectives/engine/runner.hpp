@@ -10,7 +10,7 @@ namespace lockstep {
 
 class Runner {
  public:
-  Runner(Transport& transport, node::Room* room, node::Looks looks);
+  Runner(Transport& transport, node::Room* room, const node::Looks& looks);
 
   // Gives the operation its places in the queues, in the order of the calls.
   void enlist(Operation& operation);
@@ -61,14 +61,14 @@ class Runner {
 
   Transport& transport_;
   node::Room* room_;
-  node::Looks looks_;
+  const node::Looks& looks_;
   Queue in_node_;
   Operation* in_room_ = nullptr;  // the one that is served there, while it is under way
   gpu::Ways ways_;
   std::vector<Operation*> lifted_;  // whose data is on its way from or to a GPU
-  int next_lane_ = 0;             // the same on all members, because plans agree
-  std::vector<Queue> queues_;     // by lane of collective calls
-  Queue exchanges_;               // an exchange is served until it has posted its last round
+  int next_lane_ = 0;               // the same on all members, because plans agree
+  std::vector<Queue> queues_;       // by lane of collective calls
+  Queue exchanges_;                 // an exchange is served until it has posted its last round
 };
 
 }  // namespace lockstep

@@ -68,8 +68,14 @@ class Transport {
 
   // Sleeps until something may have arrived, at most for so long; may return early.
   virtual void sleep(std::int64_t nanoseconds) = 0;
-  // A member's last words before it leaves, after which its silence is no failure. Does not block.
-  virtual void leave() = 0;
+  void tell_all(const Bytes& bytes) {
+    for (int i = 1; i < size(); ++i) tell((rank() + i) % size(), bytes);
+  }
+  // This member is about to leave: whoever could wait for it hears these words, after which its silence is no failure.
+  // None: it has nothing to say. Does not block.
+  virtual void leave(const Bytes& last_words) {
+    if (!last_words.empty()) tell_all(last_words);
+  }
 };
 
 }  // namespace lockstep

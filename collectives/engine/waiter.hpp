@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a member waits: it spins while it has a core to itself, then lets others run, then sleeps ever longer. The
-// numbers are starting guesses, to be measured and tuned; none of them is needed for being right.
+// How a member waits: it spins while it has a core to itself, then lets others run, then sleeps ever longer. Whether it
+// has one it learns by itself: letting others run takes long where there are any. The numbers are starting guesses, to
+// be measured and tuned; none of them is needed for being right.
 #pragma once
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,14 +25,17 @@ class Waiter {
       // comes soon, and by the clock, for a look at the transport may take 20 ns or 2 us.
       spin_ns_ = 20'000;
       yield_ns_ = 200'000;
+      alone_ns_ = longest_alone();
+      looks_ = alone;
     } else if (members_per_core > 4) {
       yields_ = 8;  // a turn of yielding is as long as the others' time slices: better asleep
     }
+    if (spin_ns_ == 0) looks_ = {0, yields_};
   }
 
   // At a neighbour's line before anything else is done. With a core each: a transfer between cores takes some of them.
-  // Otherwise the neighbour needs this core to come that far.
-  node::Looks looks() const { return spin_ns_ > 0 ? node::Looks{200, 0} : node::Looks{0, yields_}; }
+  // Otherwise the neighbour needs this core to come that far. It changes with what is found.
+  const node::Looks& looks() const { return looks_; }
 
   // `turns` so many times in a row nothing has moved. What the member sleeps at wakes it.
   template <class Sleeper>
@@ -39,12 +45,14 @@ class Waiter {
       yielded_ = 0;
       naps_ = 0;
     }
-    const std::int64_t waited = naps_ > 0 ? 0 : now_ns() - since_;
-    if (naps_ == 0 && waited < spin_ns_) {
+    const std::int64_t now = naps_ > 0 ? since_ : now_ns();
+    const std::int64_t waited = now - since_;
+    if (naps_ == 0 && waited < spin_ns_ && others_ == 0) {
       pause();
     } else if (naps_ == 0 && (yielded_ < yields_ || waited < yield_ns_)) {
       ++yielded_;
       sched_yield();
+      if (spin_ns_ > 0) learn(now_ns() - now);
     } else {
       sleeper.sleep(nap(naps_++));
     }
@@ -62,6 +70,30 @@ class Waiter {
         .count();
   }
 
+  // Others have run meanwhile, or not. Who has seen some expects them for a while.
+  void learn(std::int64_t yielded_ns) {
+    constexpr unsigned seen = 8;
+    constexpr unsigned most = 64;
+    if (yielded_ns > alone_ns_)
+      others_ = std::min(others_ + seen, most);
+    else if (others_ > 0)
+      --others_;
+    looks_ = others_ > 0 ? node::Looks{0, 0} : alone;
+  }
+
+  // What a yield takes at most where there is nobody else: a few calls of the system's, of which the quickest of some
+  // is not disturbed.
+  static std::int64_t longest_alone() {
+    constexpr int times = 16;
+    std::int64_t least = 1'000'000;
+    for (int i = 0; i < times; ++i) {
+      const std::int64_t begin = now_ns();
+      ::syscall(SYS_getppid);
+      least = std::min(least, now_ns() - begin);
+    }
+    return 4 * least + 1000;
+  }
+
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -70,8 +102,13 @@ class Waiter {
 #endif
   }
 
+  static constexpr node::Looks alone{200, 0};
+
+  node::Looks looks_;
   std::int64_t spin_ns_ = 0;
   std::int64_t yield_ns_ = 0;
+  std::int64_t alone_ns_ = 0;
+  unsigned others_ = 0;  // above 0: some have been seen lately
   unsigned yields_ = 64;
   std::int64_t since_ = 0;
   unsigned yielded_ = 0;

@@ -296,7 +296,8 @@ void MpiTransport::sleep(std::int64_t nanoseconds) {
 }
 
 // What was told is pushed once more. MPI keeps no watch over members that somebody would have to call off.
-void MpiTransport::leave() {
+void MpiTransport::leave(const Bytes& last_words) {
+  Transport::leave(last_words);
   if (!Wire::ended()) exchange_.flushed();
 }
 

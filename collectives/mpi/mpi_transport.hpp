@@ -17,7 +17,8 @@ namespace lockstep {
 // MPI_THREAD_SERIALIZED or more. Nothing where the exchange is not over MPI.
 std::unique_ptr<Transport> mpi_transport(Exchange& exchange);
 
-// That, or the one of what the session stands on without MPI.
-std::function<std::unique_ptr<Transport>(Exchange&)> transport_of(const Session& session);
+// What carries the messages of the session's communicators: MPI or sockets of our own, or what the session stands on
+// without MPI. Called by all members; they decide together when it is called first.
+std::function<std::unique_ptr<Transport>(Exchange&)> transport_of(Session& session);
 
 }  // namespace lockstep

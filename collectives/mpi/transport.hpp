@@ -44,7 +44,7 @@ class MpiTransport final : public Transport {
   std::optional<Heard> hear() override;
 
   void sleep(std::int64_t nanoseconds) override;
-  void leave() override;
+  void leave(const Bytes& last_words) override;
 
  private:
   // A message, or a part of a longer one.

@@ -50,7 +50,6 @@ class UcxTransport final : public Transport {
   void tell(int peer, Bytes bytes) override;
   std::optional<Heard> hear() override;
   void sleep(std::int64_t nanoseconds) override;
-  void leave() override {}
 
  private:
   struct Want {

@@ -296,7 +296,6 @@ class Stubborn final : public Transport {
     return word;
   }
   void sleep(std::int64_t /*nanoseconds*/) override {}
-  void leave() override {}
 
  private:
   std::vector<Incoming>& posted_;

@@ -163,7 +163,7 @@ TEST(MpiTransport, words_come_from_anybody_in_order) {
   }
   world().barrier("all have heard all");
   EXPECT_FALSE(transport->hear());
-  transport->leave();
+  transport->leave({});
 }
 
 TEST(MpiTransport, words_do_not_pile_up) {

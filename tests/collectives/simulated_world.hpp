@@ -179,7 +179,6 @@ class SimulatedTransport final : public Transport {
   void tell(int peer, Bytes bytes) override { network_.tell(rank_, peer, std::move(bytes)); }
   std::optional<Heard> hear() override { return network_.hear(rank_); }
   void sleep(std::int64_t) override {}
-  void leave() override {}
 
  private:
   Network& network_;

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
 #include "collectives/engine/local_transport.hpp"
+#include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/sanitized.hpp"
@@ -21,7 +24,7 @@ using test::lacks;
 using test::on_threads;
 using test::watched_for_races;
 
-enum class Kind : std::uint8_t { local, ucx };
+enum class Kind : std::uint8_t { local, ucx, sockets, tcp };
 
 // All members of a program share one UCX, as they do in a process of a cluster.
 Ucx& ucx() {
@@ -29,19 +32,35 @@ Ucx& ucx() {
   return one;
 }
 
+// And one Tcp for each host: members of one go by the kernel's own sockets, others by TCP.
+Tcp& tcp(const std::string& address) {
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<Tcp>> all;
+  const std::lock_guard lock(mutex);
+  auto& one = all[address];
+  if (!one)
+    one = std::make_unique<Tcp>(
+        TcpOptions{.key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test"), .address = address});
+  return *one;
+}
+
 class EveryTransport : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
+    if ((GetParam() == Kind::sockets || GetParam() == Kind::tcp) && why_no_tcp()) GTEST_SKIP() << lacks(*why_no_tcp());
     if (GetParam() == Kind::ucx && why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
     if (GetParam() == Kind::ucx && watched_for_races)
       GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
   }
   static std::unique_ptr<Transport> transport_over(Exchange& exchange) {
-    return GetParam() == Kind::local ? local_transport(exchange) : ucx().transport(exchange);
+    if (GetParam() == Kind::local) return local_transport(exchange);
+    if (GetParam() == Kind::ucx) return ucx().transport(exchange);
+    return tcp(GetParam() == Kind::sockets ? "127.0.0.1" : text("127.0.0.", exchange.rank() + 1)).transport(exchange);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Of, EveryTransport, testing::Values(Kind::local, Kind::ucx),
-                         [](const auto& each) { return std::string(each.param == Kind::local ? "threads" : "ucx"); });
+constexpr std::array names = {"threads", "ucx", "sockets", "tcp"};
+INSTANTIATE_TEST_SUITE_P(Of, EveryTransport, testing::Values(Kind::local, Kind::ucx, Kind::sockets, Kind::tcp),
+                         [](const auto& each) { return names.at(static_cast<std::size_t>(each.param)); });
 
 // Waits as a member does.
 void finish(Transport& transport, int lane) {
@@ -148,7 +167,7 @@ TEST_P(EveryTransport, ToItselfAndNothingAtAll) {
     EXPECT_EQ(got, values);
     post(*transport, {2, 1}, {}, {});
     EXPECT_TRUE(transport->done(2));
-    EXPECT_TRUE(transport->done(5));  // nothing was ever posted
+    EXPECT_TRUE(transport->done(transport->lanes() - 1));  // nothing was ever posted
     post(*transport, {2, 1}, {{exchange.rank(), nullptr, 0}}, {{exchange.rank(), nullptr, 0}});
     finish(*transport, 2);
   });
@@ -355,8 +374,8 @@ TEST_P(EveryTransport, ManyThreadsAllToAll) {
         sends.push_back({peer, &mine[at], sizeof(int)});
         receives.push_back({peer, &got[at], sizeof(int)});
       }
-      transport->post({lap, 1}, sends, receives);
-      finish(*transport, lap);
+      transport->post({lap % transport->lanes(), 1}, sends, receives);
+      finish(*transport, lap % transport->lanes());
       for (int peer = 0; peer < size; ++peer)
         ASSERT_EQ(got[static_cast<std::size_t>(peer)], 10'000 * lap + 100 * peer + exchange.rank());
     }

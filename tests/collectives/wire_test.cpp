@@ -211,7 +211,7 @@ class Counting : public Transport {
   void tell(int peer, Bytes bytes) override { to_->tell(peer, std::move(bytes)); }
   std::optional<Heard> hear() override { return to_->hear(); }
   void sleep(std::int64_t nanoseconds) override { to_->sleep(nanoseconds); }
-  void leave() override { to_->leave(); }
+  void leave(const Bytes& last_words) override { to_->leave(last_words); }
 
  private:
   std::unique_ptr<Transport> to_;

@@ -98,43 +98,78 @@ std::vector<LocalNic> read_nics(const std::string& sys) {
   return all;
 }
 
-std::optional<std::string> interface_of(const std::string& host) {
+namespace {
+
+using Resolved = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+Resolved resolve(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* named = nullptr;
   const bool is_in_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
   const std::string bare = is_in_brackets ? host.substr(1, host.size() - 2) : host;
-  if (getaddrinfo(bare.c_str(), nullptr, &hints, &named) != 0) return std::nullopt;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(named, &freeaddrinfo);
+  if (getaddrinfo(bare.c_str(), nullptr, &hints, &named) != 0) named = nullptr;
+  return {named, &freeaddrinfo};
+}
+
+Interfaces interfaces() {
   ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return std::nullopt;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> interfaces(first, &freeifaddrs);
-  // Of an address, what tells hosts apart: not its port, nor its scope.
-  const auto bytes_of = [](const sockaddr& address) -> std::string_view {
-    if (address.sa_family == AF_INET) {
-      const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-      return {reinterpret_cast<const char*>(&v4.sin_addr), sizeof v4.sin_addr};
-    }
-    if (address.sa_family != AF_INET6) return {};
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    return {reinterpret_cast<const char*>(&v6.sin6_addr), sizeof v6.sin6_addr};
-  };
-  // All of 127.0.0.0/8 is the loopback's, though it has one address of it.
+  if (getifaddrs(&first) != 0) first = nullptr;
+  return {first, &freeifaddrs};
+}
+
+// Of an address, what tells hosts apart: not its port, nor its scope.
+std::string_view bytes_of(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return {reinterpret_cast<const char*>(&v4.sin_addr), sizeof v4.sin_addr};
+  }
+  if (address.sa_family != AF_INET6) return {};
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  return {reinterpret_cast<const char*>(&v6.sin6_addr), sizeof v6.sin6_addr};
+}
+
+// All of 127.0.0.0/8 is the loopback's, though it has one address of it.
+bool is_loopback(const sockaddr& address) {
   constexpr std::uint32_t loopback = 127;
-  const auto is_loopback = [](const sockaddr& address) {
-    return address.sa_family == AF_INET &&
-           ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24U == loopback;
-  };
-  for (const addrinfo* address = named; address != nullptr; address = address->ai_next) {
-    for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-      if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address->ai_family) continue;
-      const std::string_view its = bytes_of(*each->ifa_addr);
-      const bool is_same = its == bytes_of(*address->ai_addr);
-      const bool are_loopbacks = is_loopback(*each->ifa_addr) && is_loopback(*address->ai_addr);
-      if (!its.empty() && (is_same || are_loopbacks)) return each->ifa_name;
-    }
+  return address.sa_family == AF_INET &&
+         ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24U == loopback;
+}
+
+const ifaddrs* interface_with(const ifaddrs* first, const sockaddr& address) {
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address.sa_family) continue;
+    const std::string_view its = bytes_of(*each->ifa_addr);
+    const bool are_loopbacks = is_loopback(*each->ifa_addr) && is_loopback(address);
+    if (!its.empty() && (its == bytes_of(address) || are_loopbacks)) return each;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<std::string> interface_of(const std::string& host) {
+  const Resolved named = resolve(host);
+  const Interfaces all = interfaces();
+  for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
+    if (const ifaddrs* const found = interface_with(all.get(), *address->ai_addr)) return found->ifa_name;
   }
   return std::nullopt;
+}
+
+HostAddresses addresses_of(const std::string& host) {
+  const Resolved named = resolve(host);
+  const Interfaces all = interfaces();
+  HostAddresses found;
+  for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
+    std::array<char, INET6_ADDRSTRLEN> name{};
+    const std::string_view bytes = bytes_of(*address->ai_addr);
+    if (bytes.empty() || inet_ntop(address->ai_family, bytes.data(), name.data(), name.size()) == nullptr) continue;
+    const bool is_own = interface_with(all.get(), *address->ai_addr) != nullptr;
+    (is_own ? found.own : found.others).emplace_back(name.data());
+  }
+  return found;
 }
 
 }  // namespace lockstep

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transports over UCX that end: what they have sent arrives all the same, and what is kept for it does not pile up. Run
-// a second time with UCX_TLS=tcp, where a connection that closes early takes what is unread with it.
+// Transports that end: what they have sent arrives all the same, and what is kept for it does not pile up. Run a second
+// time with UCX_TLS=tcp, where a connection that closes early takes what is unread with it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <thread>
 
+#include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/sanitized.hpp"
@@ -20,18 +21,36 @@ using test::lacks;
 using test::on_threads;
 using test::watched_for_races;
 
-class EndingTransport : public testing::Test {
+enum class Kind : std::uint8_t { ucx, sockets, tcp };
+
+class EndingTransport : public testing::TestWithParam<Kind> {
  protected:
+  using Maker = std::function<std::unique_ptr<Transport>(Exchange&)>;
+
   void SetUp() override {
-    if (why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
-    if (watched_for_races) GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
+    if (GetParam() != Kind::ucx && why_no_tcp()) GTEST_SKIP() << lacks(*why_no_tcp());
+    if (GetParam() == Kind::ucx && why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
+    if (GetParam() == Kind::ucx && watched_for_races)
+      GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
   }
+
   // As a process has it: members that are threads of one would end each other's transports.
-  static std::unique_ptr<Ucx> ucx() {
-    return std::make_unique<Ucx>(
-        UcxOptions{.key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test"), .device = {}});
+  static Maker process(int rank) {
+    auto key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test");
+    if (GetParam() == Kind::ucx) return maker_of(std::make_shared<Ucx>(UcxOptions{.key = key, .device = {}}));
+    const std::string address = GetParam() == Kind::sockets ? "127.0.0.1" : text("127.0.0.", rank + 1);
+    return maker_of(std::make_shared<Tcp>(TcpOptions{.key = key, .address = address}));
+  }
+
+ private:
+  template <class Process>
+  static Maker maker_of(std::shared_ptr<Process> process) {
+    return [process = std::move(process)](Exchange& exchange) { return process->transport(exchange); };
   }
 };
+constexpr std::array names = {"ucx", "sockets", "tcp"};
+INSTANTIATE_TEST_SUITE_P(Of, EndingTransport, testing::Values(Kind::ucx, Kind::sockets, Kind::tcp),
+                         [](const auto& each) { return names.at(static_cast<std::size_t>(each.param)); });
 
 // Within a limit, so that what never comes is a failure of its own.
 bool arrives(Transport& transport, int lane) {
@@ -45,12 +64,12 @@ bool arrives(Transport& transport, int lane) {
 
 // Rank 0 ends with something unread in its connection, while the last that it sent does not fit into what the system
 // takes for rank 1, who reads later.
-TEST_F(EndingTransport, whose_last_messages_are_read_after_its_end) {
+TEST_P(EndingTransport, whose_last_messages_are_read_after_its_end) {
   on_threads(2, [](Exchange& exchange) {
-    const auto own = ucx();
+    const auto own = process(exchange.rank());
     constexpr std::size_t messages = 24;
     for (int lap = 0; lap < 20; ++lap) {
-      auto transport = own->transport(exchange);
+      auto transport = own(exchange);
       const std::vector<int> values(1000, lap);
       const std::size_t bytes = values.size() * sizeof(int);
       const int peer = 1 - exchange.rank();
@@ -91,13 +110,13 @@ std::ptrdiff_t sockets() {
   return all;
 }
 
-TEST_F(EndingTransport, of_which_many_do_not_pile_up) {
+TEST_P(EndingTransport, of_which_many_do_not_pile_up) {
   const std::ptrdiff_t before = sockets();
   on_threads(2, [before](Exchange& exchange) {
-    const auto own = ucx();
+    const auto own = process(exchange.rank());
     constexpr int laps = 60;
     for (int lap = 0; lap < laps; ++lap) {
-      own->transport(exchange).reset();
+      own(exchange).reset();
       exchange.barrier("ended");
     }
     const auto now = sockets() - before;

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/tcp/lane_stream.hpp"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+
+namespace lockstep::tcp {
+
+void LaneStream::forget() {
+  wants_.clear();
+  sending_.clear();
+}
+
+std::size_t LaneStream::take_kept(std::span<std::byte> into) {
+  const std::size_t bytes = std::min(into.size(), kept_.size());
+  std::copy_n(kept_.begin(), bytes, into.begin());
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(bytes));
+  return bytes;
+}
+
+Moved LaneStream::read_some(std::span<std::byte> into) {
+  if (const std::size_t bytes = take_kept(into); bytes > 0) return {bytes};
+  return read(socket_, into);
+}
+
+// What was read: the rest of a head, and perhaps some of its message. False: the message is another call's, or another
+// length.
+bool LaneStream::begin_message(std::span<const std::byte> bytes, Outcome& outcome) {
+  const std::size_t of_head = std::min(bytes.size(), head_.size() - head_bytes_);
+  std::copy_n(bytes.begin(), of_head, head_.begin() + static_cast<std::ptrdiff_t>(head_bytes_));
+  head_bytes_ += of_head;
+  if (head_bytes_ < head_.size()) return true;
+  const std::span<const std::byte> rest = bytes.subspan(of_head);
+  Head head;
+  std::memcpy(&head, head_.data(), sizeof head);
+  const Want& want = wants_.front();
+  if (head.mark != want.mark || head.bytes != want.bytes) {
+    kept_.insert(kept_.begin(), rest.begin(), rest.end());
+    outcome.has_other_length = head.mark == want.mark;
+    outcome.length = head.bytes;
+    outcome.wanted = want.bytes;
+    is_stuck_ = true;
+    return false;
+  }
+  is_stuck_ = false;
+  in_message_ = true;
+  received_ = rest.size();
+  if (!rest.empty()) std::memcpy(want.into, rest.data(), rest.size());
+  return true;
+}
+
+// A head is read together with its message where that is small: no more than is wanted, so nothing comes too early.
+LaneStream::Outcome LaneStream::receive(Window window) {
+  Outcome outcome;
+  if (is_stuck_ && wants()) {  // there may be another one who wants it
+    is_stuck_ = false;
+    if (head_bytes_ == head_.size() && !begin_message({}, outcome)) return outcome;
+  }
+  while (wants()) {
+    const Want& want = wants_.front();
+    if (in_message_ && received_ == want.bytes) {
+      in_message_ = false;
+      head_bytes_ = 0;
+      --want.left->receives;
+      wants_.pop_front();
+      outcome.moved = true;
+      continue;
+    }
+    Moved moved;
+    if (in_message_) {
+      moved = read_some({want.into + received_, want.bytes - received_});
+      received_ += moved.bytes;
+    } else {
+      const std::size_t head_left = head_.size() - head_bytes_;
+      const std::size_t all = head_left + (want.bytes <= window.size() - head_.size() ? want.bytes : 0);
+      moved = read_some(window.first(all));
+      if (moved.bytes > 0 && !begin_message(window.first(moved.bytes), outcome)) return outcome;
+    }
+    outcome.moved = outcome.moved || moved.bytes > 0;
+    if (moved.bytes > 0) continue;
+    outcome.is_over = moved.is_over;
+    outcome.error = moved.error;
+    break;
+  }
+  return outcome;
+}
+
+LaneStream::Outcome LaneStream::flush() {
+  Outcome outcome;
+  while (is_sending()) {
+    constexpr std::size_t most = 8;  // messages at once
+    std::array<iovec, 2 * most> parts;
+    std::size_t count = 0;
+    std::size_t skip = sent_;
+    std::size_t wanted = 0;
+    const auto add = [&](const void* from, std::size_t bytes) {
+      const std::size_t skipped = std::min(skip, bytes);
+      skip -= skipped;
+      if (bytes == skipped) return;
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): the kernel only reads it
+      parts[count++] = {const_cast<std::byte*>(static_cast<const std::byte*>(from) + skipped), bytes - skipped};
+      wanted += bytes - skipped;
+    };
+    for (std::size_t i = 0; i < std::min(most, sending_.size()); ++i) {
+      add(&sending_[i].head, sizeof(Head));
+      add(sending_[i].from, sending_[i].head.bytes);
+    }
+    const Moved moved = write(socket_, {parts.data(), count});
+    outcome.moved = outcome.moved || moved.bytes > 0;
+    outcome.is_over = moved.is_over;
+    outcome.error = moved.error;
+    for (sent_ += moved.bytes; is_sending() && sent_ >= sizeof(Head) + sending_.front().head.bytes;) {
+      sent_ -= sizeof(Head) + sending_.front().head.bytes;
+      --sending_.front().left->sends;
+      sending_.pop_front();
+    }
+    if (moved.bytes < wanted) break;
+  }
+  return outcome;
+}
+
+}  // namespace lockstep::tcp

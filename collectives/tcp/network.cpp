@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which network joins all nodes.
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "collectives/tcp/tcp_transport.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+// "10.0.0.1/24"
+struct Network {
+  bool is_v6 = false;
+  std::array<std::uint8_t, 16> prefix{};
+  int bits = 0;
+  auto operator<=>(const Network&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
+};
+
+std::optional<Network> network_of(const std::string& address) {
+  const std::size_t slash = address.find('/');
+  if (slash == std::string::npos) return std::nullopt;
+  const auto bits = parse_integer(address.substr(slash + 1));
+  Network network;
+  network.is_v6 = address.find(':') != std::string::npos;
+  const int all = network.is_v6 ? 128 : 32;
+  if (!bits || *bits < 0 || *bits > all) return std::nullopt;
+  if (::inet_pton(network.is_v6 ? AF_INET6 : AF_INET, address.substr(0, slash).c_str(), network.prefix.data()) != 1)
+    return std::nullopt;
+  network.bits = static_cast<int>(*bits);
+  for (int bit = network.bits; bit < 128; ++bit)
+    network.prefix[static_cast<std::size_t>(bit / 8)] &= static_cast<std::uint8_t>(~(0x80U >> (bit % 8)));
+  return network;
+}
+
+struct Found {
+  std::int64_t rate = 0;
+  std::string address;
+};
+
+// Of one node: the networks that it is in, as far as they are wanted.
+std::map<Network, Found> networks_of(const Topology& topology, int node, const std::string& interface) {
+  std::map<Network, Found> all;
+  for (const NicAddress& each : topology.node(node).addresses) {
+    const Nic& nic = topology.machine_of_node(node).nics.at(static_cast<std::size_t>(each.nic));
+    const bool is_wanted = interface.empty() || nic.name == interface || each.address.starts_with(interface);
+    const auto network = network_of(each.address);
+    if (!is_wanted || !network) continue;
+    Found& found = all[*network];
+    if (found.address.empty()) found = {nic.mbit_per_s, each.address.substr(0, each.address.find('/'))};
+  }
+  return all;
+}
+
+struct Joined {
+  std::int64_t rate = 0;  // the slowest node's
+  std::vector<std::string> addresses;
+};
+
+// By one address of each node, if it has one there. Nothing: not all have, or they cannot be told apart, as where each
+// host has a network of that address to itself.
+template <class Pick>
+std::optional<Joined> joined_by(const std::vector<std::map<Network, Found>>& nodes, const Pick& pick) {
+  Joined all;
+  for (const auto& node : nodes) {
+    const auto here = pick(node);
+    if (here == node.end()) return std::nullopt;
+    const Found& found = here->second;
+    all.rate = all.addresses.empty() ? found.rate : std::min(all.rate, found.rate);
+    all.addresses.push_back(found.address);
+  }
+  auto sorted = all.addresses;
+  std::ranges::sort(sorted);
+  if (std::ranges::adjacent_find(sorted) != sorted.end()) return std::nullopt;
+  return all;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::string>> common_network(const Topology& topology, const std::string& interface) {
+  std::vector<std::map<Network, Found>> nodes;
+  nodes.reserve(static_cast<std::size_t>(topology.node_count()));
+  for (int node = 0; node < topology.node_count(); ++node) nodes.push_back(networks_of(topology, node, interface));
+  std::optional<Joined> best;
+  for (const auto& [network, found] : nodes.front()) {
+    auto joined = joined_by(nodes, [&network = network](const auto& node) { return node.find(network); });
+    if (joined && (!best || joined->rate > best->rate)) best = std::move(joined);
+  }
+  // Who names the interface knows that its networks lead to each other.
+  if (!best && !interface.empty()) best = joined_by(nodes, [](const auto& node) { return node.begin(); });
+  if (!best) return std::nullopt;
+  return std::move(best->addresses);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/tcp/socket.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+#include "topology/secret/secret.hpp"
+
+namespace lockstep::tcp {
+namespace {
+
+constexpr int waiting_room = 1024;  // of those who have knocked
+
+// A socket address of any of the three kinds.
+struct Name {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+};
+
+Name far_name(const Place& place) {
+  Name name;
+  if (place.is_v6) {
+    auto& six = reinterpret_cast<sockaddr_in6&>(name.storage);
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(place.port);
+    std::memcpy(&six.sin6_addr, place.address.data(), sizeof six.sin6_addr);
+    name.size = sizeof six;
+  } else {
+    auto& four = reinterpret_cast<sockaddr_in&>(name.storage);
+    four.sin_family = AF_INET;
+    four.sin_port = htons(place.port);
+    std::memcpy(&four.sin_addr, place.address.data(), sizeof four.sin_addr);
+    name.size = sizeof four;
+  }
+  return name;
+}
+
+// Begins with a zero: of no file.
+Name near_name(const Place& place) {
+  Name name;
+  auto& near = reinterpret_cast<sockaddr_un&>(name.storage);
+  near.sun_family = AF_UNIX;
+  const std::string word = "lockstep-" + to_hexadecimal(place.name);
+  std::memcpy(near.sun_path + 1, word.data(), word.size());
+  name.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + word.size());
+  return name;
+}
+
+Descriptor make_socket(int family) {
+  return Descriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+void set(const Descriptor& socket, int level, int option, int value) {
+  ::setsockopt(socket.get(), level, option, &value, sizeof value);
+}
+
+Descriptor listen_by(Name& name, const std::string& where) {
+  Descriptor socket = make_socket(name.family());
+  if (!socket || ::bind(socket.get(), name.get(), name.size) != 0 || ::listen(socket.get(), waiting_room) != 0)
+    throw system_error(text("listening at ", where), errno,
+                       "look whether the address is this host's, and how many descriptors are left (ulimit -n)");
+  return socket;
+}
+
+bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+void Descriptor::close() noexcept {
+  if (number_ >= 0) ::close(std::exchange(number_, -1));
+}
+
+void Place::write(Writer& writer) const {
+  writer.put(std::span<const std::byte>(address)).put(std::span<const std::byte>(name)).put(port).put(is_v6);
+}
+
+Place Place::read(Reader& reader) {
+  Place place;
+  for (auto* const part : {&place.address, &place.name}) {
+    const Bytes bytes = reader.get_bytes();
+    if (bytes.size() != part->size()) throw Error(Code::bad_message, "an address of another length");
+    std::copy(bytes.begin(), bytes.end(), part->begin());
+  }
+  place.port = reader.get<std::uint16_t>();
+  place.is_v6 = reader.get<bool>();
+  return place;
+}
+
+std::string to_text(const Place& place) {
+  std::array<char, INET6_ADDRSTRLEN> name{};
+  ::inet_ntop(place.is_v6 ? AF_INET6 : AF_INET, place.address.data(), name.data(), name.size());
+  return place.is_v6 ? text('[', name.data(), "]:", place.port) : text(name.data(), ':', place.port);
+}
+
+Listeners listen_at(const std::string& address, bool everywhere) {
+  Listeners all;
+  all.place.is_v6 = address.find(':') != std::string::npos;
+  if (::inet_pton(all.place.is_v6 ? AF_INET6 : AF_INET, address.c_str(), all.place.address.data()) != 1)
+    throw Error(Code::internal, text("\"", printable(address), "\" is no address to listen at"));
+  fill_random(all.place.name);
+  Place at = all.place;
+  if (everywhere) at.address = {};
+  Name far = far_name(at);
+  all.far = listen_by(far, everywhere ? "all addresses" : address);
+  far.size = sizeof far.storage;
+  if (::getsockname(all.far.get(), far.get(), &far.size) != 0)
+    throw system_error(text("finding the port at ", address), errno);
+  all.place.port = ntohs(all.place.is_v6 ? reinterpret_cast<sockaddr_in6&>(far.storage).sin6_port
+                                         : reinterpret_cast<sockaddr_in&>(far.storage).sin_port);
+  Name near = near_name(all.place);
+  all.near = listen_by(near, "a name of its own");
+  return all;
+}
+
+std::optional<Descriptor> accept(const Descriptor& listener) {
+  Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) return std::nullopt;
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);  // of no effect on the host's own
+  return socket;
+}
+
+std::optional<Descriptor> connect(const Place& place, bool near, int& error) {
+  Name name = near ? near_name(place) : far_name(place);
+  Descriptor socket = make_socket(name.family());
+  error = socket ? 0 : errno;
+  if (!socket) return std::nullopt;
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (::connect(socket.get(), name.get(), name.size) == 0 || errno == EINPROGRESS) return socket;
+  error = errno;
+  return std::nullopt;
+}
+
+int error_of(const Descriptor& socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+// Where nothing is under way the kernel asks every second; where something is, it sends it again and again.
+void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
+  const auto seconds = static_cast<int>(silence.count() / 1000);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds - 1));
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
+}
+
+Moved read(const Descriptor& socket, std::span<std::byte> into) {
+  if (into.empty()) return {};
+  const ssize_t bytes = ::recv(socket.get(), into.data(), into.size(), 0);
+  if (bytes > 0) return {static_cast<std::size_t>(bytes)};
+  if (bytes == 0) return {0, true};
+  return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
+}
+
+Moved write(const Descriptor& socket, std::span<iovec> from) {
+  msghdr message{};
+  message.msg_iov = from.data();
+  message.msg_iovlen = from.size();
+  const ssize_t bytes = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+  if (bytes >= 0) return {static_cast<std::size_t>(bytes)};
+  return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
+}
+
+bool has_unread(const Descriptor& socket) {
+  std::byte one{};
+  return ::recv(socket.get(), &one, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sockets that never block: where a member listens, how another one gets there, and what is read and written.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "topology/base/bytes.hpp"
+
+struct iovec;
+
+namespace lockstep::tcp {
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() { close(); }
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  int get() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+  void close() noexcept;
+
+ private:
+  int number_ = -1;
+};
+
+// Where a member listens: at an address and port of its host, and for those on the same host at a name that only the
+// kernel knows.
+struct Place {
+  std::array<std::byte, 16> address{};  // of IPv4 the first four
+  std::array<std::byte, 16> name{};
+  std::uint16_t port = 0;
+  bool is_v6 = false;
+  bool is_on_host_of(const Place& other) const { return address == other.address && is_v6 == other.is_v6; }
+  void write(Writer& writer) const;
+  static Place read(Reader& reader);
+};
+std::string to_text(const Place& place);  // "10.0.0.1:4711"
+
+// Both ends of one member. Throws Error system.
+struct Listeners {
+  Place place;
+  Descriptor far;
+  Descriptor near;
+};
+Listeners listen_at(const std::string& address, bool everywhere);
+
+// Nothing: nobody has knocked.
+std::optional<Descriptor> accept(const Descriptor& listener);
+
+// What became of a read or a write.
+struct Moved {
+  std::size_t bytes = 0;
+  bool is_over = false;  // nothing will come any more, or go
+  int error = 0;         // why; 0: the other side has closed
+};
+
+// A connection is under way; its socket can be written to when it stands, or has failed. Nothing: `error` says why.
+std::optional<Descriptor> connect(const Place& place, bool near, int& error);
+// 0 when it stands.
+int error_of(const Descriptor& socket);
+// How long a host may be silent before its connections are over.
+void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
+
+Moved read(const Descriptor& socket, std::span<std::byte> into);
+Moved write(const Descriptor& socket, std::span<iovec> from);
+// Whether something is there that nobody has read.
+bool has_unread(const Descriptor& socket);
+
+}  // namespace lockstep::tcp

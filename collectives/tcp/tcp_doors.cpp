@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// How two members come by a connection for a channel, and what its end means. Who first has something for the other one
+// calls; where both call at once, the call of the lower rank counts.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "collectives/tcp/transport.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::tcp {
+
+void TcpTransport::watch(const Descriptor& socket, const Door& door, std::uint32_t events) {
+  at_[socket.get()] = door;
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = socket.get();
+  ::epoll_ctl(doors_.get(), EPOLL_CTL_ADD, socket.get(), &event);
+}
+
+void TcpTransport::change(const Descriptor& socket, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = socket.get();
+  ::epoll_ctl(doors_.get(), EPOLL_CTL_MOD, socket.get(), &event);
+}
+
+void TcpTransport::unwatch(const Descriptor& socket) {
+  at_.erase(socket.get());
+  ::epoll_ctl(doors_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+}
+
+std::string TcpTransport::name_of(int number) const {
+  return text("rank ", number, " (", to_text(places_[static_cast<std::size_t>(number)]), ')');
+}
+
+void TcpTransport::look_at_doors() {
+  constexpr int most = 16;
+  std::array<epoll_event, most> events;
+  const int count = ::epoll_wait(doors_.get(), events.data(), most, 0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    const auto found = at_.find(event.data.fd);
+    if (found == at_.end()) continue;  // it ended meanwhile
+    const Door door = found->second;
+    come_to(event.data.fd, door, event.events);
+  }
+}
+
+void TcpTransport::come_to(int socket, const Door& door, std::uint32_t events) {
+  switch (door.kind) {
+    case Door::Kind::reception:
+      return reception_.move();
+    case Door::Kind::callers:
+      return let_in();
+    case Door::Kind::handshake:
+      return move_handshake(socket);
+    case Door::Kind::words:
+      return move_words(door.peer);
+    case Door::Kind::lane:  // the other side has closed it; what it had sent before may still be read
+      if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return;
+      unwatch(peer(door.peer).lanes[door.channel].socket());
+      reach(door.peer, words_channel);
+  }
+}
+
+// Calls, if nobody has.
+void TcpTransport::reach(int number, std::uint32_t channel) {
+  Peer& one = peer(number);
+  if (one.links[channel] != Link::none || one.has_left) return;
+  const Place& mine = reception_.place();
+  call(number, channel, places_[static_cast<std::size_t>(number)].is_on_host_of(mine));
+}
+
+void TcpTransport::call(int number, std::uint32_t channel, bool near) {
+  int error = 0;
+  auto socket = connect(places_[static_cast<std::size_t>(number)], near, error);
+  if (!socket && near) return call(number, channel, false);
+  peer(number).links[channel] = socket ? Link::calling : Link::over;
+  if (!socket) return lose(number, text("it is not reached: ", std::strerror(error)));
+  if (!near) watch_host(*socket, shared_->silence);
+  const int at = socket->get();
+  watch(*socket, {Door::Kind::handshake, number, channel}, EPOLLIN);
+  calling_.emplace(at, Calling{Handshake::calling(std::move(*socket), reception_.key(), me_,
+                                                  static_cast<std::uint32_t>(number), channel),
+                               near});
+}
+
+// Whether a call is taken. Where this member calls, too, one of the two has to count for both.
+bool TcpTransport::takes(int number, std::uint32_t channel) {
+  Link& link = peer(number).links[channel];
+  if (link == Link::none || link == Link::awaited) return true;
+  if (link != Link::calling || number > rank()) return false;
+  const auto mine = std::ranges::find_if(calling_, [&](const auto& each) {
+    const Door& door = at_.at(each.first);
+    return door.peer == number && door.channel == channel;
+  });
+  unwatch(mine->second.shake.socket());
+  calling_.erase(mine);
+  return true;
+}
+
+void TcpTransport::let_in() {
+  for (Handshake& shake : callers_->take()) {
+    const auto number = static_cast<int>(shake.from().rank);
+    const bool is_member = number < size() && number != rank() && shake.channel() < channel_count;
+    const bool is_too_late = is_given_up_ && shake.channel() != words_channel;
+    if (!is_member || is_too_late) continue;
+    const bool is_taken = takes(number, shake.channel());
+    shake.answer(is_taken);
+    const auto state = shake.advance();
+    if (is_taken && state == Handshake::State::taken) open(number, shake.channel(), shake.take());
+    if (is_taken && state != Handshake::State::taken) peer(number).links[shake.channel()] = Link::none;
+  }
+}
+
+void TcpTransport::move_handshake(int socket) {
+  auto& [shake, near] = calling_.at(socket);
+  const auto state = shake.advance();
+  if (state == Handshake::State::under_way) return;
+  const Door door = at_.at(socket);
+  const int error = shake.error();
+  Descriptor taken = shake.take();
+  const bool was_near = near;
+  if (taken)
+    unwatch(taken);
+  else
+    at_.erase(socket);
+  calling_.erase(socket);
+  Link& link = peer(door.peer).links[door.channel];
+  if (state == Handshake::State::taken) return open(door.peer, door.channel, std::move(taken));
+  if (state == Handshake::State::refused) {
+    link = Link::awaited;
+  } else if (was_near) {
+    call(door.peer, door.channel, false);
+  } else {
+    link = Link::over;
+    lose(door.peer, error == 0 ? "it ended while a connection was being made, or has another key"
+                               : text("it is not reached: ", std::strerror(error)));
+  }
+}
+
+void TcpTransport::open(int number, std::uint32_t channel, Descriptor socket) {
+  Peer& one = peer(number);
+  one.links[channel] = Link::open;
+  watch_host(socket, shared_->silence);
+  if (channel != words_channel) {
+    watch(socket, {Door::Kind::lane, number, channel}, EPOLLRDHUP);
+    one.lanes[channel].open(std::move(socket));
+    return move(number, static_cast<int>(channel));
+  }
+  watch(socket, {Door::Kind::words, number, channel}, EPOLLIN);
+  one.words.open(std::move(socket));
+  move_words(number);
+}
+
+void TcpTransport::flush_words(int number) {
+  Peer& one = peer(number);
+  if (!one.words.is_open()) return;
+  const bool had_unsent = one.words.has_unsent();
+  const auto outcome = one.words.flush();
+  if (outcome.is_over) {
+    hear_words(number);  // it may have said farewell before
+    return close_words(number, outcome.error);
+  }
+  if (had_unsent || one.words.has_unsent())
+    change(one.words.socket(), one.words.has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void TcpTransport::move_words(int number) {
+  const auto outcome = hear_words(number);
+  if (outcome.is_over) return close_words(number, outcome.error);
+  flush_words(number);
+}
+
+WordStream::Outcome TcpTransport::hear_words(int number) {
+  Peer& one = peer(number);
+  const auto outcome = one.words.receive(words_);
+  for (Bytes& each : words_) heard_.push_back({number, std::move(each)});
+  words_.clear();
+  if (one.words.has_heard_farewell()) one.has_left = true;
+  return outcome;
+}
+
+void TcpTransport::close_lane(int number, int lane) {
+  Peer& one = peer(number);
+  LaneStream& stream = one.lanes[static_cast<std::size_t>(lane)];
+  if (!stream.is_open()) return;
+  if (at_.contains(stream.socket().get())) unwatch(stream.socket());
+  stream.take();
+  one.links[static_cast<std::size_t>(lane)] = Link::over;
+  if (!is_given_up_) reach(number, words_channel);
+}
+
+// What it has said before that was read.
+void TcpTransport::close_words(int number, int error) {
+  Peer& one = peer(number);
+  unwatch(one.words.socket());
+  one.words.close();
+  one.links[words_channel] = Link::over;
+  if (one.has_left) return;
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+    return lose(number, text("nothing has come from its host for ",
+                             format_duration(std::chrono::duration_cast<Duration>(shared_->silence)), ": ",
+                             std::strerror(error)));
+  lose(number, error == 0 || error == ECONNRESET || error == EPIPE
+                   ? "its process has ended, or was ended"
+                   : text("the connection failed: ", std::strerror(error)));
+}
+
+void TcpTransport::lose(int number, std::string_view why) {
+  if (loss_ || peer(number).has_left) return;
+  loss_ = Loss{text(name_of(number), " is gone: ", why), Clock::now()};
+}
+
+}  // namespace lockstep::tcp

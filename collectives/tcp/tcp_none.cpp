@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where this build has nothing to prove keys with.
+#include "collectives/tcp/tcp_transport.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+std::optional<std::string> why_no_tcp() {
+  return "this build has no OpenSSL, by which members prove to each other who they are";
+}
+
+namespace {
+
+[[noreturn]] void refuse() { throw Error(Code::usage, *why_no_tcp(), "install libssl-dev and build anew"); }
+
+}  // namespace
+
+std::shared_ptr<const Secret> key_of_job(Exchange& /*exchange*/) { refuse(); }
+
+struct Tcp::Shared {};
+
+Tcp::Tcp(const TcpOptions& /*options*/) { refuse(); }
+Tcp::~Tcp() = default;
+
+std::unique_ptr<Transport> Tcp::transport(Exchange& /*exchange*/, Lost /*lost*/) { return nullptr; }
+
+}  // namespace lockstep

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/tcp/tcp_transport.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "collectives/tcp/transport.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace tcp {
+namespace {
+
+constexpr std::size_t window_bytes = 48U << 10U;  // a message that is smaller is read together with its head
+constexpr std::chrono::milliseconds last_words_take{100};
+constexpr std::chrono::milliseconds looked_after{50};  // who is waited for so long is asked for a sign of life
+constexpr std::uint64_t channel_across = lane_count;
+
+std::uint64_t channel_of(Stamp stamp) { return stamp.across ? channel_across : static_cast<std::uint64_t>(stamp.lane); }
+
+}  // namespace
+
+TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, Tcp::Lost lost)
+    : shared_(std::move(shared)),
+      reception_(shared_->reception),
+      lost_(std::move(lost)),
+      doors_(::epoll_create1(EPOLL_CLOEXEC)),
+      window_(window_bytes) {
+  if (!doors_) throw system_error("making a place to wait at", errno, "look how many descriptors are left (ulimit -n)");
+  me_.rank = static_cast<std::uint32_t>(exchange.rank());
+  meet(exchange);
+  watch(reception_.door(), {Door::Kind::reception}, EPOLLIN);
+  watch(callers_->bell(), {Door::Kind::callers}, EPOLLIN);
+}
+
+// Everybody learns where the others are; the first one's nonce is the communicator's.
+void TcpTransport::meet(Exchange& exchange) {
+  Nonce nonce;
+  fill_random(nonce);
+  Writer mine;
+  reception_.place().write(mine);
+  mine.put(std::span<const std::byte>(nonce));
+  const auto all = exchange.all_gather("addresses of members", mine.take());
+  places_.reserve(all.size());
+  for (const Bytes& each : all) {
+    Reader reader(each);
+    places_.push_back(Place::read(reader));
+    const Bytes theirs = reader.get_bytes();
+    if (theirs.size() != nonce.size()) throw Error(Code::bad_message, "a nonce of another length");
+    if (places_.size() == 1) std::copy(theirs.begin(), theirs.end(), me_.meeting.begin());
+  }
+  callers_ = reception_.open(me_);
+}
+
+TcpTransport::~TcpTransport() {
+  const std::lock_guard lock(mutex_);
+  try {
+    Reception::LastWords last;
+    WordStream others;
+    if (!last_words_.empty()) others.say(last_words_);
+    others.say_farewell();
+    last.others = others.take().second;
+    for (auto& [number, one] : peers_) see_off(number, *one, last);
+    reception_.close(me_, words_channel, std::move(last));
+  } catch (const std::bad_alloc&) {
+    return;  // who calls hears nothing then
+  }
+}
+
+// What was said reaches them; and what they have said meanwhile must not come back unread.
+void TcpTransport::see_off(int number, Peer& one, Reception::LastWords& last) {
+  for (LaneStream& lane : one.lanes) {
+    if (lane.is_open() && has_unread(lane.socket())) reception_.see_off(lane.take(), {});
+  }
+  const bool is_open = one.words.is_open();
+  if (one.links[words_channel] == Link::over || (!is_open && !one.words.has_unsent())) return;
+  if (!is_open && !last_words_.empty()) one.words.say(last_words_);
+  one.words.say_farewell();
+  one.words.flush();
+  auto [socket, rest] = one.words.take();
+  if (is_open) return reception_.see_off(std::move(socket), std::move(rest));
+  const auto calling = std::ranges::find_if(calling_, [&](const auto& each) {
+    const Door& door = at_.at(each.first);
+    return door.peer == number && door.channel == words_channel;
+  });
+  last.own[static_cast<std::uint32_t>(number)] = rest;  // should the other one's call count
+  if (calling == calling_.end()) return;
+  unwatch(calling->second.shake.socket());
+  reception_.see_off(std::move(calling->second.shake), std::move(rest));
+  calling_.erase(calling);
+}
+
+TcpTransport::Peer& TcpTransport::peer(int number) {
+  std::unique_ptr<Peer>& one = peers_[number];
+  if (!one) one = std::make_unique<Peer>();
+  return *one;
+}
+
+void TcpTransport::post_own(const Own& own) {
+  const bool sends = own.into == nullptr;
+  const auto other = std::ranges::find_if(own_, [&](const Own& each) {
+    return each.channel == own.channel && each.mark == own.mark && (each.into == nullptr) != sends;
+  });
+  if (other == own_.end()) {
+    own_.push_back(own);
+    return;
+  }
+  const Own& from = sends ? own : *other;
+  const Own& to = sends ? *other : own;
+  if (from.bytes != to.bytes) {
+    wrong_ = text("rank ", me_.rank, " sent ", from.bytes, " bytes to itself, where it receives ", to.bytes);
+    return;
+  }
+  if (from.bytes > 0) std::memcpy(to.into, from.from, from.bytes);
+  --from.left->sends;
+  --to.left->receives;
+  own_.erase(other);
+}
+
+void TcpTransport::post_to(const Outgoing& each, Stamp stamp, Round& round) {
+  const auto* const from = static_cast<const std::byte*>(each.data);
+  if (each.peer == rank()) return post_own({channel_of(stamp), stamp.mark, from, nullptr, each.bytes, &round.left});
+  const Sending sending{{stamp.mark, each.bytes}, from, &round.left};
+  Peer& to = peer(each.peer);
+  if (stamp.across) {
+    to.words.send(sending);
+    reach(each.peer, words_channel);
+    flush_words(each.peer);
+    return;
+  }
+  to.lanes[static_cast<std::size_t>(stamp.lane)].send(sending);
+  reach(each.peer, static_cast<std::uint32_t>(stamp.lane));
+}
+
+void TcpTransport::post_from(const Incoming& each, Stamp stamp, Round& round) {
+  static std::byte nowhere;  // what is empty may have no address
+  auto* const into = each.data == nullptr ? &nowhere : static_cast<std::byte*>(each.data);
+  if (each.peer == rank()) return post_own({channel_of(stamp), stamp.mark, nullptr, into, each.bytes, &round.left});
+  const Want want{stamp.mark, into, each.bytes, &round.left};
+  Peer& from = peer(each.peer);
+  if (!stamp.across) return from.lanes[static_cast<std::size_t>(stamp.lane)].want(want);
+  from.words.want(want);
+  flush_words(each.peer);  // it may be offered already
+}
+
+void TcpTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  const std::lock_guard lock(mutex_);
+  if (is_given_up_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
+  while (static_cast<std::size_t>(stamp.lane) >= rounds_.size()) rounds_.emplace_back();
+  Round& round = rounds_[static_cast<std::size_t>(stamp.lane)];
+  if (!round.left.none()) throw Error(Code::internal, text("lane ", stamp.lane, " has a round under way"));
+  round.left = {sends.size(), receives.size()};
+  round.mark = stamp.mark;
+  round.across = stamp.across;
+  round.begun = {};
+  round.is_looked_after = false;
+  round.peers.clear();
+  for (const Incoming& each : receives) post_from(each, stamp, round);
+  for (const Outgoing& each : sends) post_to(each, stamp, round);
+  for (const Incoming& each : receives) round.peers.push_back(each.peer);
+  for (const Outgoing& each : sends) round.peers.push_back(each.peer);
+  std::ranges::sort(round.peers);
+  const auto [first, last] = std::ranges::unique(round.peers);
+  round.peers.erase(first, last);
+  std::erase(round.peers, rank());
+  if (stamp.across) return;
+  for (const int number : round.peers) {
+    LaneStream& lane = peer(number).lanes[static_cast<std::size_t>(stamp.lane)];
+    if (lane.is_open() && lane.is_sending()) lane.flush();
+  }
+  if (is_under_way()) mover_.busy();
+}
+
+// Connections that are being made, and what is not with the kernel yet, go on while this thread waits for something
+// else.
+bool TcpTransport::is_under_way() const {
+  return !calling_.empty() || std::ranges::any_of(peers_, [](const auto& each) {
+    const auto& [number, one] = each;
+    return one->words.has_unsent() ||
+           std::ranges::any_of(one->lanes, [](const LaneStream& lane) { return lane.is_sending(); });
+  });
+}
+
+void TcpTransport::move_beside() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  look_at_doors();
+  for (auto& [number, one] : peers_) {
+    for (int lane = 0; lane < lane_count; ++lane) {
+      LaneStream& stream = one->lanes[static_cast<std::size_t>(lane)];
+      if (stream.is_sending() && stream.is_open() && stream.flush().is_over) close_lane(number, lane);
+    }
+  }
+  if (!is_under_way()) mover_.idle();
+}
+
+// What is over stays under way: who is gone, and why, is told by words.
+void TcpTransport::move(int number, int lane) {
+  Peer& one = peer(number);
+  LaneStream& stream = one.lanes[static_cast<std::size_t>(lane)];
+  if (!stream.is_open()) {
+    if (stream.is_sending()) reach(number, static_cast<std::uint32_t>(lane));
+    return;
+  }
+  bool is_over = false;
+  if (stream.is_sending()) is_over = stream.flush().is_over;
+  if (stream.wants()) {
+    const auto outcome = stream.receive(window_);
+    if (outcome.has_other_length && wrong_.empty())
+      wrong_ = text("rank ", number, " sent ", outcome.length, " bytes to rank ", me_.rank, ", which receives ",
+                    outcome.wanted);
+    is_over = is_over || outcome.is_over;
+  }
+  if (is_over) close_lane(number, lane);
+}
+
+bool TcpTransport::done(int number) {
+  const std::lock_guard lock(mutex_);
+  Round& round = rounds_[static_cast<std::size_t>(number)];
+  if (round.left.none()) return true;
+  bool waits_at_doors = round.across;
+  if (!round.across) {
+    for (const int each : round.peers) {
+      move(each, number);
+      waits_at_doors = waits_at_doors || !peer(each).lanes[static_cast<std::size_t>(number)].is_open();
+    }
+  }
+  if (waits_at_doors && !round.left.none()) look_at_doors();
+  if (round.across) {
+    for (const int each : round.peers) {
+      const auto& other = peer(each).words.other_length();
+      if (other && wrong_.empty())
+        wrong_ =
+            text("rank ", each, " sent ", other->sent, " bytes to rank ", me_.rank, ", which receives ", other->wanted);
+    }
+  }
+  if (!wrong_.empty()) throw Error(Code::mismatch, wrong_, "let both sides of a message have the same count and type");
+  return round.left.none();
+}
+
+// Sockets that carry data are closed, so nothing comes to anybody's memory any more, or goes from there.
+bool TcpTransport::abandon() {
+  const std::lock_guard lock(mutex_);
+  is_given_up_ = true;
+  for (auto& [number, one] : peers_) {
+    for (int lane = 0; lane < lane_count; ++lane) {
+      one->lanes[static_cast<std::size_t>(lane)].forget();
+      close_lane(number, lane);
+    }
+    one->words.forget();
+  }
+  for (Round& round : rounds_) round.left = {};
+  own_.clear();
+  return true;
+}
+
+// Only who waits long is looked after: that takes a connection more.
+void TcpTransport::look_after(Round& round) {
+  if (round.left.none() || round.is_looked_after) return;
+  const auto now = Clock::now();
+  if (round.begun == Clock::time_point{}) round.begun = now;
+  if (now - round.begun < looked_after) return;
+  round.is_looked_after = true;
+  for (const int each : round.peers) reach(each, words_channel);
+}
+
+// Nothing: something is here already.
+const std::vector<pollfd>& TcpTransport::what_to_wait_for() {
+  const std::lock_guard lock(mutex_);
+  awaited_.clear();
+  if (!heard_.empty()) return awaited_;
+  awaited_.push_back({doors_.get(), POLLIN, 0});
+  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
+    Round& round = rounds_[lane];
+    look_after(round);
+    if (round.left.none() || round.across) continue;
+    for (const int each : round.peers) {
+      const LaneStream& stream = peer(each).lanes[lane];
+      if (!stream.is_open()) continue;
+      const int events = (stream.wants() && !stream.is_stuck() ? POLLIN : 0) | (stream.is_sending() ? POLLOUT : 0);
+      if (events != 0) awaited_.push_back({stream.socket().get(), static_cast<short>(events), 0});
+    }
+  }
+  return awaited_;
+}
+
+void TcpTransport::sleep(std::int64_t nanoseconds) {
+  if (what_to_wait_for().empty()) return;
+  constexpr std::int64_t second = 1'000'000'000;
+  const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
+  ::ppoll(awaited_.data(), awaited_.size(), &time, nullptr);
+}
+
+void TcpTransport::tell(int number, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  if (number == rank()) {
+    heard_.push_back({number, std::move(bytes)});
+    return;
+  }
+  Peer& to = peer(number);
+  if (to.has_left || to.links[words_channel] == Link::over) return;  // nobody is there who could hear it
+  to.words.say(std::move(bytes));
+  reach(number, words_channel);
+  flush_words(number);
+  if (is_under_way()) mover_.busy();
+}
+
+std::optional<Transport::Heard> TcpTransport::next_heard() {
+  if (heard_.empty()) return std::nullopt;
+  Heard next = std::move(heard_.front());
+  heard_.pop_front();
+  return next;
+}
+
+void TcpTransport::look_for_lost() {
+  constexpr unsigned between_looks = 16;
+  if (!lost_ || loss_ || turns_++ % between_looks != 0) return;
+  if (auto why = lost_()) loss_ = Loss{std::move(*why), Clock::now()};
+}
+
+// What one who is gone has told may still be on its way, and says more.
+std::optional<Transport::Heard> TcpTransport::hear() {
+  const std::lock_guard lock(mutex_);
+  if (auto next = next_heard()) return next;
+  look_for_lost();
+  look_at_doors();
+  if (auto next = next_heard()) return next;
+  if (loss_ && !told_of_loss_ && Clock::now() - loss_->at > last_words_take) {
+    told_of_loss_ = true;
+    if (lost_) loss_->why = lost_().value_or(loss_->why);  // which knows more than the end of a connection
+    throw Error(Code::peer_failed, loss_->why, "look at what that process says itself");
+  }
+  return std::nullopt;
+}
+
+// Those who have met this member hear it now, others when they call.
+void TcpTransport::leave(const Bytes& last_words) {
+  const std::lock_guard lock(mutex_);
+  if (last_words.empty()) return;
+  for (auto& [number, one] : peers_) {
+    if (!one->words.is_open()) continue;
+    one->words.say(last_words);
+    flush_words(number);
+  }
+  last_words_ = last_words;
+}
+
+}  // namespace tcp
+
+std::optional<std::string> why_no_tcp() { return std::nullopt; }
+
+std::shared_ptr<const Secret> key_of_job(Exchange& exchange) {
+  constexpr std::size_t length = 32;
+  Bytes key(length);
+  fill_random(key);
+  return std::make_shared<const Secret>(exchange.broadcast("a key for this job", key, 0), "this job");
+}
+
+Tcp::Tcp(const TcpOptions& options) {
+  if (!options.key) throw Error(Code::internal, "sockets without a key");
+  shared_ = std::make_shared<Shared>(options);
+}
+Tcp::~Tcp() = default;
+
+std::unique_ptr<Transport> Tcp::transport(Exchange& exchange, Lost lost) {
+  return std::make_unique<tcp::TcpTransport>(shared_, exchange, std::move(lost));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport over sockets of our own: TCP between hosts, the kernel's own within one. Members connect when they first
+// have something for each other, prove to each other that they belong to one communicator, and see at once when a
+// process at the other end has ended. Needs nothing but the kernel.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "collectives/engine/transport.hpp"
+#include "topology/exchange.hpp"
+#include "topology/secret/secret.hpp"
+#include "topology/topology.hpp"
+
+namespace lockstep {
+
+// Whether this build can prove keys, or the sentence why not.
+std::optional<std::string> why_no_tcp();
+
+struct TcpOptions {
+  // What members prove to have before a word of theirs counts.
+  std::shared_ptr<const Secret> key = nullptr;
+  // Of this host: where the others find it, and where it listens, and nowhere else.
+  std::string address = {};
+  // The address is not an interface's, but what the others know this host by: it listens at all of them.
+  bool listens_everywhere = false;
+  // A host from which nothing comes for so long, not even its kernel's answer, is gone.
+  std::chrono::milliseconds silence{10'000};
+};
+
+// The address of each node of a network that all nodes are in, the fastest one; nothing where there is none.
+// `interface` names the one to take, or the beginning of its addresses, and need not be in one network; empty: any.
+std::optional<std::vector<std::string>> common_network(const Topology& topology, const std::string& interface = {});
+
+// A new one, the same for all members, told by what carries their exchange.
+std::shared_ptr<const Secret> key_of_job(Exchange& exchange);
+
+// In this process, for any number of transports.
+class Tcp {
+ public:
+  // Throws Error usage where this build cannot, and system where nobody can listen at the address.
+  explicit Tcp(const TcpOptions& options);
+  ~Tcp();
+  Tcp(const Tcp&) = delete;
+  Tcp& operator=(const Tcp&) = delete;
+
+  // Called by all members of the exchange; each transport is for one thread at a time. `lost` says, in words, which of
+  // the members is known to be gone; it is asked often.
+  using Lost = std::function<std::optional<std::string>()>;
+  std::unique_ptr<Transport> transport(Exchange& exchange, Lost lost = {});
+
+  struct Shared;  // with the transports, which may outlive this
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport over sockets, as its files see it: tcp_transport.cpp has the rounds and words, tcp_doors.cpp how
+// connections come about and end.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/tcp/reception.hpp"
+#include "collectives/tcp/tcp_transport.hpp"
+#include "collectives/tcp/word_stream.hpp"
+
+namespace lockstep {
+
+struct Tcp::Shared {
+  explicit Shared(const TcpOptions& options)
+      : silence(options.silence), reception(options.address, options.listens_everywhere, options.key) {}
+  std::chrono::milliseconds silence;
+  tcp::Reception reception;
+};
+
+namespace tcp {
+
+inline constexpr int lane_count = 4;
+inline constexpr std::uint32_t words_channel = lane_count;
+inline constexpr std::uint32_t channel_count = lane_count + 1;
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, Tcp::Lost lost);
+  ~TcpTransport() override;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  int rank() const override { return static_cast<int>(me_.rank); }
+  int size() const override { return static_cast<int>(places_.size()); }
+  int lanes() const override { return lane_count; }
+  std::uint32_t marks_across() const override { return 1U << 31U; }
+
+  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
+  bool done(int lane) override;
+  bool abandon() override;
+  void tell(int peer, Bytes bytes) override;
+  std::optional<Heard> hear() override;
+  void sleep(std::int64_t nanoseconds) override;
+  void leave(const Bytes& last_words) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // awaited: the other side calls, as it has said; over: nothing goes there any more.
+  enum class Link : std::uint8_t { none, calling, awaited, open, over };
+  // One with whom there is something.
+  struct Peer {
+    std::array<Link, channel_count> links{};
+    std::array<LaneStream, lane_count> lanes;
+    WordStream words;
+    bool has_left = false;
+  };
+  // What a lane has under way.
+  struct Round {
+    Left left;
+    std::vector<int> peers;
+    std::uint64_t mark = 0;
+    bool across = false;
+    Clock::time_point begun;
+    bool is_looked_after = false;
+  };
+  // What the kernel tells of a descriptor is about.
+  struct Door {
+    enum class Kind : std::uint8_t { reception, callers, handshake, words, lane };
+    Kind kind = Kind::reception;
+    int peer = -1;
+    std::uint32_t channel = 0;
+  };
+  // To oneself.
+  struct Own {
+    std::uint64_t channel;
+    std::uint64_t mark;
+    const std::byte* from;
+    std::byte* into;
+    std::size_t bytes;
+    Left* left;
+  };
+  struct Loss {
+    std::string why;
+    Clock::time_point at;
+  };
+
+  Peer& peer(int number);
+  void meet(Exchange& exchange);
+  void post_to(const Outgoing& each, Stamp stamp, Round& round);
+  void post_from(const Incoming& each, Stamp stamp, Round& round);
+  void post_own(const Own& own);
+  void move(int number, int lane);
+  void look_after(Round& round);
+  const std::vector<pollfd>& what_to_wait_for();
+  std::optional<Heard> next_heard();
+  void look_for_lost();
+
+  void watch(const Descriptor& socket, const Door& door, std::uint32_t events);
+  void change(const Descriptor& socket, std::uint32_t events);
+  void unwatch(const Descriptor& socket);
+  void look_at_doors();
+  void come_to(int socket, const Door& door, std::uint32_t events);
+  void reach(int number, std::uint32_t channel);
+  void call(int number, std::uint32_t channel, bool near);
+  void let_in();
+  bool takes(int number, std::uint32_t channel);
+  void move_handshake(int socket);
+  void open(int number, std::uint32_t channel, Descriptor socket);
+  void move_words(int number);
+  WordStream::Outcome hear_words(int number);
+  void flush_words(int number);
+  void close_lane(int number, int lane);
+  void close_words(int number, int error);
+  void lose(int number, std::string_view why);
+  void see_off(int number, Peer& one, Reception::LastWords& last);
+  bool is_under_way() const;
+  void move_beside();
+  std::string name_of(int number) const;
+
+  std::shared_ptr<Tcp::Shared> shared_;
+  Reception& reception_;
+  Desk me_;
+  Tcp::Lost lost_;
+  std::vector<Place> places_;
+  std::shared_ptr<Reception::Callers> callers_;
+  Descriptor doors_;        // epoll
+  std::map<int, Door> at_;  // by descriptor
+  struct Calling {
+    Handshake shake;
+    bool near;
+  };
+  std::map<int, Calling> calling_;
+  std::map<int, std::unique_ptr<Peer>> peers_;
+  std::deque<Round> rounds_{lane_count};
+  std::vector<Own> own_;
+  std::deque<Heard> heard_;
+  std::vector<Bytes> words_;  // just heard
+  std::vector<std::byte> window_;
+  std::vector<pollfd> awaited_;
+  std::string wrong_;
+  bool is_given_up_ = false;
+  Bytes last_words_;
+  unsigned turns_ = 0;
+  std::optional<Loss> loss_;
+  bool told_of_loss_ = false;
+  std::mutex mutex_;  // who moves this may be another than who is inside
+  Mover mover_{[this] { move_beside(); }};
+};
+
+}  // namespace tcp
+}  // namespace lockstep
