@@ -26,9 +26,18 @@ constexpr std::array<LinkCost, 7> table = {{
 }};
 constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
 constexpr double narrow_share = 0.5;            // of the bytes of 32-bit floats, where messages carry 16 bits
-constexpr double turn_us = 5;                   // starting guess: until the next member gets the core that both share
+// Starting guesses: of a core that members share, for a message within a node, at both ends together; for a meeting.
+constexpr double near_work_us = 6;
+constexpr double turn_us = 3;
 constexpr double meeting_us = 2;          // starting guess: of members of a node in memory, from message to message
 constexpr double further_message = 0.25;  // starting guess: of a latency, for each message beside the first
+// Starting guess: of a core, for a message between nodes by TCP, at both ends together.
+constexpr double far_work_us = 8;
+// Starting guess: messages within a node that go through sockets move their bytes so often.
+constexpr double by_kernel = 2.5;
+// Two who exchange messages wait for each other in every round, where in a ring one is waited for: on virtual nodes
+// (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
+constexpr double exchanged = 1.05;
 
 const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
 
@@ -63,6 +72,16 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
     slowest = slowest == 0 ? rate : std::min(slowest, rate);
   }
   facts.network_bytes_per_us = facts.network_known ? slowest : cost_of(Link::network).bytes_per_us;
+  facts.network_latency_us = cost_of(Link::network).latency_us;
+  facts.near_latency_us = cost_of(facts.near).latency_us;
+  const Topology::Network& measured = topology.network();
+  if (measured.bytes_per_us > 0) {
+    facts.network_known = facts.is_measured = true;
+    facts.network_bytes_per_us = measured.bytes_per_us;
+    facts.network_latency_us = measured.latency_us;
+    if (measured.near_us > 0) facts.near_latency_us = measured.near_us;
+    facts.members_per_core = std::max(facts.members_per_core, measured.crowd);
+  }
 }
 
 // Messages of one lap in one direction.
@@ -84,6 +103,13 @@ Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, cons
   return all;
 }
 
+bool exchanges(const Round& round, int lap) {
+  return std::ranges::any_of(round.sends, [&](const Message& sent) {
+    return std::ranges::any_of(round.receives,
+                               [&](const Message& received) { return received.peer_at(lap) == sent.peer_at(lap); });
+  });
+}
+
 void add_lap(Load& load, const Round& round, int lap, double weight, int node, const GroupFacts& facts, bool narrow) {
   const Traffic sent = traffic_of(round.sends, lap, node, facts);
   const Traffic received = traffic_of(round.receives, lap, node, facts);
@@ -92,11 +118,12 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
   for (const Local& local : round.locals)
     load.combined_bytes += weight * static_cast<double>(local.target.at(lap).count);
   if (messages == 0) return;
-  const double latency = cost_of(far > 0 ? Link::network : facts.near).latency_us;
+  const double latency = far > 0 ? facts.network_latency_us : facts.near_latency_us;
   load.laps += weight;
+  load.work_us += weight * (far > 0 ? far_work_us : near_work_us) * messages;
   load.latency_us += weight * latency * (1 + further_message * (messages - 1));
-  load.near_bytes += weight * std::max(sent.near_bytes, received.near_bytes);
-  load.far_bytes += weight * far * (narrow ? narrow_share : 1);
+  load.near_bytes += weight * std::max(sent.near_bytes, received.near_bytes) * (facts.is_measured ? by_kernel : 1);
+  load.far_bytes += weight * far * (narrow ? narrow_share : 1) * (exchanges(round, lap) ? exchanged : 1);
   // To pack or unpack an element moves six bytes, to combine two moves twelve.
   if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
 }
@@ -140,6 +167,7 @@ Load mean(const std::vector<Load>& loads, std::size_t count) {
   const auto n = static_cast<double>(count);
   for (std::size_t i = 0; i < count; ++i) {
     all.laps += loads[i].laps / n;
+    all.work_us += loads[i].work_us / n;
     all.meetings += loads[i].meetings / n;
     all.near_bytes += loads[i].near_bytes / n;
     all.far_bytes += loads[i].far_bytes / n;
@@ -185,25 +213,43 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
   return work;
 }
 
-double price_us(const Workload& work, double scale, const GroupFacts& facts) {
+double price_us(const Workload& work, double scale, const GroupFacts& facts, int segments) {
   const Load average = mean(work.loads, work.near_ones);
   const double crowd = facts.members_per_core;
   const double node_far_bytes = average.far_bytes * static_cast<double>(facts.levels.nodes.front().size());
+  // On cores that members share it is their work that counts, and not how long each message is on its way.
+  const double busy = crowd > 1 ? average.work_us * crowd : 0;
+  const double meetings = crowd > 1 ? average.meetings * turn_us * crowd : 0;
   double most = 0;
   for (const Load& load : work.loads) {
     const double waits = load.laps > 0 ? std::max(1.0, work.rounds / load.laps) : 1;
     const double near_bytes = std::max(load.near_bytes * waits, average.near_bytes * crowd) * scale;
     const double combined = std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale;
     const double far_bytes = std::max(load.far_bytes * waits, node_far_bytes) * scale;
-    most = std::max(most, load.latency_us * waits + near_bytes / cost_of(facts.near).bytes_per_us +
-                              far_bytes / facts.network_bytes_per_us + combined / combined_bytes_per_us);
+    const double near = near_bytes / cost_of(facts.near).bytes_per_us + combined / combined_bytes_per_us;
+    const double far = far_bytes / facts.network_bytes_per_us;
+    const double begins = std::max(load.latency_us * waits, busy) + meetings;
+    const double more = (segments - 1) * (busy + meetings);  // for the cores
+    const double flows = std::max(far, near + more) + std::min(far, near) / segments;
+    most = std::max(most, begins + (segments > 1 ? flows : near + far));
   }
-  if (crowd > 1) most += (average.laps + average.meetings) * crowd * turn_us;
   return most;
 }
 
-double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
-  return price_us(workload_of(algorithm, problem, facts), 1, facts);
+double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments) {
+  return price_us(workload_of(algorithm, problem, facts), 1, facts, segments);
+}
+
+std::size_t segment_that_suits(const GroupFacts& facts) {
+  constexpr double latencies = 8;
+  constexpr std::size_t least = 64U << 10U;
+  constexpr std::size_t most = 16U << 20U;
+  if (!facts.is_measured) return 0;
+  const double round = std::max(facts.network_latency_us, far_work_us * facts.members_per_core);
+  const double wanted = latencies * round * facts.network_bytes_per_us * facts.nodes();
+  std::size_t segment = least;
+  while (segment < most && static_cast<double>(segment) < wanted) segment *= 2;
+  return segment;
 }
 
 }  // namespace lockstep

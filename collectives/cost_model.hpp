@@ -32,7 +32,10 @@ struct GroupFacts {
   Link near = Link::self;           // the longest way between members of one node
   double members_per_core = 1;      // on the most crowded node; below 1 counts as 1
   double network_bytes_per_us = 0;  // of a node
-  bool network_known = false;       // the interfaces say how fast they are
+  double network_latency_us = 0;
+  double near_latency_us = 0;
+  bool network_known = false;  // measured, or the interfaces say how fast they are
+  bool is_measured = false;
 
   int nodes() const { return static_cast<int>(levels.nodes.size()); }
   // Some members are near and others far, so that it pays to treat them differently.
@@ -44,6 +47,7 @@ GroupFacts facts_of(const Topology& topology, const Group& group);
 // What a member does in all rounds.
 struct Load {
   double laps = 0;
+  double work_us = 0;   // of a core, for its messages
   double meetings = 0;  // in the memory of the node
   double latency_us = 0;
   double near_bytes = 0;
@@ -61,11 +65,15 @@ struct Workload {
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);
 // Of a problem that has so many times the bytes. Where that has fewer bytes than members, messages that would be empty
 // are counted, too.
-double price_us(const Workload& work, double scale, const GroupFacts& facts);
+// `segments` flow through its stages one behind the other, so that what is done within nodes and between them overlaps.
+double price_us(const Workload& work, double scale, const GroupFacts& facts, int segments = 1);
 
 // The time from the first message to the last, in microseconds: of the member that is busiest, or of the network
 // interface of its node. The problem is counted in bytes: elements of one byte. One that rounds off has messages
 // between nodes of half as many bytes.
-double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);
+double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1);
+// As long as makes the messages of a round between so many nodes take several times as long as their latency; 0: nobody
+// has measured.
+std::size_t segment_that_suits(const GroupFacts& facts);
 
 }  // namespace lockstep

@@ -115,13 +115,14 @@ double Planner::whole_us(const Algorithm& algorithm, const Shape& problem) {
   constexpr int few = 256;
   const std::size_t bytes = 16 * static_cast<std::size_t>(facts_.size);  // cut in any way, no part is empty
   const Spec like{.collective = algorithm.collective};
-  if (facts_.size <= few) return price_us(algorithm, problem, facts_);
+  const int segments = segments_of(algorithm, problem.count);
+  if (facts_.size <= few) return price_us(algorithm, problem, facts_, segments);
   Shape one = common_shape(like, bytes, 0);
   one.rounds_off = problem.rounds_off;
-  if (!fits(algorithm, one)) return price_us(algorithm, problem, facts_);
+  if (!fits(algorithm, one)) return price_us(algorithm, problem, facts_, segments);
   const auto [entry, is_new] = workloads_.try_emplace({&algorithm, one.rounds_off});
   if (is_new) entry->second = workload_of(algorithm, one, facts_);
-  return price_us(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_);
+  return price_us(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_, segments);
 }
 
 Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow) {

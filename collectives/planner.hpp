@@ -99,6 +99,7 @@ class Planner {
   const std::vector<Priced>& ranking(const Spec& spec);
   Priced priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
   double whole_us(const Algorithm& algorithm, const Shape& problem);
+  int segments_of(const Algorithm& algorithm, std::size_t bytes) const;
   std::string node_objection(const Spec& spec) const;
   Choice choose(const Spec& spec);
   Choice choose_forced(const Spec& spec, const std::string& name);
@@ -106,6 +107,8 @@ class Planner {
   Choice choose_priced(const Spec& spec);
   Cut cut_for(const Spec& spec, const Choice& choice, std::size_t piece) const;
   std::size_t cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const;
+  // Of an algorithm whose stages use different links, so that segments overlap; 0: whole.
+  std::size_t staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const;
   Schedule build(const Choice& choice, const Spec& spec, std::size_t count, std::size_t piece) const;
   std::shared_ptr<const Plan> make(const Spec& spec);
   void keep(const std::shared_ptr<const Plan>& plan);

@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-// Starting guesses: with fewer bytes than this a pipeline of segments costs more rounds than it hides.
+// Starting guesses, where nobody has measured the network: with fewer bytes than this a pipeline of segments costs more
+// rounds than it hides.
 constexpr std::size_t pipeline_bytes = 4U << 20U;
 constexpr std::size_t least_segment_bytes = 1U << 20U;
 constexpr std::size_t most_segment_bytes = 16U << 20U;
@@ -163,11 +164,24 @@ Schedule Planner::build(const Choice& choice, const Spec& spec, std::size_t coun
   return staged(std::move(schedule), extents_of(spec.collective, shape).input);
 }
 
+std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const {
+  if (!has_stages(algorithm)) return 0;
+  if (const std::size_t suits = segment_that_suits(facts_); suits > 0)
+    return bytes >= 2 * suits ? std::max(suits, bytes / most_segments) : 0;
+  if (bytes < pipeline_bytes) return 0;
+  return std::clamp(bytes / 8, least_segment_bytes, most_segment_bytes);
+}
+
+int Planner::segments_of(const Algorithm& algorithm, std::size_t bytes) const {
+  if (!can_be_cut(algorithm.collective)) return 1;
+  const std::size_t segment = staged_segment_bytes(algorithm, bytes);
+  return segment == 0 ? 1 : static_cast<int>((bytes + segment - 1) / segment);
+}
+
 std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const {
   if (choice.segment_bytes) return *choice.segment_bytes;
   const std::size_t bytes = spec.count * spec.element_bytes;
-  if (has_stages(*choice.algorithm) && bytes >= pipeline_bytes)
-    return std::clamp(bytes / 8, least_segment_bytes, most_segment_bytes);
+  if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
   if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;  // no algorithm needs more
   std::size_t scratch = 0;
   Shape shape = common_shape(spec, spec.count, piece);

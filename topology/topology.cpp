@@ -56,7 +56,7 @@ Topology Topology::with_members(std::span<const int> numbers) const {
   parts.members.clear();
   for (std::size_t i = 0; i < numbers.size(); ++i)
     parts.members.insert(parts.members.end(), static_cast<std::size_t>(numbers[i]), parts_.members.at(i));
-  return Topology(std::move(parts));
+  return Topology(std::move(parts)).with_network(network_);
 }
 
 void Topology::check_place(const Place& place) const {
@@ -172,6 +172,12 @@ std::vector<int> Topology::near_nics(int rank) const {
   std::vector<int> all(nics.size());
   std::iota(all.begin(), all.end(), 0);
   return nearest_devices(span_of(rank), nics, all);
+}
+
+Topology Topology::with_network(const Network& measured) const {
+  Topology all = *this;
+  all.network_ = measured;
+  return all;
 }
 
 double Topology::members_per_core(int node) const {

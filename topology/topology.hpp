@@ -100,6 +100,16 @@ class Topology {
   // core, 8 when eight are bound to one. A quota counts for all members of the node that have the same.
   double members_per_core(int node) const;
 
+  // What was measured between nodes of this job. Not a part of the picture: it is another one in each job.
+  struct Network {
+    double latency_us = 0;    // of a small message; 0: nobody has measured
+    double near_us = 0;       // the same within a node; 0: nobody has a neighbour
+    double bytes_per_us = 0;  // of a node, to another one
+    double crowd = 1;         // members, or other programs, for each core that members run on
+  };
+  const Network& network() const { return network_; }
+  Topology with_network(const Network& measured) const;
+
   // The same with so many members where each one was: threads of its process.
   Topology with_members(std::span<const int> numbers) const;
 
@@ -124,6 +134,7 @@ class Topology {
   void sort_members();
 
   TopologyParts parts_;
+  Network network_;
   std::vector<Span> spans_;  // by place
   std::vector<int> order_;   // all ranks in ring order
   std::vector<int> begins_;  // by node: where its ranks begin in order_; one more at the end

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The communicator of all members of a session. It lies here, above both, because a session knows no collectives.
+#include <cmath>
 #include <numeric>
 #include <optional>
 
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
+#include "collectives/mpi/roads.hpp"
 #include "collectives/plan_table.hpp"
 #include "topology/machine/session.hpp"
 
@@ -37,22 +39,43 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
 }
 
 std::unique_ptr<World> make_world(Session& session) {
+  auto maker = transport_of(session);  // which may measure the network
   return std::make_unique<World>(Communicator(session.exchange(), session.shared_topology(),
-                                              first_ranks(session.size()), transport_of(session),
+                                              first_ranks(session.size()), std::move(maker),
                                               with_settings(session, {})));
 }
 
 }  // namespace
 
-TransportMaker transport_of(const Session& session) {
+TransportMaker transport_of(Session& session) {
   const std::shared_ptr<Ground>& ground = session.ground();
-  if (!ground) return mpi_transport;
-  return [ground](Exchange& exchange) { return ground->transport(exchange); };
+  if (ground) return [ground](Exchange& exchange) { return ground->transport(exchange); };
+  auto& kept = session.until_the_end();
+  if (!kept) {
+    std::shared_ptr<Roads> roads;
+    try {
+      roads = std::make_shared<Roads>(session);
+    } catch (const std::exception& error) {
+      session.exchange().fail(error.what());  // the others must not wait for us
+      throw;
+    }
+    session.log().info(text("messages go ", roads->by_tcp() ? "over TCP" : "by MPI", ": ", roads->why()));
+    if (const auto& network = roads->network(); network.bytes_per_us > 0) {
+      session.set_network(network);
+      session.log().info(text("between nodes a small message takes ", std::lround(network.latency_us),
+                              " us, within one ", std::lround(network.near_us), " us, and ",
+                              std::lround(network.bytes_per_us), " MB go in a second; ", std::lround(network.crowd),
+                              " for each core"));
+    }
+    kept = roads;
+  }
+  return [roads = std::static_pointer_cast<Roads>(kept)](Exchange& exchange) { return roads->transport(exchange); };
 }
 
 std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadsOfAll threads, CommunicatorOptions options) {
+  auto maker = transport_of(*this);
   const auto topology = std::make_shared<const Topology>(this->topology().with_members(threads.numbers));
-  return [=, maker = transport_of(*this), exchanges = threads.exchanges,
+  return [=, maker = std::move(maker), exchanges = threads.exchanges,
           options = with_settings(*this, std::move(options))](int mine) {
     auto& exchange = exchanges->at(static_cast<std::size_t>(mine));
     try {

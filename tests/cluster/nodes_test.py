@@ -6,6 +6,7 @@ nodes, and the doctor sees their interfaces.
 import argparse
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -13,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "lockstep", "exchange", "heat", "random", "able"):
+for name in ("cluster", "lockstep", "exchange", "heat", "random", "steps", "able"):
     parser.add_argument(f"--{name}", required=True)
 parser.add_argument("--json")
 given = parser.parse_args()
@@ -53,7 +54,7 @@ class Nodes(unittest.TestCase):
 
     def test_tasks_of_several_nodes_train_without_mpi(self):
         if given.able != "1":
-            self.skipTest("a build with gRPC and UCX (libgrpc++-dev, libucx-dev)")
+            self.skipTest("a build with gRPC (libgrpc++-dev)")
         code, alone, err = cases.run([given.heat, "4"], TF_CONFIG="")
         self.assertEqual(code, 0, err)
         code, out, err = self.cluster(["--nodes", "3", "--ranks-per-node", "2,1,1", "--rate", "1gbit", "--launcher", "none"], given.heat)
@@ -61,10 +62,67 @@ class Nodes(unittest.TestCase):
 
     def test_tasks_of_several_nodes_compute_what_they_should(self):
         if given.able != "1":
-            self.skipTest("a build with gRPC and UCX (libgrpc++-dev, libucx-dev)")
+            self.skipTest("a build with gRPC (libgrpc++-dev)")
         code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2,1", "--launcher", "none"], given.random, "--gtest_color=no")
         self.assertEqual(code, 0, out + err)
         self.assertIn("[  PASSED  ]", out)
+
+    def test_ranks_of_several_nodes_compute_what_they_should(self):
+        for nodes, ranks in (("2", "2,1"), ("4", "2,1,1,1"), ("3", "1")):
+            code, out, err = self.cluster(["--nodes", nodes, "--ranks-per-node", ranks], given.random, "--gtest_color=no")
+            self.assertEqual(code, 0, (ranks, out, err))
+            self.assertIn("[  PASSED  ]", out)
+
+    def info(self, *options, **variables):
+        code, out, err = self.cluster(list(options), given.lockstep, "bench", "barrier", "--samples", "3", "--baseline", "none", LOCKSTEP_LOG="info", **variables)
+        return code, out + err
+
+    def test_messages_go_over_sockets_of_our_own_unless_told_otherwise(self):
+        two = ("--nodes", "2", "--ranks-per-node", "1", "--rate", "1gbit")
+        code, said = self.info(*two)
+        self.assertEqual(code, 0, said)
+        self.assertIn("messages go over TCP: all nodes are in one network", said)
+        measured = re.search(r"between nodes a small message takes (\d+) us, .* and (\d+) MB go in a second", said)
+        self.assertTrue(measured, said)
+        self.assertLess(int(measured[2]), 130, "what the link lets through, not what it calls itself")
+        code, said = self.info(*two, LOCKSTEP_TRANSPORT="mpi")
+        self.assertEqual(code, 0, said)
+        self.assertIn("messages go by MPI: LOCKSTEP_TRANSPORT says so", said)
+        code, said = self.info(*two, LOCKSTEP_INTERFACE="eth0")
+        self.assertEqual(code, 0, said)
+        self.assertIn("messages go over TCP", said)
+        code, said = self.info(*two, LOCKSTEP_INTERFACE="eth7")
+        self.assertEqual(code, 0, said)
+        self.assertIn("messages go by MPI: no network has an address of every node at the interface eth7", said)
+        code, said = self.info(*two, LOCKSTEP_INTERFACE="eth7", LOCKSTEP_TRANSPORT="tcp")
+        self.assertEqual(code, 1, said)
+        self.assertIn("LOCKSTEP-E002", said)
+        self.assertIn("no network has an address of every node at the interface eth7", said)
+
+    def heard_of_death(self, launcher, dies):
+        """Seconds until the last of the others has heard, which name it."""
+        alive = f"{given.steps} die {dies}; exit 0"  # nobody else is ended for it
+        code, out, err = self.cluster(["--nodes", "3", "--ranks-per-node", "2,1,1", *launcher], "sh", "-c", alive)
+        died = re.search(r"died at (\d+)", out)
+        self.assertTrue(died, out + err)
+        heard = re.findall(r"rank (\d) heard at (\d+): .*LOCKSTEP-E015.*", out)
+        self.assertEqual({int(rank) for rank, _ in heard}, {0, 1, 2, 3} - {dies}, out + err)
+        return max(int(when) - int(died[1]) for _, when in heard) / 1e6
+
+    def check_death(self, launcher):
+        for dies in (1, 3):
+            tries = []
+            while len(tries) < 3 and min(tries, default=1) >= 0.8:  # other work on this machine takes its time
+                tries.append(self.heard_of_death(launcher, dies))
+            self.assertLess(min(tries), 0.8, tries)
+
+    def test_who_dies_is_named_on_all_nodes(self):
+        if given.able != "1":
+            self.skipTest("a build with gRPC (libgrpc++-dev)")
+        self.check_death(["--launcher", "none"])
+
+    def test_who_dies_is_named_on_all_nodes_under_mpirun(self):
+        self.check_death([])
 
     def test_messages_of_16_bits_bring_the_right_sums(self):
         # Checked by the bench: small integers exactly, drawn data within what so many roundings can do.

@@ -3,13 +3,19 @@
 // on standard output.
 //   task_steps STEPS MILLISECONDS [PURPOSE]
 //   task_steps burst MESSAGES: rank 0 sends and then waits elsewhere, before rank 1 receives
+//   task_steps die RANK: that one ends itself among steps; when, and when the others hear of it, is said in
+//   microseconds
 #include <lockstep.hpp>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <thread>
 
 namespace {
+
+using lockstep::text;
 
 void burst(lockstep::Communicator& world, int messages) {
   auto other = world.split(0);
@@ -23,6 +29,34 @@ void burst(lockstep::Communicator& world, int messages) {
   other->barrier();
 }
 
+long long now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+[[noreturn]] void die() {
+  std::cout << text("died at ", now_us(), '\n') << std::flush;
+  ::raise(SIGKILL);
+  std::abort();
+}
+
+void steps_of(lockstep::Communicator& world, int dies) {
+  std::vector<int> numbers(1000);
+  for (int step = 1;; ++step) {
+    if (step == 50 && world.rank() == dies) die();
+    world.all_reduce(numbers, lockstep::sum);
+  }
+}
+
+void wait_for_death(lockstep::Communicator& world, int dies) {
+  try {
+    steps_of(world, dies);
+  } catch (const lockstep::Error& error) {
+    std::cout << text("rank ", world.rank(), " heard at ", now_us(), ": ", error.what(), '\n') << std::flush;
+    throw;
+  }
+}
+
 void run(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 1;
   const std::chrono::milliseconds pause(argc > 2 ? std::atoi(argv[2]) : 0);
@@ -31,6 +65,7 @@ void run(int argc, char** argv) {
   lockstep::Session session = lockstep::start(argc, argv, std::move(options));
   lockstep::Communicator& world = session.world();
   if (std::string_view(argv[1]) == "burst") return burst(world, std::atoi(argv[2]));
+  if (std::string_view(argv[1]) == "die") return wait_for_death(world, std::atoi(argv[2]));
   std::cout << "rank " << world.rank() << " of " << world.size() << std::endl;
   for (int step = 1; step <= steps; ++step) {
     std::this_thread::sleep_for(pause);

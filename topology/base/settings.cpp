@@ -19,6 +19,9 @@ constexpr std::array rows = {
                "algorithms that are taken without a choice; `lockstep plan` lists what there is"},
     SettingRow{Setting::allow_singleton, "LOCKSTEP_ALLOW_SINGLETON", "0", "0 or 1", false,
                "go on as a world of one even where the launcher's variables say that many were meant"},
+    SettingRow{Setting::interface, "LOCKSTEP_INTERFACE", "any",
+               "any, or the name of a network interface, or the beginning of its addresses: eth1, 10.2.", true,
+               "the network by which members of several nodes reach each other, where not by MPI"},
     SettingRow{
         Setting::key_file, "LOCKSTEP_KEY_FILE", "none",
         "none, or the path of a file of 16 to 4096 bytes that only its owner may read, in printable ASCII", false,
@@ -38,6 +41,9 @@ constexpr std::array rows = {
                "a table of measured choices of algorithms, which go before the cost model"},
     SettingRow{Setting::timeout, "LOCKSTEP_TIMEOUT", "300s", a_duration, true,
                "how long a wait lasts before it fails with an error that names who is missing"},
+    SettingRow{Setting::transport, "LOCKSTEP_TRANSPORT", "auto", "auto, mpi, tcp or ucx", true,
+               "what carries messages: MPI, sockets of our own, or UCX (without MPI only); auto: under MPI sockets "
+               "between nodes that have nothing faster than TCP, else MPI"},
     SettingRow{
         Setting::wire, "LOCKSTEP_WIRE", "as_is", "as_is, bf16 or f16", true,
         "how messages between nodes carry f32 that an all_reduce adds up in the fast order, where that saves time"},
@@ -70,12 +76,15 @@ bool is_allowed(Setting setting, std::string_view value) {
       return value == "0" || value == "1";
     case Setting::log:
       return parse_log_level(value).has_value();
+    case Setting::interface:
     case Setting::key_file:
     case Setting::table:
       return !value.empty() && value.size() < 4096 && printable(value, value.size()) == value;
     case Setting::stall_warn:
     case Setting::timeout:
       return parse_duration(value).has_value();
+    case Setting::transport:
+      return value == "auto" || value == "mpi" || value == "tcp" || value == "ucx";
     case Setting::wire:
       return value == "as_is" || value == "bf16" || value == "f16";
   }
@@ -145,6 +154,11 @@ void Settings::set(Setting setting, std::string_view value, Source source) {
 std::optional<std::string> Settings::table() const {
   const std::string& path = value(Setting::table);
   return path == "none" ? std::nullopt : std::optional(path);
+}
+
+std::string Settings::interface() const {
+  const std::string& name = value(Setting::interface);
+  return name == "any" ? std::string() : name;
 }
 
 std::string Settings::key_file() const {

@@ -22,6 +22,7 @@ std::string_view to_string(Source source);
 enum class Setting : std::uint8_t {
   algorithm,
   allow_singleton,
+  interface,
   key_file,
   log,
   nccl,
@@ -29,6 +30,7 @@ enum class Setting : std::uint8_t {
   stall_warn,
   table,
   timeout,
+  transport,
   wire
 };
 
@@ -68,6 +70,10 @@ class Settings {
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
   bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
+  // A name, or the beginning of addresses; empty: any.
+  std::string interface() const;
+  // auto, mpi, tcp or ucx.
+  const std::string& transport() const { return value(Setting::transport); }
   LogLevel log_level() const;
   Duration stall_warn() const;  // zero: never
   Duration timeout() const;     // zero: never
@@ -81,7 +87,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 10;
+  static constexpr std::size_t count = 12;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

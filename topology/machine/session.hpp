@@ -81,7 +81,8 @@ class Session {
   Exchange& exchange();
   const Topology& topology() const;
   std::shared_ptr<const Topology> shared_topology() const;
-  const Devices& devices() const;  // of this process
+  void set_network(const Topology::Network& measured);  // the same on all members
+  const Devices& devices() const;                       // of this process
   const Settings& settings() const;
   const Log& log() const;
   ThreadLevel thread_level() const;  // what MPI granted
@@ -93,6 +94,8 @@ class Session {
   // not know: a program that calls it links them.
   Communicator& world();
   std::unique_ptr<Attachment>& attachment();
+  // What lives until all members have come to the end of the session: the others may still need it.
+  std::shared_ptr<void>& until_the_end();
 
   // Several members in each of several processes, each driven by a thread of its own: `mine` of this one. All
   // processes call it, with at least 1. Needs MPI_THREAD_SERIALIZED. members() gives what makes the communicator of

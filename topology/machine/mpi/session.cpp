@@ -114,6 +114,7 @@ struct Session::Parts {
   std::unique_ptr<Exchange> exchange;
   Devices devices;
   std::shared_ptr<const Topology> topology;
+  std::shared_ptr<void> kept;
   std::unique_ptr<Attachment> attached;
 };
 
@@ -152,6 +153,7 @@ Session::Parts::~Parts() {
     part();
     failing = exchange->failed();
   }
+  kept.reset();
   exchange.reset();
   if (ground) ground->end();
   if (!counted) return;
@@ -369,6 +371,10 @@ ThreadsOfAll Session::Parts::threads_on_ground(int mine) {
 }
 
 std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
+void Session::set_network(const Topology::Network& measured) {
+  parts_->topology = std::make_shared<const Topology>(parts_->topology->with_network(measured));
+}
+std::shared_ptr<void>& Session::until_the_end() { return parts_->kept; }
 const Devices& Session::devices() const { return parts_->devices; }
 const Settings& Session::settings() const { return parts_->settings; }
 const Log& Session::log() const { return parts_->log; }
