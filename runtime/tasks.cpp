@@ -2,8 +2,10 @@
 #include "runtime/tasks.hpp"
 
 #include <numeric>
+#include <optional>
 
 #include "collectives/engine/transport.hpp"
+#include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "runtime/rpc/rpc_exchange.hpp"
 #include "runtime/rpc/task_server.hpp"
@@ -12,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// They meet at the server of the first of them, and talk over UCX.
+// They meet at the server of the first of them, and talk over TCP, or UCX where that is chosen.
 class Tasks final : public Ground {
  public:
   Tasks(ClusterSpec cluster, const Task& me, std::string source, const Settings& settings, const Log& log)
@@ -23,8 +25,14 @@ class Tasks final : public Ground {
         rank_(id_in_cluster(cluster_, me)),
         size_(worker_count(cluster_, me.type)),
         key_(std::make_shared<const Secret>(secret_of_user(settings.key_file()))),
-        ucx_({.key = key_, .device = device_of(address_, log)}),
         server_(std::make_shared<Server>(cluster_, me.type, me.index, TaskServerOptions{.log = log, .key = key_})) {
+    if (settings.transport() == "mpi")
+      throw Error(Code::bad_setting, "LOCKSTEP_TRANSPORT=mpi, but this was not started by an MPI launcher",
+                  "take tcp, ucx or auto, or start the processes by mpirun");
+    if (settings.transport() == "ucx")
+      ucx_.emplace(UcxOptions{.key = key_, .device = device_of(address_, log)});
+    else
+      tcp_.emplace(tcp_options(settings.interface(), log));
     if (rank_ == 0) hub_ = std::make_unique<MeetingHub>(server_->functions());
     log.info(text("this is ", label_, ", ", rank_, " of ", size_, " that train; the key is that of ", key_->source()));
     server_->start();
@@ -56,7 +64,8 @@ class Tasks final : public Ground {
   }
 
   std::unique_ptr<Transport> transport(Exchange& exchange) override {
-    return ucx_.transport(exchange, [&exchange] { return lost_member(exchange); });
+    const auto lost = [&exchange] { return lost_member(exchange); };
+    return ucx_ ? ucx_->transport(exchange, lost) : tcp_->transport(exchange, lost);
   }
 
   void end() noexcept override {
@@ -79,6 +88,33 @@ class Tasks final : public Ground {
     return {};
   }
 
+  // Where this task listens for the others' data: at the address of the task, or of the interface that is named.
+  TcpOptions tcp_options(const std::string& interface, const Log& log) const {
+    TcpOptions options{.key = key_};
+    for (const LocalNic& nic : interface.empty() ? std::vector<LocalNic>() : read_nics()) {
+      for (const std::string& address : nic.addresses) {
+        const bool is_wanted = nic.nic.name == interface || address.starts_with(interface);
+        if (is_wanted && options.address.empty()) options.address = address.substr(0, address.find('/'));
+      }
+    }
+    if (!options.address.empty()) return options;
+    if (!interface.empty())
+      throw Error(Code::bad_setting,
+                  text("LOCKSTEP_INTERFACE=", printable(interface),
+                       " is no interface of this host, and no address of one begins so"),
+                  "look at `ip address`, or leave it out");
+    const std::string host = address_.substr(0, address_.rfind(':'));
+    const HostAddresses found = addresses_of(host);
+    if (!found.own.empty()) return {.key = key_, .address = found.own.front()};
+    if (found.others.empty())
+      throw Error(Code::cluster, text("no address is known of ", printable(host), ", the host of this task"),
+                  "let the cluster name this host by an address of it, or by a name that leads to one");
+    log.warn(text("no interface of this host has the address of ", printable(host),
+                  ", so it listens at all of them -> give the task an address of this host, or name the interface by "
+                  "LOCKSTEP_INTERFACE"));
+    return {.key = key_, .address = found.others.front(), .listens_everywhere = true};
+  }
+
   // Of the first of those that train.
   std::string hub_address() const {
     for (const char* const job : {"chief", "worker"}) {
@@ -98,7 +134,8 @@ class Tasks final : public Ground {
   int size_;
   int families_ = 0;
   std::shared_ptr<const Secret> key_;
-  Ucx ucx_;
+  std::optional<Ucx> ucx_;
+  std::optional<Tcp> tcp_;
   std::shared_ptr<Server> server_;
   std::unique_ptr<MeetingHub> hub_;  // ends before the server
 };

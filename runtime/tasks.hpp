@@ -13,7 +13,7 @@
 namespace lockstep {
 
 // `me` is one of those that train; `source` is where the cluster is from, for messages. Returns when all of them are
-// there. Throws Error usage where this build has no gRPC or no UCX.
+// there. Throws Error usage where this build has no gRPC, or not what LOCKSTEP_TRANSPORT names.
 std::shared_ptr<Ground> ground_of_tasks(const ClusterSpec& cluster, const Task& me, const std::string& source,
                                         const Settings& settings, const Log& log);
 

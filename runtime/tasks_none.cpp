@@ -11,7 +11,7 @@ std::shared_ptr<Ground> ground_of_tasks(const ClusterSpec& /*cluster*/, const Ta
   throw Error(Code::usage,
               text("this is ", me.type, ' ', me.index, " of the cluster of ", source,
                    ", whose tasks find each other by gRPC, which this build has not"),
-              "install libgrpc++-dev and libucx-dev and build again, or start the processes by mpirun");
+              "install libgrpc++-dev and build again, or start the processes by mpirun");
 }
 
 }  // namespace lockstep

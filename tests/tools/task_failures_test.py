@@ -18,6 +18,7 @@ from processes import Processes, cluster_of
 parser = argparse.ArgumentParser()
 parser.add_argument("--program", required=True)
 parser.add_argument("--able", required=True)
+parser.add_argument("--ucx", required=True)
 parser.add_argument("--json")
 given = parser.parse_args()
 USAGE, TIMEOUT, PEER_DIED, UNFIT = 1, 4, 5, 6
@@ -30,9 +31,13 @@ def steps(number=3, pause=0, *more):
 class Workers(unittest.TestCase):
     def setUp(self):
         if given.able != "1":
-            self.skipTest("a build with gRPC and UCX (libgrpc++-dev, libucx-dev)")
+            self.skipTest("a build with gRPC (libgrpc++-dev)")
         self.config = tempfile.TemporaryDirectory()
         self.addCleanup(self.config.cleanup)
+
+    def need_ucx(self):
+        if given.ucx != "1":
+            self.skipTest("a build with UCX (libucx-dev)")
 
     def workers(self, number):
         env = dict(os.environ, XDG_CONFIG_HOME=self.config.name, LOCKSTEP_TIMEOUT="30s")
@@ -113,11 +118,11 @@ class Workers(unittest.TestCase):
         self.assertEqual(code, USAGE, err)
         self.assertIn("may be read or written by others", err)
 
-    def check_death(self, dies, words, pause, number=3, messages="1"):
+    def check_death(self, dies, words, pause, number=3, **variables):
         """One is killed when it has said these words; the others name it soon."""
         tasks = self.workers(number)
         for index in range(number):
-            tasks.start("worker", index, steps(1000, pause), LOCKSTEP_NODE_MEMORY=messages)
+            tasks.start("worker", index, steps(1000, pause), **variables)
         self.wait_for_words(tasks, dies, words)
         tasks.terminate("worker", dies)
         begin = time.monotonic()
@@ -135,7 +140,11 @@ class Workers(unittest.TestCase):
         self.check_death(2, "step 50", pause=1)
 
     def test_name_one_that_dies_among_messages(self):
-        self.check_death(2, "step 50", pause=1, messages="0")
+        self.check_death(2, "step 50", pause=1, LOCKSTEP_NODE_MEMORY="0")
+
+    def test_name_one_that_dies_among_messages_over_ucx(self):
+        self.need_ucx()
+        self.check_death(2, "step 50", pause=1, LOCKSTEP_NODE_MEMORY="0", LOCKSTEP_TRANSPORT="ucx")
 
     def test_name_the_first_when_it_dies(self):
         self.check_death(0, "step 2", pause=100)
@@ -165,19 +174,37 @@ class Workers(unittest.TestCase):
         tasks.tasks["worker", 1].signal(signal.SIGCONT)
         self.assertEqual({code for code, _, _ in tasks.wait(60).values()}, {0})
 
-    def test_what_is_sent_arrives_while_the_sender_waits_elsewhere(self):
-        for messages in range(1, 9):
-            tasks = self.workers(2)
-            for index in range(2):
-                tasks.start("worker", index, [given.program, "burst", str(messages)], LOCKSTEP_NODE_MEMORY="0", UCX_TLS="tcp",
-                            UCX_TCP_SNDBUF="8k", UCX_TCP_RCVBUF="8k", LOCKSTEP_TIMEOUT="10s")
-            for code, _, err in tasks.wait(60).values():
-                self.assertEqual((code, err), (0, ""), messages)
-
-    def test_transports_that_do_not_meet_are_named(self):
+    def check_burst(self, messages, **variables):
         tasks = self.workers(2)
         for index in range(2):
-            tasks.start("worker", index, steps(), UCX_TLS="self")
+            tasks.start("worker", index, [given.program, "burst", str(messages)], LOCKSTEP_NODE_MEMORY="0", LOCKSTEP_TIMEOUT="10s", **variables)
+        for code, _, err in tasks.wait(60).values():
+            self.assertEqual((code, err), (0, ""), messages)
+
+    def test_what_is_sent_arrives_while_the_sender_waits_elsewhere(self):
+        for messages in (1, 8, 100, 1000):  # 7 MB are more than the system takes
+            self.check_burst(messages)
+
+    def test_what_is_sent_over_ucx_arrives_while_the_sender_waits_elsewhere(self):
+        self.need_ucx()
+        for messages in range(1, 9):
+            self.check_burst(messages, LOCKSTEP_TRANSPORT="ucx", UCX_TLS="tcp", UCX_TCP_SNDBUF="8k", UCX_TCP_RCVBUF="8k")
+
+    def test_know_what_cannot_carry_their_messages(self):
+        for variables, words in (({"LOCKSTEP_TRANSPORT": "mpi"}, "was not started by an MPI launcher"),
+                                 ({"LOCKSTEP_INTERFACE": "eth99"}, "LOCKSTEP_INTERFACE=eth99 is no interface of this host")):
+            tasks = self.workers(2)
+            for index in range(2):
+                tasks.start("worker", index, steps(), LOCKSTEP_TIMEOUT="5s", **variables)
+            for code, _, err in tasks.wait(60).values():
+                self.assertEqual(code, USAGE, err)
+                self.assertIn(words, err)
+
+    def test_transports_that_do_not_meet_are_named(self):
+        self.need_ucx()
+        tasks = self.workers(2)
+        for index in range(2):
+            tasks.start("worker", index, steps(), LOCKSTEP_TRANSPORT="ucx", UCX_TLS="self")
         for code, _, err in tasks.wait(60).values():
             self.assertIn(code, (UNFIT, PEER_DIED), err)
         self.assertTrue(any("UCX_TLS=self" in err for _, _, err in tasks.wait(1).values()))
