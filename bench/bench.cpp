@@ -127,6 +127,7 @@ class RowMaker {
         kernel_(kernel),
         buffers_(subject, world.size(), world.rank()) {
     if (wish.gpu) there_.emplace(world, buffers_, *wish.gpu);
+    if (wish.gpu && wish.against_symmetric) symmetric_.emplace(world, buffers_, *wish.gpu, OnGpu::Memory::symmetric);
   }
 
   Row measure_it(bool& interrupted) {
@@ -184,6 +185,7 @@ class RowMaker {
     if (wish_.against_nccl)
       all.emplace_back("nccl",
                        [this](const Subject& of, Buffers&) { return wish_.against_nccl->candidate(of, *there_); });
+    if (symmetric_) all.emplace_back("symmetric", [this](const Subject&, Buffers&) { return in_symmetric(); });
     if (wish_.against_host) all.emplace_back("host", [this](const Subject&, Buffers&) { return by_host(); });
     return all;
   }
@@ -191,6 +193,11 @@ class RowMaker {
   std::optional<Candidate> by_host() {
     if (subject_.collective == Collective::exchange) return std::nullopt;
     return Candidate{"host", [this, ask = buffers_.ask()] { world_.team()->run(ask); }};
+  }
+
+  std::optional<Candidate> in_symmetric() {
+    if (subject_.collective == Collective::exchange) return std::nullopt;
+    return Candidate{"symmetric", [this, ask = symmetric_->ask()] { world_.team()->run(ask); }};
   }
 
   Candidate ours() {
@@ -233,11 +240,13 @@ class RowMaker {
   void refill() {
     buffers_.fill();
     if (there_) there_->take();
+    if (symmetric_) symmetric_->take();
   }
 
   void measure_in_stream(bool& interrupted) {
     if (subject_.collective == Collective::exchange || subject_.collective == Collective::barrier) return;
     StreamRow row(world_, subject_, *there_, wish_.against_nccl.get());
+    if (symmetric_) row.add_symmetric(*symmetric_);
     if (wish_.check) verify([&] { row.once(); });
     refill();
     row_.in_stream = row.measure(wish_.effort, wish_.seed + row_.bytes, row_.time.median, interrupted);
@@ -338,6 +347,7 @@ class RowMaker {
   WireFormat wire_ = WireFormat::as_is;  // of ours
   Buffers buffers_;
   std::optional<OnGpu> there_;
+  std::optional<OnGpu> symmetric_;  // the same, in memory that all members took together
   std::vector<Candidate> candidates_;
   std::vector<std::byte> copied_;  // from its first half to its second
   Row row_;

@@ -34,8 +34,10 @@ struct Wish {
   std::vector<std::pair<std::string, Run>> earlier;    // of files
   std::function<void(const Progress&)> progress = {};  // ahead of each row
   std::optional<int> gpu;                              // in whose memory this member's buffers are
-  // Measured where that is: the same on buffers of the host, and NCCL's own operation.
+  // Measured where that is: the same on buffers of the host, the same in memory of allocate_on_gpu, and NCCL's own
+  // operation.
   bool against_host = false;
+  bool against_symmetric = false;
   std::shared_ptr<NcclItself> against_nccl = {};
 };
 

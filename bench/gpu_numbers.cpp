@@ -2,6 +2,7 @@
 #include "bench/gpu_numbers.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -15,42 +16,50 @@ namespace {
 using Json = nlohmann::json;
 using Files = std::map<std::string, std::string>;
 
-constexpr double combine_share = 0.9;  // of a copy's rate
-constexpr double pack_share = 0.8;
-constexpr double most_above_us = 3;  // above NCCL's own call
+constexpr Bar combining{0.9, 0.97};  // of a copy's rate
+constexpr Bar packing{0.8, 0.95};
+constexpr Bar above_nccl{3, 1, true};  // where one has a GPU for itself, above NCCL's own call
+constexpr Bar beside_nccl{2, 4};       // where several share one
+constexpr Bar beside_mpi{5, 20};       // the same, staged through the host
 
-Number not_here(std::string what, std::string asked, std::string why) {
-  return {std::move(what), std::move(asked), std::nullopt, Met::not_measurable, std::move(why)};
+constexpr std::array members_on_one_gpu = {2, 4, 8};
+// Of members that share a GPU, in bytes.
+constexpr std::array<std::uint64_t, 6> shared_sizes = {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
+
+std::string words_of(const Bar& bar) {
+  return bar.is_cost ? text("at most ", bar.must, " us, aim ", bar.aim, " us")
+                     : text("at least ", bar.must, ", aim ", bar.aim);
 }
 
-Number at_least(std::string what, double wanted, double value) {
-  return {std::move(what), text("at least ", wanted), value, value >= wanted ? Met::met : Met::missed, {}};
+Number not_here(std::string what, const Bar& bar, std::string why) {
+  return {std::move(what), bar, std::nullopt, Met::not_measurable, std::move(why)};
 }
 
-Number at_most(std::string what, double wanted, double value) {
-  return {std::move(what), text("at most ", wanted, " us"), value, value <= wanted ? Met::met : Met::missed, {}};
+Number held(std::string what, const Bar& bar, double value) {
+  const auto reaches = [&](double wanted) { return bar.is_cost ? value <= wanted : value >= wanted; };
+  const Met met = reaches(bar.aim) ? Met::aim : reaches(bar.must) ? Met::met : Met::missed;
+  return {std::move(what), bar, value, met, {}};
 }
 
 // Of one question of the probe: its figures that are shares.
-void from_question(const Json& questions, const std::string& id, const std::string& what, double wanted,
+void from_question(const Json& questions, const std::string& id, const std::string& what, const Bar& bar,
                    std::vector<Number>& all) {
-  const std::string asked = text("at least ", wanted);
   for (const Json& question : questions) {
     if (question.at("id") != id) continue;
     if (question.at("state") != "answered") {
       // A GPU that gives a wrong answer, or none, has missed what is asked for.
-      Number none = not_here(what, asked, text(id, ": ", question.at("answer").get<std::string>()));
+      Number none = not_here(what, bar, text(id, ": ", question.at("answer").get<std::string>()));
       if (question.at("state") != "no_gpu") none.met = Met::missed;
       return all.push_back(none);
     }
     for (const Json& figure : question.at("figures")) {
       const auto name = figure.at("name").get<std::string>();
       if (name.ends_with("share of a copy's rate") && figure.at("value").is_number())
-        all.push_back(at_least(text(what, ": ", name), wanted, figure.at("value").get<double>()));
+        all.push_back(held(text(what, ": ", name), bar, figure.at("value").get<double>()));
     }
     return;
   }
-  all.push_back(not_here(what, asked, text("the probe was not asked ", id)));
+  all.push_back(not_here(what, bar, text("the probe was not asked ", id)));
 }
 
 void from_probe(const Files& files, std::vector<Number>& all) {
@@ -65,15 +74,15 @@ void from_probe(const Files& files, std::vector<Number>& all) {
   const std::size_t before = all.size();
   try {
     if (parsed.is_object()) {
-      from_question(parsed.at("questions"), "ours_combine", "combining", combine_share, all);
-      from_question(parsed.at("questions"), "ours_pack", "packing", pack_share, all);
+      from_question(parsed.at("questions"), "ours_combine", "combining", combining, all);
+      from_question(parsed.at("questions"), "ours_pack", "packing", packing, all);
       return;
     }
   } catch (const Json::exception&) {
     all.resize(before);
   }
-  all.push_back(not_here("combining", text("at least ", combine_share), why));
-  all.push_back(not_here("packing", text("at least ", pack_share), why));
+  all.push_back(not_here("combining", combining, why));
+  all.push_back(not_here("packing", packing, why));
 }
 
 // Nothing, and why, where there is none.
@@ -109,56 +118,76 @@ std::string why_without(const Run& run, std::string_view baseline) {
 Number judged(Number number, const Row& row) {
   if (is_right(row)) return number;
   number.met = Met::missed;
-  number.why = text(row.check.wrong, " wrong elements");
+  number.why = row.check.wrong == 0 ? "ranks have different bits" : text(row.check.wrong, " wrong elements");
   return number;
 }
 
-// Members on one GPU, at each size: against the host's MPI by the host's clock.
-void from_shared(const Files& files, int members, std::vector<Number>& all) {
-  const std::string who = text(members, " processes on one GPU, ");
+// What members on one GPU are held against.
+struct Other {
+  std::string file;  // its beginning
+  std::string name;
+  std::string baseline;
+  Bar bar;
+  bool is_in_stream;  // by the GPU's clock
+};
+
+const Baseline* find(const Row& row, const Other& other) {
+  if (!other.is_in_stream) return find(row.baselines, other.baseline);
+  return row.in_stream ? find(row.in_stream->baselines, other.baseline) : nullptr;
+}
+
+// What was not measured at all; what two could not is not tried with more.
+std::string why_no_run(const Files& files, const Other& other, bool with_mps, const std::string& why) {
+  const auto no_mps = files.find("no-mps.txt");
+  if (with_mps && no_mps != files.end() && !no_mps->second.empty())
+    return no_mps->second.substr(0, no_mps->second.find('\n'));
+  std::string why_of_two;
+  const auto two = run_of(files, text(other.file, with_mps ? "-mps" : "", "-2.json"), why_of_two);
+  const bool could = !two || !other.is_in_stream || !two->rows.front().in_stream || find(two->rows.front(), other);
+  return could ? why : why_without(*two, other.baseline);
+}
+
+// Members on one GPU, at each size.
+void from_shared(const Files& files, int members, const Other& other, bool with_mps, std::vector<Number>& all) {
+  const std::string who = text(members, " processes on one GPU", with_mps ? " under MPS" : "", ", ");
   std::string why;
-  const auto run = run_of(files, text("shared-", members, ".json"), why);
-  if (!run) return all.push_back(not_here(who + "against the host's MPI", "at least 1", why));
+  const auto run = run_of(files, text(other.file, with_mps ? "-mps-" : "-", members, ".json"), why);
+  if (!run)
+    return all.push_back(
+        not_here(text(who, "against ", other.name), other.bar, why_no_run(files, other, with_mps, why)));
+  const auto what = [&](std::uint64_t bytes) { return text(who, bytes, " B, ", other.name, "'s time by ours"); };
   for (const Row& row : run->rows) {
-    const std::string what = text(who, row.bytes, " B, the host's MPI's time by ours");
-    const Baseline* const mpi = find(row.baselines, "mpi");
-    all.push_back(mpi != nullptr ? judged(at_least(what, 1, mpi->ratio.value), row)
-                                 : not_here(what, "at least 1", why_without(*run, "mpi")));
+    const Baseline* const found = find(row, other);
+    all.push_back(found != nullptr ? judged(held(what(row.bytes), other.bar, found->ratio.value), row)
+                                   : not_here(what(row.bytes), other.bar, why_without(*run, other.baseline)));
+  }
+  for (const std::uint64_t bytes : shared_sizes) {
+    if (std::ranges::find(run->rows, bytes, &Row::bytes) == run->rows.end())
+      all.push_back(not_here(what(bytes), other.bar, "the run ended before it"));
   }
 }
 
-// And against NCCL's own by the GPU's, in a run of its own, because it may hang there. What two could not is not tried
-// with more.
-void from_shared_by_nccl(const Files& files, int members, std::vector<Number>& all) {
-  const std::string who = text(members, " processes on one GPU, ");
-  std::string why;
-  const auto run = run_of(files, text("shared-nccl-", members, ".json"), why);
-  if (!run && members > 2) {
-    std::string why_of_two;
-    const auto two = run_of(files, "shared-nccl-2.json", why_of_two);
-    const bool has_times = two && two->rows.front().in_stream;
-    if (has_times && find(two->rows.front().in_stream->baselines, "nccl") == nullptr) why = why_without(*two, "nccl");
-  }
-  if (!run) return all.push_back(not_here(who + "against NCCL", "at least 1", why));
-  for (const Row& row : run->rows) {
-    const std::string what = text(who, row.bytes, " B, NCCL's time by ours");
-    const Baseline* const nccl = row.in_stream ? find(row.in_stream->baselines, "nccl") : nullptr;
-    all.push_back(nccl != nullptr ? judged(at_least(what, 1, nccl->ratio.value), row)
-                                  : not_here(what, "at least 1", why_without(*run, "nccl")));
+// NCCL's runs are of their own, because it may hang there.
+void from_shared(const Files& files, std::vector<Number>& all) {
+  const Other mpi{"shared", "the host's best MPI", "mpi:best", beside_mpi, false};
+  const Other nccl{"shared-nccl", "NCCL", "nccl", beside_nccl, true};
+  for (const Other* const other : {&mpi, &nccl}) {
+    for (const bool with_mps : {false, true}) {
+      for (const int members : members_on_one_gpu) from_shared(files, members, *other, with_mps, all);
+    }
   }
 }
 
 // A GPU for itself: what ours costs above NCCL's call, where the host waits for each, and where it waits for none.
 void from_one(const Files& files, std::vector<Number>& all) {
-  const std::string asked = text("at most ", most_above_us, " us");
   std::string why;
   const auto run = run_of(files, "one.json", why);
-  if (!run) return all.push_back(not_here("one member, above NCCL's own call", asked, why));
+  if (!run) return all.push_back(not_here("one member, above NCCL's own call", above_nccl, why));
   for (const Row& row : run->rows) {
     const std::string what = text("one member, ", row.bytes, " B, above NCCL's own call, ");
     const auto note = [&](const std::string& how, const Baseline* nccl, double ours) {
-      all.push_back(nccl != nullptr ? judged(at_most(what + how, most_above_us, ours - nccl->time.median), row)
-                                    : not_here(what + how, asked, why_without(*run, "nccl")));
+      all.push_back(nccl != nullptr ? judged(held(what + how, above_nccl, ours - nccl->time.median), row)
+                                    : not_here(what + how, above_nccl, why_without(*run, "nccl")));
     };
     note("each waited for", find(row.baselines, "nccl"), row.time.median);
     if (!row.in_stream) continue;
@@ -171,6 +200,8 @@ void from_one(const Files& files, std::vector<Number>& all) {
 
 std::string_view word_of(Met met) {
   switch (met) {
+    case Met::aim:
+      return "aim reached";
     case Met::met:
       return "met";
     case Met::missed:
@@ -183,10 +214,14 @@ std::string_view word_of(Met met) {
 
 std::string counts_of(const std::vector<Number>& numbers, std::string_view form) {
   const auto many = [&](Met met) { return std::ranges::count(numbers, met, &Number::met); };
-  return form == "json" ? text("\"met\": ", many(Met::met), ", \"missed\": ", many(Met::missed),
-                               ", \"not_measurable\": ", many(Met::not_measurable))
-                        : text(many(Met::met), " met, ", many(Met::missed), " missed, ", many(Met::not_measurable),
-                               " not measurable here");
+  return form == "json" ? text("\"aim_reached\": ", many(Met::aim), ", \"met\": ", many(Met::met),
+                               ", \"missed\": ", many(Met::missed), ", \"not_measurable\": ", many(Met::not_measurable))
+                        : text(many(Met::aim), " aim reached, ", many(Met::met), " met, ", many(Met::missed),
+                               " missed, ", many(Met::not_measurable), " not measurable here");
+}
+
+std::string line_of(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -195,32 +230,55 @@ std::vector<Number> gpu_numbers(const Files& files) {
   std::vector<Number> all;
   from_probe(files, all);
   from_one(files, all);
-  for (const int members : {2, 4, 8}) from_shared(files, members, all);
-  for (const int members : {2, 4, 8}) from_shared_by_nccl(files, members, all);
+  from_shared(files, all);
   return all;
 }
 
-std::string numbers_as_json(const std::vector<Number>& numbers) {
+std::vector<std::string> files_of_gpu_numbers() {
+  std::vector<std::string> all = {"gpu-probe.json", "one.json", "no-mps.txt"};
+  for (const char* const beginning : {"shared-", "shared-mps-", "shared-nccl-", "shared-nccl-mps-"}) {
+    for (const int members : members_on_one_gpu) all.push_back(text(beginning, members, ".json"));
+  }
+  return all;
+}
+
+std::vector<Fact> machine_of_gpu_numbers(const Files& files) {
+  std::vector<Fact> all;
+  if (const auto probe = files.find("gpu-probe.json"); probe != files.end()) {
+    const Json parsed = Json::parse(probe->second, nullptr, false);
+    if (parsed.is_object() && parsed.contains("driver") && parsed.at("driver").is_string())
+      all.push_back({"driver", parsed.at("driver").get<std::string>()});
+  }
+  for (const std::string& name : files_of_gpu_numbers()) {
+    std::string why;
+    const auto run = run_of(files, name, why);
+    for (const Fact& fact : run ? run->machine : std::vector<Fact>{}) {
+      if (std::ranges::find(all, fact.name, &Fact::name) == all.end()) all.push_back(fact);
+    }
+  }
+  return all;
+}
+
+std::string numbers_as_json(const std::vector<Number>& numbers, const std::vector<Fact>& machine) {
+  nlohmann::ordered_json facts = nlohmann::ordered_json::object();
+  for (const Fact& each : machine) facts[each.name] = each.value;
   std::string rows;
   for (const Number& each : numbers) {
-    nlohmann::ordered_json row = {{"what", each.what},
-                                  {"asked", each.asked},
-                                  {"value", nullptr},
-                                  {"verdict", word_of(each.met)},
-                                  {"why", nullptr}};
+    nlohmann::ordered_json row = {
+        {"what", each.what}, {"must", each.bar.must},        {"aim", each.bar.aim}, {"is_cost_us", each.bar.is_cost},
+        {"value", nullptr},  {"verdict", word_of(each.met)}, {"why", nullptr}};
     if (each.value) row["value"] = *each.value;
     if (!each.why.empty()) row["why"] = each.why;
-    rows += text(rows.empty() ? "\n    " : ",\n    ",
-                 row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    rows += text(rows.empty() ? "\n    " : ",\n    ", line_of(row));
   }
-  return text("{\n  \"schema\": \"lockstep.gpu_numbers/1\", ", counts_of(numbers, "json"), ",\n  \"rows\": [", rows,
-              "\n  ]\n}\n");
+  return text("{\n  \"schema\": \"lockstep.gpu_numbers/2\", ", counts_of(numbers, "json"),
+              ",\n  \"machine\": ", line_of(facts), ",\n  \"rows\": [", rows, "\n  ]\n}\n");
 }
 
 std::string numbers_as_text(const std::vector<Number>& numbers) {
   std::string all;
   for (const Number& each : numbers) {
-    all += text(word_of(each.met), ": ", each.what, " (", each.asked, ")");
+    all += text(word_of(each.met), ": ", each.what, " (", words_of(each.bar), ")");
     if (each.value) all += text(", ", std::round(*each.value * 1000) / 1000);
     if (!each.why.empty()) all += text(": ", printable(each.why, 300));
     all += '\n';

@@ -8,26 +8,43 @@
 #include <string>
 #include <vector>
 
+#include "bench/row.hpp"
+
 namespace lockstep::bench {
 
-enum class Met : std::uint8_t { met, missed, not_measurable };
+enum class Met : std::uint8_t { aim, met, missed, not_measurable };
+
+// What must be, and what is aimed at: at least, or of a cost at most, in us.
+struct Bar {
+  double must;
+  double aim;
+  bool is_cost = false;
+  bool operator==(const Bar&) const = default;
+};
 
 struct Number {
   std::string what;
-  std::string asked;  // "at least 0.9", "at most 3 us"
+  Bar bar{};
   std::optional<double> value;
   Met met = Met::not_measurable;
   std::string why;  // of what is not measurable, or missed otherwise than by the number
   bool operator==(const Number&) const = default;
 };
 
-// From files by their names, as far as they are there: gpu-probe.json, which is the probe's, one.json, of a rank that
-// has a GPU for itself, and shared-2.json, shared-4.json and shared-8.json, of so many on one GPU, and
-// shared-nccl-2.json ... of the same beside NCCL, which are of `lockstep bench all_reduce --device gpu`. A file that is
-// none of these is a row that says so.
+// From files by their names, as far as they are there: gpu-probe.json, which is the probe's, and of `lockstep bench
+// all_reduce --device gpu` one.json, of a rank that has a GPU for itself, and of N ranks on one GPU, 2, 4 and 8,
+// shared-N.json, beside the host's MPI, shared-nccl-N.json, beside NCCL, and the same under MPS, shared-mps-N.json and
+// shared-nccl-mps-N.json. no-mps.txt says why the latter are not there. A file that is none of these is a row that says
+// so.
 std::vector<Number> gpu_numbers(const std::map<std::string, std::string>& files);
 
-std::string numbers_as_json(const std::vector<Number>& numbers);
+// The names of all that gpu_numbers looks at.
+std::vector<std::string> files_of_gpu_numbers();
+
+// On what they were measured, as those files say it.
+std::vector<Fact> machine_of_gpu_numbers(const std::map<std::string, std::string>& files);
+
+std::string numbers_as_json(const std::vector<Number>& numbers, const std::vector<Fact>& machine);
 std::string numbers_as_text(const std::vector<Number>& numbers);
 
 }  // namespace lockstep::bench

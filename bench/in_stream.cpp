@@ -54,6 +54,12 @@ void StreamRow::add(std::string name, std::function<void()> put) {
   candidates_.push_back(std::move(one));
 }
 
+void StreamRow::add_symmetric(const OnGpu& on) {
+  detail::Ask ask = on.ask();
+  ask.stream = watch_.stream();
+  add("symmetric", [this, ask] { world_.team()->run(ask); });
+}
+
 void StreamRow::once() { watch_.time(1, ours_); }
 
 InStream StreamRow::measure(const Effort& effort, std::uint64_t seed, double expected_us, bool& interrupted) {

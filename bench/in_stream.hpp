@@ -32,6 +32,8 @@ class StreamRow {
   // With no NCCL where there is none to measure.
   StreamRow(Communicator& world, const Subject& subject, OnGpu& on, NcclItself* nccl);
 
+  // Ours once more, on the same data in other memory; ahead of measure().
+  void add_symmetric(const OnGpu& on);
   gpu::Stream stream() const { return watch_.stream(); }
   // Ours, once; done when it returns.
   void once();

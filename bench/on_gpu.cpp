@@ -15,7 +15,7 @@
 
 namespace lockstep::bench {
 
-OnGpu::OnGpu(Communicator& world, Buffers& buffers, int device)
+OnGpu::OnGpu(Communicator& world, Buffers& buffers, int device, Memory memory)
     : buffers_(buffers), device_(device), host_input_(buffers.input_bytes()), host_output_(buffers.output_bytes()) {
   const std::byte* const in = host_input_.data();
   const std::byte* const out = host_output_.data();
@@ -25,9 +25,14 @@ OnGpu::OnGpu(Communicator& world, Buffers& buffers, int device)
       is_one_ ? std::max(in + host_input_.size(), out + host_output_.size()) : in + host_input_.size();
   bytes_ = static_cast<std::size_t>(end - begin_);
   std::string wrong;
+  const auto take = [&](std::size_t bytes) {
+    return memory == Memory::own ? DeviceVector<std::byte>(bytes, device)
+                                 : world.allocate_on_gpu<std::byte>(bytes, device);
+  };
   try {
-    input_ = DeviceVector<std::byte>(bytes_, device);
-    if (!is_one_) output_ = DeviceVector<std::byte>(host_output_.size(), device);
+    input_ = take(bytes_);
+    // That all have to take together, also who needs it not.
+    if (!is_one_ || memory == Memory::symmetric) output_ = take(is_one_ ? 0 : host_output_.size());
   } catch (const Error& error) {
     wrong = error.detail();
   }

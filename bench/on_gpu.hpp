@@ -14,7 +14,8 @@ namespace lockstep::bench {
 // refused.
 class OnGpu {
  public:
-  OnGpu(Communicator& world, Buffers& buffers, int device);
+  enum class Memory : std::uint8_t { own, symmetric };  // as DeviceVector takes it, or allocate_on_gpu
+  OnGpu(Communicator& world, Buffers& buffers, int device, Memory memory = Memory::own);
 
   std::span<const std::byte> input() const { return {there(host_input_.data()), host_input_.size()}; }
   std::span<std::byte> output() const { return {there(host_output_.data()), host_output_.size()}; }

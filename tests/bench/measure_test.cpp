@@ -258,9 +258,18 @@ TEST(Bench, baselines_of_the_host_are_staged) {
     OnGpu on(world, buffers, 0);
     const int before = fake.copies();
     int when_called = 0;
-    const Candidate staged = on.staged({.name = "mpi", .once = [&] { when_called = fake.copies(); }});
+    std::string also;
+    const Candidate staged = on.staged({.name = "mpi:best",
+                                        .once = [&] { when_called = fake.copies(); },
+                                        .before = [&] { also += "before "; },
+                                        .after = [&] { also += "after "; },
+                                        .algorithm = "tuned:ring"});
+    staged.before();
     staged.once();
-    EXPECT_EQ(staged.name, "mpi");
+    staged.after();
+    EXPECT_EQ(also, "before after ") << "what forces an algorithm stays around it";
+    EXPECT_EQ(staged.name, "mpi:best");
+    EXPECT_EQ(staged.algorithm, "tuned:ring");
     EXPECT_EQ(when_called, before + 1);
     EXPECT_EQ(fake.copies(), before + 2);
     EXPECT_EQ(fake.pinnings(), 1);
@@ -281,6 +290,34 @@ TEST(Measure, a_sample_is_what_the_candidate_says) {
     const Summary time = summarize_blocks(measure(world, {&one, 1}, {.samples = 20}, 1).timings[0].blocks);
     EXPECT_EQ(time.median, 7) << "of the slowest";
     EXPECT_EQ(time.max, 7);
+  });
+}
+
+// In memory that NCCL knows, which is what the row is for; both by the host's clock and by the GPU's.
+TEST(Bench, rows_on_gpus_are_held_against_symmetric_memory) {
+  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(3));
+  const nccl::Instead library(std::make_unique<test::FakeNccl>(static_cast<test::FakeGpus&>(gpus.layer())));
+  auto& fake = static_cast<test::FakeNccl&>(library.library());
+  with_members(3, [&](Communicator& world) {
+    for (const bool is_wanted : {false, true}) {
+      Wish wish{.subjects = all_subjects(), .sizes = {12'000}};
+      wish.effort = {.seconds = 0.01, .samples = 10};
+      wish.gpu = choose_gpu(world);
+      wish.against_symmetric = is_wanted;
+      bench::Run run;
+      run_bench(world, wish, run, [&](const bench::Run&) {});
+      ASSERT_EQ(run.rows.size(), wish.subjects.size());
+      for (const Row& row : run.rows) {
+        EXPECT_EQ(row.check.wrong, 0U) << row.collective;
+        EXPECT_EQ(baseline_of(row, "symmetric") != nullptr, is_wanted && row.collective != "sendrecv")
+            << row.collective;
+        if (!row.in_stream) continue;
+        EXPECT_EQ(std::ranges::count(row.in_stream->baselines, "symmetric", &Baseline::name), is_wanted ? 1 : 0);
+      }
+      world.barrier();
+      EXPECT_EQ(fake.ever_registered() > 0, is_wanted);
+      world.barrier();
+    }
   });
 }
 

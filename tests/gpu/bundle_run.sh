@@ -3,7 +3,8 @@
 # What is packed here, with what it needs. Only the shell itself is used; where `timeout` and `date` are, each step has
 # an end, and all of them by nine minutes.
 #   run tests OUT      the tests that use GPUs, the kernels also under compute-sanitizer; OUT/results.json
-#   run numbers OUT    what is asked for of GPUs, measured and judged; OUT/numbers.json
+#   run numbers OUT [PART ...]   what is asked for of GPUs, measured and judged; OUT/numbers.json. All parts unless some
+#       are named: kernels, one, mpi, nccl, mps-mpi, mps-nccl. What an earlier run has left of others is judged with them.
 #   run lockstep ..., run mpirun ..., run gpu-probe ...
 # Exit status of tests: 1 something failed. Of numbers: 3 something was missed, 77 no GPU, 6 a driver that does not work.
 here=$(CDPATH="" cd -- "${0%/*}" && pwd) || exit 1
@@ -22,6 +23,8 @@ print(os.path.dirname(found[0]) if found else "")' 2>/dev/null)
 fi
 found="${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}${nccl:+:$nccl}"
 libraries="$here/lib$found"
+# One that was packed was asked for.
+if [ -e "$here/nccl/libnccl.so.2" ]; then libraries="$here/nccl:$libraries"; fi
 # An older C library than the build's cannot start it: then this one goes first for all.
 if ! LD_LIBRARY_PATH="$libraries" "$here/bin/lockstep" --version >/dev/null 2>&1; then
   libraries="$here/glibc:$libraries"
@@ -47,16 +50,59 @@ limited() {
   timeout -k 5 "$seconds" "$@" >"$output" 2>&1
 }
 
-# What an earlier run has left is not to be judged.
-empty() { [ ! -e "$1" ] || : >"$1"; }
+# A control daemon of MPS of our own, in a folder of its own: it changes nothing of the GPU, and ends with us.
+mps_process="" mps_folder=""
+why_no_mps() { echo "$1" >"$out/no-mps.txt"; echo "numbers: without MPS: $1"; }
+start_mps() {
+  [ -z "$mps_process" ] || return 0
+  for tool in nvidia-cuda-mps-control mktemp sleep rm timeout; do
+    command -v "$tool" >/dev/null 2>&1 || { why_no_mps "there is no $tool"; return 1; }
+  done
+  mps_folder=$(mktemp -d) || { why_no_mps "no folder can be made for it"; return 1; }
+  export CUDA_MPS_PIPE_DIRECTORY="$mps_folder" CUDA_MPS_LOG_DIRECTORY="$mps_folder"
+  (unset CUDA_VISIBLE_DEVICES && exec nvidia-cuda-mps-control -f) >"$out/mps.txt" 2>&1 &
+  mps_process=$!
+  for second in 1 2 3 4 5; do
+    [ -e "$mps_folder/control" ] || sleep 1
+  done
+  if [ -e "$mps_folder/control" ] && kill -0 "$mps_process" 2>/dev/null; then return 0; fi
+  stop_mps
+  why_no_mps "nvidia-cuda-mps-control was started and does not listen (mps.txt)"
+  return 1
+}
+stop_mps() {
+  [ -n "$mps_process" ] || return 0
+  echo quit -t 5 | timeout 15 nvidia-cuda-mps-control >>"$out/mps.txt" 2>&1 || true
+  for second in 1 2 3 4 5; do
+    ! kill -0 "$mps_process" 2>/dev/null || sleep 1
+  done
+  kill -9 "$mps_process" 2>/dev/null || true
+  wait "$mps_process" 2>/dev/null || true
+  rm -rf "$mps_folder"
+  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  mps_process=""
+}
 
 if [ "$what" = numbers ]; then
-  for name in gpu-probe one shared-2 shared-4 shared-8 shared-nccl-2 shared-nccl-4 shared-nccl-8; do empty "$out/$name.json"; done
+  shift 2
+  parts="${*:-kernels one mpi nccl mps-mpi mps-nccl}"
+  # What an earlier run has left of these is not to be judged.
+  for part in $parts; do
+    case $part in
+      kernels) set -- gpu-probe.json ;;
+      one) set -- one.json ;;
+      mpi) set -- shared-2.json shared-4.json shared-8.json ;;
+      nccl) set -- shared-nccl-2.json shared-nccl-4.json shared-nccl-8.json ;;
+      mps-mpi) set -- no-mps.txt shared-mps-2.json shared-mps-4.json shared-mps-8.json ;;
+      mps-nccl) set -- no-mps.txt shared-nccl-mps-2.json shared-nccl-mps-4.json shared-nccl-mps-8.json ;;
+      *) echo "run numbers: what is \"$part\"? kernels, one, mpi, nccl, mps-mpi, mps-nccl" >&2; exit 1 ;;
+    esac
+    for name in "$@"; do [ ! -e "$out/$name" ] || : >"$out/$name"; done
+  done
   code=0
-  limited 100 "$out/gpu-probe.txt" gpu-probe --only driver,rate_device,ours_combine,ours_pack --deadline 40 --json "$out/gpu-probe.json" || code=$?
-  gpu-numbers "$out" >"$out/numbers.txt" || true
+  limited 40 "$out/gpu-driver.txt" gpu-probe --only driver || code=$?
   case $code in
-    77 | 6) gpu-numbers "$out" || true; echo "numbers: $([ "$code" = 77 ] && echo "there is no GPU to measure" || echo "the GPU's driver does not work"); see $out/gpu-probe.txt"; exit "$code" ;;
+    77 | 6) gpu-numbers "$out" || true; echo "numbers: $([ "$code" = 77 ] && echo "there is no GPU to measure" || echo "the GPU's driver does not work"); see $out/gpu-driver.txt"; exit "$code" ;;
   esac
   # One GPU for all; NCCL is asked for there where it bears that.
   visible=${CUDA_VISIBLE_DEVICES:-0}
@@ -70,20 +116,35 @@ if [ "$what" = numbers ]; then
     echo "numbers: $name: done"
     gpu-numbers "$out" >"$out/numbers.txt" || true
   }
-  bench 60 one 1 --sizes 8,1K,64K,1M,64M --seconds 1 --baseline nccl
-  for many in 2 4 8; do
-    bench 110 "shared-$many" "$many" --sizes 8,4K,64K,1M,16M,256M --seconds 0.5 --baseline mpi
-  done
+  sizes=8,4K,64K,1M,16M,256M
+  beside_mpi() {
+    for many in 2 4 8; do bench 110 "$1-$many" "$many" --sizes "$sizes" --seconds 0.5 --baseline mpi:best; done
+  }
   # Apart, because kernels of several processes that wait for each other may hang; and not where two cannot.
-  has_nccl=yes
-  for many in 2 4 8; do
-    [ -n "$has_nccl" ] || break
-    bench 40 "shared-nccl-$many" "$many" --sizes 8,64K,1M,64M --seconds 0.3 --baseline nccl
-    [ -s "$out/shared-nccl-2.json" ] || break
-    while IFS= read -r line; do
-      case $line in *'"left out","value":"nccl'*) has_nccl="" ;; esac
-    done <"$out/shared-nccl-2.json"
+  beside_nccl() {
+    for many in 2 4 8; do
+      bench 60 "$1-$many" "$many" --sizes "$sizes" --seconds 0.3 --baseline nccl
+      [ -s "$out/$1-2.json" ] || return 0
+      while IFS= read -r line; do
+        case $line in *'"left out","value":"nccl'*) return 0 ;; esac
+      done <"$out/$1-2.json"
+    done
+  }
+  trap stop_mps EXIT
+  trap 'exit 143' TERM
+  trap 'exit 130' INT
+  for part in $parts; do
+    case $part in mps-*) ;; *) stop_mps ;; esac
+    case $part in
+      kernels) limited 100 "$out/gpu-probe.txt" gpu-probe --only driver,rate_device,ours_combine,ours_pack --deadline 40 --json "$out/gpu-probe.json" || true ;;
+      one) bench 60 one 1 --sizes 8,1K,64K,1M,64M,256M --seconds 1 --baseline nccl ;;
+      mpi) beside_mpi shared ;;
+      nccl) beside_nccl shared-nccl ;;
+      mps-mpi) start_mps && beside_mpi shared-mps ;;
+      mps-nccl) start_mps && beside_nccl shared-nccl-mps ;;
+    esac
   done
+  stop_mps
   code=0
   gpu-numbers "$out" || code=$?
   exit "$code"

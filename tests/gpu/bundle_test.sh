@@ -56,6 +56,6 @@ cat "$where/said"
 if [ ! -e /dev/nvidia0 ]; then
   [ "$code" = 77 ]
   [ ! -e "$where/bundle/bin/gpu-probe" ] || grep -q "there is no GPU to measure" "$where/said"
-  grep -q '"met": 0, "missed": 0, "not_measurable": 9' "$where/tmp/out/numbers.json"
+  grep -q '"aim_reached": 0, "met": 0, "missed": 0, "not_measurable": 15' "$where/tmp/out/numbers.json"
 fi
 echo "well"

@@ -16,8 +16,7 @@ int main(int argc, char** argv) {
   }
   const std::string folder = std::string(argv[1]) + '/';
   std::map<std::string, std::string> files;
-  for (const char* const name : {"gpu-probe.json", "one.json", "shared-2.json", "shared-4.json", "shared-8.json",
-                                 "shared-nccl-2.json", "shared-nccl-4.json", "shared-nccl-8.json"}) {
+  for (const std::string& name : files_of_gpu_numbers()) {
     const std::ifstream file(folder + name);
     if (!file) continue;
     std::ostringstream all;
@@ -26,12 +25,13 @@ int main(int argc, char** argv) {
   }
   const auto numbers = gpu_numbers(files);
   std::ofstream out(folder + "numbers.json");
-  out << numbers_as_json(numbers);
+  out << numbers_as_json(numbers, machine_of_gpu_numbers(files));
   if (!out.flush()) {
     std::cerr << "gpu-numbers: " << folder << "numbers.json cannot be written\n";
     return 1;
   }
   std::cout << numbers_as_text(numbers);
-  if (std::ranges::count(numbers, Met::missed, &Number::met) > 0) return 3;
-  return std::ranges::count(numbers, Met::met, &Number::met) > 0 ? 0 : 77;
+  const auto has = [&](Met met) { return std::ranges::find(numbers, met, &Number::met) != numbers.end(); };
+  if (has(Met::missed)) return 3;
+  return has(Met::met) || has(Met::aim) ? 0 : 77;
 }

@@ -220,7 +220,10 @@ class Bench(unittest.TestCase):
         self.refused(["bench", "all_reduce", "--json", ""], "--json has no name")
         self.refused(["bench", "all_reduce", "--device", "tpu"], "--device tpu", "there is cpu and gpu")
         self.refused(["bench", "all_reduce", "--device", "gpu", "--cold"], "--cold with --device gpu")
-        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, mpi, none")
+        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, symmetric, mpi, mpi:best, none")
+        for baseline in ("mpi:best", "symmetric", "host", "nccl", "mpi", "none"):
+            code, out, err = self.bench(1, "bench", "all_reduce", "--sizes", "8", "--device", "gpu", "--baseline", baseline)
+            self.assertTrue(code == 0 or "LOCKSTEP-E020" in err, f"{baseline}: {code} {out} {err}")
         self.refused(["compare", f"{now},{now}", now], "named before")
         self.refused(["soak", "--for", "1s", "--rounds", "1"], "--for and --rounds")
         got, out, err = self.bench(2, "bench", "all_reduce", "--sizes", "8", "--gate", now, "--tolerance", "5%")

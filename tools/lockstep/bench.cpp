@@ -18,6 +18,7 @@
 #include "bench/sizes.hpp"
 #include "bench/table.hpp"
 #include "tools/lockstep/begin_session.hpp"
+#include "tools/lockstep/bench_gpu.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/describe_run.hpp"
 #include "tools/lockstep/interrupt.hpp"
@@ -69,8 +70,9 @@ const std::vector<Option>& options() {
        "not measured again; and ours in other ways: reproducible, symmetric, messages, as_is (with --wire). With "
        "--device gpu: nccl (NCCL's "
        "own "
-       "operation; unless given), host (ours on the host's buffers), mpi (the MPI library's, with copies down and up), "
-       "none. May be given several times."},
+       "operation; unless given), host (ours on the host's buffers), symmetric (ours in memory of allocate_on_gpu), "
+       "mpi "
+       "and mpi:best (the MPI library's, with copies down and up), none. May be given several times."},
       {"seconds", 0, "S", "At most so long for a row: 1 unless given."},
       {"precision", 0, "P", "Enough when half of each interval is below this, in per cent: 2 unless given."},
       {"seed", 0, "N", "Of the order in which the candidates take turns: 1 unless given."},
@@ -199,10 +201,8 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
   const bool on_gpu = parsed.value("device").value_or("cpu") == "gpu";
   if (parsed.has("cold") && on_gpu)
     throw Error(Code::usage, "--cold with --device gpu: a GPU's caches are not emptied", "leave one of them out");
+  if (on_gpu) refuse_what_gpus_have_not(baselines);
   for (const std::string& each : baselines) {
-    if (on_gpu && !each.starts_with("file:") && each != "nccl" && each != "host" && each != "mpi" && each != "none")
-      throw Error(Code::usage, text("--baseline ", printable(each), " with --device gpu"),
-                  "there is nccl, host, mpi, none and file:EARLIER.json");
     if (on_gpu && !each.starts_with("file:")) continue;
     if (each.starts_with("file:"))
       wish.earlier.emplace_back(each, read_run(each.substr(5)));
@@ -296,18 +296,6 @@ std::optional<Settings> settings_of(const Parsed& parsed) {
   return settings;
 }
 
-void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, Wish& wish, Run& run) {
-  const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
-  wish.gpu = bench::choose_gpu(world);
-  wish.against_host = has("host");
-  if (has("nccl")) wish.against_nccl = bench::NcclItself::make(world, *wish.gpu);
-  run.settings.push_back({"device", "gpu"});
-  if (has("nccl") && !wish.against_nccl)
-    run.settings.push_back({"left out",
-                            "nccl: not there, or ranks share a GPU, which it bears from 2.30 on where "
-                            "NCCL_MULTI_RANK_GPU_ENABLE permits it"});
-}
-
 }  // namespace
 
 const Manual& bench_manual() {
@@ -366,7 +354,7 @@ Exit run_bench(const Parsed& parsed) {
   if (device == "gpu") put_on_gpus(world, baselines, wish, run);
   if (has("memcpy")) wish.baselines.emplace_back("memcpy", copy_candidate);
   for (const std::string_view name : {"reproducible", "symmetric", "messages", "as_is"}) {
-    if (has(name)) wish.baselines.emplace_back(name, bench::own_way(world, name));
+    if (has(name) && !wish.gpu) wish.baselines.emplace_back(name, bench::own_way(world, name));
   }
   end_early_on_signals();
   ProgressLine progress(speaking);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/bench_gpu.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "collectives/nccl/library.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/device.hpp"
+
+namespace lockstep::command {
+
+void refuse_what_gpus_have_not(const std::vector<std::string>& baselines) {
+  constexpr std::array<std::string_view, 6> known = {"nccl", "host", "symmetric", "mpi", "mpi:best", "none"};
+  for (const std::string& each : baselines) {
+    if (each.starts_with("file:") || std::ranges::find(known, each) != known.end()) continue;
+    throw Error(Code::usage, text("--baseline ", printable(each), " with --device gpu"),
+                "there is nccl, host, symmetric, mpi, mpi:best, none and file:EARLIER.json");
+  }
+}
+
+void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, bench::Wish& wish, bench::Run& run) {
+  const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
+  wish.gpu = bench::choose_gpu(world);
+  wish.against_host = has("host");
+  wish.against_symmetric = has("symmetric");
+  if (has("nccl")) wish.against_nccl = bench::NcclItself::make(world, *wish.gpu);
+  run.settings.push_back({"device", "gpu"});
+  const Devices devices = read_devices();
+  const auto mine = static_cast<std::size_t>(*wish.gpu);
+  if (mine < devices.gpus.size()) run.machine.push_back({"gpu", devices.gpus[mine].name});
+  if (const nccl::Library* const library = nccl::library()) run.machine.push_back({"nccl", library->version()});
+  if (has("nccl") && !wish.against_nccl)
+    run.settings.push_back({"left out",
+                            "nccl: not there, or ranks share a GPU, which it bears from 2.30 on where "
+                            "NCCL_MULTI_RANK_GPU_ENABLE permits it"});
+}
+
+}  // namespace lockstep::command
