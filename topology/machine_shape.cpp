@@ -11,7 +11,7 @@
 namespace lockstep {
 
 std::string_view to_string(GpuLink link) {
-  constexpr std::array<std::string_view, 5> names = {"same", "nvlink", "pcie", "via host", "network"};
+  constexpr std::array<std::string_view, 6> names = {"same", "nvlink", "pcie", "via host", "network", "peer"};
   return names.at(static_cast<std::size_t>(link));
 }
 
@@ -69,7 +69,7 @@ MachineShape MachineShape::read(Reader& reader) {
     gpu.package = reader.get<int>();
   }
   for (std::size_t left = machine.gpus.size() * machine.gpus.size(); left > 0; --left) {
-    machine.gpu_links.push_back(reader.get_enum(GpuLink::network));
+    machine.gpu_links.push_back(reader.get_enum(GpuLink::peer));
   }
   machine.nics.resize(reader.get_count(2 * sizeof(std::uint64_t)));
   for (Nic& nic : machine.nics) {

@@ -41,7 +41,8 @@ struct Nic {
   bool operator==(const Nic&) const = default;
 };
 
-enum class GpuLink : std::uint8_t { same, nvlink, pcie, via_host, network };
+// peer: they reach each other's memory without the host; whether by NVLink or by PCIe nobody said.
+enum class GpuLink : std::uint8_t { same, nvlink, pcie, via_host, network, peer };
 
 std::string_view to_string(GpuLink link);
 

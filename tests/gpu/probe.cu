@@ -134,9 +134,16 @@ void ask_links(Answer& answer) {
   int direct = 0;
   for (int from = 0; from < count; ++from)
     for (int to = 0; to < count; ++to) {
+      if (from == to) continue;
       int can = 0;
-      if (from != to) check(cudaDeviceCanAccessPeer(&can, from, to));
+      int rank = 0;
+      int atomics = 0;
+      check(cudaDeviceCanAccessPeer(&can, from, to));
+      check(cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, from, to));
+      check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to));
       direct += can;
+      answer.detail(
+          text("from ", from, " to ", to, ": access ", can, ", performance rank ", rank, ", native atomics ", atomics));
     }
   answer.say(count == 1 ? "one GPU: there is no pair to ask"
                         : text(direct, " of ", count * (count - 1), " ordered pairs reach each other"));

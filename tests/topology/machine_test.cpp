@@ -356,6 +356,30 @@ TEST(Discover, gpus_seen_by_members_are_the_nodes_gpus) {
   });
 }
 
+// GPU 0 is seen by rank 0, 3 by rank 1, and 1 and 2 by both, of which each has been told of some only.
+TEST(Discover, links_between_gpus_are_as_cuda_tells_them) {
+  on_threads(2, [&](Exchange& exchange) {
+    const auto gpu = [](int number, std::map<std::string, bool> reaches) {
+      return SeenGpu{"H200", text("GPU-", number), text("0000:0", number, ":00.0"), 1, {}, std::move(reaches)};
+    };
+    Devices devices;
+    if (exchange.rank() == 0)
+      devices.gpus = {gpu(0, {{"GPU-1", true}, {"GPU-2", false}}), gpu(1, {{"GPU-0", true}}), gpu(2, {})};
+    else
+      devices.gpus = {gpu(1, {{"GPU-3", true}, {"GPU-2", false}}), gpu(2, {{"GPU-1", false}}), gpu(3, {})};
+    const Topology topology = discover(exchange, 0, devices);
+    const MachineShape& machine = topology.machine_of(0);
+    ASSERT_EQ(machine.gpus.size(), 4U);
+    EXPECT_EQ(machine.gpu_link(0, 0), GpuLink::same);
+    EXPECT_EQ(machine.gpu_link(0, 1), GpuLink::peer);
+    EXPECT_EQ(machine.gpu_link(1, 0), GpuLink::peer);
+    EXPECT_EQ(machine.gpu_link(1, 3), GpuLink::peer) << "as the other member was told";
+    EXPECT_EQ(machine.gpu_link(1, 2), GpuLink::via_host) << "told that they do not";
+    EXPECT_EQ(machine.gpu_link(0, 3), GpuLink::via_host) << "nobody sees both: as hwloc has it";
+    EXPECT_EQ(to_string(machine.gpu_link(0, 1)), "peer");
+  });
+}
+
 TEST(Devices, without_gpus_it_says_why) {
   const Devices devices = read_devices();
   EXPECT_EQ(devices.gpus.empty(), !devices.why_none.empty());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ struct SeenGpu {
   static constexpr std::string_view exclusive = "exclusive ";
   static constexpr std::string_view slice = "slice ";
   static constexpr std::string_view no_ecc = "no-ecc ";
+  // Whether it reaches another one's memory without the host, by that one's serial; of those that the driver was asked
+  // about and answered. By NVLink or by PCIe: that CUDA does not tell.
+  std::map<std::string, bool> reaches = {};
   bool operator==(const SeenGpu&) const = default;
 };
 

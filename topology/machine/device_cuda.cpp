@@ -44,6 +44,18 @@ std::string state_of(int device, const cudaDeviceProp& properties) {
   return state;
 }
 
+// Of all pairs, as far as the driver answers.
+void ask_who_reaches_whom(std::vector<SeenGpu>& gpus, const std::vector<int>& devices) {
+  for (std::size_t a = 0; a < gpus.size(); ++a) {
+    for (std::size_t b = 0; b < gpus.size(); ++b) {
+      int reaches = 0;
+      if (a != b &&
+          cudaDeviceGetP2PAttribute(&reaches, cudaDevP2PAttrAccessSupported, devices[a], devices[b]) == cudaSuccess)
+        gpus[a].reaches[gpus[b].id] = reaches != 0;
+    }
+  }
+}
+
 std::string spell_version(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
 std::string why(cudaError_t error, const Devices& devices) {
@@ -68,12 +80,15 @@ Devices read_devices() {
     devices.why_none = why(error, devices);
     return devices;
   }
+  std::vector<int> numbers;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    numbers.push_back(i);
     devices.gpus.push_back({properties.name, spell(properties.uuid), spell_bus(properties), properties.totalGlobalMem,
                             state_of(i, properties)});
   }
+  ask_who_reaches_whom(devices.gpus, numbers);
   if (devices.gpus.empty()) devices.why_none = "the driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)";
   return devices;
 }

@@ -39,6 +39,8 @@ Bytes write(const Report& report) {
   writer.put(static_cast<std::uint64_t>(report.gpus.size()));
   for (const auto& [gpu, numa, package] : report.gpus) {
     writer.put(gpu.name).put(gpu.id).put(gpu.bus).put(gpu.memory_bytes).put(numa).put(package);
+    writer.put(static_cast<std::uint64_t>(gpu.reaches.size()));
+    for (const auto& [id, reaches] : gpu.reaches) writer.put(id).put(static_cast<std::uint8_t>(reaches ? 1 : 0));
   }
   writer.put(static_cast<std::uint64_t>(report.addresses.size()));
   for (const NicAddress& each : report.addresses) writer.put(each.nic).put(each.address);
@@ -61,6 +63,10 @@ Report read_report(std::span<const std::byte> bytes) {
     gpu.memory_bytes = reader.get<std::uint64_t>();
     numa = reader.get<int>();
     package = reader.get<int>();
+    for (std::size_t more = reader.get_count(sizeof(std::uint64_t)); more > 0; --more) {
+      const std::string id = reader.get_string();
+      gpu.reaches[id] = reader.get<std::uint8_t>() != 0;
+    }
   }
   report.addresses.resize(reader.get_count(sizeof(int) + sizeof(std::uint64_t)));
   for (NicAddress& each : report.addresses) {
@@ -115,19 +121,32 @@ std::map<std::uint64_t, MachineShape> gather_shapes(Exchange& exchange, const st
   return shapes;
 }
 
+// hwloc says where they are, CUDA whether they reach each other: by NVLink or PCIe it does not say, and those that no
+// process sees together it was not asked about.
+GpuLink link_between(const SeenGpu& a, const SeenGpu& b, GpuLink by_place) {
+  const auto told = a.reaches.find(b.id);
+  if (told == a.reaches.end() || by_place == GpuLink::nvlink) return by_place;
+  return told->second ? GpuLink::peer : GpuLink::via_host;
+}
+
 // What hwloc cannot know for certain, the members do: the GPUs of the node are all that any of them sees.
 // Where none sees any, hwloc's stay, so that unusable ones are shown.
 void take_gpus(MachineShape& shape, Node& node, const std::vector<const Report*>& members) {
   std::map<std::pair<std::string, std::string>, ReportedGpu> seen;  // by bus, then serial
   for (const Report* report : members) {
-    for (const ReportedGpu& each : report->gpus) seen.emplace(std::pair(each.gpu.bus, each.gpu.id), each);
+    for (const ReportedGpu& each : report->gpus) {
+      auto& reaches = seen.emplace(std::pair(each.gpu.bus, each.gpu.id), each).first->second.gpu.reaches;
+      reaches.insert(each.gpu.reaches.begin(), each.gpu.reaches.end());
+    }
   }
   if (seen.empty()) return;
   const MachineShape before = shape;
   shape.gpus.clear();
   shape.gpu_links.clear();
   std::vector<int> known;
+  std::vector<const SeenGpu*> gpus;
   for (const auto& [key, each] : seen) {
+    gpus.push_back(&each.gpu);
     const auto found = std::ranges::find(before.gpus, each.gpu.bus, &Gpu::bus);
     known.push_back(found == before.gpus.end() ? none : static_cast<int>(found - before.gpus.begin()));
     shape.gpus.push_back({each.gpu.name, each.gpu.bus, each.numa, each.package});
@@ -136,9 +155,8 @@ void take_gpus(MachineShape& shape, Node& node, const std::vector<const Report*>
   for (std::size_t a = 0; a < known.size(); ++a) {
     for (std::size_t b = 0; b < known.size(); ++b) {
       const bool both = known[a] != none && known[b] != none;
-      shape.gpu_links.push_back(a == b ? GpuLink::same
-                                : both ? before.gpu_link(known[a], known[b])
-                                       : GpuLink::via_host);
+      const GpuLink by_place = both ? before.gpu_link(known[a], known[b]) : GpuLink::via_host;
+      shape.gpu_links.push_back(a == b ? GpuLink::same : link_between(*gpus[a], *gpus[b], by_place));
     }
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The build with NCCL: today only its version; the calls come with the GPU transports.
+// The build with NCCL: the version that it was made with. Its calls are behind collectives/nccl/library.hpp, and which
+// version is there at run time is asked there.
 #include <nccl.h>
 
 #include "topology/base/text.hpp"
