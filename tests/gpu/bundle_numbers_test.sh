@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `run numbers` of a bundle, with programs of the test's own in place of the packed ones: what it starts, with which
+# `run numbers` and `run questions` of a bundle, with programs of the test's own in place of the packed ones: what it starts, with which
 # words and surroundings, that MPS is started in a folder of its own and ended again, and what tools/gpu-bundle --nccl
 # takes. No GPU is asked.
 #   tests/gpu/bundle_numbers_test.sh
@@ -115,6 +115,13 @@ code=0
 PROBE_SAYS=77 numbers || code=$?
 expect "without a GPU it ends with 77" equal "$code" 77
 expect "and measures nothing" equal "$(grep -c . "$where/log")" 1
+
+: >"$where/log"
+out=$(mktemp -d -p "$where")
+code=0
+PROBE_SAYS=6 LOG=$where/log "$where/bundle/run" questions "$out" >"$where/said" 2>&1 || code=$?
+expect "questions end as the probe does" equal "$code" 6
+expect "and are all of the probe's" equal "$(cat "$where/log")" "probe --json $out/questions.json --markdown $out/questions.md"
 
 # Ended in the middle, it leaves no daemon.
 : >"$where/log"

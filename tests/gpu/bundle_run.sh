@@ -5,10 +5,12 @@
 #   run tests OUT      the tests that use GPUs, the kernels also under compute-sanitizer; OUT/results.json
 #   run numbers OUT [PART ...]   what is asked for of GPUs, measured and judged; OUT/numbers.json. All parts unless some
 #       are named: kernels, one, mpi, nccl, mps-mpi, mps-nccl. What an earlier run has left of others is judged with them.
+#   run questions OUT  all questions of the probe, each in a process of its own; OUT/questions.json and .md
 #   run lockstep ..., run mpirun ..., run gpu-probe ...
-# Exit status of tests: 1 something failed. Of numbers: 3 something was missed, 77 no GPU, 6 a driver that does not work.
+# Exit status of tests: 1 something failed. Of numbers: 3 something was missed; of it and of
+# questions: 77 no GPU, 6 a driver that does not work.
 here=$(CDPATH="" cd -- "${0%/*}" && pwd) || exit 1
-[ $# -gt 0 ] || { echo "run: what? tests OUT, numbers OUT, lockstep ..., mpirun ..., gpu-probe ..." >&2; exit 1; }
+[ $# -gt 0 ] || { echo "run: what? tests OUT, numbers OUT, questions OUT, lockstep ..., mpirun ..., gpu-probe ..." >&2; exit 1; }
 export PATH="$here/bin:$PATH" OPAL_PREFIX="$here" OMPI_MCA_mca_base_component_path="$here/plugins"
 export PMIX_INSTALL_PREFIX="$here/pmix" PMIX_MCA_pcompress_base_silence_warning=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -30,7 +32,7 @@ if ! LD_LIBRARY_PATH="$libraries" "$here/bin/lockstep" --version >/dev/null 2>&1
   libraries="$here/glibc:$libraries"
 fi
 what=$1
-if [ "$what" != tests ] && [ "$what" != numbers ]; then LD_LIBRARY_PATH="$libraries" exec "$@"; fi
+if [ "$what" != tests ] && [ "$what" != numbers ] && [ "$what" != questions ]; then LD_LIBRARY_PATH="$libraries" exec "$@"; fi
 
 out=${2:-}
 [ -n "$out" ] && [ -d "$out" ] || { echo "run $what: name a folder for the results that is there" >&2; exit 1; }
@@ -49,6 +51,13 @@ limited() {
   if [ "$seconds" -gt "$left" ]; then seconds=$left; fi
   timeout -k 5 "$seconds" "$@" >"$output" 2>&1
 }
+
+if [ "$what" = questions ]; then
+  code=0
+  limited 520 "$out/questions.txt" gpu-probe --json "$out/questions.json" --markdown "$out/questions.md" || code=$?
+  while IFS= read -r line; do printf '%s\n' "$line"; done <"$out/questions.txt"
+  exit "$code"
+fi
 
 # A control daemon of MPS of our own, in a folder of its own: it changes nothing of the GPU, and ends with us.
 mps_process="" mps_folder=""
@@ -172,7 +181,7 @@ suite() {
   [ "$code" = 0 ] || [ "$f" -gt 0 ] || f=1  # it ended otherwise
   note "$name" "$p" "$f" "$s" "$code" "$([ "$code" = 124 ] && echo "its time was over")"
 }
-for test in gpu_kernels_test gpu_test gpu_levels_test gpu_order_test node_gpus_test nccl_test random_calls_test bench_test strategy_gpus_test; do
+for test in gpu_kernels_test gpu_test gpu_real_test gpu_levels_test gpu_order_test node_gpus_test nccl_test random_calls_test bench_test strategy_gpus_test; do
   seconds=60
   case $test in strategy_gpus_test | random_calls_test) seconds=100 ;; esac
   suite "$test" "$seconds" "$out/$test.txt" "$here/bin/$test" --gtest_color=no "--gtest_output=json:$out/$test.json"

@@ -97,8 +97,9 @@ std::uint64_t count_wrong(const void* data, std::size_t size, std::uint32_t seed
 
 void add_into(void* into, const void* from, std::size_t size);  // unsigned words, 16 bytes a thread and step
 void work(std::uint64_t steps);  // one block that computes, for comparing one process with two; does not wait
-void nothing();                  // an empty kernel
-void write_outside();            // the planted fault that compute-sanitizer must find
+void count_up(std::uint32_t* word, std::uint32_t limit_ms);  // one thread, for so long; does not wait
+void nothing();                                              // an empty kernel
+void write_outside();                                        // the planted fault that compute-sanitizer must find
 
 struct Meetings {
   std::uint32_t reached;

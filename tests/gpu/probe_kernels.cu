@@ -57,6 +57,14 @@ __device__ std::uint64_t now_ns() {
   return now;
 }
 
+__global__ void count(volatile std::uint32_t* word, std::uint64_t limit_ns) {
+  const std::uint64_t start = now_ns();
+  for (std::uint32_t i = 1; now_ns() - start < limit_ns; ++i) {
+    *word = i;
+    __threadfence_system();
+  }
+}
+
 __global__ void meet(volatile std::uint32_t* mine, volatile std::uint32_t* theirs, std::uint32_t rounds,
                      std::uint64_t limit_ns, Meetings* meetings) {
   const std::uint64_t start = now_ns();
@@ -160,6 +168,11 @@ void work(std::uint64_t steps) {
   work_steps<<<1, threads>>>(steps, result.as<float>());
   check(cudaGetLastError());
   check(cudaDeviceSynchronize());
+}
+
+void count_up(std::uint32_t* word, std::uint32_t limit_ms) {
+  count<<<1, 1>>>(word, std::uint64_t{limit_ms} * 1'000'000);
+  check(cudaGetLastError());
 }
 
 void nothing() {

@@ -19,7 +19,8 @@ namespace {
 
 std::vector<Question> all_questions() {
   std::vector<Question> all;
-  for (const auto& part : {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions()})
+  for (const auto& part :
+       {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(), end_questions()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }
@@ -27,8 +28,8 @@ std::vector<Question> all_questions() {
 }  // namespace
 
 const Question* find_question(std::string_view id) {
-  for (const auto& part :
-       {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(), self_questions()})
+  for (const auto& part : {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(),
+                           end_questions(), self_questions()})
     for (const Question& question : part)
       if (id == question.id) return &question;
   return nullptr;

@@ -278,10 +278,69 @@ void ask_pack_rate(Answer& answer) {
                   " launches; 0.8 of a copy must be, 0.95 is the aim"));
 }
 
+// As many floats of 16 bits become floats of 32 bits on the way into a package, and again 16 on the way out.
+void ask_recast(Answer& answer) {
+  const std::size_t bytes = std::min<std::size_t>(large_size() / 4, 128 << 20);
+  const DeviceMemory pieces(bytes);
+  const DeviceMemory whole(2 * bytes);
+  check(cudaMemset(pieces.as(), 0, bytes));
+  const auto packing = [&](DataType type, DataType as, bool packs) {
+    gpu::Packing all;
+    all.in_pieces = type;
+    all.in_whole = as;
+    all.whole = whole.as<std::byte>();
+    all.pieces[0] = pieces.as<std::byte>();
+    all.begins[0] = 0;
+    all.begins[1] = bytes / lockstep::size_of(type) * lockstep::size_of(as);
+    all.count = 1;
+    return median_seconds([&] { check(gpu::launch(all, packs, nullptr)); });
+  };
+  for (const DataType type : {DataType::f16, DataType::bf16}) {
+    for (const bool packs : {true, false}) {
+      const double as_it_is = packing(type, type, packs);
+      answer.figure(text(packs ? "pack " : "unpack ", lockstep::to_string(type), " as f32, by the time as it is"),
+                    packing(type, DataType::f32, packs) / as_it_is, "");
+    }
+  }
+  answer.say(text(bytes >> 20, " MiB of 16-bit floats; 1.5 times as many bytes are read and written"));
+}
+
+// Parts that lie in pinned memory of the host, as in the slots of a node: read there by the kernel that adds them,
+// beside a copy of one part, which is what goes up when processors add.
+void ask_pinned(Answer& answer) {
+  constexpr std::size_t size = 64 << 20;
+  constexpr int most = 8;
+  const DeviceMemory out(size);
+  void* pinned = nullptr;
+  check(cudaMallocHost(&pinned, size * most));
+  std::memset(pinned, 0, size * most);
+  const double copy =
+      median_seconds([&] { check(cudaMemcpyAsync(out.as(), pinned, size, cudaMemcpyHostToDevice, nullptr)); });
+  answer.figure("one part copied up", static_cast<double>(size) / copy / 1e9, "GB/s");
+  for (const int members : {2, 4, most}) {
+    gpu::Combining all{};
+    for (int i = 0; i < members; ++i) all.inputs[i] = static_cast<char*>(pinned) + i * size;
+    all.outputs[0] = out.as();
+    all.input_count = members;
+    all.output_count = 1;
+    all.count = size / sizeof(float);
+    all.is_aligned = true;
+    const double adding = median_seconds([&] { check(gpu::launch(DataType::f32, all, nullptr)); });
+    answer.figure(text(members, " parts added where they lie, bytes read"),
+                  members * static_cast<double>(size) / adding / 1e9, "GB/s");
+    answer.figure(text(members, " parts added, by the time of one copy"), adding / copy, "");
+  }
+  check(cudaFreeHost(pinned));
+  answer.say(text("parts of ", size >> 20,
+                  " MiB; adding on the GPU wins where it takes less than the copy and the processors"));
+}
+
 constexpr std::array questions{
     Question{"ours_bits", "do our kernels have the host's bits?", Needs::gpu, ask_bits, nullptr, 120},
     Question{"ours_combine", "do our reductions reach the memory's rate?", Needs::gpu, ask_combine_rate},
     Question{"ours_pack", "does packing reach a copy's rate?", Needs::gpu, ask_pack_rate},
+    Question{"ours_recast", "what does another width cost in packing?", Needs::gpu, ask_recast},
+    Question{"ours_pinned", "can the GPU add what lies in pinned memory?", Needs::gpu, ask_pinned},
 };
 
 }  // namespace
