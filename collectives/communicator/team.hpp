@@ -242,8 +242,8 @@ class Team {
 
   class GpuPause;
   // What members tell each other before GPUs do a call, added up over all: who cannot; what is given less what is
-  // taken; how far members' registered memory is not the same.
-  using Told = std::array<std::uint64_t, 3>;
+  // taken; how far members' registered memory is not the same; who has given a stream of another GPU.
+  using Told = std::array<std::uint64_t, 4>;
   bool may_ask_where(const Ask& ask, const Spec& spec, Asking asking) const;
   bool asks_where(const Ask& ask) const;
   int device_of(const Ask& ask) const;
@@ -252,6 +252,8 @@ class Team {
   void decide(OnGpus& gpus, const Origin& origin);
   Told told_of(const OnGpus& gpus) const;
   Error different_counts(const Spec& spec);
+  bool has_other_stream(const OnGpus& gpus) const;
+  Error other_stream(const OnGpus& gpus, const Origin& origin);
   void make_clique(int device, const Origin& origin);
   template <class F>
   auto in_exchange(const F& f);

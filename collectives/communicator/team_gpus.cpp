@@ -80,6 +80,7 @@ std::shared_ptr<OnGpus> Team::on_gpus(const Spec& spec, const Ask& ask) const {
   const auto at = [](const Data& data) { return data.count > 0 ? static_cast<std::byte*>(data.data) : nullptr; };
   gpus->steps.push_back({spec, at(ask.input), at(ask.output), ask.reduction.factor, ask.reduction.on_gpu});
   gpus->device = device_of(ask);
+  if (ask.stream.value_or(nullptr) != nullptr) gpus->stream_device = gpu::layer()->device_of(*ask.stream);
   return gpus;
 }
 

@@ -7,7 +7,7 @@
 namespace lockstep::detail {
 namespace {
 
-enum Word : std::size_t { cannot, counts, places };
+enum Word : std::size_t { cannot, counts, places, other_streams };
 
 // 64 bits of what one member has in mind to go from one to another: so good that sums of them are equal only where all
 // of them are.
@@ -55,6 +55,7 @@ Team::Told Team::told_of(const OnGpus& gpus) const {
   }
   // What all have alike adds up to nothing.
   told[Word::places] = rank() == 0 ? -(static_cast<std::uint64_t>(size()) - 1) * gpus.places : gpus.places;
+  told[Word::other_streams] = has_other_stream(gpus) ? 1 : 0;
   return told;
 }
 
@@ -72,7 +73,35 @@ void Team::decide(OnGpus& gpus, const Origin& origin) {
   gpus.is_same_memory = all[Word::places] == 0;
   if (all[Word::cannot] != 0) return;
   if (all[Word::counts] != 0) or_break([&] { throw different_counts(gpus.steps.front().spec); });
+  const bool is_wrong = all[Word::other_streams] != 0;
   choose_way(gpus, origin);
+  if (is_wrong && gpus.way == OnGpus::Way::clique) or_break([&] { throw other_stream(gpus, origin); });
+}
+
+// NCCL puts what it does only into streams of its member's GPU. Those who share GPUs put one behind the other.
+bool Team::has_other_stream(const OnGpus& gpus) const {
+  const int device = clique_ ? clique_->device() : gpus.device;
+  return gpus.stream_device != OnGpus::anywhere && device >= 0 && gpus.stream_device != device;
+}
+
+// The same words on all: those of the first one that has.
+Error Team::other_stream(const OnGpus& gpus, const Origin& origin) {
+  const std::string mine = has_other_stream(gpus)
+                               ? text("rank ", rank(), " gave a stream of GPU ", gpus.stream_device, " at ",
+                                      place(origin), " for data in the memory of GPU ", clique_->device())
+                               : "";
+  const auto all = in_exchange([&] {
+    Writer writer;
+    return exchange_->all_gather("streams of other GPUs", writer.put(std::string_view(mine)).take());
+  });
+  std::string first;
+  for (const Bytes& each : all) {
+    if (first.empty()) first = Reader(each).get_string();
+  }
+  return {
+      Code::usage, text("on \"", options_.name, "\", ", to_text(signature_of(gpus.steps.front().spec)), ": ", first),
+      "make each member's stream while its own GPU is the current one (cudaSetDevice), or give nullptr, the default "
+      "stream of the GPU that has the data"};
 }
 
 // All show what they have in mind, so that all say the same: the first pair that differs, in the words of who hears of

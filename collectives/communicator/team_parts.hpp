@@ -23,6 +23,8 @@ struct OnGpus {
   std::shared_ptr<const Plan> meeting;
   // Where all of this member's data is; host: not in one GPU's memory.
   int device = anywhere;
+  // Of the stream that the program gave; the default one is that of the GPU that has the data.
+  int stream_device = anywhere;
   std::function<Ready()> otherwise;
   Way way = Way::unknown;
   // Whether the same parts of memory that NCCL knows are given on all members.

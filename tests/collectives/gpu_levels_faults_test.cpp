@@ -115,7 +115,7 @@ TEST_P(LevelsOf, wait_for_a_stream_to_the_limit) {
   with_layout(GetParam(), [&](Communicator& world, int device) {
     DeviceVector<int> mine(std::vector<int>(count, 1), device);
     world.on(nullptr).all_reduce(mine, sum);
-    const Stream stream(gpus());
+    const Stream stream(gpus(), device);
     std::promise<void> gate;
     if (world.rank() == 1) stream.put([opened = gate.get_future().share()] { opened.wait(); });
     world.set_timeout(std::chrono::milliseconds(300));

@@ -352,7 +352,7 @@ TEST_P(LayoutsOfGpus, serve_streams_plans_and_batches) {
   const int members = GetParam().size();
   with_layout(GetParam(), [&](Communicator& world, int device) {
     {
-      const Stream stream(gpus());
+      const Stream stream(gpus(), device);
       DeviceVector<int> mine(count, device);
       std::vector<int> after;
       Prepared plan = world.on(stream.get()).plan_all_reduce(mine, sum);
@@ -416,7 +416,7 @@ TEST_F(GpuLevels, keep_to_the_way_that_was_faster) {
 TEST_F(GpuLevels, are_used_where_nccl_does_not_reach_other_nodes) {
   with_layout({"nodes", {0, 1, 2, 3}, {2, 2}}, [&](Communicator& world, int device) {
     FakeNccl::fail_after(world.rank() == 2 ? 0 : -1);  // joining the others
-    const Stream stream(gpus());
+    const Stream stream(gpus(), device);
     for (int turn = 0; turn < 3; ++turn) {
       DeviceVector<int> mine(counting(count, world.rank()), device);
       world.all_reduce(mine, sum);

@@ -85,8 +85,9 @@ TEST_P(Gpu, memory_is_had_and_filled) {
     expect_refusal([&] { other.copy_from(counting(3, 0)); }, Code::usage, {"3 elements", "DeviceVector of 1000"});
   }
   EXPECT_EQ(DeviceVector<int>(0).data(), nullptr);
-  expect_refusal([] { DeviceVector<int>(10, last() + 1); }, Code::device,
-                 {text("GPU ", last() + 1), text("sees ", last() + 1), "CUDA_VISIBLE_DEVICES"});
+  for (const int nowhere : {last() + 1, 99, -1})
+    expect_refusal([&] { DeviceVector<int>(10, nowhere); }, Code::device,
+                   {text("memory of GPU ", nowhere), text("sees ", last() + 1), "CUDA_VISIBLE_DEVICES"});
   expect_refusal([] { DeviceVector<double>(std::size_t{1} << 62U); }, Code::usage, {"more than any memory holds"});
 }
 

@@ -132,7 +132,7 @@ TEST_F(OwnGpus, exchange_in_place_by_counts_of_their_own) {
 // A plan's later starts ask nobody: one member alone can start it.
 TEST_F(OwnGpus, repeat_a_plan_with_counts_of_its_own) {
   with_members(2, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     const Exchanged data(2, world.rank(), 1);
     const DeviceVector<int> in(data.in, world.rank());
     DeviceVector<int> out(std::vector<int>(data.out.size(), -2), world.rank());

@@ -41,7 +41,7 @@ TEST_F(OwnGpus, are_not_asked_for_calls_that_differ) {
 TEST_F(OwnGpus, are_not_asked_where_only_some_name_a_stream) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
     try {
       if (world.rank() == 0)
@@ -57,12 +57,71 @@ TEST_F(OwnGpus, are_not_asked_where_only_some_name_a_stream) {
   EXPECT_EQ(refused, 2);
 }
 
+// All hear of it in the call itself, before NCCL is entered: whether it blocks nobody, or is planned.
+TEST_F(OwnGpus, are_not_given_a_stream_of_another_gpu) {
+  for (const bool is_first : {true, false}) {
+    for (const int way : {0, 1, 2}) {
+      std::atomic<int> refused = 0;
+      with_members(3, [&](Communicator& world) {
+        const Stream stream(gpus(), world.rank() == 1 ? 5 : world.rank());
+        DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
+        if (!is_first) world.all_reduce(mine, sum);
+        const int before = nccl().operations();
+        try {
+          world.barrier();
+          if (way == 0) world.on(stream.get()).all_reduce(mine, sum);
+          if (way == 1) world.on(stream.get()).all_reduce_async(mine, sum).wait();
+          if (way == 2) world.on(stream.get()).plan_all_reduce(mine, sum).run();
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Code::usage) << error.what();
+          EXPECT_TRUE(says(error, "rank 1 gave a stream of GPU 5 at ") && says(error, "nccl_faults_test.cpp") &&
+                      says(error, " for data in the memory of GPU 1"))
+              << error.what();
+          EXPECT_TRUE(world.failed());
+          ++refused;
+        }
+        EXPECT_EQ(nccl().operations(), before);
+      });
+      EXPECT_EQ(refused, 3);
+    }
+  }
+}
+
+// What NCCL lacks is composed in memory of the group's own, which grows with the calls.
+TEST_F(OwnGpus, without_memory_to_compose_in_say_so_on_all) {
+  for (const int way : {0, 1, 2, 3}) {
+    std::atomic<int> refused = 0;
+    with_members(3, [&](Communicator& world) {
+      const bool is_mine = world.rank() == 1;
+      const Stream stream(gpus(), world.rank());
+      DeviceVector<unsigned> mine(std::vector<unsigned>(count, 1), world.rank());
+      world.all_reduce(mine.span().first(1100), bit_or);
+      try {
+        world.barrier();
+        FakeGpus::fail_allocation_after(is_mine ? 0 : -1);
+        if (way == 0) world.all_reduce(mine, bit_or);
+        if (way == 1) world.on(stream.get()).all_reduce(mine, bit_or);
+        if (way == 2) world.on(stream.get()).all_reduce_async(mine, bit_or).wait();
+        if (way == 3) world.plan_all_reduce(mine, premul_sum(2)).run();
+        world.barrier();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), is_mine ? Code::out_of_memory : Code::peer_failed) << error.what();
+        EXPECT_TRUE(says(error, "on GPU 1: none left")) << error.what();
+        EXPECT_TRUE(world.failed());
+        ++refused;
+      }
+      FakeGpus::fail_allocation_after(-1);
+    });
+    EXPECT_EQ(refused, 3) << way;
+  }
+}
+
 // What is composed works in memory that it shares with later calls; and the first call makes NCCL's group.
 TEST_F(OwnGpus, are_not_captured_where_a_graph_would_be_wrong) {
   for (const bool is_first : {true, false}) {
     std::atomic<int> refused = 0;
     with_members(2, [&](Communicator& world) {
-      const Stream stream(gpus());
+      const Stream stream(gpus(), world.rank());
       DeviceVector<unsigned> mine(std::vector<unsigned>(count, 1), world.rank());
       if (!is_first) world.all_reduce(mine, sum);
       gpus().capture(stream.get());
@@ -108,7 +167,7 @@ TEST_F(OwnGpus, that_lose_each_other_say_so) {
   with_members(3, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
     world.all_reduce(mine, sum);
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     std::promise<void> gate;
     if (world.rank() == 1) stream.put([opened = gate.get_future().share()] { opened.wait(); });
     try {  // a barrier, too, hears of it
@@ -134,7 +193,7 @@ TEST_F(OwnGpus, that_wait_for_a_stream_do_so_to_the_limit) {
   with_members(2, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
     world.all_reduce(mine, sum);
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     std::promise<void> gate;
     if (world.rank() == 1) stream.put([opened = gate.get_future().share()] { opened.wait(); });
     Request request = world.on(stream.get()).all_reduce_async(mine, sum);
@@ -157,7 +216,7 @@ TEST_F(OwnGpus, that_wait_for_the_host_of_a_stream_do_so_to_the_limit) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     std::vector<int> mine(count, 1);
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     std::promise<void> gate;
     if (world.rank() == 1) stream.put([opened = gate.get_future().share()] { opened.wait(); });
     world.set_timeout(std::chrono::milliseconds(500));
@@ -201,7 +260,7 @@ TEST_F(OwnGpus, are_broken_off_by_any_call_that_fails) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     Prepared plan = world.on(stream.get()).plan_all_reduce(mine, sum);
     try {
       plan.run();
@@ -246,7 +305,7 @@ TEST_F(OwnGpus, keep_their_memory_until_they_have_left) {
 TEST_F(OwnGpus, end_at_the_limit) {
   with_members(2, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     {
       Communicator part = world.duplicate("part");
       Prepared plan = part.on(stream.get()).plan_all_reduce(mine, sum);
@@ -294,7 +353,7 @@ TEST_F(OwnGpus, are_free_when_a_member_ends_early) {
 // An operation that was put into a stream and not waited for is done before the communicator ends.
 TEST_F(OwnGpus, end_what_is_in_streams) {
   with_members(2, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
     {
       Communicator part = world.duplicate("part");

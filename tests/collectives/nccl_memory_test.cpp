@@ -163,7 +163,7 @@ TEST_F(OwnGpus, work_in_place_in_memory_that_nccl_knows) {
 // What NCCL does by itself there needs no other memory, so a graph may have it.
 TEST_F(OwnGpus, capture_calls_in_memory_that_nccl_knows) {
   with_members(2, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     DeviceVector<int> known = world.allocate_on_gpu<int>(count, world.rank());
     known.copy_from(std::vector<int>(count, 1));
     Prepared plan = world.on(stream.get()).plan_all_reduce(known, sum);

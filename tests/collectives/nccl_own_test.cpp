@@ -126,7 +126,7 @@ TEST_F(OwnGpus, have_the_host_s_bits_of_functions_of_their_own) {
 // In streams, plans and batches as well.
 TEST_F(OwnGpus, combine_by_functions_of_their_own_in_a_stream) {
   with_members(3, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     const auto op = ordered(times).on_gpu(kernel<Matrix>(gpus(), times));
     std::vector<Matrix> here = matrices(50, world.rank());
     DeviceVector<Matrix> there(here, world.rank());

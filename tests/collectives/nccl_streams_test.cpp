@@ -12,7 +12,7 @@ namespace {
 
 TEST_F(OwnGpus, need_not_be_waited_for_in_a_stream) {
   with_members(3, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(counting(count, 0), world.rank());
     std::promise<void> gate;
     // The data is there after the host has gone on, and is used after the call, without the host.
@@ -43,8 +43,8 @@ TEST_F(OwnGpus, need_not_be_waited_for_in_a_stream) {
 // Small ones as well; and what GPUs do not do waits for what is before it in the stream.
 TEST_F(OwnGpus, keep_the_order_of_a_stream) {
   with_members(3, [&](Communicator& world) {
-    const Stream stream(gpus());
-    const Stream other(gpus());
+    const Stream stream(gpus(), world.rank());
+    const Stream other(gpus(), world.rank());
     DeviceVector<int> small(std::vector<int>{0, 0}, world.rank());
     std::vector<int> here(2);
     for (int turn = 0; turn < 5; ++turn) {
@@ -66,8 +66,8 @@ TEST_F(OwnGpus, keep_the_order_of_a_stream) {
 // What is composed uses memory of its own, one call after the other, whatever their streams.
 TEST_F(OwnGpus, do_not_mix_what_is_in_several_streams) {
   with_members(3, [&](Communicator& world) {
-    const Stream first(gpus());
-    const Stream second(gpus());
+    const Stream first(gpus(), world.rank());
+    const Stream second(gpus(), world.rank());
     std::promise<void> gate;
     DeviceVector<unsigned> one(std::vector<unsigned>(count, 1U << static_cast<unsigned>(world.rank())), world.rank());
     DeviceVector<unsigned> two(std::vector<unsigned>(count, 8U << static_cast<unsigned>(world.rank())), world.rank());
@@ -86,7 +86,7 @@ TEST_F(OwnGpus, do_not_mix_what_is_in_several_streams) {
 // Members ask each other where their data is in the first start.
 TEST_F(OwnGpus, repeat_a_plan_without_asking) {
   with_members(2, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(counting(count, 1), world.rank());
     Prepared plan = world.on(stream.get()).plan_all_reduce(mine, sum);
     plan.run();
@@ -119,7 +119,7 @@ TEST_F(OwnGpus, repeat_a_plan_without_asking) {
 // As in a CUDA graph: what was captured is done later, and again, with what is in the buffer then.
 TEST_F(OwnGpus, are_replayed) {
   with_members(3, [&](Communicator& world) {
-    const Stream stream(gpus());
+    const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(std::vector<int>(100, 1), world.rank());
     Prepared plan = world.on(stream.get()).plan_all_reduce(mine, sum);
     plan.run();
