@@ -287,14 +287,15 @@ void GpuLevels::go(Team* team, const Job& job, Collective collective, Side input
                       device_);
 }
 
+// What was too short stays as well, together as much as the last one: CUDA would wait for the whole GPU to free it.
 std::byte* GpuLevels::take(Scratch which, std::size_t bytes) {
   Kept& kept = kept_[which];
   if (bytes > kept.bytes) {
     const std::size_t size = std::max(bytes, 2 * kept.bytes);
-    kept = {};
-    kept = {gpu::allocate(device_, size, 1), size};
+    kept.memories.push_back(gpu::allocate(device_, size, 1));
+    kept.bytes = size;
   }
-  return kept.memory.get();
+  return kept.latest();
 }
 
 void GpuLevels::copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
@@ -375,7 +376,7 @@ const std::byte* GpuLevels::scale(const nccl::Step& step, std::size_t count) {
   all.scales = true;
   all.is_aligned = reinterpret_cast<std::uintptr_t>(step.input) % gpu::vector_bytes == 0;
   gpu::layer()->combine(device_, step.spec.type, all);
-  return kept_[scaled].memory.get();
+  return kept_[scaled].latest();
 }
 
 }  // namespace lockstep::detail

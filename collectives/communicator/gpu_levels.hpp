@@ -106,8 +106,9 @@ class GpuLevels {
   int device_;
   Teams teams_;
   struct Kept {
-    std::shared_ptr<std::byte> memory;
-    std::size_t bytes = 0;
+    std::byte* latest() const { return memories.empty() ? nullptr : memories.back().get(); }
+    std::vector<std::shared_ptr<std::byte>> memories;
+    std::size_t bytes = 0;  // of the last one, which is used
   };
   std::vector<Kept> kept_{scratches};
 };

@@ -22,6 +22,15 @@ Spec apart(const Spec& spec) {
   return now;
 }
 
+// What is behind NCCL's part of an operation: our own kernels and copies. Of a GPU that has failed nothing is.
+void wait_for_end(gpu::Mark& last) noexcept {
+  try {
+    while (!last.is_reached()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } catch (const Error&) {
+    return;
+  }
+}
+
 }  // namespace
 
 bool can_do(const Spec& spec, int members) {
@@ -34,7 +43,11 @@ bool can_do(const Spec& spec, int members) {
 }
 
 Clique::Clique(Library& library, const Id& id, int size, int rank, int device, const Pause& pause)
-    : library_(library), size_(size), rank_(rank), device_(device), registered_(std::make_shared<Registered>(library)) {
+    : library_(library),
+      size_(size),
+      rank_(rank),
+      device_(device),
+      registered_(std::make_shared<Registered>(library, device)) {
   stream_ = gpu::layer()->make_stream(device);
   try {
     member_ = library_.join(id, size, rank, device);
@@ -54,8 +67,9 @@ Clique::Clique(Library& library, const Id& id, int size, int rank, int device, c
 // Breaking off may wait for what does not end: what the user has put before it into a stream, or a graph that is kept.
 Clique::~Clique() {
   auto leave = [library = &library_, member = member_, layer = gpu::layer(), device = device_, stream = stream_,
-                scratches = std::move(scratches_), registered = registered_]() mutable {
+                last = last_, scratches = std::move(scratches_), registered = registered_]() mutable {
     library->leave(member);
+    if (last) wait_for_end(*last);
     registered->close();
     layer->end_stream(device, stream);
     scratches.clear();

@@ -61,7 +61,7 @@ class Library {
   virtual Registering registering() const = 0;
   // Memory that it can know, of a device. Throws Error out_of_memory.
   virtual std::byte* allocate(int device, std::size_t bytes) = 0;
-  // Of what it does not know any more.
+  // Of what it does not know any more, and the GPU does not use.
   virtual void free(std::byte* memory) noexcept = 0;
   // By all members together, as much by each; done when the member is not busy.
   virtual std::unique_ptr<Registration> add(Member* member, std::byte* memory, std::size_t bytes, Registering how) = 0;

@@ -223,11 +223,9 @@ class NcclLibrary final : public Library {
                 "use less, or free what is not needed; other processes on the GPU count too (nvidia-smi)");
   }
 
-  // As cudaFree does, and NCCL may not: what the GPU was told before is done with it.
   void free(std::byte* memory) noexcept override {
     try {
       const gpu::Current on(gpu::own_layer()->where(memory).device);  // CUDA's own look would make a context
-      if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
       nccl_.free(memory);
     } catch (const Error&) {
       return;  // the driver has ended, and all memory with it

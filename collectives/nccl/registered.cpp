@@ -2,7 +2,12 @@
 #include "collectives/nccl/registered.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <thread>
 #include <utility>
+
+#include "topology/base/error.hpp"
 
 namespace lockstep::nccl {
 
@@ -18,12 +23,47 @@ void Registered::know(std::unique_ptr<Registration> registration) {
 }
 
 void Registered::drop(std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find(all_, number, &Memory::number);
-  found->is_dropped = true;
-  if (!is_closed_) return;
-  library_.free(found->first);
-  all_.erase(found);
+  Memory last{};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(all_, number, &Memory::number);
+    found->is_dropped = true;
+    found->before = mark();
+    if (!is_closed_) return;
+    last = std::move(*found);
+    all_.erase(found);
+  }
+  free_when_idle(last);
+}
+
+std::shared_ptr<gpu::Mark> Registered::mark() const noexcept {
+  try {
+    return gpu::layer()->mark(device_, nullptr);
+  } catch (const Error&) {
+    return nullptr;  // the GPU has failed, or the driver has ended
+  }
+}
+
+bool Registered::is_idle(const Memory& memory) noexcept {
+  try {
+    return memory.before == nullptr || memory.before->is_reached();
+  } catch (const Error&) {
+    return true;  // nothing is done any more on a GPU that has failed
+  }
+}
+
+void Registered::free_idle() {
+  std::erase_if(leaving_, [&](const Memory& each) {
+    const bool is_done = is_idle(each);
+    if (is_done) library_.free(each.first);
+    return is_done;
+  });
+}
+
+// As the owner of any other memory waits for cudaFree.
+void Registered::free_when_idle(const Memory& memory) noexcept {
+  while (!is_idle(memory)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  library_.free(memory.first);
 }
 
 Registered::Place Registered::find(const void* address) const {
@@ -36,8 +76,9 @@ Registered::Place Registered::find(const void* address) const {
   return {};
 }
 
-std::vector<std::uint64_t> Registered::dropped() const {
+std::vector<std::uint64_t> Registered::dropped() {
   const std::lock_guard lock(mutex_);
+  free_idle();
   std::vector<std::uint64_t> numbers;
   for (const Memory& each : all_) {
     if (each.is_dropped) numbers.push_back(each.number);
@@ -61,18 +102,23 @@ std::unique_ptr<Registration> Registered::take(std::uint64_t number) {
 void Registered::free(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(all_, number, &Memory::number);
-  library_.free(found->first);
+  leaving_.push_back(std::move(*found));
   all_.erase(found);
+  free_idle();
 }
 
 void Registered::close() {
-  const std::lock_guard lock(mutex_);
-  is_closed_ = true;
-  std::erase_if(all_, [&](Memory& each) {
-    each.registration.reset();
-    if (each.is_dropped) library_.free(each.first);
-    return each.is_dropped;
-  });
+  std::vector<Memory> last;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    last = std::exchange(leaving_, {});
+    for (Memory& each : all_) each.registration.reset();
+    const auto dropped = std::ranges::partition(all_, [](const Memory& each) { return !each.is_dropped; });
+    std::ranges::move(dropped, std::back_inserter(last));
+    all_.erase(dropped.begin(), dropped.end());
+  }
+  for (const Memory& each : last) free_when_idle(each);
 }
 
 }  // namespace lockstep::nccl

@@ -74,6 +74,7 @@ class FakeGpus final : public gpu::Layer {
   int events() const { return events_; }  // made or opened
   // Stretches of the host's memory that are pinned now.
   int pinned_places() const { return pinned_places_; }
+  int frees() const { return frees_; }
   // Allocations that nobody has freed.
   std::size_t living() const;
 
@@ -137,6 +138,7 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> mappings_ = 0;
   std::atomic<int> marks_of_time_ = 0;
   std::atomic<int> events_ = 0;
+  std::atomic<int> frees_ = 0;
   std::atomic<int> pinned_places_ = 0;
   std::function<void(Way, std::size_t)> before_copies_;
   std::array<std::function<void()>, 4> at_moments_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
 #include <future>
 #include <tuple>
 
@@ -107,6 +108,30 @@ TEST_P(LevelsOf, set_the_others_free_when_a_member_ends_early) {
     });
     EXPECT_EQ(freed, GetParam().size());
   }
+}
+
+// CUDA would wait for all that is on the GPU: what a longer call does not fit into stays until the end.
+TEST_P(LevelsOf, free_nothing_between_calls_that_grow) {
+  with_layout(GetParam(), [&](Communicator& world, int device) {
+    std::deque<DeviceVector<int>> all;
+    for (const int many : {1, 3, 10}) all.emplace_back(counting(count * static_cast<std::size_t>(many), 0), device);
+    DeviceVector<int> part(count, device);
+    gpus().costs(device);  // measured once, in memory that is freed
+    world.all_reduce(all[0], avg);
+    world.barrier();
+    const int before = gpus().frees();
+    world.barrier();
+    for (DeviceVector<int>& mine : all) {
+      world.all_reduce(mine, avg);
+      world.all_reduce(mine, premul_sum(2));
+      world.reduce(mine, sum, world.size() - 1);
+      world.reduce_scatter(mine.span().first(mine.size() / count * static_cast<std::size_t>(world.size())),
+                           part.span().first(mine.size() / count), sum);
+    }
+    world.barrier();
+    EXPECT_EQ(gpus().frees(), before);
+    world.barrier();
+  });
 }
 
 // What is before it in a member's stream does not end.

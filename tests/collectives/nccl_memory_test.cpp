@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
+#include <thread>
 
 #include "tests/collectives/own_gpus.hpp"
 
@@ -201,6 +203,50 @@ TEST_F(OwnGpus, free_memory_that_nccl_knows_when_all_have_dropped_it) {
     });
     EXPECT_EQ(nccl().registered(), 0);
     EXPECT_EQ(gpus().living(), 1U);  // what outlives its communicator
+  }
+}
+
+// What was begun before in the GPU's default stream may use it still; another stream's work is nobody's concern.
+TEST_F(OwnGpus, keep_memory_that_nccl_knows_while_the_gpu_uses_it) {
+  with_members(2, [&](Communicator& world) {
+    const int rank = world.rank();
+    const gpu::Using its(rank);
+    const OwnStream other(gpus(), rank);
+    std::promise<void> never;
+    other.put([opened = never.get_future().share()] { opened.wait(); });
+    DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
+    const int* const address = known.data();
+    const auto is_there = [&, address] { return gpus().where(address).on_device(); };
+    std::promise<void> gate;
+    gpus().put(nullptr, [opened = gate.get_future().share()] { opened.wait(); });
+    known = {};
+    const DeviceVector<int> second = world.allocate_on_gpu<int>(10, rank);  // NCCL has forgotten the first
+    EXPECT_TRUE(is_there());
+    gate.set_value();
+    gpus().wait(nullptr);
+    const DeviceVector<int> third = world.allocate_on_gpu<int>(10, rank);
+    EXPECT_FALSE(is_there());
+    never.set_value();
+  });
+}
+
+// The same of what outlives its communicator.
+TEST_F(OwnGpus, keep_memory_that_nccl_knew_while_the_gpu_uses_it) {
+  std::vector<DeviceVector<int>> longest(2);
+  with_members(2, [&](Communicator& world) {
+    longest[static_cast<std::size_t>(world.rank())] = world.allocate_on_gpu<int>(count, world.rank());
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const gpu::Using its(rank);
+    DeviceVector<int>& known = longest[static_cast<std::size_t>(rank)];
+    bool was_there = false;
+    gpus().put(nullptr, [&, address = known.data()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      was_there = gpus().where(address).on_device();
+    });
+    known = {};
+    gpus().wait(nullptr);
+    EXPECT_TRUE(was_there);
   }
 }
 

@@ -143,6 +143,14 @@ def compile_and_judge(layer, text, really=False):
         return violations(f"{layer}/planted.cpp", words)
 
 
+# What waits for all work on a GPU, also for other people's. Freeing does, too, so it is for ends.
+WAITS_FOR_ALL = re.compile(r"\b(cudaDeviceSynchronize|cudaThreadSynchronize|cudaDeviceReset|cuCtxSynchronize|cuDevicePrimaryCtxReset)(_v\d+)?\s*\(")
+
+
+def waits_for_all(texts):
+    return [f"{file}:{number}: {line.strip()}" for file, content in texts.items() for number, line in enumerate(content.splitlines(), 1) if WAITS_FOR_ALL.search(line)]
+
+
 TYPE = re.compile(r"^(?:struct|class|enum class|enum)\s+(?:alignas\([^)]*\)\s+)?(\w+)(?!\w*<)[^;]*$")
 
 
@@ -186,6 +194,26 @@ class Names(unittest.TestCase):
         special = "namespace a {\ntemplate <>\nstruct Part<int> {\n  int x;\n};\n}  // namespace a\n"
         self.assertEqual(defined_twice({"1.hpp": one, "2.hpp": special}), {}, "a specialisation is no type of that name")
         self.assertEqual(defined_twice({"1.hpp": one, "2.cpp": hidden, "3.hpp": one.replace(" a ", " b "), "4.hpp": "namespace a {\nstruct Part;\n}  // namespace a\n"}), {})
+
+
+class Waiting(unittest.TestCase):
+    def test_nobody_waits_for_a_whole_gpu(self):
+        patterns = [f"*.{ending}" for ending in ("hpp", "cpp", "cu", "cuh", "h", "c")]
+        listed = subprocess.run(["git", "-C", given.source, "ls-files", *patterns], capture_output=True, text=True, check=False).stdout.split()
+        listed = [file for file in listed if file.split("/")[0] in TOP and not file.startswith("tests/")]
+        if not listed:
+            self.skipTest("git, which lists the files")
+        texts = {}
+        for file in listed:
+            with open(os.path.join(given.source, file), encoding="utf-8") as opened:
+                texts[file] = opened.read()
+        self.assertIn("collectives/gpu/cuda_layer.cpp", texts)
+        self.assertIn("collectives/gpu/kernels.cu", texts)
+        self.assertEqual(waits_for_all(texts), [])
+
+    def test_who_does_is_seen(self):
+        planted = {"1.cpp": "void f() {\n  if (cudaDeviceSynchronize() != cudaSuccess) g();\n}\n", "2.cu": "cuCtxSynchronize_v2 ();\n", "3.cpp": "cudaStreamSynchronize(stream);\n"}
+        self.assertEqual(waits_for_all(planted), ["1.cpp:2: if (cudaDeviceSynchronize() != cudaSuccess) g();", "2.cu:1: cuCtxSynchronize_v2 ();"])
 
 
 class Layers(unittest.TestCase):
