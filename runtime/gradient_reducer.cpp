@@ -69,7 +69,11 @@ GradientReducer::Step::Step(GradientReducer& reducer, ReplicaContext& replica)
   }
   mine_.is_ready.assign(reducer.gradients_.size(), false);
   mine_.order.clear();
-  for (Bucket& each : mine_.state) each.ready = 0;
+  for (Bucket& each : mine_.state) {
+    each.ready = 0;
+    each.behind.clear();
+    each.is_in_default_stream = false;
+  }
   mine_.begun = mine_.ended = 0;
 }
 
@@ -93,7 +97,18 @@ void GradientReducer::Step::check(int which, const View& gradient) const {
                 "finish() each step, and begin another");
 }
 
-void GradientReducer::Step::take(int which, const View& gradient, Origin origin) {
+void GradientReducer::Step::mark(Bucket& bucket, std::optional<gpu::Stream> stream) {
+  if (!stream) {
+    bucket.is_in_default_stream = true;
+    return;
+  }
+  if (gpu::layer() == nullptr)
+    throw Error(Code::usage, text("a gradient is ready in a stream of a GPU, but ", gpu::why_none()),
+                "name no stream where there is no GPU");
+  bucket.behind.push_back(gpu::layer()->mark(gpu::Where::host, *stream));
+}
+
+void GradientReducer::Step::take(int which, const View& gradient, std::optional<gpu::Stream> stream, Origin origin) {
   check(which, gradient);
   Bucket& bucket = mine_.state[index(mine_.bucket_of[index(which)])];
   mine_.is_ready[index(which)] = true;
@@ -101,6 +116,7 @@ void GradientReducer::Step::take(int which, const View& gradient, Origin origin)
   if (mine_.views[index(which)].data != gradient.data) bucket.is_elsewhere = true;
   mine_.views[index(which)] = gradient;
   ++bucket.ready;
+  mark(bucket, stream);
   if (replica_.has_own_ops()) return;
   begin_full_ones(origin);
   // What is under way goes on between two layers.
@@ -120,7 +136,8 @@ void GradientReducer::Step::begin_full_ones(Origin origin) {
       for (const int which : members)
         detail::add_view(*bucket.batch, mine_.views[index(which)], reducer_.options_.op, origin);
     }
-    bucket.request = bucket.batch->start(origin);
+    if (bucket.is_in_default_stream && !bucket.behind.empty()) mark(bucket, gpu::Stream{});
+    bucket.request = bucket.batch->start_behind(bucket.behind, origin);
   }
 }
 
@@ -139,8 +156,13 @@ void GradientReducer::Step::refuse_missing() const {
 
 void GradientReducer::Step::finish(Origin origin) {
   if (mine_.order.size() < mine_.is_ready.size()) refuse_missing();
-  if (replica_.has_own_ops())
+  if (replica_.has_own_ops()) {
+    // They go after the default stream.
+    for (const Bucket& each : mine_.state) {
+      for (const auto& mark : each.behind) gpu::layer()->wait_for(gpu::layer()->device_of(nullptr), nullptr, *mark);
+    }
     replica_.by_own_ops(reducer_.options_.op, mine_.views, reducer_.strategy_->communication(), origin);
+  }
   for (; mine_.ended < mine_.begun; ++mine_.ended) mine_.state[mine_.ended].request.wait(origin);
   if (!mine_.frozen) freeze(origin);
 }

@@ -55,6 +55,9 @@ class GradientReducer {
     Request request;
     std::size_t ready = 0;
     bool is_elsewhere = false;  // than its batch knows
+    // What the streams that were named were given before their gradients were ready; and whether some named none.
+    std::vector<std::shared_ptr<gpu::Mark>> behind;
+    bool is_in_default_stream = false;
   };
   // Of one replica of this process, used by its thread alone.
   struct Mine {
@@ -90,20 +93,28 @@ class GradientReducer::Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // Gradient number `which` has its value, and stays where it is until finish(). Each comes once, in any order.
+  // Gradient number `which` has its value, and stays where it is until finish(). Each comes once, in any order. In a
+  // GPU's memory it has it when the GPU has done what is in the default stream now.
   template <class T>
   void ready(int which, std::span<T> gradient, Origin origin = Origin::here()) {
-    take(which, {gradient.data(), data_type_of<T>, gradient.size()}, origin);
+    take(which, {gradient.data(), data_type_of<T>, gradient.size()}, std::nullopt, origin);
+  }
+  // When the GPU has done what is in that stream of it now (CUDA's cudaStream_t). By NCCL it is combined beside what is
+  // put there later, and nothing waits on the host.
+  template <class T>
+  void ready(int which, std::span<T> gradient, gpu::Stream stream, Origin origin = Origin::here()) {
+    take(which, {gradient.data(), data_type_of<T>, gradient.size()}, stream, origin);
   }
   template <class T>
   void ready(int which, Tensor<T>& gradient, Origin origin = Origin::here()) {
-    take(which, {gradient.data(), data_type_of<T>, gradient.size()}, origin);
+    take(which, {gradient.data(), data_type_of<T>, gradient.size()}, std::nullopt, origin);
   }
   // Waits until all are combined, in place.
   void finish(Origin origin = Origin::here());
 
  private:
-  void take(int which, const View& gradient, Origin origin);
+  void take(int which, const View& gradient, std::optional<gpu::Stream> stream, Origin origin);
+  static void mark(Bucket& bucket, std::optional<gpu::Stream> stream);
   void check(int which, const View& gradient) const;
   void begin_full_ones(Origin origin);
   void freeze(Origin origin);

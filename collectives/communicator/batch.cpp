@@ -28,9 +28,11 @@ Batch& Batch::add(const detail::Ask& ask) {
   return *this;
 }
 
-Request Batch::start(Origin origin) {
+Request Batch::start(Origin origin) { return start_behind({}, origin); }
+
+Request Batch::start_behind(const std::vector<std::shared_ptr<gpu::Mark>>& marks, Origin origin) {
   if (calls_.empty()) pack();
-  return {team_, team_->start_all(calls_, origin)};
+  return {team_, team_->start_all(calls_, origin, marks)};
 }
 
 void Batch::pack() {

@@ -25,6 +25,10 @@ class Batch {
   // All at once; all members start the same batch. It may be started again, on the same memory, after its request
   // has ended: what was planned and packed is kept.
   Request start(Origin origin = Origin::here());
+  // The same, of tensors on GPUs that are there when these marks are reached: what comes later in the streams of the
+  // marks goes on meanwhile, and the default stream is not asked. Where GPUs do not do it by NCCL the host waits for
+  // the marks.
+  Request start_behind(const std::vector<std::shared_ptr<gpu::Mark>>& marks, Origin origin = Origin::here());
   void run(Origin origin = Origin::here()) { start(origin).wait(origin); }
 
  private:

@@ -165,11 +165,12 @@ Handle Team::start(const Ask& ask) {
   return handle;
 }
 
-Handle Team::start_all(std::span<const Ready> calls, Origin origin) {
+Handle Team::start_all(std::span<const Ready> calls, Origin origin, const Marks& behind) {
   const Use use(*this, origin);
   refuse_if_closed();
   for (const Ready& ready : calls) refuse_if_freed(ready, origin);
   const Handle handle = take_slot(origin);
+  pending(handle).behind = behind;
   for (const Ready& ready : calls) {
     begin(ready, handle);
     mark_end(ready, handle);
@@ -181,9 +182,10 @@ void Team::begin(const Ready& given, Handle handle) {
   if (given.gpus && begin_on_gpus(given, handle)) return;
   const Ready& ready = given.gpus ? *given.gpus->other : given;
   if (ready.keeps_order) return begin_in_stream(ready, handle);
-  if (ready.stream) {
+  if (ready.stream || !pending(handle).behind.empty()) {
     try {
-      wait_for_stream(*ready.stream, given.call.origin);
+      if (ready.stream) wait_for_stream(*ready.stream, given.call.origin);
+      wait_for_marks(pending(handle).behind, given.call.origin);
     } catch (...) {
       release(handle);
       throw;
@@ -227,6 +229,7 @@ Handle Team::take_slot(Origin origin) {
   slot.tickets.clear();
   slot.back.clear();
   slot.marks.clear();
+  slot.behind.clear();
   slot.in_stream = false;
   return {at, ++slot.generation};
 }

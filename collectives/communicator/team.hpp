@@ -161,7 +161,9 @@ class Team {
   void run_as_agreed(const Ask& ask, int device);
   Handle start(const Ask& ask);
   Handle start(const Ready& ready, Origin origin) { return start_all({&ready, 1}, origin); }
-  Handle start_all(std::span<const Ready> calls, Origin origin);
+  // `behind`: what GPUs do comes after these marks instead of the default stream.
+  using Marks = std::vector<std::shared_ptr<gpu::Mark>>;
+  Handle start_all(std::span<const Ready> calls, Origin origin, const Marks& behind = {});
 
   struct Letter {
     int peer;
@@ -273,7 +275,7 @@ class Team {
   void make_levels(const Arrangement& arrangement, bool share_gpus, int device);
   std::shared_ptr<Team> part(int colour, int key, std::string_view name, bool has_nccl);
   void end_levels() noexcept;
-  void run_levels(const Ready& ready);
+  void run_levels(const Ready& ready, const Marks& behind);
   Trial* trial_of(const Ready& ready);
   void run_in_turn(Trial& trial, const Ready& ready, Handle handle);
   std::span<const std::uint64_t> meet(const std::vector<std::uint64_t>& mine, const Origin& origin);
@@ -284,6 +286,7 @@ class Team {
   void wait_for_gpus(Handle handle);
   static void refuse_if_not_there(gpu::Stream stream);
   void wait_for_stream(gpu::Stream stream, const Origin& origin);
+  void wait_for_marks(const Marks& marks, const Origin& origin);
   void begin_in_stream(const Ready& ready, Handle handle);
   void mark_end(const Ready& ready, Handle handle);
   void end_streams() noexcept;

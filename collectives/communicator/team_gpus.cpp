@@ -163,7 +163,7 @@ bool Team::begin_on_gpus(const Ready& ready, Handle handle) {
     if (trial != nullptr)
       run_in_turn(*trial, ready, handle);
     else if (gpus.way == OnGpus::Way::levels)
-      run_levels(ready);
+      run_levels(ready, pending(handle).behind);
     else
       begin_in_clique(ready, handle);
     return true;
@@ -174,8 +174,8 @@ bool Team::begin_on_gpus(const Ready& ready, Handle handle) {
 }
 
 void Team::begin_in_clique(const Ready& ready, Handle handle) {
-  const gpu::Stream stream = ready.stream.value_or(clique_->stream());
   or_break([&] {
+    const gpu::Stream stream = ready.stream ? *ready.stream : clique_->stream_after(pending(handle).behind);
     GpuPause pause(*this, "", ready.call.origin, &ready.gpus->steps.front().spec);
     if (auto mark = clique_->begin(ready.gpus->steps, ready.gpus->is_same_memory, stream, std::ref(pause)))
       pending(handle).marks.push_back(std::move(mark));

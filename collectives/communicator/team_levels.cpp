@@ -161,8 +161,9 @@ void Team::end_levels() noexcept {
 }
 
 // The host waits between the stages, and for what is before them in the stream.
-void Team::run_levels(const Ready& ready) {
+void Team::run_levels(const Ready& ready, const Marks& behind) {
   if (ready.stream) wait_for_stream(*ready.stream, ready.call.origin);
+  wait_for_marks(behind, ready.call.origin);
   or_break([&] {
     wait_for_clique(ready.call.origin);
     levels_->run(ready.gpus->steps, options_.timeout, ready.call.origin);
@@ -190,7 +191,7 @@ void Team::run_in_turn(Trial& trial, const Ready& ready, Handle handle) {
   meet({}, origin);  // who comes late would be measured
   const Duration begun = engine_->world().now();
   if (trial.way() == 1) {
-    run_levels(ready);
+    run_levels(ready, pending(handle).behind);
   } else {
     begin_in_clique(ready, handle);
     wait_for_gpus(handle);

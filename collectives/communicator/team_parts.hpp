@@ -43,6 +43,7 @@ struct Team::Pending {
   std::vector<std::byte> staging;  // of messages
   std::vector<Staged> staged;      // of collectives, and of messages to and from a GPU: kept until they are done
   std::vector<std::shared_ptr<gpu::Mark>> marks;  // of what is in GPUs' streams
+  Marks behind;                                   // what they come after, where that is not the default stream
   bool in_stream = false;                         // of the user's, where it need not be waited for
   Origin origin;
 };

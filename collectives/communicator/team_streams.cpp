@@ -19,11 +19,20 @@ void Team::wait_for_stream(gpu::Stream stream, const Origin& origin) {
   or_break([&] {
     if (gpu::layer() == nullptr && stream == nullptr) return;
     refuse_if_not_there(stream);
-    const auto mark = gpu::layer()->mark(gpu::Where::host, stream);
+    wait_for_marks({gpu::layer()->mark(gpu::Where::host, stream)}, origin);
+  });
+}
+
+// By the host.
+void Team::wait_for_marks(const Marks& marks, const Origin& origin) {
+  if (marks.empty()) return;
+  or_break([&] {
     GpuPause pause(*this, "what is in a stream before a call", origin);
-    while (!mark->is_reached()) {
-      if (clique_) clique_->check();
-      pause();
+    for (const auto& mark : marks) {
+      while (!mark->is_reached()) {
+        if (clique_) clique_->check();
+        pause();
+      }
     }
   });
 }

@@ -105,6 +105,7 @@ void Lift::begin(gpu::Ways& ways, const Call& call) {
   next_ = fetches() ? 0 : order_.size();
   coming_.clear();
   going_.clear();
+  ways.begin(lifting().input_device, lifting().output_device);
   top_up();
 }
 

@@ -160,7 +160,7 @@ class CudaLayer final : public Layer {
 
   void copy(int device, Runs to, Runs from, std::size_t bytes, std::size_t blocks) override {
     const Current on(device);
-    cudaStream_t const stream = stream_of(device);
+    cudaStream_t const stream = stream_after_default(device);
     const cudaError_t begun = blocks == 1 ? cudaMemcpyAsync(to.first, from.first, bytes, cudaMemcpyDefault, stream)
                                           : cudaMemcpy2DAsync(to.first, to.stride, from.first, from.stride, bytes,
                                                               blocks, cudaMemcpyDefault, stream);
@@ -170,19 +170,19 @@ class CudaLayer final : public Layer {
 
   void pack(int device, const Packing& all, bool packs) override {
     const Current on(device);
-    finish(launch(all, packs, stream_of(device)), device, text("packing ", all.count, " pieces"));
+    finish(launch(all, packs, stream_after_default(device)), device, text("packing ", all.count, " pieces"));
   }
 
   void combine(int device, DataType type, const Combining& all) override {
     const Current on(device);
-    finish(launch(type, all, stream_of(device)), device,
+    finish(launch(type, all, stream_after_default(device)), device,
            text("combining ", all.input_count, " parts of ", all.count, " elements of ", to_string(type)));
   }
 
   Stream make_stream(int device) override {
     const Current on(device);
     cudaStream_t stream = nullptr;
-    check(cudaStreamCreate(&stream), text("making a stream on GPU ", device));
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), text("making a stream on GPU ", device));
     return stream;
   }
 
@@ -309,11 +309,17 @@ class CudaLayer final : public Layer {
     check(cudaStreamSynchronize(stream_of(device)), text(what, " on GPU ", device));
   }
 
-  // One that waits for the default stream and is waited for by it.
   cudaStream_t stream_of(int device) {
     const std::lock_guard lock(mutex_);
     cudaStream_t& stream = streams_.at(static_cast<std::size_t>(device));
-    if (stream == nullptr) check(cudaStreamCreate(&stream), text("making a stream on GPU ", device));
+    if (stream == nullptr) stream = of(make_stream(device));
+    return stream;
+  }
+
+  // Behind what is in the default stream now.
+  cudaStream_t stream_after_default(int device) {
+    cudaStream_t const stream = stream_of(device);
+    come_after_default(device, stream);
     return stream;
   }
 

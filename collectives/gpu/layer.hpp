@@ -112,15 +112,15 @@ class Layer {
   std::shared_ptr<const void> pin(std::shared_ptr<std::byte> memory, std::size_t bytes);
 
   // Between this device's memory and any other; done when it returns. It comes after what was begun before in the
-  // device's default stream, as a copy by cudaMemcpy does.
+  // device's default stream, and so in all that are ordered with that one, as a copy by cudaMemcpy does.
   virtual void copy(int device, Runs to, Runs from, std::size_t bytes, std::size_t blocks) = 0;
   // Pieces in this device's memory into one stretch of it or of pinned memory, or back, by one launch; as copy().
   virtual void pack(int device, const Packing& all, bool packs) = 0;
   // The parts of several members, in this device's memory, into the results there; as copy().
   virtual void combine(int device, DataType type, const Combining& all) = 0;
 
-  // Into a stream, without waiting for what is in it. A stream of our own comes after what was begun before in the
-  // default stream.
+  // Into a stream, without waiting for what is in it. A stream of our own waits for no other, and no other for it, not
+  // the default one either: what the program puts there later runs beside what is in ours.
   virtual Stream make_stream(int device) = 0;
   virtual void end_stream(int device, Stream stream) noexcept = 0;
   // Of the default stream: the thread's current one.
@@ -129,6 +129,12 @@ class Layer {
   virtual std::shared_ptr<Mark> mark(int device, Stream stream) = 0;
   // For what is marked now, whatever is marked by it later.
   virtual void wait_for(int device, Stream stream, Mark& mark) = 0;
+  // What comes into the stream later, behind what is in another one now. By CUDA's rules the default stream comes after
+  // all streams of its GPU but those that were made not to wait for it (cudaStreamNonBlocking).
+  void come_after(int device, Stream stream, int other_device, Stream other) {
+    wait_for(device, stream, *mark(other_device, other));
+  }
+  void come_after_default(int device, Stream stream) { come_after(device, stream, device, nullptr); }
   // A mark that knows when it was reached, by the device's clock; and how long that was after an earlier one in the
   // same stream, both being reached.
   virtual std::shared_ptr<Mark> mark_time(int device, Stream stream) = 0;

@@ -5,6 +5,11 @@
 
 namespace lockstep::gpu {
 
+void Ways::begin(int down_from, int up_to) {
+  if (down_from != Where::host) layer()->come_after_default(down_from, down(down_from));
+  if (up_to != Where::host) layer()->come_after_default(up_to, up(up_to));
+}
+
 const std::shared_ptr<void>& Ways::of(int device, std::size_t way) {
   const std::size_t at = 2 * static_cast<std::size_t>(device) + way;
   streams_.resize(std::max(streams_.size(), at + 1));

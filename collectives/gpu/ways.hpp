@@ -11,9 +11,12 @@ namespace lockstep::gpu {
 
 class Ways {
  public:
-  // Made when they are first needed. They come after what was begun before in the GPU's default stream.
+  // Made when they are first needed.
   Stream down(int device) { return of(device, 0).get(); }
   Stream up(int device) { return of(device, 1).get(); }
+  // What a call copies from one GPU and to another comes after what was begun before in their default streams; nothing
+  // where that is the host.
+  void begin(int down_from, int up_to);
   // What is under way in them goes on while somebody holds this.
   std::vector<std::shared_ptr<void>> streams() const { return streams_; }
 

@@ -101,6 +101,12 @@ void Clique::end(const Pause& pause) {
   has_ended_ = true;
 }
 
+gpu::Stream Clique::stream_after(std::span<const std::shared_ptr<gpu::Mark>> marks) {
+  for (const auto& mark : marks) gpu::layer()->wait_for(device_, stream_, *mark);
+  if (marks.empty()) gpu::layer()->come_after_default(device_, stream_);
+  return stream_;
+}
+
 bool Clique::is_working() const { return last_ && !last_->is_reached(); }
 
 template <class F>

@@ -45,8 +45,9 @@ class Clique {
   Clique& operator=(const Clique&) = delete;
 
   int device() const { return device_; }
-  // Comes after what was begun before in the GPU's default stream.
-  gpu::Stream stream() const { return stream_; }
+  // Of its own, beside all that the program puts into streams later: after these marks, or, where there are none, after
+  // what was begun before in the GPU's default stream.
+  gpu::Stream stream_after(std::span<const std::shared_ptr<gpu::Mark>> marks);
 
   // The steps as one operation. What is returned is reached when it is done; nothing, where the stream is captured.
   // `is_same_memory`: places_of() is equal on all members.

@@ -20,6 +20,8 @@ namespace lockstep::node {
 void Work::begin_lifted() {
   is_lifted_ = true;
   room_->pin();
+  // In the order of the program's stream the host has waited for that.
+  if (!call_->stream) room_->ways().begin(input_device_, output_device_);
   fetched_ = 0;
   coming_ = nullptr;
   has_brought_ = false;

@@ -60,7 +60,7 @@ class FakeEvent::Record {
   bool is_done_ = false;
 };
 
-FakeEvent::FakeEvent(std::function<FakeStream&(gpu::Stream)> stream_of) : stream_of_(std::move(stream_of)) {
+FakeEvent::FakeEvent(Put put) : put_(std::move(put)) {
   static std::atomic<std::uint64_t> numbers = 0;
   number_ = ++numbers;
   file_ = ::memfd_create("fake-event", MFD_CLOEXEC);
@@ -93,7 +93,7 @@ void FakeEvent::map() {
 
 void FakeEvent::record(gpu::Stream stream) {
   const std::uint64_t number = shared_->recorded.load() + 1;
-  stream_of_(stream).put([record = std::make_shared<Record>(shared_, number)] { record->set_done(); });
+  put_(stream, [record = std::make_shared<Record>(shared_, number)] { record->set_done(); });
   shared_->recorded.store(number);
 }
 

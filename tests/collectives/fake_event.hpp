@@ -12,8 +12,9 @@ namespace lockstep::test {
 
 class FakeEvent final : public gpu::Event, public FakeMark {
  public:
-  // `stream_of`: the stream that is meant.
-  explicit FakeEvent(std::function<FakeStream&(gpu::Stream)> stream_of);
+  // Puts work into a stream.
+  using Put = std::function<void(gpu::Stream, std::function<void()>)>;
+  explicit FakeEvent(Put put);
   // Another process's.
   explicit FakeEvent(const gpu::ShownEvent& theirs);
   ~FakeEvent() override;
@@ -33,7 +34,7 @@ class FakeEvent final : public gpu::Event, public FakeMark {
   class Record;
   void map();
 
-  std::function<FakeStream&(gpu::Stream)> stream_of_;
+  Put put_;
   int file_ = -1;
   std::shared_ptr<const int> process_;  // a descriptor of it, where it is another one
   std::uint64_t number_ = 0;

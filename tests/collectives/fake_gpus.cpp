@@ -28,7 +28,6 @@ thread_local bool pinning_is_refused = false;
 thread_local int allocations_until_failure = never;
 thread_local bool mapping_fails = false;
 thread_local bool opening_fails = false;
-thread_local bool streams_fail = false;
 thread_local std::vector<int> entered;
 thread_local bool is_measuring = false;
 thread_local double measured_us = 0;
@@ -54,7 +53,7 @@ std::byte* map_file(int file, std::size_t bytes, int protection) {
 }  // namespace
 
 FakeGpus::~FakeGpus() {
-  default_.reset();
+  defaults_.clear();
   while (!blocks_.empty()) free(0, const_cast<std::byte*>(blocks_.begin()->first));
   for (const auto& [address, bytes] : freed_) ::munmap(const_cast<std::byte*>(address), bytes);
 }
@@ -111,7 +110,6 @@ void FakeGpus::fail_allocation_after(int more) { allocations_until_failure = mor
 void FakeGpus::fail_pinning(bool fails) { pinning_fails = fails; }
 void FakeGpus::fail_mapping(bool fails) { mapping_fails = fails; }
 void FakeGpus::fail_opening(bool fails) { opening_fails = fails; }
-void FakeGpus::fail_streams(bool fails) { streams_fail = fails; }
 
 std::size_t FakeGpus::living() const {
   const std::lock_guard lock(mutex_);
@@ -246,6 +244,7 @@ void FakeGpus::fail_if_told(int device) {
 void FakeGpus::pack(int device, const gpu::Packing& all, bool packs) {
   fail_if_told(device);
   ++launches_;
+  wait_for_default(device);
   gpu::Packing here = all;
   for (int i = 0; i < all.count; ++i) here.pieces[i] = inside(all.pieces[i], gpu::bytes_of_piece(all, i), device);
   here.whole = inside(all.whole, all.begins[all.count]);
@@ -260,6 +259,7 @@ void FakeGpus::combine(int device, DataType type, const gpu::Combining& all) {
   if (is_measured(taken_.launch, parts * all.count * size_of(type))) return combine_now(device, type, all);
   fail_if_told(device);
   ++launches_;
+  wait_for_default(device);
   combine_now(device, type, all);
 }
 
@@ -278,35 +278,6 @@ void FakeGpus::combine_now(int device, DataType type, const gpu::Combining& all)
 
 std::string FakeGpus::id(int device) const { return text("GPU ", device, " of the tests"); }
 
-gpu::Stream FakeGpus::make_stream(int device) {
-  if (streams_fail) throw Error(Code::device, text("making a stream on GPU ", device, ": none left"), "");
-  return new FakeStream(device);
-}
-
-void FakeGpus::end_stream(int /*device*/, gpu::Stream stream) noexcept { delete static_cast<FakeStream*>(stream); }
-
-FakeStream& FakeGpus::of(gpu::Stream stream) {
-  return stream == nullptr ? *default_ : *static_cast<FakeStream*>(stream);
-}
-
-std::shared_ptr<gpu::Mark> FakeGpus::mark(int /*device*/, gpu::Stream stream) { return of(stream).mark(); }
-
-std::shared_ptr<gpu::Mark> FakeGpus::mark_time(int /*device*/, gpu::Stream stream) {
-  ++marks_of_time_;
-  return of(stream).mark_time();
-}
-
-void FakeGpus::wait_for(int /*device*/, gpu::Stream stream, gpu::Mark& mark) {
-  put(stream, [is_reached = dynamic_cast<FakeMark&>(mark).when_reached()] {
-    while (!is_reached()) std::this_thread::yield();
-  });
-}
-
-std::unique_ptr<gpu::Event> FakeGpus::make_event(int /*device*/) {
-  ++events_;
-  return std::make_unique<FakeEvent>([this](gpu::Stream stream) -> FakeStream& { return of(stream); });
-}
-
 std::unique_ptr<gpu::Event> FakeGpus::open(int device, const gpu::ShownEvent& theirs) {
   come_to(Moment::opening);
   if (opening_fails) throw Error(Code::device, text("opening another process's event on GPU ", device), "");
@@ -320,7 +291,7 @@ void FakeGpus::begin_copy(int device, std::byte* to, const std::byte* from, std:
   refuse_freed(device, from);
   ++copies_;
   const bool breaks = copies_until_break >= 0 && copies_until_break-- == 0;
-  put(stream, [this, to, from, bytes, breaks] {
+  put(device, stream, [this, to, from, bytes, breaks] {
     if (breaks) throw Error(Code::device, "a copy that was under way: it fell off the bus", "look for it");
     copy_now(to, from, bytes);
   });
@@ -348,7 +319,7 @@ void FakeGpus::end_pinning(std::byte* /*memory*/) noexcept { --pinned_places_; }
 void FakeGpus::begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) {
   fail_if_told(device);
   ++launches_;
-  put(stream, [=, this] { combine_now(device, type, all); });
+  put(device, stream, [=, this] { combine_now(device, type, all); });
 }
 
 void FakeGpus::begin_own(int device, const std::function<void()>& own) {
@@ -358,14 +329,13 @@ void FakeGpus::begin_own(int device, const std::function<void()>& own) {
   own();
 }
 
-void FakeGpus::wait(gpu::Stream stream) { of(stream).wait(); }
-
 void FakeGpus::copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) {
   const bool is_up = where(to.first).on_device();
   const bool is_down = where(from.first).on_device();
   if (!is_measured(is_up && is_down ? taken_.copy : (is_up ? taken_.up : taken_.down), bytes * blocks)) {
     fail_if_told(device);
     ++copies_;
+    wait_for_default(device);
   }
   for (std::size_t block = 0; block < blocks; ++block) {
     std::memcpy(inside(to.first + block * to.stride, bytes), inside(from.first + block * from.stride, bytes), bytes);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPUs for machines without one. Their memory is mapped so that the host cannot look into it: who does not go by the
 // layer crashes. Copies are counted, and fail where they are told to. Memory that was freed is no GPU's any more, is
-// not had again for a while, and is refused where it is given to the layer; who touches it crashes.
+// not had again for a while, and is refused where it is given to the layer; who touches it crashes. Streams are ordered
+// as CUDA orders them: the default stream of a GPU and the ordinary ones there wait for each other; the layer's own,
+// and those that a program makes apart from it (cudaStreamNonBlocking), wait for nobody.
 #pragma once
 
 #include <atomic>
@@ -9,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "collectives/gpu/layer.hpp"
 #include "tests/collectives/fake_stream.hpp"
@@ -40,21 +43,24 @@ class FakeGpus final : public gpu::Layer {
 
   gpu::Stream make_stream(int device) override;
   void end_stream(int device, gpu::Stream stream) noexcept override;
+  // As a program does with cudaStreamCreate().
+  gpu::Stream make_ordinary_stream(int device);
   std::shared_ptr<gpu::Mark> mark(int device, gpu::Stream stream) override;
   std::shared_ptr<gpu::Mark> mark_time(int device, gpu::Stream stream) override;
   double microseconds(gpu::Mark& from, gpu::Mark& to) override { return FakeStream::microseconds(from, to); }
-  int device_of(gpu::Stream stream) override { return stream == nullptr ? used() : of(stream).device(); }
+  int device_of(gpu::Stream stream) override { return of(used(), stream).device(); }
   void wait_for(int device, gpu::Stream stream, gpu::Mark& mark) override;
   std::unique_ptr<gpu::Event> open(int device, const gpu::ShownEvent& theirs) override;
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) override;
   void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override;
   void begin_own(int device, const std::function<void()>& own) override;
-  bool is_captured(gpu::Stream stream) override { return of(stream).is_captured(); }
+  bool is_captured(gpu::Stream stream) override { return of(used(), stream).is_captured(); }
   void wait(gpu::Stream stream) override;
-  void capture(gpu::Stream stream) { of(stream).capture(); }
-  auto take_captured(gpu::Stream stream) { return of(stream).take_captured(); }
-  // Work of the tests' own.
-  void put(gpu::Stream stream, std::function<void()> work) { of(stream).put(std::move(work)); }
+  void capture(gpu::Stream stream) { of(used(), stream).capture(); }
+  auto take_captured(gpu::Stream stream) { return of(used(), stream).take_captured(); }
+  // Work of the tests' own. The default stream is that of the GPU, or of the thread's own.
+  void put(gpu::Stream stream, std::function<void()> work) { put(used(), stream, std::move(work)); }
+  void put(int device, gpu::Stream stream, std::function<void()> work);
   // Where the layer itself reaches memory, of a device or not; throws where so much is not there.
   std::byte* reach(const void* address, std::size_t bytes) const { return inside(address, bytes); }
 
@@ -120,7 +126,9 @@ class FakeGpus final : public gpu::Layer {
   bool is_freed(const void* address) const;
   void refuse_freed(int device, const void* address) const;
   void combine_now(int device, DataType type, const gpu::Combining& all) const;
-  FakeStream& of(gpu::Stream stream);
+  FakeStream& of(int device, gpu::Stream stream);
+  std::vector<std::function<bool()>> before(const FakeStream& stream);
+  void wait_for_default(int device);
   void copy_now(std::byte* to, const std::byte* from, std::size_t bytes) const;
 
   int devices_;
@@ -142,13 +150,15 @@ class FakeGpus final : public gpu::Layer {
   std::atomic<int> pinned_places_ = 0;
   std::function<void(Way, std::size_t)> before_copies_;
   std::array<std::function<void()>, 4> at_moments_;
-  std::unique_ptr<FakeStream> default_ = std::make_unique<FakeStream>();
+  std::mutex streams_mutex_;
+  std::map<int, std::unique_ptr<FakeStream>> defaults_;  // by device, made when they are first needed
+  std::set<FakeStream*> ordinary_;
 };
 
-// A stream of the tests' own, which does what is in it before it ends.
+// A stream of the tests' own, which does what is in it before it ends; and an ordinary one.
 class OwnStream {
  public:
-  explicit OwnStream(FakeGpus& gpus, int device = 0) : gpus_(gpus), stream_(gpus.make_stream(device)) {}
+  explicit OwnStream(FakeGpus& gpus, int device = 0) : OwnStream(gpus, gpus.make_stream(device)) {}
   ~OwnStream() { gpus_.end_stream(0, stream_); }
   OwnStream(const OwnStream&) = delete;
   OwnStream& operator=(const OwnStream&) = delete;
@@ -156,9 +166,17 @@ class OwnStream {
   void put(std::function<void()> work) const { gpus_.put(stream_, std::move(work)); }
   void wait() const { gpus_.wait(stream_); }
 
+ protected:
+  OwnStream(FakeGpus& gpus, gpu::Stream stream) : gpus_(gpus), stream_(stream) {}
+
  private:
   FakeGpus& gpus_;
   gpu::Stream stream_;
+};
+
+class OrdinaryStream : public OwnStream {
+ public:
+  explicit OrdinaryStream(FakeGpus& gpus, int device = 0) : OwnStream(gpus, gpus.make_ordinary_stream(device)) {}
 };
 
 }  // namespace lockstep::test

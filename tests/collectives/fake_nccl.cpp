@@ -146,7 +146,7 @@ nccl::Member* FakeNccl::join(const nccl::Id& id, int size, int rank, int device)
   if (!group->devices.insert(device).second) throw Error(Code::internal, "two members of NCCL's group share a GPU");
   ++group->joined;
   ++living_;
-  auto* const member = new FakeMember<Group>(group, rank);
+  auto* const member = new FakeMember<Group>(group, rank, device);
   member->busy = polls;
   return member;
 }
@@ -199,10 +199,11 @@ void FakeNccl::end_group(nccl::Member* member) {
   static_cast<FakeMember<Group>&>(*member).busy = polls;
   if (all.first.empty() && all.then.empty()) return;
   ++operations_;
-  auto in_streams = static_cast<FakeMember<Group>&>(*member).in_streams;
+  const auto& mine = static_cast<FakeMember<Group>&>(*member);
+  auto in_streams = mine.in_streams;
   const bool is_captured = gpus_.is_captured(all.stream);
   if (!is_captured) ++*in_streams;
-  gpus_.put(all.stream, [all = std::move(all), in_streams = std::move(in_streams), is_captured] {
+  gpus_.put(mine.device, all.stream, [all = std::move(all), in_streams = std::move(in_streams), is_captured] {
     for (const auto& each : all.first) each();
     for (const auto& each : all.then) each();
     for (const auto& each : all.last) each();

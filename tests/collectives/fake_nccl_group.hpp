@@ -83,9 +83,10 @@ struct FakeNccl::Group {
 
 template <class Group>
 struct FakeMember final : nccl::Member {
-  FakeMember(std::shared_ptr<Group> all, int number) : group(std::move(all)), rank(number) {}
+  FakeMember(std::shared_ptr<Group> all, int number, int gpu) : group(std::move(all)), rank(number), device(gpu) {}
   std::shared_ptr<Group> group;
   int rank;
+  int device;
   bool has_finished = false;
   int added = 0;  // memories that the others have to add before it is not busy
   int busy = 0;   // so often it says so after something was begun

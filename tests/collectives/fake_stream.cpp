@@ -12,6 +12,11 @@
 #include "topology/base/error.hpp"
 
 namespace lockstep::test {
+namespace {
+thread_local bool is_in_stream = false;
+}  // namespace
+
+bool FakeStream::is_within() { return is_in_stream; }
 
 struct FakeStream::State {
   void work();
@@ -77,7 +82,23 @@ FakeStream::~FakeStream() {
   thread_.join();
 }
 
-void FakeStream::put(std::function<void()> work) {
+std::function<bool()> FakeStream::when_over() const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->captured || state_->done == state_->put) return {};
+  return [state = state_, many = state_->put] {
+    const std::lock_guard inside(state->mutex);
+    return state->done >= many;
+  };
+}
+
+void FakeStream::put(std::function<void()> work, std::vector<std::function<bool()>> after) {
+  if (!after.empty())
+    work = [others = std::move(after), then = std::move(work)] {
+      for (const auto& is_over : others) {
+        while (!is_over()) std::this_thread::yield();
+      }
+      then();
+    };
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->captured) return state_->captured->push_back(std::move(work));
@@ -131,6 +152,7 @@ std::vector<std::function<void()>> FakeStream::take_captured() {
 }
 
 void FakeStream::State::work() {
+  is_in_stream = true;
   std::unique_lock lock(mutex);
   while (true) {
     changed.wait(lock, [&] { return ends || !works.empty(); });

@@ -30,7 +30,12 @@ class FakeStream {
   FakeStream& operator=(const FakeStream&) = delete;
 
   int device() const { return device_; }
-  void put(std::function<void()> work);
+  // Whether the calling thread does what was put into one.
+  static bool is_within();
+  // Whether all that was put there until now is over, done or not; nothing, where it is already, or is only kept.
+  std::function<bool()> when_over() const;
+  // Behind all that others say with when_over().
+  void put(std::function<void()> work, std::vector<std::function<bool()>> after = {});
   std::shared_ptr<gpu::Mark> mark();
   // One that knows when; work of the stream's own, so that it is done when the thread comes to it.
   std::shared_ptr<gpu::Mark> mark_time();

@@ -3,7 +3,9 @@
 // pack and unpack, with the bits of a call for each.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "collectives/communicator/arrangement.hpp"
 #include "tests/collectives/gpu_levels.hpp"
@@ -95,6 +97,36 @@ TEST_P(LayoutsOfBatches, keep_the_bits_of_each_alone) {
     check_many<std::int32_t>(world, device, device);
   });
   EXPECT_GT(nccl().operations(), 0);
+}
+
+// What makes them is in a stream that no default one comes after; whatever way they go.
+TEST_P(LayoutsOfBatches, come_after_marks) {
+  for (const bool by_nccl : {true, false}) {
+    const auto body = [&](Communicator& world, int device) {
+      const OwnStream stream(gpus(), device);
+      DeviceVector<int> one(count, device);
+      DeviceVector<int> other(10, device);
+      DeviceVector<double> third(100, device);
+      Batch batch(world);
+      batch.all_reduce(one, sum).all_reduce(other, sum).all_reduce(third, sum);
+      for (int turn = 0; turn < 8; ++turn) {
+        one.copy_from(std::vector<int>(count, -1));
+        other.copy_from(std::vector<int>(10, -1));
+        third.copy_from(std::vector<double>(100, -1));
+        stream.put([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+          one.copy_from(counting(count, world.rank()));
+          other.copy_from(std::vector<int>(10, 1));
+          third.copy_from(std::vector<double>(100, 2));
+        });
+        batch.start_behind({gpus().mark(device, stream.get())}).wait();
+        EXPECT_EQ(on_host(one), sum_of(world.size()));
+        EXPECT_EQ(on_host(other), std::vector<int>(10, world.size()));
+        EXPECT_EQ(on_host(third), std::vector<double>(100, 2.0 * world.size()));
+      }
+    };
+    with_layout(GetParam(), body, {.nccl = by_nccl});
+  }
 }
 
 // By the host: members that meet in its memory, by messages, and with tensors on more than one GPU.

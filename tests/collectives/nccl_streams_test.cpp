@@ -2,6 +2,7 @@
 // Calls in the order of a GPU's stream, plans that are repeated there, and what is captured.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -113,6 +114,102 @@ TEST_F(OwnGpus, repeat_a_plan_without_asking) {
     Prepared by_host = world.plan_all_reduce(here, sum);
     by_host.run();
     EXPECT_NE(by_host.algorithm(), "nccl");
+  });
+}
+
+// Of plans and batches as well, and of what is composed.
+TEST_F(OwnGpus, come_after_ordinary_streams_where_none_is_named) {
+  with_members(3, [&](Communicator& world) {
+    const int rank = world.rank();
+    const OrdinaryStream stream(gpus(), rank);
+    DeviceVector<int> one(count, rank);
+    DeviceVector<int> other(count, rank);
+    Prepared plan = world.plan_all_reduce(one, sum);
+    Batch batch(world);
+    batch.all_reduce(one, sum).all_reduce(other, sum);
+    const auto follows = [&](int way) {
+      if (way == 0) return world.all_reduce(one, sum);
+      if (way == 1) return plan.run();
+      if (way == 2) return plan.start().wait();
+      if (way == 3) return batch.run();
+      world.all_reduce(one, bit_xor);
+      world.all_reduce(one, bit_xor);
+    };
+    for (int turn = 0; turn < 10; ++turn) {
+      one.copy_from(std::vector<int>(count, -1));
+      other.copy_from(std::vector<int>(count, -1));
+      stream.put([&, turn] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        one.copy_from(counting(count, rank + turn % 5));
+        other.copy_from(std::vector<int>(count, 1));
+      });
+      follows(turn % 5);
+      if (turn % 5 == 4) {
+        std::vector<int> right(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          const int first = static_cast<int>(i) + turn % 5;
+          right[i] = first ^ (first + 1) ^ (first + 2);
+        }
+        EXPECT_EQ(on_host(one), right);  // of three equal ones once more, the same
+        continue;
+      }
+      std::vector<int> right = sum_of(3);
+      for (int& each : right) each += 3 * (turn % 5);
+      EXPECT_EQ(on_host(one), right) << turn;
+      if (turn % 5 == 3) {
+        EXPECT_EQ(on_host(other), std::vector<int>(count, 3));
+      }
+    }
+  });
+  EXPECT_EQ(gpus().pinnings(), 0);
+}
+
+// What the program puts into its default stream, and ordinary ones, after a start does not wait for NCCL's part, in
+// which other members are missing still.
+TEST_F(OwnGpus, let_what_comes_later_run_beside_what_they_do) {
+  with_members(2, [&](Communicator& world) {
+    const int rank = world.rank();
+    const OrdinaryStream stream(gpus(), rank);
+    DeviceVector<int> mine(std::vector<int>(count, 1), rank);
+    Prepared plan = world.plan_all_reduce(mine, sum);
+    plan.run();
+    world.barrier();
+    if (rank == 0) {
+      Request request = plan.start();
+      std::atomic<int> ran = 0;
+      gpus().put(rank, nullptr, [&] { ++ran; });
+      stream.put([&] { ++ran; });
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (ran < 2 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+      EXPECT_EQ(ran, 2);
+      EXPECT_FALSE(request.test());
+      world.barrier();
+      request.wait();
+    } else {
+      world.barrier();
+      plan.run();
+    }
+    EXPECT_EQ(on_host(mine), std::vector<int>(count, 4));
+  });
+}
+
+// The default stream that is named is that of the GPU which has the data, whatever the thread's current one.
+TEST_F(OwnGpus, keep_the_order_of_the_default_stream) {
+  with_members(3, [&](Communicator& world) {
+    const int rank = world.rank();
+    DeviceVector<int> mine(std::vector<int>(count, -1), rank);
+    std::vector<int> after;
+    gpus().put(rank, nullptr, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      mine.copy_from(counting(count, rank));
+    });
+    world.on(nullptr).all_reduce(mine, sum);
+    gpus().put(rank, nullptr, [&] {
+      after = on_host(mine);
+      mine.copy_from(std::vector<int>(count, -1));
+    });
+    EXPECT_EQ(on_host(mine), std::vector<int>(count, -1));
+    EXPECT_EQ(after, sum_of(3));
   });
 }
 

@@ -4,54 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <numeric>
 #include <stdexcept>
 
 #include "runtime/cross_device_ops.hpp"
-#include "runtime/gradient_reducer.hpp"
 #include "runtime/variable.hpp"
 #include "runtime/virtual_replicas.hpp"
-#include "tests/runtime/own_machine.hpp"
-#include "tests/runtime/quick.hpp"
+#include "tests/runtime/gpu_replicas.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
-
-const std::vector<std::string> three{"gpu:2", "gpu:0", "gpu:1"};
-
-class GpuStrategies : public testing::Test {
- protected:
-  FakeGpus& gpus() const { return machine_.gpus(); }
-  FakeNccl& nccl() const { return machine_.nccl(); }
-
- private:
-  OwnMachine machine_{true};
-};
-
-std::vector<float> values_of(int replica, std::size_t count) {
-  std::vector<float> all(count);
-  for (std::size_t i = 0; i < count; ++i) all[i] = 1.F / static_cast<float>(3 + static_cast<std::size_t>(replica) + i);
-  return all;
-}
-
-template <class T>
-std::vector<T> on_host(const DeviceVector<T>& there) {
-  std::vector<T> here(there.size());
-  there.copy_to(here);
-  return here;
-}
-
-// Of so many replicas on processors, in the order whose bits are the same everywhere.
-std::vector<float> sums_on_processors(int replicas, std::size_t count) {
-  MirroredStrategy strategy(replicas, quick());
-  const auto all = strategy.run([&](ReplicaContext& context) {
-    std::vector<float> mine = values_of(context.replica_id_in_sync_group(), count);
-    context.all_reduce(mine, sum);
-    return mine;
-  });
-  return all[0];
-}
 
 TEST_F(GpuStrategies, have_the_gpus_that_the_process_sees) {
   EXPECT_EQ(physical_devices("GPU"), (std::vector<std::string>{"gpu:0", "gpu:1", "gpu:2", "gpu:3"}));
@@ -162,55 +124,6 @@ TEST_F(GpuStrategies, reduce_what_is_on_gpus_by_nccl) {
       EXPECT_NEAR(each[10], 1.F / 13 + 1.F / 14 + 1.F / 15, 1e-6F);
     }
   }
-}
-
-TEST_F(GpuStrategies, reduce_gradients_by_nccl_while_they_become_ready) {
-  MirroredStrategy strategy(three, quick());
-  const std::vector<std::size_t> counts{3000, 10, 0, 777};
-  std::vector<GradientSpec> specs;
-  for (const std::size_t count : counts) specs.push_back({text("layer", specs.size()), DataType::f32, count});
-  GradientReducer reducer(strategy, specs, {.bytes = 4000, .first_bytes = 1000});
-  std::deque<std::deque<DeviceVector<float>>> gradients(3);
-  for (int step = 0; step < 3; ++step) {
-    const int before = nccl().operations();
-    strategy.run([&](ReplicaContext& context) {
-      auto& mine = gradients[static_cast<std::size_t>(context.local_id())];
-      if (mine.empty())
-        for (const std::size_t count : counts) mine.emplace_back(count, FakeGpus::used());
-      GradientReducer::Step pass(reducer, context);
-      for (int i = 3; i >= 0; --i) {
-        DeviceVector<float>& each = mine[static_cast<std::size_t>(i)];
-        each.copy_from(values_of(context.replica_id_in_sync_group(), each.size()));
-        pass.ready(i, each.span());
-      }
-      pass.finish();
-    });
-    EXPECT_GT(nccl().operations(), before) << step;
-    for (const auto& mine : gradients) {
-      for (std::size_t i = 0; i < counts.size(); ++i)
-        EXPECT_EQ(on_host(mine[i]), sums_on_processors(3, counts[i])) << step << ' ' << i;
-    }
-  }
-}
-
-// Where one replica's gradient is found elsewhere than all have agreed on, the others hear of it.
-TEST_F(GpuStrategies, refuse_gradients_that_leave_their_gpu) {
-  MirroredStrategy strategy(three, quick());
-  GradientReducer reducer(strategy, {{"layer", DataType::f32, 3000}});
-  const auto step = [&](bool leaves) {
-    strategy.run([&](ReplicaContext& context) {
-      DeviceVector<float> there(values_of(context.local_id(), 3000), FakeGpus::used());
-      std::vector<float> here(3000);
-      GradientReducer::Step pass(reducer, context);
-      pass.ready(0, leaves && context.local_id() == 1 ? std::span(here) : there.span());
-      pass.finish();
-    });
-  };
-  for (int i = 0; i < 3; ++i) step(false);
-  const std::string words = refusal([&] { step(true); }, Code::replica_failed);
-  EXPECT_NE(words.find("replica 1 of 3"), std::string::npos) << words;
-  EXPECT_NE(words.find("is elsewhere now"), std::string::npos) << words;
-  for (int i = 0; i < 3; ++i) step(false);
 }
 
 // What each kind of them makes of data that the host cannot look into.
