@@ -171,9 +171,11 @@ Handle Team::start_all(std::span<const Ready> calls, Origin origin, const Marks&
   for (const Ready& ready : calls) refuse_if_freed(ready, origin);
   const Handle handle = take_slot(origin);
   pending(handle).behind = behind;
-  for (const Ready& ready : calls) {
-    begin(ready, handle);
-    mark_end(ready, handle);
+  if (calls.size() > 1) {
+    begin_together(calls, handle);
+  } else if (!calls.empty()) {
+    begin(calls.front(), handle);
+    mark_end(calls.front(), handle);
   }
   return handle;
 }
@@ -229,6 +231,7 @@ Handle Team::take_slot(Origin origin) {
   slot.tickets.clear();
   slot.back.clear();
   slot.marks.clear();
+  slot.together.clear();
   slot.behind.clear();
   slot.in_stream = false;
   return {at, ++slot.generation};

@@ -31,6 +31,7 @@ class Planner;
 struct Candidate;
 namespace nccl {
 class Clique;
+struct Step;
 enum class Registering : std::uint8_t;
 }  // namespace nccl
 
@@ -267,7 +268,10 @@ class Team {
   bool may_go(const OnGpus& gpus) const;
   bool can_go_by_levels(const OnGpus& gpus) const;
   void choose_way(OnGpus& gpus, const Origin& origin);
-  void begin_in_clique(const Ready& ready, Handle handle);
+  void find_way(const Ready& ready);
+  bool joins(const Ready& ready, Handle handle);
+  void begin_together(std::span<const Ready> calls, Handle handle);
+  void begin_in_clique(std::span<const nccl::Step> steps, const Ready& ready, Handle handle);
   void wait_for_clique(const Origin& origin);
   void arrange(int device, const Origin& origin);
   Arrangement by_node() const;

@@ -121,7 +121,7 @@ void Team::decide_as(const Ready& ready, const Ready& earlier, const Origin& ori
     // NCCL is given the same parts of memory that it knows by all, or copies by all.
     const bool knew = earlier.gpus->is_same_memory && earlier.gpus->places != 0;
     ready.gpus->places = clique_ ? clique_->places_of(ready.gpus->steps) : 0;
-    ready.gpus->is_same_memory = earlier.gpus->is_same_memory && ready.gpus->places == earlier.gpus->places;
+    ready.gpus->set_same_memory(earlier.gpus->is_same_memory && ready.gpus->places == earlier.gpus->places);
     if (((way == OnGpus::Way::clique || way == OnGpus::Way::levels) && !fits(ready.gpus->device)) ||
         (knew && !ready.gpus->is_same_memory))
       throw Error(
@@ -145,27 +145,31 @@ void Team::refuse_if_captured(const Ready& ready) {
   });
 }
 
+// Which members find out together, the first time.
+void Team::find_way(const Ready& ready) {
+  OnGpus& gpus = *ready.gpus;
+  engine_->progress_or_throw();
+  if (gpus.way == OnGpus::Way::unknown && !may_go(gpus)) gpus.way = OnGpus::Way::otherwise;  // known since
+  if (gpus.way == OnGpus::Way::unknown) {
+    refuse_if_captured(ready);
+    decide(gpus, ready.call.origin);
+  }
+  if (gpus.way == OnGpus::Way::otherwise && !gpus.other) gpus.other = or_refuse(gpus.otherwise);
+}
+
 // Whether GPUs do it; then it is in a stream when this returns.
 bool Team::begin_on_gpus(const Ready& ready, Handle handle) {
-  OnGpus& gpus = *ready.gpus;
+  const OnGpus& gpus = *ready.gpus;
   try {
-    engine_->progress_or_throw();
-    if (gpus.way == OnGpus::Way::unknown && !may_go(gpus)) gpus.way = OnGpus::Way::otherwise;  // known since
-    if (gpus.way == OnGpus::Way::unknown) {
-      refuse_if_captured(ready);
-      decide(gpus, ready.call.origin);
-    }
-    if (gpus.way == OnGpus::Way::otherwise) {
-      if (!gpus.other) gpus.other = or_refuse(gpus.otherwise);
-      return false;
-    }
+    find_way(ready);
+    if (gpus.way == OnGpus::Way::otherwise) return false;
     Trial* const trial = gpus.way == OnGpus::Way::clique ? trial_of(ready) : nullptr;
     if (trial != nullptr)
       run_in_turn(*trial, ready, handle);
     else if (gpus.way == OnGpus::Way::levels)
       run_levels(ready, pending(handle).behind);
     else
-      begin_in_clique(ready, handle);
+      begin_in_clique(gpus.steps, ready, handle);
     return true;
   } catch (...) {
     release(handle);
@@ -173,14 +177,45 @@ bool Team::begin_on_gpus(const Ready& ready, Handle handle) {
   }
 }
 
-void Team::begin_in_clique(const Ready& ready, Handle handle) {
+// `ready`: the first of what the steps are of.
+void Team::begin_in_clique(std::span<const nccl::Step> steps, const Ready& ready, Handle handle) {
   or_break([&] {
     const gpu::Stream stream = ready.stream ? *ready.stream : clique_->stream_after(pending(handle).behind);
-    GpuPause pause(*this, "", ready.call.origin, &ready.gpus->steps.front().spec);
-    if (auto mark = clique_->begin(ready.gpus->steps, ready.gpus->is_same_memory, stream, std::ref(pause)))
-      pending(handle).marks.push_back(std::move(mark));
+    GpuPause pause(*this, "", ready.call.origin, &steps.front().spec);
+    if (auto mark = clique_->begin(steps, stream, std::ref(pause))) pending(handle).marks.push_back(std::move(mark));
     pending(handle).in_stream = ready.stream.has_value();
   });
+}
+
+// Whether it is a part of the one operation that NCCL makes of calls which are started at once.
+bool Team::joins(const Ready& ready, Handle handle) {
+  if (!ready.gpus || ready.stream) return false;
+  find_way(ready);
+  if (ready.gpus->way != OnGpus::Way::clique || trial_of(ready) != nullptr) return false;
+  auto& together = pending(handle).together;
+  together.insert(together.end(), ready.gpus->steps.begin(), ready.gpus->steps.end());
+  return true;
+}
+
+void Team::begin_together(std::span<const Ready> calls, Handle handle) {
+  const auto or_release = [&](const auto& f) {
+    try {
+      return f();
+    } catch (...) {
+      release(handle);
+      throw;
+    }
+  };
+  const Ready* first = nullptr;
+  for (const Ready& ready : calls) {
+    if (!or_release([&] { return joins(ready, handle); })) {
+      begin(ready, handle);
+      mark_end(ready, handle);
+    } else if (first == nullptr) {
+      first = &ready;
+    }
+  }
+  if (first != nullptr) or_release([&] { begin_in_clique(pending(handle).together, *first, handle); });
 }
 
 void Team::wait_for_clique(const Origin& origin) {

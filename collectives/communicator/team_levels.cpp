@@ -193,7 +193,7 @@ void Team::run_in_turn(Trial& trial, const Ready& ready, Handle handle) {
   if (trial.way() == 1) {
     run_levels(ready, pending(handle).behind);
   } else {
-    begin_in_clique(ready, handle);
+    begin_in_clique(ready.gpus->steps, ready, handle);
     wait_for_gpus(handle);
   }
   if (!trial.took(engine_->world().now() - begun)) return;

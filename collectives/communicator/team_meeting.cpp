@@ -70,7 +70,7 @@ void Team::decide(OnGpus& gpus, const Origin& origin) {
                 .origin = origin,
                 .limit = options_.timeout});
   gpus.way = OnGpus::Way::otherwise;
-  gpus.is_same_memory = all[Word::places] == 0;
+  gpus.set_same_memory(all[Word::places] == 0);
   if (all[Word::cannot] != 0) return;
   if (all[Word::counts] != 0) or_break([&] { throw different_counts(gpus.steps.front().spec); });
   const bool is_wrong = all[Word::other_streams] != 0;

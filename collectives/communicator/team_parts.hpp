@@ -29,6 +29,10 @@ struct OnGpus {
   Way way = Way::unknown;
   // Whether the same parts of memory that NCCL knows are given on all members.
   bool is_same_memory = false;
+  void set_same_memory(bool is_same) {
+    is_same_memory = is_same;
+    for (nccl::Step& step : steps) step.is_same_memory = is_same;
+  }
   std::uint64_t places = 0;    // nccl::Clique::places_of, when that was found out
   std::optional<Ready> other;  // once it is needed
 };
@@ -43,6 +47,7 @@ struct Team::Pending {
   std::vector<std::byte> staging;  // of messages
   std::vector<Staged> staged;      // of collectives, and of messages to and from a GPU: kept until they are done
   std::vector<std::shared_ptr<gpu::Mark>> marks;  // of what is in GPUs' streams
+  std::vector<nccl::Step> together;               // of calls that are started at once, what is one operation of NCCL's
   Marks behind;                                   // what they come after, where that is not the default stream
   bool in_stream = false;                         // of the user's, where it need not be waited for
   Origin origin;

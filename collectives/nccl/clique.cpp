@@ -136,20 +136,19 @@ void Clique::refuse_captured(const Spec& spec) {
       "the graph");
 }
 
-std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, bool is_same_memory, gpu::Stream stream,
-                                         const Pause& pause) {
+std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, gpu::Stream stream, const Pause& pause) {
   now_ = stream;
   std::span<const Step> steps = given;
   std::vector<Detour> detours;
   std::vector<Step> changed;
   const auto has_detour = [&](const Step& step) {
-    const Detour detour = detour_of(step, is_same_memory);
+    const Detour detour = detour_of(step);
     return detour.input + detour.output > 0;
   };
   if (std::ranges::any_of(given, has_detour)) {
     changed.assign(given.begin(), given.end());
     for (Step& step : changed) {
-      detours.push_back(detour_of(step, is_same_memory));
+      detours.push_back(detour_of(step));
       if (detours.back().input + detours.back().output > 0) step.spec = apart(step.spec);
     }
     steps = changed;

@@ -22,6 +22,8 @@ struct Step {
   std::byte* output = nullptr;
   double factor = 1;        // of premul_sum, this member's own
   gpu::OwnLaunch own = {};  // of the user's own function
+  // Clique::places_of() it, and of what was asked for together with it, is equal on all members.
+  bool is_same_memory = false;
 };
 
 // Whether a clique of so many can; the same on all members.
@@ -50,9 +52,7 @@ class Clique {
   gpu::Stream stream_after(std::span<const std::shared_ptr<gpu::Mark>> marks);
 
   // The steps as one operation. What is returned is reached when it is done; nothing, where the stream is captured.
-  // `is_same_memory`: places_of() is equal on all members.
-  std::shared_ptr<gpu::Mark> begin(std::span<const Step> given, bool is_same_memory, gpu::Stream stream,
-                                   const Pause& pause);
+  std::shared_ptr<gpu::Mark> begin(std::span<const Step> given, gpu::Stream stream, const Pause& pause);
   // Throws what went wrong since, also on other members.
   void check();
   // NCCL knows what the library's allocate() gave from now on; it is freed here. All members together, each as much;
@@ -90,7 +90,7 @@ class Clique {
 
   void settle(const Pause& pause);
   void forget(std::span<const std::uint64_t> numbers, bool frees, const Pause& pause);
-  Detour detour_of(const Step& step, bool is_same_memory) const;
+  Detour detour_of(const Step& step) const;
   std::byte* leave_by(const Detour& detour, const Step& given, Step& changed, std::byte* at);
   void come_back(const Step& given, const Step& changed);
   // Everything between the beginning of a group and its end.

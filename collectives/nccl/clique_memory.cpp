@@ -69,11 +69,11 @@ std::uint64_t Clique::places_of(std::span<const Step> steps) const {
   return bits;
 }
 
-Clique::Detour Clique::detour_of(const Step& step, bool is_same_memory) const {
+Clique::Detour Clique::detour_of(const Step& step) const {
   const bool has_factor = step.spec.op == ReduceOp::premul_sum;
   const bool knows_input = registered_->find(step.input).number != 0;
   const bool knows_output = registered_->find(step.output).number != 0;
-  const bool may = is_same_memory && takes_same_memory(step.spec, knows_input && knows_output);
+  const bool may = step.is_same_memory && takes_same_memory(step.spec, knows_input && knows_output);
   Detour detour;
   if (has_factor || (knows_input && !may)) detour.input = round_up(input_bytes(step.spec, rank_));
   // What a scan puts out comes from our kernels.

@@ -179,8 +179,69 @@ TEST_F(OwnGpus, do_a_batch_as_one_operation) {
     for (const auto& each : tensors) EXPECT_EQ(on_host(each), std::vector<float>(each.size(), 2.0F));
     EXPECT_EQ(on_host(others)[1], 3 * (3 * 1 + 3));
   });
-  EXPECT_EQ(nccl().operations(), 3 * 2 * 2);
+  EXPECT_EQ(nccl().operations(), 3 * 2);
   EXPECT_EQ(gpus().pinnings(), 0);
+}
+
+// Whatever types and operations are in it, each start is one group of NCCL's; what it lacks, of whatever kinds, is
+// handed out by one more.
+TEST_F(OwnGpus, do_a_batch_of_many_kinds_as_one_operation) {
+  constexpr int members = 3;
+  for (const bool has_more : {false, true}) {
+    const int before = nccl().operations();
+    with_members(members, [&](Communicator& world) {
+      const int rank = world.rank();
+      DeviceVector<float> floats(std::vector<float>(count, 1.0F + static_cast<float>(rank)), rank);
+      DeviceVector<float> means(std::vector<float>(10, 3.0F * static_cast<float>(rank)), rank);
+      DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
+      DeviceVector<int> unlike = world.allocate_on_gpu<int>(count, rank);
+      DeviceVector<std::int8_t> small(std::vector<std::int8_t>(7, static_cast<std::int8_t>(rank)), rank);
+      DeviceVector<double> sent(std::vector<double>(1000, rank), rank);
+      DeviceVector<std::int64_t> sent_too(std::vector<std::int64_t>(1, 2 * rank), rank);
+      DeviceVector<unsigned> bits(std::vector<unsigned>(50, 1U << static_cast<unsigned>(rank)), rank);
+      DeviceVector<std::int16_t> shorts(std::vector<std::int16_t>(count, 2), rank);
+      known.copy_from(counting(count, rank));
+      unlike.copy_from(std::vector<int>(count, rank));
+      Batch batch(world);
+      batch.all_reduce(floats, sum).all_reduce(means, avg).all_reduce(known, sum).all_reduce(small, max);
+      // In memory that NCCL knows, but not the same parts of it on all members.
+      batch.all_reduce(unlike.span().subspan(rank == 1 ? 1 : 0, 100), prod);
+      batch.broadcast(sent, 2).broadcast(sent_too, 1);
+      if (has_more) batch.all_reduce(bits, bit_or).all_reduce(shorts, sum);
+      batch.run();
+      EXPECT_EQ(on_host(floats), std::vector<float>(count, 6.0F));
+      EXPECT_EQ(on_host(means), std::vector<float>(10, 3.0F));
+      EXPECT_EQ(on_host(known), sum_of(members));
+      EXPECT_EQ(on_host(unlike)[99], 0);
+      EXPECT_EQ(on_host(small), std::vector<std::int8_t>(7, 2));
+      EXPECT_EQ(on_host(sent), std::vector<double>(1000, 2.0));
+      EXPECT_EQ(on_host(sent_too)[0], 2);
+      if (has_more) {
+        EXPECT_EQ(on_host(bits), std::vector<unsigned>(50, 7));
+        EXPECT_EQ(on_host(shorts), std::vector<std::int16_t>(count, 6));
+      }
+      for (int turn = 0; turn < 2; ++turn) batch.run();
+      EXPECT_EQ(on_host(floats), std::vector<float>(count, 54.0F));
+    });
+    EXPECT_EQ(nccl().operations() - before, members * 3 * (has_more ? 2 : 1));
+  }
+  EXPECT_EQ(gpus().pinnings(), 0);
+}
+
+// What cannot go by NCCL goes beside it.
+TEST_F(OwnGpus, do_what_they_can_of_a_batch_as_one_operation) {
+  with_members(3, [&](Communicator& world) {
+    DeviceVector<float> floats(std::vector<float>(count, 1.0F), world.rank());
+    DeviceVector<int> ints(std::vector<int>(count, 1), world.rank());
+    std::vector<double> here(count, 1.0);
+    Batch batch(world);
+    batch.all_reduce(floats, sum).all_reduce(here, sum).all_reduce(ints, sum);
+    for (int turn = 0; turn < 2; ++turn) batch.run();
+    EXPECT_EQ(on_host(floats), std::vector<float>(count, 9.0F));
+    EXPECT_EQ(on_host(ints), std::vector<int>(count, 9));
+    EXPECT_EQ(here, std::vector<double>(count, 9.0));
+  });
+  EXPECT_EQ(nccl().operations(), 3 * 2);
 }
 
 TEST_F(OwnGpus, do_a_batch_that_lies_elsewhere_as_before) {
