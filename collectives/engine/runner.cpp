@@ -178,8 +178,10 @@ void Runner::begin(Operation& operation) {
   if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
   if (operation.call.is_plain_sum) return;
   if (gpu::where(operation.input).on_device()) return;  // done by the work, where it has copied it to
-  const bool fits = plan.spec.collective == Collective::all_reduce && plan.output_count >= plan.input_count &&
-                    !gpu::where(operation.output).on_device();
+  // Also where a schedule leaves in its place what nothing is added to: of one member, and the first of a scan.
+  const bool is_in_its_place = operation.input == operation.output && plan.spec.collective != Collective::exscan;
+  const bool fits = (plan.spec.collective == Collective::all_reduce || is_in_its_place) &&
+                    plan.output_count >= plan.input_count && !gpu::where(operation.output).on_device();
   std::byte* scaled = fits ? operation.output : operation.scaled.at_least(plan.input_count * plan.spec.element_bytes);
   scale(plan.spec.type, scaled, operation.input, plan.input_count, operation.call.factor);
   operation.input = scaled;

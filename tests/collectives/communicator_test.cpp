@@ -259,6 +259,29 @@ TEST(Communicator, operations) {
   });
 }
 
+// Also what nothing is added to, and what is not written stays.
+TEST(Communicator, factors_count_where_data_stays_in_its_place) {
+  const auto body = [](Communicator& world) {
+    const int me = world.rank();
+    std::vector<int> data = {10, 20, 30};
+    world.scan(data, premul_sum(me + 2));
+    EXPECT_EQ(data[2], 30 * (me + 1) * (me + 4) / 2);
+    data = {10, 20, 30};
+    world.exscan(data, premul_sum(me + 2));
+    EXPECT_EQ(data[2], me == 0 ? 30 : 30 * me * (me + 3) / 2);
+    data = {10, 20, 30};
+    world.reduce(data, premul_sum(2), world.size() - 1);
+    EXPECT_EQ(data[2], me == world.size() - 1 ? 60 * world.size() : 30);
+    if (world.size() > 1) return;
+    data = {10, 20, 30};
+    world.reduce_scatter(data, data, premul_sum(2));
+    EXPECT_EQ(data[2], 60);
+  };
+  for (const bool node_memory : {true, false}) {
+    for (const int size : {1, 3}) with_members(size, body, {.node_memory = node_memory});
+  }
+}
+
 struct Affine {
   std::uint32_t factor;
   std::uint32_t plus;
