@@ -183,16 +183,17 @@ Handle Team::start_all(std::span<const Ready> calls, Origin origin, const Marks&
 void Team::begin(const Ready& given, Handle handle) {
   if (given.gpus && begin_on_gpus(given, handle)) return;
   const Ready& ready = given.gpus ? *given.gpus->other : given;
-  if (ready.keeps_order) return begin_in_stream(ready, handle);
-  if (ready.stream || !pending(handle).behind.empty()) {
+  const bool waits_for_stream = ready.stream && (!ready.keeps_order || is_changed_by_host(ready.call));
+  if (waits_for_stream || !pending(handle).behind.empty()) {
     try {
-      if (ready.stream) wait_for_stream(*ready.stream, given.call.origin);
+      if (waits_for_stream) wait_for_stream(*ready.stream, given.call.origin);
       wait_for_marks(pending(handle).behind, given.call.origin);
     } catch (...) {
       release(handle);
       throw;
     }
   }
+  if (ready.keeps_order) return begin_in_stream(ready, handle);
   copy_all(ready.in, handle);
   Pending& slot = pending(handle);
   slot.back.insert(slot.back.end(), ready.back.begin(), ready.back.end());

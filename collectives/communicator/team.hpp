@@ -291,6 +291,7 @@ class Team {
   static void refuse_if_not_there(gpu::Stream stream);
   void wait_for_stream(gpu::Stream stream, const Origin& origin);
   void wait_for_marks(const Marks& marks, const Origin& origin);
+  static bool is_changed_by_host(const Call& call);
   void begin_in_stream(const Ready& ready, Handle handle);
   void mark_end(const Ready& ready, Handle handle);
   void end_streams() noexcept;

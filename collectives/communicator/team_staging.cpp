@@ -51,9 +51,8 @@ Staged Team::take_memory(std::size_t bytes, bool for_gpu) {
 bool Team::can_keep_order(const Ask& ask, const Plan& plan) const {
   const node::Room* const room = engine_->world().room();
   if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
-  const bool is_plain =
-      !reduces(ask.collective) || (ask.reduction.op < ReduceOp::premul_sum && ask.reduction.op != ReduceOp::avg);
-  return is_plain && node::Work::has_known_places(ask.collective);
+  const bool is_known = !reduces(ask.collective) || ask.reduction.op != ReduceOp::user;
+  return is_known && node::Work::has_known_places(ask.collective);
 }
 
 // Where members would map each other's memory on GPUs and could not.

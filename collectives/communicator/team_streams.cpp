@@ -51,6 +51,13 @@ std::shared_ptr<const Plan> Team::in_stream(const std::shared_ptr<const Plan>& p
   return made;
 }
 
+// Whether it multiplies what a member gives before the members meet, so that this has to be there.
+bool Team::is_changed_by_host(const Call& call) {
+  const Spec& spec = call.plan->spec;
+  return reduces(spec.collective) && spec.op == ReduceOp::premul_sum && call.plan->input_count > 0 &&
+         !gpu::where(call.input).on_device();
+}
+
 // Among members that share GPUs: waits for the others to come to it, not for GPUs where all have their data there.
 void Team::begin_in_stream(const Ready& ready, Handle handle) {
   try {

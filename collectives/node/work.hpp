@@ -172,6 +172,7 @@ class Work {
     std::uintptr_t before = 0;  // this member's events; 0: it has none that all could wait for
     std::uintptr_t done = 0;
     std::uint32_t waits = 0;  // for what is in a stream
+    double factor = 1;        // of premul_sum
   };
   static_assert(sizeof(Places) <= Line::room);
   Places places_of(int member) const;

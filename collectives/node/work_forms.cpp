@@ -149,6 +149,7 @@ void Work::say_places() {
     places.output = place_of(output_, plan().output_count * element(), output_device_, cards.output);
   places.known = room_->lookup().known();
   places.waits = before_ != nullptr ? 1 : 0;
+  places.factor = call_->factor;
   const bool are_shown = show_events(places, cards);
   std::memcpy(room_->my_next_line().payload, &places, sizeof places);
   if (places.input.memory == Place::mapped || places.output.memory == Place::mapped || are_shown)

@@ -111,7 +111,7 @@ void Work::finish_proof() {
 // Whether no buffer, or every one, that takes part is in the memory of one and the same GPU, whose kernels know the
 // operation. All say alike.
 bool Work::can_reduce_on_gpu() const {
-  const bool is_known = spec().op < ReduceOp::premul_sum && spec().op != ReduceOp::avg;
+  const bool is_known = spec().op != ReduceOp::user;
   const bool all_write = collective() != Collective::reduce;
   const std::int64_t one = places_of(spec().root).output.device;
   bool is_one = true;
@@ -131,7 +131,7 @@ void Work::move(std::byte* to, const std::byte* from, int from_device, std::size
 }
 
 // One launch for all: by the first member of an all_reduce, by the root of a reduce, by each for its block of a
-// reduce_scatter.
+// reduce_scatter. It multiplies each part by the factor that its member has told, and divides.
 void Work::reduce_on_gpu() {
   if (!works(me())) return;
   const bool for_all = collective() == Collective::all_reduce;
@@ -142,6 +142,7 @@ void Work::reduce_on_gpu() {
     const auto m = static_cast<std::size_t>(member);
     all.inputs[member] = inputs_[m] + part.offset;
     all.outputs[member] = for_all ? outputs_[m] : nullptr;
+    all.factors[member] = places_of(member).factor;
     places |=
         reinterpret_cast<std::uintptr_t>(all.inputs[member]) | reinterpret_cast<std::uintptr_t>(all.outputs[member]);
   }
@@ -149,7 +150,11 @@ void Work::reduce_on_gpu() {
   all.input_count = members();
   all.output_count = for_all ? members() : 1;
   all.count = part.bytes / element();
-  all.op = spec().op;
+  const bool is_weighed = spec().op == ReduceOp::premul_sum;
+  const bool is_mean = spec().op == ReduceOp::avg;
+  all.op = is_weighed || is_mean ? ReduceOp::sum : spec().op;
+  all.scales = is_weighed && !call_->is_plain_sum;
+  all.divisor = is_mean ? members() : 0;
   all.by_tree = spec().order == Order::reproducible;
   all.is_aligned = (places | reinterpret_cast<std::uintptr_t>(all.outputs[0])) % gpu::vector_bytes == 0;
   if (by_events_) return gpu::layer()->begin_combine(device_, spec().type, all, stream_);

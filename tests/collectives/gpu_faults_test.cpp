@@ -27,7 +27,11 @@ struct Fault {
 
 std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
 
+// By the processors.
+const auto own_sum = commutative([](int a, int b) { return a + b; });
+void add_here(Communicator& world, DeviceVector<int>& there) { world.all_reduce(there, own_sum); }
 void average(Communicator& world, DeviceVector<int>& there) { world.all_reduce(there, avg); }
+void weigh(Communicator& world, DeviceVector<int>& there) { world.all_reduce(there, premul_sum(world.rank())); }
 void add(Communicator& world, DeviceVector<int>& there) { world.all_reduce(there, sum); }
 // One of them has its data in the host's memory.
 void add_mixed(Communicator& world, DeviceVector<int>& there) {
@@ -38,6 +42,10 @@ void add_mixed(Communicator& world, DeviceVector<int>& there) {
     world.all_reduce(there, sum);
 }
 void add_blocks(Communicator& world, DeviceVector<int>& there) {
+  DeviceVector<int> block(there.size() / static_cast<std::size_t>(world.size()));
+  world.reduce_scatter(there, block, own_sum);
+}
+void average_blocks(Communicator& world, DeviceVector<int>& there) {
   DeviceVector<int> block(there.size() / static_cast<std::size_t>(world.size()));
   world.reduce_scatter(there, block, avg);
 }
@@ -56,12 +64,15 @@ class FaultyGpu : public testing::TestWithParam<Fault> {
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, FaultyGpu,
-    testing::Values(Fault{"copy_in", 1, 0, What::copy, average}, Fault{"a_later_copy", 1, 7, What::copy, average},
-                    Fault{"copy_under_way", 1, 0, What::copy_under_way, average},
-                    Fault{"a_later_copy_under_way", 1, 7, What::copy_under_way, average},
+    testing::Values(Fault{"copy_in", 1, 0, What::copy, add_here}, Fault{"a_later_copy", 1, 7, What::copy, add_here},
+                    Fault{"copy_under_way", 1, 0, What::copy_under_way, add_here},
+                    Fault{"a_later_copy_under_way", 1, 7, What::copy_under_way, add_here},
                     Fault{"pinning", 1, -1, What::pinning, add_blocks},
                     Fault{"columns_pinning", 1, -1, What::pinning, add_columns},
                     Fault{"columns_copy_back", 1, 1, What::copy, add_columns}, Fault{"launch", 0, 0, What::copy, add},
+                    Fault{"launch_that_divides", 0, 0, What::copy, average},
+                    Fault{"launch_that_multiplies", 0, 1, What::copy, weigh},
+                    Fault{"launch_for_a_block", 1, 0, What::copy, average_blocks},
                     Fault{"mixed_copy_in", 1, 0, What::copy, add_mixed},
                     Fault{"mixed_later_copy", 1, 7, What::copy, add_mixed},
                     Fault{"mixed_later_copy_under_way", 0, 8, What::copy_under_way, add_mixed},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
@@ -63,8 +64,9 @@ std::vector<std::int32_t> counting(std::size_t size, int first) {
   return all;
 }
 
-std::vector<std::int32_t> on_host(const DeviceVector<std::int32_t>& there) {
-  std::vector<std::int32_t> here(there.size());
+template <class T>
+std::vector<T> on_host(const DeviceVector<T>& there) {
+  std::vector<T> here(there.size());
   there.copy_to(here);
   return here;
 }
@@ -126,6 +128,39 @@ TEST_P(SharedGpu, is_where_data_move_without_the_host) {
   }
   if (fake() == nullptr) return;
   EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+// With the bits of the host, in either order.
+TEST_P(SharedGpu, is_where_parts_are_multiplied_and_divided) {
+  {
+    Communicator all = members();
+    Communicator tree = all.reproducible();
+    const int me = all.rank();
+    std::vector<float> given(count);
+    for (std::size_t i = 0; i < count; ++i) given[i] = std::sin(static_cast<float>(i) + static_cast<float>(me) * 0.7F);
+    const auto expect = [&](Communicator& world, const auto& op) {
+      std::vector<float> right = given;
+      world.all_reduce(right, op);
+      DeviceVector<float> there(given);
+      world.all_reduce(there, op);
+      EXPECT_EQ(on_host(there), right) << to_string(world.order());
+      const std::size_t block = count / 30;
+      const std::size_t blocks = block * static_cast<std::size_t>(world.size());
+      right.resize(block);
+      world.reduce_scatter(std::span(given).first(blocks), right, op);
+      const DeviceVector<float> part(block);
+      there.copy_from(given);
+      world.reduce_scatter(there.span().first(blocks), part.span(), op);
+      EXPECT_EQ(on_host(part), right) << to_string(world.order());
+    };
+    for (Communicator* const each : {&all, &tree}) {
+      expect(*each, avg);
+      expect(*each, premul_sum(0.3 * me - 1));
+    }
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->pinnings(), 0);
+  EXPECT_EQ(fake()->launches(), 4 * (world().rank() == 0 ? 2 : 1));
 }
 
 // What one member has elsewhere goes by way of the host, and so does what is little.
@@ -191,6 +226,10 @@ TEST_P(FakeSharedGpu, orders_calls_in_streams_without_the_host) {
     for (const Collective collective : moved_or_reduced) {
       for (int late = 0; late < std::min(all.size(), 3); ++late) expect_order(all, *fake(), collective, late, 9000);
       expect_order(all, *fake(), collective, 1, 100);
+    }
+    for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+      expect_order(all, *fake(), collective, 0, 9000, avg);
+      expect_order(all, *fake(), collective, 1, 9000, premul_sum(all.rank() - 3));
     }
     expect_many(all, *fake(), count);
     expect_requests(all, *fake(), count);

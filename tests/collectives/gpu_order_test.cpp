@@ -41,6 +41,10 @@ TEST_F(GpuOrder, is_kept_by_every_collective_without_the_host) {
           for (const Collective collective : moved_or_reduced) {
             for (int late = 0; late < members; ++late) expect_order(world, gpus(), collective, late, 700);
           }
+          for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+            expect_order(world, gpus(), collective, 1, 700, avg);
+            expect_order(world, gpus(), collective, 0, 700, premul_sum(world.rank() - 3));
+          }
           expect_order(world, gpus(), Collective::all_reduce, 0, 1);
         },
         impatient());
@@ -189,16 +193,40 @@ TEST_F(GpuOrder, is_the_hosts_affair_where_it_has_a_part) {
       EXPECT_EQ(out, right_out) << to_string(collective);
     }
     NumbersThere data(2000);
-    for (const bool is_mean : {true, false}) {
+    for (const bool is_own : {true, false}) {
       stream.put([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         data.copy_from(Numbers(2000, 6 * world.rank()));
       });
-      if (is_mean)
-        world.on(stream.get()).all_reduce(data, avg);
+      if (is_own)
+        world.on(stream.get()).all_reduce(data, commutative([](int a, int b) { return std::max(a, b); }));
       else
         world.on(stream.get()).all_reduce(Strided<std::int32_t>{data.data(), 1000, 2}, sum);
-      EXPECT_EQ(copy_of(data)[998], is_mean ? 6 : 18);
+      EXPECT_EQ(copy_of(data)[998], is_own ? 12 : 18);
+    }
+  });
+}
+
+// What the host multiplies before members meet has come from the stream.
+TEST_F(GpuOrder, is_waited_for_where_the_host_multiplies) {
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    const int me = world.rank();
+    Numbers here(2000, -1);
+    NumbersThere there(here);
+    for (int turn = 0; turn < 3; ++turn) {
+      stream.put([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        if (me == 2)
+          here.assign(2000, 3 + turn);
+        else
+          there.copy_from(Numbers(2000, me + 1 + turn));
+      });
+      if (me == 2)
+        world.on(stream.get()).all_reduce(here, premul_sum(3));
+      else
+        world.on(stream.get()).all_reduce(there, premul_sum(me + 1));
+      EXPECT_EQ(me == 2 ? here : copy_of(there), Numbers(2000, 14 + 6 * turn));
     }
   });
 }

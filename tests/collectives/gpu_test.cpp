@@ -167,7 +167,6 @@ TEST_P(Gpu, results_may_lie_elsewhere) {
   });
 }
 
-// What the kernels do with factors and means is the host's so far.
 TEST_P(Gpu, factors_and_means_are_applied) {
   with_members(3, [](Communicator& world) {
     DeviceVector<int> data(counting(3000, world.rank()));
@@ -342,25 +341,48 @@ TEST_P(Gpu, parts_become_one_where_they_lie) {
 }
 
 // Of floats whose sum depends on the order, and of 16-bit ones; at places that vectors fit, and others.
+template <class T, class Op>
+void expect_the_hosts_bits(Communicator& world, std::size_t skip, std::span<const T> in, Op op) {
+  const std::size_t count = in.size();
+  const std::size_t block = count / static_cast<std::size_t>(world.size());
+  const DeviceVector<T> memory(count + skip);
+  const std::span<T> there = memory.span().subspan(skip);
+  gpu::copy(0, reinterpret_cast<std::byte*>(there.data()), reinterpret_cast<const std::byte*>(in.data()),
+            in.size_bytes());
+  const DeviceVector<T> result(count + skip);
+  const std::span<T> out = result.span().subspan(skip);
+  std::vector<T> right(count);
+  const auto expect = [&](std::size_t written, std::string_view what) {
+    std::vector<T> here(result.size());
+    result.copy_to(here);
+    EXPECT_TRUE(std::ranges::equal(std::span(here).subspan(skip, written), std::span(right).first(written)))
+        << what << ' ' << to_string(Op::op) << ' ' << to_string(world.order()) << skip;
+  };
+  world.all_reduce(in, right, op);
+  world.all_reduce(there, out, op);
+  expect(count, "all_reduce");
+  world.reduce_scatter(in, std::span(right).first(block), op);
+  world.reduce_scatter(there, out.first(block), op);
+  expect(block, "reduce_scatter");
+  world.reduce(in, right, op, 2);
+  world.reduce(there, out, op, 2);
+  if (world.rank() == 2) expect(count, "reduce");
+}
+
 template <class T>
 void expect_the_hosts_bits() {
   with_members(5, [](Communicator& world) {
-    constexpr std::size_t count = 4001;
+    constexpr std::size_t count = 4000;
     std::vector<T> mine(count);
     for (std::size_t i = 0; i < count; ++i)
       mine[i] = T(std::ldexp(static_cast<float>((i * 31 + static_cast<std::size_t>(world.rank()) * 17) % 101),
                              static_cast<int>(i * 7 + static_cast<std::size_t>(world.rank()) * 5) % 12));
-    const DeviceVector<T> there(mine);
     Communicator tree = world.reproducible();
     for (Communicator* each : {&world, &tree}) {
       for (const std::size_t skip : {0UL, 1UL}) {
-        std::vector<T> right(count - skip);
-        each->all_reduce(std::span(mine).subspan(skip), right, sum);
-        DeviceVector<T> out(count);
-        each->all_reduce(there.span().subspan(skip), out.span().subspan(skip), sum);
-        std::vector<T> here(count);
-        out.copy_to(here);
-        EXPECT_TRUE(std::ranges::equal(std::span(here).subspan(skip), right)) << to_string(each->order()) << skip;
+        expect_the_hosts_bits<T>(*each, skip, mine, sum);
+        expect_the_hosts_bits<T>(*each, skip, mine, avg);
+        expect_the_hosts_bits<T>(*each, skip, mine, premul_sum(0.3 * world.rank() - 1));
       }
     }
   });
@@ -370,6 +392,7 @@ TEST_P(Gpu, gives_the_bits_of_the_host) {
   expect_the_hosts_bits<float>();
   expect_the_hosts_bits<double>();
   expect_the_hosts_bits<bf16>();
+  expect_the_hosts_bits<std::int64_t>();
 }
 
 TEST_P(Gpu, hundreds_of_tensors_travel_together) {
@@ -419,6 +442,38 @@ TEST_F(FakeGpu, reduces_where_the_data_lie) {
   });
 }
 
+// By the launch that combines, each part by the factor of its member.
+TEST_F(FakeGpu, multiplies_and_divides_where_the_data_lie) {
+  with_members(3, [&](Communicator& world) {
+    constexpr std::size_t count = 6000;
+    const int me = world.rank();
+    DeviceVector<int> mean(counting(count, me));
+    DeviceVector<int> weighed(counting(count, me));
+    DeviceVector<int> at_root(counting(count, me));
+    DeviceVector<int> block(count / 3);
+    world.barrier();
+    const int before = gpus().copies();
+    world.barrier();
+    world.all_reduce(mean, avg);
+    world.reproducible().all_reduce(weighed, premul_sum(me + 1));
+    world.reduce(at_root, premul_sum(10 * me), 1);
+    world.all_reduce_async(at_root, avg).wait();
+    world.barrier();
+    EXPECT_EQ(gpus().launches(), 4);
+    world.barrier();
+    world.reduce_scatter(weighed, block, premul_sum(me - 1));
+    world.barrier();
+    EXPECT_EQ(gpus().launches(), 4 + 3);
+    EXPECT_EQ(gpus().copies(), before);
+    EXPECT_EQ(gpus().pinnings(), 0);
+    world.barrier();
+    EXPECT_EQ(on_host(mean), counting(count, 1));
+    EXPECT_EQ(on_host(weighed)[5999], 6 * 5999 + 2 + 6);
+    EXPECT_EQ(on_host(block), std::vector<int>(count / 3));
+    EXPECT_EQ(on_host(at_root)[5999], (5999 + 5999 * 30 + 10 + 40 + 5999 + 2) / 3);
+  });
+}
+
 TEST_F(FakeGpu, needs_few_launches_for_many_tensors) {
   with_members(2, [](Communicator& world) {
     std::vector<DeviceVector<float>> tensors;
@@ -434,7 +489,8 @@ TEST_F(FakeGpu, needs_few_launches_for_many_tensors) {
 TEST_F(FakeGpu, memory_for_staging_is_kept) {
   with_members(2, [](Communicator& world) {
     DeviceVector<float> data(1000);
-    for (int turn = 0; turn < 50; ++turn) world.all_reduce(data, avg);
+    const auto own = commutative([](float a, float b) { return a + b; });
+    for (int turn = 0; turn < 50; ++turn) world.all_reduce(data, own);
   });
   EXPECT_LE(gpus().pinnings(), 2);
   EXPECT_GE(gpus().copies(), 200);

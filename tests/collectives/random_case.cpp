@@ -2,8 +2,10 @@
 #include "tests/collectives/random_case.hpp"
 
 #include <array>
+#include <cmath>
 #include <complex>
 #include <cstring>
+#include <optional>
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/communicator/team.hpp"
@@ -69,6 +71,18 @@ void put(DataType type, std::byte* at, double value) {
   }
 }
 
+// By which a member multiplies what it gives to premul_sum; so small that sums fit into 8 bits.
+double factor_of(int rank) { return 0.5 * (1 + rank % 4); }
+
+bool is_integer(DataType type) { return type < DataType::f16; }
+
+// As it comes into the result.
+double contributed(const RandomCase& each, int rank, std::size_t i) {
+  if (each.op != ReduceOp::premul_sum) return given(each, rank, i);
+  const double weighed = given(each, rank, i) * factor_of(rank);
+  return is_integer(each.type) ? std::trunc(weighed) : weighed;
+}
+
 double combined(ReduceOp op, double a, double b) {
   switch (op) {
     case ReduceOp::prod:
@@ -117,9 +131,10 @@ double expected(const RandomCase& each, const Problem& problem, int rank, std::s
     const bool scatters = shape.gives.parts() > 1;
     const std::size_t at = i + (scatters ? shape.gives.offset(rank) : 0);
     const auto [first, last] = contributors(each, rank);
-    double all = given(each, first, at);
-    for (int peer = first + 1; peer < last; ++peer) all = combined(each.op, all, given(each, peer, at));
-    return all;
+    double all = contributed(each, first, at);
+    for (int peer = first + 1; peer < last; ++peer) all = combined(each.op, all, contributed(each, peer, at));
+    if (each.op != ReduceOp::avg) return all;
+    return is_integer(each.type) ? std::trunc(all / each.members) : all / each.members;
   }
   if (each.collective == Collective::broadcast) return given(each, each.root, i);
   if (each.collective == Collective::scatter || each.collective == Collective::scatter_v)
@@ -157,6 +172,26 @@ bool has_result(const RandomCase& each, int rank) {
   }
 }
 
+// Of the GPU that a member has its data on.
+class CaseStream {
+ public:
+  explicit CaseStream(const detail::Ask& ask) {
+    for (const detail::Data* each : {&ask.input, &ask.output}) {
+      if (each->count > 0) device_ = std::max(device_, gpu::where(each->data).device);
+    }
+    stream_ = gpu::layer()->make_stream(device_);
+  }
+  ~CaseStream() { gpu::layer()->end_stream(device_, stream_); }
+  CaseStream(const CaseStream&) = delete;
+  CaseStream& operator=(const CaseStream&) = delete;
+  gpu::Stream get() const { return stream_; }
+  void wait() const { gpu::layer()->wait(stream_); }
+
+ private:
+  int device_ = 0;
+  gpu::Stream stream_ = nullptr;
+};
+
 }  // namespace
 
 std::string run_case(Communicator& world, const RandomCase& each) {
@@ -171,7 +206,7 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   detail::Ask ask{
       .collective = each.collective, .type = each.type, .element_bytes = size_of(each.type), .root = each.root};
   if (each.collective == Collective::barrier) ask = {.collective = each.collective};
-  ask.reduction.op = each.op;
+  if (reduces(each.collective)) ask.reduction = {.op = each.op, .factor = factor_of(rank)};
   ask.order = each.order;
   ask.input = {in.bytes.data(), in_count};
   ask.output = {out.bytes.data(), out_count};
@@ -210,10 +245,13 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   const auto takes = sizes_of(shape.takes);
   if (is_unequal(each.collective) && shape.gives.parts() == each.members) ask.gives = gives;
   if (is_unequal(each.collective) && shape.takes.parts() == each.members) ask.takes = takes;
+  std::optional<CaseStream> stream;
+  if (has_gpu && each.in_stream) ask.stream = stream.emplace(ask).get();
   if (each.async)
     Request(world.team(), world.team()->start(ask)).wait();
   else
     world.team()->run(ask);
+  if (stream) stream->wait();
   if (!has_result(each, rank)) return {};
   if (!out_there.empty()) out_there.copy_to(out.bytes);
   Memory right(each.type, out_count);
@@ -257,7 +295,7 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
   out << to_string(each.collective) << " among " << each.members << " of " << each.count << ' ' << to_string(each.type)
       << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " table \""
       << each.table() << "\" seed " << each.seed << " on GPUs " << each.inputs_there << ", " << each.outputs_there
-      << (each.in_place ? " in place" : "") << (each.async ? " async" : "");
+      << (each.in_place ? " in place" : "") << (each.async ? " async" : "") << (each.in_stream ? " in a stream" : "");
   for (const std::size_t count : each.counts) out << ' ' << count;
   for (const int members : each.nodes) out << " |" << members;
   return out;
@@ -266,7 +304,8 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
 Bytes RandomCase::to_bytes() const {
   Writer writer;
   writer.put(members).put(collective).put(type).put(op).put(order).put(count).put(root).put(in_place).put(async);
-  writer.put(algorithm).put(segment_bytes).put(seed).put(inputs_there).put(outputs_there).put(counts.size());
+  writer.put(algorithm).put(segment_bytes).put(seed).put(inputs_there).put(outputs_there).put(in_stream);
+  writer.put(counts.size());
   for (const std::size_t each : counts) writer.put(each);
   return writer.take();
 }
@@ -288,6 +327,7 @@ RandomCase RandomCase::from_bytes(std::span<const std::byte> bytes) {
   each.seed = reader.get<std::uint32_t>();
   each.inputs_there = reader.get<std::uint32_t>();
   each.outputs_there = reader.get<std::uint32_t>();
+  each.in_stream = reader.get<bool>();
   each.counts.resize(reader.get<std::size_t>());
   for (std::size_t& count : each.counts) count = reader.get<std::size_t>();
   return each;
@@ -300,7 +340,11 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
     each.collective = static_cast<Collective>(*rc::gen::inRange(0, static_cast<int>(Collective::exchange)));
     each.type = static_cast<DataType>(*rc::gen::inRange(0, static_cast<int>(DataType::boolean)));
     const bool complex = each.type == DataType::c64 || each.type == DataType::c128;
-    each.op = static_cast<ReduceOp>(*rc::gen::inRange(0, complex ? 2 : 4));
+    each.op = complex ? *rc::gen::element(ReduceOp::sum, ReduceOp::prod, ReduceOp::avg, ReduceOp::premul_sum)
+                      : *rc::gen::element(ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg,
+                                          ReduceOp::premul_sum);
+    const bool is_partial = each.collective == Collective::scan || each.collective == Collective::exscan;
+    if (is_partial && each.op == ReduceOp::avg) each.op = ReduceOp::sum;  // of some of the members it is refused
     each.order = *rc::gen::arbitrary<bool>() ? Order::fast : Order::reproducible;
     each.count = *rc::gen::oneOf(rc::gen::inRange<std::size_t>(0, 40), rc::gen::inRange<std::size_t>(0, 20000));
     each.root = *rc::gen::inRange(0, each.members);
@@ -314,6 +358,7 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
       each.outputs_there = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(), rc::gen::just(on_one_gpu));
       if (nccl::library() != nullptr && *rc::gen::arbitrary<bool>())
         each.inputs_there = each.outputs_there = on_own_gpus;
+      each.in_stream = *rc::gen::arbitrary<bool>();
     }
     if (is_unequal(each.collective)) {
       const auto n = static_cast<std::size_t>(each.members);

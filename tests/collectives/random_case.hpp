@@ -27,6 +27,7 @@ struct RandomCase {
   // Where there are GPUs: which members have their input in the memory of one, and which their output; a bit for each.
   std::uint32_t inputs_there = 0;
   std::uint32_t outputs_there = 0;
+  bool in_stream = false;  // where there are GPUs, as all members have it
   bool in_nodes = false;   // the algorithm is one of those that work in the memory of nodes, if there is one
   std::vector<int> nodes;  // how many members each has, one after the other; none: all are on one
 

@@ -58,17 +58,18 @@ inline constexpr Collective moved_or_reduced[] = {
     Collective::broadcast,  Collective::all_to_all, Collective::gather,         Collective::scatter};
 
 // Of a block for every member in each buffer, with the second one as the root.
-template <class World>
-void call(Collective collective, const World& given, std::span<std::int32_t> in, std::span<std::int32_t> out) {
+template <class World, class Op = BuiltIn<ReduceOp::sum>>
+void call(Collective collective, const World& given, std::span<std::int32_t> in, std::span<std::int32_t> out,
+          Op op = {}) {
   auto& world = const_cast<World&>(given);
   const std::size_t block = in.size() / static_cast<std::size_t>(world.size());
   switch (collective) {
     case Collective::all_reduce:
-      return world.all_reduce(in, out, sum);
+      return world.all_reduce(in, out, op);
     case Collective::reduce:
-      return world.reduce(in, out, sum, 1);
+      return world.reduce(in, out, op, 1);
     case Collective::reduce_scatter:
-      return world.reduce_scatter(in, out.first(block), sum);
+      return world.reduce_scatter(in, out.first(block), op);
     case Collective::all_gather:
       return world.all_gather(in.first(block), out);
     case Collective::broadcast:
@@ -84,12 +85,13 @@ void call(Collective collective, const World& given, std::span<std::int32_t> in,
 
 // All calls have returned before any stream goes on, that of the `late` member after the others; its data is there only
 // then, and overwritten behind the call.
-inline void expect_order(Communicator& world, FakeGpus& gpus, Collective collective, int late, std::size_t block) {
+template <class Op = BuiltIn<ReduceOp::sum>>
+void expect_order(Communicator& world, FakeGpus& gpus, Collective collective, int late, std::size_t block, Op op = {}) {
   const std::size_t count = block * static_cast<std::size_t>(world.size());
   const Numbers given = numbers_from(count, 1000 * world.rank());
   Numbers right_in = given;
   Numbers right_out(count, -1);
-  call(collective, world, std::span(right_in), std::span(right_out));
+  call(collective, world, std::span(right_in), std::span(right_out), op);
   const OwnStream stream(gpus);
   NumbersThere in(count);
   NumbersThere out(Numbers(count, -1));
@@ -98,7 +100,7 @@ inline void expect_order(Communicator& world, FakeGpus& gpus, Collective collect
   Gate gate;
   gate.hold(stream);
   stream.put([&] { in.copy_from(given); });
-  call(collective, world.on(stream.get()), in.span(), out.span());
+  call(collective, world.on(stream.get()), in.span(), out.span(), op);
   stream.put([&] {
     found_in = copy_of(in);
     found_out = copy_of(out);
@@ -109,8 +111,8 @@ inline void expect_order(Communicator& world, FakeGpus& gpus, Collective collect
   if (world.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   gate.open();
   stream.wait();
-  EXPECT_EQ(found_in, right_in) << to_string(collective) << ", " << late << " is late";
-  EXPECT_EQ(found_out, right_out) << to_string(collective) << ", " << late << " is late";
+  EXPECT_EQ(found_in, right_in) << to_string(collective) << ' ' << to_string(Op::op) << ", " << late << " is late";
+  EXPECT_EQ(found_out, right_out) << to_string(collective) << ' ' << to_string(Op::op) << ", " << late << " is late";
 }
 
 // Many calls, with the next one on the same memory behind each, and two streams whose members are busy by turns.
