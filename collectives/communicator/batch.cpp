@@ -24,6 +24,7 @@ bool is_read_in_place(const detail::Ask& ask) { return ask.output.contiguous() &
 
 Batch& Batch::add(const detail::Ask& ask) {
   asks_.push_back(ask);
+  asks_.back().stream = stream_;
   calls_.clear();
   return *this;
 }
@@ -33,6 +34,12 @@ Request Batch::start(Origin origin) { return start_behind({}, origin); }
 Request Batch::start_behind(const std::vector<std::shared_ptr<gpu::Mark>>& marks, Origin origin) {
   if (calls_.empty()) pack();
   return {team_, team_->start_all(calls_, origin, marks)};
+}
+
+void Batch::run(Origin origin) {
+  if (!stream_) return start(origin).wait(origin);
+  if (calls_.empty()) pack();
+  team_->run_all(calls_, origin);
 }
 
 void Batch::pack() {
@@ -99,25 +106,33 @@ detail::Ready Batch::packed(detail::Team& team, detail::Ask whole, std::span<con
       }
       ready.call.is_plain_sum = scales;
       ready.call.pieces = std::move(pieces);
+      ready.keeps_order = false;  // the host reads and writes them
       return ready;
     }
   }
+  const std::size_t bytes = whole.output.count * whole.element_bytes;
+  const int device = team.packed_on(whole, members);
+  const bool is_there = device != gpu::Where::host;
   const detail::Staged staged =
-      team.take_memory(whole.output.count * whole.element_bytes, std::ranges::any_of(members, is_on_device));
+      is_there ? team.take_on_gpu(device, bytes) : team.take_memory(bytes, std::ranges::any_of(members, is_on_device));
   whole.output = {staged.get(), whole.output.count};
   const bool gives = whole.collective != Collective::broadcast || team.rank() == whole.root;
   whole.input = gives ? whole.output : detail::Data{};
+  const bool takes = whole.collective != Collective::broadcast || !gives;
   detail::Ready ready = team.prepare_for_host(whole);
   ready.staged = staged;
+  ready.packs_on_gpu = is_there;
+  ready.keeps_order = ready.keeps_order && is_there;
   // In the node division is part of the work.
   const bool divides = whole.reduction.op == ReduceOp::avg && !ready.call.plan->in_node;
   ready.call.is_plain_sum = scales || divides;
   const detail::OnTheWay way_back{.type = whole.type, .divisor = divides ? team.size() : 0};
   std::byte* next = staged.get();
   for (const detail::Ask& each : members) {
+    if (each.output.count == 0) continue;
     const gpu::Where where = where_is(each.output);
     if (gives) ready.in.push_back({each.output, next, whole.element_bytes, where, way_in(each)});
-    ready.back.push_back({each.output, next, whole.element_bytes, where, way_back});
+    if (takes) ready.back.push_back({each.output, next, whole.element_bytes, where, way_back});
     next += each.output.count * whole.element_bytes;
   }
   return ready;

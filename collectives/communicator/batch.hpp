@@ -10,6 +10,8 @@ namespace lockstep {
 class Batch {
  public:
   explicit Batch(Communicator& communicator) : team_(communicator.team()), rank_(communicator.rank()) {}
+  // In the order of a stream, which all members give, each one of its GPU.
+  explicit Batch(const OnStream& on) : team_(on.team_), rank_(on.rank()), stream_(on.stream_) {}
   // For the same tensors as an earlier one, which lie elsewhere now, perhaps on this member alone: what members have
   // found out of that one, whether GPUs do it, holds for this, and they need not ask each other again.
   Batch(Communicator& communicator, Batch&& earlier) : Batch(communicator) { earlier_ = std::move(earlier.calls_); }
@@ -23,13 +25,14 @@ class Batch {
     return add(detail::asks::broadcast(data, root, rank_, origin));
   }
   // All at once; all members start the same batch. It may be started again, on the same memory, after its request
-  // has ended: what was planned and packed is kept.
+  // has ended: what was planned and packed is kept. In a stream it need not have ended.
   Request start(Origin origin = Origin::here());
   // The same, of tensors on GPUs that are there when these marks are reached: what comes later in the streams of the
   // marks goes on meanwhile, and the default stream is not asked. Where GPUs do not do it by NCCL the host waits for
   // the marks.
   Request start_behind(const std::vector<std::shared_ptr<gpu::Mark>>& marks, Origin origin = Origin::here());
-  void run(Origin origin = Origin::here()) { start(origin).wait(origin); }
+  // In a stream it returns when all is there, where GPUs do it by themselves.
+  void run(Origin origin = Origin::here());
 
  private:
   Batch& add(const detail::Ask& ask);
@@ -40,6 +43,7 @@ class Batch {
 
   std::shared_ptr<detail::Team> team_;
   int rank_;
+  std::optional<gpu::Stream> stream_;
   std::vector<detail::Ask> asks_;
   std::vector<detail::Ready> calls_;  // once packed
   std::vector<detail::Ready> earlier_;

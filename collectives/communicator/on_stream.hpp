@@ -17,6 +17,7 @@ class OnStream : public Collectives<OnStream> {
 
  private:
   friend class Collectives<OnStream>;
+  friend class Batch;
 
   detail::Ask ordered(detail::Ask ask) const {
     ask.stream = stream_;

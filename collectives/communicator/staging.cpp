@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/communicator/staging.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "collectives/gpu/packing.hpp"
@@ -56,7 +57,7 @@ bool go_together(const Copy& first, const Copy& second) {
          way.scales == other.scales && way.divisor == other.divisor;
 }
 
-void copy_together(std::span<const Copy> copies, bool in) {
+gpu::Packing packing_of(std::span<const Copy> copies) {
   const OnTheWay& way = copies.front().way;
   gpu::Packing all;
   all.whole = copies.front().staged;
@@ -70,19 +71,30 @@ void copy_together(std::span<const Copy> copies, bool in) {
     all.begins[all.count + 1] = all.begins[all.count] + bytes_of(copy);
     ++all.count;
   }
-  gpu::layer()->pack(copies.front().where.device, all, in);
+  return all;
 }
+
+// What the host cannot change on its way.
+bool is_between_gpus(const Copy& copy) { return copy.where.on_device() && gpu::where(copy.staged).on_device(); }
 
 void copy(std::span<const Copy> copies, bool in) {
   for (std::size_t first = 0; first < copies.size();) {
     std::size_t last = first + 1;
     while (last < copies.size() && last - first < gpu::most_pieces && go_together(copies[last - 1], copies[last]))
       ++last;
-    if (last - first == 1)
+    if (last - first == 1 && !is_between_gpus(copies[first]))
       copy_one(copies[first], in);
     else
-      copy_together(copies.subspan(first, last - first), in);
+      gpu::layer()->pack(copies[first].where.device, packing_of(copies.subspan(first, last - first)), in);
     first = last;
+  }
+}
+
+void begin_copy(std::span<const Copy> copies, bool in, gpu::Stream stream) {
+  while (!copies.empty()) {
+    const std::size_t many = std::min<std::size_t>(copies.size(), gpu::most_pieces);
+    gpu::layer()->begin_pack(copies.front().where.device, packing_of(copies.first(many)), in, stream);
+    copies = copies.subspan(many);
   }
 }
 
@@ -90,5 +102,7 @@ void copy(std::span<const Copy> copies, bool in) {
 
 void copy_in(std::span<const Copy> copies) { copy(copies, true); }
 void copy_back(std::span<const Copy> copies) { copy(copies, false); }
+void begin_copy_in(std::span<const Copy> copies, gpu::Stream stream) { begin_copy(copies, true, stream); }
+void begin_copy_back(std::span<const Copy> copies, gpu::Stream stream) { begin_copy(copies, false, stream); }
 
 }  // namespace lockstep::detail

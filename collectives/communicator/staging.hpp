@@ -43,5 +43,8 @@ Staged make_staged(std::size_t bytes, bool for_gpu);
 // In GPUs' memory as well, there many at once; done when they return.
 void copy_in(std::span<const Copy> copies);
 void copy_back(std::span<const Copy> copies);
+// The same between data in a GPU's memory and one stretch of memory there: put into a stream of that GPU.
+void begin_copy_in(std::span<const Copy> copies, gpu::Stream stream);
+void begin_copy_back(std::span<const Copy> copies, gpu::Stream stream);
 
 }  // namespace lockstep::detail

@@ -171,13 +171,17 @@ Handle Team::start_all(std::span<const Ready> calls, Origin origin, const Marks&
   for (const Ready& ready : calls) refuse_if_freed(ready, origin);
   const Handle handle = take_slot(origin);
   pending(handle).behind = behind;
+  begin_all(calls, handle);
+  return handle;
+}
+
+void Team::begin_all(std::span<const Ready> calls, Handle handle) {
   if (calls.size() > 1) {
     begin_together(calls, handle);
   } else if (!calls.empty()) {
     begin(calls.front(), handle);
     mark_end(calls.front(), handle);
   }
-  return handle;
 }
 
 void Team::begin(const Ready& given, Handle handle) {

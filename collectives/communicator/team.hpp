@@ -16,6 +16,7 @@
 
 #include "collectives/communicator/arrangement.hpp"
 #include "collectives/communicator/ask.hpp"
+#include "collectives/communicator/gpu_scratch.hpp"
 #include "collectives/communicator/staging.hpp"
 #include "collectives/engine/transport.hpp"
 #include "collectives/node/symmetric.hpp"
@@ -70,7 +71,8 @@ struct Ready {
   std::vector<Copy> back;
   Staged staged;
   std::optional<gpu::Stream> stream = {};
-  bool keeps_order = false;  // of the stream, by itself: the members of a node see to it
+  bool keeps_order = false;   // of the stream, by itself: the members of a node see to it
+  bool packs_on_gpu = false;  // from there and to there, in memory of a GPU: of tensors that are one call
   // The buffers of a plan that can be looked for again: where they were when it was made, on a GPU or in memory that
   // all members took together.
   struct Lying {
@@ -153,6 +155,11 @@ class Team {
   Ready prepare_for_host(const Ask& ask) { return ready_from(ask, Asking::never); }
   // Memory that stands for data, as by make_staged().
   Staged take_memory(std::size_t bytes, bool for_gpu);
+  // In a GPU's memory, kept for the next one who needs as much.
+  Staged take_on_gpu(int device, std::size_t bytes);
+  // The GPU in whose memory tensors should become one; host: in pinned memory, if any is on a GPU. A member's own
+  // affair.
+  int packed_on(const Ask& whole, std::span<const Ask> tensors);
   // Only whether it could be done.
   void check(const Ask& ask);
   void run(const Ask& ask);
@@ -165,6 +172,7 @@ class Team {
   // `behind`: what GPUs do comes after these marks instead of the default stream.
   using Marks = std::vector<std::shared_ptr<gpu::Mark>>;
   Handle start_all(std::span<const Ready> calls, Origin origin, const Marks& behind = {});
+  void run_all(std::span<const Ready> calls, Origin origin);
 
   struct Letter {
     int peer;
@@ -270,6 +278,7 @@ class Team {
   void choose_way(OnGpus& gpus, const Origin& origin);
   void find_way(const Ready& ready);
   bool joins(const Ready& ready, Handle handle);
+  void begin_all(std::span<const Ready> calls, Handle handle);
   void begin_together(std::span<const Ready> calls, Handle handle);
   void begin_in_clique(std::span<const nccl::Step> steps, const Ready& ready, Handle handle);
   void wait_for_clique(const Origin& origin);
@@ -291,6 +300,9 @@ class Team {
   static void refuse_if_not_there(gpu::Stream stream);
   void wait_for_stream(gpu::Stream stream, const Origin& origin);
   void wait_for_marks(const Marks& marks, const Origin& origin);
+  bool works_on(int device, const Ask& whole, const Plan& plan);
+  void hold_in_stream(const Ready& ready) noexcept;
+  static void wait_a_moment_for_stream(const Ready& ready) noexcept;
   static bool is_changed_by_host(const Call& call);
   void begin_in_stream(const Ready& ready, Handle handle);
   void mark_end(const Ready& ready, Handle handle);
@@ -344,6 +356,7 @@ class Team {
     std::shared_ptr<const Plan> in_stream;
   };
   std::map<const Plan*, InStreams> in_streams_;
+  GpuScratch scratch_;
 };
 
 }  // namespace detail

@@ -91,9 +91,12 @@ Ready Team::prepare(std::span<const Ask> asks, const Ask& whole, std::function<R
   return or_refuse([&] {
     Ready ready;
     ready.call.origin = whole.origin;
+    ready.stream = whole.stream;
     ready.gpus = std::make_shared<OnGpus>();
     int& device = ready.gpus->device;
-    std::uint64_t counts = asks.size();  // members have to have the same in the same order
+    constexpr std::uint64_t in_stream = std::uint64_t{1} << 63U;
+    // Members have to have the same in the same order.
+    std::uint64_t counts = asks.size() | (whole.stream ? in_stream : 0);
     for (const Ask& each : asks) {
       const Ask ask = with_options(each);
       const Spec spec = spec_of(ask, size(), rank(), cuts_);
@@ -106,7 +109,8 @@ Ready Team::prepare(std::span<const Ask> asks, const Ask& whole, std::function<R
       counts ^= counts >> 33U;
     }
     ready.gpus->meeting =
-        meeting(spec_of(with_options(whole), size(), rank(), cuts_), "where the tensors are", counts | 4U);
+        meeting(spec_of(with_options(whole), size(), rank(), cuts_),
+                whole.stream ? "where the tensors are, in a stream" : "where the tensors are", counts | 4U);
     ready.gpus->otherwise = std::move(otherwise);
     return ready;
   });
@@ -189,7 +193,7 @@ void Team::begin_in_clique(std::span<const nccl::Step> steps, const Ready& ready
 
 // Whether it is a part of the one operation that NCCL makes of calls which are started at once.
 bool Team::joins(const Ready& ready, Handle handle) {
-  if (!ready.gpus || ready.stream) return false;
+  if (!ready.gpus) return false;
   find_way(ready);
   if (ready.gpus->way != OnGpus::Way::clique || trial_of(ready) != nullptr) return false;
   auto& together = pending(handle).together;

@@ -63,13 +63,19 @@ void Team::begin_in_stream(const Ready& ready, Handle handle) {
   try {
     Call call = ready.call;
     call.limit = options_.timeout;
+    if (ready.staged) pending(handle).staged.push_back(ready.staged);
     or_refuse([&] {
       refuse_if_not_there(*ready.stream);
       call.stream = InStream{*ready.stream, gpu::layer()->device_of(*ready.stream)};
+      begin_copy_in(ready.in, *ready.stream);
     });
     engine_->wait(engine_->start(call));
+    or_refuse([&] { begin_copy_back(ready.back, *ready.stream); });
+    hold_in_stream(ready);
     pending(handle).in_stream = true;
   } catch (...) {
+    wait_a_moment_for_stream(ready);
+    hold_in_stream(ready);
     release(handle);
     throw;
   }
@@ -94,7 +100,7 @@ void Team::end_streams() noexcept {
   const auto is_working = [&] {
     bool works = false;
     engine_->alone([&] { works = room->is_working(); });  // a thread of the engine's own may look as well
-    return works;
+    return works || scratch_.is_in_use();
   };
   try {
     if (!engine_->failed() && std::uncaught_exceptions() == 0) {
@@ -105,6 +111,7 @@ void Team::end_streams() noexcept {
   } catch (const std::exception& error) {
     engine_->log().error(text("while ending the calls of \"", options_.name, "\" in streams: ", error.what()));
   }
+  scratch_.keep_what_is_in_use();
   try {
     engine_->alone([&] { room->keep_on_gpus(); });
   } catch (const std::exception&) {

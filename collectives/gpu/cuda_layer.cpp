@@ -245,6 +245,11 @@ class CudaLayer final : public Layer {
     check(launch(type, all, of(stream)), text("combining ", all.input_count, " parts on GPU ", device));
   }
 
+  void begin_pack(int device, const Packing& all, bool packs, Stream stream) override {
+    const Current on(device);
+    check(launch(all, packs, of(stream)), text("packing ", all.count, " pieces on GPU ", device));
+  }
+
   // A launch that fails says so in the thread's last error only.
   void begin_own(int device, const std::function<void()>& own) override {
     const Current on(device);

@@ -151,6 +151,7 @@ class Layer {
   virtual std::unique_ptr<Event> open(int device, const ShownEvent& theirs) = 0;
   virtual void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   virtual void begin_combine(int device, DataType type, const Combining& all, Stream stream) = 0;
+  virtual void begin_pack(int device, const Packing& all, bool packs, Stream stream) = 0;
   // What the user's own code puts into a stream of that device, which is the thread's while it does so.
   virtual void begin_own(int device, const std::function<void()>& own) = 0;
   // Whether what is put into it is not done but kept, to be done later and again (CUDA's graphs).

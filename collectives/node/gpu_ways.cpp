@@ -48,11 +48,12 @@ Moved moved(const Spec& spec, std::uint64_t members) {
 
 }  // namespace
 
-bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs) {
+bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs, bool is_packed) {
   const Moved all = moved(spec, static_cast<std::uint64_t>(members));
+  const std::uint64_t packing = is_packed ? costs.launch.of(2 * all.in) + costs.launch.of(2 * all.out) : 0;
   const std::uint64_t there = reduces(spec.collective) ? costs.launch.of(all.in + all.out)
                                                        : all.copies * costs.copy.ns + costs.copy.bytes_alone(all.out);
-  return there <= costs.down.of(all.in) + costs.up.of(all.out);
+  return packing + there <= costs.down.of(all.in) + costs.up.of(all.out);
 }
 
 gpu::Costs middle_of(std::span<const gpu::Costs> measured) {

@@ -11,9 +11,15 @@
 
 namespace lockstep::node {
 
+// To tell each other where data lies costs members a step, also where all have it on the host: below, they would feel
+// that.
+inline constexpr std::size_t gpu_asked_from = 4096;
+inline constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where there was none lately
+
 // Whether so many members are done there sooner than by staging. What the host itself does with what is staged is left
-// out: it is little beside the copies, and would only speak for the GPU.
-bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs);
+// out: it is little beside the copies, and would only speak for the GPU. `is_packed`: of tensors that become one, there
+// or in pinned memory, each by a launch in and one out.
+bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs, bool is_packed = false);
 
 // Of each number the middle one, so that one member's bad moment does not decide for all.
 gpu::Costs middle_of(std::span<const gpu::Costs> measured);

@@ -111,10 +111,6 @@ class Work {
     std::size_t end() const { return offset + bytes; }
   };
 
-  // To tell each other where data lies costs members a step, also where all have it on the host: below, they would feel
-  // that. Which way it takes from here on, where it is on GPUs, follows from what was measured: gpu_ways.hpp.
-  static constexpr std::size_t gpu_asked_from = 4096;
-  static constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where there was none lately
   bool asks_for_gpus() const;
   void look_for_gpus();
   void refuse_if_freed() const;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "collectives/kernels/copy.hpp"
+#include "collectives/node/gpu_ways.hpp"
 
 namespace lockstep::node {
 namespace {

@@ -80,7 +80,7 @@ bool Work::is_filled() {
     }
     coming_ = nullptr;
     // What the host has was scaled before.
-    if (spec().op == ReduceOp::premul_sum && fetches())
+    if (spec().op == ReduceOp::premul_sum && !call_->is_plain_sum && fetches())
       each_given(step_, [&](std::size_t at, std::size_t /*offset*/, std::size_t bytes) {
         scale(spec().type, my_next() + at, my_next() + at, bytes / element(), call_->factor);
       });

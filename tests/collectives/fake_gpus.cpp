@@ -245,6 +245,10 @@ void FakeGpus::pack(int device, const gpu::Packing& all, bool packs) {
   fail_if_told(device);
   ++launches_;
   wait_for_default(device);
+  pack_now(device, all, packs);
+}
+
+void FakeGpus::pack_now(int device, const gpu::Packing& all, bool packs) const {
   gpu::Packing here = all;
   for (int i = 0; i < all.count; ++i) here.pieces[i] = inside(all.pieces[i], gpu::bytes_of_piece(all, i), device);
   here.whole = inside(all.whole, all.begins[all.count]);
@@ -320,6 +324,12 @@ void FakeGpus::begin_combine(int device, DataType type, const gpu::Combining& al
   fail_if_told(device);
   ++launches_;
   put(device, stream, [=, this] { combine_now(device, type, all); });
+}
+
+void FakeGpus::begin_pack(int device, const gpu::Packing& all, bool packs, gpu::Stream stream) {
+  fail_if_told(device);
+  ++launches_;
+  put(device, stream, [=, this] { pack_now(device, all, packs); });
 }
 
 void FakeGpus::begin_own(int device, const std::function<void()>& own) {

@@ -53,6 +53,7 @@ class FakeGpus final : public gpu::Layer {
   std::unique_ptr<gpu::Event> open(int device, const gpu::ShownEvent& theirs) override;
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, gpu::Stream stream) override;
   void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override;
+  void begin_pack(int device, const gpu::Packing& all, bool packs, gpu::Stream stream) override;
   void begin_own(int device, const std::function<void()>& own) override;
   bool is_captured(gpu::Stream stream) override { return of(used(), stream).is_captured(); }
   void wait(gpu::Stream stream) override;
@@ -125,6 +126,7 @@ class FakeGpus final : public gpu::Layer {
   void come_to(Moment moment) const;
   bool is_freed(const void* address) const;
   void refuse_freed(int device, const void* address) const;
+  void pack_now(int device, const gpu::Packing& all, bool packs) const;
   void combine_now(int device, DataType type, const gpu::Combining& all) const;
   FakeStream& of(int device, gpu::Stream stream);
   std::vector<std::function<bool()>> before(const FakeStream& stream);

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <optional>
 
-#include "collectives/communicator/communicator.hpp"
+#include "collectives/communicator/batch.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
 #include "tests/collectives/stream_order.hpp"
@@ -161,6 +161,47 @@ TEST_P(SharedGpu, is_where_parts_are_multiplied_and_divided) {
   if (fake() == nullptr) return;
   EXPECT_EQ(fake()->pinnings(), 0);
   EXPECT_EQ(fake()->launches(), 4 * (world().rank() == 0 ? 2 : 1));
+}
+
+// Many tensors in memory that the library takes and the others map; in a stream, where one is named, before it goes on.
+TEST_P(SharedGpu, packs_many_tensors_and_combines_them_there) {
+  constexpr int many = 150;
+  {
+    Communicator all = members();
+    Communicator tree = all.reproducible();
+    const int me = all.rank();
+    const gpu::Stream stream = gpu::layer()->make_stream(0);
+    {
+      std::vector<DeviceVector<float>> weighed;
+      std::vector<DeviceVector<float>> meant;
+      std::vector<float> given(200);
+      for (std::size_t i = 0; i < given.size(); ++i)
+        given[i] = std::sin(static_cast<float>(i) + static_cast<float>(me) * 0.7F);
+      for (int i = 0; i < many; ++i) weighed.emplace_back(given), meant.emplace_back(given);
+      for (const bool in_stream : {false, true}) {
+        Batch batch = in_stream ? Batch(tree.on(stream)) : Batch(tree);
+        for (auto& each : weighed) batch.all_reduce(each, premul_sum(0.3 * me - 1));
+        for (auto& each : meant) batch.all_reduce(each, avg);
+        std::vector<float> right_weighed = given;
+        std::vector<float> right_meant = given;
+        for (int turn = 0; turn < 3; ++turn) {
+          batch.run();
+          gpu::layer()->wait(stream);
+          tree.all_reduce(right_weighed, premul_sum(0.3 * me - 1));
+          tree.all_reduce(right_meant, avg);
+          EXPECT_EQ(on_host(weighed.back()), right_weighed);
+          EXPECT_EQ(on_host(weighed.front()), right_weighed);
+          EXPECT_EQ(on_host(meant.back()), right_meant);
+        }
+        for (auto& each : weighed) each.copy_from(given);
+        for (auto& each : meant) each.copy_from(given);
+      }
+    }
+    gpu::layer()->end_stream(0, stream);
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->pinnings(), 0);
+  EXPECT_EQ(fake()->launches(), 2 * 3 * (2 * 4 + (world().rank() == 0 ? 2 : 0)));
 }
 
 // What one member has elsewhere goes by way of the host, and so does what is little.

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -15,28 +14,9 @@
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "tests/collectives/fake_gpus.hpp"
+#include "tests/collectives/gate.hpp"
 
 namespace lockstep::test {
-
-// What comes into a stream behind it waits until it is opened, which its end does as well.
-class Gate {
- public:
-  Gate() = default;
-  ~Gate() { open(); }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-  void hold(const OwnStream& stream) {
-    stream.put([opened = opened_] { opened.wait(); });
-  }
-  void open() {
-    if (!std::exchange(is_open_, true)) gate_.set_value();
-  }
-
- private:
-  std::promise<void> gate_;
-  std::shared_future<void> opened_ = gate_.get_future().share();
-  bool is_open_ = false;
-};
 
 using Numbers = std::vector<std::int32_t>;
 using NumbersThere = DeviceVector<std::int32_t>;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/gpu_scratch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/gpu/memory.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/keep.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::size_t most_kept = 256U << 20U;  // bytes that nobody has, as of pinned memory
+
+bool is_free(const Staged& memory) { return memory.use_count() == 1; }
+
+// Also with a failure, which is heard where the stream is waited for: nothing runs there any more.
+bool is_over(gpu::Mark& mark) {
+  try {
+    return mark.is_reached();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+// The one that fits best, unless it is much too large.
+Staged GpuScratch::take(int device, std::size_t bytes) {
+  constexpr std::size_t most_times = 2;
+  is_in_use();
+  const auto fits = [&](const Kept& each) {
+    return each.device == device && each.bytes >= bytes && each.bytes / most_times <= bytes && is_free(each.memory);
+  };
+  Kept* best = nullptr;
+  for (Kept& each : kept_) {
+    if (fits(each) && (best == nullptr || each.bytes < best->bytes)) best = &each;
+  }
+  if (best != nullptr) return best->memory;
+  drop_some();
+  kept_.reserve(kept_.size() + 1);
+  return kept_.emplace_back(device, bytes, gpu::allocate(device, bytes, 1)).memory;
+}
+
+// The oldest ones that nobody has.
+void GpuScratch::drop_some() {
+  std::size_t all = 0;
+  for (auto each = kept_.rbegin(); each != kept_.rend(); ++each) {
+    if (!is_free(each->memory)) continue;
+    all += each->bytes;
+    if (all > most_kept) each->bytes = 0;
+  }
+  std::erase_if(kept_, [](const Kept& each) { return each.bytes == 0; });
+}
+
+void GpuScratch::use_until(std::shared_ptr<gpu::Mark> mark, Staged memory) {
+  uses_.push_back({std::move(mark), std::move(memory)});
+}
+
+bool GpuScratch::is_in_use() {
+  std::erase_if(uses_, [](const Use& each) { return is_over(*each.mark); });
+  return !uses_.empty();
+}
+
+void GpuScratch::keep_what_is_in_use() {
+  for (Use& each : uses_) keep_for_ever(std::move(each.memory));
+  uses_.clear();
+}
+
+}  // namespace lockstep::detail
