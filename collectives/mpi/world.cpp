@@ -59,13 +59,15 @@ TransportMaker transport_of(Session& session) {
       session.exchange().fail(error.what());  // the others must not wait for us
       throw;
     }
-    session.log().info(text("messages go ", roads->by_tcp() ? "over TCP" : "by MPI", ": ", roads->why()));
+    const bool speaks = session.rank() == 0;  // for all, who know the same
+    if (speaks) session.log().info(text("messages go ", roads->by_tcp() ? "over TCP" : "by MPI", ": ", roads->why()));
     if (const auto& network = roads->network(); network.bytes_per_us > 0) {
       session.set_network(network);
-      session.log().info(text("between nodes a small message takes ", std::lround(network.latency_us),
-                              " us, within one ", std::lround(network.near_us), " us, and ",
-                              std::lround(network.bytes_per_us), " MB go in a second; ", std::lround(network.crowd),
-                              " for each core"));
+      if (speaks)
+        session.log().info(text("a small message takes ", std::lround(network.latency_us), " us between nodes",
+                                network.near_us > 0 ? text(", ", std::lround(network.near_us), " us within one") : "",
+                                "; ", std::lround(network.bytes_per_us), " MB go in a second; there are ",
+                                std::lround(network.crowd), " members or other programs for each core"));
     }
     kept = roads;
   }

@@ -73,6 +73,61 @@ TEST(Facts, know_members_that_share_a_core) {
   EXPECT_EQ(facts(crowded).members_per_core, 2);
 }
 
+TEST(Facts, are_what_was_measured_rather_than_what_interfaces_say) {
+  MachineShape machine = shape({.cores = 2});
+  machine.nics = {{"eth0", 100000, none, none}};
+  const Topology topology = nodes_of(4, 2, machine);
+  const GroupFacts said = facts(topology);
+  EXPECT_FALSE(said.is_measured);
+  EXPECT_EQ(segment_that_suits(said), 0U);
+  const GroupFacts measured =
+      facts(topology.with_network({.latency_us = 30, .near_us = 7, .bytes_per_us = 117, .crowd = 4}));
+  EXPECT_TRUE(measured.is_measured && measured.network_known);
+  EXPECT_EQ(measured.network_latency_us, 30);
+  EXPECT_EQ(measured.near_latency_us, 7);
+  EXPECT_EQ(measured.network_bytes_per_us, 117);
+  EXPECT_EQ(measured.members_per_core, 4) << "of all nodes that this machine has";
+  const GroupFacts without_neighbours = facts(topology.with_network({.latency_us = 30, .bytes_per_us = 117}));
+  EXPECT_EQ(without_neighbours.near_latency_us, said.near_latency_us);
+  EXPECT_EQ(without_neighbours.members_per_core, 1);
+  const GroupFacts one_node = facts(topology.with_network({.latency_us = 30, .bytes_per_us = 117}), {0, 1});
+  EXPECT_EQ(one_node.nodes(), 1);
+}
+
+TEST(Segments, are_longer_where_links_are_faster_or_cores_are_shared) {
+  const Topology topology = nodes_of(4, 2, shape({.cores = 2}));
+  const auto segment = [&](double latency_us, double rate, double crowd) {
+    return segment_that_suits(
+        facts(topology.with_network({.latency_us = latency_us, .bytes_per_us = rate, .crowd = crowd})));
+  };
+  EXPECT_LT(segment(30, 117, 1), segment(30, 1170, 1));
+  EXPECT_LT(segment(30, 117, 1), segment(30, 117, 16));
+  EXPECT_LE(segment(1e9, 1e9, 1), 16U << 20U);
+  EXPECT_GE(segment(0.001, 0.001, 1), 64U << 10U);
+}
+
+TEST(Prices, of_segments_that_overlap_are_lower_until_they_are_too_many) {
+  const GroupFacts nodes = facts(nodes_of(4, 2, shape({.cores = 2}))
+                                     .with_network({.latency_us = 30, .near_us = 7, .bytes_per_us = 1000, .crowd = 4}));
+  const Algorithm& staged = *find_algorithm(Collective::all_reduce, "hierarchical_ring");
+  const Shape large{.size = 8, .count = 16U << 20U};
+  EXPECT_LT(price_us(staged, large, nodes, 8), price_us(staged, large, nodes));
+  const Shape small{.size = 8, .count = 4096};
+  EXPECT_GT(price_us(staged, small, nodes, 8), price_us(staged, small, nodes));
+}
+
+TEST(Prices, of_crowded_cores_count_messages_rather_than_their_way) {
+  const Topology topology = nodes_of(4, 2, shape({.cores = 2}));
+  const auto of = [&](double latency_us, double crowd) {
+    return price(
+        "ring",
+        facts(topology.with_network({.latency_us = latency_us, .near_us = 1, .bytes_per_us = 117, .crowd = crowd})), 8);
+  };
+  EXPECT_GT(of(100, 1), of(10, 1));
+  EXPECT_GT(of(10, 8), of(10, 4));
+  EXPECT_DOUBLE_EQ(of(10, 64), of(11, 64));
+}
+
 TEST(Prices, many_bytes_want_few_copies_and_few_bytes_few_rounds) {
   const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
   EXPECT_LT(price("flat", node, 8), price("ring", node, 8));
