@@ -82,6 +82,16 @@ std::vector<Affine> affines(std::size_t count, std::uint32_t seed) {
   return all;
 }
 
+// Else an order would show nothing.
+TEST(OwnKernel, is_of_a_function_that_has_an_order) {
+  const auto all = affines(100, 1);
+  const auto others = affines(100, 2);
+  for (std::size_t i = 1; i + 1 < all.size(); ++i) {
+    EXPECT_NE(after(all[i], others[i]), after(others[i], all[i])) << i;
+    EXPECT_EQ(after(after(all[i - 1], others[i]), all[i + 1]), after(all[i - 1], after(others[i], all[i + 1]))) << i;
+  }
+}
+
 TEST_F(RealOwnKernel, is_launched_on_its_gpu_and_stream) {
   const int device = gpu::layer()->devices() - 1;
   const auto left = affines(many, 1);
