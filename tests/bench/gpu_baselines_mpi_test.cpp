@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What data on a GPU is held against where the MPI library does not know GPUs: its own way and the fastest that it can
+// be told to take, on the host's buffers, with copies down and up. The GPU is of the tests' own making.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "bench/bench.hpp"
+#include "bench/mpi/mpi_baseline.hpp"
+#include "collectives/gpu/memory.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/fake_gpus.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class GpuBaselines : public NeedsRanks<2> {};
+
+TEST_F(GpuBaselines, of_the_best_mpi_are_staged) {
+  const gpu::Instead gpus(std::make_unique<FakeGpus>(1));
+  auto& fake = static_cast<FakeGpus&>(gpus.layer());
+  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  Communicator all(world(), session().shared_topology(), ranks, transport_of(session()), {});
+  bench::MpiBaseline mpi({std::chrono::seconds(10), std::chrono::seconds(60)}, Log(LogLevel::off));
+  constexpr int samples = 10;
+  int copies = 0;
+  for (const std::string name : {"none", "mpi", "mpi:best"}) {
+    bench::Wish wish{.subjects = {bench::Subject{}}, .sizes = {4096}};
+    wish.effort = {.seconds = 0.05, .samples = samples};
+    wish.gpu = bench::choose_gpu(all);
+    wish.baselines.emplace_back(name, [&](const bench::Subject& of, bench::Buffers& on) {
+      if (name == "none") return std::optional<bench::Candidate>();
+      return name == "mpi" ? mpi.candidate(of, on) : mpi.best(of, on);
+    });
+    const int before = fake.copies();
+    bench::Run run;
+    bench::run_bench(all, wish, run, [](const bench::Run&) {});
+    ASSERT_EQ(run.rows.size(), 1U);
+    const bench::Row& row = run.rows.front();
+    EXPECT_EQ(row.check.wrong, 0U);
+    if (name == "none") {
+      EXPECT_TRUE(row.baselines.empty());
+      copies = fake.copies() - before;
+      continue;
+    }
+    ASSERT_EQ(row.baselines.size(), 1U);
+    EXPECT_EQ(row.baselines.front().name, name);
+    EXPECT_GT(row.baselines.front().time.median, 0);
+    EXPECT_EQ(row.baselines.front().algorithm.empty(), name == "mpi") << "it says which was the fastest";
+    EXPECT_GE(fake.copies() - before, copies + 2 * samples) << "down and up with each of " << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test
