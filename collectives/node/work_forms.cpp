@@ -222,8 +222,10 @@ bool Work::go_direct() {
   ++step_;
   steps_ = step_ + 1;
   phase_ = Phase::giving;
+  // Who only takes may end the communicator, and the process, then: not before the root has found its events.
+  const Needs of_taker = by_events_ ? Needs::root : Needs::nobody;
   if (collective() == Collective::broadcast || collective() == Collective::scatter)
-    needs_ = is_root() ? Needs::all : Needs::nobody;
+    needs_ = is_root() ? Needs::all : of_taker;
   if (collective() == Collective::gather && !is_root()) needs_ = Needs::root;
   return true;
 }

@@ -301,6 +301,18 @@ TEST_P(FakeSharedGpu, is_waited_for_by_the_host_where_one_cannot_open_events) {
   EXPECT_EQ(fake()->pinnings(), 0);
 }
 
+// Who only takes is done before the root is, and lets go of all that others find in its process.
+TEST_P(FakeSharedGpu, is_left_when_all_have_found_what_they_wait_for) {
+  Communicator all = members();
+  const int root = all.size() - 1;
+  DeviceVector<std::int32_t> mine(counting(count, all.rank()));
+  all.broadcast(mine, root);
+  if (all.rank() == root)
+    fake()->at(FakeGpus::Moment::opening, [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
+  all.broadcast(mine, root);
+  EXPECT_EQ(on_host(mine), counting(count, root));
+}
+
 TEST_P(FakeSharedGpu, is_done_without_where_one_cannot_map_it) {
   {
     Communicator all = members();
