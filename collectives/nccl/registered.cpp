@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -113,10 +112,12 @@ void Registered::close() {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
     last = std::exchange(leaving_, {});
-    for (Memory& each : all_) each.registration.reset();
-    const auto dropped = std::ranges::partition(all_, [](const Memory& each) { return !each.is_dropped; });
-    std::ranges::move(dropped, std::back_inserter(last));
-    all_.erase(dropped.begin(), dropped.end());
+    std::erase_if(all_, [&](Memory& each) {
+      const bool leaves = each.is_dropped;
+      each.registration.reset();
+      if (leaves) last.push_back(std::move(each));
+      return leaves;
+    });
   }
   for (const Memory& each : last) free_when_idle(each);
 }
