@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors that become one call: among members that share a GPU in its memory, packed and unpacked there by launches.
+#include <chrono>
+#include <exception>
+#include <thread>
+
 #include "collectives/communicator/team_gpus.hpp"
 #include "collectives/node/gpu_ways.hpp"
 #include "collectives/planner.hpp"

@@ -177,7 +177,10 @@ TEST_P(SharedGpu, packs_many_tensors_and_combines_them_there) {
       std::vector<float> given(200);
       for (std::size_t i = 0; i < given.size(); ++i)
         given[i] = std::sin(static_cast<float>(i) + static_cast<float>(me) * 0.7F);
-      for (int i = 0; i < many; ++i) weighed.emplace_back(given), meant.emplace_back(given);
+      for (int i = 0; i < many; ++i) {
+        weighed.emplace_back(given);
+        meant.emplace_back(given);
+      }
       for (const bool in_stream : {false, true}) {
         Batch batch = in_stream ? Batch(tree.on(stream)) : Batch(tree);
         for (auto& each : weighed) batch.all_reduce(each, premul_sum(0.3 * me - 1));
