@@ -36,6 +36,7 @@ struct PlannerOptions {
 struct Candidate {
   std::string_view name;
   std::size_t piece = 0;       // elements sent at a time; 0: whole
+  int segments = 1;            // that flow through its stages one behind the other
   std::size_t rounds = 0;      // messages that follow each other
   std::size_t sent_bytes = 0;  // by the member that sends most; 0 too where members do not know each other's counts
   double predicted_us = 0;

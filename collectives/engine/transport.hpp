@@ -68,7 +68,7 @@ class Transport {
 
   // Sleeps until something may have arrived, at most for so long; may return early.
   virtual void sleep(std::int64_t nanoseconds) = 0;
-  void tell_all(const Bytes& bytes) {
+  virtual void tell_all(const Bytes& bytes) {
     for (int i = 1; i < size(); ++i) tell((rank() + i) % size(), bytes);
   }
   // This member is about to leave: whoever could wait for it hears these words, after which its silence is no failure.

@@ -15,9 +15,9 @@ namespace lockstep {
 namespace tcp {
 namespace {
 
-constexpr std::size_t window_bytes = 48U << 10U;  // a message that is smaller is read together with its head
-constexpr std::chrono::milliseconds last_words_take{100};
-constexpr std::chrono::milliseconds looked_after{50};  // who is waited for so long is asked for a sign of life
+constexpr std::size_t window_bytes = 48U << 10U;           // a message that is smaller is read together with its head
+constexpr std::chrono::milliseconds last_words_take{100};  // to be said where somebody hears them, or to be heard
+constexpr std::chrono::milliseconds looked_after{50};      // who is waited for so long is asked for a sign of life
 constexpr std::uint64_t channel_across = lane_count;
 
 std::uint64_t channel_of(Stamp stamp) { return stamp.across ? channel_across : static_cast<std::uint64_t>(stamp.lane); }
@@ -164,8 +164,7 @@ void TcpTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<
   for (const Incoming& each : receives) round.peers.push_back(each.peer);
   for (const Outgoing& each : sends) round.peers.push_back(each.peer);
   std::ranges::sort(round.peers);
-  const auto [first, last] = std::ranges::unique(round.peers);
-  round.peers.erase(first, last);
+  round.peers.erase(std::unique(round.peers.begin(), round.peers.end()), round.peers.end());
   std::erase(round.peers, rank());
   if (stamp.across) return;
   for (const int number : round.peers) {
@@ -307,6 +306,22 @@ void TcpTransport::tell(int number, Bytes bytes) {
   reach(number, words_channel);
   flush_words(number);
   if (is_under_way()) mover_.busy();
+}
+
+// Who has failed may be in no call from now on, and nothing would move what it has just said.
+void TcpTransport::tell_all(const Bytes& bytes) {
+  Transport::tell_all(bytes);
+  const auto until = Clock::now() + last_words_take;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_given_up_) return;
+      look_at_doors();
+      if (!is_under_way() || Clock::now() > until) return;
+    }
+    pollfd doors{doors_.get(), POLLIN, 0};
+    ::poll(&doors, 1, 1);
+  }
 }
 
 std::optional<Transport::Heard> TcpTransport::next_heard() {

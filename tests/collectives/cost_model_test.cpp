@@ -110,9 +110,9 @@ TEST(Prices, of_segments_that_overlap_are_lower_until_they_are_too_many) {
   const GroupFacts nodes = facts(nodes_of(4, 2, shape({.cores = 2}))
                                      .with_network({.latency_us = 30, .near_us = 7, .bytes_per_us = 1000, .crowd = 4}));
   const Algorithm& staged = *find_algorithm(Collective::all_reduce, "hierarchical_ring");
-  const Shape large{.size = 8, .count = 16U << 20U};
+  const Shape large{.size = 8, .count = 16U << 20U, .levels = &nodes.levels};
   EXPECT_LT(price_us(staged, large, nodes, 8), price_us(staged, large, nodes));
-  const Shape small{.size = 8, .count = 4096};
+  const Shape small{.size = 8, .count = 4096, .levels = &nodes.levels};
   EXPECT_GT(price_us(staged, small, nodes, 8), price_us(staged, small, nodes));
 }
 
@@ -198,7 +198,7 @@ TEST(Prices, of_many_members_are_those_of_their_schedules) {
         if (!each.why_not.empty() || each.name == node_algorithm) continue;
         Shape problem{.size = known.size, .count = bytes, .segment = each.piece, .levels = &known.levels};
         if (cuts_output(collective)) problem.takes = spec.takes;
-        const double exact = price_us(*find_algorithm(collective, each.name), problem, known);
+        const double exact = price_us(*find_algorithm(collective, each.name), problem, known, each.segments);
         if (bytes >= 1U << 16U) {
           EXPECT_NEAR(each.predicted_us / exact, 1, 0.1) << each.name << ' ' << bytes;
         }

@@ -121,7 +121,7 @@ std::string answer(const PlanReport& report) {
     how = text(" in ", plan.segments, " segments of ", format_bytes(plan.segment * plan.spec.element_bytes), ", ",
                plan.depth, " at a time");
   }
-  std::string all = text("\n", plan.algorithm, how, ": ", plan.why, '\n');
+  std::string all = text("\n", plan.algorithm, how, how.empty() ? ": " : ":\n", plan.why, '\n');
   const std::size_t scratch = std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes;
   if (scratch > 0) {
     all += text("scratch memory of member ", plan.index, ": ",
