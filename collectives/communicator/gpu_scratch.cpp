@@ -40,7 +40,8 @@ Staged GpuScratch::take(int device, std::size_t bytes) {
   if (best != nullptr) return best->memory;
   drop_some();
   kept_.reserve(kept_.size() + 1);
-  return kept_.emplace_back(device, bytes, gpu::allocate(device, bytes, 1)).memory;
+  kept_.push_back({.device = device, .bytes = bytes, .memory = gpu::allocate(device, bytes, 1)});
+  return kept_.back().memory;
 }
 
 // The oldest ones that nobody has.
