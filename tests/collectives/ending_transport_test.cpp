@@ -21,24 +21,24 @@ using test::lacks;
 using test::on_threads;
 using test::watched_for_races;
 
-enum class Kind : std::uint8_t { ucx, sockets, tcp };
+enum class Over : std::uint8_t { ucx, sockets, tcp };
 
-class EndingTransport : public testing::TestWithParam<Kind> {
+class EndingTransport : public testing::TestWithParam<Over> {
  protected:
   using Maker = std::function<std::unique_ptr<Transport>(Exchange&)>;
 
   void SetUp() override {
-    if (GetParam() != Kind::ucx && why_no_tcp()) GTEST_SKIP() << lacks(*why_no_tcp());
-    if (GetParam() == Kind::ucx && why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
-    if (GetParam() == Kind::ucx && watched_for_races)
+    if (GetParam() != Over::ucx && why_no_tcp()) GTEST_SKIP() << lacks(*why_no_tcp());
+    if (GetParam() == Over::ucx && why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
+    if (GetParam() == Over::ucx && watched_for_races)
       GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
   }
 
   // As a process has it: members that are threads of one would end each other's transports.
   static Maker process(int rank) {
     auto key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test");
-    if (GetParam() == Kind::ucx) return maker_of(std::make_shared<Ucx>(UcxOptions{.key = key, .device = {}}));
-    const std::string address = GetParam() == Kind::sockets ? "127.0.0.1" : text("127.0.0.", rank + 1);
+    if (GetParam() == Over::ucx) return maker_of(std::make_shared<Ucx>(UcxOptions{.key = key, .device = {}}));
+    const std::string address = GetParam() == Over::sockets ? "127.0.0.1" : text("127.0.0.", rank + 1);
     return maker_of(std::make_shared<Tcp>(TcpOptions{.key = key, .address = address}));
   }
 
@@ -48,9 +48,9 @@ class EndingTransport : public testing::TestWithParam<Kind> {
     return [process = std::move(process)](Exchange& exchange) { return process->transport(exchange); };
   }
 };
-constexpr std::array names = {"ucx", "sockets", "tcp"};
-INSTANTIATE_TEST_SUITE_P(Of, EndingTransport, testing::Values(Kind::ucx, Kind::sockets, Kind::tcp),
-                         [](const auto& each) { return names.at(static_cast<std::size_t>(each.param)); });
+constexpr std::array ways = {"ucx", "sockets", "tcp"};
+INSTANTIATE_TEST_SUITE_P(Of, EndingTransport, testing::Values(Over::ucx, Over::sockets, Over::tcp),
+                         [](const auto& each) { return ways.at(static_cast<std::size_t>(each.param)); });
 
 // Within a limit, so that what never comes is a failure of its own.
 bool arrives(Transport& transport, int lane) {
