@@ -53,6 +53,10 @@ std::byte* map_file(int file, std::size_t bytes, int protection) {
 }  // namespace
 
 FakeGpus::~FakeGpus() {
+  {
+    const std::lock_guard lock(streams_mutex_);  // a stream that was given up may have ended in a thread of its own
+    ordinary_.clear();
+  }
   defaults_.clear();
   while (!blocks_.empty()) free(0, const_cast<std::byte*>(blocks_.begin()->first));
   for (const auto& [address, bytes] : freed_) ::munmap(const_cast<std::byte*>(address), bytes);
