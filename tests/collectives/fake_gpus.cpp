@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <chrono>
+#include <thread>
 
 #include <algorithm>
 #include <cerrno>
@@ -53,8 +55,11 @@ std::byte* map_file(int file, std::size_t bytes, int protection) {
 }  // namespace
 
 FakeGpus::~FakeGpus() {
+  // A stream that was given up ends in a thread of its own, if ever.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (made_streams_ > 0 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
   {
-    const std::lock_guard lock(streams_mutex_);  // a stream that was given up may have ended in a thread of its own
+    const std::lock_guard lock(streams_mutex_);
     ordinary_.clear();
   }
   defaults_.clear();

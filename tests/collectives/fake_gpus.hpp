@@ -153,6 +153,7 @@ class FakeGpus final : public gpu::Layer {
   std::function<void(Way, std::size_t)> before_copies_;
   std::array<std::function<void()>, 4> at_moments_;
   std::mutex streams_mutex_;
+  std::atomic<int> made_streams_{0};                     // and not ended
   std::map<int, std::unique_ptr<FakeStream>> defaults_;  // by device, made when they are first needed
   std::set<FakeStream*> ordinary_;
 };

@@ -17,6 +17,7 @@ thread_local bool streams_fail = false;
 void FakeGpus::fail_streams(bool fails) { streams_fail = fails; }
 
 gpu::Stream FakeGpus::make_stream(int device) {
+  ++made_streams_;
   if (streams_fail) throw Error(Code::device, text("making a stream on GPU ", device, ": none left"), "");
   return new FakeStream(device);
 }
@@ -35,6 +36,7 @@ void FakeGpus::end_stream(int /*device*/, gpu::Stream stream) noexcept {
     ordinary_.erase(its);
   }
   delete its;
+  --made_streams_;
 }
 
 FakeStream& FakeGpus::of(int device, gpu::Stream stream) {
