@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What carries the messages of a session over MPI: MPI itself, or sockets of our own. MPI is right where there is
-// something faster than TCP between the nodes, and among members of one node, who hardly send messages. Over TCP our
-// own take a fraction of the processors' time for a small message, and see at once when a member has died.
+// something faster than TCP between the nodes, and among members of one node, who hardly send messages. Over TCP it is
+// our own, which see at once when a member has died.
 #pragma once
 
 #include <memory>

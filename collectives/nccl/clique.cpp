@@ -164,11 +164,25 @@ std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, gpu::Strea
   std::byte* next_detour = scratch + detours_at;
   for (std::size_t i = 0; i < changed.size(); ++i)
     next_detour = leave_by(detours[i], given[i], changed[i], next_detour);
-  run(steps, scratch, pause);
-  for (std::size_t i = 0; i < changed.size(); ++i) come_back(given[i], changed[i]);
+  try {
+    run(steps, scratch, pause);
+    for (std::size_t i = 0; i < changed.size(); ++i) come_back(given[i], changed[i]);
+  } catch (...) {
+    if (!is_captured) keep_end_of(stream);
+    throw;
+  }
   if (is_captured) return nullptr;
   last_ = gpu::layer()->mark(device_, stream);
   return last_;
+}
+
+// A part of it may be in the stream: breaking off waits for that, too, before memory is freed that it uses.
+void Clique::keep_end_of(gpu::Stream stream) noexcept {
+  try {
+    last_ = gpu::layer()->mark(device_, stream);
+  } catch (const Error&) {
+    return;  // of a GPU that has failed; what failed first says more
+  }
 }
 
 void Clique::run(std::span<const Step> steps, std::byte* scratch, const Pause& pause) {

@@ -98,6 +98,7 @@ class Clique {
   void group(const F& f, const Pause& pause);
   [[noreturn]] static void refuse_captured(const Spec& spec);
   void run(std::span<const Step> steps, std::byte* scratch, const Pause& pause);
+  void keep_end_of(gpu::Stream stream) noexcept;
   void begin_step(const Step& step, std::byte* scratch);
   void reduce(const Step& step);
   void move(const Step& step);

@@ -94,20 +94,20 @@ template <class Group>
 void meet(const FakeGpus& gpus, Group& group, int rank, std::size_t number, const FakeNccl::Asked& kind,
           const Part& part) {
   std::unique_lock lock(group.mutex);
-  if (group.is_over) return;
+  if (group.is_over(rank)) return;
   while (group.meetings.size() <= number) group.meetings.emplace_back();
   Meeting& meeting = group.meetings[number];
   if (meeting.kind && !(*meeting.kind == kind)) throw Error(Code::internal, "members of NCCL's group differ");
   meeting.kind = kind;
   meeting.parts.resize(static_cast<std::size_t>(group.size));
   meeting.parts[static_cast<std::size_t>(rank)] = part;
-  if (++meeting.arrived == group.size) {
+  if (++meeting.arrived == group.size && group.left.empty()) {
     refuse_different_memory(group, kind, meeting.parts);
     run(gpus, kind, meeting.parts);
     meeting.is_done = true;
     group.changed.notify_all();
   }
-  group.wait(lock, [&] { return group.meetings[number].is_done; });
+  group.wait(lock, rank, [&] { return group.meetings[number].is_done; });
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ void FakeNccl::break_all() {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, group] : groups_) {
     const std::lock_guard inside(group->mutex);
-    group->is_broken = group->is_over = true;
+    group->is_broken = true;
     group->changed.notify_all();
   }
 }
@@ -175,9 +175,9 @@ void FakeNccl::leave(nccl::Member* member) noexcept {
   const std::unique_ptr<FakeMember<Group>> gone(static_cast<FakeMember<Group>*>(member));
   const std::lock_guard lock(gone->group->mutex);
   if (!gone->has_finished || gone->group->finished < gone->group->size || *gone->in_streams > 0)
-    gone->group->is_over = true;
+    gone->group->left.insert(gone->rank);
   auto& known = gone->group->known[static_cast<std::size_t>(gone->rank)];
-  if (gone->has_finished && !gone->group->is_over) mistakes_ += static_cast<int>(known.size());
+  if (gone->has_finished && !gone->group->is_over(gone->rank)) mistakes_ += static_cast<int>(known.size());
   registered_ -= static_cast<int>(known.size());
   {
     const std::lock_guard all(memory_mutex_);
@@ -264,9 +264,9 @@ void FakeNccl::send(nccl::Member* member, const void* from, std::size_t bytes, i
     group->letters[path].push_back(letter);
     group->changed.notify_all();
   };
-  const auto is_read = [group = mine.group.get(), letter] {
+  const auto is_read = [group = mine.group.get(), rank = mine.rank, letter] {
     std::unique_lock lock(group->mutex);
-    group->wait(lock, [&] { return letter->is_read; });
+    group->wait(lock, rank, [&] { return letter->is_read; });
   };
   put(member, post, true, stream);
   works.last.emplace_back(is_read);
@@ -278,7 +278,7 @@ void FakeNccl::receive(nccl::Member* member, void* to, std::size_t bytes, int fr
   const auto take = [this, group = mine.group.get(), path = std::pair(from, mine.rank), to, bytes] {
     std::unique_lock lock(group->mutex);
     auto& letters = group->letters[path];
-    if (!group->wait(lock, [&] { return !letters.empty(); })) return;
+    if (!group->wait(lock, path.second, [&] { return !letters.empty() && !group->is_over(path.first); })) return;
     Letter& letter = *letters.front();
     if (letter.bytes != bytes) throw Error(Code::internal, "a message of NCCL's has another length");
     if (letter.is_known != (group->place(path.second, to).number != 0))

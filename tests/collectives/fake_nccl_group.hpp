@@ -40,12 +40,13 @@ struct Letter {
 struct FakeNccl::Group {
   explicit Group(int members) : size(members) {}
 
-  // Nothing to do any more where it was broken off.
+  // What a member has in streams ends when it leaves, whatever it waits for; when another does, it goes on waiting.
   template <class Ready>
-  bool wait(std::unique_lock<std::mutex>& lock, const Ready& ready) {
-    changed.wait(lock, [&] { return is_over || ready(); });
-    return !is_over;
+  bool wait(std::unique_lock<std::mutex>& lock, int rank, const Ready& ready) {
+    changed.wait(lock, [&] { return is_over(rank) || ready(); });
+    return !is_over(rank);
   }
+  bool is_over(int rank) const { return left.contains(rank); }
 
   // Where an address is in what a member has made known; members have to give the same.
   struct Place {
@@ -75,7 +76,7 @@ struct FakeNccl::Group {
   std::set<int> devices;
   int joined = 0;
   int finished = 0;
-  bool is_over = false;
+  std::set<int> left;  // by breaking off
   bool is_broken = false;
   std::deque<Meeting> meetings;  // by number
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> letters;

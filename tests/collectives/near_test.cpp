@@ -118,7 +118,8 @@ TEST(Near, memory_taken_together_is_memory) {
 }
 
 // What each member's body ended with.
-std::vector<std::string> ends(std::initializer_list<int> members, std::size_t size, const Body& body) {
+std::vector<std::string> ends(std::initializer_list<int> members, std::size_t size, const Body& body,
+                              Patience patience = short_patience) {
   std::vector<std::string> all(size);
   const auto member = [&](Communicator& world) {
     try {
@@ -128,23 +129,24 @@ std::vector<std::string> ends(std::initializer_list<int> members, std::size_t si
       all[static_cast<std::size_t>(world.rank())] = error.what();
     }
   };
-  const Patience patience{std::chrono::milliseconds(300), std::chrono::milliseconds(900)};
   run_members(nodes_with(members), member, by("all_reduce:node_ring,barrier:node_leaders"), patience,
               Log(LogLevel::off));
   return all;
 }
 
 TEST(Near, who_does_not_come_is_named_on_all_nodes) {
+  constexpr Patience patience{std::chrono::milliseconds(500), std::chrono::milliseconds(2500)};
   for (const int late : {1, 3}) {
-    const auto texts = ends({2, 2}, 4, [&](Communicator& world) {
+    const auto body = [&](Communicator& world) {
       std::vector<int> data(3000);
       world.all_reduce(data, sum);  // what follows is in the middle of its data
       if (world.rank() == late) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        std::this_thread::sleep_for(std::chrono::milliseconds(4000));
         return;
       }
       world.all_reduce(data, sum);
-    });
+    };
+    const auto texts = ends({2, 2}, 4, body, patience);
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
       if (static_cast<int>(rank) == late) continue;
       EXPECT_NE(texts[rank].find(text("rank ", late, " does not answer")), std::string::npos)
