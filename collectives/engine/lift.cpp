@@ -15,7 +15,7 @@ constexpr std::size_t copies_ahead = 3;
 
 std::size_t up(std::size_t number, std::size_t by) { return (number + by - 1) / by; }
 
-// Where input and output are one memory, it is there already.
+// Where input and output are one memory, and nothing was multiplied, it is there already.
 bool stays(const Local& local, int lap) {
   const Slice to = local.target.at(lap);
   const Slice from = local.left.at(lap);
@@ -25,13 +25,13 @@ bool stays(const Local& local, int lap) {
 
 // Calls use(slice, writes) for all that a round touches in a lap.
 template <class Use>
-void each_use(const Round& round, int lap, bool is_one_memory, const Use& use) {
+void each_use(const Round& round, int lap, bool is_as_given, const Use& use) {
   for (const Message& each : round.sends) use(each.walk.at(lap), false);
   for (const Message& each : round.receives) use(each.walk.at(lap), true);
   for (const Local& each : round.locals) {
     use(each.left.at(lap), false);
     if (each.kind == Local::Kind::reduce) use(each.right.at(lap), false);
-    if (!is_one_memory || !stays(each, lap)) use(each.target.at(lap), true);
+    if (!is_as_given || !stays(each, lap)) use(each.target.at(lap), true);
   }
   for (const Near& each : round.near) {
     use(each.from, false);
@@ -55,6 +55,8 @@ std::size_t lifted_piece(const gpu::Costs& costs, std::size_t element_bytes) {
 
 // Of means all that reads a piece has to come before it is divided, too.
 bool Lift::divides() const { return plan().spec.op == ReduceOp::avg && plan().result.count > 0; }
+
+bool Lift::multiplies() const { return plan().spec.op == ReduceOp::premul_sum && reduces(plan().spec.collective); }
 
 template <class Use>
 void Lift::each_piece(const Slice& slice, std::size_t first, const Use& use) const {
@@ -85,7 +87,7 @@ void Lift::look_through() {
     const std::size_t first = static_cast<std::size_t>(segment) * plan().segment;
     for (const Round& round : plan().schedule_of(segment).rounds) {
       for (int lap = 0; lap < round.times; ++lap) {
-        each_use(round, lap, lifting().is_one_memory, [&](const Slice& slice, bool writes) {
+        each_use(round, lap, is_as_given(), [&](const Slice& slice, bool writes) {
           const bool is_input = slice.space == Space::input;
           if (is_input || lifting().is_one_memory) each_piece(slice, first, want);
           if (!is_input && (writes || divides()))
@@ -125,7 +127,7 @@ void Lift::top_up() {
 
 void Lift::arrived(std::uint32_t piece) {
   input_[piece] = State::here;
-  if (plan().spec.op != ReduceOp::premul_sum || !reduces(plan().spec.collective)) return;
+  if (!multiplies()) return;
   const std::size_t at = piece * lifting().piece;
   const std::size_t bytes = std::min(lifting().piece, bytes_of(plan().input_count) - at);
   auto* const here = const_cast<std::byte*>(static_cast<const std::byte*>(call_->input)) + at;
@@ -144,7 +146,7 @@ bool Lift::advance() {
 bool Lift::is_ready(const Round& round, int lap, std::size_t first) const {
   if (!fetches()) return true;
   bool is_here = true;
-  each_use(round, lap, lifting().is_one_memory, [&](const Slice& slice, bool /*writes*/) {
+  each_use(round, lap, is_as_given(), [&](const Slice& slice, bool /*writes*/) {
     if (slice.space == Space::input || lifting().is_one_memory)
       each_piece(slice, first, [&](std::uint32_t piece) {
         is_here = is_here && (piece >= input_.size() || input_[piece] == State::here);
@@ -155,7 +157,7 @@ bool Lift::is_ready(const Round& round, int lap, std::size_t first) const {
 
 void Lift::done(const Round& round, int lap, std::size_t first) {
   if (!brings()) return;
-  each_use(round, lap, lifting().is_one_memory, [&](const Slice& slice, bool writes) {
+  each_use(round, lap, is_as_given(), [&](const Slice& slice, bool writes) {
     if (slice.space != Space::output || (!writes && !divides())) return;
     each_piece(slice, first, [&](std::uint32_t piece) {
       if (--left_[piece] == 0) leave(piece);

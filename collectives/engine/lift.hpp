@@ -62,6 +62,8 @@ class Lift {
   const Lifting& lifting() const { return *call_->lifting; }
   const Plan& plan() const { return *call_->plan; }
   bool divides() const;
+  bool multiplies() const;
+  bool is_as_given() const { return lifting().is_one_memory && !multiplies(); }
   std::size_t bytes_of(std::size_t count) const { return count * plan().spec.element_bytes; }
   void look_through();
   void top_up();

@@ -91,6 +91,17 @@ TEST_F(GpuLift, goes_right_however_long_copies_take) {
   }
 }
 
+// The first of a scan has nothing to add, and in place its result lies where its input did.
+TEST_F(GpuLift, brings_products_that_nothing_is_added_to) {
+  by_messages(2, [&](Communicator& world) {
+    DeviceVector<int> mine(counting(1000, 1), world.rank());
+    world.scan(mine, premul_sum(3));
+    std::vector<int> expected = counting(1000, 1);
+    for (int& each : expected) each *= 3 * (world.rank() + 1);
+    EXPECT_EQ(on_host(mine), expected);
+  });
+}
+
 // The first piece of the result is held on its way to the GPU until all of the input has come; and the last piece of
 // the input on its way from there until something of the result has gone.
 TEST_F(GpuLift, pieces_go_while_others_come) {
