@@ -27,14 +27,20 @@ constexpr std::array<LinkCost, 7> table = {{
 constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
 constexpr double narrow_share = 0.5;            // of the bytes of 32-bit floats, where messages carry 16 bits
 // Starting guesses: of a core that members share, for a message within a node, at both ends together; for a meeting.
-constexpr double near_work_us = 6;
+constexpr double near_work_us = 3;
 constexpr double turn_us = 3;
 constexpr double meeting_us = 2;          // starting guess: of members of a node in memory, from message to message
 constexpr double further_message = 0.25;  // starting guess: of a latency, for each message beside the first
 // Starting guess: of a core, for a message between nodes by TCP, at both ends together.
 constexpr double far_work_us = 8;
+// How often as long as the work itself a member waits for its turn of a core that others share, in each round. On
+// virtual nodes (4 x 2 and 2 x 4 members on two cores, 2026-11-25) a further round took 80 to 110 us.
+constexpr double turns_waited = 2;
 // Starting guess: messages within a node that go through sockets move their bytes so often.
-constexpr double by_kernel = 2.5;
+constexpr double by_kernel = 4;
+// Starting guess: of what is done within nodes while messages are on their way, where members share cores: those do
+// one thing or the other, for the kernel as well.
+constexpr double not_hidden = 0.5;
 // Two who exchange messages wait for each other in every round, where in a ring one is waited for: on virtual nodes
 // (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
 constexpr double exchanged = 1.05;
@@ -228,9 +234,11 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
     const double far_bytes = std::max(load.far_bytes * waits, node_far_bytes) * scale;
     const double near = near_bytes / cost_of(facts.near).bytes_per_us + combined / combined_bytes_per_us;
     const double far = far_bytes / facts.network_bytes_per_us;
-    const double begins = std::max(load.latency_us * waits, busy) + meetings;
+    const double turns = crowd > 1 ? turns_waited * load.work_us * crowd : 0;
+    const double begins = std::max(load.latency_us * waits, busy + turns) + meetings;
     const double more = (segments - 1) * (busy + meetings);  // for the cores
-    const double flows = std::max(far, near + more) + std::min(far, near) / segments;
+    const double apart = std::max(1.0 / segments, crowd > 1 ? not_hidden : 0);
+    const double flows = std::max(far, near + more) + std::min(far, near) * apart;
     most = std::max(most, begins + (segments > 1 ? flows : near + far));
   }
   return most;

@@ -128,6 +128,21 @@ TEST(Prices, of_crowded_cores_count_messages_rather_than_their_way) {
   EXPECT_DOUBLE_EQ(of(10, 64), of(11, 64));
 }
 
+// On cores that are shared every round is waited for, and what moves bytes within a node takes from what moves them
+// between nodes.
+TEST(Prices, of_crowded_cores_are_lowest_for_few_rounds_and_few_bytes_within_the_node) {
+  const GroupFacts crowded = facts(nodes_of(4, 2, shape({.cores = 2}))
+                                       .with_network({.latency_us = 9, .near_us = 9, .bytes_per_us = 117, .crowd = 4}));
+  const auto of = [&](std::string_view name, std::size_t bytes, int segments) {
+    const Shape problem{.size = 8, .count = bytes, .levels = &crowded.levels};
+    return price_us(*find_algorithm(Collective::all_reduce, name), problem, crowded, segments);
+  };
+  EXPECT_GT(of("node_halving", 4096, 1), 1.3 * of("node_doubling", 4096, 1));
+  EXPECT_GT(of("node_ring", 4096, 1), 1.2 * of("node_halving", 4096, 1));
+  for (const std::size_t mib : {1U, 4U, 16U})
+    EXPECT_GT(of("hierarchical_ring", mib << 20U, 8), of("node_ring", mib << 20U, 8)) << mib;
+}
+
 TEST(Prices, many_bytes_want_few_copies_and_few_bytes_few_rounds) {
   const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
   EXPECT_LT(price("flat", node, 8), price("ring", node, 8));

@@ -56,7 +56,9 @@ std::string machine(const GroupFacts& facts) {
   }
   if (facts.nodes() > 1) {
     parts.push_back(text("between nodes ", facts.network_bytes_per_us * 8 / 1000, " Gbit/s, ",
-                         facts.network_known ? "as the interfaces say" : "a guess"));
+                         facts.is_measured     ? "measured when the session began"
+                         : facts.network_known ? "as the interfaces say"
+                                               : "a guess"));
   }
   return parts.empty() ? std::string() : text(join(parts, "; "), '\n');
 }
@@ -129,7 +131,8 @@ std::string answer(const PlanReport& report) {
   }
   if (plan.in_node) all += measured_text(report.measured);
   if (plan.why.starts_with("the cost model"))
-    all += text("What links cost is ", link_costs().front().provenance, ".\n");
+    all += text("What ", report.facts.is_measured ? "else " : "", "links cost is ", link_costs().front().provenance,
+                ".\n");
   return all;
 }
 
