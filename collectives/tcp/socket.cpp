@@ -149,14 +149,19 @@ int error_of(const Descriptor& socket) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
-// Where nothing is under way the kernel asks every second; where something is, it sends it again and again.
+void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silence) {
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
+}
+
+// Where nothing is under way the kernel asks every second. A limit for what is under way would also count the time in
+// which a member that is only late reads nothing.
 void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
   const auto seconds = static_cast<int>(silence.count() / 1000);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds - 1));
-  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
 Moved read(const Descriptor& socket, std::span<std::byte> into) {

@@ -70,7 +70,9 @@ struct Moved {
 std::optional<Descriptor> connect(const Place& place, bool near, int& error);
 // 0 when it stands.
 int error_of(const Descriptor& socket);
-// How long a host may be silent before its connections are over.
+// How long until a connection stands.
+void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silence);
+// How long a host may be silent, where nothing is under way, before its connections are over.
 void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
 
 Moved read(const Descriptor& socket, std::span<std::byte> into);

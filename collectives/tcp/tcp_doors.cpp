@@ -80,7 +80,7 @@ void TcpTransport::call(int number, std::uint32_t channel, bool near) {
   if (!socket && near) return call(number, channel, false);
   peer(number).links[channel] = socket ? Link::calling : Link::over;
   if (!socket) return lose(number, text("it is not reached: ", std::strerror(error)));
-  if (!near) watch_host(*socket, shared_->silence);
+  if (!near) limit_connecting(*socket, shared_->silence);
   const int at = socket->get();
   watch(*socket, {Door::Kind::handshake, number, channel}, EPOLLIN);
   calling_.emplace(at, Calling{Handshake::calling(std::move(*socket), reception_.key(), me_,
@@ -104,8 +104,10 @@ bool TcpTransport::takes(int number, std::uint32_t channel) {
 
 void TcpTransport::let_in() {
   for (Handshake& shake : callers_->take()) {
-    const auto number = static_cast<int>(shake.from().rank);
-    const bool is_member = number < size() && number != rank() && shake.channel() < channel_count;
+    const std::uint32_t from = shake.from().rank;
+    const auto number = static_cast<int>(from);
+    const bool is_member =
+        from < static_cast<std::uint32_t>(size()) && number != rank() && shake.channel() < channel_count;
     const bool is_too_late = is_given_up_ && shake.channel() != words_channel;
     if (!is_member || is_too_late) continue;
     const bool is_taken = takes(number, shake.channel());
@@ -133,8 +135,8 @@ void TcpTransport::move_handshake(int socket) {
   if (state == Handshake::State::taken) return open(door.peer, door.channel, std::move(taken));
   if (state == Handshake::State::refused) {
     link = Link::awaited;
-  } else if (was_near) {
-    call(door.peer, door.channel, false);
+  } else if (was_near || (error == 0 && peer(door.peer).calls_again-- > 0)) {
+    call(door.peer, door.channel, false);  // who has ended refuses; who was only kept waiting too long does not
   } else {
     link = Link::over;
     lose(door.peer, error == 0 ? "it ended while a connection was being made, or has another key"

@@ -77,7 +77,8 @@ void TcpTransport::see_off(int number, Peer& one, Reception::LastWords& last) {
     if (lane.is_open() && has_unread(lane.socket())) reception_.see_off(lane.take(), {});
   }
   const bool is_open = one.words.is_open();
-  if (one.links[words_channel] == Link::over || (!is_open && !one.words.has_unsent())) return;
+  const Link link = one.links[words_channel];
+  if (link == Link::over || (!is_open && link != Link::calling && !one.words.has_unsent())) return;
   if (!is_open && !last_words_.empty()) one.words.say(last_words_);
   one.words.say_farewell();
   one.words.flush();

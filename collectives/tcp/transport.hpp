@@ -64,6 +64,7 @@ class TcpTransport final : public Transport {
     std::array<LaneStream, lane_count> lanes;
     WordStream words;
     bool has_left = false;
+    int calls_again = 2;  // where it hangs up without a word
   };
   // What a lane has under way.
   struct Round {

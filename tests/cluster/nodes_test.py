@@ -99,7 +99,7 @@ class Nodes(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertIn("messages go by MPI: no network has an address of every node at the interface eth7", said)
         code, said = self.info(*two, LOCKSTEP_INTERFACE="eth7", LOCKSTEP_TRANSPORT="tcp")
-        self.assertEqual(code, 1, said)
+        self.assertNotEqual(code, 0, said)  # 1, but Open MPI 4's mpirun may crash when all ranks end its job at once
         self.assertIn("LOCKSTEP-E002", said)
         self.assertIn("no network has an address of every node at the interface eth7", said)
 

@@ -95,6 +95,34 @@ TEST_P(EveryTransport, MessagesOfALaneMatchInTheOrderOfTheirPosting) {
   });
 }
 
+// Whoever reads nothing for longer than a host may be silent is late, and not gone.
+TEST(LateMember, FindsWhatWasSentToIt) {
+  if (why_no_tcp()) GTEST_SKIP() << lacks(*why_no_tcp());
+  on_threads(2, [](Exchange& exchange) {
+    Tcp own({.key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test"),
+             .address = text("127.0.0.", exchange.rank() + 1),
+             .silence = std::chrono::milliseconds(1000)});
+    const auto transport = own.transport(exchange);
+    std::vector<int> data(16U << 20U, exchange.rank());
+    std::vector<int> first(1);
+    const bool sends = exchange.rank() == 0;
+    for (std::vector<int>* const each : {&first, &data}) {  // so that the second one has a connection
+      if (!sends && each == &data) std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+      post(*transport, {0, 1}, sends ? std::vector{from(1, *each)} : std::vector<Outgoing>(),
+           sends ? std::vector<Incoming>() : std::vector{into(0, *each)});
+      if (each == &first) finish(*transport, 0);
+    }
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!transport->done(0) && std::chrono::steady_clock::now() < limit) {
+      ASSERT_NO_THROW(transport->hear());
+      transport->sleep(200'000);
+    }
+    ASSERT_TRUE(transport->done(0));
+    EXPECT_EQ(data[1000], 0);
+    exchange.barrier("all has come");
+  });
+}
+
 TEST_P(EveryTransport, LanesDoNotMeetAndWhatComesEarlyWaits) {
   on_threads(2, [](Exchange& exchange) {
     const auto transport = transport_over(exchange);
