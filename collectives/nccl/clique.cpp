@@ -161,10 +161,10 @@ std::shared_ptr<gpu::Mark> Clique::begin(std::span<const Step> given, gpu::Strea
   if (is_captured && bytes > 0) refuse_captured(steps.front().spec);
   if (!is_captured && last_) gpu::layer()->wait_for(device_, stream, *last_);
   std::byte* const scratch = scratch_of(bytes);
-  std::byte* next_detour = scratch + detours_at;
-  for (std::size_t i = 0; i < changed.size(); ++i)
-    next_detour = leave_by(detours[i], given[i], changed[i], next_detour);
   try {
+    std::byte* next_detour = scratch + detours_at;
+    for (std::size_t i = 0; i < changed.size(); ++i)
+      next_detour = leave_by(detours[i], given[i], changed[i], next_detour);
     run(steps, scratch, pause);
     for (std::size_t i = 0; i < changed.size(); ++i) come_back(given[i], changed[i]);
   } catch (...) {

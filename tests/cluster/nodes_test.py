@@ -18,6 +18,8 @@ for name in ("cluster", "lockstep", "exchange", "heat", "random", "steps", "able
     parser.add_argument(f"--{name}", required=True)
 parser.add_argument("--json")
 given = parser.parse_args()
+# Open MPI 4's mpirun itself crashes now and then when all ranks end a job at once; this is in its stack then.
+CRASH = "(pmix_server_log_fn+"
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0
 
 
@@ -26,7 +28,7 @@ class Nodes(unittest.TestCase):
     def cluster(self, options, *command, **variables):
         words = [given.cluster, "run", "--timeout", "100", *options, "--", *command]
         found = cases.run(words, timeout=130, **variables)
-        if "(pmix_server_log_fn+" in found[2]:  # Open MPI 4's mpirun itself crashes now and then when ranks end a job
+        if CRASH in found[2]:
             found = cases.run(words, timeout=130, **variables)
         return found
 
@@ -99,7 +101,7 @@ class Nodes(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertIn("messages go by MPI: no network has an address of every node at the interface eth7", said)
         code, said = self.info(*two, LOCKSTEP_INTERFACE="eth7", LOCKSTEP_TRANSPORT="tcp")
-        self.assertNotEqual(code, 0, said)  # 1, but Open MPI 4's mpirun may crash when all ranks end its job at once
+        self.assertEqual(code, 139 if CRASH in said else 1, said)
         self.assertIn("LOCKSTEP-E002", said)
         self.assertIn("no network has an address of every node at the interface eth7", said)
 

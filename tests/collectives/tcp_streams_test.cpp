@@ -47,14 +47,23 @@ struct Mail {
   std::size_t wanted = 0;
 };
 
+// Two ends of a stream, between which bytes go on in pieces of any size.
+template <class Stream>
+struct InPieces {
+  explicit InPieces(unsigned seed) : wires(seed) {
+    from.open(std::move(wires.one));
+    to.open(std::move(wires.other));
+  }
+  Between wires;
+  Stream from;
+  Stream to;
+};
+
 TEST(Lane, brings_what_was_posted_in_whatever_pieces_it_comes) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     std::mt19937 random(seed);
-    Between wires(seed);
-    LaneStream from;
-    LaneStream to;
-    from.open(std::move(wires.one));
-    to.open(std::move(wires.other));
+    InPieces<LaneStream> ends(seed);
+    auto& [wires, from, to] = ends;
     std::vector<std::byte> window(48U << 10U);
     Mail mail(random, std::array<std::size_t, 8>{0, 1, 15, 100, 5000, 49'136, 49'137, 300'000}, 12);
     for (int turn = 0; turn < 100'000 && !mail.is_over(); ++turn) {
@@ -144,11 +153,8 @@ TEST_F(OneLane, hears_the_end_behind_what_came_before) {
 TEST(Words, and_messages_come_in_whatever_pieces_and_whatever_order_they_are_wanted) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     std::mt19937 random(seed);
-    Between wires(seed);
-    WordStream from;
-    WordStream to;
-    from.open(std::move(wires.one));
-    to.open(std::move(wires.other));
+    InPieces<WordStream> ends(seed);
+    auto& [wires, from, to] = ends;
     constexpr std::size_t count = 10;
     Mail mail(random, std::array<std::size_t, 6>{0, 1, 100, 65'536, 65'537, 200'000}, count);
     std::vector<Bytes> said;
