@@ -64,9 +64,11 @@ quietly() {
 }
 
 # build_in FOLDER MESON-OPTION... : configures once and builds; again after that only what changed. Builds all, or
-# what the array `targets` names and what the tests of the array `suites` run.
+# what the array `targets` names and what the tests of the array `suites` run; or all but what only the tests of the
+# array `without` run.
 targets=()
 suites=()
+without=()
 build_in() {
   local folder=$1
   shift
@@ -79,9 +81,13 @@ build_in() {
     printf '%s' "$wanted" >"$folder/options"
   fi
   local wanted_targets=(${targets[@]+"${targets[@]}"}) found
-  if [ ${#suites[@]} -gt 0 ]; then
+  if [ ${#suites[@]} -gt 0 ] || [ ${#without[@]} -gt 0 ]; then
     quietly "configuring" "$folder/configure.log" ninja -C "$folder" build.ninja || return 1
-    found=$(python3 "$root/tests/support/targets.py" "$folder" "${suites[@]}") || return 1
+    if [ ${#suites[@]} -gt 0 ]; then
+      found=$(python3 "$root/tests/support/targets.py" "$folder" "${suites[@]}") || return 1
+    else
+      found=$(python3 "$root/tests/support/targets.py" "$folder" --but "${without[@]}") || return 1
+    fi
     mapfile -t -O ${#wanted_targets[@]} wanted_targets <<<"$found"
   fi
   quietly "building" "$folder/build.log" ninja -C "$folder" ${wanted_targets[@]+"${wanted_targets[@]}"}

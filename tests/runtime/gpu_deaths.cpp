@@ -113,9 +113,10 @@ class Member {
       ordered.all_gather_async(in_, out_).wait();
   }
 
-  // Calls in streams may have been put there before it died, however many there were in the meantime.
+  // Calls in streams may have been put there before it died, however many there were in the meantime. Not so many that
+  // a slow machine is long busy with them.
   std::string ended() {
-    constexpr int at_once = 100;
+    constexpr int at_once = 10;
     const auto longest = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     for (int turn = 0; std::chrono::steady_clock::now() < longest; ++turn) {
       try {
@@ -123,7 +124,7 @@ class Member {
       } catch (const Error& error) {
         return lockstep::text(error.what());
       }
-      if (turn > at_once) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (turn > at_once) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return "not at all";
   }
@@ -147,7 +148,9 @@ class Member {
   }
 
   // What the GPU still has of this process when nothing of the communicator is left, and the others have left as well.
+  // Like every user, it frees its memory when nothing works with it any more.
   void release() {
+    if (asked_.after == "ends") wait_for_stream();
     in_ = {};
     out_ = {};
     own_.reset();
@@ -155,6 +158,13 @@ class Member {
     while (gpus_.events_in_use() > 0 && std::chrono::steady_clock::now() < longest)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::cout << "left " << gpus_.living() << ' ' << gpus_.events_in_use() << std::endl;
+  }
+
+  void wait_for_stream() {
+    try {
+      gpus_.wait(stream_);
+    } catch (const Error&) {  // what was under way has failed, and is over
+    }
   }
 
   FakeGpus& gpus_;

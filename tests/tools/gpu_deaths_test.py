@@ -35,7 +35,7 @@ class Deaths(unittest.TestCase):
         self.addCleanup(self.config.cleanup)
 
     def said(self, moment, victim, call, how, after):
-        """What each survivor said, by rank, and when the victim died."""
+        """How each survivor ended and what it said, by rank, and when the victim died."""
         env = dict(os.environ, XDG_CONFIG_HOME=self.config.name, LOCKSTEP_TIMEOUT="30s")
         with Processes(cluster_of(worker=MEMBERS), env=env) as tasks:
             for index in range(MEMBERS):
@@ -46,13 +46,13 @@ class Deaths(unittest.TestCase):
             died = int(re.search(r"^dies (\d+)$", out, re.M)[1])
             for code, out, err in ended.values():
                 self.assertIn("\nended ", out, err)
-            return {index: out for (_, index), (_, out, _) in ended.items()}, died, tasks.cluster["worker"][victim]
+            return {index: said for (_, index), said in ended.items()}, died, tasks.cluster["worker"][victim]
 
     def check(self, moment, victim, call, how="host", after="ends", within=SOON_S):
         for last in (each == TRIES - 1 for each in range(TRIES)):
             said, died, address = self.said(moment, victim, call, how, after)
             slowest, kept = 0, []
-            for rank, out in said.items():
+            for rank, (code, out, err) in said.items():
                 at, first = re.search(r"^ended (\d+) (.*)$", out, re.M).groups()
                 slowest = max(slowest, (int(at) - died) / 1e9)
                 self.assertIn("LOCKSTEP-E015", first, f"rank {rank}")
@@ -61,6 +61,7 @@ class Deaths(unittest.TestCase):
                 again = re.search(r"^again (.*)$", out, re.M)[1]
                 self.assertIn("LOCKSTEP-E017", again)
                 self.assertRegex(again, dead, "the same reason for ever")
+                self.assertRegex(out, r"\nleft \d+ \d+\n", f"rank {rank} lets go of all that it has; it ended with {code}: {err}")
                 if after == "ends" and "\nleft 0 0\n" not in out:
                     kept.append(f"rank {rank} has memory and events: {out}")
             if slowest < within and not kept:
