@@ -20,10 +20,11 @@ constexpr std::size_t most_gone = 4096;             // communicators whose last 
 constexpr std::chrono::seconds strangers_have{10};  // to prove who they are
 constexpr std::chrono::seconds others_take{5};
 constexpr std::chrono::milliseconds ending_takes{500};
+constexpr std::chrono::seconds shut_at_most{1};  // until descriptors are free again
 
 }  // namespace
 
-Reception::Callers::Callers() : bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Reception::Callers::Callers() : bell_(made([] { return ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); })) {
   if (!bell_) throw system_error("making a bell", errno, "look how many descriptors are left (ulimit -n)");
 }
 
@@ -42,7 +43,9 @@ void Reception::Callers::add(Handshake shake) {
 }
 
 Reception::Reception(const std::string& address, bool everywhere, std::shared_ptr<const Secret> key)
-    : key_(std::move(key)), listeners_(listen_at(address, everywhere)), door_(::epoll_create1(EPOLL_CLOEXEC)) {
+    : key_(std::move(key)),
+      listeners_(listen_at(address, everywhere)),
+      door_(made([] { return ::epoll_create1(EPOLL_CLOEXEC); })) {
   if (!door_) throw system_error("making a place to wait at", errno, "look how many descriptors are left (ulimit -n)");
   watch(listeners_.far);
   watch(listeners_.near);
@@ -92,11 +95,21 @@ void Reception::see_off_inside(Descriptor socket, Bytes rest) {
   leaving_.push_back(std::move(one));
 }
 
-void Reception::let_in(const Descriptor& listener) {
-  while (auto socket = accept(listener)) {
+// What it could not do, as errno says it.
+int Reception::let_in(const Descriptor& listener) {
+  int error = 0;
+  while (auto socket = accept(listener, error)) {
     watch(*socket);
     shaking_.push_back({Handshake::called(std::move(*socket), key_), std::chrono::steady_clock::now()});
   }
+  return error;
+}
+
+void Reception::remember_shut(int error) {
+  const auto now = std::chrono::steady_clock::now();
+  if (error == 0 || shut_since_ == std::chrono::steady_clock::time_point{})
+    shut_since_ = error == 0 ? decltype(now){} : now;
+  why_shut_ = error != 0 && now - shut_since_ > shut_at_most ? error : 0;
 }
 
 // Those who have introduced themselves to whom they want; who is not there yet may come.
@@ -172,9 +185,11 @@ void Reception::move() {
   if (!lock.owns_lock()) return;
   epoll_event any{};
   const bool is_called = ::epoll_wait(door_.get(), &any, 1, 0) > 0;
+  if (!is_called) remember_shut(0);
   if (!is_called && shaking_.empty() && messengers_.empty() && leaving_.empty()) return;
-  let_in(listeners_.far);
-  let_in(listeners_.near);
+  const int far = let_in(listeners_.far);
+  const int near = let_in(listeners_.near);
+  remember_shut(far != 0 ? far : near);
   lead();
   move_messengers();
   const auto now = std::chrono::steady_clock::now();

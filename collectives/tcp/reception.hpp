@@ -4,6 +4,7 @@
 // one's last words. So a port at which nobody listens is that of a process that has ended.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <list>
@@ -64,6 +65,8 @@ class Reception {
   void move();
   // There is something to move when this can be read.
   const Descriptor& door() const { return door_; }
+  // Why, for a while now, nobody who has knocked could be let in, as errno says it; 0: all could.
+  int why_shut() const { return why_shut_; }
 
  private:
   struct Gone {
@@ -82,7 +85,8 @@ class Reception {
     std::chrono::steady_clock::time_point since;
   };
   void watch(const Descriptor& socket) const;
-  void let_in(const Descriptor& listener);
+  int let_in(const Descriptor& listener);
+  void remember_shut(int error);
   void lead();
   bool lead(Handshake& shake);
   void tell_last_words(Handshake& shake, Gone& gone);
@@ -105,6 +109,8 @@ class Reception {
   std::deque<Desk> order_of_going_;
   std::list<Leaving> leaving_;
   std::list<Messenger> messengers_;
+  std::chrono::steady_clock::time_point shut_since_;
+  std::atomic<int> why_shut_ = 0;
   Mover mover_{[this] { move(); }};
 };
 

@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -11,6 +13,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 
 #include "topology/base/error.hpp"
@@ -20,7 +23,7 @@
 namespace lockstep::tcp {
 namespace {
 
-constexpr int waiting_room = 1024;  // of those who have knocked
+constexpr int waiting_room = INT_MAX;  // of those who have knocked: as large as the kernel lets it be
 
 // A socket address of any of the three kinds.
 struct Name {
@@ -60,7 +63,7 @@ Name near_name(const Place& place) {
 }
 
 Descriptor make_socket(int family) {
-  return Descriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return made([family] { return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
 }
 
 void set(const Descriptor& socket, int level, int option, int value) {
@@ -78,6 +81,13 @@ Descriptor listen_by(Name& name, const std::string& where) {
 bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
+
+bool raise_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
 
 void Descriptor::close() noexcept {
   if (number_ >= 0) ::close(std::exchange(number_, -1));
@@ -125,8 +135,12 @@ Listeners listen_at(const std::string& address, bool everywhere) {
   return all;
 }
 
-std::optional<Descriptor> accept(const Descriptor& listener) {
-  Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+bool is_exhausted(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
+
+std::optional<Descriptor> accept(const Descriptor& listener, int& error) {
+  Descriptor socket = made([&] { return ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+  error = socket || !is_exhausted(errno) ? 0 : errno;
+  if (pollfd knocked{listener.get(), POLLIN, 0}; error != 0 && ::poll(&knocked, 1, 0) <= 0) error = 0;
   if (!socket) return std::nullopt;
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);  // of no effect on the host's own
   return socket;
@@ -179,6 +193,14 @@ Moved write(const Descriptor& socket, std::span<iovec> from) {
   const ssize_t bytes = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
   if (bytes >= 0) return {static_cast<std::size_t>(bytes)};
   return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
+}
+
+std::optional<std::chrono::milliseconds> unanswered_for(const Descriptor& socket) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  if (info.tcpi_unacked == 0 || info.tcpi_retransmits == 0) return std::nullopt;
+  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
 }
 
 bool has_unread(const Descriptor& socket) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,17 @@ class Descriptor {
   int number_ = -1;
 };
 
+// As many descriptors as this process may have, instead of as many as it has asked for. Whether that are more now.
+bool raise_limit();
+
+// What `make` opens; once more with a higher limit where there were too many already.
+template <class Make>
+Descriptor made(Make make) {
+  Descriptor one(make());
+  if (!one && errno == EMFILE && raise_limit()) one = Descriptor(make());
+  return one;
+}
+
 // Where a member listens: at an address and port of its host, and for those on the same host at a name that only the
 // kernel knows.
 struct Place {
@@ -56,8 +68,11 @@ struct Listeners {
 };
 Listeners listen_at(const std::string& address, bool everywhere);
 
-// Nothing: nobody has knocked.
-std::optional<Descriptor> accept(const Descriptor& listener);
+// Whether the kernel has no more descriptors, or no memory for them.
+bool is_exhausted(int error);
+
+// Nothing: nobody has knocked, or, where `error` is not 0, nobody can be let in.
+std::optional<Descriptor> accept(const Descriptor& listener, int& error);
 
 // What became of a read or a write.
 struct Moved {
@@ -77,6 +92,10 @@ void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
 
 Moved read(const Descriptor& socket, std::span<std::byte> into);
 Moved write(const Descriptor& socket, std::span<iovec> from);
+// How long nothing has come from the host at the other end, though something that was sent there waits for an answer of
+// its kernel, also after it was sent again; nothing: it is in time, or is this host. A member that is only late has a
+// kernel that answers.
+std::optional<std::chrono::milliseconds> unanswered_for(const Descriptor& socket);
 // Whether something is there that nobody has read.
 bool has_unread(const Descriptor& socket);
 

@@ -77,6 +77,11 @@ void TcpTransport::reach(int number, std::uint32_t channel) {
 void TcpTransport::call(int number, std::uint32_t channel, bool near) {
   int error = 0;
   auto socket = connect(places_[static_cast<std::size_t>(number)], near, error);
+  if (!socket && is_exhausted(error)) {
+    peer(number).links[channel] = Link::none;
+    no_room_ = error;
+    return;
+  }
   if (!socket && near) return call(number, channel, false);
   peer(number).links[channel] = socket ? Link::calling : Link::over;
   if (!socket) return lose(number, text("it is not reached: ", std::strerror(error)));
@@ -186,14 +191,17 @@ WordStream::Outcome TcpTransport::hear_words(int number) {
   return outcome;
 }
 
-void TcpTransport::close_lane(int number, int lane) {
+void TcpTransport::close_lane(int number, int lane, int error) {
   Peer& one = peer(number);
   LaneStream& stream = one.lanes[static_cast<std::size_t>(lane)];
   if (!stream.is_open()) return;
   if (at_.contains(stream.socket().get())) unwatch(stream.socket());
   stream.take();
   one.links[static_cast<std::size_t>(lane)] = Link::over;
-  if (!is_given_up_) reach(number, words_channel);
+  if (is_given_up_) return;
+  one.breaks[static_cast<std::size_t>(lane)] = Break{error, Clock::now()};
+  has_breaks_ = true;
+  reach(number, words_channel);
 }
 
 // What it has said before that was read.
@@ -203,13 +211,15 @@ void TcpTransport::close_words(int number, int error) {
   one.words.close();
   one.links[words_channel] = Link::over;
   if (one.has_left) return;
-  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
-    return lose(number, text("nothing has come from its host for ",
-                             format_duration(std::chrono::duration_cast<Duration>(shared_->silence)), ": ",
-                             std::strerror(error)));
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) return lose(number, silence_of_host(error));
   lose(number, error == 0 || error == ECONNRESET || error == EPIPE
                    ? "its process has ended, or was ended"
                    : text("the connection failed: ", std::strerror(error)));
+}
+
+std::string TcpTransport::silence_of_host(int error) const {
+  return text("nothing has come from its host for ",
+              format_duration(std::chrono::duration_cast<Duration>(shared_->silence)), ": ", std::strerror(error));
 }
 
 void TcpTransport::lose(int number, std::string_view why) {

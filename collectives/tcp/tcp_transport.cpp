@@ -28,7 +28,7 @@ TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchan
     : shared_(std::move(shared)),
       reception_(shared_->reception),
       lost_(std::move(lost)),
-      doors_(::epoll_create1(EPOLL_CLOEXEC)),
+      doors_(made([] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       window_(window_bytes) {
   if (!doors_) throw system_error("making a place to wait at", errno, "look how many descriptors are left (ulimit -n)");
   me_.rank = static_cast<std::uint32_t>(exchange.rank());
@@ -192,7 +192,9 @@ void TcpTransport::move_beside() {
   for (auto& [number, one] : peers_) {
     for (int lane = 0; lane < lane_count; ++lane) {
       LaneStream& stream = one->lanes[static_cast<std::size_t>(lane)];
-      if (stream.is_sending() && stream.is_open() && stream.flush().is_over) close_lane(number, lane);
+      if (!stream.is_sending() || !stream.is_open()) continue;
+      const auto outcome = stream.flush();
+      if (outcome.is_over) close_lane(number, lane, outcome.error);
     }
   }
   if (!is_under_way()) mover_.idle();
@@ -206,16 +208,19 @@ void TcpTransport::move(int number, int lane) {
     if (stream.is_sending()) reach(number, static_cast<std::uint32_t>(lane));
     return;
   }
-  bool is_over = false;
-  if (stream.is_sending()) is_over = stream.flush().is_over;
+  LaneStream::Outcome sent;
+  if (stream.is_sending()) sent = stream.flush();
+  bool is_over = sent.is_over;
+  int error = sent.error;
   if (stream.wants()) {
     const auto outcome = stream.receive(window_);
     if (outcome.has_other_length && wrong_.empty())
       wrong_ = text("rank ", number, " sent ", outcome.length, " bytes to rank ", me_.rank, ", which receives ",
                     outcome.wanted);
     is_over = is_over || outcome.is_over;
+    if (error == 0) error = outcome.error;
   }
-  if (is_over) close_lane(number, lane);
+  if (is_over) close_lane(number, lane, error);
 }
 
 bool TcpTransport::done(int number) {
@@ -249,7 +254,7 @@ bool TcpTransport::abandon() {
   for (auto& [number, one] : peers_) {
     for (int lane = 0; lane < lane_count; ++lane) {
       one->lanes[static_cast<std::size_t>(lane)].forget();
-      close_lane(number, lane);
+      close_lane(number, lane, 0);
     }
     one->words.forget();
   }
@@ -338,13 +343,70 @@ void TcpTransport::look_for_lost() {
   if (auto why = lost_()) loss_ = Loss{std::move(*why), Clock::now()};
 }
 
+// Where something is under way to a host, the kernel asks no more whether that is there, and would send it again for
+// a quarter of an hour.
+void TcpTransport::look_at_hosts() {
+  constexpr std::chrono::milliseconds between_looks{500};
+  if (loss_ || is_given_up_) return;
+  const auto now = Clock::now();
+  if (now - hosts_looked_at_ < between_looks) return;
+  hosts_looked_at_ = now;
+  for (const auto& [number, one] : peers_) {
+    const auto is_silent = [&](const Descriptor& socket) { return unanswered_for(socket) > shared_->silence; };
+    const bool says_nothing = (one->words.is_open() && is_silent(one->words.socket())) ||
+                              std::ranges::any_of(one->lanes, [&](const LaneStream& lane) {
+                                return lane.is_open() && is_silent(lane.socket());
+                              });
+    if (says_nothing) return lose(number, silence_of_host(ETIMEDOUT));
+  }
+}
+
+// A connection for data that has ended is none of a member that lives, has not left, and has said nothing for so long.
+void TcpTransport::look_for_breaks() {
+  constexpr std::chrono::seconds explained_in{5};
+  if (!has_breaks_ || is_given_up_ || loss_) return;
+  const auto longest_ago = Clock::now() - explained_in;
+  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
+    const Round& round = rounds_[lane];
+    if (round.left.none() || round.across) continue;
+    for (const int each : round.peers) {
+      const auto& broke = peer(each).breaks[lane];
+      if (!broke || peer(each).has_left || broke->at > longest_ago) continue;
+      throw Error(Code::system,
+                  text("the connection to ", name_of(each),
+                       " broke: ", broke->error == 0 ? "it was closed on the way" : std::strerror(broke->error),
+                       "; that rank lives, and has not said why"),
+                  "look at what that rank says itself, and at what is between the two hosts: a firewall that forgets "
+                  "connections, a link, a switch");
+    }
+  }
+}
+
+// Who waits for a connection waits in vain while this process has no descriptors for it.
+void TcpTransport::look_for_room() {
+  constexpr std::string_view mend = "raise the limit of open files (ulimit -Hn), or open fewer in this process";
+  if (no_room_ != 0) throw system_error("making a connection to another member", std::exchange(no_room_, 0), mend);
+  const int error = reception_.why_shut();
+  if (error == 0 || is_given_up_) return;
+  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
+    const Round& round = rounds_[lane];
+    const bool lacks_one = !round.left.none() && std::ranges::any_of(round.peers, [&](int each) {
+      return peer(each).links[round.across ? words_channel : lane] != Link::open;
+    });
+    if (lacks_one) throw system_error("letting in other members, who call", error, mend);
+  }
+}
+
 // What one who is gone has told may still be on its way, and says more.
 std::optional<Transport::Heard> TcpTransport::hear() {
   const std::lock_guard lock(mutex_);
   if (auto next = next_heard()) return next;
   look_for_lost();
   look_at_doors();
+  look_at_hosts();
   if (auto next = next_heard()) return next;
+  look_for_breaks();
+  look_for_room();
   if (loss_ && !told_of_loss_ && Clock::now() - loss_->at > last_words_take) {
     told_of_loss_ = true;
     if (lost_) loss_->why = lost_().value_or(loss_->why);  // which knows more than the end of a connection

@@ -58,6 +58,11 @@ class TcpTransport final : public Transport {
   using Clock = std::chrono::steady_clock;
   // awaited: the other side calls, as it has said; over: nothing goes there any more.
   enum class Link : std::uint8_t { none, calling, awaited, open, over };
+  // The end of a connection for data.
+  struct Break {
+    int error;
+    Clock::time_point at;
+  };
   // One with whom there is something.
   struct Peer {
     std::array<Link, channel_count> links{};
@@ -65,6 +70,7 @@ class TcpTransport final : public Transport {
     WordStream words;
     bool has_left = false;
     int calls_again = 2;  // where it hangs up without a word
+    std::array<std::optional<Break>, lane_count> breaks;
   };
   // What a lane has under way.
   struct Round {
@@ -106,6 +112,9 @@ class TcpTransport final : public Transport {
   const std::vector<pollfd>& what_to_wait_for();
   std::optional<Heard> next_heard();
   void look_for_lost();
+  void look_at_hosts();
+  void look_for_breaks();
+  void look_for_room();
 
   void watch(const Descriptor& socket, const Door& door, std::uint32_t events);
   void change(const Descriptor& socket, std::uint32_t events);
@@ -121,13 +130,14 @@ class TcpTransport final : public Transport {
   void move_words(int number);
   WordStream::Outcome hear_words(int number);
   void flush_words(int number);
-  void close_lane(int number, int lane);
+  void close_lane(int number, int lane, int error);
   void close_words(int number, int error);
   void lose(int number, std::string_view why);
   void see_off(int number, Peer& one, Reception::LastWords& last);
   bool is_under_way() const;
   void move_beside();
   std::string name_of(int number) const;
+  std::string silence_of_host(int error) const;
 
   std::shared_ptr<Tcp::Shared> shared_;
   Reception& reception_;
@@ -153,6 +163,9 @@ class TcpTransport final : public Transport {
   bool is_given_up_ = false;
   Bytes last_words_;
   unsigned turns_ = 0;
+  bool has_breaks_ = false;
+  int no_room_ = 0;  // for a connection to be made, as errno says it
+  Clock::time_point hosts_looked_at_;
   std::optional<Loss> loss_;
   bool told_of_loss_ = false;
   std::mutex mutex_;  // who moves this may be another than who is inside

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of the tasks of three virtual nodes while the link of one becomes slow, goes away and comes back, or stays away:
+right to the end, or ended everywhere with the name of who is not reached.
+"""
+import argparse
+import os
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+from processes import Processes  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name in ("cluster", "steps", "able"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+PERMITTED = cases.run([given.cluster, "check"])[0] == 0
+NODES = 3
+STEPS = 2000
+
+
+@unittest.skipUnless(PERMITTED, "the permission to make network namespaces (tools/cluster check says what is lacking)")
+@unittest.skipUnless(given.able == "1", "a build with gRPC (libgrpc++-dev)")
+class LostLinks(unittest.TestCase):
+    def setUp(self):
+        self.name = f"lost{os.getpid()}"
+        code, _, err = cases.run([given.cluster, "up", "--nodes", str(NODES), "--rate", "1gbit", "--name", self.name])
+        self.assertEqual(code, 0, err)
+        self.addCleanup(cases.run, [given.cluster, "down", "--name", self.name])
+        config = tempfile.TemporaryDirectory(dir=os.getcwd())  # which the nodes share
+        self.addCleanup(config.cleanup)
+        env = dict(os.environ, XDG_CONFIG_HOME=config.name, LOCKSTEP_TIMEOUT="60s")
+        self.tasks = Processes({"worker": [f"10.77.0.{node + 1}:4711" for node in range(NODES)]}, env)
+        self.addCleanup(self.tasks.__exit__)
+
+    def link(self, *words):
+        code, _, err = cases.run([given.cluster, "link", "node2", *words, "--name", self.name])
+        self.assertEqual(code, 0, err)
+
+    def start(self):
+        """Until they are in the midst of their steps."""
+        started = [self.tasks.start("worker", node, [given.cluster, "exec", f"node{node}", "--name", self.name, "--", given.steps, str(STEPS), "1"])
+                   for node in range(NODES)]
+        until = time.monotonic() + 60
+        while b"step 100\n" not in os.pread(started[0].out.fileno(), 1 << 16, 0):
+            self.assertLess(time.monotonic(), until, started[0].said())
+            time.sleep(0.01)
+
+    def assert_all_is_done(self):
+        for (_, index), (code, out, err) in self.tasks.wait(90).items():
+            self.assertEqual((code, err), (0, ""), out[-200:])
+            self.assertTrue(out.endswith(f"step {STEPS}\ndone\n"), f"rank {index}: {out[-200:]}")
+
+    def test_one_that_goes_away_and_comes_back_is_waited_for(self):
+        self.start()
+        self.link("down")
+        time.sleep(3)
+        self.link("up")
+        self.assert_all_is_done()
+
+    def test_one_of_a_tenth_is_slow(self):
+        self.start()
+        self.link("--rate", "100mbit")
+        self.assert_all_is_done()
+
+    def test_one_that_stays_away_is_named_by_all(self):
+        self.start()
+        self.link("down")
+        begin = time.monotonic()
+        ended = self.tasks.wait(50)
+        self.assertLess(time.monotonic() - begin, 30, ended)
+        for (_, index), (code, _, err) in ended.items():
+            self.assertNotEqual(code, 0)
+            self.assertIn("LOCKSTEP-E015", err)
+            self.assertIn("is gone: nothing has come from its host for 10 s", err)
+            if index != 2:
+                self.assertIn("rank 2 (10.77.0.3:", err)
+
+
+cases.main(given.json)

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections that end while both sides live, and processes that have no descriptors for more of them.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "collectives/tcp/tcp_transport.hpp"
+#include "tests/collectives/tcp_wires.hpp"
+#include "tests/support/lacks.hpp"
+#include "tests/support/sanitized.hpp"
+#include "tests/support/threads.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::tcp {
+namespace {
+
+constexpr int most_descriptors = 4096;
+
+// Ends this process's connections to these addresses, as something between two hosts would.
+void break_connections_to(const std::vector<std::string>& addresses) {
+  for (int socket = 3; socket < most_descriptors; ++socket) {
+    sockaddr_in name{};
+    socklen_t size = sizeof name;
+    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &size) != 0 || name.sin_family != AF_INET) continue;
+    if (std::ranges::count(addresses, std::string(::inet_ntoa(name.sin_addr))) > 0) ::shutdown(socket, SHUT_RDWR);
+  }
+}
+
+// Two members of two hosts.
+class Pair {
+ public:
+  Pair(Exchange& exchange, int first)
+      : tcp_({.key = key(), .address = text("127.0.0.", first + exchange.rank())}),
+        transport_(tcp_.transport(exchange)),
+        rank_(exchange.rank()) {}
+
+  void begin(std::uint32_t mark) {
+    const Outgoing out{1 - rank_, &mine_, sizeof mine_};
+    const Incoming in{1 - rank_, &theirs_, sizeof theirs_};
+    transport_->post({.mark = mark}, {&out, 1}, {&in, 1});
+  }
+  // What ends the waiting: nothing, an error, or that it takes too long.
+  std::string end() {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    try {
+      while (!transport_->done(0)) {
+        transport_->hear();
+        transport_->sleep(200'000);
+        if (std::chrono::steady_clock::now() > limit) return "it takes too long";
+      }
+    } catch (const Error& error) {
+      transport_->abandon();
+      return error.what();
+    }
+    return {};
+  }
+
+ private:
+  Tcp tcp_;
+  std::unique_ptr<Transport> transport_;
+  int rank_;
+  int mine_ = 1;
+  int theirs_ = 0;
+};
+
+TEST(TcpFaults, AConnectionThatBreaksBetweenMembersThatLiveIsNamedByBoth) {
+  test::on_threads(2, [](Exchange& exchange) {
+    Pair pair(exchange, 41);
+    pair.begin(1);
+    ASSERT_EQ(pair.end(), "");
+    exchange.barrier("both are through");
+    if (exchange.rank() == 0) break_connections_to({"127.0.0.41", "127.0.0.42"});
+    exchange.barrier("it is broken");
+    pair.begin(2);
+    const std::string said = pair.end();
+    EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
+    EXPECT_NE(said.find(text("the connection to rank ", 1 - exchange.rank(), " (127.0.0.4")), std::string::npos)
+        << said;
+    EXPECT_NE(said.find("that rank lives"), std::string::npos) << said;
+    exchange.barrier("both have heard it");
+  });
+}
+
+// Takes all descriptors below a limit that is lower than it was.
+class Exhausted {
+ public:
+  // But for so many; the limit can be raised, or not.
+  Exhausted(int left, bool can_be_raised) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit lower = before_;
+    lower.rlim_cur = std::min<rlim_t>(before_.rlim_cur, most_descriptors / 4);
+    if (!can_be_raised) lower.rlim_max = lower.rlim_cur;
+    is_limited_ = ::setrlimit(RLIMIT_NOFILE, &lower) == 0;
+    for (int taken = ::dup(STDERR_FILENO); taken >= 0; taken = ::dup(STDERR_FILENO)) taken_.emplace_back(taken);
+    taken_.resize(taken_.size() - static_cast<std::size_t>(left));
+  }
+  ~Exhausted() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  Exhausted(const Exhausted&) = delete;
+  Exhausted& operator=(const Exhausted&) = delete;
+  bool is_limited() const { return is_limited_; }
+  static rlim_t limit() {
+    rlimit now{};
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    return now.rlim_cur;
+  }
+
+ private:
+  rlimit before_{};
+  bool is_limited_ = false;
+  std::vector<Descriptor> taken_;
+};
+
+class Descriptors : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << test::lacks("needs root, which may raise a limit again that it has lowered");
+    if (test::sanitized && !test::watched_for_races)
+      GTEST_SKIP() << test::lacks("needs a build without UndefinedBehaviorSanitizer, which takes descriptors itself");
+  }
+};
+
+TEST_F(Descriptors, AreMoreThanTheProcessHasAskedForWhereItMayHaveMore) {
+  std::string said[2];
+  test::on_threads(2, [&](Exchange& exchange) {
+    Pair pair(exchange, 43);
+    exchange.barrier("both are there");
+    std::unique_ptr<Exhausted> exhausted;
+    if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(0, true);
+    exchange.barrier("there are none left");
+    pair.begin(1);
+    said[exchange.rank()] = pair.end();
+    if (exhausted) {
+      EXPECT_GT(Exhausted::limit(), static_cast<rlim_t>(most_descriptors / 4));
+    }
+    exchange.barrier("both are through");
+  });
+  EXPECT_EQ(said[0], "");
+  EXPECT_EQ(said[1], "");
+}
+
+TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoNeedsThem) {
+  test::on_threads(2, [](Exchange& exchange) {
+    Pair pair(exchange, 45);
+    exchange.barrier("both are there");
+    std::unique_ptr<Exhausted> exhausted;
+    if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(0, false);
+    exchange.barrier("there are none left");
+    pair.begin(1);
+    const std::string said = pair.end();
+    EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
+    EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
+    EXPECT_NE(said.find("ulimit -Hn"), std::string::npos) << said;
+    exchange.barrier("both have heard it");
+  });
+}
+
+TEST_F(Descriptors, ThatCannotBeHadShutTheReceptionUntilSomeAreFree) {
+  Reception house("127.0.0.1", false, key());
+  const auto callers = house.open(desk(7));
+  int error = 0;
+  auto socket = connect(house.place(), false, error);
+  ASSERT_TRUE(socket) << error;
+  auto shake = Handshake::calling(std::move(*socket), key(), desk(1), 7, 4);
+  {
+    const Exhausted exhausted(0, false);
+    ASSERT_TRUE(exhausted.is_limited());
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    house.move();
+    EXPECT_EQ(house.why_shut(), 0) << "it may be over soon";
+    while (house.why_shut() == 0 && std::chrono::steady_clock::now() < limit) house.move();
+    EXPECT_EQ(house.why_shut(), EMFILE);
+  }
+  std::vector<Handshake> come;
+  for (int i = 0; i < 2000 && come.empty(); ++i) {
+    shake.advance();
+    house.move();
+    come = callers->take();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  EXPECT_EQ(come.size(), 1U);
+  EXPECT_EQ(house.why_shut(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::tcp
