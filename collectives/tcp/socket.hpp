@@ -43,7 +43,10 @@ bool raise_limit();
 template <class Make>
 Descriptor made(Make make) {
   Descriptor one(make());
-  if (!one && errno == EMFILE && raise_limit()) one = Descriptor(make());
+  if (!one && errno == EMFILE) {
+    raise_limit();  // or another thread just has
+    one = Descriptor(make());
+  }
   return one;
 }
 

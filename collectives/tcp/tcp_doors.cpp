@@ -83,6 +83,7 @@ void TcpTransport::call(int number, std::uint32_t channel, bool near) {
     return;
   }
   if (!socket && near) return call(number, channel, false);
+  if (socket) no_room_ = 0;
   peer(number).links[channel] = socket ? Link::calling : Link::over;
   if (!socket) return lose(number, text("it is not reached: ", std::strerror(error)));
   if (!near) limit_connecting(*socket, shared_->silence);

@@ -352,6 +352,7 @@ void TcpTransport::look_at_hosts() {
   if (now - hosts_looked_at_ < between_looks) return;
   hosts_looked_at_ = now;
   for (const auto& [number, one] : peers_) {
+    if (one->has_left) continue;
     const auto is_silent = [&](const Descriptor& socket) { return unanswered_for(socket) > shared_->silence; };
     const bool says_nothing = (one->words.is_open() && is_silent(one->words.socket())) ||
                               std::ranges::any_of(one->lanes, [&](const LaneStream& lane) {
@@ -372,6 +373,8 @@ void TcpTransport::look_for_breaks() {
     for (const int each : round.peers) {
       const auto& broke = peer(each).breaks[lane];
       if (!broke || peer(each).has_left || broke->at > longest_ago) continue;
+      const bool is_known_to_live = peer(each).links[words_channel] == Link::open;
+      if (!is_known_to_live && broke->at > longest_ago - shared_->silence) continue;  // its host may be gone
       throw Error(Code::system,
                   text("the connection to ", name_of(each),
                        " broke: ", broke->error == 0 ? "it was closed on the way" : std::strerror(broke->error),
