@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -195,12 +196,12 @@ Moved write(const Descriptor& socket, std::span<iovec> from) {
   return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
 }
 
-std::optional<std::chrono::milliseconds> unanswered_for(const Descriptor& socket) {
+std::optional<Answers> answers_of(const Descriptor& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  if (info.tcpi_unacked == 0 || info.tcpi_retransmits == 0) return std::nullopt;
-  return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+  return Answers{info.tcpi_unacked > 0 && info.tcpi_retransmits > 0,
+                 std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv))};
 }
 
 bool has_unread(const Descriptor& socket) {

@@ -95,10 +95,12 @@ void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
 
 Moved read(const Descriptor& socket, std::span<std::byte> into);
 Moved write(const Descriptor& socket, std::span<iovec> from);
-// How long nothing has come from the host at the other end, though something that was sent there waits for an answer of
-// its kernel, also after it was sent again; nothing: it is in time, or is this host. A member that is only late has a
-// kernel that answers.
-std::optional<std::chrono::milliseconds> unanswered_for(const Descriptor& socket);
+// What the kernel knows of the host at the other end of a connection; nothing: it is this host.
+struct Answers {
+  bool are_awaited = false;           // to what was sent there, also again
+  std::chrono::milliseconds last{0};  // so long ago: an answer or anything else; a member that is late has a kernel too
+};
+std::optional<Answers> answers_of(const Descriptor& socket);
 // Whether something is there that nobody has read.
 bool has_unread(const Descriptor& socket);
 

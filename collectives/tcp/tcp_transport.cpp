@@ -353,11 +353,18 @@ void TcpTransport::look_at_hosts() {
   hosts_looked_at_ = now;
   for (const auto& [number, one] : peers_) {
     if (one->has_left) continue;
-    const auto is_silent = [&](const Descriptor& socket) { return unanswered_for(socket) > shared_->silence; };
-    const bool says_nothing = (one->words.is_open() && is_silent(one->words.socket())) ||
-                              std::ranges::any_of(one->lanes, [&](const LaneStream& lane) {
-                                return lane.is_open() && is_silent(lane.socket());
-                              });
+    bool is_awaited = false;
+    auto last = std::chrono::milliseconds::max();  // by any of its connections
+    const auto ask = [&](const Descriptor& socket) {
+      const auto answers = answers_of(socket);
+      is_awaited = is_awaited || (answers && answers->are_awaited);
+      if (answers) last = std::min(last, answers->last);
+    };
+    if (one->words.is_open()) ask(one->words.socket());
+    for (const LaneStream& lane : one->lanes) {
+      if (lane.is_open()) ask(lane.socket());
+    }
+    const bool says_nothing = is_awaited && last > shared_->silence;
     if (says_nothing) return lose(number, silence_of_host(ETIMEDOUT));
   }
 }
