@@ -47,10 +47,10 @@ Staged GpuScratch::take(int device, std::size_t bytes) {
 // The oldest ones that nobody has.
 void GpuScratch::drop_some() {
   std::size_t all = 0;
-  for (auto each = kept_.rbegin(); each != kept_.rend(); ++each) {
-    if (!is_free(each->memory)) continue;
-    all += each->bytes;
-    if (all > most_kept) each->bytes = 0;
+  for (std::size_t i = kept_.size(); i-- > 0;) {
+    if (!is_free(kept_[i].memory)) continue;
+    all += kept_[i].bytes;
+    if (all > most_kept) kept_[i].bytes = 0;
   }
   std::erase_if(kept_, [](const Kept& each) { return each.bytes == 0; });
 }
