@@ -32,7 +32,7 @@ class Tasks final : public Ground {
     if (settings.transport() == "ucx")
       ucx_.emplace(UcxOptions{.key = key_, .device = device_of(address_, log)});
     else
-      tcp_.emplace(tcp_options(settings.interface(), log));
+      tcp_.emplace(tcp_options(settings, log));
     if (rank_ == 0) hub_ = std::make_unique<MeetingHub>(server_->functions());
     log.info(text("this is ", label_, ", ", rank_, " of ", size_, " that train; the key is that of ", key_->source()));
     server_->start();
@@ -89,8 +89,9 @@ class Tasks final : public Ground {
   }
 
   // Where this task listens for the others' data: at the address of the task, or of the interface that is named.
-  TcpOptions tcp_options(const std::string& interface, const Log& log) const {
-    TcpOptions options{.key = key_};
+  TcpOptions tcp_options(const Settings& settings, const Log& log) const {
+    const std::string interface = settings.interface();
+    TcpOptions options{.key = key_, .silence = settings.silence(), .log = log};
     for (const LocalNic& nic : interface.empty() ? std::vector<LocalNic>() : read_nics()) {
       for (const std::string& address : nic.addresses) {
         const bool is_wanted = nic.nic.name == interface || address.starts_with(interface);
@@ -105,14 +106,19 @@ class Tasks final : public Ground {
                   "look at `ip address`, or leave it out");
     const std::string host = address_.substr(0, address_.rfind(':'));
     const HostAddresses found = addresses_of(host);
-    if (!found.own.empty()) return {.key = key_, .address = found.own.front()};
+    options.listens_everywhere = found.own.empty();
+    if (!found.own.empty()) {
+      options.address = found.own.front();
+      return options;
+    }
     if (found.others.empty())
       throw Error(Code::cluster, text("no address is known of ", printable(host), ", the host of this task"),
                   "let the cluster name this host by an address of it, or by a name that leads to one");
     log.warn(text("no interface of this host has the address of ", printable(host),
                   ", so it listens at all of them -> give the task an address of this host, or name the interface by "
                   "LOCKSTEP_INTERFACE"));
-    return {.key = key_, .address = found.others.front(), .listens_everywhere = true};
+    options.address = found.others.front();
+    return options;
   }
 
   // Of the first of those that train.

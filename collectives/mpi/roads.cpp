@@ -261,7 +261,10 @@ Roads::Roads(Session& session) {
   auto key = key_of_job(exchange);
   std::string wrong;
   try {
-    tcp_ = std::make_unique<Tcp>(TcpOptions{.key = std::move(key), .address = intent.address});
+    tcp_ = std::make_unique<Tcp>(TcpOptions{.key = std::move(key),
+                                            .address = intent.address,
+                                            .silence = session.settings().silence(),
+                                            .log = session.log()});
   } catch (const Error& error) {
     wrong = error.detail();
   }

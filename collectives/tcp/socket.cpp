@@ -79,14 +79,24 @@ Descriptor listen_by(Name& name, const std::string& where) {
   return socket;
 }
 
+// Where nothing is under way the kernel asks every second.
+void ask_for_answers(const Descriptor& socket, std::chrono::milliseconds silence) {
+  const auto seconds = static_cast<int>(silence.count() / 1000);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds - 1));
+}
+
 bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
 
 bool raise_limit() {
+  constexpr rlim_t enough = 65'536;  // what goes through all descriptors that there may be would be long at more
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
-  limit.rlim_cur = limit.rlim_max;
+  limit.rlim_cur = std::min(limit.rlim_max, std::max(2 * limit.rlim_cur, enough));
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
@@ -164,18 +174,15 @@ int error_of(const Descriptor& socket) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
+// Also while a call waits to be let in: what it has said by then may have arrived.
 void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silence) {
+  ask_for_answers(socket, silence);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
 }
 
-// Where nothing is under way the kernel asks every second. A limit for what is under way would also count the time in
-// which a member that is only late reads nothing.
+// A limit for what is under way would also count the time in which a member that is only late reads nothing.
 void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
-  const auto seconds = static_cast<int>(silence.count() / 1000);
-  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds - 1));
+  ask_for_answers(socket, silence);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
@@ -200,8 +207,9 @@ std::optional<Answers> answers_of(const Descriptor& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  return Answers{info.tcpi_unacked > 0 && info.tcpi_retransmits > 0,
-                 std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv))};
+  constexpr int some = 2;  // a host that is there answers each of them, also for a member that reads nothing
+  const bool are_awaited = (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0) || info.tcpi_probes >= some;
+  return Answers{are_awaited, std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv))};
 }
 
 bool has_unread(const Descriptor& socket) {

@@ -36,7 +36,8 @@ class Descriptor {
   int number_ = -1;
 };
 
-// As many descriptors as this process may have, instead of as many as it has asked for. Whether that are more now.
+// More descriptors than this process has asked for: twice as many, some ten thousands at least, if it may have them.
+// Whether that are more now.
 bool raise_limit();
 
 // What `make` opens; once more with a higher limit where there were too many already.
@@ -97,7 +98,7 @@ Moved read(const Descriptor& socket, std::span<std::byte> into);
 Moved write(const Descriptor& socket, std::span<iovec> from);
 // What the kernel knows of the host at the other end of a connection; nothing: it is this host.
 struct Answers {
-  bool are_awaited = false;           // to what was sent there, also again
+  bool are_awaited = false;           // to what was sent there, also again, or asked
   std::chrono::milliseconds last{0};  // so long ago: an answer or anything else; a member that is late has a kernel too
 };
 std::optional<Answers> answers_of(const Descriptor& socket);

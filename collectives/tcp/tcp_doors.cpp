@@ -79,11 +79,11 @@ void TcpTransport::call(int number, std::uint32_t channel, bool near) {
   auto socket = connect(places_[static_cast<std::size_t>(number)], near, error);
   if (!socket && is_exhausted(error)) {
     peer(number).links[channel] = Link::none;
-    no_room_ = error;
+    if (!no_room_) no_room_ = NoRoom{error, Clock::now()};
     return;
   }
   if (!socket && near) return call(number, channel, false);
-  if (socket) no_room_ = 0;
+  if (socket) no_room_.reset();
   peer(number).links[channel] = socket ? Link::calling : Link::over;
   if (!socket) return lose(number, text("it is not reached: ", std::strerror(error)));
   if (!near) limit_connecting(*socket, shared_->silence);

@@ -188,6 +188,7 @@ bool TcpTransport::is_under_way() const {
 void TcpTransport::move_beside() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
+  call_again_for_room();
   look_at_doors();
   for (auto& [number, one] : peers_) {
     for (int lane = 0; lane < lane_count; ++lane) {
@@ -322,6 +323,7 @@ void TcpTransport::tell_all(const Bytes& bytes) {
     {
       const std::lock_guard lock(mutex_);
       if (!is_given_up_) return;
+      call_again_for_room();
       look_at_doors();
       if (!is_under_way() || Clock::now() > until) return;
     }
@@ -335,76 +337,6 @@ std::optional<Transport::Heard> TcpTransport::next_heard() {
   Heard next = std::move(heard_.front());
   heard_.pop_front();
   return next;
-}
-
-void TcpTransport::look_for_lost() {
-  constexpr unsigned between_looks = 16;
-  if (!lost_ || loss_ || turns_++ % between_looks != 0) return;
-  if (auto why = lost_()) loss_ = Loss{std::move(*why), Clock::now()};
-}
-
-// Where something is under way to a host, the kernel asks no more whether that is there, and would send it again for
-// a quarter of an hour.
-void TcpTransport::look_at_hosts() {
-  constexpr std::chrono::milliseconds between_looks{500};
-  if (loss_ || is_given_up_) return;
-  const auto now = Clock::now();
-  if (now - hosts_looked_at_ < between_looks) return;
-  hosts_looked_at_ = now;
-  for (const auto& [number, one] : peers_) {
-    if (one->has_left) continue;
-    bool is_awaited = false;
-    auto last = std::chrono::milliseconds::max();  // by any of its connections
-    const auto ask = [&](const Descriptor& socket) {
-      const auto answers = answers_of(socket);
-      is_awaited = is_awaited || (answers && answers->are_awaited);
-      if (answers) last = std::min(last, answers->last);
-    };
-    if (one->words.is_open()) ask(one->words.socket());
-    for (const LaneStream& lane : one->lanes) {
-      if (lane.is_open()) ask(lane.socket());
-    }
-    const bool says_nothing = is_awaited && last > shared_->silence;
-    if (says_nothing) return lose(number, silence_of_host(ETIMEDOUT));
-  }
-}
-
-// A connection for data that has ended is none of a member that lives, has not left, and has said nothing for so long.
-void TcpTransport::look_for_breaks() {
-  constexpr std::chrono::seconds explained_in{5};
-  if (!has_breaks_ || is_given_up_ || loss_) return;
-  const auto longest_ago = Clock::now() - explained_in;
-  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
-    const Round& round = rounds_[lane];
-    if (round.left.none() || round.across) continue;
-    for (const int each : round.peers) {
-      const auto& broke = peer(each).breaks[lane];
-      if (!broke || peer(each).has_left || broke->at > longest_ago) continue;
-      const bool is_known_to_live = peer(each).links[words_channel] == Link::open;
-      if (!is_known_to_live && broke->at > longest_ago - shared_->silence) continue;  // its host may be gone
-      throw Error(Code::system,
-                  text("the connection to ", name_of(each),
-                       " broke: ", broke->error == 0 ? "it was closed on the way" : std::strerror(broke->error),
-                       "; that rank lives, and has not said why"),
-                  "look at what that rank says itself, and at what is between the two hosts: a firewall that forgets "
-                  "connections, a link, a switch");
-    }
-  }
-}
-
-// Who waits for a connection waits in vain while this process has no descriptors for it.
-void TcpTransport::look_for_room() {
-  constexpr std::string_view mend = "raise the limit of open files (ulimit -Hn), or open fewer in this process";
-  if (no_room_ != 0) throw system_error("making a connection to another member", std::exchange(no_room_, 0), mend);
-  const int error = reception_.why_shut();
-  if (error == 0 || is_given_up_) return;
-  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
-    const Round& round = rounds_[lane];
-    const bool lacks_one = !round.left.none() && std::ranges::any_of(round.peers, [&](int each) {
-      return peer(each).links[round.across ? words_channel : lane] != Link::open;
-    });
-    if (lacks_one) throw system_error("letting in other members, who call", error, mend);
-  }
 }
 
 // What one who is gone has told may still be on its way, and says more.

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "collectives/engine/transport.hpp"
+#include "topology/base/log.hpp"
 #include "topology/exchange.hpp"
 #include "topology/secret/secret.hpp"
 #include "topology/topology.hpp"
@@ -28,7 +29,9 @@ struct TcpOptions {
   // The address is not an interface's, but what the others know this host by: it listens at all of them.
   bool listens_everywhere = false;
   // A host from which nothing comes for so long, not even its kernel's answer, is gone.
-  std::chrono::milliseconds silence{10'000};
+  Duration silence = std::chrono::seconds(10);
+  // Told when a host has been silent for a while, and when it answers again.
+  Log log = Log(LogLevel::off);
 };
 
 // The address of each node of a network that all nodes are in, the fastest one; nothing where there is none.

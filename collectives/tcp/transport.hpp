@@ -22,8 +22,11 @@ namespace lockstep {
 
 struct Tcp::Shared {
   explicit Shared(const TcpOptions& options)
-      : silence(options.silence), reception(options.address, options.listens_everywhere, options.key) {}
+      : silence(std::chrono::duration_cast<std::chrono::milliseconds>(options.silence)),
+        log(options.log),
+        reception(options.address, options.listens_everywhere, options.key) {}
   std::chrono::milliseconds silence;
+  Log log;
   tcp::Reception reception;
 };
 
@@ -69,7 +72,8 @@ class TcpTransport final : public Transport {
     std::array<LaneStream, lane_count> lanes;
     WordStream words;
     bool has_left = false;
-    int calls_again = 2;  // where it hangs up without a word
+    bool is_silent = false;  // its host is, but not so long that it would be gone
+    int calls_again = 2;     // where it hangs up without a word
     std::array<std::optional<Break>, lane_count> breaks;
   };
   // What a lane has under way.
@@ -97,6 +101,11 @@ class TcpTransport final : public Transport {
     std::size_t bytes;
     Left* left;
   };
+  // For a connection that is to be made.
+  struct NoRoom {
+    int error;
+    Clock::time_point since;
+  };
   struct Loss {
     std::string why;
     Clock::time_point at;
@@ -113,8 +122,11 @@ class TcpTransport final : public Transport {
   std::optional<Heard> next_heard();
   void look_for_lost();
   void look_at_hosts();
+  std::chrono::milliseconds unanswered_for(const Peer& one) const;
+  void say_silence(int number, Peer& one, bool is_silent);
   void look_for_breaks();
   void look_for_room();
+  void call_again_for_room();
 
   void watch(const Descriptor& socket, const Door& door, std::uint32_t events);
   void change(const Descriptor& socket, std::uint32_t events);
@@ -164,8 +176,10 @@ class TcpTransport final : public Transport {
   Bytes last_words_;
   unsigned turns_ = 0;
   bool has_breaks_ = false;
-  int no_room_ = 0;  // for a connection to be made, as errno says it
+  std::optional<NoRoom> no_room_;
   Clock::time_point hosts_looked_at_;
+  Clock::time_point breaks_looked_at_;
+  Clock::time_point called_again_at_;
   std::optional<Loss> loss_;
   bool told_of_loss_ = false;
   std::mutex mutex_;  // who moves this may be another than who is inside

@@ -48,10 +48,18 @@ class Pair {
     const Incoming in{1 - rank_, &theirs_, sizeof theirs_};
     transport_->post({.mark = mark}, {&out, 1}, {&in, 1});
   }
+  void begin_receiving(std::uint32_t mark) {
+    const Incoming in{1 - rank_, &theirs_, sizeof theirs_};
+    transport_->post({.mark = mark}, {}, {&in, 1});
+  }
+  void begin_sending(std::uint32_t mark) {
+    const Outgoing out{1 - rank_, &mine_, sizeof mine_};
+    transport_->post({.mark = mark}, {&out, 1}, {});
+  }
   // What ends the waiting: nothing, an error, or that it takes too long.
   // Who does not sleep makes no connection for words.
-  std::string end(bool sleeps = true) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::string end(bool sleeps = true, std::chrono::milliseconds longest = std::chrono::seconds(20)) {
+    const auto limit = std::chrono::steady_clock::now() + longest;
     try {
       while (!transport_->done(0)) {
         transport_->hear();
@@ -64,6 +72,17 @@ class Pair {
     }
     return {};
   }
+  void say(int what) { transport_->tell(1 - rank_, Bytes(1, static_cast<std::byte>(what))); }
+  // 0: nothing was heard for so long.
+  int heard(std::chrono::milliseconds longest) {
+    const auto limit = std::chrono::steady_clock::now() + longest;
+    while (std::chrono::steady_clock::now() < limit) {
+      if (const auto one = transport_->hear()) return static_cast<int>(one->bytes.at(0));
+      transport_->sleep(200'000);
+    }
+    return 0;
+  }
+  void go() { transport_.reset(); }
 
  private:
   Tcp tcp_;
@@ -82,12 +101,38 @@ TEST(TcpFaults, AConnectionThatBreaksBetweenMembersThatLiveIsNamedByBoth) {
     if (exchange.rank() == 0) break_connections_to({"127.0.0.41", "127.0.0.42"});
     exchange.barrier("it is broken");
     pair.begin(2);
+    if (exchange.rank() == 1) {  // one that looks away gives the other one the same time
+      const std::string too_long = "it takes too long";
+      EXPECT_EQ(pair.end(true, std::chrono::milliseconds(500)), too_long);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+      EXPECT_EQ(pair.end(true, std::chrono::milliseconds(500)), too_long);
+    }
     const std::string said = pair.end();
     EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
     EXPECT_NE(said.find(text("the connection to rank ", 1 - exchange.rank(), " (127.0.0.4")), std::string::npos)
         << said;
     EXPECT_NE(said.find("that rank lives"), std::string::npos) << said;
     exchange.barrier("both have heard it");
+  });
+}
+
+// Nothing comes from who has left, whatever had been on its way.
+TEST(TcpFaults, WhatIsWaitedForFromOneThatHasLeftIsNamed) {
+  test::on_threads(2, [](Exchange& exchange) {
+    Pair pair(exchange, 47);
+    pair.begin(1);
+    ASSERT_EQ(pair.end(), "");
+    exchange.barrier("both are through");
+    if (exchange.rank() == 0) {
+      pair.begin_receiving(2);
+      const std::string said = pair.end();
+      EXPECT_NE(said.find("LOCKSTEP-E015"), std::string::npos) << said;
+      EXPECT_NE(said.find("rank 1 (127.0.0.48"), std::string::npos) << said;
+      EXPECT_NE(said.find("has left, and what is waited for"), std::string::npos) << said;
+    } else {
+      pair.go();
+    }
+    exchange.barrier("it is heard");
   });
 }
 
@@ -104,7 +149,7 @@ class Exhausted {
     for (int taken = ::dup(STDERR_FILENO); taken >= 0; taken = ::dup(STDERR_FILENO)) taken_.emplace_back(taken);
     taken_.resize(taken_.size() - static_cast<std::size_t>(left));
   }
-  ~Exhausted() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  ~Exhausted() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
   Exhausted(const Exhausted&) = delete;
   Exhausted& operator=(const Exhausted&) = delete;
   bool is_limited() const { return is_limited_; }
@@ -122,8 +167,16 @@ class Exhausted {
 
 class Descriptors : public testing::Test {
  protected:
+  static bool may_raise() {
+    rlimit now{};
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    rlimit lower = now;
+    --lower.rlim_max;
+    lower.rlim_cur = std::min(lower.rlim_cur, lower.rlim_max);
+    return ::setrlimit(RLIMIT_NOFILE, &lower) == 0 && ::setrlimit(RLIMIT_NOFILE, &now) == 0;
+  }
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << test::lacks("needs root, which may raise a limit again that it has lowered");
+    if (!may_raise()) GTEST_SKIP() << test::lacks("needs CAP_SYS_RESOURCE: a limit that was lowered is raised again");
     if (test::sanitized && !test::watched_for_races)
       GTEST_SKIP() << test::lacks("needs a build without UndefinedBehaviorSanitizer, which takes descriptors itself");
   }
@@ -161,6 +214,46 @@ TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoNeedsThem) {
     EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
     EXPECT_NE(said.find("ulimit -Hn"), std::string::npos) << said;
     exchange.barrier("both have heard it");
+  });
+}
+
+// Who calls has one, and who is called has none.
+TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoLetsNobodyIn) {
+  test::on_threads(2, [](Exchange& exchange) {
+    Pair pair(exchange, 49);
+    exchange.barrier("both are there");
+    std::unique_ptr<Exhausted> exhausted;
+    if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(1, false);
+    exchange.barrier("there is one left");
+    if (exchange.rank() == 1) pair.begin_sending(1);
+    exchange.barrier("it is taken");
+    if (exchange.rank() == 0) {
+      pair.begin_receiving(1);
+      const std::string said = pair.end();
+      EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
+      EXPECT_NE(said.find("letting in other members"), std::string::npos) << said;
+      EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
+    }
+    exchange.barrier("it is heard");
+  });
+}
+
+// Who waits for nobody is told no error, and what it has to say is said when it can be.
+TEST_F(Descriptors, ThatAreFreeAgainCarryWhatWasToBeSaid) {
+  test::on_threads(2, [](Exchange& exchange) {
+    Pair pair(exchange, 51);
+    exchange.barrier("both are there");
+    std::unique_ptr<Exhausted> exhausted;
+    if (exchange.rank() == 0) {
+      exhausted = std::make_unique<Exhausted>(0, false);
+      pair.say(7);
+      EXPECT_EQ(pair.heard(std::chrono::milliseconds(1500)), 0);
+    }
+    exchange.barrier("nothing can be said");
+    exhausted.reset();
+    exchange.barrier("now it can");
+    EXPECT_EQ(pair.heard(std::chrono::seconds(exchange.rank() == 0 ? 0 : 20)), exchange.rank() == 0 ? 0 : 7);
+    exchange.barrier("it is heard");
   });
 }
 

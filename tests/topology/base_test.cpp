@@ -156,6 +156,9 @@ TEST(Settings, come_from_default_environment_and_program) {
   EXPECT_EQ(settings.timeout(), 120s);
   EXPECT_EQ(settings.source(Setting::timeout), Source::environment);
   EXPECT_EQ(settings.stall_warn(), 10s);
+  EXPECT_EQ(settings.silence(), 10s);
+  settings.set(Setting::silence, "2s");
+  EXPECT_EQ(settings.silence(), 2s);
   EXPECT_EQ(settings.source(Setting::stall_warn), Source::built_in);
   settings.set(Setting::timeout, "0");
   EXPECT_EQ(settings.timeout(), 0s);
@@ -170,9 +173,10 @@ TEST(Settings, come_from_default_environment_and_program) {
 }
 
 TEST(Settings, a_bad_value_names_variable_value_and_what_is_allowed) {
-  for (const char* line : {"LOCKSTEP_TIMEOUT=soon", "LOCKSTEP_STALL_WARN=-1", "LOCKSTEP_ALLOW_SINGLETON=yes",
-                           "LOCKSTEP_LOG=loud", "LOCKSTEP_ALGORITHM=ring", "LOCKSTEP_ALGORITHM=all_reduce:",
-                           "LOCKSTEP_ALGORITHM=a:b,", "LOCKSTEP_TABLE=", "LOCKSTEP_ALGORITHM=a:b c"}) {
+  for (const char* line :
+       {"LOCKSTEP_TIMEOUT=soon", "LOCKSTEP_STALL_WARN=-1", "LOCKSTEP_ALLOW_SINGLETON=yes", "LOCKSTEP_LOG=loud",
+        "LOCKSTEP_ALGORITHM=ring", "LOCKSTEP_ALGORITHM=all_reduce:", "LOCKSTEP_ALGORITHM=a:b,", "LOCKSTEP_TABLE=",
+        "LOCKSTEP_ALGORITHM=a:b c", "LOCKSTEP_SILENCE=0", "LOCKSTEP_SILENCE=1999ms", "LOCKSTEP_SILENCE=61m"}) {
     const std::vector<std::string> lines{line};
     const std::string all = refusal([&] { Settings::from_lines(lines); }, Code::bad_setting);
     const auto parts = split(line, '=');

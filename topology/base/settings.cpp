@@ -19,6 +19,9 @@ constexpr std::array rows = {
                "algorithms that are taken without a choice; `lockstep plan` lists what there is"},
     SettingRow{Setting::allow_singleton, "LOCKSTEP_ALLOW_SINGLETON", "0", "0 or 1", false,
                "go on as a world of one even where the launcher's variables say that many were meant"},
+    SettingRow{Setting::dump, "LOCKSTEP_DUMP", "none", "none, or the path of a folder, in printable ASCII", false,
+               "where each member leaves what its communicators did last when one of them fails; `lockstep why FOLDER` "
+               "reads it"},
     SettingRow{Setting::interface, "LOCKSTEP_INTERFACE", "any",
                "any, or the name of a network interface, or the beginning of its addresses: eth1, 10.2.", true,
                "the network by which members of several nodes reach each other, where not by MPI"},
@@ -34,6 +37,9 @@ constexpr std::array rows = {
         "whether data in the memory of GPUs, one for each member, goes by NCCL (1) or as the host's data does (0)"},
     SettingRow{Setting::node_memory, "LOCKSTEP_NODE_MEMORY", "1", "0 or 1", true,
                "whether members of a node meet in memory that they share (1) or by messages only (0)"},
+    SettingRow{Setting::silence, "LOCKSTEP_SILENCE", "10s", "a duration from 2s to 1h", true,
+               "how long nothing may come from a host, not even its kernel's answer, until its members are gone, over "
+               "sockets"},
     SettingRow{Setting::stall_warn, "LOCKSTEP_STALL_WARN", "10s", a_duration, false,
                "how long a wait lasts before a warning names who is missing"},
     SettingRow{Setting::table, "LOCKSTEP_TABLE", "none",
@@ -76,10 +82,15 @@ bool is_allowed(Setting setting, std::string_view value) {
       return value == "0" || value == "1";
     case Setting::log:
       return parse_log_level(value).has_value();
+    case Setting::dump:
     case Setting::interface:
     case Setting::key_file:
     case Setting::table:
       return !value.empty() && value.size() < 4096 && printable(value, value.size()) == value;
+    case Setting::silence: {
+      const auto given = parse_duration(value);
+      return given && *given >= std::chrono::seconds(2) && *given <= std::chrono::hours(1);
+    }
     case Setting::stall_warn:
     case Setting::timeout:
       return parse_duration(value).has_value();
@@ -166,7 +177,14 @@ std::string Settings::key_file() const {
   return path == "none" ? std::string() : path;
 }
 
+std::string Settings::dump() const {
+  const std::string& path = value(Setting::dump);
+  return path == "none" ? std::string() : path;
+}
+
 LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::warn); }
+
+Duration Settings::silence() const { return parse_duration(value(Setting::silence)).value_or(Duration{}); }
 
 Duration Settings::stall_warn() const { return parse_duration(value(Setting::stall_warn)).value_or(Duration{}); }
 

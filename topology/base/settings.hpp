@@ -22,11 +22,13 @@ std::string_view to_string(Source source);
 enum class Setting : std::uint8_t {
   algorithm,
   allow_singleton,
+  dump,
   interface,
   key_file,
   log,
   nccl,
   node_memory,
+  silence,
   stall_warn,
   table,
   timeout,
@@ -67,6 +69,8 @@ class Settings {
   std::optional<std::string> table() const;
   // The path of a file; empty: that of the user.
   std::string key_file() const;
+  // The path of a folder; empty: none.
+  std::string dump() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
   bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
@@ -75,6 +79,7 @@ class Settings {
   // auto, mpi, tcp or ucx.
   const std::string& transport() const { return value(Setting::transport); }
   LogLevel log_level() const;
+  Duration silence() const;     // at least two seconds
   Duration stall_warn() const;  // zero: never
   Duration timeout() const;     // zero: never
   // As written; collectives/spec.hpp knows what it means.
@@ -87,7 +92,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 12;
+  static constexpr std::size_t count = 14;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

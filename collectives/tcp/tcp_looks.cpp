@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a member looks at while it waits: hosts that are silent, connections that have ended, descriptors that lack.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "collectives/tcp/transport.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::tcp {
+
+void TcpTransport::look_for_lost() {
+  constexpr unsigned between_looks = 16;
+  if (!lost_ || loss_ || turns_++ % between_looks != 0) return;
+  if (auto why = lost_()) loss_ = Loss{std::move(*why), Clock::now()};
+}
+
+// By all its connections; zero: nothing waits for an answer, or there was one just now.
+std::chrono::milliseconds TcpTransport::unanswered_for(const Peer& one) const {
+  bool is_awaited = false;
+  auto last = std::chrono::milliseconds::max();
+  const auto ask = [&](const Descriptor& socket) {
+    const auto answers = answers_of(socket);
+    is_awaited = is_awaited || (answers && answers->are_awaited);
+    if (answers) last = std::min(last, answers->last);
+  };
+  if (one.words.is_open()) ask(one.words.socket());
+  for (const LaneStream& lane : one.lanes) {
+    if (lane.is_open()) ask(lane.socket());
+  }
+  return is_awaited ? last : std::chrono::milliseconds(0);
+}
+
+// Where something is under way to a host, the kernel asks no more whether that is there, and would send it again for
+// a quarter of an hour.
+void TcpTransport::look_at_hosts() {
+  constexpr std::chrono::milliseconds between_looks{500};
+  constexpr std::chrono::milliseconds worth_a_word{2000};
+  if (loss_ || is_given_up_) return;
+  const auto now = Clock::now();
+  if (now - hosts_looked_at_ < between_looks) return;
+  hosts_looked_at_ = now;
+  for (const auto& [number, one] : peers_) {
+    if (one->has_left) continue;
+    const auto unanswered = unanswered_for(*one);
+    if (unanswered > shared_->silence) return lose(number, silence_of_host(ETIMEDOUT));
+    say_silence(number, *one, unanswered > std::min(worth_a_word, shared_->silence / 2));
+  }
+}
+
+// Once for all that are on one host.
+void TcpTransport::say_silence(int number, Peer& one, bool is_silent) {
+  if (std::exchange(one.is_silent, is_silent) == is_silent) return;
+  const Place& place = places_[static_cast<std::size_t>(number)];
+  const bool is_known = std::ranges::any_of(peers_, [&](const auto& each) {
+    const auto& [other, its] = each;
+    return other != number && its->is_silent && places_[static_cast<std::size_t>(other)].is_on_host_of(place);
+  });
+  if (is_known) return;
+  if (!is_silent) return shared_->log.info(text("the host of ", name_of(number), " answers again"));
+  shared_->log.warn(text("nothing has come from the host of ", name_of(number), " for a while; it is waited for, ",
+                         format_duration(std::chrono::duration_cast<Duration>(shared_->silence)),
+                         " at most -> look whether that host is there, and at the link to it"));
+}
+
+// Nothing comes any more by a connection for data that has ended. Of a member that has left, that is all; one that
+// lives has some time to say why, while this one looks.
+void TcpTransport::look_for_breaks() {
+  constexpr std::chrono::seconds explained_in{5};
+  constexpr std::chrono::seconds looked_away{1};
+  if (!has_breaks_ || is_given_up_ || loss_) return;
+  const auto now = Clock::now();
+  const auto since = now - std::exchange(breaks_looked_at_, now);
+  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
+    const Round& round = rounds_[lane];
+    if (round.left.none() || round.across) continue;
+    for (const int each : round.peers) {
+      Peer& one = peer(each);
+      auto& broke = one.breaks[lane];
+      if (broke && since > looked_away) broke->at = std::min(now, broke->at + since);
+      const bool is_needed = one.lanes[lane].wants() || one.lanes[lane].is_sending();
+      if (!broke || !is_needed || broke->at > now - explained_in) continue;
+      const bool is_known_to_live = one.links[words_channel] == Link::open;
+      if (!one.has_left && !is_known_to_live && broke->at > now - explained_in - shared_->silence)
+        continue;  // its host may be gone
+      throw Error(
+          one.has_left ? Code::peer_failed : Code::system,
+          text("the connection to ", name_of(each), one.has_left ? " is over" : " broke", ": ",
+               broke->error == 0 ? "it was closed on the way" : std::strerror(broke->error), "; that rank ",
+               one.has_left ? "has left, and what is waited for from it has not come" : "lives, and has not said why"),
+          "look at what that rank says itself, and at what is between the two hosts: a firewall that forgets "
+          "connections, a link, a switch");
+    }
+  }
+}
+
+// Whoever was to be called and could not be, for want of descriptors.
+void TcpTransport::call_again_for_room() {
+  constexpr std::chrono::milliseconds between_calls{5};
+  if (!no_room_) return;
+  const auto now = Clock::now();
+  if (now - called_again_at_ < between_calls) return;
+  called_again_at_ = now;
+  bool is_anybody_called = false;
+  const auto again = [&](int number, std::uint32_t channel, bool is_wanted) {
+    if (!is_wanted || peer(number).links[channel] != Link::none) return;
+    is_anybody_called = true;
+    reach(number, channel);
+  };
+  for (const auto& [number, one] : peers_) {
+    for (std::uint32_t lane = 0; lane < lane_count; ++lane) again(number, lane, one->lanes[lane].is_sending());
+    again(number, words_channel, one->words.has_unsent());
+  }
+  if (!is_anybody_called) no_room_.reset();
+}
+
+// Who waits for a connection waits in vain while this process has no descriptors for it.
+void TcpTransport::look_for_room() {
+  constexpr std::string_view mend = "raise the limit of open files (ulimit -Hn), or open fewer in this process";
+  constexpr std::chrono::seconds none_for{1};
+  call_again_for_room();
+  const bool cannot_call = no_room_ && Clock::now() - no_room_->since > none_for;
+  const int shut = reception_.why_shut();
+  if ((!cannot_call && shut == 0) || is_given_up_) return;
+  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
+    const Round& round = rounds_[lane];
+    const bool lacks_one = !round.left.none() && std::ranges::any_of(round.peers, [&](int each) {
+      return peer(each).links[round.across ? words_channel : lane] != Link::open;
+    });
+    if (!lacks_one) continue;
+    if (cannot_call) throw system_error("making a connection to another member", no_room_->error, mend);
+    throw system_error("letting in other members, who call", shut, mend);
+  }
+}
+
+}  // namespace lockstep::tcp
