@@ -189,6 +189,50 @@ done
 for ranks in 2 4 8; do
   suite "gpu_mpi_test_$ranks" 60 "$out/gpu_mpi_test_$ranks.txt" mpirun -n "$ranks" --oversubscribe --timeout 50 "$here/bin/gpu_mpi_test" --gtest_color=no
 done
+# What batches of tensors take by the host, beside what the ranks above say of the GPU.
+for ranks in 2 4 8; do
+  LOCKSTEP_NODE_MEMORY=0
+  export LOCKSTEP_NODE_MEMORY
+  suite "gpu_batches_by_host_$ranks" 30 "$out/gpu_batches_by_host_$ranks.txt" mpirun -n "$ranks" --oversubscribe --timeout 25 "$here/bin/gpu_mpi_test" --gtest_color=no '--gtest_filter=RealProcesses.reduce*'
+  unset LOCKSTEP_NODE_MEMORY
+done
+
+# Three tasks on one GPU, of which one is killed: what the others were told, and what they still have. Their words are
+# in OUT/gpu_deaths_MOMENT_HOW_TASK.txt.
+death() {
+  name="gpu_deaths_$1_$4" victim=$2 survivors=""
+  for task in 0 1 2; do
+    TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:21711", "127.0.0.1:21712", "127.0.0.1:21713"]}, "task": {"type": "worker", "index": '"$task"'}}' \
+      LOCKSTEP_TIMEOUT=20s limited 30 "$out/${name}_$task.txt" gpu_deaths "$1" "$2" "$3" "$4" real &
+    if [ "$task" != "$victim" ]; then survivors="$survivors $task"; fi
+  done
+  wait
+  told=0 none="" longest=""
+  for task in $survivors; do
+    ended="" again="" left=""
+    while IFS= read -r line; do
+      case $line in
+        "ended "*LOCKSTEP-E015*) ended=yes ;;
+        "again "*LOCKSTEP-E017*) again=yes ;;
+        "left "*) left=yes longest="$longest $line" ;;
+        "no GPU"*) none=yes ;;
+      esac
+    done <"$out/${name}_$task.txt"
+    if [ -n "$ended" ] && [ -n "$again" ] && [ -n "$left" ]; then told=$((told + 1)); fi
+  done
+  if [ -n "$none" ]; then note "$name" 0 0 1 77 "there is no GPU"; return; fi
+  if [ "$told" = 2 ]; then note "$name" 1 0 0 0 "${longest# }"; else note "$name" 0 1 0 1 "$told of 2 were told the right thing and let go"; fi
+}
+export LOCKSTEP_NCCL=0
+death meeting 0 all_reduce host
+death mapping 1 all_reduce stream
+death remapping 1 all_gather host
+death opening 2 all_gather stream
+death ordering 1 all_reduce stream
+death reduction 0 all_reduce request
+death copying 1 all_gather host
+death waiting 1 all_reduce stream
+unset LOCKSTEP_NCCL
 
 # One question of the probe; it says first what became of it.
 question() {

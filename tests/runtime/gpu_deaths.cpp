@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program for tests of what happens to processes that share a GPU when one of them dies there: a GPU of the tests'
-// own making, a few good calls, and then one in which a rank is killed at a moment that is named. What the others were
-// told and when, and what they still have after it, is said on standard output.
+// own making, or the machine's, a few good calls, and then one in which a rank is killed at a moment that is named.
+// What the others were told and when, and what they still have after it, is said on standard output.
 //   gpu_deaths MOMENT RANK CALL HOW AFTER
 //   MOMENT  meeting (the rank shows its memory), mapping (others', for the first time), remapping or opening (it has
-//   said
-//           where its memory and its events are, and the others look for them when it is dead), ordering (in its
-//           stream, before its part of a call), reduction (in the middle of it), copying, waiting (on the host, when
-//           its part is done)
+//   said where its memory and its events are, and the others look for them when it is dead), ordering (in its stream,
+//   before its part of a call), reduction (in the middle of it), copying, waiting (on the host, when its part is done)
 //   CALL    all_reduce or all_gather
 //   HOW     host, stream, or request (in a stream, and waited for)
-//   AFTER   ends or stays: what becomes of waits in streams for what the dead one would have done
+//   AFTER   ends or stays: what becomes of waits in streams for what the dead one would have done; real: the machine's
+//   first GPU decides that. Exit status 77: there is none.
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -25,16 +24,17 @@
 
 #include "collectives/gpu/memory.hpp"
 #include "tests/collectives/fake_event.hpp"
-#include "tests/collectives/fake_gpus.hpp"
+#include "tests/runtime/gpu_deaths.hpp"
 
 namespace {
 
 using lockstep::Communicator;
 using lockstep::DeviceVector;
 using lockstep::Error;
+using lockstep::test::DeadlyGpus;
 using lockstep::test::FakeEvent;
 using lockstep::test::FakeGpus;
-using Moment = FakeGpus::Moment;
+using Moment = DeadlyGpus::Moment;
 
 constexpr std::size_t count = 60'000;
 
@@ -62,14 +62,29 @@ struct Asked {
   std::string after;
 };
 
+class OwnOnes final : public DeadlyGpus {
+ public:
+  void at(Moment moment, std::function<void()> hook) override { gpus().at(moment, std::move(hook)); }
+  void before_copies(std::function<void()> hook) override {
+    gpus().before_copies([hook = std::move(hook)](FakeGpus::Way, std::size_t) { hook(); });
+  }
+  void put(lockstep::gpu::Stream stream, std::function<void()> work) override { gpus().put(stream, std::move(work)); }
+  std::size_t living() const override { return gpus().living(); }
+
+ private:
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
+  lockstep::gpu::Instead instead_{std::make_unique<FakeGpus>(1)};
+};
+
 class Member {
  public:
-  Member(FakeGpus& gpus, Communicator& world, const Asked& asked)
+  Member(DeadlyGpus& gpus, Communicator& world, const Asked& asked)
       : gpus_(gpus),
+        layer_(*lockstep::gpu::layer()),
         asked_(asked),
         is_mine_(world.rank() == asked.rank),
         own_(world.duplicate("shared")),
-        stream_(gpus.make_stream(0)),
+        stream_(layer_.make_stream(0)),
         in_(std::vector<int>(count, 1)),
         out_(count * static_cast<std::size_t>(world.size())) {}
 
@@ -77,7 +92,7 @@ class Member {
   void run() {
     if (asked_.moment != "mapping") {
       for (int turn = 0; turn < 3; ++turn) call();
-      gpus_.wait(stream_);
+      layer_.wait(stream_);
     }
     std::vector<pid_t> processes(static_cast<std::size_t>(own_->size()));
     own_->all_gather(std::vector{::getpid()}, processes);
@@ -133,7 +148,7 @@ class Member {
     if (asked_.moment == "meeting") gpus_.at(Moment::showing, die);
     if (asked_.moment == "mapping") gpus_.at(Moment::mapping, die);
     if (asked_.moment == "reduction") gpus_.at(Moment::combining, die);
-    if (asked_.moment == "copying") gpus_.before_copies([](FakeGpus::Way, std::size_t) { die(); });
+    if (asked_.moment == "copying") gpus_.before_copies(die);
     if (asked_.moment == "ordering") {
       gpus_.put(stream_, [] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others have put what comes behind it
@@ -142,7 +157,7 @@ class Member {
     }
     if (asked_.moment == "waiting") {
       call();
-      gpus_.wait(stream_);
+      layer_.wait(stream_);
       die();
     }
   }
@@ -150,24 +165,25 @@ class Member {
   // What the GPU still has of this process when nothing of the communicator is left, and the others have left as well.
   // Like every user, it frees its memory when nothing works with it any more.
   void release() {
-    if (asked_.after == "ends") wait_for_stream();
+    if (asked_.after != "stays") wait_for_stream();
     in_ = {};
     out_ = {};
     own_.reset();
     const auto longest = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    while (gpus_.events_in_use() > 0 && std::chrono::steady_clock::now() < longest)
+    while (layer_.events_in_use() > 0 && std::chrono::steady_clock::now() < longest)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::cout << "left " << gpus_.living() << ' ' << gpus_.events_in_use() << std::endl;
+    std::cout << "left " << gpus_.living() << ' ' << layer_.events_in_use() << std::endl;
   }
 
   void wait_for_stream() {
     try {
-      gpus_.wait(stream_);
+      layer_.wait(stream_);
     } catch (const Error&) {  // what was under way has failed, and is over
     }
   }
 
-  FakeGpus& gpus_;
+  DeadlyGpus& gpus_;
+  lockstep::gpu::Layer& layer_;
   const Asked& asked_;
   bool is_mine_;
   std::optional<Communicator> own_;
@@ -176,22 +192,28 @@ class Member {
   DeviceVector<int> out_;
 };
 
-void run(int argc, char** argv) {
+int run(int argc, char** argv) {
+  constexpr int no_gpu = 77;
   if (argc != 6) throw std::invalid_argument("usage: gpu_deaths MOMENT RANK CALL HOW AFTER");
   const Asked asked{argv[1], std::atoi(argv[2]), argv[3], argv[4], argv[5]};
   FakeEvent::end_with_their_process(asked.after == "ends");
-  auto* const instead = new lockstep::gpu::Instead(std::make_unique<FakeGpus>(1));  // its streams may never end
+  // Their streams may never end.
+  auto* const gpus = asked.after == "real" ? lockstep::test::deadly_gpus_of_the_machine().release() : new OwnOnes;
+  if (gpus == nullptr) {
+    std::cout << "no GPU: " << lockstep::gpu::why_none() << std::endl;
+    return no_gpu;
+  }
   lockstep::Session session = lockstep::start(argc, argv);
-  Member member(static_cast<FakeGpus&>(instead->layer()), session.world(), asked);
+  Member member(*gpus, session.world(), asked);
   member.run();
+  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    run(argc, argv);
-    return 0;
+    return run(argc, argv);
   } catch (const Error& error) {
     std::cerr << error.what() << std::endl;
     return static_cast<int>(exit_of(error.code()));
