@@ -234,7 +234,7 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
     const double far_bytes = std::max(load.far_bytes * waits, node_far_bytes) * scale;
     const double near = near_bytes / cost_of(facts.near).bytes_per_us + combined / combined_bytes_per_us;
     const double far = far_bytes / facts.network_bytes_per_us;
-    const double turns = crowd > 1 ? turns_waited * load.work_us * crowd : 0;
+    const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
     const double begins = std::max(load.latency_us * waits, busy + turns) + meetings;
     const double more = (segments - 1) * (busy + meetings);  // for the cores
     const double apart = std::max(1.0 / segments, crowd > 1 ? not_hidden : 0);

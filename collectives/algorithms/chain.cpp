@@ -9,10 +9,9 @@
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "collectives/algorithms/parts.hpp"
 
 namespace lockstep {
-namespace {
-
 Schedule chain_broadcast(const Shape& shape) {
   const Blocks pieces = Blocks::pieces(shape.count, shape.segment);
   const auto walk = [&](Space space, int first) { return Walk(space, pieces, first, 1); };
@@ -32,6 +31,8 @@ Schedule chain_broadcast(const Shape& shape) {
   }
   return chain.done();
 }
+
+namespace {
 
 // Partial sums travel through two slots of scratch.
 Schedule chain_reduce(const Shape& shape) {
@@ -60,6 +61,8 @@ Schedule chain_reduce(const Shape& shape) {
   return chain.done();
 }
 
+}  // namespace
+
 // The last piece sets out after all others and passes everybody.
 Cost cost_of_chain(const Shape& shape) {
   if (shape.size == 1) return {};
@@ -67,6 +70,8 @@ Cost cost_of_chain(const Shape& shape) {
   const auto pieces = static_cast<std::size_t>(Blocks::pieces(shape.count, shape.segment).parts());
   return {pieces - 1 + links, shape.count, links * shape.count};
 }
+
+namespace {
 
 constexpr std::array<Algorithm, 2> table = {{
     {Collective::broadcast, "chain", chain_broadcast, cost_of_chain, {}, nullptr, true},

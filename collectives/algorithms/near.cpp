@@ -6,6 +6,7 @@
 //                        on the rails, halves of the whole sum:    a of 0 and 2, b of 1 and 3
 //                        in the nodes, both halves:                a b of 0 and 1 | a b of 2 and 3
 //   node_leaders         the sums of the nodes to 0 and 2, among these, and from them to all
+//   node_chain           a broadcast to 0, from there to 2 in pieces, and so on; then in the nodes
 //   all-gather           on the rails: 0 2 | 1 3 | 0 2 | 1 3      in the nodes, the rails of the others
 //   reduce-scatter       the same from its end
 //
@@ -110,10 +111,13 @@ Schedule leaders_all_reduce(const Shape& shape) {
   return then(std::move(all), only(in_node(leaders.me, Collective::broadcast, mine, output(0, shape.count))));
 }
 
+template <Build far>
 Schedule leaders_broadcast(const Shape& shape) {
   const Leaders leaders(shape, shape.root);
+  Shape among = leaders.among(shape.count);
+  among.segment = shape.segment;
   Schedule all;
-  if (leaders.all.contains_me()) all = on(leaders.all, binomial_broadcast(leaders.among(shape.count)));
+  if (leaders.all.contains_me()) all = on(leaders.all, far(among));
   if (leaders.me.members() == 1) return all;
   return then(std::move(all),
               only(in_node(leaders.me, Collective::broadcast, output(0, leaders.all.contains_me() ? shape.count : 0),
@@ -138,6 +142,13 @@ Cost cost_of_leaders_broadcast(const Shape& shape) {
   const auto rounds = static_cast<std::size_t>(doublings(top.all_nodes()));
   const auto others = static_cast<std::size_t>(top.all_nodes() - 1);
   return {rounds, static_cast<std::size_t>(binomial_children(0, top.all_nodes())) * shape.count, others * shape.count};
+}
+
+Cost cost_of_leaders_chain(const Shape& shape) {
+  const Standing top(shape, shape.root);
+  Shape among = top.on_rail(shape.count);
+  among.segment = shape.segment;
+  return cost_of_chain(among);
 }
 
 Cost cost_of_leaders_reduce(const Shape& shape) {
@@ -242,7 +253,7 @@ constexpr Algorithm::Keeps once{.once = true, .node = true};
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true, .node = true};
 constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true, .node = true};
 
-constexpr std::array<Algorithm, 13> table = {{
+constexpr std::array<Algorithm, 14> table = {{
     {Collective::all_reduce, "node_ring", node_all_reduce<ring_all_reduce>, cost_of_rails<cost_of_ring_all_reduce>,
      once, has_neighbours},
     {Collective::all_reduce, "node_doubling", node_all_reduce<recursive_doubling_all_reduce>,
@@ -254,7 +265,10 @@ constexpr std::array<Algorithm, 13> table = {{
     {Collective::all_reduce, "node_balanced_doubling", node_all_reduce<balanced_doubling_all_reduce>,
      cost_of_rails<cost_of_balanced_doubling>, balanced, has_aligned_nodes},
     {Collective::all_reduce, "node_leaders", leaders_all_reduce, cost_of_leaders_all_reduce, plain, has_neighbours},
-    {Collective::broadcast, "node_leaders", leaders_broadcast, cost_of_leaders_broadcast, plain, has_neighbours},
+    {Collective::broadcast, "node_leaders", leaders_broadcast<binomial_broadcast>, cost_of_leaders_broadcast, plain,
+     has_neighbours},
+    {Collective::broadcast, "node_chain", leaders_broadcast<chain_broadcast>, cost_of_leaders_chain, plain,
+     has_neighbours, true},
     {Collective::reduce, "node_leaders", leaders_reduce, cost_of_leaders_reduce, plain, has_neighbours},
     {Collective::barrier, "node_leaders", leaders_barrier, cost_of_leaders_barrier, plain, has_neighbours},
     {Collective::all_gather, "node_rails", rails_all_gather, cost_of_rails_all_gather, plain, has_equal_nodes},

@@ -17,6 +17,9 @@ Schedule recursive_doubling_all_reduce(const Shape& shape);
 Cost cost_of_recursive_doubling(const Shape& shape);
 
 Schedule binomial_broadcast(const Shape& shape);
+// From member to member, in pieces.
+Schedule chain_broadcast(const Shape& shape);
+Cost cost_of_chain(const Shape& shape);
 // The sum of all goes to `sum` at the root, as exactly the balanced tree. Others need a `sum` too, for their part of
 // it; `incoming` is scratch.
 Schedule binomial_reduce_to(const Slice& sum, const Slice& incoming, const Shape& shape);
