@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ours in other ways, to be measured in turns with ours as it comes: what the reproducible order costs, what symmetric
-// memory, the node's memory and the wire format gain.
+// memory, the node's memory and the wire format gain, and what it costs to be seen from outside.
 #pragma once
 
 #include <string_view>

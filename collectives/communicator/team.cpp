@@ -47,7 +47,8 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
                                                 EngineOptions{.patience = exchange_->patience(),
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
-                                                              .progress_thread = options_.progress_thread});
+                                                              .progress_thread = options_.progress_thread,
+                                                              .is_seen = options_.is_seen});
   const std::byte mine{options_.nccl && nccl::library() != nullptr};
   const auto all = exchange_->all_gather("NCCL", {&mine, 1});
   may_use_nccl_ = std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });

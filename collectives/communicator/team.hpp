@@ -52,6 +52,8 @@ struct CommunicatorOptions {
   std::string table_name = "the plan table";
   // How long a call may wait for the others; zero: as LOCKSTEP_TIMEOUT says.
   Duration timeout = {};
+  // What is called can be read from outside, by `lockstep stat`; false: it costs a few stores less in each call.
+  bool is_seen = true;
   // Data in the memory of GPUs, one for each member, goes by NCCL where all members have it; false: as LOCKSTEP_NCCL=0.
   bool nccl = true;
   // How messages between nodes carry 32-bit floats that are added up in the fast order, where that saves time

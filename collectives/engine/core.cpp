@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "collectives/engine/book_reading.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
 
@@ -28,7 +29,7 @@ std::size_t most_messages(const Plan& plan) {
 }  // namespace
 
 Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room,
-           const node::Looks& looks)
+           const node::Looks& looks, bool is_seen)
     : transport_(transport),
       patience_(patience),
       log_(std::move(log)),
@@ -39,9 +40,11 @@ Core::Core(Transport& transport, Patience patience, Log log, std::string name, n
       agreement_(rank_, size_) {
   left_.resize(static_cast<std::size_t>(size_));
   history_ = transport.generation();
+  if (is_seen) page_ = book::take_page(name_, rank_, size_);
 }
 
 Core::~Core() {
+  book::give_back(page_);
   if (!keeps_memory_) return;
   for (auto& slot : slots_) keep_for_ever(std::shared_ptr<Operation>(std::move(slot)));
 }
@@ -97,7 +100,10 @@ inline void Core::mark(Operation& operation, const Prepared& prepared) {
   operation.mark = fold(history_);
   Recorded& recorded = record_.add(operation.number);
   recorded.origin = operation.call.origin;
-  if (recorded.plan == operation.call.plan) return;
+  static_assert(Record::length == book::calls_kept);
+  const bool is_same = recorded.plan == operation.call.plan;
+  if (page_ != nullptr) page_->begin(operation.number, operation.signature, recorded.origin, is_same);
+  if (is_same) return;
   recorded.signature = operation.signature;
   recorded.choice = operation.plan().choice;
   recorded.plan = operation.call.plan;
@@ -145,6 +151,7 @@ std::optional<Ticket> Core::run(const Call& call) {
   }
   record_.finish(operation.number);
   last_finished_ = operation.number;
+  if (page_ != nullptr) page_->finish(last_finished_);
   operation.state = Operation::State::unused;
   return std::nullopt;
 }
@@ -183,6 +190,7 @@ Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
 void Core::number(Operation& operation, Prepared& prepared) {
   if (operation.is_exchange()) {
     operation.number = ++last_exchange_;
+    if (page_ != nullptr) page_->exchanges.store(last_exchange_, std::memory_order_relaxed);
     operation.mark = static_cast<std::uint32_t>(operation.plan().spec.root);  // the tag
     return;
   }
@@ -264,10 +272,14 @@ bool Core::move(Operation& operation) {
   moving_ = &operation;
   const bool moved = runner_.advance(operation);
   moving_ = nullptr;
-  if (moved && operation.quiet.since != Quiet::unknown) operation.quiet = {};
+  if (moved && operation.quiet.since != Quiet::unknown) {
+    operation.quiet = {};
+    if (page_ != nullptr) page_->waits_since_ns.store(0, std::memory_order_relaxed);
+  }
   if (operation.state == Operation::State::finished && !operation.is_exchange()) {
     record_.finish(operation.number);
     last_finished_ = std::max(last_finished_, operation.number);
+    if (page_ != nullptr) page_->finish(last_finished_);
   }
   return moved;
 }
@@ -377,6 +389,20 @@ void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noe
     if (tell_others) tell_all(Fail{failure_->code, failure_->text});
   } catch (const std::exception& second) {
     log_.error(text("while telling the others of \"", name_, "\" of a failure: ", second.what()));
+  }
+  leave_book();
+}
+
+// For `lockstep stat`, and, where a folder is named for that, as a file.
+void Core::leave_book() noexcept {
+  if (page_ == nullptr) return;
+  try {
+    page_->failure.write(text(id(failure_->code), ' ', failure_->text));
+    page_->state.store(book::Page::State::failed, std::memory_order_release);
+    if (const auto folder = book::leave())
+      log_.info(text("what the members on this host did last is in ", *folder, " -> lockstep why ", *folder));
+  } catch (const std::exception& second) {
+    log_.warn(second.what());
   }
 }
 

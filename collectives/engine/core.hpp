@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "collectives/engine/agreement.hpp"
+#include "collectives/engine/book.hpp"
 #include "collectives/engine/record.hpp"
 #include "collectives/engine/runner.hpp"
 #include "collectives/engine/stall.hpp"
@@ -36,8 +37,9 @@ struct Failure {
 class Core {
  public:
   // Calls that are planned for the node are done in the room, looking so often at what is missing, which may change.
+  // `is_seen`: others may read what is called here.
   Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room = nullptr,
-       const node::Looks& looks = no_looks);
+       const node::Looks& looks = no_looks, bool is_seen = true);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -118,6 +120,8 @@ class Core {
   IndexSet near(const Operation& operation) const;
   IndexSet far(const Operation& operation) const;
   Error stalled(const Operation& operation, Duration quiet, bool by_program = false) const;
+  void write_what_is_waited_for(const Operation& operation, const IndexSet& peers);
+  void leave_book() noexcept;
 
   // Runs the action; what it throws fails the communicator and is kept for the user.
   template <class Action>
@@ -142,6 +146,7 @@ class Core {
   Runner runner_;
   Agreement agreement_;
   Record record_;
+  book::Page* page_ = nullptr;  // what others may read of this; perhaps none
 
   std::vector<std::unique_ptr<Operation>> slots_;
   std::vector<std::uint32_t> free_slots_;  // the last one given back is taken first

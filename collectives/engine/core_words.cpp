@@ -2,6 +2,7 @@
 // What members tell each other: agreement, answers, the failure and the end of others; and patience with the silent.
 #include <algorithm>
 
+#include "collectives/engine/book_reading.hpp"
 #include "collectives/engine/core.hpp"
 
 namespace lockstep {
@@ -147,7 +148,9 @@ void Core::look(Operation& operation, Duration limit, Duration now) {
   const Duration lasted = now - quiet.since;
   const auto reaches = [&](Duration end, Duration before) { return end > Duration{} && lasted >= end - before; };
   if (now >= quiet.next_ask) {
-    ask(operation, near(operation), false);
+    const IndexSet peers = near(operation);
+    ask(operation, peers, false);
+    write_what_is_waited_for(operation, peers);
     quiet.ask_gap = std::min<Duration>(2 * quiet.ask_gap, milliseconds(1600));
     quiet.next_ask = now + quiet.ask_gap;
   }
@@ -161,6 +164,15 @@ void Core::look(Operation& operation, Duration limit, Duration now) {
   if (now - quiet.asked < soon) return;  // time to answer
   if (reaches(limit, {})) throw stalled(operation, lasted, limit != patience_.limit);
   if (reaches(patience_.warn, {}) && !std::exchange(quiet.warned, true)) log_.warn(stalled(operation, lasted).what());
+}
+
+// Which call it is, is known of the last one.
+void Core::write_what_is_waited_for(const Operation& operation, const IndexSet& peers) {
+  if (page_ == nullptr) return;
+  const bool is_last = !operation.is_exchange() && operation.number == last_started_;
+  page_->waits.write(text(is_last ? "" : describe(operation) + ", ", Runner::where(operation), " of \"",
+                          operation.plan().algorithm, '"', peers.empty() ? "" : text(", for ", ranks_text(peers))));
+  page_->waits_since_ns.store(operation.quiet.since.count(), std::memory_order_relaxed);
 }
 
 // Anew: what was answered before does not count any more.
@@ -201,10 +213,17 @@ Error Core::stalled(const Operation& operation, Duration quiet, bool by_program)
   const std::string at = place(operation.call.origin);
   const IndexSet asked = far(operation);
   const Roll roll{operation.answers, left_};
+  IndexSet silent;
+  for (const int rank : asked.members()) {
+    const auto which = static_cast<std::size_t>(rank);
+    const bool has_answered = which < operation.answers.size() && operation.answers[which];
+    if (!has_answered && !left_[which]) silent.insert(rank);
+  }
   return {Code::stall,
           text(describe(operation), " on \"", name_, '"', at.empty() ? "" : text(" at ", at), " has waited ",
                format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm,
-               "\": ", operation.is_exchange() ? standings_of_exchange(roll, asked) : standings(roll, asked)),
+               "\": ", operation.is_exchange() ? standings_of_exchange(roll, asked) : standings(roll, asked),
+               page_ == nullptr ? "" : book::neighbours(name_, size_, silent)),
           by_program ? "look what those members do; the program has set this call's limit"
                      : "look what those members do; LOCKSTEP_TIMEOUT sets the limit"};
 }

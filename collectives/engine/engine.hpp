@@ -19,6 +19,7 @@ struct EngineOptions {
   Log log = Log();
   std::string name = "world";  // of the communicator, for people
   bool progress_thread = false;
+  bool is_seen = true;  // from outside, by `lockstep stat`
 };
 
 // World (with node::Room* room() and node::Looks looks() where members may meet in memory): Duration now(); void
@@ -33,7 +34,7 @@ class Engine {
   Engine(World world, Options options)
       : world_(std::move(world)),
         core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
-              looks_of(world_)) {
+              looks_of(world_), options.is_seen) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); });
     if constexpr (World::moves_others) mover_.emplace([this] { progress_beside(); });
   }

@@ -128,6 +128,24 @@ class Documents(unittest.TestCase):
                 with self.subTest(document=document, path=path):
                     self.assertTrue(os.path.exists(os.path.join(given.source, path)))
 
+    def test_every_test_that_holds_a_promise_exists(self):
+        rows = [line for line in read("docs/reliability.md").splitlines() if re.match(r"\| \d+ \|", line)]
+        self.assertGreaterEqual(len(rows), 50)
+        tests = ""
+        for folder, _, names in os.walk(os.path.join(given.source, "tests")):
+            for name in names:
+                if name.endswith((".cpp", ".py", ".build")):
+                    with open(os.path.join(folder, name), encoding="utf-8") as file:
+                        tests += file.read()
+        for row in rows:
+            held_by = re.findall(r"`([^`]+)`", row.split(" | ")[-1])
+            self.assertTrue(held_by or row.rstrip(" |").endswith("open"), row)
+            for name in held_by:
+                with self.subTest(name):
+                    suite, _, case = name.rpartition(".")
+                    pattern = rf"\({suite}, ?{case}\)" if suite else rf"def test_{case}\(|\['{case}'|'{case}',"
+                    self.assertRegex(tests, pattern)
+
     def test_the_two_commands_refuse_what_they_do_not_know(self):
         for command in ("tools/build", "tools/run", "tools/test"):
             path = os.path.join(given.source, command)

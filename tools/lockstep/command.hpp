@@ -38,6 +38,12 @@ Exit run_soak(const Parsed& parsed);
 const Manual& report_manual();
 Exit run_report(const Parsed& parsed);
 
+const Manual& stat_manual();
+Exit run_stat(const Parsed& parsed);
+
+const Manual& why_manual();
+Exit run_why(const Parsed& parsed);
+
 const Manual& doctor_manual();
 Exit run_doctor(const Parsed& parsed);
 

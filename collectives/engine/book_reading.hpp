@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The books of processes on this host, read from outside or from within; and what is left of them where a communicator
+// fails.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/base/bytes.hpp"
+#include "topology/base/index_set.hpp"
+
+namespace lockstep::book {
+
+struct CallSeen {
+  std::uint64_t number = 0;
+  std::string call;   // "all_reduce of 1000 f32, sum"
+  std::string place;  // "train.cpp:40"
+  bool operator==(const CallSeen&) const = default;
+};
+
+struct CommunicatorSeen {
+  std::string name;
+  int rank = 0;
+  int size = 1;
+  int order = 0;  // how many its process had made before
+  std::uint64_t started = 0;
+  std::uint64_t finished = 0;
+  std::uint64_t messages = 0;
+  std::string waits = {};            // for what; empty: it did not wait long when it was looked at
+  double waited_s = 0;               // so long by then
+  std::string failure = {};          // with its code; empty: none
+  std::vector<CallSeen> calls = {};  // the last ones, in their order
+  bool operator==(const CommunicatorSeen&) const = default;
+
+  bool is_in_call() const { return started > finished; }
+  // Nothing where it is too long ago.
+  const CallSeen* call(std::uint64_t number) const;
+};
+
+struct ProcessSeen {
+  std::string host;
+  int process = 0;
+  std::string program = {};
+  std::string state = {};  // "running", "sleeping", "stopped", "traced", "waiting for the system", "ended"
+  std::vector<CommunicatorSeen> communicators = {};
+  bool operator==(const ProcessSeen&) const = default;
+};
+
+// Nothing in the bytes is believed: throws Error bad_message where they are no book of that process.
+std::vector<CommunicatorSeen> read(std::span<const std::byte> bytes, int process, std::int64_t now_ns);
+
+// Of a process on this host; nothing where it has no book. Throws Error system where it may not be read, or is not
+// there.
+std::optional<ProcessSeen> look_at(int process);
+// All that have one and may be read, in their order.
+std::vector<int> processes();
+// 0: it is not known.
+int parent_of(int process);
+// Who of those ranks is another process on this host, of the same launcher, and what that does; empty: none is, or
+// nothing can be read of it. For people.
+std::string neighbours(std::string_view name, int size, const IndexSet& ranks);
+
+std::string to_json(const ProcessSeen& seen);
+
+// From now on, where a communicator of this process fails, its book is left in that folder, and those of processes
+// that the same launcher has started on this host, which have not failed and may never say anything. Empty: nowhere.
+void leave_in(std::string folder);
+// The folder, if anything was left there; what is in the way of that is thrown (Error system).
+std::optional<std::string> leave();
+
+}  // namespace lockstep::book

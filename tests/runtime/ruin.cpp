@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program for tests of what becomes of the others when a member comes to ruin, in any way, at any time.
+//   ruin HOW WHEN RANK
+//   HOW   kill, stop, segv, exit (in good order, as it thinks), throw, memory (there is none left)
+//   WHEN  setup (the others make their first communicator), call (they are in the midst of calls), shutdown (they have
+//         made their last call, and end)
+// What happens is said on standard output, with the time in microseconds by the monotonic clock.
+#include <sys/resource.h>
+#include <lockstep.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using lockstep::text;
+
+long long now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void say(const std::string& words) { std::cout << words << std::endl; }
+
+void exhaust_memory() {
+  constexpr std::size_t part = 1U << 20U;
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const rlimit none{static_cast<rlim_t>(used.ru_maxrss) << 10U, RLIM_INFINITY};
+  ::setrlimit(RLIMIT_AS, &none);
+  std::vector<std::vector<char>> all;
+  for (;;) all.emplace_back(part);
+}
+
+void come_to_ruin(const std::string& how) {
+  say(text("ruined at ", now_us()));
+  if (how == "kill") std::raise(SIGKILL);
+  if (how == "stop") std::raise(SIGSTOP);
+  if (how == "segv") std::raise(SIGSEGV);
+  if (how == "exit") std::exit(0);
+  if (how == "throw") throw std::runtime_error("an exception of the program's own");
+  if (how == "memory") exhaust_memory();
+}
+
+void run(int argc, char** argv) {
+  if (argc != 4) throw std::invalid_argument("usage: ruin HOW WHEN RANK");
+  const std::string how = argv[1];
+  const std::string when = argv[2];
+  lockstep::Session session = lockstep::start(argc, argv);
+  const bool is_mine = session.rank() == std::atoi(argv[3]);
+  say("ready");
+  if (is_mine && when == "setup") come_to_ruin(how);
+  lockstep::Communicator& world = session.world();
+  std::vector<int> numbers(1000, 1);
+  constexpr int steps = 200;
+  for (int step = 0; step < steps; ++step) {
+    if (is_mine && when == "call" && step == steps / 2) come_to_ruin(how);
+    world.all_reduce(numbers, lockstep::max);
+  }
+  say("done");
+  if (is_mine && when == "shutdown") come_to_ruin(how);
+}
+
+int ended(int code, const std::string& words) {
+  say(text("ended at ", now_us(), ": ", words));
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(argc, argv);
+    return ended(0, "well");
+  } catch (const lockstep::Error& error) {
+    return ended(static_cast<int>(exit_of(error.code())), error.what());
+  } catch (const std::exception& error) {
+    return ended(1, error.what());
+  }
+}

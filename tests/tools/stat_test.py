@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`lockstep stat` of ranks that go on, and of ranks of which one is stopped; what they leave when they fail, and what
+`lockstep why` says of it.
+"""
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+for name in ("lockstep", "mpirun", "steps"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+RANKS = 3
+
+
+def stat(*words):
+    return cases.run([given.lockstep, "stat", *words])
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def start(self, steps, **variables):
+        """Their processes, by rank, when all are among their steps."""
+        out = open(os.path.join(self.folder.name, "out"), "w+b")
+        self.addCleanup(out.close)
+        self.job = subprocess.Popen([given.mpirun, "-n", str(RANKS), "--oversubscribe", "--timeout", "120", given.steps, str(steps), "1"],
+                                    env=cases.environment(**variables), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        self.addCleanup(self.end)
+        until = time.monotonic() + 60
+        while True:
+            said = os.pread(out.fileno(), 1 << 20, 0)
+            found = self.ranks()
+            if said.count(b"step 20\n") == RANKS and len(found) == RANKS:
+                return found
+            self.assertIsNone(self.job.poll(), said)
+            self.assertLess(time.monotonic(), until, said)
+            time.sleep(0.02)
+
+    def end(self):
+        if self.job.poll() is None:
+            self.job.kill()
+            self.job.wait()
+
+    def ranks(self):
+        code, out, err = stat("--json")
+        self.assertEqual(code, 0, err)
+        found = {}
+        for process in json.loads(out):
+            with open(f"/proc/{process['process']}/stat") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            if parent == self.job.pid:
+                found.update({each["rank"]: process["process"] for each in process["communicators"] if each["name"] == "world"})
+        return found
+
+    def test_that_go_on(self):
+        ranks = self.start(3000)
+        code, out, err = stat(*map(str, ranks.values()))
+        self.assertEqual((code, err), (0, ""))
+        for rank, process in ranks.items():
+            self.assertRegex(out, rf'process {process} \(task_steps\) on \S+, \w+\n  "world" rank {rank} of 3: goes on, '
+                                  r"\d+ calls in a second; call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
+        self.assertNotIn("not come", out)
+        self.assertEqual(self.job.wait(60), 0)
+
+    def test_of_which_one_is_stopped(self):
+        ranks = self.start(1000)
+        os.kill(ranks[1], signal.SIGSTOP)
+        time.sleep(2.5)
+        code, out, err = stat(*map(str, ranks.values()))
+        os.kill(ranks[1], signal.SIGCONT)
+        self.assertEqual((code, err), (0, ""))
+        for rank in (0, 2):
+            self.assertRegex(out, rf'"world" rank {rank} of 3: is in call (\d+), all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+; waits 2\.\d+ s: '
+                                  r'\w+ \d+ of \d+ of "\w+", for ranks? ')
+        verdict = out.splitlines()[-1]
+        self.assertRegex(verdict, rf'^"world" of 3 members: ranks 0,2 wait in call \d+, .*, and rank 1 is stopped \(process {ranks[1]} on \S+, stopped; '
+                                  rf".*\) -> kill -CONT {ranks[1]} lets it go on$")
+        self.assertIn(f"process {ranks[1]} (task_steps)", out)
+        self.assertEqual(self.job.wait(60), 0)
+
+    def test_that_fail_leave_what_they_did(self):
+        folder = os.path.join(self.folder.name, "dump")
+        ranks = self.start(1000, LOCKSTEP_TIMEOUT="2s", LOCKSTEP_DUMP=folder)
+        os.kill(ranks[2], signal.SIGSTOP)
+        self.assertNotEqual(self.job.wait(60), 0)
+        left = os.listdir(folder)
+        self.assertGreaterEqual(len(left), RANKS, left)
+        self.assertEqual({os.stat(os.path.join(folder, each)).st_mode & 0o777 for each in left}, {0o600})
+        with open(os.path.join(self.folder.name, "out"), errors="replace") as file:
+            self.assertRegex(file.read(), rf"LOCKSTEP-E014 all_reduce of 1000 i32, sum .*on this host rank 2 is process {ranks[2]}, stopped, \w+ call \d+, "
+                                          rf"all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+ \(kill -CONT {ranks[2]} lets it go on\)")
+        code, out, err = cases.run([given.lockstep, "why", folder])
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r'"world" of 3 members: rank [01] ended with LOCKSTEP-E014 ')
+        self.assertRegex(out, rf"rank 2 is stopped \(process {ranks[2]} on \S+, stopped; ")
+        code, out, err = cases.run([given.lockstep, "why", "--all", *(os.path.join(folder, each) for each in left)])
+        self.assertEqual((code, err), (0, ""))
+        for rank in range(RANKS):
+            self.assertRegex(out, rf'\n"world" rank {rank} of 3, process {ranks[rank]} \(task_steps\) on ')
+        self.assertRegex(out, r"  call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+: not finished\n")
+
+
+class BadInput(unittest.TestCase):
+    def check(self, words, code, *said):
+        got, out, err = cases.run([given.lockstep, *words])
+        self.assertEqual((got, out), (code, ""), err)
+        for each in said:
+            self.assertIn(each, err)
+
+    def test_processes(self):
+        for word in ("0", "-3", "x", "12x", "99999999999999999999"):
+            self.check(["stat", "--", word], 1, f'"{word}" is no number of a process')
+        self.check(["stat", str(1 << 29)], 6, "No such file or directory", "take the number of a process that runs on this host")
+        self.check(["stat", str(os.getpid())], 1, f"process {os.getpid()} has no communicator of Lockstep")
+        self.check(["stat", "--seconds", "-1"], 1, "seconds")
+
+    def test_folders_and_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(["why"], 1, "no folder is named")
+            self.check(["why", folder], 1, "nothing was left in")
+            self.check(["why", os.path.join(folder, "none")], 1, "cannot be read")
+            path = os.path.join(folder, "lockstep-a-1.json")
+            for text, said in (("", "it is no JSON"), ("[]", "an object is wanted"), ('{"lockstep_book": 2}', "another version")):
+                with open(path, "w") as file:
+                    file.write(text)
+                self.check(["why", folder], 1, path, said)
+
+    def test_a_folder_that_cannot_be_written_to_is_said(self):
+        with tempfile.NamedTemporaryFile() as file:
+            words = [given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "60", given.steps, "die", "1"]
+            env = cases.environment(LOCKSTEP_DUMP=os.path.join(file.name, "dump"), LOCKSTEP_TRANSPORT="tcp", LOCKSTEP_NODE_MEMORY="0")
+            done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("let LOCKSTEP_DUMP name a folder", done.stderr)
+
+
+cases.main(given.json)

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits for whom, in words: for each way in which a job can stand still.
+#include <gtest/gtest.h>
+
+#include "tests/support/refusal.hpp"
+#include "tools/lockstep/verdict.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using book::CallSeen;
+using book::CommunicatorSeen;
+using book::ProcessSeen;
+using command::verdicts;
+
+const CallSeen before{811, "barrier", "heat.cpp:20"};
+const CallSeen sums{812, "all_reduce of 8 f32, sum", "heat.cpp:40"};
+
+ProcessSeen process_of(int rank, const CommunicatorSeen& seen, const std::string& state = "sleeping") {
+  return {.host = "node-a", .process = 4700 + rank, .program = "heat", .state = state, .communicators = {seen}};
+}
+CommunicatorSeen waiting(int rank, double seconds = 12) {
+  return {.name = "world",
+          .rank = rank,
+          .size = 3,
+          .started = 812,
+          .finished = 811,
+          .waits = "round 2 of 4, for rank 1",
+          .waited_s = seconds,
+          .calls = {before, sums}};
+}
+CommunicatorSeen late(int rank) {
+  return {.name = "world", .rank = rank, .size = 3, .started = 811, .finished = 811, .calls = {before}};
+}
+
+TEST(Verdict, NamesWhoHasNotCome) {
+  const auto all = verdicts({process_of(0, waiting(0)), process_of(1, late(1), "stopped"), process_of(2, waiting(2))});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(
+      all[0],
+      "\"world\" of 3 members: ranks 0,2 wait in call 812, all_reduce of 8 f32, sum at heat.cpp:40, and rank 1 is "
+      "stopped (process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 lets "
+      "it go on");
+}
+
+// Those who are late may wait for it themselves.
+TEST(Verdict, BlamesWhoIsHeldWhateverItIsIn) {
+  CommunicatorSeen earlier = waiting(0);
+  earlier.started = 811;
+  earlier.finished = 810;
+  const auto all =
+      verdicts({process_of(0, earlier), process_of(1, waiting(1, 0)), process_of(2, waiting(2, 0), "traced")});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(
+      all[0],
+      "\"world\" of 3 members: ranks 0-1 wait in call 811, barrier at heat.cpp:20, and rank 2 is traced (process 4702 "
+      "on node-a, traced; is in call 812, all_reduce of 8 f32, sum at heat.cpp:40, and waits: round 2 of 4, for rank "
+      "1) -> a debugger holds it");
+}
+
+TEST(Verdict, PutsThoseTogetherThatAreMissingAlike) {
+  const auto all =
+      verdicts({process_of(0, waiting(0)), process_of(1, late(1), "running"), process_of(2, late(2), "running")});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all[0].find("rank 0 waits in call 812"), std::string::npos) << all[0];
+  EXPECT_NE(all[0].find("ranks 1-2 have not come to it (such as process 4701 on node-a, running; last was call "
+                        "811, barrier at heat.cpp:20) -> gdb -p 4701"),
+            std::string::npos)
+      << all[0];
+}
+
+TEST(Verdict, SaysOfWhomNothingIsHere) {
+  const auto all = verdicts({process_of(0, waiting(0)), process_of(2, waiting(2))});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all[0].find("; of rank 1 nothing is here: on another host, or gone"), std::string::npos) << all[0];
+}
+
+TEST(Verdict, SuspectsTheNetworkWhereNobodyIsMissing) {
+  const auto all = verdicts({process_of(0, waiting(0)), process_of(1, waiting(1)), process_of(2, waiting(2, 3))});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all[0].find("(round 2 of 4, for rank 1), and nobody is missing: look at the network"), std::string::npos)
+      << all[0];
+}
+
+TEST(Verdict, NamesTheFailureThatTheOthersQuote) {
+  CommunicatorSeen cause = waiting(1);
+  cause.failure = "LOCKSTEP-E016 members of \"world\" made different calls";
+  CommunicatorSeen told = waiting(0, 0);
+  told.failure = "LOCKSTEP-E015 rank 1 failed: members of \"world\" made different calls";
+  const auto all = verdicts({process_of(0, told), process_of(1, cause)});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_TRUE(
+      all[0].starts_with("\"world\" of 3 members: rank 1 ended with LOCKSTEP-E016 members of \"world\" made different "
+                         "calls. ranks 0-1 wait"))
+      << all[0];
+}
+
+TEST(Verdict, FindsCallsThatDiffer) {
+  CommunicatorSeen other = waiting(1);
+  other.calls.back().call = "broadcast of 8 f32 from rank 0";
+  const auto all = verdicts({process_of(0, waiting(0)), process_of(1, other), process_of(2, waiting(2))});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(
+      all[0].find("members are in different calls of the same number: all_reduce of 8 f32, sum; broadcast of 8 f32 "
+                  "from rank 0"),
+      std::string::npos)
+      << all[0];
+}
+
+// Short waits are no news, and communicators of one name are told apart.
+TEST(Verdict, HasNothingToSayWhereNobodyWaitsLong) {
+  EXPECT_TRUE(verdicts({}).empty());
+  EXPECT_TRUE(
+      verdicts({process_of(0, waiting(0, 0.5)), process_of(1, late(1)), process_of(2, waiting(2, 0.5))}).empty());
+  ProcessSeen two = process_of(0, late(0));
+  two.communicators.push_back(waiting(0));
+  ProcessSeen other = process_of(1, late(1));
+  other.communicators.push_back(waiting(1));
+  const auto all = verdicts({two, other});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all[0].find("ranks 0-1 wait in call 812"), std::string::npos) << all[0];
+}
+
+TEST(Verdict, IsOfWhatWasReadBackAsItWasWritten) {
+  CommunicatorSeen seen = waiting(2, 12.5);
+  seen.failure = "LOCKSTEP-E014 \"world\" \\ late";
+  seen.messages = 7;
+  seen.order = 4;
+  const ProcessSeen given = process_of(2, seen, "traced");
+  const std::string json = book::to_json(given);
+  EXPECT_EQ(command::parse_book(json, "a file"), given) << json;
+  for (std::size_t length = 0; length + 2 < json.size(); ++length) {
+    const std::string words = refusal([&] { command::parse_book(json.substr(0, length), "a file"); }, Code::file);
+    EXPECT_NE(words.find("a file: "), std::string::npos) << words;
+  }
+  for (const char* const wrong :
+       {"\"rank\": 3", "\"rank\": -1", "\"rank\": 2.5", "\"rank\": 99999999999", "\"rank\": \"2\""}) {
+    std::string other = json;
+    other.replace(other.find("\"rank\": 2"), std::string_view("\"rank\": 2").size(), wrong);
+    EXPECT_NE(refusal([&] { command::parse_book(other, "a file"); }, Code::file).find("rank"), std::string::npos)
+        << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

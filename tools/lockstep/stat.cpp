@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep stat`: what the communicators of processes on this host do, from outside.
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/verdict.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+int process_in(const std::string& word) {
+  int process = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), process);
+  if (error != std::errc{} || end != word.data() + word.size() || process <= 0)
+    throw Error(Code::usage, text("\"", printable(word), "\" is no number of a process"),
+                "name processes by their numbers: pgrep -a NAME");
+  return process;
+}
+
+book::ProcessSeen look(int process) {
+  if (auto seen = book::look_at(process)) return std::move(*seen);
+  throw Error(Code::usage, text("process ", process, " has no communicator of Lockstep"),
+              "name a process that has made one; `lockstep stat` without a number lists those of this host");
+}
+
+std::string standing(const book::CommunicatorSeen& now, const book::CommunicatorSeen* before, double seconds) {
+  if (!now.failure.empty()) return now.failure;
+  if (before != nullptr && now.started > before->started) {
+    const double rate = static_cast<double>(now.started - before->started) / seconds;
+    return text("goes on, ", std::lround(rate), rate < 1.5 ? " call" : " calls", " in a second; ",
+                call_words(now, now.started));
+  }
+  if (!now.is_in_call())
+    return now.started == 0 ? "has made no call" : text("is in no call; last was ", call_words(now, now.started));
+  return text("is in ", call_words(now, now.started),
+              now.waits.empty()
+                  ? ""
+                  : text("; waits ", format_duration(Duration(static_cast<std::int64_t>(now.waited_s * 1e9))), ": ",
+                         now.waits));
+}
+
+void say(const book::ProcessSeen& now, const book::ProcessSeen& before, double seconds) {
+  std::cout << text("process ", now.process, " (", now.program, ") on ", now.host, ", ", now.state, "\n");
+  for (const book::CommunicatorSeen& seen : now.communicators) {
+    const auto earlier = std::ranges::find(before.communicators, seen.order, &book::CommunicatorSeen::order);
+    std::cout << text("  \"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ": ",
+                      standing(seen, earlier == before.communicators.end() ? nullptr : &*earlier, seconds), "\n");
+  }
+  if (now.communicators.empty()) std::cout << "  no communicator any more\n";
+}
+
+// Processes of one launcher are one job.
+void say_verdicts(const std::vector<book::ProcessSeen>& processes) {
+  std::map<int, std::vector<book::ProcessSeen>> jobs;
+  for (const book::ProcessSeen& each : processes) jobs[book::parent_of(each.process)].push_back(each);
+  for (const auto& [parent, job] : jobs) {
+    for (const std::string& each : verdicts(job)) std::cout << each << "\n";
+  }
+}
+
+std::vector<book::ProcessSeen> look_at_all(const std::vector<int>& processes, bool are_named) {
+  std::vector<book::ProcessSeen> all;
+  for (const int process : processes) {
+    try {
+      all.push_back(look(process));
+    } catch (const Error&) {
+      if (are_named) throw;  // else it has just ended
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+const Manual& stat_manual() {
+  static const Manual manual{
+      .name = "stat",
+      .one_line = "what running or hanging processes do, from outside",
+      .synopsis = "lockstep stat [PROCESS ...] [--seconds S] [--json]",
+      .description =
+          R"manual(Shows what the communicators of processes on this host do: which call each is in, where in the
+program that was made, for what it waits and how long, or how many calls it makes in a second; then,
+of each job in which members wait, who has not come, and whether its process runs, sleeps, or is
+stopped. Without a process: all of yours that have communicators. The processes are not disturbed:
+what they do is in a file of their memory, and is read there, whatever they do or if they are
+stopped.)manual",
+      .options = {{"seconds", 0, "S",
+                   "So long between two looks, 0.2 unless given: what has gone on by then is not stuck."},
+                  {"json", 0, "", "What was seen, in JSON, a process in a line of the list."}},
+      .examples =
+          "  lockstep stat\n      all jobs on this host\n"
+          "  lockstep stat $(pgrep train)\n      those of one program\n",
+      .exit_codes = "  0  they were looked at\n  1  wrong use, or no such process\n  6  it may not be read\n",
+      .positional = true,
+  };
+  return manual;
+}
+
+Exit run_stat(const Parsed& parsed) {
+  const double seconds = parsed.decimal("seconds", 0, 3600, 0.2);
+  std::vector<int> processes;
+  for (const std::string& word : parsed.words()) processes.push_back(process_in(word));
+  const bool are_named = !processes.empty();
+  if (!are_named) processes = book::processes();
+  if (parsed.has("json")) {
+    std::vector<std::string> all;
+    for (const book::ProcessSeen& each : look_at_all(processes, are_named)) all.push_back(book::to_json(each));
+    if (speaks()) std::cout << text("[", join(all, ","), "]\n");
+    return Exit::well;
+  }
+  const auto before = look_at_all(processes, are_named);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  std::vector<book::ProcessSeen> now;
+  if (!speaks()) return Exit::well;
+  for (const book::ProcessSeen& earlier : before) {
+    try {
+      now.push_back(look(earlier.process));
+    } catch (const Error&) {
+      std::cout << text("process ", earlier.process, " (", earlier.program, ") has just ended\n");
+      continue;
+    }
+    say(now.back(), earlier, std::max(seconds, 1e-3));
+  }
+  say_verdicts(now);
+  if (before.empty()) std::cout << "no process of yours on this host has a communicator of Lockstep\n";
+  return Exit::well;
+}
+
+}  // namespace lockstep::command

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/verdict.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "topology/base/error.hpp"
+#include "topology/base/index_set.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+struct Member {
+  const book::ProcessSeen* process;
+  const book::CommunicatorSeen* seen;
+};
+
+// The members of one communicator, by rank, as far as they are known.
+struct Group {
+  std::string name;
+  int size = 1;
+  std::map<int, Member> members = {};
+};
+
+// Processes know their communicators by name, size, and which of several of that kind it is.
+std::vector<Group> groups_of(const std::vector<book::ProcessSeen>& processes) {
+  using Key = std::tuple<std::string, int, int>;
+  std::map<Key, Group> found;
+  for (const book::ProcessSeen& process : processes) {
+    std::map<Key, int> before;  // by name, size and rank
+    for (const book::CommunicatorSeen& seen : process.communicators) {
+      const int which = before[{seen.name, seen.size, seen.rank}]++;
+      Group& group = found[{seen.name, seen.size, which}];
+      group.name = seen.name;
+      group.size = seen.size;
+      group.members.emplace(seen.rank, Member{&process, &seen});
+    }
+  }
+  std::vector<Group> all;
+  all.reserve(found.size());
+  for (auto& [key, group] : found) all.push_back(std::move(group));
+  return all;
+}
+
+std::string ranks_words(const IndexSet& ranks) {
+  return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
+}
+
+std::string advice_for(const Member& member) {
+  const std::string& state = member.process->state;
+  const int process = member.process->process;
+  if (state == "stopped") return text("kill -CONT ", process, " lets it go on");
+  if (state == "traced") return "a debugger holds it";
+  if (state == "waiting for the system") return "look at the disk, the file system or the driver that it waits for";
+  return text("gdb -p ", process, " shows what it does");
+}
+
+std::string place_words(const Member& member) {
+  return text("process ", member.process->process, " on ", member.process->host, ", ", member.process->state);
+}
+
+std::string last_words(const Member& member) {
+  const book::CommunicatorSeen& seen = *member.seen;
+  if (seen.started == 0) return "no call before";
+  return text(seen.is_in_call() ? "is in " : "last was ", call_words(seen, seen.started),
+              seen.waits.empty() ? "" : ", and waits: ", seen.waits);
+}
+
+// Those who have not come to what others wait in, or, where some are held, these: alike ones together, each with one of
+// them as an example.
+std::string missing_words(const Group& group, std::uint64_t call, bool some_are_held) {
+  std::map<std::pair<std::string, std::uint64_t>, IndexSet> alike;
+  for (const auto& [rank, member] : group.members) {
+    if (some_are_held ? is_held(*member.process) : member.seen->started < call)
+      alike[{member.process->state, member.seen->started}].insert(rank);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [key, ranks] : alike) {
+    const Member& first = group.members.at(ranks.members().front());
+    const bool is_one = ranks.size() == 1;
+    const std::string what =
+        some_are_held ? text(is_one ? " is " : " are ", key.first) : text(is_one ? " has" : " have", " not come to it");
+    parts.push_back(text(ranks_words(ranks), what, " (", is_one ? "" : "such as ", place_words(first), "; ",
+                         last_words(first), ") -> ", advice_for(first)));
+  }
+  return join(parts, "; ");
+}
+
+IndexSet unknown_ranks(const Group& group) {
+  IndexSet all;
+  for (int rank = 0; rank < group.size; ++rank) {
+    if (!group.members.contains(rank)) all.insert(rank);
+  }
+  return all;
+}
+
+std::string unknown_words(const Group& group) {
+  const IndexSet unknown = unknown_ranks(group);
+  if (unknown.empty()) return {};
+  return text("; of ", ranks_words(unknown), " nothing is here: on another host, or gone");
+}
+
+// The failure that the others' come from: who quotes another is no cause.
+const Member* cause_of(const Group& group) {
+  const Member* best = nullptr;
+  const auto weight = [](const std::string& failure) {
+    if (failure.starts_with(id(Code::peer_failed)) || failure.starts_with(id(Code::poisoned))) return 2;
+    return failure.starts_with(id(Code::stall)) ? 1 : 0;
+  };
+  for (const auto& [rank, member] : group.members) {
+    const std::string& failure = member.seen->failure;
+    if (failure.empty()) continue;
+    if (best == nullptr || weight(failure) < weight(best->seen->failure)) best = &member;
+  }
+  return best;
+}
+
+const Member& longest_waiting(const std::vector<const Member*>& all) {
+  return **std::ranges::max_element(all, {}, [](const Member* each) { return each->seen->waited_s; });
+}
+
+// Of those in the last call that anybody has come to; where some are held, of all others.
+std::string waiting_words(const Group& group) {
+  constexpr double long_s = 1;
+  std::uint64_t last = 0;
+  for (const auto& [rank, member] : group.members) last = std::max(last, member.seen->started);
+  const auto is_late = [&](const auto& each) { return each.second.seen->started < last; };
+  const bool some_are_held =
+      std::ranges::any_of(group.members, [](const auto& each) { return is_held(*each.second.process); });
+  std::vector<const Member*> waiting;
+  IndexSet ranks;
+  std::set<std::string> calls;
+  for (const auto& each : group.members) {
+    const Member& member = each.second;
+    if (!member.seen->is_in_call() || (some_are_held ? is_held(*member.process) : is_late(each))) continue;
+    waiting.push_back(&member);
+    ranks.insert(each.first);
+    if (const auto* const call = member.seen->call(last)) calls.insert(call->call);
+  }
+  if (waiting.empty()) return {};
+  const Member& longest = longest_waiting(waiting);
+  if (longest.seen->failure.empty() && longest.seen->waited_s < long_s) return {};
+  const std::string in = text(ranks_words(ranks), ranks.size() == 1 ? " waits in " : " wait in ",
+                              call_words(*longest.seen, longest.seen->started));
+  const std::string unknown = unknown_words(group);
+  if (some_are_held) return text(in, ", and ", missing_words(group, last, true), unknown);
+  if (calls.size() > 1)
+    return text("members are in different calls of the same number: ",
+                join(std::vector<std::string>(calls.begin(), calls.end()), "; "));
+  if (std::ranges::any_of(group.members, is_late))
+    return text(in, ", and ", missing_words(group, last, false), unknown);
+  const std::string what = longest.seen->waits.empty() ? "" : text(" (", longest.seen->waits, ")");
+  if (!unknown.empty()) return text(in, what, unknown);
+  return text(in, what, ", and nobody is missing: look at the network between their hosts");
+}
+
+std::string verdict_of(const Group& group) {
+  const Member* const cause = cause_of(group);
+  const std::string waiting = waiting_words(group);
+  if (cause == nullptr && waiting.empty()) return {};
+  std::string all = text('"', group.name, "\" of ", group.size, group.size == 1 ? " member: " : " members: ");
+  if (cause != nullptr) {
+    all += text("rank ", cause->seen->rank, " ended with ", cause->seen->failure);
+    if (!waiting.empty()) all += ". ";
+  }
+  return all + waiting;
+}
+
+[[noreturn]] void refuse(std::string_view name, std::string_view what) {
+  throw Error(Code::file, text(printable(name, name.size()), ": ", what),
+              "name files, or a folder of them, that LOCKSTEP_DUMP was given");
+}
+
+// Numbers from elsewhere: any, as long as they fit.
+template <class T>
+T number_in(const nlohmann::json& object, const char* key, std::string_view name) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer() || (!std::is_signed_v<T> && !found->is_number_unsigned()))
+    refuse(name, text("\"", key, "\" is no whole number"));
+  if constexpr (std::is_signed_v<T>) {
+    constexpr std::int64_t most = 1 << 30;
+    const auto value = found->get<std::int64_t>();
+    if (value < 0 || value > most || (found->is_number_unsigned() && found->get<std::uint64_t>() > most))
+      refuse(name, text("\"", key, "\" is out of range"));
+    return static_cast<T>(value);
+  } else {
+    return found->get<T>();
+  }
+}
+
+std::string words_in(const nlohmann::json& object, const char* key, std::string_view name) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) refuse(name, text("\"", key, "\" is no text"));
+  const auto words = found->get<std::string>();
+  return printable(words, words.size());
+}
+
+const nlohmann::json& list_in(const nlohmann::json& object, const char* key, std::string_view name) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) refuse(name, text("\"", key, "\" is no list"));
+  return *found;
+}
+
+const nlohmann::json& object_of(const nlohmann::json& value, std::string_view name) {
+  if (!value.is_object()) refuse(name, "an object is wanted where there is none");
+  return value;
+}
+
+book::CommunicatorSeen communicator_in(const nlohmann::json& value, std::string_view name) {
+  const nlohmann::json& object = object_of(value, name);
+  book::CommunicatorSeen seen{.name = words_in(object, "name", name),
+                              .rank = number_in<int>(object, "rank", name),
+                              .size = number_in<int>(object, "size", name),
+                              .order = number_in<int>(object, "order", name),
+                              .started = number_in<std::uint64_t>(object, "started", name),
+                              .finished = number_in<std::uint64_t>(object, "finished", name),
+                              .messages = number_in<std::uint64_t>(object, "messages", name),
+                              .waits = words_in(object, "waits", name),
+                              .failure = words_in(object, "failure", name)};
+  constexpr int most_members = 1 << 20;
+  if (seen.size < 1 || seen.size > most_members || seen.rank >= seen.size)
+    refuse(name, "a rank that its communicator has not");
+  const auto waited = object.find("waited_s");
+  if (waited == object.end() || !waited->is_number()) refuse(name, "\"waited_s\" is no number");
+  seen.waited_s = waited->get<double>();
+  if (!std::isfinite(seen.waited_s)) refuse(name, "\"waited_s\" is no number");
+  for (const nlohmann::json& each : list_in(object, "calls", name)) {
+    const nlohmann::json& call = object_of(each, name);
+    seen.calls.push_back(
+        {number_in<std::uint64_t>(call, "number", name), words_in(call, "call", name), words_in(call, "place", name)});
+  }
+  return seen;
+}
+
+}  // namespace
+
+bool is_held(const book::ProcessSeen& process) {
+  return process.state == "stopped" || process.state == "traced" || process.state == "ended";
+}
+
+std::string call_words(const book::CommunicatorSeen& seen, std::uint64_t number) {
+  if (number == 0) return "no call";
+  const book::CallSeen* const call = seen.call(number);
+  if (call == nullptr) return text("call ", number);
+  return text("call ", number, ", ", call->call, call->place.empty() ? "" : text(" at ", call->place));
+}
+
+std::vector<std::string> verdicts(const std::vector<book::ProcessSeen>& processes) {
+  std::vector<std::string> all;
+  for (const Group& group : groups_of(processes)) {
+    if (std::string words = verdict_of(group); !words.empty()) all.push_back(std::move(words));
+  }
+  return all;
+}
+
+book::ProcessSeen parse_book(std::string_view text, std::string_view name) {
+  const nlohmann::json all = nlohmann::json::parse(text, nullptr, false);
+  if (all.is_discarded()) refuse(name, "it is no JSON");
+  object_of(all, name);
+  if (number_in<int>(all, "lockstep_book", name) != 1) refuse(name, "it is of another version of Lockstep");
+  book::ProcessSeen seen{.host = words_in(all, "host", name),
+                         .process = number_in<int>(all, "process", name),
+                         .program = words_in(all, "program", name),
+                         .state = words_in(all, "state", name)};
+  for (const nlohmann::json& each : list_in(all, "communicators", name))
+    seen.communicators.push_back(communicator_in(each, name));
+  return seen;
+}
+
+}  // namespace lockstep::command

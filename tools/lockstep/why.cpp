@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep why`: what the members of a job that failed did last, in a sentence for each communicator.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "collectives/plan_table.hpp"
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/verdict.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+// In the order of their names.
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> all;
+  std::error_code error;
+  for (const auto& each : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = each.path().filename().string();
+    if (name.starts_with("lockstep-") && name.ends_with(".json")) all.push_back(each.path().string());
+  }
+  if (error)
+    throw Error(Code::usage, text(printable(folder, folder.size()), ": ", error.message()),
+                "name the folder that LOCKSTEP_DUMP was given");
+  std::ranges::sort(all);
+  if (all.empty())
+    throw Error(Code::usage, text("nothing was left in ", printable(folder, folder.size())),
+                "name the folder that LOCKSTEP_DUMP was given in a job in which a communicator has failed");
+  return all;
+}
+
+// A process that was stopped while others failed may have gone on and failed itself: what they have seen says more.
+void add(std::vector<book::ProcessSeen>& all, book::ProcessSeen seen) {
+  const auto same = std::ranges::find_if(
+      all, [&](const auto& each) { return each.process == seen.process && each.host == seen.host; });
+  if (same == all.end())
+    all.push_back(std::move(seen));
+  else if (!is_held(*same))
+    *same = std::move(seen);
+}
+
+void say_members(const book::ProcessSeen& process) {
+  for (const book::CommunicatorSeen& seen : process.communicators) {
+    std::cout << text("\n\"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ", process ", process.process, " (",
+                      process.program, ") on ", process.host, ", ", process.state, ":\n");
+    for (const book::CallSeen& call : seen.calls)
+      std::cout << text("  ", call_words(seen, call.number), call.number > seen.finished ? ": not finished" : "", "\n");
+    if (seen.messages > 0) std::cout << text("  ", seen.messages, " messages\n");
+    if (!seen.waits.empty())
+      std::cout << text("  waits ", format_duration(Duration(static_cast<std::int64_t>(seen.waited_s * 1e9))), ": ",
+                        seen.waits, "\n");
+    if (!seen.failure.empty()) std::cout << text("  ", seen.failure, "\n");
+  }
+}
+
+}  // namespace
+
+const Manual& why_manual() {
+  static const Manual manual{
+      .name = "why",
+      .one_line = "why a job failed, from what its members left",
+      .synopsis = "lockstep why FOLDER|FILE ... [--all]",
+      .description =
+          R"manual(Reads what LOCKSTEP_DUMP=FOLDER has made members leave when a communicator failed: for each
+communicator in which something was wrong a sentence that says who waited in which call, who had not
+come to it, what that one did last, and whether its process ran, slept, or was stopped. Members on
+several hosts leave their files on each, unless the folder is one that hosts share: copy them
+together.)manual",
+      .options = {{"all", 'a', "", "Also the last calls of every member."}},
+      .examples =
+          "  LOCKSTEP_DUMP=/tmp/dump LOCKSTEP_TIMEOUT=60s mpirun -n 8 ./train; lockstep why /tmp/dump\n"
+          "      who was missing, and where\n",
+      .exit_codes = "  0  it was read\n  1  wrong use, or a file that cannot be read\n",
+      .positional = true,
+  };
+  return manual;
+}
+
+Exit run_why(const Parsed& parsed) {
+  if (parsed.words().empty())
+    throw Error(Code::usage, "no folder is named", "name the one that LOCKSTEP_DUMP was given: lockstep why FOLDER");
+  constexpr std::size_t most_bytes = std::size_t{16} << 20U;
+  std::vector<book::ProcessSeen> processes;
+  for (const std::string& word : parsed.words()) {
+    const bool is_folder = std::filesystem::is_directory(word);
+    for (const std::string& file : is_folder ? files_in(word) : std::vector<std::string>{word})
+      add(processes, parse_book(read_text_file(file, most_bytes), file));
+  }
+  if (!speaks()) return Exit::well;
+  const auto all = verdicts(processes);
+  for (const std::string& each : all) std::cout << each << "\n";
+  if (all.empty()) std::cout << "nothing had failed, and nobody waited\n";
+  if (parsed.has("all")) std::ranges::for_each(processes, say_members);
+  return Exit::well;
+}
+
+}  // namespace lockstep::command
