@@ -41,6 +41,9 @@ constexpr double by_kernel = 4;
 // Starting guess: of what is done within nodes while messages are on their way, where members share cores: those do
 // one thing or the other, for the kernel as well.
 constexpr double not_hidden = 0.5;
+// The same of messages of pieces that flow from member to member, which the kernel takes and brings while others are on
+// their way: on virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) a chain of all members took hardly more than the network.
+constexpr double not_hidden_of_pieces = 0.1;
 // Two who exchange messages wait for each other in every round, where in a ring one is waited for: on virtual nodes
 // (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
 constexpr double exchanged = 1.05;
@@ -138,7 +141,7 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
 void add_near(Load& load, const Near& near) {
   ++load.meetings;
   load.latency_us += meeting_us;
-  load.near_bytes += static_cast<double>(near.from.count + near.to.count);
+  load.room_bytes += static_cast<double>(near.from.count + near.to.count);
   if (reduces(near.collective))
     load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
 }
@@ -176,6 +179,7 @@ Load mean(const std::vector<Load>& loads, std::size_t count) {
     all.work_us += loads[i].work_us / n;
     all.meetings += loads[i].meetings / n;
     all.near_bytes += loads[i].near_bytes / n;
+    all.room_bytes += loads[i].room_bytes / n;
     all.far_bytes += loads[i].far_bytes / n;
     all.combined_bytes += loads[i].combined_bytes / n;
   }
@@ -209,7 +213,9 @@ GroupFacts facts_of(const Topology& topology, const Group& group) {
 
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
   std::vector<int> members = sampled(facts.levels.nodes.front());
-  Workload work{.near_ones = members.size(), .rounds = static_cast<double>(algorithm.cost(problem).rounds)};
+  Workload work{.near_ones = members.size(),
+                .rounds = static_cast<double>(algorithm.cost(problem).rounds),
+                .pieces = algorithm.pieces ? Blocks::pieces(problem.count, problem.segment).parts() : 1};
   for (const int other : {facts.size / 2, facts.size - 1}) members.push_back(other);
   for (const int index : members) {
     Shape shape = problem;
@@ -229,17 +235,22 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
   double most = 0;
   for (const Load& load : work.loads) {
     const double waits = load.laps > 0 ? std::max(1.0, work.rounds / load.laps) : 1;
-    const double near_bytes = std::max(load.near_bytes * waits, average.near_bytes * crowd) * scale;
-    const double combined = std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale;
-    const double far_bytes = std::max(load.far_bytes * waits, node_far_bytes) * scale;
-    const double near = near_bytes / cost_of(facts.near).bytes_per_us + combined / combined_bytes_per_us;
-    const double far = far_bytes / facts.network_bytes_per_us;
+    const double near_rate = cost_of(facts.near).bytes_per_us;
+    const double messages = std::max(load.near_bytes * waits, average.near_bytes * crowd) * scale / near_rate;
+    const double room = std::max(load.room_bytes * waits, average.room_bytes * crowd) * scale / near_rate;
+    const double combined =
+        std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale / combined_bytes_per_us;
+    const double far = std::max(load.far_bytes * waits, node_far_bytes) * scale / facts.network_bytes_per_us;
     const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
     const double begins = std::max(load.latency_us * waits, busy + turns) + meetings;
     const double more = (segments - 1) * (busy + meetings);  // for the cores
-    const double apart = std::max(1.0 / segments, crowd > 1 ? not_hidden : 0);
-    const double flows = std::max(far, near + more) + std::min(far, near) * apart;
-    most = std::max(most, begins + (segments > 1 ? flows : near + far));
+    const auto beside = [&](double near, double extra, int parts, double least) {
+      return std::max(far, near + extra) + std::min(far, near) * std::max(1.0 / parts, crowd > 1 ? least : 0);
+    };
+    if (segments > 1)
+      most = std::max(most, begins + beside(messages + room + combined, more, segments, not_hidden));
+    else
+      most = std::max(most, begins + beside(messages, 0, work.pieces, not_hidden_of_pieces) + room + combined);
   }
   return most;
 }

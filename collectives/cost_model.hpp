@@ -50,7 +50,8 @@ struct Load {
   double work_us = 0;   // of a core, for its messages
   double meetings = 0;  // in the memory of the node
   double latency_us = 0;
-  double near_bytes = 0;
+  double near_bytes = 0;  // in messages
+  double room_bytes = 0;  // in the memory of the node
   double far_bytes = 0;
   double combined_bytes = 0;
 };
@@ -60,6 +61,7 @@ struct Workload {
   std::vector<Load> loads = {};
   std::size_t near_ones = 0;
   double rounds = 0;  // messages that follow each other
+  int pieces = 1;     // that go from member to member one behind the other
 };
 
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);

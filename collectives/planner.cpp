@@ -138,7 +138,7 @@ Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem, bool 
   constexpr std::size_t smallest = 16U << 10U;
   constexpr std::size_t largest = 64U << 20U;
   constexpr std::size_t most_pieces = 512;  // for the length of the schedule
-  for (std::size_t piece = smallest; piece <= largest && piece < problem.count; piece *= 4) {
+  for (std::size_t piece = smallest; piece <= largest && piece < problem.count; piece *= 2) {
     if (problem.count / piece > most_pieces) continue;
     problem.segment = piece;
     if (!fits(algorithm, problem)) continue;
