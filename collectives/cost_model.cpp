@@ -44,6 +44,9 @@ constexpr double not_hidden = 0.5;
 // The same of messages of pieces that flow from member to member, which the kernel takes and brings while others are on
 // their way: on virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) a chain of all members took hardly more than the network.
 constexpr double not_hidden_of_pieces = 0.1;
+// Of a core that members share, for each further segment in which one holds up the wire until all of its node have met:
+// on virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) 120 to 350 us with four members for each core.
+constexpr double held_us = 30;
 // Two who exchange messages wait for each other in every round, where in a ring one is waited for: on virtual nodes
 // (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
 constexpr double exchanged = 1.05;
@@ -141,7 +144,8 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
 void add_near(Load& load, const Near& near) {
   ++load.meetings;
   load.latency_us += meeting_us;
-  load.room_bytes += static_cast<double>(near.from.count + near.to.count);
+  (is_rooted(near.collective) ? load.held_bytes : load.room_bytes) +=
+      static_cast<double>(near.from.count + near.to.count);
   if (reduces(near.collective))
     load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
 }
@@ -180,6 +184,7 @@ Load mean(const std::vector<Load>& loads, std::size_t count) {
     all.meetings += loads[i].meetings / n;
     all.near_bytes += loads[i].near_bytes / n;
     all.room_bytes += loads[i].room_bytes / n;
+    all.held_bytes += loads[i].held_bytes / n;
     all.far_bytes += loads[i].far_bytes / n;
     all.combined_bytes += loads[i].combined_bytes / n;
   }
@@ -238,19 +243,21 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
     const double near_rate = cost_of(facts.near).bytes_per_us;
     const double messages = std::max(load.near_bytes * waits, average.near_bytes * crowd) * scale / near_rate;
     const double room = std::max(load.room_bytes * waits, average.room_bytes * crowd) * scale / near_rate;
+    const double held = std::max(load.held_bytes * waits, average.held_bytes * crowd) * scale / near_rate;
     const double combined =
         std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale / combined_bytes_per_us;
     const double far = std::max(load.far_bytes * waits, node_far_bytes) * scale / facts.network_bytes_per_us;
     const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
     const double begins = std::max(load.latency_us * waits, busy + turns) + meetings;
     const double more = (segments - 1) * (busy + meetings);  // for the cores
+    const double holds = crowd > 1 && load.held_bytes > 0 ? (segments - 1) * held_us * crowd : 0;
     const auto beside = [&](double near, double extra, int parts, double least) {
       return std::max(far, near + extra) + std::min(far, near) * std::max(1.0 / parts, crowd > 1 ? least : 0);
     };
     if (segments > 1)
-      most = std::max(most, begins + beside(messages + room + combined, more, segments, not_hidden));
+      most = std::max(most, begins + beside(messages + room + combined, more, segments, not_hidden) + held + holds);
     else
-      most = std::max(most, begins + beside(messages, 0, work.pieces, not_hidden_of_pieces) + room + combined);
+      most = std::max(most, begins + beside(messages, 0, work.pieces, not_hidden_of_pieces) + room + held + combined);
   }
   return most;
 }

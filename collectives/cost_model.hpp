@@ -52,6 +52,7 @@ struct Load {
   double latency_us = 0;
   double near_bytes = 0;  // in messages
   double room_bytes = 0;  // in the memory of the node
+  double held_bytes = 0;  // the same, while who sends them on waits for all there
   double far_bytes = 0;
   double combined_bytes = 0;
 };

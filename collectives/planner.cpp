@@ -138,11 +138,12 @@ Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem, bool 
   constexpr std::size_t smallest = 16U << 10U;
   constexpr std::size_t largest = 64U << 20U;
   constexpr std::size_t most_pieces = 512;  // for the length of the schedule
+  const int segments = segments_of(algorithm, problem.count);
   for (std::size_t piece = smallest; piece <= largest && piece < problem.count; piece *= 2) {
     if (problem.count / piece > most_pieces) continue;
     problem.segment = piece;
     if (!fits(algorithm, problem)) continue;
-    const double us = price_us(algorithm, problem, facts_);
+    const double us = price_us(algorithm, problem, facts_, segments);
     if (us < best.us) best = {&algorithm, piece, us, false, us};
   }
   return best;

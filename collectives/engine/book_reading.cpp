@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "collectives/engine/book.hpp"
+#include "collectives/engine/files.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep::book {
@@ -156,11 +157,6 @@ std::string words_for(char state) {
   }
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? printable(name.data()) : "unknown";
-}
-
 std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 }  // namespace
@@ -197,7 +193,7 @@ std::optional<ProcessSeen> look_at(int process) {
     const Copy copy(*bytes);
     if (std::ranges::all_of((*copy).pages, is_whole)) break;
   }
-  ProcessSeen seen{.host = host_name(), .process = process};
+  ProcessSeen seen{.host = own_host(), .process = process};
   seen.communicators = read(*bytes, process, now_ns());
   const Status status = status_of(process);
   seen.program = status.program;

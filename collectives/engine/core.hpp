@@ -15,6 +15,7 @@
 #include "collectives/engine/record.hpp"
 #include "collectives/engine/runner.hpp"
 #include "collectives/engine/stall.hpp"
+#include "collectives/engine/timeline.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
 
@@ -122,6 +123,8 @@ class Core {
   Error stalled(const Operation& operation, Duration quiet, bool by_program = false) const;
   void write_what_is_waited_for(const Operation& operation, const IndexSet& peers);
   void leave_book() noexcept;
+  void leave_track() noexcept;
+  void finish(const Operation& operation);
 
   // Runs the action; what it throws fails the communicator and is kept for the user.
   template <class Action>
@@ -147,6 +150,7 @@ class Core {
   Agreement agreement_;
   Record record_;
   book::Page* page_ = nullptr;  // what others may read of this; perhaps none
+  std::unique_ptr<timeline::Track> track_;
 
   std::vector<std::unique_ptr<Operation>> slots_;
   std::vector<std::uint32_t> free_slots_;  // the last one given back is taken first

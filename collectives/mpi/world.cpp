@@ -6,6 +6,7 @@
 
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/engine/book_reading.hpp"
+#include "collectives/engine/timeline.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
 #include "collectives/mpi/roads.hpp"
 #include "collectives/plan_table.hpp"
@@ -32,6 +33,7 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   options.nccl = session.settings().nccl();
   if (options.wire == WireFormat::as_is) options.wire = *parse_wire_format(session.settings().wire());
   book::leave_in(session.settings().dump());
+  timeline::leave_in(session.settings().timeline());
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path);
     refuse_foreign_table(options.table, *path, session.topology());

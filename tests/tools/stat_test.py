@@ -102,7 +102,7 @@ class Ranks(unittest.TestCase):
         self.assertGreaterEqual(len(left), RANKS, left)
         self.assertEqual({os.stat(os.path.join(folder, each)).st_mode & 0o777 for each in left}, {0o600})
         with open(os.path.join(self.folder.name, "out"), errors="replace") as file:
-            self.assertRegex(file.read(), rf"LOCKSTEP-E014 all_reduce of 1000 i32, sum .*on this host rank 2 is process {ranks[2]}, stopped, \w+ call \d+, "
+            self.assertRegex(file.read(), rf"LOCKSTEP-E014 .*: all_reduce of 1000 i32, sum .*on this host rank 2 is process {ranks[2]}, stopped, \w+ call \d+, "
                                           rf"all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+ \(kill -CONT {ranks[2]} lets it go on\)")
         code, out, err = cases.run([given.lockstep, "why", folder])
         self.assertEqual((code, err), (0, ""))
@@ -113,6 +113,23 @@ class Ranks(unittest.TestCase):
         for rank in range(RANKS):
             self.assertRegex(out, rf'\n"world" rank {rank} of 3, process {ranks[rank]} \(task_steps\) on ')
         self.assertRegex(out, r"  call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+: not finished\n")
+
+
+    def test_leave_when_they_did_what(self):
+        folder = os.path.join(self.folder.name, "line")
+        trace = os.path.join(self.folder.name, "trace.json")
+        self.start(100, LOCKSTEP_TIMELINE=folder)
+        self.assertEqual(self.job.wait(60), 0)
+        self.assertEqual(len(os.listdir(folder)), RANKS)
+        code, out, err = cases.run([given.lockstep, "timeline", folder, "-o", trace])
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"^300 calls in 3 accounts\n")
+        self.assertRegex(out, r"rank \d \(process \d+ on \S+\) was the last to come to \d+ of 100 calls, and the others waited \S+ \S+ for it, "
+                              r"most in all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
+        with open(trace) as file:
+            events = json.load(file)["traceEvents"]
+        self.assertEqual(sum(each["ph"] == "X" for each in events), 300)
+        self.assertEqual({each["pid"] for each in events}, set(range(RANKS)))
 
 
 class BadInput(unittest.TestCase):
@@ -130,15 +147,16 @@ class BadInput(unittest.TestCase):
         self.check(["stat", "--seconds", "-1"], 1, "seconds")
 
     def test_folders_and_files(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.check(["why"], 1, "no folder is named")
-            self.check(["why", folder], 1, "nothing was left in")
-            self.check(["why", os.path.join(folder, "none")], 1, "cannot be read")
-            path = os.path.join(folder, "lockstep-a-1.json")
-            for text, said in (("", "it is no JSON"), ("[]", "an object is wanted"), ('{"lockstep_book": 2}', "another version")):
-                with open(path, "w") as file:
-                    file.write(text)
-                self.check(["why", folder], 1, path, said)
+        for verb, end, key in (("why", ".json", "lockstep_book"), ("timeline", ".timeline", "lockstep_timeline")):
+            with self.subTest(verb), tempfile.TemporaryDirectory() as folder:
+                self.check([verb], 1, "no folder is named")
+                self.check([verb, folder], 1, "nothing was left in")
+                self.check([verb, os.path.join(folder, "none")], 1, "cannot be read")
+                path = os.path.join(folder, f"lockstep-a-1{end}")
+                for text, said in (("", "it is no JSON"), (f'{{"{key}": 2}}', "another version"), (f'{{"{key}": 1}}', path)):
+                    with open(path, "w") as file:
+                        file.write(text)
+                    self.check([verb, folder], 1, path, said)
 
     def test_a_folder_that_cannot_be_written_to_is_said(self):
         with tempfile.NamedTemporaryFile() as file:

@@ -41,6 +41,9 @@ Exit run_report(const Parsed& parsed);
 const Manual& stat_manual();
 Exit run_stat(const Parsed& parsed);
 
+const Manual& timeline_manual();
+Exit run_timeline(const Parsed& parsed);
+
 const Manual& why_manual();
 Exit run_why(const Parsed& parsed);
 

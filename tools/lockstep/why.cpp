@@ -1,34 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // `lockstep why`: what the members of a job that failed did last, in a sentence for each communicator.
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 
 #include "collectives/plan_table.hpp"
 #include "tools/lockstep/command.hpp"
+#include "tools/lockstep/files_of.hpp"
 #include "tools/lockstep/verdict.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {
 namespace {
-
-// In the order of their names.
-std::vector<std::string> files_in(const std::string& folder) {
-  std::vector<std::string> all;
-  std::error_code error;
-  for (const auto& each : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = each.path().filename().string();
-    if (name.starts_with("lockstep-") && name.ends_with(".json")) all.push_back(each.path().string());
-  }
-  if (error)
-    throw Error(Code::usage, text(printable(folder, folder.size()), ": ", error.message()),
-                "name the folder that LOCKSTEP_DUMP was given");
-  std::ranges::sort(all);
-  if (all.empty())
-    throw Error(Code::usage, text("nothing was left in ", printable(folder, folder.size())),
-                "name the folder that LOCKSTEP_DUMP was given in a job in which a communicator has failed");
-  return all;
-}
 
 // A process that was stopped while others failed may have gone on and failed itself: what they have seen says more.
 void add(std::vector<book::ProcessSeen>& all, book::ProcessSeen seen) {
@@ -78,15 +60,10 @@ together.)manual",
 }
 
 Exit run_why(const Parsed& parsed) {
-  if (parsed.words().empty())
-    throw Error(Code::usage, "no folder is named", "name the one that LOCKSTEP_DUMP was given: lockstep why FOLDER");
   constexpr std::size_t most_bytes = std::size_t{16} << 20U;
   std::vector<book::ProcessSeen> processes;
-  for (const std::string& word : parsed.words()) {
-    const bool is_folder = std::filesystem::is_directory(word);
-    for (const std::string& file : is_folder ? files_in(word) : std::vector<std::string>{word})
-      add(processes, parse_book(read_text_file(file, most_bytes), file));
-  }
+  for (const std::string& file : files_of(parsed.words(), ".json", "LOCKSTEP_DUMP"))
+    add(processes, parse_book(read_text_file(file, most_bytes), file));
   if (!speaks()) return Exit::well;
   const auto all = verdicts(processes);
   for (const std::string& each : all) std::cout << each << "\n";

@@ -45,6 +45,10 @@ constexpr std::array rows = {
     SettingRow{Setting::table, "LOCKSTEP_TABLE", "none",
                "none, or the path of a file that all members can read, in printable ASCII", true,
                "a table of measured choices of algorithms, which go before the cost model"},
+    SettingRow{Setting::timeline, "LOCKSTEP_TIMELINE", "none", "none, or the path of a folder, in printable ASCII",
+               false,
+               "where each member leaves when its calls began and ended; `lockstep timeline FOLDER` makes one picture "
+               "of all"},
     SettingRow{Setting::timeout, "LOCKSTEP_TIMEOUT", "300s", a_duration, true,
                "how long a wait lasts before it fails with an error that names who is missing"},
     SettingRow{Setting::transport, "LOCKSTEP_TRANSPORT", "auto", "auto, mpi, tcp or ucx", true,
@@ -86,6 +90,7 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::interface:
     case Setting::key_file:
     case Setting::table:
+    case Setting::timeline:
       return !value.empty() && value.size() < 4096 && printable(value, value.size()) == value;
     case Setting::silence: {
       const auto given = parse_duration(value);
@@ -179,6 +184,11 @@ std::string Settings::key_file() const {
 
 std::string Settings::dump() const {
   const std::string& path = value(Setting::dump);
+  return path == "none" ? std::string() : path;
+}
+
+std::string Settings::timeline() const {
+  const std::string& path = value(Setting::timeline);
   return path == "none" ? std::string() : path;
 }
 

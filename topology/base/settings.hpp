@@ -31,6 +31,7 @@ enum class Setting : std::uint8_t {
   silence,
   stall_warn,
   table,
+  timeline,
   timeout,
   transport,
   wire
@@ -69,8 +70,9 @@ class Settings {
   std::optional<std::string> table() const;
   // The path of a file; empty: that of the user.
   std::string key_file() const;
-  // The path of a folder; empty: none.
+  // The paths of folders; empty: none.
   std::string dump() const;
+  std::string timeline() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
   bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
@@ -92,7 +94,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 14;
+  static constexpr std::size_t count = 15;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

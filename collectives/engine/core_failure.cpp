@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a communicator fails, or ends, and what is left of it.
+#include "collectives/engine/book_reading.hpp"
+#include "collectives/engine/core.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+void Core::drop(const Ticket& ticket) noexcept {
+  guarded([&] {
+    Operation& operation = operation_of(ticket);
+    if (!failed()) {
+      const Error error(Code::usage,
+                        text("the request of ", describe(operation), " on \"", name_, "\", started at ",
+                             place(operation.call.origin), ", was destroyed before it was waited for"),
+                        "keep every request, and wait for it");
+      log_.error(error.what());
+      fail_with(error);
+    }
+    release(operation);
+  });
+  sweep();
+}
+
+void Core::refuse(const Error& error) noexcept {
+  if (failed()) return;
+  fail_with(error);
+  told_user_ = true;
+  sweep();
+}
+
+void Core::leave() noexcept {
+  Bytes last_words;
+  guarded([&] {
+    if (!failed() && !active_.empty()) {
+      const Operation& first = *active_.front();
+      const Error error(Code::usage,
+                        text("the communicator \"", name_, "\" was destroyed with ", active_.size(),
+                             active_.size() == 1 ? " call" : " calls", " in flight, first ", describe(first),
+                             " started at ", place(first.call.origin)),
+                        "wait for every request before the communicator ends");
+      log_.error(error.what());
+      fail_with(error);
+    }
+    if (failed()) return;  // the others know more than that it leaves
+    Left word{last_started_, {}};
+    constexpr std::uint64_t told = 4;  // so many of the last calls, for who waits in a different one
+    for (std::uint64_t back = 0; back < std::min(told, last_started_); ++back)
+      word.last.push_back(word_of(*record_.find(last_started_ - back)));
+    last_words = to_bytes(word);
+  });
+  guarded([&] { transport_.leave(last_words); });
+}
+
+void Core::leave_track() noexcept {
+  if (!track_) return;
+  try {
+    track_->write();
+  } catch (const std::exception& error) {
+    log_.warn(error.what());
+  }
+}
+
+void Core::check_usable() {
+  if (!failed()) return;
+  if (!told_user_) {
+    told_user_ = true;
+    std::rethrow_exception(error_);
+  }
+  throw Error(Code::poisoned, text("the communicator \"", name_, "\" has failed before: ", failure_->text),
+              "make a new communicator, among those that are left");
+}
+
+// What is being thrown becomes the failure.
+void Core::fail_now(const Operation* during) noexcept {
+  Failure failure;
+  try {
+    throw;
+  } catch (const Error& error) {
+    failure = {error.code(), std::string(error.detail())};
+  } catch (const std::bad_alloc&) {
+    failure = {Code::out_of_memory, "there was not enough memory"};
+  } catch (const std::exception& error) {
+    failure = {Code::peer_failed, text("an exception of the user's own: ", error.what())};
+  } catch (...) {
+    failure = {Code::peer_failed, "an exception of the user's own"};
+  }
+  if (during != nullptr) {
+    const std::string line = place(during->call.origin);
+    failure.text = text("in ", describe(*during), line.empty() ? "" : " at ", line, ": ", failure.text);
+  }
+  fail(std::current_exception(), std::move(failure), true);
+}
+
+void Core::fail_with(const Error& error) noexcept {
+  fail(std::make_exception_ptr(error), {error.code(), std::string(error.detail())}, true);
+}
+
+void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noexcept {
+  if (failed()) return;
+  failed_.store(true, std::memory_order_relaxed);
+  error_ = std::move(error);
+  failure_ = std::move(failure);
+  for (Operation* operation : active_) {
+    if (operation->state == Operation::State::flying) operation->state = Operation::State::failed;
+  }
+  keeps_memory_ = true;  // also when giving up fails
+  try {
+    const bool given_up_in_node = runner_.abandon();
+    keeps_memory_ = !transport_.abandon() || !given_up_in_node;
+  } catch (const std::exception& second) {
+    log_.error(text("while giving up the messages of \"", name_, "\": ", second.what()));
+  }
+  try {
+    if (tell_others) tell_all(Fail{failure_->code, failure_->text});
+  } catch (const std::exception& second) {
+    log_.error(text("while telling the others of \"", name_, "\" of a failure: ", second.what()));
+  }
+  leave_book();
+}
+
+// For `lockstep stat`, and, where a folder is named for that, as a file.
+void Core::leave_book() noexcept {
+  if (page_ == nullptr) return;
+  try {
+    page_->failure.write(text(id(failure_->code), ' ', failure_->text));
+    page_->state.store(book::Page::State::failed, std::memory_order_release);
+    if (const auto folder = book::leave())
+      log_.info(text("what the members on this host did last is in ", *folder, " -> lockstep why ", *folder));
+  } catch (const std::exception& second) {
+    log_.warn(second.what());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+// Of what may be printed only two letters mean something in JSON.
+std::string json_text(std::string_view words) {
+  std::string all = "\"";
+  for (const char letter : printable(words, words.size())) {
+    if (letter == '"' || letter == '\\') all += '\\';
+    all += letter;
+  }
+  return all += '"';
+}
+
+std::string own_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? printable(name.data()) : "unknown";
+}
+
+std::string own_program() { return printable(program_invocation_short_name); }
+
+std::string file_part(std::string host) {
+  std::ranges::replace(host, '/', '-');
+  return host;
+}
+
+void make_folder(const std::string& folder, std::string_view setting) {
+  if (::mkdir(folder.c_str(), S_IRWXU) == 0 || errno == EEXIST) return;
+  throw system_error(text("making the folder ", printable(folder, folder.size())), errno,
+                     text("let ", setting, " name a folder in one that is there"));
+}
+
+void write_whole_file(const std::string& path, const std::string& words, std::string_view setting) {
+  const std::string before = text(path, '.', ::getpid());
+  const int file = ::open(before.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  std::size_t written = 0;
+  ssize_t moved = file >= 0 ? 1 : -1;
+  while (moved > 0 && written < words.size()) {
+    moved = ::write(file, words.data() + written, words.size() - written);
+    if (moved > 0) written += static_cast<std::size_t>(moved);
+  }
+  int error = errno;
+  const bool is_written = file >= 0 && written == words.size();
+  if (file >= 0) ::close(file);
+  if (is_written && ::rename(before.c_str(), path.c_str()) == 0) return;
+  if (is_written) error = errno;
+  ::unlink(before.c_str());
+  throw system_error(text("writing ", printable(path, path.size())), error,
+                     text("let ", setting, " name a folder that can be written to"));
+}
+
+}  // namespace lockstep

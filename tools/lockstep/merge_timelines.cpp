@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/lockstep/merge_timelines.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "collectives/engine/files.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max() / 4;
+
+// In which every member waits for every other one.
+bool joins_all(std::string_view call) {
+  constexpr std::array<std::string_view, 5> names = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                                     "barrier"};
+  return std::ranges::any_of(names, [call](std::string_view name) { return call.starts_with(name); });
+}
+
+// A call as its members made it.
+struct Meeting {
+  struct Member {
+    const Timeline* timeline;
+    const Timeline::Call* call;
+  };
+  std::vector<Member> members;
+};
+
+// Those of which all members are known. Processes know their communicators by name, size, and which of several.
+std::vector<Meeting> meetings_of(const std::vector<Timeline>& all) {
+  using Key = std::tuple<std::string, int, int>;
+  std::map<Key, std::map<std::uint64_t, Meeting>> found;
+  std::map<std::tuple<std::string, int, std::string, int, int>, int> before;
+  std::vector<const Timeline*> in_order;
+  in_order.reserve(all.size());
+  for (const Timeline& each : all) in_order.push_back(&each);
+  std::ranges::stable_sort(in_order, {}, &Timeline::order);
+  for (const Timeline* each : in_order) {
+    const int which = before[{each->name, each->size, each->host, each->process, each->rank}]++;
+    for (const Timeline::Call& call : each->calls) {
+      if (joins_all(each->texts[static_cast<std::size_t>(call.text)]))
+        found[{each->name, each->size, which}][call.number].members.push_back({each, &call});
+    }
+  }
+  std::vector<Meeting> whole;
+  for (auto& [key, calls] : found) {
+    for (auto& [number, meeting] : calls) {
+      if (static_cast<int>(meeting.members.size()) == std::get<1>(key) && meeting.members.size() > 1)
+        whole.push_back(std::move(meeting));
+    }
+  }
+  return whole;
+}
+
+// Between what lies what has to be added to the second one's clock, of two hosts.
+struct Bounds {
+  std::int64_t least = -no_limit;
+  std::int64_t most = no_limit;
+};
+using Pairs = std::map<std::pair<std::string, std::string>, Bounds>;
+
+// Of each host the last one who came and the first one who left count.
+Pairs bounds_of(const std::vector<Meeting>& meetings) {
+  struct Host {
+    std::int64_t last_begin = -no_limit;
+    std::int64_t first_end = no_limit;
+  };
+  Pairs pairs;
+  for (const Meeting& meeting : meetings) {
+    std::map<std::string, Host> hosts;
+    for (const auto& [timeline, call] : meeting.members) {
+      Host& host = hosts[timeline->host];
+      host.last_begin = std::max(host.last_begin, call->begin_ns);
+      host.first_end = std::min(host.first_end, call->end_ns);
+    }
+    for (const auto& [one, mine] : hosts) {
+      for (const auto& [other, theirs] : hosts) {
+        if (one == other) continue;
+        Bounds& bounds = pairs[{one, other}];
+        bounds.least = std::max(bounds.least, mine.last_begin - theirs.first_end);
+        bounds.most = std::min(bounds.most, mine.first_end - theirs.last_begin);
+      }
+    }
+  }
+  return pairs;
+}
+
+std::int64_t corrected(const Clocks& clocks, const Timeline& timeline, std::int64_t ns) {
+  return ns + clocks.of_host.at(timeline.host).ns;
+}
+
+struct Waiting {
+  double seconds = 0;
+  std::size_t calls = 0;
+  std::map<std::string, double> where;  // in which call
+};
+
+std::string name_of(const Timeline& timeline) {
+  return text("rank ", timeline.rank, " (process ", timeline.process, " on ", timeline.host, ')');
+}
+
+std::string call_words(const Timeline& timeline, const Timeline::Call& call) {
+  const std::string& place = timeline.texts[static_cast<std::size_t>(call.place)];
+  return text(timeline.texts[static_cast<std::size_t>(call.text)], place.empty() ? "" : text(" at ", place));
+}
+
+// In each call all wait for the last one who comes.
+std::map<std::string, Waiting> waited_for(const std::vector<Meeting>& meetings, const Clocks& clocks) {
+  constexpr double second_ns = 1e9;
+  std::map<std::string, Waiting> all;
+  for (const Meeting& meeting : meetings) {
+    const auto begin = [&](const Meeting::Member& each) {
+      return corrected(clocks, *each.timeline, each.call->begin_ns);
+    };
+    const auto last = *std::ranges::max_element(meeting.members, {}, begin);
+    double waited = 0;
+    for (const auto& each : meeting.members)
+      waited += static_cast<double>(std::max<std::int64_t>(
+                    0, std::min(begin(last), corrected(clocks, *each.timeline, each.call->end_ns)) - begin(each))) /
+                second_ns;
+    Waiting& waiting = all[name_of(*last.timeline)];
+    waiting.seconds += waited;
+    ++waiting.calls;
+    waiting.where[call_words(*last.timeline, *last.call)] += waited;
+  }
+  return all;
+}
+
+std::string time_words(double seconds) { return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9))); }
+
+[[noreturn]] void refuse(std::string_view name, std::string_view what) {
+  throw Error(Code::file, text(printable(name, name.size()), ": ", what),
+              "name files, or a folder of them, that LOCKSTEP_TIMELINE was given");
+}
+
+std::int64_t number_of(const nlohmann::json& value, std::string_view name, std::string_view what, std::int64_t least,
+                       std::int64_t most) {
+  if (!value.is_number_integer()) refuse(name, text(what, " is no whole number"));
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(no_limit))
+    refuse(name, text(what, " is out of range"));
+  const auto number = value.get<std::int64_t>();
+  if (number < least || number > most) refuse(name, text(what, " is out of range"));
+  return number;
+}
+
+const nlohmann::json& member(const nlohmann::json& object, const char* key, std::string_view name) {
+  const auto found = object.find(key);
+  if (found == object.end()) refuse(name, text("there is no \"", key, '"'));
+  return *found;
+}
+
+std::string words_of(const nlohmann::json& value, std::string_view name) {
+  if (!value.is_string()) refuse(name, "a text is wanted where there is none");
+  const auto words = value.get<std::string>();
+  return printable(words, words.size());
+}
+
+}  // namespace
+
+Timeline parse_timeline(std::string_view given, std::string_view name) {
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  const nlohmann::json all = nlohmann::json::parse(given, nullptr, false);
+  if (all.is_discarded() || !all.is_object()) refuse(name, "it is no JSON, or cut off");
+  const auto number = [&](const char* key, std::int64_t least, std::int64_t limit) {
+    return number_of(member(all, key, name), name, key, least, limit);
+  };
+  if (number("lockstep_timeline", 0, most) != 1) refuse(name, "it is of another version of Lockstep");
+  Timeline timeline{.host = words_of(member(all, "host", name), name),
+                    .process = static_cast<int>(number("process", 0, most)),
+                    .program = words_of(member(all, "program", name), name),
+                    .name = words_of(member(all, "name", name), name),
+                    .size = static_cast<int>(number("size", 1, most)),
+                    .order = static_cast<int>(number("order", 0, most)),
+                    .dropped = static_cast<std::uint64_t>(number("dropped", 0, no_limit))};
+  timeline.rank = static_cast<int>(number("rank", 0, timeline.size - 1));
+  const nlohmann::json& texts = member(all, "texts", name);
+  const nlohmann::json& calls = member(all, "calls", name);
+  if (!texts.is_array() || !calls.is_array()) refuse(name, "a list is wanted where there is none");
+  for (const nlohmann::json& each : texts) timeline.texts.push_back(words_of(each, name));
+  const auto last_text = static_cast<std::int64_t>(timeline.texts.size()) - 1;
+  timeline.calls.reserve(calls.size());
+  for (const nlohmann::json& each : calls) {
+    constexpr std::size_t parts = 5;
+    if (!each.is_array() || each.size() != parts) refuse(name, "a call has five numbers");
+    Timeline::Call call{.number = static_cast<std::uint64_t>(number_of(each[0], name, "a call", 1, no_limit)),
+                        .begin_ns = number_of(each[1], name, "a beginning", 0, no_limit),
+                        .end_ns = number_of(each[2], name, "an end", 0, no_limit),
+                        .text = static_cast<int>(number_of(each[3], name, "a text", 0, last_text)),
+                        .place = static_cast<int>(number_of(each[4], name, "a text", 0, last_text))};
+    if (call.end_ns < call.begin_ns) refuse(name, "a call that ends before it begins");
+    timeline.calls.push_back(call);
+  }
+  return timeline;
+}
+
+Clocks clocks_of(const std::vector<Timeline>& all) {
+  Clocks clocks;
+  if (all.empty()) return clocks;
+  const Pairs pairs = bounds_of(meetings_of(all));
+  std::set<std::string> others;
+  for (const Timeline& each : all) others.insert(each.host);
+  const auto first = std::ranges::min_element(all, {}, &Timeline::rank);
+  clocks.of_host[first->host] = {};
+  others.erase(first->host);
+  // Host by host, each by the one that tells most about it.
+  while (!others.empty()) {
+    std::pair<std::string, Clocks::Offset> best{*others.begin(), {.within_ns = no_limit, .is_known = false}};
+    for (const auto& [known, offset] : clocks.of_host) {
+      if (!offset.is_known) continue;
+      for (const std::string& other : others) {
+        const auto found = pairs.find({known, other});
+        if (found == pairs.end()) continue;
+        const Bounds& bounds = found->second;
+        const std::int64_t within = (bounds.most - bounds.least) / 2 + offset.within_ns;
+        if (within < best.second.within_ns)
+          best = {other, {.ns = bounds.least + (bounds.most - bounds.least) / 2 + offset.ns, .within_ns = within}};
+      }
+    }
+    if (!best.second.is_known) best.second.within_ns = 0;
+    clocks.of_host.insert(best);
+    others.erase(best.first);
+  }
+  return clocks;
+}
+
+std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
+  std::int64_t begin = no_limit;
+  for (const Timeline& timeline : all) {
+    for (const Timeline::Call& call : timeline.calls)
+      begin = std::min(begin, corrected(clocks, timeline, call.begin_ns));
+  }
+  constexpr double us_ns = 1e3;
+  const auto us = [&](std::int64_t ns) { return static_cast<double>(ns) / us_ns; };
+  std::vector<std::string> events;
+  std::map<std::pair<std::string, int>, int> number_of_process;  // as it is shown: its rank in its first communicator
+  std::vector<const Timeline*> in_order;
+  in_order.reserve(all.size());
+  for (const Timeline& each : all) in_order.push_back(&each);
+  std::ranges::stable_sort(in_order, {}, [](const Timeline* each) { return std::pair(each->order, each->rank); });
+  for (const Timeline* timeline : in_order) {
+    const auto [entry, is_new] = number_of_process.try_emplace({timeline->host, timeline->process}, timeline->rank);
+    const int process = entry->second;
+    if (is_new) {
+      const std::string name = text(timeline->program, " on ", timeline->host, " (", timeline->process, ')');
+      events.push_back(text(R"({"ph": "M", "name": "process_name", "pid": )", process, R"(, "args": {"name": )",
+                            json_text(name), "}}"));
+      events.push_back(text(R"({"ph": "M", "name": "process_sort_index", "pid": )", process,
+                            R"(, "args": {"sort_index": )", process, "}}"));
+    }
+    const std::string track = text('"', timeline->name, "\" rank ", timeline->rank, " of ", timeline->size);
+    events.push_back(text(R"({"ph": "M", "name": "thread_name", "pid": )", process, R"(, "tid": )", timeline->order,
+                          R"(, "args": {"name": )", json_text(track), "}}"));
+    for (const Timeline::Call& call : timeline->calls)
+      events.push_back(text(R"({"ph": "X", "name": )", json_text(timeline->texts[static_cast<std::size_t>(call.text)]),
+                            R"(, "pid": )", process, R"(, "tid": )", timeline->order, R"(, "ts": )",
+                            us(corrected(clocks, *timeline, call.begin_ns) - begin), R"(, "dur": )",
+                            us(call.end_ns - call.begin_ns), R"(, "args": {"call": )", call.number, R"(, "place": )",
+                            json_text(timeline->texts[static_cast<std::size_t>(call.place)]), "}}"));
+  }
+  return text("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", join(events, ",\n"), "\n]}\n");
+}
+
+std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
+  std::size_t calls = 0;
+  std::uint64_t dropped = 0;
+  for (const Timeline& each : all) {
+    calls += each.calls.size();
+    dropped += each.dropped;
+  }
+  const auto meetings = meetings_of(all);
+  std::string words = text(calls, " calls in ", all.size(), " accounts",
+                           dropped > 0 ? text("; of ", dropped, " earlier ones nothing was kept") : "", "\n");
+  for (const auto& [host, offset] : clocks.of_host) {
+    if (!offset.is_known)
+      words += text("the clock of ", host, " is not known: no call joins it with the others\n");
+    else if (offset.within_ns < 0)
+      words += text("the clock of ", host, " does not run like the others': what is shown may be off by ",
+                    time_words(static_cast<double>(-offset.within_ns) / 1e9), "\n");
+    else if (offset.within_ns > 0)
+      words += text("the clock of ", host, " is known within ", time_words(static_cast<double>(offset.within_ns) / 1e9),
+                    "\n");
+  }
+  const auto waited = waited_for(meetings, clocks);
+  std::vector<std::pair<std::string, Waiting>> longest(waited.begin(), waited.end());
+  std::ranges::stable_sort(longest, std::greater{}, [](const auto& each) { return each.second.seconds; });
+  constexpr std::size_t most = 10;
+  if (longest.empty()) words += "no call is known of all its members\n";
+  for (std::size_t i = 0; i < std::min(most, longest.size()); ++i) {
+    const auto& [name, waiting] = longest[i];
+    const auto where = std::ranges::max_element(waiting.where, {}, [](const auto& each) { return each.second; });
+    words +=
+        text(name, " was the last to come to ", waiting.calls, " of ", meetings.size(),
+             " calls, and the others waited ", time_words(waiting.seconds), " for it, most in ", where->first, "\n");
+  }
+  return words;
+}
+
+}  // namespace lockstep::command
