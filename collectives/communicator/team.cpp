@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <utility>
 
 #include "collectives/communicator/gpu_levels.hpp"
@@ -18,6 +19,14 @@ namespace lockstep::detail {
 namespace {
 
 const std::byte token{};  // what a barrier sends
+
+// Never 0, and within what JSON's numbers hold.
+std::uint64_t drawn_number() {
+  std::random_device random;
+  constexpr unsigned half = 32;
+  constexpr std::uint64_t most = (std::uint64_t{1} << 53U) - 1;
+  return std::max<std::uint64_t>(1, (std::uint64_t{random()} << half | random()) & most);
+}
 
 std::size_t index_of_me(const Exchange& exchange) { return static_cast<std::size_t>(exchange.rank()); }
 
@@ -43,15 +52,24 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
   const Waiter waiter(crowding(*topology_, ranks_, index_of_me(*exchange_)));
   if (!room_) room_ = std::move(near_room_.room);
+  // Whether all may use NCCL, and a number that no other communicator has: the first member's.
+  std::array<std::uint64_t, 2> mine = {options_.nccl && nccl::library() != nullptr ? 1U : 0U, drawn_number()};
+  const auto all = exchange_->all_gather("what members may use", std::as_bytes(std::span(mine)));
+  may_use_nccl_ = true;
+  std::uint64_t id = 0;
+  for (std::size_t member = 0; member < all.size(); ++member) {
+    std::array<std::uint64_t, 2> theirs{};
+    std::memcpy(theirs.data(), all[member].data(), std::min(all[member].size(), sizeof theirs));
+    may_use_nccl_ = may_use_nccl_ && theirs[0] == 1;
+    if (member == 0) id = theirs[1];
+  }
   engine_ = std::make_unique<Engine<RealWorld>>(RealWorld(std::move(transport), waiter, std::move(room_)),
                                                 EngineOptions{.patience = exchange_->patience(),
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
                                                               .progress_thread = options_.progress_thread,
-                                                              .is_seen = options_.is_seen});
-  const std::byte mine{options_.nccl && nccl::library() != nullptr};
-  const auto all = exchange_->all_gather("NCCL", {&mine, 1});
-  may_use_nccl_ = std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
+                                                              .is_seen = options_.is_seen,
+                                                              .id = id});
   making_.done();
 }
 

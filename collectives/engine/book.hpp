@@ -21,7 +21,7 @@ namespace lockstep::book {
 
 inline constexpr std::string_view file_name = "lockstep-book";
 inline constexpr std::uint64_t magic = 0x4b4f4f424c4b534c;
-inline constexpr std::uint32_t layout = 1;  // another number for another layout
+inline constexpr std::uint32_t layout = 2;  // another number for another layout
 inline constexpr std::size_t most_pages = 64;
 inline constexpr std::size_t calls_kept = 64;
 
@@ -50,16 +50,20 @@ struct Called {
   std::array<char, 60> file;
 };
 
-// Of one communicator.
-struct Page {
+// Of one communicator: what is looked at first.
+struct Head {
   enum class State : std::uint32_t { unused, open, failed };
   std::atomic<State> state;
   std::int32_t rank;
   std::int32_t size;
-  std::int32_t order;  // how many the process had made before it
+  std::int32_t order;             // how many the process had made before it
+  std::atomic<std::uint64_t> id;  // that all its members have, and no other communicator; 0: none
+};
+
+struct Page {
   Words<64> name;
   std::atomic<std::uint64_t> started;        // the last collective call
-  std::atomic<std::uint64_t> finished;       // the same
+  std::atomic<std::uint64_t> finished;       // all up to this one
   std::atomic<std::uint64_t> exchanges;      // messages, started
   std::atomic<std::int64_t> waits_since_ns;  // by the monotonic clock; 0: it did not wait when it was looked at
   Words<240> waits;
@@ -79,6 +83,7 @@ struct Page {
     started.store(number, std::memory_order_relaxed);
   }
   void finish(std::uint64_t number) { finished.store(number, std::memory_order_relaxed); }
+  void wait_no_more() { waits_since_ns.store(0, std::memory_order_relaxed); }
 
  private:
   static void write_source(Called& call, const char* source);
@@ -89,6 +94,7 @@ struct Book {
   std::uint32_t layout;
   std::int32_t process;
   std::atomic<std::int32_t> made;  // communicators, since the process began
+  std::array<Head, most_pages> heads;
   std::array<Page, most_pages> pages;
 };
 
@@ -96,10 +102,11 @@ static_assert(std::is_standard_layout_v<Book> && std::atomic<std::uint64_t>::is_
 
 // A page of its own for a communicator of this process; nothing where there is none left, or the system gives no such
 // file.
-Page* take_page(std::string_view name, int rank, int size) noexcept;
-void give_back(Page* page) noexcept;
+Page* take_page(std::string_view name, int rank, int size, std::uint64_t id = 0) noexcept;
+void give_back(const Page* page) noexcept;
+void mark_failed(const Page* page) noexcept;
 
-// This process's, so far; nothing where it has none.
-const Book* of_this_process() noexcept;
+// The descriptor of this process's, as long as that lives; -1: it has none so far.
+int file_of_this_process() noexcept;
 
 }  // namespace lockstep::book

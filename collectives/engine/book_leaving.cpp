@@ -32,10 +32,11 @@ std::string json_of(const CommunicatorSeen& seen) {
     calls.push_back(text("        {\"number\": ", call.number, ", \"call\": ", json_text(call.call),
                          ", \"place\": ", json_text(call.place), "}"));
   return text("    {\"name\": ", json_text(seen.name), ", \"rank\": ", seen.rank, ", \"size\": ", seen.size,
-              ", \"order\": ", seen.order, ",\n     \"started\": ", seen.started, ", \"finished\": ", seen.finished,
-              ", \"messages\": ", seen.messages, ",\n     \"waits\": ", json_text(seen.waits),
-              ", \"waited_s\": ", seen.waited_s, ",\n     \"failure\": ", json_text(seen.failure), ",\n     \"calls\": [",
-              calls.empty() ? "" : "\n", join(calls, ",\n"), "]}");
+              ", \"order\": ", seen.order, ", \"id\": ", seen.id, ",\n     \"started\": ", seen.started,
+              ", \"finished\": ", seen.finished, ", \"messages\": ", seen.messages,
+              ",\n     \"waits\": ", json_text(seen.waits), ", \"waited_ms\": ", seen.waited_ms,
+              ",\n     \"failure\": ", json_text(seen.failure), ",\n     \"calls\": [", calls.empty() ? "" : "\n",
+              join(calls, ",\n"), "]}");
 }
 
 // Written by that process, or by another one that has seen it.
@@ -55,8 +56,8 @@ std::string to_json(const ProcessSeen& seen) {
   all.reserve(seen.communicators.size());
   for (const CommunicatorSeen& each : seen.communicators) all.push_back(json_of(each));
   return text("{\"lockstep_book\": 1,\n \"host\": ", json_text(seen.host), ", \"process\": ", seen.process,
-              ", \"program\": ", json_text(seen.program), ", \"state\": ", json_text(seen.state), ",\n \"communicators\": [",
-              all.empty() ? "" : "\n", join(all, ",\n"), "]}\n");
+              ", \"program\": ", json_text(seen.program), ", \"state\": ", json_text(seen.state),
+              ",\n \"communicators\": [", all.empty() ? "" : "\n", join(all, ",\n"), "]}\n");
 }
 
 void leave_in(std::string folder) {
@@ -71,8 +72,7 @@ std::optional<std::string> leave() {
   if (!mine) return std::nullopt;
   make_folder(folder, setting);
   write_whole_file(path_of(folder, mine->host, mine->process, By::itself), to_json(*mine), setting);
-  for (const int process : processes()) {
-    if (process == mine->process || parent_of(process) != ::getppid()) continue;
+  for (const int process : relatives(mine->communicators)) {
     const std::string path = path_of(folder, mine->host, process, By::another);
     const std::string own = path_of(folder, mine->host, process, By::itself);
     if (::access(path.c_str(), F_OK) == 0 || ::access(own.c_str(), F_OK) == 0) continue;

@@ -61,21 +61,22 @@ std::vector<CallSeen> calls_of(const Page& page) {
   return all;
 }
 
-CommunicatorSeen communicator_of(const Page& page, std::int64_t now_ns) {
-  constexpr double second_ns = 1e9;
+CommunicatorSeen communicator_of(const Head& head, const Page& page, std::int64_t now_ns) {
+  constexpr std::int64_t ms_ns = 1'000'000;
   CommunicatorSeen seen{.name = words_of(page.name.text),
-                        .rank = page.rank,
-                        .size = page.size,
-                        .order = page.order,
+                        .rank = head.rank,
+                        .size = head.size,
+                        .order = head.order,
+                        .id = head.id,
                         .started = page.started,
                         .finished = page.finished,
                         .messages = page.exchanges,
                         .calls = calls_of(page)};
-  if (const std::int64_t since = page.waits_since_ns; since > 0) {
+  if (const std::int64_t since = page.waits_since_ns; since > 0 && since <= now_ns) {
     seen.waits = words_of(page.waits.text);
-    seen.waited_s = static_cast<double>(std::max<std::int64_t>(0, now_ns - since)) / second_ns;
+    seen.waited_ms = (now_ns - since) / ms_ns;
   }
-  if (page.state == Page::State::failed) seen.failure = words_of(page.failure.text);
+  if (head.state == Head::State::failed) seen.failure = words_of(page.failure.text);
   return seen;
 }
 
@@ -85,14 +86,31 @@ bool is_whole(const Page& page) {
 
 std::string folder_of(int process) { return text("/proc/", process); }
 
-// The descriptor of its book; -1: it has none.
+class File {
+ public:
+  explicit File(int number) : number_(number) {}
+  ~File() {
+    if (number_ >= 0) ::close(number_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int get() const { return number_; }
+
+ private:
+  int number_;
+};
+
+std::string_view advice_for(int error) {
+  if (error == ENOENT || error == ESRCH) return "take the number of a process that runs on this host (pgrep -a NAME)";
+  if (error == EACCES || error == EPERM) return "be the user whose process it is, or root";
+  return "look what this process lacks (ulimit -a)";
+}
+
+// Of its book; -1: it has none.
 int find_book(int process) {
   const std::string folder = folder_of(process) + "/fd";
   const std::unique_ptr<DIR, int (*)(DIR*)> all(::opendir(folder.c_str()), ::closedir);
-  if (!all)
-    throw system_error(text("looking at process ", process), errno,
-                       errno == ENOENT ? "take the number of a process that runs on this host (pgrep -a NAME)"
-                                       : "be the user whose process it is, or root");
+  if (!all) throw system_error(text("looking at process ", process), errno, advice_for(errno));
   const std::string wanted = text("/memfd:", file_name);
   while (const dirent* const each = ::readdir(all.get())) {
     std::array<char, PATH_MAX> target;
@@ -100,27 +118,22 @@ int find_book(int process) {
     if (length > 0 && std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with(wanted)) {
       const std::string path = text(folder, '/', static_cast<const char*>(each->d_name));
       if (const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); file >= 0) return file;
-      throw system_error(text("reading what process ", process, " does"), errno,
-                         "be the user whose process it is, or root");
+      throw system_error(text("reading what process ", process, " does"), errno, advice_for(errno));
     }
   }
   return -1;
 }
 
-std::optional<Bytes> bytes_of(int process) {
-  const int file = find_book(process);
-  if (file < 0) return std::nullopt;
-  Bytes bytes(sizeof(Book));
+Bytes bytes_of(int file, std::size_t most = sizeof(Book)) {
+  Bytes bytes(most);
   const ssize_t got = ::pread(file, bytes.data(), bytes.size(), 0);
-  ::close(file);
   bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(0, got)));
   return bytes;
 }
 
-// What stands behind the name in /proc/PID/stat: state and parent.
+// What stands behind the name in /proc/PID/stat.
 struct Status {
   char state = '?';
-  int parent = 0;
   std::string program;
 };
 
@@ -130,10 +143,8 @@ Status status_of(int process) {
   std::getline(file, line);
   const std::size_t begin = line.find('(');
   const std::size_t end = line.rfind(')');
-  if (begin == std::string::npos || end == std::string::npos || end + 4 > line.size()) return {};
-  Status status{.state = line[end + 2], .program = printable(line.substr(begin + 1, end - begin - 1))};
-  std::from_chars(line.data() + end + 4, line.data() + line.size(), status.parent);
-  return status;
+  if (begin == std::string::npos || end == std::string::npos || end + 2 >= line.size()) return {};
+  return {line[end + 2], printable(line.substr(begin + 1, end - begin - 1))};
 }
 
 std::string words_for(char state) {
@@ -157,6 +168,17 @@ std::string words_for(char state) {
   }
 }
 
+// "rank 1 is process 4711, stopped, after call 811, barrier at heat.cpp:20 (kill -CONT 4711 lets it go on)"
+std::string neighbour_words(const ProcessSeen& process, const CommunicatorSeen& seen) {
+  const CallSeen* const last = seen.call(seen.current());
+  const std::string call = last == nullptr ? text("call ", seen.current())
+                                           : text("call ", last->number, ", ", last->call,
+                                                  last->place.empty() ? "" : text(" at ", last->place));
+  return text("rank ", seen.rank, " is process ", process.process, ", ", process.state, ", ",
+              seen.started == 0 ? "and has made no call" : text(seen.is_in_call() ? "in " : "after ", call),
+              process.state == "stopped" ? text(" (kill -CONT ", process.process, " lets it go on)") : "");
+}
+
 std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 }  // namespace
@@ -175,95 +197,145 @@ std::vector<CommunicatorSeen> read(std::span<const std::byte> bytes, int process
     throw Error(Code::bad_message, "a book of another build", "take the same build of Lockstep as that process has");
   if (book.process != process) throw Error(Code::bad_message, "a book of another process, which has forked this one");
   std::vector<CommunicatorSeen> all;
-  for (const Page& page : book.pages) {
-    const auto state = page.state.load(std::memory_order_relaxed);
-    if (state == Page::State::open || state == Page::State::failed) all.push_back(communicator_of(page, now_ns));
+  for (std::size_t i = 0; i < most_pages; ++i) {
+    const auto state = book.heads[i].state.load(std::memory_order_relaxed);
+    if (state == Head::State::open || state == Head::State::failed)
+      all.push_back(communicator_of(book.heads[i], book.pages[i], now_ns));
   }
   std::ranges::sort(all, {}, &CommunicatorSeen::order);
   return all;
 }
 
-std::optional<ProcessSeen> look_at(int process) {
+namespace {
+
+ProcessSeen look_into(int file, int process) {
   constexpr int tries = 4;  // until no words are being written
-  std::optional<Bytes> bytes;
+  Bytes bytes;
   for (int i = 0; i < tries; ++i) {
-    bytes = bytes_of(process);
-    if (!bytes) return std::nullopt;
-    if (bytes->size() != sizeof(Book)) break;
-    const Copy copy(*bytes);
+    bytes = bytes_of(file);
+    if (bytes.size() != sizeof(Book)) break;
+    const Copy copy(bytes);
     if (std::ranges::all_of((*copy).pages, is_whole)) break;
   }
   ProcessSeen seen{.host = own_host(), .process = process};
-  seen.communicators = read(*bytes, process, now_ns());
+  seen.communicators = read(bytes, process, now_ns());
   const Status status = status_of(process);
   seen.program = status.program;
   seen.state = words_for(status.state);
   return seen;
 }
 
-int parent_of(int process) { return status_of(process).parent; }
+struct Beginning {
+  std::uint64_t magic;
+  std::uint32_t layout;
+  std::int32_t process;
+  std::int32_t made;
+  std::array<Head, most_pages> heads;
+};
+static_assert(offsetof(Book, pages) >= sizeof(Beginning) && offsetof(Book, heads) == offsetof(Beginning, heads));
 
-// Only its beginning is looked at.
-bool has_book(int process) {
-  const int file = find_book(process);
-  if (file < 0) return false;
-  struct {
-    std::uint64_t magic;
-    std::uint32_t layout;
-    std::int32_t process;
-  } begin{};
-  const bool is_read = ::pread(file, &begin, sizeof begin, 0) == sizeof begin;
-  ::close(file);
-  return is_read && begin.magic == magic && begin.layout == layout && begin.process == process;
+// Of a process's book, if that is one, only its beginning is looked at: `visit` has its heads.
+template <class Visit>
+bool glance_at(int process, const Visit& visit) {
+  const File file(find_book(process));
+  if (file.get() < 0) return false;
+  const Bytes bytes = bytes_of(file.get(), sizeof(Beginning));
+  if (bytes.size() != sizeof(Beginning)) return false;
+  const std::unique_ptr<Beginning, void (*)(Beginning*)> begin(
+      static_cast<Beginning*>(::operator new(sizeof(Beginning))), [](Beginning* each) { ::operator delete(each); });
+  std::memcpy(static_cast<void*>(begin.get()), bytes.data(), sizeof(Beginning));
+  if (begin->magic != magic || begin->layout != layout || begin->process != process) return false;
+  visit(begin->heads);
+  return true;
 }
 
-std::vector<int> processes() {
-  std::vector<int> all;
+// Of all processes that can be read; until `visit` says that it is enough.
+template <class Visit>
+void for_each_process(const Visit& visit) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   while (const dirent* const each = folder ? ::readdir(folder.get()) : nullptr) {
     const std::string_view name = each->d_name;
     int process = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), process).ec != std::errc{}) continue;
     try {
-      if (has_book(process)) all.push_back(process);
+      if (visit(process)) return;
     } catch (const Error&) {  // another user's, or it has just ended
     }
   }
+}
+
+bool is_in_use(const Head& head) {
+  const auto state = head.state.load(std::memory_order_relaxed);
+  return state == Head::State::open || state == Head::State::failed;
+}
+
+}  // namespace
+
+std::optional<ProcessSeen> look_at(int process) {
+  if (const int own = process == ::getpid() ? file_of_this_process() : -1; own >= 0) return look_into(own, process);
+  const File file(find_book(process));
+  return file.get() < 0 ? std::nullopt : std::optional(look_into(file.get(), process));
+}
+
+std::vector<int> processes() {
+  std::vector<int> all;
+  for_each_process([&](int process) {
+    if (glance_at(process, [](const auto& /*heads*/) {})) all.push_back(process);
+    return false;
+  });
   std::ranges::sort(all);
   return all;
 }
 
-std::string neighbours(std::string_view name, int size, const IndexSet& ranks) {
+std::vector<int> relatives(const std::vector<CommunicatorSeen>& communicators) {
+  std::vector<int> all;
+  for_each_process([&](int process) {
+    bool is_one = false;
+    if (process == ::getpid()) return false;
+    glance_at(process, [&](const auto& heads) {
+      is_one = std::ranges::any_of(heads, [&](const Head& head) {
+        return is_in_use(head) && head.id != 0 &&
+               std::ranges::count(communicators, head.id.load(), &CommunicatorSeen::id) > 0;
+      });
+    });
+    if (is_one) all.push_back(process);
+    return false;
+  });
+  std::ranges::sort(all);
+  return all;
+}
+
+std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
   constexpr std::size_t most = 3;
-  if (of_this_process() == nullptr || ranks.empty()) return {};
-  std::vector<std::string> all;
-  for (const int process : processes()) {
-    if (process == ::getpid() || parent_of(process) != ::getppid()) continue;
-    std::optional<ProcessSeen> seen;
-    try {
-      seen = look_at(process);
-    } catch (const Error&) {  // it has just ended
+  constexpr std::chrono::milliseconds longest{50};
+  if (id == 0 || ranks.empty()) return {};
+  const auto until = std::chrono::steady_clock::now() + longest;
+  std::vector<std::pair<int, int>> found;  // rank and process
+  for_each_process([&](int process) {
+    if (process != ::getpid()) {
+      glance_at(process, [&](const auto& heads) {
+        for (const Head& head : heads) {
+          if (is_in_use(head) && head.id == id && ranks.contains(head.rank)) found.emplace_back(head.rank, process);
+        }
+      });
     }
-    if (!seen) continue;
-    for (const CommunicatorSeen& each : seen->communicators) {
-      if (each.name != name || each.size != size || !ranks.contains(each.rank)) continue;
-      const CallSeen* const last = each.call(each.started);
-      const std::string call =
-          last == nullptr ? text("call ", each.started) : text("call ", last->number, ", ", last->call);
-      all.push_back(text("rank ", each.rank, " is process ", process, ", ", seen->state, ", ",
-                         each.started == 0
-                             ? "and has made no call"
-                             : text(each.is_in_call() ? "in " : "after ", call,
-                                    last == nullptr || last->place.empty() ? "" : text(" at ", last->place)),
-                         seen->state == "stopped" ? text(" (kill -CONT ", process, " lets it go on)") : ""));
-      break;
+    return found.size() == static_cast<std::size_t>(ranks.size()) || std::chrono::steady_clock::now() > until;
+  });
+  std::ranges::sort(found);
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < std::min(most, found.size()); ++i) {
+    const auto [rank, process] = found[i];
+    try {
+      const auto seen = look_at(process);
+      const auto own = std::ranges::find_if(seen.value().communicators, [&, rank = rank](const CommunicatorSeen& each) {
+        return each.id == id && each.rank == rank;
+      });
+      if (own != seen->communicators.end()) parts.push_back(neighbour_words(*seen, *own));
+    } catch (const std::exception&) {  // it has just ended
     }
   }
-  const std::size_t more = all.size() - std::min(all.size(), most);
-  all.resize(all.size() - more);
-  return all.empty()
-             ? ""
-             : text("; on this host ", join(all, "; "), more > 0 ? text("; and ", more, " more: `lockstep stat`") : "");
+  if (found.size() > most) parts.push_back(text("and ", found.size() - most, " more: `lockstep stat`"));
+  return parts.empty() ? "" : text("; on this host ", join(parts, "; "));
 }
 
 }  // namespace lockstep::book

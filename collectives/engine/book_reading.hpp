@@ -26,17 +26,20 @@ struct CommunicatorSeen {
   std::string name;
   int rank = 0;
   int size = 1;
-  int order = 0;  // how many its process had made before
+  int order = 0;         // how many its process had made before
+  std::uint64_t id = 0;  // that all its members have; 0: none
   std::uint64_t started = 0;
-  std::uint64_t finished = 0;
+  std::uint64_t finished = 0;  // all up to this one
   std::uint64_t messages = 0;
   std::string waits = {};            // for what; empty: it did not wait long when it was looked at
-  double waited_s = 0;               // so long by then
+  std::int64_t waited_ms = 0;        // so long by then
   std::string failure = {};          // with its code; empty: none
   std::vector<CallSeen> calls = {};  // the last ones, in their order
   bool operator==(const CommunicatorSeen&) const = default;
 
   bool is_in_call() const { return started > finished; }
+  // The oldest that is not finished, or else the last one.
+  std::uint64_t current() const { return is_in_call() ? finished + 1 : started; }
   // Nothing where it is too long ago.
   const CallSeen* call(std::uint64_t number) const;
 };
@@ -58,16 +61,16 @@ std::vector<CommunicatorSeen> read(std::span<const std::byte> bytes, int process
 std::optional<ProcessSeen> look_at(int process);
 // All that have one and may be read, in their order.
 std::vector<int> processes();
-// 0: it is not known.
-int parent_of(int process);
-// Who of those ranks is another process on this host, of the same launcher, and what that does; empty: none is, or
-// nothing can be read of it. For people.
-std::string neighbours(std::string_view name, int size, const IndexSet& ranks);
+// Who of those members of a communicator is another process on this host, and what that does; empty: none is, or
+// nothing can be read of it. For people. Looks for a moment only.
+std::string neighbours(std::uint64_t id, const IndexSet& ranks);
+// Others on this host that have one of those communicators, by their processes.
+std::vector<int> relatives(const std::vector<CommunicatorSeen>& communicators);
 
 std::string to_json(const ProcessSeen& seen);
 
-// From now on, where a communicator of this process fails, its book is left in that folder, and those of processes
-// that the same launcher has started on this host, which have not failed and may never say anything. Empty: nowhere.
+// From now on, where a communicator of this process fails, its book is left in that folder, and those of its relatives,
+// which have not failed and may never say anything. Empty: nowhere.
 void leave_in(std::string folder);
 // The folder, if anything was left there; what is in the way of that is thrown (Error system).
 std::optional<std::string> leave();

@@ -28,19 +28,20 @@ std::size_t most_messages(const Plan& plan) {
 }  // namespace
 
 Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room,
-           const node::Looks& looks, bool is_seen)
+           const node::Looks& looks, bool is_seen, std::uint64_t id)
     : transport_(transport),
       patience_(patience),
       log_(std::move(log)),
       name_(std::move(name)),
       rank_(transport.rank()),
       size_(transport.size()),
+      id_(id),
       runner_(transport, room, looks),
       agreement_(rank_, size_) {
   left_.resize(static_cast<std::size_t>(size_));
   history_ = transport.generation();
-  if (is_seen) page_ = book::take_page(name_, rank_, size_);
-  track_ = timeline::take_track(name_, rank_, size_);
+  if (is_seen) page_ = book::take_page(name_, rank_, size_, id);
+  track_ = timeline::take_track(name_, rank_, size_, id);
 }
 
 Core::~Core() {
@@ -272,18 +273,30 @@ bool Core::move(Operation& operation) {
   moving_ = &operation;
   const bool moved = runner_.advance(operation);
   moving_ = nullptr;
-  if (moved && operation.quiet.since != Quiet::unknown) {
-    operation.quiet = {};
-    if (page_ != nullptr) page_->waits_since_ns.store(0, std::memory_order_relaxed);
-  }
+  if (moved && operation.quiet.since != Quiet::unknown) wait_anew(operation);
   if (operation.state == Operation::State::finished && !operation.is_exchange()) finish(operation);
   return moved;
+}
+
+// Something has moved.
+void Core::wait_anew(Operation& operation) {
+  operation.quiet = {};
+  if (page_ != nullptr) page_->wait_no_more();
+}
+
+// Calls may end in another order than they began.
+std::uint64_t Core::all_finished() const {
+  std::uint64_t all = last_finished_;
+  for (const Operation* each : active_) {
+    if (each->state == Operation::State::flying && !each->is_exchange()) all = std::min(all, each->number - 1);
+  }
+  return all;
 }
 
 inline void Core::finish(const Operation& operation) {
   record_.finish(operation.number);
   last_finished_ = std::max(last_finished_, operation.number);
-  if (page_ != nullptr) page_->finish(last_finished_);
+  if (page_ != nullptr) page_->finish(all_finished());
   if (track_) [[unlikely]]
     track_->add(operation.number, operation.begun_ns, timeline::now_ns(), operation.signature, operation.call.origin);
 }

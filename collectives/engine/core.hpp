@@ -38,9 +38,9 @@ struct Failure {
 class Core {
  public:
   // Calls that are planned for the node are done in the room, looking so often at what is missing, which may change.
-  // `is_seen`: others may read what is called here.
+  // `is_seen`: others may read what is called here; `id` is what all members have, and no other communicator.
   Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room = nullptr,
-       const node::Looks& looks = no_looks, bool is_seen = true);
+       const node::Looks& looks = no_looks, bool is_seen = true, std::uint64_t id = 0);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -125,6 +125,8 @@ class Core {
   void leave_book() noexcept;
   void leave_track() noexcept;
   void finish(const Operation& operation);
+  std::uint64_t all_finished() const;
+  void wait_anew(Operation& operation);
 
   // Runs the action; what it throws fails the communicator and is kept for the user.
   template <class Action>
@@ -146,6 +148,7 @@ class Core {
   std::string name_;
   int rank_;
   int size_;
+  std::uint64_t id_;
   Runner runner_;
   Agreement agreement_;
   Record record_;

@@ -124,7 +124,7 @@ void Core::leave_book() noexcept {
   if (page_ == nullptr) return;
   try {
     page_->failure.write(text(id(failure_->code), ' ', failure_->text));
-    page_->state.store(book::Page::State::failed, std::memory_order_release);
+    book::mark_failed(page_);
     if (const auto folder = book::leave())
       log_.info(text("what the members on this host did last is in ", *folder, " -> lockstep why ", *folder));
   } catch (const std::exception& second) {

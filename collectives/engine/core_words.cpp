@@ -34,7 +34,7 @@ void Core::hear(int peer, const Agree& word) {
   for (Operation* operation : active_) {
     if (operation->is_exchange() || operation->number != word.call.number) continue;
     operation->words_missing &= ~agreement_.bit_of(peer);
-    operation->quiet = {};
+    wait_anew(*operation);
   }
 }
 
@@ -223,7 +223,7 @@ Error Core::stalled(const Operation& operation, Duration quiet, bool by_program)
           text(describe(operation), " on \"", name_, '"', at.empty() ? "" : text(" at ", at), " has waited ",
                format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm,
                "\": ", operation.is_exchange() ? standings_of_exchange(roll, asked) : standings(roll, asked),
-               page_ == nullptr ? "" : book::neighbours(name_, size_, silent)),
+               page_ == nullptr ? "" : book::neighbours(id_, silent)),
           by_program ? "look what those members do; the program has set this call's limit"
                      : "look what those members do; LOCKSTEP_TIMEOUT sets the limit"};
 }

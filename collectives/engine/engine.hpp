@@ -19,7 +19,8 @@ struct EngineOptions {
   Log log = Log();
   std::string name = "world";  // of the communicator, for people
   bool progress_thread = false;
-  bool is_seen = true;  // from outside, by `lockstep stat`
+  bool is_seen = true;   // from outside, by `lockstep stat`
+  std::uint64_t id = 0;  // that all members have, and no other communicator
 };
 
 // World (with node::Room* room() and node::Looks looks() where members may meet in memory): Duration now(); void
@@ -34,7 +35,7 @@ class Engine {
   Engine(World world, Options options)
       : world_(std::move(world)),
         core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
-              looks_of(world_), options.is_seen) {
+              looks_of(world_), options.is_seen, options.id) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); });
     if constexpr (World::moves_others) mover_.emplace([this] { progress_beside(); });
   }

@@ -44,18 +44,19 @@ void make_folder(const std::string& folder, std::string_view setting) {
 
 void write_whole_file(const std::string& path, const std::string& words, std::string_view setting) {
   const std::string before = text(path, '.', ::getpid());
-  const int file = ::open(before.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-  std::size_t written = 0;
-  ssize_t moved = file >= 0 ? 1 : -1;
-  while (moved > 0 && written < words.size()) {
-    moved = ::write(file, words.data() + written, words.size() - written);
-    if (moved > 0) written += static_cast<std::size_t>(moved);
+  ::unlink(before.c_str());  // of an earlier process of this number
+  const int file = ::open(before.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  int error = file < 0 ? errno : 0;
+  for (std::size_t written = 0; error == 0 && written < words.size();) {
+    const ssize_t moved = ::write(file, words.data() + written, words.size() - written);
+    if (moved > 0)
+      written += static_cast<std::size_t>(moved);
+    else if (moved == 0 || errno != EINTR)
+      error = moved == 0 ? EIO : errno;
   }
-  int error = errno;
-  const bool is_written = file >= 0 && written == words.size();
   if (file >= 0) ::close(file);
-  if (is_written && ::rename(before.c_str(), path.c_str()) == 0) return;
-  if (is_written) error = errno;
+  if (error == 0 && ::rename(before.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return;
   ::unlink(before.c_str());
   throw system_error(text("writing ", printable(path, path.size())), error,
                      text("let ", setting, " name a folder that can be written to"));

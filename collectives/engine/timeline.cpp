@@ -65,8 +65,9 @@ std::string Track::to_json(std::string_view host, int process, std::string_view 
   }
   return text("{\"lockstep_timeline\": 1, \"host\": ", json_text(host), ", \"process\": ", process,
               ", \"program\": ", json_text(program), ",\n \"name\": ", json_text(name_), ", \"rank\": ", rank_,
-              ", \"size\": ", size_, ", \"order\": ", order_, ", \"dropped\": ", added_ - spans_.size(),
-              ",\n \"texts\": ", texts.list(), ",\n \"calls\": [\n", join(calls, ",\n"), "]}\n");
+              ", \"size\": ", size_, ", \"order\": ", order_, ", \"id\": ", id_,
+              ", \"dropped\": ", added_ - spans_.size(), ",\n \"texts\": ", texts.list(), ",\n \"calls\": [\n",
+              join(calls, ",\n"), "]}\n");
 }
 
 void Track::write() const {
@@ -81,10 +82,10 @@ void leave_in(std::string folder) {
   place().folder = std::move(folder);
 }
 
-std::unique_ptr<Track> take_track(std::string_view name, int rank, int size) {
+std::unique_ptr<Track> take_track(std::string_view name, int rank, int size, std::uint64_t id) {
   const std::lock_guard lock(place().mutex);
   if (place().folder.empty()) return nullptr;
-  return std::make_unique<Track>(place().folder, name, rank, size, place().made++);
+  return std::make_unique<Track>(place().folder, name, rank, size, place().made++, id);
 }
 
 }  // namespace lockstep::timeline

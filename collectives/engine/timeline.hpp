@@ -20,8 +20,8 @@ std::int64_t now_ns();
 // Of one communicator. Used by its engine alone.
 class Track {
  public:
-  Track(std::string folder, std::string_view name, int rank, int size, int order)
-      : folder_(std::move(folder)), name_(name), rank_(rank), size_(size), order_(order) {}
+  Track(std::string folder, std::string_view name, int rank, int size, int order, std::uint64_t id)
+      : folder_(std::move(folder)), name_(name), rank_(rank), size_(size), order_(order), id_(id) {}
 
   // The last ones are kept, if there are too many.
   void add(std::uint64_t number, std::int64_t begin_ns, std::int64_t end_ns, const Signature& signature,
@@ -44,7 +44,8 @@ class Track {
   std::string name_;
   int rank_;
   int size_;
-  int order_;  // how many of its process were made before it
+  int order_;         // how many of its process were made before it
+  std::uint64_t id_;  // that all members have
   std::vector<Span> spans_;
   std::uint64_t added_ = 0;
 };
@@ -52,6 +53,6 @@ class Track {
 // From now on, communicators of this process leave theirs in that folder. Empty: none has any.
 void leave_in(std::string folder);
 // Nothing, where none is wanted.
-std::unique_ptr<Track> take_track(std::string_view name, int rank, int size);
+std::unique_ptr<Track> take_track(std::string_view name, int rank, int size, std::uint64_t id);
 
 }  // namespace lockstep::timeline

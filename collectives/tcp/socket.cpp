@@ -79,13 +79,16 @@ Descriptor listen_by(Name& name, const std::string& where) {
   return socket;
 }
 
-// Where nothing is under way the kernel asks every second.
+// Where nothing is under way the kernel asks every second, or less often where it would have to ask more often than it
+// counts.
 void ask_for_answers(const Descriptor& socket, std::chrono::milliseconds silence) {
+  constexpr int most = 120;
   const auto seconds = static_cast<int>(silence.count() / 1000);
+  const int between = (seconds + most - 1) / most;
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds - 1));
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, between);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, between);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds / between - 1));
 }
 
 bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }

@@ -22,11 +22,13 @@ constexpr Signature meeting{.collective = Collective::barrier};
 
 class OnePage {
  public:
-  explicit OnePage(std::string_view name, int rank = 1, int size = 3) : page_(book::take_page(name, rank, size)) {}
+  explicit OnePage(std::string_view name, int rank = 1, int size = 3, std::uint64_t id = 0)
+      : page_(book::take_page(name, rank, size, id)) {}
   ~OnePage() { book::give_back(page_); }
   OnePage(const OnePage&) = delete;
   OnePage& operator=(const OnePage&) = delete;
   Page* operator->() const { return page_; }
+  void fail() const { book::mark_failed(page_); }
   explicit operator bool() const { return page_ != nullptr; }
 
  private:
@@ -63,10 +65,10 @@ TEST(Book, HasWhatWasWritten) {
   page->waits.write("the others");
   page->waits_since_ns = 1;
   page->failure.write("LOCKSTEP-E014 they are late");
-  page->state = Page::State::failed;
+  page.fail();
   seen = seen_of("mine");
   EXPECT_EQ(seen.waits, "the others");
-  EXPECT_GT(seen.waited_s, 0);
+  EXPECT_GT(seen.waited_ms, 0);
   EXPECT_EQ(seen.failure, "LOCKSTEP-E014 they are late");
 }
 
@@ -98,10 +100,19 @@ TEST(Book, IsNotThatOfAChild) {
   OnePage page("parent");
   ASSERT_TRUE(page);
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(book::take_page("child", 0, 1) == nullptr && book::of_this_process() == nullptr ? 0 : 1);
+  if (child == 0) ::_exit(book::take_page("child", 0, 1) == nullptr && book::file_of_this_process() < 0 ? 0 : 1);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// Another process that has a member of the same communicator is found by its number; not by name, and not this one.
+TEST(Book, KnowsItsRelatives) {
+  OnePage page("mine", 0, 2, 4242);
+  ASSERT_TRUE(page);
+  EXPECT_EQ(book::relatives({seen_of("mine")}), std::vector<int>{});
+  EXPECT_EQ(book::neighbours(4242, {1}), "");
+  EXPECT_EQ(book::neighbours(0, {0, 1}), "");
 }
 
 TEST(Book, IsRefusedWhereItIsNone) {
@@ -112,9 +123,9 @@ TEST(Book, IsRefusedWhereItIsNone) {
   };
   EXPECT_NE(refused(std::span(bytes).first(10), 1).find("another size"), std::string::npos);
   EXPECT_NE(refused(bytes, 1).find("another build"), std::string::npos);
-  std::memcpy(bytes.data(), static_cast<const void*>(book::of_this_process()), bytes.size());
+  ASSERT_EQ(::pread(book::file_of_this_process(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   EXPECT_NE(refused(bytes, 1).find("another process"), std::string::npos);
-  std::fill(bytes.begin() + offsetof(book::Book, pages), bytes.end(), std::byte{0xff});
+  std::fill(bytes.begin() + offsetof(book::Book, heads), bytes.end(), std::byte{0xff});
   EXPECT_NO_THROW(book::read(bytes, ::getpid(), 0));
   EXPECT_NE(refusal([] { book::look_at(1 << 29); }, Code::system).find("looking at process"), std::string::npos);
 }

@@ -6,7 +6,7 @@
 #include "collectives/engine/book_reading.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
-// The bytes lie over a book that is otherwise in order, the first page first, then again behind its calls.
+// The bytes lie over a book that is otherwise in order: its heads, the first page, and some calls.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using lockstep::book::Book;
   static std::vector<std::byte> bytes(sizeof(Book));
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::fill(bytes.begin(), bytes.end(), std::byte{0});
     std::memcpy(bytes.data() + offsetof(Book, magic), &lockstep::book::magic, sizeof lockstep::book::magic);
     std::memcpy(bytes.data() + offsetof(Book, layout), &lockstep::book::layout, sizeof lockstep::book::layout);
-    for (const std::size_t begin : {offsetof(Book, process), offsetof(Book, pages) + 1000}) {
+    for (const std::size_t begin : {offsetof(Book, process), offsetof(Book, pages), offsetof(Book, pages) + 1100}) {
       const std::size_t count = std::min(text.size(), bytes.size() - begin);
       std::memcpy(bytes.data() + begin, text.data(), count);
     }

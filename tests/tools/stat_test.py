@@ -61,8 +61,11 @@ class Ranks(unittest.TestCase):
         self.assertEqual(code, 0, err)
         found = {}
         for process in json.loads(out):
-            with open(f"/proc/{process['process']}/stat") as file:
-                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            try:
+                with open(f"/proc/{process['process']}/stat") as file:
+                    parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue  # one of another test, which has just ended
             if parent == self.job.pid:
                 found.update({each["rank"]: process["process"] for each in process["communicators"] if each["name"] == "world"})
         return found
@@ -72,10 +75,9 @@ class Ranks(unittest.TestCase):
         code, out, err = stat(*map(str, ranks.values()))
         self.assertEqual((code, err), (0, ""))
         for rank, process in ranks.items():
-            self.assertRegex(out, rf'process {process} \(task_steps\) on \S+, \w+\n  "world" rank {rank} of 3: goes on, '
+            self.assertRegex(out, rf'process {process} \(task_steps\) on \S+, [\w ]+\n  "world" rank {rank} of 3: goes on, '
                                   r"\d+ calls in a second; call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
-        self.assertNotIn("not come", out)
-        self.assertEqual(self.job.wait(60), 0)
+        self.assertEqual(self.job.wait(100), 0)
 
     def test_of_which_one_is_stopped(self):
         ranks = self.start(1000)
@@ -85,7 +87,7 @@ class Ranks(unittest.TestCase):
         os.kill(ranks[1], signal.SIGCONT)
         self.assertEqual((code, err), (0, ""))
         for rank in (0, 2):
-            self.assertRegex(out, rf'"world" rank {rank} of 3: is in call (\d+), all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+; waits 2\.\d+ s: '
+            self.assertRegex(out, rf'"world" rank {rank} of 3: is in call (\d+), all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+; waits \d+(\.\d+)? m?s: '
                                   r'\w+ \d+ of \d+ of "\w+", for ranks? ')
         verdict = out.splitlines()[-1]
         self.assertRegex(verdict, rf'^"world" of 3 members: ranks 0,2 wait in call \d+, .*, and rank 1 is stopped \(process {ranks[1]} on \S+, stopped; '
@@ -118,17 +120,17 @@ class Ranks(unittest.TestCase):
     def test_leave_when_they_did_what(self):
         folder = os.path.join(self.folder.name, "line")
         trace = os.path.join(self.folder.name, "trace.json")
-        self.start(100, LOCKSTEP_TIMELINE=folder)
-        self.assertEqual(self.job.wait(60), 0)
+        self.start(1500, LOCKSTEP_TIMELINE=folder)
+        self.assertEqual(self.job.wait(100), 0)
         self.assertEqual(len(os.listdir(folder)), RANKS)
         code, out, err = cases.run([given.lockstep, "timeline", folder, "-o", trace])
         self.assertEqual((code, err), (0, ""))
-        self.assertRegex(out, r"^300 calls in 3 accounts\n")
-        self.assertRegex(out, r"rank \d \(process \d+ on \S+\) was the last to come to \d+ of 100 calls, and the others waited \S+ \S+ for it, "
+        self.assertRegex(out, r"^4500 calls in 3 accounts\n")
+        self.assertRegex(out, r"rank \d \(process \d+ on \S+\) was the last to come to \d+ of 1500 calls, and the others waited \S+ \S+ for it, "
                               r"most in all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
         with open(trace) as file:
             events = json.load(file)["traceEvents"]
-        self.assertEqual(sum(each["ph"] == "X" for each in events), 300)
+        self.assertEqual(sum(each["ph"] == "X" for each in events), 4500)
         self.assertEqual({each["pid"] for each in events}, set(range(RANKS)))
 
 

@@ -121,8 +121,30 @@ TEST(Timelines, AreATraceOfAllCallsByOneClock) {
   EXPECT_EQ(processes, (std::set<int>{0, 1, 2}));
 }
 
+// Of hours, to the last nanosecond.
+TEST(Timelines, LoseNoDigit) {
+  const std::int64_t hour = 3'600'000 * ms;
+  const auto all =
+      std::vector{account("a", 0, 1, {{1, 5, 10, 0, 1}, {2, 7 * hour + 123'456'789, 7 * hour + 123'457'790, 0, 1}})};
+  const std::string trace = trace_of(all, clocks_of(all));
+  EXPECT_NE(trace.find("\"ts\": 25200123456.784, \"dur\": 1.001,"), std::string::npos) << trace;
+  EXPECT_NE(trace.find("\"ts\": 0.000, \"dur\": 0.005,"), std::string::npos) << trace;
+}
+
+// Two jobs that left theirs in one folder, and groups of one name.
+TEST(Timelines, OfOtherCommunicatorsAreTheirOwn) {
+  auto all = drawn(0, 5);
+  auto more = drawn(0, 5);
+  for (auto& each : more) {
+    each.id = 5;
+    each.process += 1000;
+  }
+  all.insert(all.end(), more.begin(), more.end());
+  EXPECT_NE(summary_of(all, clocks_of(all)).find(" of 10 calls"), std::string::npos) << summary_of(all, clocks_of(all));
+}
+
 TEST(Timelines, AreReadAsTheyWereWritten) {
-  timeline::Track track("nowhere", "wor\"ld", 1, 3, 2);
+  timeline::Track track("nowhere", "wor\"ld", 1, 3, 2, 99);
   track.add(7, 10, 20, {.collective = Collective::barrier}, {"train.cpp", 40});
   track.add(8, 30, 45, {.collective = Collective::all_reduce, .type = DataType::f32, .element_bytes = 4, .count = 8},
             {});
@@ -132,6 +154,7 @@ TEST(Timelines, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.rank, 1);
   EXPECT_EQ(read.size, 3);
   EXPECT_EQ(read.order, 2);
+  EXPECT_EQ(read.id, 99U);
   EXPECT_EQ(read.texts, (std::vector<std::string>{"barrier", "train.cpp:40", "all_reduce of 8 f32, sum", ""}));
   EXPECT_EQ(read.calls, (std::vector<Timeline::Call>{{7, 10, 20, 0, 1}, {8, 30, 45, 2, 3}}));
   for (std::size_t length = 0; length + 2 < json.size(); ++length)

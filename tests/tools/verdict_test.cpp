@@ -21,14 +21,14 @@ const CallSeen sums{812, "all_reduce of 8 f32, sum", "heat.cpp:40"};
 ProcessSeen process_of(int rank, const CommunicatorSeen& seen, const std::string& state = "sleeping") {
   return {.host = "node-a", .process = 4700 + rank, .program = "heat", .state = state, .communicators = {seen}};
 }
-CommunicatorSeen waiting(int rank, double seconds = 12) {
+CommunicatorSeen waiting(int rank, std::int64_t seconds = 12) {
   return {.name = "world",
           .rank = rank,
           .size = 3,
           .started = 812,
           .finished = 811,
           .waits = "round 2 of 4, for rank 1",
-          .waited_s = seconds,
+          .waited_ms = 1000 * seconds,
           .calls = {before, sums}};
 }
 CommunicatorSeen late(int rank) {
@@ -112,22 +112,37 @@ TEST(Verdict, FindsCallsThatDiffer) {
 // Short waits are no news, and communicators of one name are told apart.
 TEST(Verdict, HasNothingToSayWhereNobodyWaitsLong) {
   EXPECT_TRUE(verdicts({}).empty());
-  EXPECT_TRUE(
-      verdicts({process_of(0, waiting(0, 0.5)), process_of(1, late(1)), process_of(2, waiting(2, 0.5))}).empty());
-  ProcessSeen two = process_of(0, late(0));
-  two.communicators.push_back(waiting(0));
-  ProcessSeen other = process_of(1, late(1));
-  other.communicators.push_back(waiting(1));
+  EXPECT_TRUE(verdicts({process_of(0, waiting(0, 0)), process_of(1, late(1)), process_of(2, waiting(2, 0))}).empty());
+  const auto numbered = [](CommunicatorSeen seen, std::uint64_t id) {
+    seen.id = id;
+    return seen;
+  };
+  ProcessSeen two = process_of(0, numbered(late(0), 1));
+  two.communicators.push_back(numbered(waiting(0), 2));
+  ProcessSeen other = process_of(1, numbered(late(1), 1));
+  other.communicators.push_back(numbered(waiting(1), 2));
   const auto all = verdicts({two, other});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_NE(all[0].find("ranks 0-1 wait in call 812"), std::string::npos) << all[0];
 }
 
+// Calls may end in another order than they began.
+TEST(Verdict, IsAboutTheOldestCallThatIsNotFinished) {
+  CommunicatorSeen seen = waiting(0);
+  seen.started = 813;
+  seen.calls.push_back({813, "broadcast of 8 f32 from rank 0", "heat.cpp:50"});
+  const auto all = verdicts({process_of(0, seen)});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all[0].find("rank 0 waits in call 812, all_reduce of 8 f32, sum at heat.cpp:40"), std::string::npos)
+      << all[0];
+}
+
 TEST(Verdict, IsOfWhatWasReadBackAsItWasWritten) {
-  CommunicatorSeen seen = waiting(2, 12.5);
+  CommunicatorSeen seen = waiting(2, 12);
   seen.failure = "LOCKSTEP-E014 \"world\" \\ late";
   seen.messages = 7;
   seen.order = 4;
+  seen.id = 77;
   const ProcessSeen given = process_of(2, seen, "traced");
   const std::string json = book::to_json(given);
   EXPECT_EQ(command::parse_book(json, "a file"), given) << json;

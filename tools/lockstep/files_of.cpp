@@ -14,9 +14,10 @@ namespace {
 std::vector<std::string> files_in(const std::string& folder, std::string_view end, std::string_view setting) {
   std::vector<std::string> all;
   std::error_code error;
-  for (const auto& each : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = each.path().filename().string();
-    if (name.starts_with("lockstep-") && name.ends_with(end)) all.push_back(each.path().string());
+  for (std::filesystem::directory_iterator each(folder, error), end_of_all; !error && each != end_of_all;
+       each.increment(error)) {
+    const std::string name = each->path().filename().string();
+    if (name.starts_with("lockstep-") && name.ends_with(end)) all.push_back(each->path().string());
   }
   if (error)
     throw Error(Code::usage, text(printable(folder, folder.size()), ": ", error.message()),

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
@@ -15,7 +15,7 @@
 namespace lockstep::command {
 namespace {
 
-constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max() / 4;
+constexpr std::int64_t no_limit = std::int64_t{1} << 57U;  // sums of some have room
 
 // In which every member waits for every other one.
 bool joins_all(std::string_view call) {
@@ -33,26 +33,20 @@ struct Meeting {
   std::vector<Member> members;
 };
 
-// Those of which all members are known. Processes know their communicators by name, size, and which of several.
+// Those of which all members are known.
 std::vector<Meeting> meetings_of(const std::vector<Timeline>& all) {
-  using Key = std::tuple<std::string, int, int>;
+  using Key = std::tuple<std::uint64_t, std::string, int>;  // number of the communicator, name and size
   std::map<Key, std::map<std::uint64_t, Meeting>> found;
-  std::map<std::tuple<std::string, int, std::string, int, int>, int> before;
-  std::vector<const Timeline*> in_order;
-  in_order.reserve(all.size());
-  for (const Timeline& each : all) in_order.push_back(&each);
-  std::ranges::stable_sort(in_order, {}, &Timeline::order);
-  for (const Timeline* each : in_order) {
-    const int which = before[{each->name, each->size, each->host, each->process, each->rank}]++;
-    for (const Timeline::Call& call : each->calls) {
-      if (joins_all(each->texts[static_cast<std::size_t>(call.text)]))
-        found[{each->name, each->size, which}][call.number].members.push_back({each, &call});
+  for (const Timeline& each : all) {
+    for (const Timeline::Call& call : each.calls) {
+      if (joins_all(each.texts[static_cast<std::size_t>(call.text)]))
+        found[{each.id, each.name, each.size}][call.number].members.push_back({&each, &call});
     }
   }
   std::vector<Meeting> whole;
   for (auto& [key, calls] : found) {
     for (auto& [number, meeting] : calls) {
-      if (static_cast<int>(meeting.members.size()) == std::get<1>(key) && meeting.members.size() > 1)
+      if (static_cast<int>(meeting.members.size()) == std::get<2>(key) && meeting.members.size() > 1)
         whole.push_back(std::move(meeting));
     }
   }
@@ -133,6 +127,13 @@ std::map<std::string, Waiting> waited_for(const std::vector<Meeting>& meetings, 
   return all;
 }
 
+// Microseconds, to the last digit.
+std::string us_text(std::int64_t ns) {
+  constexpr std::int64_t us = 1000;
+  const std::string part = text(us + std::abs(ns) % us).substr(1);
+  return text(ns < 0 ? "-" : "", std::abs(ns) / us, '.', part);
+}
+
 std::string time_words(double seconds) { return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9))); }
 
 [[noreturn]] void refuse(std::string_view name, std::string_view what) {
@@ -178,6 +179,7 @@ Timeline parse_timeline(std::string_view given, std::string_view name) {
                     .name = words_of(member(all, "name", name), name),
                     .size = static_cast<int>(number("size", 1, most)),
                     .order = static_cast<int>(number("order", 0, most)),
+                    .id = static_cast<std::uint64_t>(number("id", 0, no_limit)),
                     .dropped = static_cast<std::uint64_t>(number("dropped", 0, no_limit))};
   timeline.rank = static_cast<int>(number("rank", 0, timeline.size - 1));
   const nlohmann::json& texts = member(all, "texts", name);
@@ -220,7 +222,9 @@ Clocks clocks_of(const std::vector<Timeline>& all) {
         const Bounds& bounds = found->second;
         const std::int64_t within = (bounds.most - bounds.least) / 2 + offset.within_ns;
         if (within < best.second.within_ns)
-          best = {other, {.ns = bounds.least + (bounds.most - bounds.least) / 2 + offset.ns, .within_ns = within}};
+          best = {other,
+                  {.ns = std::clamp(bounds.least + (bounds.most - bounds.least) / 2 + offset.ns, -no_limit, no_limit),
+                   .within_ns = std::max(within, -no_limit)}};
       }
     }
     if (!best.second.is_known) best.second.within_ns = 0;
@@ -236,8 +240,6 @@ std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     for (const Timeline::Call& call : timeline.calls)
       begin = std::min(begin, corrected(clocks, timeline, call.begin_ns));
   }
-  constexpr double us_ns = 1e3;
-  const auto us = [&](std::int64_t ns) { return static_cast<double>(ns) / us_ns; };
   std::vector<std::string> events;
   std::map<std::pair<std::string, int>, int> number_of_process;  // as it is shown: its rank in its first communicator
   std::vector<const Timeline*> in_order;
@@ -260,9 +262,9 @@ std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     for (const Timeline::Call& call : timeline->calls)
       events.push_back(text(R"({"ph": "X", "name": )", json_text(timeline->texts[static_cast<std::size_t>(call.text)]),
                             R"(, "pid": )", process, R"(, "tid": )", timeline->order, R"(, "ts": )",
-                            us(corrected(clocks, *timeline, call.begin_ns) - begin), R"(, "dur": )",
-                            us(call.end_ns - call.begin_ns), R"(, "args": {"call": )", call.number, R"(, "place": )",
-                            json_text(timeline->texts[static_cast<std::size_t>(call.place)]), "}}"));
+                            us_text(corrected(clocks, *timeline, call.begin_ns) - begin), R"(, "dur": )",
+                            us_text(call.end_ns - call.begin_ns), R"(, "args": {"call": )", call.number,
+                            R"(, "place": )", json_text(timeline->texts[static_cast<std::size_t>(call.place)]), "}}"));
   }
   return text("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", join(events, ",\n"), "\n]}\n");
 }

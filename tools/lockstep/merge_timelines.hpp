@@ -27,6 +27,7 @@ struct Timeline {
   int rank = 0;
   int size = 1;
   int order = 0;
+  std::uint64_t id = 0;       // that all its members have
   std::uint64_t dropped = 0;  // of the first calls
   std::vector<std::string> texts;
   std::vector<Call> calls;

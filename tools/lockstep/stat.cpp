@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <iostream>
-#include <map>
 #include <thread>
 
 #include "tools/lockstep/command.hpp"
@@ -39,11 +38,10 @@ std::string standing(const book::CommunicatorSeen& now, const book::Communicator
   }
   if (!now.is_in_call())
     return now.started == 0 ? "has made no call" : text("is in no call; last was ", call_words(now, now.started));
-  return text("is in ", call_words(now, now.started),
+  return text("is in ", call_words(now, now.current()),
               now.waits.empty()
                   ? ""
-                  : text("; waits ", format_duration(Duration(static_cast<std::int64_t>(now.waited_s * 1e9))), ": ",
-                         now.waits));
+                  : text("; waits ", format_duration(std::chrono::milliseconds(now.waited_ms)), ": ", now.waits));
 }
 
 void say(const book::ProcessSeen& now, const book::ProcessSeen& before, double seconds) {
@@ -54,15 +52,6 @@ void say(const book::ProcessSeen& now, const book::ProcessSeen& before, double s
                       standing(seen, earlier == before.communicators.end() ? nullptr : &*earlier, seconds), "\n");
   }
   if (now.communicators.empty()) std::cout << "  no communicator any more\n";
-}
-
-// Processes of one launcher are one job.
-void say_verdicts(const std::vector<book::ProcessSeen>& processes) {
-  std::map<int, std::vector<book::ProcessSeen>> jobs;
-  for (const book::ProcessSeen& each : processes) jobs[book::parent_of(each.process)].push_back(each);
-  for (const auto& [parent, job] : jobs) {
-    for (const std::string& each : verdicts(job)) std::cout << each << "\n";
-  }
 }
 
 std::vector<book::ProcessSeen> look_at_all(const std::vector<int>& processes, bool are_named) {
@@ -87,7 +76,7 @@ const Manual& stat_manual() {
       .description =
           R"manual(Shows what the communicators of processes on this host do: which call each is in, where in the
 program that was made, for what it waits and how long, or how many calls it makes in a second; then,
-of each job in which members wait, who has not come, and whether its process runs, sleeps, or is
+of each communicator in which members wait, who has not come, and whether its process runs, sleeps, or is
 stopped. Without a process: all of yours that have communicators. The processes are not disturbed:
 what they do is in a file of their memory, and is read there, whatever they do or if they are
 stopped.)manual",
@@ -128,7 +117,7 @@ Exit run_stat(const Parsed& parsed) {
     }
     say(now.back(), earlier, std::max(seconds, 1e-3));
   }
-  say_verdicts(now);
+  for (const std::string& each : verdicts(now)) std::cout << each << "\n";
   if (before.empty()) std::cout << "no process of yours on this host has a communicator of Lockstep\n";
   return Exit::well;
 }

@@ -2,7 +2,6 @@
 #include "tools/lockstep/verdict.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -27,15 +26,13 @@ struct Group {
   std::map<int, Member> members = {};
 };
 
-// Processes know their communicators by name, size, and which of several of that kind it is.
+// Members of one communicator have its number; of what has none, names and sizes are all that is known.
 std::vector<Group> groups_of(const std::vector<book::ProcessSeen>& processes) {
-  using Key = std::tuple<std::string, int, int>;
+  using Key = std::tuple<std::uint64_t, std::string, int>;
   std::map<Key, Group> found;
   for (const book::ProcessSeen& process : processes) {
-    std::map<Key, int> before;  // by name, size and rank
     for (const book::CommunicatorSeen& seen : process.communicators) {
-      const int which = before[{seen.name, seen.size, seen.rank}]++;
-      Group& group = found[{seen.name, seen.size, which}];
+      Group& group = found[{seen.id, seen.name, seen.size}];
       group.name = seen.name;
       group.size = seen.size;
       group.members.emplace(seen.rank, Member{&process, &seen});
@@ -67,7 +64,7 @@ std::string place_words(const Member& member) {
 std::string last_words(const Member& member) {
   const book::CommunicatorSeen& seen = *member.seen;
   if (seen.started == 0) return "no call before";
-  return text(seen.is_in_call() ? "is in " : "last was ", call_words(seen, seen.started),
+  return text(seen.is_in_call() ? "is in " : "last was ", call_words(seen, seen.current()),
               seen.waits.empty() ? "" : ", and waits: ", seen.waits);
 }
 
@@ -121,12 +118,12 @@ const Member* cause_of(const Group& group) {
 }
 
 const Member& longest_waiting(const std::vector<const Member*>& all) {
-  return **std::ranges::max_element(all, {}, [](const Member* each) { return each->seen->waited_s; });
+  return **std::ranges::max_element(all, {}, [](const Member* each) { return each->seen->waited_ms; });
 }
 
 // Of those in the last call that anybody has come to; where some are held, of all others.
 std::string waiting_words(const Group& group) {
-  constexpr double long_s = 1;
+  constexpr std::int64_t long_ms = 1000;
   std::uint64_t last = 0;
   for (const auto& [rank, member] : group.members) last = std::max(last, member.seen->started);
   const auto is_late = [&](const auto& each) { return each.second.seen->started < last; };
@@ -140,13 +137,13 @@ std::string waiting_words(const Group& group) {
     if (!member.seen->is_in_call() || (some_are_held ? is_held(*member.process) : is_late(each))) continue;
     waiting.push_back(&member);
     ranks.insert(each.first);
-    if (const auto* const call = member.seen->call(last)) calls.insert(call->call);
+    if (const auto* const call = member.seen->call(member.seen->current())) calls.insert(call->call);
   }
   if (waiting.empty()) return {};
   const Member& longest = longest_waiting(waiting);
-  if (longest.seen->failure.empty() && longest.seen->waited_s < long_s) return {};
+  if (longest.seen->failure.empty() && longest.seen->waited_ms < long_ms) return {};
   const std::string in = text(ranks_words(ranks), ranks.size() == 1 ? " waits in " : " wait in ",
-                              call_words(*longest.seen, longest.seen->started));
+                              call_words(*longest.seen, longest.seen->current()));
   const std::string unknown = unknown_words(group);
   if (some_are_held) return text(in, ", and ", missing_words(group, last, true), unknown);
   if (calls.size() > 1)
@@ -183,9 +180,10 @@ T number_in(const nlohmann::json& object, const char* key, std::string_view name
   if (found == object.end() || !found->is_number_integer() || (!std::is_signed_v<T> && !found->is_number_unsigned()))
     refuse(name, text("\"", key, "\" is no whole number"));
   if constexpr (std::is_signed_v<T>) {
-    constexpr std::int64_t most = 1 << 30;
+    constexpr std::int64_t most = sizeof(T) < sizeof(std::int64_t) ? std::int64_t{1} << 30U : std::int64_t{1} << 50U;
     const auto value = found->get<std::int64_t>();
-    if (value < 0 || value > most || (found->is_number_unsigned() && found->get<std::uint64_t>() > most))
+    if (value < 0 || value > most ||
+        (found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)))
       refuse(name, text("\"", key, "\" is out of range"));
     return static_cast<T>(value);
   } else {
@@ -217,18 +215,16 @@ book::CommunicatorSeen communicator_in(const nlohmann::json& value, std::string_
                               .rank = number_in<int>(object, "rank", name),
                               .size = number_in<int>(object, "size", name),
                               .order = number_in<int>(object, "order", name),
+                              .id = number_in<std::uint64_t>(object, "id", name),
                               .started = number_in<std::uint64_t>(object, "started", name),
                               .finished = number_in<std::uint64_t>(object, "finished", name),
                               .messages = number_in<std::uint64_t>(object, "messages", name),
                               .waits = words_in(object, "waits", name),
+                              .waited_ms = number_in<std::int64_t>(object, "waited_ms", name),
                               .failure = words_in(object, "failure", name)};
   constexpr int most_members = 1 << 20;
   if (seen.size < 1 || seen.size > most_members || seen.rank >= seen.size)
     refuse(name, "a rank that its communicator has not");
-  const auto waited = object.find("waited_s");
-  if (waited == object.end() || !waited->is_number()) refuse(name, "\"waited_s\" is no number");
-  seen.waited_s = waited->get<double>();
-  if (!std::isfinite(seen.waited_s)) refuse(name, "\"waited_s\" is no number");
   for (const nlohmann::json& each : list_in(object, "calls", name)) {
     const nlohmann::json& call = object_of(each, name);
     seen.calls.push_back(

@@ -12,13 +12,18 @@
 namespace lockstep::command {
 namespace {
 
-// A process that was stopped while others failed may have gone on and failed itself: what they have seen says more.
+bool has_failed(const book::ProcessSeen& process) {
+  return std::ranges::any_of(process.communicators, [](const auto& each) { return !each.failure.empty(); });
+}
+
+// Of a process there may be its own account and that of another one: one that was stopped while others failed may have
+// gone on and failed itself, and what they have seen of it says more; otherwise its own does.
 void add(std::vector<book::ProcessSeen>& all, book::ProcessSeen seen) {
   const auto same = std::ranges::find_if(
       all, [&](const auto& each) { return each.process == seen.process && each.host == seen.host; });
   if (same == all.end())
     all.push_back(std::move(seen));
-  else if (!is_held(*same))
+  else if (is_held(seen) || (!is_held(*same) && has_failed(seen)))
     *same = std::move(seen);
 }
 
@@ -27,11 +32,11 @@ void say_members(const book::ProcessSeen& process) {
     std::cout << text("\n\"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ", process ", process.process, " (",
                       process.program, ") on ", process.host, ", ", process.state, ":\n");
     for (const book::CallSeen& call : seen.calls)
-      std::cout << text("  ", call_words(seen, call.number), call.number > seen.finished ? ": not finished" : "", "\n");
+      std::cout << text("  ", call_words(seen, call.number),
+                        call.number == seen.current() && seen.is_in_call() ? ": not finished" : "", "\n");
     if (seen.messages > 0) std::cout << text("  ", seen.messages, " messages\n");
     if (!seen.waits.empty())
-      std::cout << text("  waits ", format_duration(Duration(static_cast<std::int64_t>(seen.waited_s * 1e9))), ": ",
-                        seen.waits, "\n");
+      std::cout << text("  waits ", format_duration(std::chrono::milliseconds(seen.waited_ms)), ": ", seen.waits, "\n");
     if (!seen.failure.empty()) std::cout << text("  ", seen.failure, "\n");
   }
 }
