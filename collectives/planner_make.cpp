@@ -12,6 +12,7 @@ namespace {
 // Starting guesses, where nobody has measured the network: with fewer bytes than this a pipeline of segments costs more
 // rounds than it hides.
 constexpr std::size_t pipeline_bytes = 4U << 20U;
+constexpr std::size_t pipeline_segments = 32;  // where only adding is to be hidden
 constexpr std::size_t least_segment_bytes = 1U << 20U;
 constexpr std::size_t most_segment_bytes = 16U << 20U;
 constexpr std::size_t most_scratch_bytes = 256U << 20U;    // of one operation, where cutting can help it
@@ -22,6 +23,12 @@ constexpr std::size_t segment_multiple = 64;  // elements: segments begin at who
 // Its stages use different links, so that segments overlap.
 bool has_stages(const Algorithm& algorithm) {
   return algorithm.keeps.node || algorithm.name.starts_with("hierarchical") || algorithm.name.starts_with("leaders");
+}
+
+// Every member has a node for itself: what has come is added while other segments are on their way.
+bool adds_between_nodes(const Algorithm& algorithm, const GroupFacts& facts) {
+  return facts.is_measured && facts.nodes() == facts.size && facts.size > 1 && reduces(algorithm.collective) &&
+         !algorithm.pieces;
 }
 
 std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
@@ -165,6 +172,12 @@ Schedule Planner::build(const Choice& choice, const Spec& spec, std::size_t coun
 }
 
 std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const {
+  if (adds_between_nodes(algorithm, facts_)) {
+    const std::size_t suits = segment_that_suits(facts_);
+    return bytes < least_segment_bytes
+               ? 0
+               : std::clamp(bytes / pipeline_segments, suits, std::max(suits, least_segment_bytes));
+  }
   if (!has_stages(algorithm)) return 0;
   if (const std::size_t suits = segment_that_suits(facts_); suits > 0)
     return bytes >= 2 * suits ? std::max(suits, bytes / most_segments) : 0;
