@@ -83,9 +83,9 @@ struct Operation {
   bool at_home = false;  // kept for repeating one plan, and not given to others
   Call call = {};
   Signature signature = {};
-  std::uint64_t number = 0;  // collective calls and exchanges are counted apart, each from 1
+  std::uint64_t number = 0;   // collective calls and exchanges are counted apart, each from 1
+  std::int64_t begun_ns = 0;  // where a timeline is kept
   std::uint32_t mark = 0;
-  std::int64_t begun_ns = 0;        // where a timeline is kept
   std::uint32_t words_missing = 0;  // bit k: the member 2^k before me has not said yet that it is in this call
   bool begun = false;
   const std::byte* input = nullptr;
