@@ -81,13 +81,14 @@ struct Operation {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   bool at_home = false;  // kept for repeating one plan, and not given to others
+  bool begun = false;
+  node::Asks asks = node::Asks::none;  // when it was called
   Call call = {};
   Signature signature = {};
   std::uint64_t number = 0;   // collective calls and exchanges are counted apart, each from 1
   std::int64_t begun_ns = 0;  // where a timeline is kept
   std::uint32_t mark = 0;
   std::uint32_t words_missing = 0;  // bit k: the member 2^k before me has not said yet that it is in this call
-  bool begun = false;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t most_messages = 0;  // of a round, to send or to receive
@@ -95,12 +96,11 @@ struct Operation {
   std::vector<Part> parts = {};
   std::vector<Workspace> spaces = {};  // one for each part, at least
   std::size_t parts_left = 0;
-  node::Work work = {};                // instead of parts, of what is done in the node; or of the part that meets there
-  std::uint64_t turn_in_node = 0;      // the first one
-  const Part* meets = nullptr;         // the part that is in the room
-  Call near = {};                      // what it does there
-  node::Asks asks = node::Asks::none;  // when it was called
-  Lift lift = {};                      // of data in a GPU's memory
+  node::Work work = {};            // instead of parts, of what is done in the node; or of the part that meets there
+  std::uint64_t turn_in_node = 0;  // the first one
+  const Part* meets = nullptr;     // the part that is in the room
+  Call near = {};                  // what it does there
+  Lift lift = {};                  // of data in a GPU's memory
   Quiet quiet = {};
   std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for
 
