@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -141,15 +143,14 @@ class Exhausted {
  public:
   // But for so many; the limit can be raised, or not.
   Exhausted(int left, bool can_be_raised) {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit lower = before_;
-    lower.rlim_cur = std::min<rlim_t>(before_.rlim_cur, most_descriptors / 4);
+    rlimit lower{};
+    ::getrlimit(RLIMIT_NOFILE, &lower);
+    lower.rlim_cur = std::min<rlim_t>(lower.rlim_cur, most_descriptors / 4);
     if (!can_be_raised) lower.rlim_max = lower.rlim_cur;
     is_limited_ = ::setrlimit(RLIMIT_NOFILE, &lower) == 0;
     for (int taken = ::dup(STDERR_FILENO); taken >= 0; taken = ::dup(STDERR_FILENO)) taken_.emplace_back(taken);
     taken_.resize(taken_.size() - static_cast<std::size_t>(left));
   }
-  ~Exhausted() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
   Exhausted(const Exhausted&) = delete;
   Exhausted& operator=(const Exhausted&) = delete;
   bool is_limited() const { return is_limited_; }
@@ -160,128 +161,137 @@ class Exhausted {
   }
 
  private:
-  rlimit before_{};
   bool is_limited_ = false;
   std::vector<Descriptor> taken_;
 };
 
 class Descriptors : public testing::Test {
  protected:
-  static bool may_raise() {
-    rlimit now{};
-    ::getrlimit(RLIMIT_NOFILE, &now);
-    rlimit lower = now;
-    --lower.rlim_max;
-    lower.rlim_cur = std::min(lower.rlim_cur, lower.rlim_max);
-    return ::setrlimit(RLIMIT_NOFILE, &lower) == 0 && ::setrlimit(RLIMIT_NOFILE, &now) == 0;
-  }
   void SetUp() override {
-    if (!may_raise()) GTEST_SKIP() << test::lacks("needs CAP_SYS_RESOURCE: a limit that was lowered is raised again");
     if (test::sanitized && !test::watched_for_races)
       GTEST_SKIP() << test::lacks("needs a build without UndefinedBehaviorSanitizer, which takes descriptors itself");
+  }
+  // What lowers its limits may not raise them again, so it does that in a process of its own.
+  static void in_own_process(const std::function<void()>& body) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto run = [&] {
+      body();
+      std::_Exit(HasFailure() ? 1 : 0);
+    };
+    EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
   }
 };
 
 TEST_F(Descriptors, AreMoreThanTheProcessHasAskedForWhereItMayHaveMore) {
-  std::string said[2];
-  test::on_threads(2, [&](Exchange& exchange) {
-    Pair pair(exchange, 43);
-    exchange.barrier("both are there");
-    std::unique_ptr<Exhausted> exhausted;
-    if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(0, true);
-    exchange.barrier("there are none left");
-    pair.begin(1);
-    said[exchange.rank()] = pair.end();
-    if (exhausted) {
-      EXPECT_GT(Exhausted::limit(), static_cast<rlim_t>(most_descriptors / 4));
-    }
-    exchange.barrier("both are through");
+  in_own_process([] {
+    std::string said[2];
+    test::on_threads(2, [&](Exchange& exchange) {
+      Pair pair(exchange, 43);
+      exchange.barrier("both are there");
+      std::unique_ptr<Exhausted> exhausted;
+      if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(0, true);
+      exchange.barrier("there are none left");
+      pair.begin(1);
+      said[exchange.rank()] = pair.end();
+      if (exhausted) {
+        EXPECT_GT(Exhausted::limit(), static_cast<rlim_t>(most_descriptors / 4));
+      }
+      exchange.barrier("both are through");
+    });
+    EXPECT_EQ(said[0], "");
+    EXPECT_EQ(said[1], "");
   });
-  EXPECT_EQ(said[0], "");
-  EXPECT_EQ(said[1], "");
 }
 
 TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoNeedsThem) {
-  test::on_threads(2, [](Exchange& exchange) {
-    Pair pair(exchange, 45);
-    exchange.barrier("both are there");
-    std::unique_ptr<Exhausted> exhausted;
-    if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(0, false);
-    exchange.barrier("there are none left");
-    pair.begin(1);
-    const std::string said = pair.end();
-    EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
-    EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
-    EXPECT_NE(said.find("ulimit -Hn"), std::string::npos) << said;
-    exchange.barrier("both have heard it");
+  in_own_process([] {
+    test::on_threads(2, [](Exchange& exchange) {
+      Pair pair(exchange, 45);
+      exchange.barrier("both are there");
+      std::unique_ptr<Exhausted> exhausted;
+      if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(0, false);
+      exchange.barrier("there are none left");
+      pair.begin(1);
+      const std::string said = pair.end();
+      EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
+      EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
+      EXPECT_NE(said.find("ulimit -Hn"), std::string::npos) << said;
+      exchange.barrier("both have heard it");
+    });
   });
 }
 
 // Who calls has one, and who is called has none.
 TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoLetsNobodyIn) {
-  test::on_threads(2, [](Exchange& exchange) {
-    Pair pair(exchange, 49);
-    exchange.barrier("both are there");
-    std::unique_ptr<Exhausted> exhausted;
-    if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(1, false);
-    exchange.barrier("there is one left");
-    if (exchange.rank() == 1) pair.begin_sending(1);
-    exchange.barrier("it is taken");
-    if (exchange.rank() == 0) {
-      pair.begin_receiving(1);
-      const std::string said = pair.end();
-      EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
-      EXPECT_NE(said.find("letting in other members"), std::string::npos) << said;
-      EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
-    }
-    exchange.barrier("it is heard");
+  in_own_process([] {
+    test::on_threads(2, [](Exchange& exchange) {
+      Pair pair(exchange, 49);
+      exchange.barrier("both are there");
+      std::unique_ptr<Exhausted> exhausted;
+      if (exchange.rank() == 0) exhausted = std::make_unique<Exhausted>(1, false);
+      exchange.barrier("there is one left");
+      if (exchange.rank() == 1) pair.begin_sending(1);
+      exchange.barrier("it is taken");
+      if (exchange.rank() == 0) {
+        pair.begin_receiving(1);
+        const std::string said = pair.end();
+        EXPECT_NE(said.find("LOCKSTEP-E007"), std::string::npos) << said;
+        EXPECT_NE(said.find("letting in other members"), std::string::npos) << said;
+        EXPECT_NE(said.find("Too many open files"), std::string::npos) << said;
+      }
+      exchange.barrier("it is heard");
+    });
   });
 }
 
 // Who waits for nobody is told no error, and what it has to say is said when it can be.
 TEST_F(Descriptors, ThatAreFreeAgainCarryWhatWasToBeSaid) {
-  test::on_threads(2, [](Exchange& exchange) {
-    Pair pair(exchange, 51);
-    exchange.barrier("both are there");
-    std::unique_ptr<Exhausted> exhausted;
-    if (exchange.rank() == 0) {
-      exhausted = std::make_unique<Exhausted>(0, false);
-      pair.say(7);
-      EXPECT_EQ(pair.heard(std::chrono::milliseconds(1500)), 0);
-    }
-    exchange.barrier("nothing can be said");
-    exhausted.reset();
-    exchange.barrier("now it can");
-    EXPECT_EQ(pair.heard(std::chrono::seconds(exchange.rank() == 0 ? 0 : 20)), exchange.rank() == 0 ? 0 : 7);
-    exchange.barrier("it is heard");
+  in_own_process([] {
+    test::on_threads(2, [](Exchange& exchange) {
+      Pair pair(exchange, 51);
+      exchange.barrier("both are there");
+      std::unique_ptr<Exhausted> exhausted;
+      if (exchange.rank() == 0) {
+        exhausted = std::make_unique<Exhausted>(0, false);
+        pair.say(7);
+        EXPECT_EQ(pair.heard(std::chrono::milliseconds(1500)), 0);
+      }
+      exchange.barrier("nothing can be said");
+      exhausted.reset();
+      exchange.barrier("now it can");
+      EXPECT_EQ(pair.heard(std::chrono::seconds(exchange.rank() == 0 ? 0 : 20)), exchange.rank() == 0 ? 0 : 7);
+      exchange.barrier("it is heard");
+    });
   });
 }
 
 TEST_F(Descriptors, ThatCannotBeHadShutTheReceptionUntilSomeAreFree) {
-  Reception house("127.0.0.1", false, key());
-  const auto callers = house.open(desk(7));
-  int error = 0;
-  auto socket = connect(house.place(), false, error);
-  ASSERT_TRUE(socket) << error;
-  auto shake = Handshake::calling(std::move(*socket), key(), desk(1), 7, 4);
-  {
-    const Exhausted exhausted(0, false);
-    ASSERT_TRUE(exhausted.is_limited());
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    house.move();
-    EXPECT_EQ(house.why_shut(), 0) << "it may be over soon";
-    while (house.why_shut() == 0 && std::chrono::steady_clock::now() < limit) house.move();
-    EXPECT_EQ(house.why_shut(), EMFILE);
-  }
-  std::vector<Handshake> come;
-  for (int i = 0; i < 2000 && come.empty(); ++i) {
-    shake.advance();
-    house.move();
-    come = callers->take();
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  EXPECT_EQ(come.size(), 1U);
-  EXPECT_EQ(house.why_shut(), 0);
+  in_own_process([] {
+    Reception house("127.0.0.1", false, key());
+    const auto callers = house.open(desk(7));
+    int error = 0;
+    auto socket = connect(house.place(), false, error);
+    ASSERT_TRUE(socket) << error;
+    auto shake = Handshake::calling(std::move(*socket), key(), desk(1), 7, 4);
+    {
+      const Exhausted exhausted(0, false);
+      ASSERT_TRUE(exhausted.is_limited());
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      house.move();
+      EXPECT_EQ(house.why_shut(), 0) << "it may be over soon";
+      while (house.why_shut() == 0 && std::chrono::steady_clock::now() < limit) house.move();
+      EXPECT_EQ(house.why_shut(), EMFILE);
+    }
+    std::vector<Handshake> come;
+    for (int i = 0; i < 2000 && come.empty(); ++i) {
+      shake.advance();
+      house.move();
+      come = callers->take();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    EXPECT_EQ(come.size(), 1U);
+    EXPECT_EQ(house.why_shut(), 0);
+  });
 }
 
 }  // namespace
