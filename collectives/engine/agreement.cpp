@@ -33,6 +33,14 @@ std::vector<int> Agreement::members(std::uint32_t bits) const {
   return all;
 }
 
+std::vector<int> Agreement::told(std::uint32_t bits) const {
+  std::vector<int> all;
+  for (std::size_t k = 0; k < listeners_.size(); ++k) {
+    if ((bits >> k & 1U) != 0) all.push_back(listeners_[k]);
+  }
+  return all;
+}
+
 std::vector<std::pair<int, CallWord>> Agreement::take_kept(std::uint64_t number) {
   std::vector<std::pair<int, CallWord>> taken;
   std::erase_if(early_, [&](auto& kept) {

@@ -30,6 +30,8 @@ class Agreement {
   // The bit of a member; 0 for one that has nothing to tell me.
   std::uint32_t bit_of(int peer) const;
   std::vector<int> members(std::uint32_t bits) const;
+  // The other way round, bit k: the member 2^k after me.
+  std::vector<int> told(std::uint32_t bits) const;
 
   // Words about calls that this member has not come to yet.
   void keep(int peer, CallWord call) { early_.emplace_back(peer, std::move(call)); }

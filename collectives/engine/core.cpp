@@ -63,7 +63,7 @@ Ticket Core::start(const Call& call) {
   operation.most_messages = prepared.most_messages;
   operation.quiet = {};
   operation.answers.clear();
-  operation.words_missing = 0;
+  operation.words_missing = operation.words_held = 0;
   operation.state = Operation::State::flying;
   guarded([&] {
     listen();
@@ -161,7 +161,7 @@ std::optional<Ticket> Core::run(const Call& call) {
 Ticket Core::keep(Operation& operation) {
   operation.quiet = {};
   operation.answers.clear();
-  operation.words_missing = 0;
+  operation.words_missing = operation.words_held = 0;
   const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, operation.call.origin};
   if (failed()) {
     operation.state = Operation::State::failed;
@@ -207,9 +207,21 @@ void Core::number(Operation& operation, Prepared& prepared) {
 
 // Tells the others, whatever they have told already.
 void Core::agree(Operation& operation, const Recorded& recorded) {
-  operation.words_missing = agreement_.everybody_asked();
+  operation.words_missing = operation.words_held = agreement_.everybody_asked();
   const Word word = Agree{word_of(recorded)};
   for (const int peer : agreement_.listeners()) tell(peer, word);
+  send_off(operation);
+}
+
+// Who left this call with words that wait for a connection, and then waits for something else, would keep others waiting
+// for them.
+bool Core::send_off(Operation& operation) {
+  const std::uint32_t before = operation.words_held;
+  for (std::size_t k = 0; k < agreement_.listeners().size(); ++k) {
+    const std::uint32_t bit = std::uint32_t{1} << k;
+    if ((before & bit) != 0 && transport_.is_said(agreement_.listeners()[k])) operation.words_held &= ~bit;
+  }
+  return operation.words_held != before;
 }
 
 Operation& Core::take_slot() {
@@ -259,9 +271,9 @@ bool Core::turn(bool listening) {
   bool moved = false;
   if (failed()) return moved;
   runner_.end_if_given_up();
-  const auto agrees = [](const Operation* each) { return each->words_missing != 0; };
   guarded([&] {
-    if (listening || std::ranges::any_of(active_, agrees)) moved = listen();
+    if (listening || std::ranges::any_of(active_, &Operation::is_agreeing)) moved = listen();
+    for (Operation* operation : active_) moved |= operation->words_held != 0 && send_off(*operation);
     for (Operation* operation : active_) moved |= move(*operation);
   });
   if (moved || failed()) sweep();

@@ -100,6 +100,7 @@ class Core {
   void number(Operation& operation, Prepared& prepared);
   void mark(Operation& operation, const Prepared& prepared);
   void agree(Operation& operation, const Recorded& recorded);
+  bool send_off(Operation& operation);
   void check_present(const Operation& operation);
   bool move(Operation& operation);
   void sweep();

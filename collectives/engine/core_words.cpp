@@ -120,7 +120,7 @@ void Core::watch(const Ticket& ticket, Duration now) {
 
 // Itself, or an earlier one that has the lanes or the room.
 Operation& Core::what_it_waits_for(Operation& operation) {
-  if (operation.words_missing != 0) return operation;
+  if (operation.is_agreeing()) return operation;
   if (operation.begun && !Runner::waits_for_its_turn(operation)) return operation;
   for (Operation* earlier : active_) {
     if (earlier == &operation) break;
@@ -197,6 +197,7 @@ IndexSet Core::near(const Operation& operation) const {
     if (peer != rank_) all.insert(peer);
   }
   for (const int peer : agreement_.members(operation.words_missing)) all.insert(peer);
+  for (const int peer : agreement_.told(operation.words_held)) all.insert(peer);
   return all;
 }
 

@@ -89,6 +89,7 @@ struct Operation {
   std::int64_t begun_ns = 0;  // where a timeline is kept
   std::uint32_t mark = 0;
   std::uint32_t words_missing = 0;  // bit k: the member 2^k before me has not said yet that it is in this call
+  std::uint32_t words_held = 0;     // bit k: what I have said to the member 2^k after me is not on its way yet
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t most_messages = 0;  // of a round, to send or to receive
@@ -105,6 +106,8 @@ struct Operation {
   std::vector<std::optional<Answer>> answers = {};  // by rank, once asked for
 
   bool is_exchange() const { return signature.collective == Collective::exchange; }
+  // Nothing of it begins before that is over.
+  bool is_agreeing() const { return (words_missing | words_held) != 0; }
   const Plan& plan() const { return *call.plan; }
 };
 

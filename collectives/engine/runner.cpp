@@ -110,7 +110,7 @@ void Runner::provide(Operation& operation) {
 }
 
 bool Runner::advance(Operation& operation) {
-  if (operation.words_missing != 0) return false;
+  if (operation.is_agreeing()) return false;
   if (operation.plan().in_node) return advance_in_node(operation);
   bool moved = operation.lift.is_on() && operation.lift.advance();
   for (Part& part : operation.parts) {
@@ -398,14 +398,14 @@ bool Runner::abandon_lifts() noexcept {
 
 std::string Runner::where(const Operation& operation) {
   if (operation.plan().in_node) {
-    if (operation.words_missing != 0) return "before its data";
+    if (operation.is_agreeing()) return "before its data";
     if (!operation.begun) return "in a queue";
     return text(operation.work.waits_for_gpu() ? "for copies from or to its GPU, " : "", "step ",
                 operation.work.steps_done() + 1, " of ", operation.work.steps());
   }
   for (const Part& part : operation.parts) {
     if (part.stage == Part::Stage::done) continue;
-    if (part.stage == Part::Stage::queued) return operation.words_missing != 0 ? "before its data" : "in a queue";
+    if (part.stage == Part::Stage::queued) return operation.is_agreeing() ? "before its data" : "in a queue";
     if (part.stage == Part::Stage::running) return "for copies from its GPU";
     const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
     std::size_t lap = static_cast<std::size_t>(part.lap) + 1;

@@ -60,6 +60,8 @@ class Transport {
 
   // Small messages beside the data, in order for each pair, never lost, for any purpose of the engine.
   virtual void tell(int peer, Bytes bytes) = 0;
+  // Whether what was told to this member gets there without this one's help.
+  virtual bool is_said(int /*peer*/) { return true; }
   struct Heard {
     int peer;
     Bytes bytes;

@@ -315,6 +315,14 @@ void TcpTransport::tell(int number, Bytes bytes) {
   if (is_under_way()) mover_.busy();
 }
 
+bool TcpTransport::is_said(int number) {
+  const std::lock_guard lock(mutex_);
+  const auto to = peers_.find(number);
+  if (to == peers_.end()) return true;
+  const Peer& one = *to->second;
+  return !one.words.has_unsent() || one.has_left || one.links[words_channel] == Link::over;
+}
+
 // Who has failed may be in no call from now on, and nothing would move what it has just said.
 void TcpTransport::tell_all(const Bytes& bytes) {
   Transport::tell_all(bytes);

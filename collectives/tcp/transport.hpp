@@ -52,6 +52,7 @@ class TcpTransport final : public Transport {
   bool done(int lane) override;
   bool abandon() override;
   void tell(int peer, Bytes bytes) override;
+  bool is_said(int peer) override;
   void tell_all(const Bytes& bytes) override;
   std::optional<Heard> hear() override;
   void sleep(std::int64_t nanoseconds) override;

@@ -48,6 +48,7 @@ class UcxTransport final : public Transport {
   bool done(int lane) override;
   bool abandon() override;
   void tell(int peer, Bytes bytes) override;
+  bool is_said(int peer) override;
   std::optional<Heard> hear() override;
   void sleep(std::int64_t nanoseconds) override;
 

@@ -138,6 +138,11 @@ void UcxTransport::tell(int peer, Bytes bytes) {
   send_word(peer, ordinary, std::move(bytes));
 }
 
+// All that was told, to whomever.
+bool UcxTransport::is_said(int) {
+  return std::ranges::none_of(telling_, [](const Word& each) { return each.flight.state == Flight::State::flying; });
+}
+
 void UcxTransport::send_word(int peer, std::uint32_t kind, Bytes bytes) {
   Word& word = telling_.emplace_back();
   word.head = {source(peer).ours, static_cast<std::uint32_t>(rank_), kind, 0};
