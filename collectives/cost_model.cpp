@@ -50,6 +50,9 @@ constexpr double held_us = 30;
 // Two who exchange messages wait for each other in every round, where in a ring one is waited for: on virtual nodes
 // (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
 constexpr double exchanged = 1.05;
+// Messages of several members that come to one at once are in each other's way: there all-to-all in one round took 10
+// to 25 % longer than with each other member in its turn.
+constexpr double at_once = 1.15;
 
 const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
 
@@ -84,14 +87,21 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
     slowest = slowest == 0 ? rate : std::min(slowest, rate);
   }
   facts.network_bytes_per_us = facts.network_known ? slowest : cost_of(Link::network).bytes_per_us;
+  facts.short_bytes_per_us = facts.network_bytes_per_us;
   facts.network_latency_us = cost_of(Link::network).latency_us;
   facts.near_latency_us = cost_of(facts.near).latency_us;
+  facts.far_work_us = far_work_us;
+  facts.near_work_us = near_work_us;
   const Topology::Network& measured = topology.network();
   if (measured.bytes_per_us > 0) {
     facts.network_known = facts.is_measured = true;
     facts.network_bytes_per_us = measured.bytes_per_us;
+    facts.short_bytes_per_us = std::max(measured.bytes_per_us, measured.short_bytes_per_us);
     facts.network_latency_us = measured.latency_us;
     if (measured.near_us > 0) facts.near_latency_us = measured.near_us;
+    // A core's work for a message is a part of the time that this takes.
+    facts.far_work_us = std::min(far_work_us, facts.network_latency_us);
+    facts.near_work_us = std::min(near_work_us, facts.near_latency_us);
     facts.members_per_core = std::max(facts.members_per_core, measured.crowd);
   }
 }
@@ -99,6 +109,7 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
 // Messages of one lap in one direction.
 struct Traffic {
   int messages = 0;
+  int far_messages = 0;
   double near_bytes = 0;
   double far_bytes = 0;
 };
@@ -110,6 +121,7 @@ Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, cons
     if (bytes == 0) continue;
     const bool far = facts.node_of.at(static_cast<std::size_t>(message.peer_at(lap))) != node;
     (far ? all.far_bytes : all.near_bytes) += bytes;
+    all.far_messages += far ? 1 : 0;
     ++all.messages;
   }
   return all;
@@ -132,10 +144,11 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
   if (messages == 0) return;
   const double latency = far > 0 ? facts.network_latency_us : facts.near_latency_us;
   load.laps += weight;
-  load.work_us += weight * (far > 0 ? far_work_us : near_work_us) * messages;
+  load.work_us += weight * (far > 0 ? facts.far_work_us : facts.near_work_us) * messages;
   load.latency_us += weight * latency * (1 + further_message * (messages - 1));
   load.near_bytes += weight * std::max(sent.near_bytes, received.near_bytes) * (facts.is_measured ? by_kernel : 1);
-  load.far_bytes += weight * far * (narrow ? narrow_share : 1) * (exchanges(round, lap) ? exchanged : 1);
+  const double held = sent.far_messages > 1 && received.far_messages > 1 ? at_once : 1;
+  load.far_bytes += weight * far * held * (narrow ? narrow_share : 1) * (exchanges(round, lap) ? exchanged : 1);
   // To pack or unpack an element moves six bytes, to combine two moves twelve.
   if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
 }
@@ -144,8 +157,12 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
 void add_near(Load& load, const Near& near) {
   ++load.meetings;
   load.latency_us += meeting_us;
+  // Of a buffer that blocks cut, only these.
+  const auto part = [&](Collective cut, const Slice& whole) {
+    return static_cast<double>(near.collective == cut ? std::min(near.blocks.total(), whole.count) : whole.count);
+  };
   (is_rooted(near.collective) ? load.held_bytes : load.room_bytes) +=
-      static_cast<double>(near.from.count + near.to.count);
+      part(Collective::reduce_scatter_v, near.from) + part(Collective::all_gather_v, near.to);
   if (reduces(near.collective))
     load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
 }
@@ -164,6 +181,10 @@ Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool 
     }
   }
   return load;
+}
+
+bool sends_input_only(const Round& round) {
+  return std::ranges::all_of(round.sends, [](const Message& message) { return message.walk.space() == Space::input; });
 }
 
 // Members of the first node, evenly spread where there are many.
@@ -225,7 +246,9 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
   for (const int index : members) {
     Shape shape = problem;
     shape.index = index;
-    work.loads.push_back(load_of(algorithm.build(shape), index, facts, problem.rounds_off));
+    const Schedule schedule = algorithm.build(shape);
+    work.passes_nothing_on = work.passes_nothing_on && std::ranges::all_of(schedule.rounds, sends_input_only);
+    work.loads.push_back(load_of(schedule, index, facts, problem.rounds_off));
   }
   return work;
 }
@@ -246,9 +269,17 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
     const double held = std::max(load.held_bytes * waits, average.held_bytes * crowd) * scale / near_rate;
     const double combined =
         std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale / combined_bytes_per_us;
-    const double far = std::max(load.far_bytes * waits, node_far_bytes) * scale / facts.network_bytes_per_us;
+    // One message after the other, and what an interface has to carry when such a call follows the other.
+    constexpr double short_ones = 2 * Topology::short_message_bytes;
+    const bool is_short = load.far_bytes * scale <= short_ones * std::max(1.0, load.laps);
+    const double chain =
+        load.far_bytes * waits * scale / (is_short ? facts.short_bytes_per_us : facts.network_bytes_per_us);
+    const double far = std::max(chain, node_far_bytes * scale / facts.network_bytes_per_us);
     const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
-    const double begins = std::max(load.latency_us * waits, busy + turns) + meetings;
+    // Cores that members share are busy with the next messages while those before are on the wire, if these are not
+    // passed on.
+    const double hidden = work.passes_nothing_on && crowd > 1 ? (1 - not_hidden) * std::min(busy + turns, far) : 0;
+    const double begins = std::max(load.latency_us * waits, busy + turns) + meetings - hidden;
     const double more = (segments - 1) * (busy + meetings);  // for the cores
     const double holds = crowd > 1 && load.held_bytes > 0 ? (segments - 1) * held_us * crowd : 0;
     const auto beside = [&](double near, double extra, int parts, double least) {
@@ -271,7 +302,7 @@ std::size_t segment_that_suits(const GroupFacts& facts) {
   constexpr std::size_t least = 64U << 10U;
   constexpr std::size_t most = 16U << 20U;
   if (!facts.is_measured) return 0;
-  const double round = std::max(facts.network_latency_us, far_work_us * facts.members_per_core);
+  const double round = std::max(facts.network_latency_us, facts.far_work_us * facts.members_per_core);
   const double wanted = latencies * round * facts.network_bytes_per_us * facts.nodes();
   std::size_t segment = least;
   while (segment < most && static_cast<double>(segment) < wanted) segment *= 2;

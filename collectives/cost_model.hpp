@@ -32,8 +32,11 @@ struct GroupFacts {
   Link near = Link::self;           // the longest way between members of one node
   double members_per_core = 1;      // on the most crowded node; below 1 counts as 1
   double network_bytes_per_us = 0;  // of a node
+  double short_bytes_per_us = 0;    // the same of a single message of 16 KiB or so
   double network_latency_us = 0;
   double near_latency_us = 0;
+  double far_work_us = 0;  // of a core, for a message, at both ends together
+  double near_work_us = 0;
   bool network_known = false;  // measured, or the interfaces say how fast they are
   bool is_measured = false;
 
@@ -61,8 +64,9 @@ struct Load {
 struct Workload {
   std::vector<Load> loads = {};
   std::size_t near_ones = 0;
-  double rounds = 0;  // messages that follow each other
-  int pieces = 1;     // that go from member to member one behind the other
+  double rounds = 0;              // messages that follow each other
+  bool passes_nothing_on = true;  // what is sent was there from the beginning
+  int pieces = 1;                 // that go from member to member one behind the other
 };
 
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);

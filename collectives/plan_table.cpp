@@ -94,7 +94,7 @@ std::uint64_t segment_named(std::string_view word, const Algorithm* algorithm, s
            "allowed is 0 (whole) or a number with K, M, G or T");
   if (*bytes > 0 && algorithm == nullptr)
     refuse(text(where, ": ", node_algorithm, " takes segments of its own"), "write 0");
-  if (*bytes > 0 && !algorithm->pieces && !can_be_cut(algorithm->collective))
+  if (*bytes > 0 && !algorithm->pieces && !can_be_cut(*algorithm))
     refuse(text(where, ": ", to_string(algorithm->collective), " by ", algorithm->name, " is not done in segments"),
            "write 0");
   return *bytes;
@@ -150,19 +150,6 @@ void each_line(std::string_view text, std::string_view name, const Use& use) {
 }
 
 }  // namespace
-
-bool can_be_cut(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-    case Collective::reduce:
-    case Collective::broadcast:
-    case Collective::scan:
-    case Collective::exscan:
-      return true;
-    default:
-      return false;
-  }
-}
 
 std::optional<std::uint64_t> parse_amount(std::string_view text) {
   constexpr std::string_view units = "KMGT";

@@ -62,10 +62,6 @@ struct Forced {
 // who says so.
 std::vector<Forced> parse_forced(std::string_view text, std::string_view name = "LOCKSTEP_ALGORITHM");
 
-// Whether an element of the result depends on nothing but the same element of the inputs, so that the buffer can be
-// cut into segments. A table may give such a collective a segment, besides algorithms that send in pieces.
-bool can_be_cut(Collective collective);
-
 // "16K" is 16384. Nothing when it is no whole number of at most 2^63.
 std::optional<std::uint64_t> parse_amount(std::string_view text);
 

@@ -84,14 +84,16 @@ Shape Planner::common_shape(const Spec& spec, std::size_t count, std::size_t pie
   const int root = is_rooted(spec.collective) ? spec.root : 0;
   Shape shape{.size = facts_.size, .index = root, .count = count, .root = root, .segment = piece};
   if (facts_.has_levels()) shape.levels = &facts_.levels;
-  if (cuts_input(spec.collective)) shape.gives = Blocks::even(count, facts_.size);
-  if (cuts_output(spec.collective)) shape.takes = Blocks::even(count, facts_.size);
+  const Blocks blocks = Blocks::apart(count, std::max(count, spec.count), facts_.size);
+  if (cuts_input(spec.collective)) shape.gives = blocks;
+  if (cuts_output(spec.collective)) shape.takes = blocks;
   return shape;
 }
 
 Shape Planner::my_shape(const Spec& spec, std::size_t count, std::size_t piece) const {
   Shape shape = common_shape(spec, count, piece);
   shape.index = group_.index();
+  if (!is_unequal(spec.collective)) return shape;
   if (spec.gives.parts() == facts_.size && cuts_input(spec.collective)) shape.gives = spec.gives;
   if (spec.takes.parts() == facts_.size && cuts_output(spec.collective)) shape.takes = spec.takes;
   return shape;

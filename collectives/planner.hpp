@@ -100,6 +100,7 @@ class Planner {
   const std::vector<Priced>& ranking(const Spec& spec);
   Priced priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
   double whole_us(const Algorithm& algorithm, const Shape& problem);
+  std::size_t blocks_cut(const Algorithm& algorithm) const;
   int segments_of(const Algorithm& algorithm, std::size_t bytes) const;
   std::string node_objection(const Spec& spec) const;
   Choice choose(const Spec& spec);

@@ -31,6 +31,11 @@ bool adds_between_nodes(const Algorithm& algorithm, const GroupFacts& facts) {
          !algorithm.pieces;
 }
 
+// With each other member in its turn: while one round waits for who is late, that of another segment goes on.
+bool is_in_turns(const Algorithm& algorithm) {
+  return algorithm.collective == Collective::all_to_all && algorithm.keeps.apart;
+}
+
 std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
   value = (value ^ more) * 0x9e3779b97f4a7c15U;
   return value ^ (value >> 29U);
@@ -178,22 +183,35 @@ std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_
                ? 0
                : std::clamp(bytes / pipeline_segments, suits, std::max(suits, least_segment_bytes));
   }
-  if (!has_stages(algorithm)) return 0;
+  if (is_in_turns(algorithm)) {
+    const std::size_t suits = facts_.nodes() > 1 ? segment_that_suits(facts_) : 0;
+    const std::size_t most = suits * static_cast<std::size_t>(facts_.most_on_a_node);
+    return suits > 0 && bytes >= 2 * suits ? std::clamp(bytes / 8, suits, most) : 0;
+  }
+  // Who passes pieces on would stop for all of its node, which waits for its cores, in every segment.
+  const bool stops = algorithm.pieces && algorithm.keeps.node && facts_.is_measured && facts_.members_per_core > 1;
+  if (!has_stages(algorithm) || stops) return 0;
   if (const std::size_t suits = segment_that_suits(facts_); suits > 0)
     return bytes >= 2 * suits ? std::max(suits, bytes / most_segments) : 0;
   if (bytes < pipeline_bytes) return 0;
   return std::clamp(bytes / 8, least_segment_bytes, most_segment_bytes);
 }
 
+// Blocks of which each is cut, so that a segment has a part of all.
+std::size_t Planner::blocks_cut(const Algorithm& algorithm) const {
+  return algorithm.keeps.apart ? static_cast<std::size_t>(facts_.size) : 1;
+}
+
 int Planner::segments_of(const Algorithm& algorithm, std::size_t bytes) const {
-  if (!can_be_cut(algorithm.collective)) return 1;
+  if (!can_be_cut(algorithm)) return 1;
+  bytes *= blocks_cut(algorithm);
   const std::size_t segment = staged_segment_bytes(algorithm, bytes);
   return segment == 0 ? 1 : static_cast<int>((bytes + segment - 1) / segment);
 }
 
 std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const {
   if (choice.segment_bytes) return *choice.segment_bytes;
-  const std::size_t bytes = spec.count * spec.element_bytes;
+  const std::size_t bytes = spec.count * spec.element_bytes * blocks_cut(*choice.algorithm);
   if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
   if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;  // no algorithm needs more
   std::size_t scratch = 0;
@@ -208,11 +226,14 @@ std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, s
 
 Planner::Cut Planner::cut_for(const Spec& spec, const Choice& choice, std::size_t piece) const {
   Cut cut{.segment = spec.count};
-  if (!can_be_cut(spec.collective)) return cut;
+  if (!can_be_cut(*choice.algorithm)) return cut;
+  // What is copied away first is copied whole.
+  if (choice.algorithm->keeps.apart && spec.in_place && !choice.algorithm->keeps.in_place) return cut;
   const std::size_t bytes = cut_segment_bytes(spec, choice, piece);
   if (bytes == 0) return cut;
   const auto up = [](std::size_t number, std::size_t by) { return (number + by - 1) / by; };
-  const std::size_t wanted = std::max(up(bytes, spec.element_bytes), up(spec.count, most_segments));
+  const std::size_t wanted =
+      std::max(up(bytes, spec.element_bytes * blocks_cut(*choice.algorithm)), up(spec.count, most_segments));
   const std::size_t segment = up(wanted, segment_multiple) * segment_multiple;
   if (segment >= spec.count) return cut;
   const std::size_t segments = up(spec.count, segment);

@@ -10,15 +10,18 @@ namespace lockstep {
 Blocks Blocks::split(std::size_t total, int parts) {
   Blocks blocks;
   blocks.parts_ = parts;
-  blocks.each_ = total / static_cast<std::size_t>(parts);
+  blocks.each_ = blocks.stride_ = total / static_cast<std::size_t>(parts);
   blocks.larger_ = total % static_cast<std::size_t>(parts);
   return blocks;
 }
 
-Blocks Blocks::even(std::size_t each, int parts) {
+Blocks Blocks::even(std::size_t each, int parts) { return apart(each, each, parts); }
+
+Blocks Blocks::apart(std::size_t each, std::size_t stride, int parts) {
   Blocks blocks;
   blocks.parts_ = parts;
   blocks.each_ = each;
+  blocks.stride_ = stride;
   return blocks;
 }
 
@@ -54,7 +57,7 @@ std::size_t Blocks::total() const {
 }
 
 std::size_t Blocks::extent() const {
-  if (!table_) return total();
+  if (!table_) return total() + (each_ > 0 ? static_cast<std::size_t>(parts_ - 1) * (stride_ - each_) : 0);
   std::size_t furthest = 0;
   for (const Entry& each : *table_) {
     if (each.count > 0) furthest = std::max(furthest, each.offset + each.count);
@@ -77,8 +80,8 @@ std::size_t Blocks::smallest() const {
 }
 
 bool Blocks::operator==(const Blocks& other) const {
-  if (parts_ != other.parts_ || each_ != other.each_ || larger_ != other.larger_ || missing_ != other.missing_)
-    return false;
+  if (parts_ != other.parts_ || each_ != other.each_ || stride_ != other.stride_) return false;
+  if (larger_ != other.larger_ || missing_ != other.missing_) return false;
   if (table_ == other.table_) return true;
   return table_ && other.table_ && *table_ == *other.table_;
 }

@@ -44,6 +44,8 @@ class Blocks {
   // Blocks whose sizes differ by one at most, the larger ones first.
   static Blocks split(std::size_t total, int parts);
   static Blocks even(std::size_t each, int parts);
+  // The same, `stride` from the beginning of one to the next.
+  static Blocks apart(std::size_t each, std::size_t stride, int parts);
   // Blocks of `each` elements, of which the last may be shorter; 0: one block of all.
   static Blocks pieces(std::size_t total, std::size_t each);
   // Block after block, with sizes as given.
@@ -56,7 +58,7 @@ class Blocks {
   std::size_t offset(int block) const {
     if (table_) return (*table_)[static_cast<std::size_t>(block)].offset;
     const auto b = static_cast<std::size_t>(block);
-    return b * each_ + (b < larger_ ? b : larger_);
+    return b * stride_ + (b < larger_ ? b : larger_);
   }
   std::size_t count(int block) const {
     if (table_) return (*table_)[static_cast<std::size_t>(block)].count;
@@ -79,6 +81,7 @@ class Blocks {
   };
   int parts_ = 1;
   std::size_t each_ = 0;
+  std::size_t stride_ = 0;
   std::size_t larger_ = 0;   // so many blocks have one element more
   std::size_t missing_ = 0;  // so many elements the last of several blocks has less
   std::shared_ptr<const std::vector<Entry>> table_;

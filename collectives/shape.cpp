@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/shape.hpp"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -8,7 +10,7 @@ namespace {
 Blocks cut(const Problem& problem) {
   if (!problem.offsets.empty()) return Blocks::placed(problem.offsets, problem.counts);
   if (is_unequal(problem.collective)) return Blocks::packed(problem.counts);
-  return Blocks::even(problem.count, problem.size);
+  return Blocks::apart(problem.count, std::max(problem.count, problem.stride), problem.size);
 }
 
 std::size_t own_count(const Problem& problem, int index) {
@@ -83,7 +85,7 @@ std::size_t input_count(const Problem& problem, int index) {
       return index == problem.root ? cut(problem).extent() : 0;
     case Collective::all_to_all:
     case Collective::all_to_all_v:
-      return table_cut(problem, index, true).total();
+      return table_cut(problem, index, true).extent();
     case Collective::broadcast:
       return index == problem.root ? problem.count : 0;
     case Collective::barrier:
@@ -110,7 +112,7 @@ std::size_t output_count(const Problem& problem, int index) {
       return index == problem.root ? cut(problem).extent() : 0;
     case Collective::all_to_all:
     case Collective::all_to_all_v:
-      return table_cut(problem, index, false).total();
+      return table_cut(problem, index, false).extent();
     case Collective::barrier:
       return 0;
     default:

@@ -54,7 +54,8 @@ struct Problem {
   std::vector<std::size_t> counts = {};
   std::vector<std::size_t> offsets = {};  // where the blocks of these begin; none: side by side
   bool in_place = false;
-  Levels levels = {};  // none: all alike
+  Levels levels = {};      // none: all alike
+  std::size_t stride = 0;  // equal forms: from the beginning of a block to the next; 0: side by side
 };
 
 Shape shape_of(const Problem& problem, int index);

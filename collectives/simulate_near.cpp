@@ -55,6 +55,9 @@ void Simulation::check_near(int index, const Near& first, const Near& mine) cons
       !(mine.blocks == first.blocks))
     fail(index, "does not the same in its node as the others there");
   if (mine.to.count > 0 && mine.to.space == Space::input) fail(index, "writes its input");
+  for (const Slice& whole : {mine.from, mine.to}) {  // also where blocks are only a part of it
+    if (whole.count > 0) static_cast<void>(locate(index, whole));
+  }
 }
 
 // What is given is read piece by piece while others are written: nothing may be both, but the own part in its place.

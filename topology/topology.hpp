@@ -102,11 +102,13 @@ class Topology {
 
   // What was measured between nodes of this job. Not a part of the picture: it is another one in each job.
   struct Network {
-    double latency_us = 0;    // of a small message; 0: nobody has measured
-    double near_us = 0;       // the same within a node; 0: nobody has a neighbour
-    double bytes_per_us = 0;  // of a node, to another one
-    double crowd = 1;         // members, or other programs, for each core that members run on
+    double latency_us = 0;          // of a small message; 0: nobody has measured
+    double near_us = 0;             // the same within a node; 0: nobody has a neighbour
+    double bytes_per_us = 0;        // of a node, to another one
+    double short_bytes_per_us = 0;  // of a single short message, which may get through faster; 0: nobody has measured
+    double crowd = 1;               // members, or other programs, for each core that members run on
   };
+  static constexpr std::size_t short_message_bytes = 16384;
   const Network& network() const { return network_; }
   Topology with_network(const Network& measured) const;
 

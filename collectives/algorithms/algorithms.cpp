@@ -27,6 +27,19 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name) {
 
 bool fits(const Algorithm& algorithm, const Shape& shape) { return algorithm.fits == nullptr || algorithm.fits(shape); }
 
+bool can_be_cut(const Algorithm& algorithm) {
+  switch (algorithm.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::broadcast:
+    case Collective::scan:
+    case Collective::exscan:
+      return true;
+    default:
+      return algorithm.keeps.apart;
+  }
+}
+
 int balanced_middle(int first, int last) {
   const auto largest = std::bit_floor(static_cast<unsigned>(last - first - 1));
   return first + static_cast<int>(largest);

@@ -26,7 +26,8 @@ struct Algorithm {
     // Whoever makes the sum of an element whole is the only one, and all others copy it from there: if it is rounded
     // off there (Shape::rounds_off), all have the same bits, however messages round what is on its way.
     bool once = false;
-    bool node = false;  // has rounds in memory that the members of a node share
+    bool node = false;   // has rounds in memory that the members of a node share
+    bool apart = false;  // right when blocks of one size do not lie side by side, so that each of them can be cut
   } keeps = {};
   bool (*fits)(const Shape&) = nullptr;  // null: any shape
   bool pieces = false;                   // uses Shape::segment
@@ -37,6 +38,10 @@ std::span<const Algorithm> algorithms();
 inline constexpr std::string_view node_algorithm = "node";
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 bool fits(const Algorithm& algorithm, const Shape& shape);
+// Whether an operation can be done with it segment by segment: of the buffer, where an element of the result depends on
+// nothing but the same element of the inputs, or of each block. A table may give such a one a segment, besides
+// algorithms that send in pieces.
+bool can_be_cut(const Algorithm& algorithm);
 
 // How the balanced tree over the members [first, last) is split: the left part is the largest power of two that is
 // smaller than the whole, so every aligned group of 2^k members is a subtree.

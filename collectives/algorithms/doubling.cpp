@@ -122,25 +122,10 @@ std::array<Slice, 2> without(const Blocks& blocks, int block) {
 
 Schedule doubling_all_gather(const Shape& shape) {
   const Blocks blocks = packed(shape.takes);
-  const int me = shape.index;
-  const Slice own = blocks.slice(Space::output, me);
-  const Folding folding(shape.size);
-  const int pair = folded_with(me);
-  ScheduleBuilder doubling;
-  doubling.round().copy(own, input(0, own.count));
-  if (!folding.works(me)) {
-    doubling.round().send(pair, own).round();
-    for (const Slice& others : without(blocks, me)) doubling.receive(pair, others);
-    return with_packed_output(doubling.done(), shape.takes);
-  }
-  doubling.round();
-  if (folding.is_paired(me)) doubling.receive(pair, blocks.slice(Space::output, pair));
-  gather_back(doubling, folding.steps(me, blocks));
-  doubling.round();
-  if (folding.is_paired(me)) {
-    for (const Slice& others : without(blocks, pair)) doubling.send(pair, others);
-  }
-  return with_packed_output(doubling.done(), shape.takes);
+  const Slice own = blocks.slice(Space::output, shape.index);
+  ScheduleBuilder mine;
+  mine.round().copy(own, input(0, own.count));
+  return with_packed_output(then(mine.done(), doubling_gather(shape, blocks)), shape.takes);
 }
 
 std::size_t folds(const Folding& folding) { return folding.extra > 0 ? 1 : 0; }
@@ -166,18 +151,8 @@ Cost cost_of_halving(const Shape& shape) {
   return {folding.rounds() + 2 * folds(folding), most, total};
 }
 
-// Who works for a pair sends it everything but its own block.
 Cost cost_of_doubling_all_gather(const Shape& shape) {
-  const Folding folding(shape.size);
-  const Blocks blocks = packed(shape.takes);
-  std::size_t most = 0;
-  for (int worker = 0; worker < folding.workers; ++worker) {
-    const std::size_t unfolds = worker < folding.extra ? blocks.total() - blocks.count(2 * worker + 1) : 0;
-    most = std::max(most, folding.gathers(blocks, worker) + unfolds);
-  }
-  for (int pair = 0; pair < folding.extra; ++pair) most = std::max(most, blocks.count(2 * pair + 1));
-  const auto others = static_cast<std::size_t>(shape.size - 1);
-  return {folding.rounds() + 2 * folds(folding), most, others * blocks.total()};
+  return cost_of_doubling_gather(shape.size, packed(shape.takes));
 }
 
 constexpr Algorithm::Keeps order{.order = true};
@@ -192,6 +167,39 @@ constexpr std::array<Algorithm, 6> table = {{
 }};
 
 }  // namespace
+
+Schedule doubling_gather(const Shape& shape, const Blocks& blocks) {
+  const int me = shape.index;
+  const Folding folding(shape.size);
+  const int pair = folded_with(me);
+  ScheduleBuilder doubling;
+  if (!folding.works(me)) {
+    doubling.round().send(pair, blocks.slice(Space::output, me)).round();
+    for (const Slice& others : without(blocks, me)) doubling.receive(pair, others);
+    return doubling.done();
+  }
+  doubling.round();
+  if (folding.is_paired(me)) doubling.receive(pair, blocks.slice(Space::output, pair));
+  gather_back(doubling, folding.steps(me, blocks));
+  doubling.round();
+  if (folding.is_paired(me)) {
+    for (const Slice& others : without(blocks, pair)) doubling.send(pair, others);
+  }
+  return doubling.done();
+}
+
+// Who works for a pair sends it everything but its own block.
+Cost cost_of_doubling_gather(int size, const Blocks& blocks) {
+  const Folding folding(size);
+  std::size_t most = 0;
+  for (int worker = 0; worker < folding.workers; ++worker) {
+    const std::size_t unfolds = worker < folding.extra ? blocks.total() - blocks.count(2 * worker + 1) : 0;
+    most = std::max(most, folding.gathers(blocks, worker) + unfolds);
+  }
+  for (int pair = 0; pair < folding.extra; ++pair) most = std::max(most, blocks.count(2 * pair + 1));
+  const auto others = static_cast<std::size_t>(size - 1);
+  return {folding.rounds() + 2 * folds(folding), most, others * blocks.total()};
+}
 
 std::span<const Algorithm> doubling_algorithms() { return table; }
 

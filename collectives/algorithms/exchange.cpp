@@ -145,12 +145,13 @@ Cost cost_of_pairwise(const Shape& shape) {
 }
 
 constexpr Algorithm::Keeps apart{.in_place = false};
+constexpr Algorithm::Keeps cut{.in_place = false, .apart = true};
 
 constexpr std::array<Algorithm, 5> table = {{
     {Collective::all_gather, "bruck", bruck_all_gather, cost_of_bruck_all_gather},
     {Collective::all_gather, "neighbor", neighbor_all_gather, cost_of_neighbor, {}, is_even},
     {Collective::all_to_all, "bruck", bruck_all_to_all, cost_of_bruck_all_to_all},
-    {Collective::all_to_all, "pairwise", pairwise_all_to_all, cost_of_pairwise, apart},
+    {Collective::all_to_all, "pairwise", pairwise_all_to_all, cost_of_pairwise, cut},
     {Collective::all_to_all_v, "pairwise", pairwise_all_to_all, cost_of_pairwise, apart},
 }};
 

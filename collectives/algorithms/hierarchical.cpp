@@ -229,7 +229,12 @@ constexpr std::array<Algorithm, 10> table = {{
     {Collective::broadcast, "leaders", leaders_broadcast, cost_of_leaders_broadcast, {}, has_nodes},
     {Collective::reduce, "leaders", leaders_reduce, cost_of_leaders_reduce, {}, has_nodes},
     {Collective::barrier, "leaders", leaders_barrier, cost_of_leaders_barrier, {}, has_nodes},
-    {Collective::all_gather, "hierarchical", hierarchical_all_gather, cost_of_all_gather, {}, has_equal_nodes},
+    {Collective::all_gather,
+     "hierarchical",
+     hierarchical_all_gather,
+     cost_of_all_gather,
+     {.apart = true},
+     has_equal_nodes},
     {Collective::all_gather_v, "hierarchical", hierarchical_all_gather, cost_of_all_gather, {}, has_equal_nodes},
 }};
 

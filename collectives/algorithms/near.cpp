@@ -8,13 +8,16 @@
 //   node_leaders         the sums of the nodes to 0 and 2, among these, and from them to all
 //   node_chain           a broadcast to 0, from there to 2 in pieces, and so on; then in the nodes
 //   all-gather           on the rails: 0 2 | 1 3 | 0 2 | 1 3      in the nodes, the rails of the others
-//   reduce-scatter       the same from its end
+//                node_leaders   the blocks of my node to 0 and 2, between these, and from them to all
+//   reduce-scatter       as on the rails, from its end
+//   all-to-all           in the nodes, all that is given, to all; on the rails, what is for the other end of it
 //
 // Nodes may have unequal numbers of members: there are as many rails as the smallest node has members, and who is on
 // none gives and takes in its node only.
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "collectives/algorithms/halving.hpp"
 #include "collectives/algorithms/parts.hpp"
 #include "collectives/algorithms/shared.hpp"
 #include "collectives/algorithms/standing.hpp"
@@ -31,10 +34,20 @@ int rails_of(const Nodes& nodes) {
   return least;
 }
 
+int count_of_nodes(const Nodes& nodes) { return static_cast<int>(nodes.size()); }
+
 // Where nobody has a neighbour there is nothing that memory could do.
 bool has_neighbours(const Shape& shape) {
   return has_nodes(shape) &&
          std::ranges::any_of(shape.levels->nodes, [](const auto& members) { return members.size() > 1; });
+}
+
+// The members of a node follow each other, and the nodes, too.
+bool has_runs(const Shape& shape) {
+  int next = 0;
+  return has_neighbours(shape) && std::ranges::all_of(shape.levels->nodes, [&](const auto& members) {
+           return std::ranges::all_of(members, [&](int member) { return member == next++; });
+         });
 }
 
 // What rail l carries is for the l-th member, and nothing is for those on no rail.
@@ -199,6 +212,41 @@ Schedule rails_all_gather(const Shape& shape) {
   return then(std::move(all), node.done());
 }
 
+// The blocks of each node side by side, for those whose nodes are runs of members.
+Blocks blocks_of_nodes(const Nodes& nodes, const Blocks& blocks) {
+  std::vector<std::size_t> counts;
+  counts.reserve(nodes.size());
+  for (const auto& members : nodes) counts.push_back(blocks_of(blocks, members).total());
+  return Blocks::packed(counts);
+}
+
+// All of a node to its leader, and beside it to all there; the leaders among themselves; and from them to all.
+Schedule leaders_all_gather(const Shape& shape) {
+  const Leaders leaders(shape, 0);
+  const Standing& me = leaders.me;
+  const Blocks blocks = packed(shape.takes);
+  const Slice all_blocks = output(0, blocks.total());
+  Near own = in_node(me, Collective::all_gather_v, input(0, blocks.count(shape.index)), all_blocks);
+  own.blocks = blocks_of(blocks, me.near());
+  ScheduleBuilder gathered;
+  if (me.members() > 1)
+    gathered.round().near(std::move(own));
+  else
+    gathered.round().copy(blocks.slice(Space::output, shape.index), own.from);
+  Schedule all = gathered.done();
+  const bool leads = leaders.all.contains_me();
+  if (leads)
+    all = then(std::move(all), on(leaders.all, doubling_gather(leaders.among(0), blocks_of_nodes(me.nodes, blocks))));
+  if (me.members() > 1)
+    all = then(std::move(all), only(in_node(me, Collective::broadcast, leads ? all_blocks : output(0, 0), all_blocks)));
+  return with_packed_output(std::move(all), shape.takes);
+}
+
+Cost cost_of_leaders_all_gather(const Shape& shape) {
+  const Nodes& nodes = shape.levels->nodes;
+  return cost_of_doubling_gather(count_of_nodes(nodes), blocks_of_nodes(nodes, packed(shape.takes)));
+}
+
 Cost cost_of_rails_all_gather(const Shape& shape) {
   const Nodes& nodes = shape.levels->nodes;
   Cost cost{nodes.size() - 1, 0, (nodes.size() - 1) * shape.takes.total()};
@@ -248,12 +296,57 @@ Cost cost_of_rails_reduce_scatter(const Shape& shape) {
   return cost;
 }
 
+// All of a node see what any of them gives; rail l carries what is for the l-th members of other nodes, from all of
+// mine. With 2 nodes of 2, member 0 sends to 2:   0->2 1->2
+Schedule rails_all_to_all(const Shape& shape) {
+  const Standing me(shape, shape.index);
+  const std::size_t each = shape.count;
+  const std::size_t whole = static_cast<std::size_t>(shape.size) * each;
+  const auto members = static_cast<std::size_t>(me.members());
+  const std::size_t packed = members * whole;
+  const std::size_t come = packed + whole;
+  const auto given = [&](std::size_t mate, int to) {
+    return scratch(mate * whole + static_cast<std::size_t>(to) * each, each);
+  };
+  Near near = in_node(me, Collective::all_gather_v, input(0, whole), scratch(0, members * whole));
+  near.blocks = Blocks::even(whole, me.members());
+  ScheduleBuilder rails;
+  rails.round().near(std::move(near)).round();
+  for (const auto& node : me.nodes) {
+    const auto number = static_cast<std::size_t>(&node - me.nodes.data());
+    const int peer = node[static_cast<std::size_t>(me.local)];
+    for (std::size_t mate = 0; mate < members; ++mate) {
+      if (peer == shape.index)
+        rails.copy(shape.takes.slice(Space::output, node[mate]), given(mate, peer));
+      else
+        rails.copy(scratch(packed + (number * members + mate) * each, each), given(mate, peer));
+    }
+  }
+  rails.round();
+  for (const auto& node : me.nodes) {
+    const int peer = node[static_cast<std::size_t>(me.local)];
+    if (peer == shape.index) continue;
+    const std::size_t at = static_cast<std::size_t>(&node - me.nodes.data()) * members * each;
+    rails.send(peer, scratch(packed + at, members * each)).receive(peer, scratch(come + at, members * each));
+    for (std::size_t mate = 0; mate < members; ++mate)
+      rails.copy(shape.takes.slice(Space::output, node[mate]), scratch(come + at + mate * each, each));
+  }
+  return rails.done();
+}
+
+Cost cost_of_rails_all_to_all(const Shape& shape) {
+  const Nodes& nodes = shape.levels->nodes;
+  const std::size_t far = (nodes.size() - 1) * nodes.front().size() * shape.count;
+  return {1, far, static_cast<std::size_t>(shape.size) * far};
+}
+
 constexpr Algorithm::Keeps plain{.node = true};
+constexpr Algorithm::Keeps apart{.node = true, .apart = true};
 constexpr Algorithm::Keeps once{.once = true, .node = true};
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true, .node = true};
 constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true, .node = true};
 
-constexpr std::array<Algorithm, 14> table = {{
+constexpr std::array<Algorithm, 17> table = {{
     {Collective::all_reduce, "node_ring", node_all_reduce<ring_all_reduce>, cost_of_rails<cost_of_ring_all_reduce>,
      once, has_neighbours},
     {Collective::all_reduce, "node_doubling", node_all_reduce<recursive_doubling_all_reduce>,
@@ -271,9 +364,12 @@ constexpr std::array<Algorithm, 14> table = {{
      has_neighbours, true},
     {Collective::reduce, "node_leaders", leaders_reduce, cost_of_leaders_reduce, plain, has_neighbours},
     {Collective::barrier, "node_leaders", leaders_barrier, cost_of_leaders_barrier, plain, has_neighbours},
-    {Collective::all_gather, "node_rails", rails_all_gather, cost_of_rails_all_gather, plain, has_equal_nodes},
+    {Collective::all_gather, "node_rails", rails_all_gather, cost_of_rails_all_gather, apart, has_equal_nodes},
     {Collective::all_gather_v, "node_rails", rails_all_gather, cost_of_rails_all_gather, plain, has_equal_nodes},
-    {Collective::reduce_scatter, "node_rails", rails_reduce_scatter, cost_of_rails_reduce_scatter, plain,
+    {Collective::all_gather, "node_leaders", leaders_all_gather, cost_of_leaders_all_gather, plain, has_runs},
+    {Collective::all_gather_v, "node_leaders", leaders_all_gather, cost_of_leaders_all_gather, plain, has_runs},
+    {Collective::all_to_all, "node_rails", rails_all_to_all, cost_of_rails_all_to_all, plain, has_equal_nodes},
+    {Collective::reduce_scatter, "node_rails", rails_reduce_scatter, cost_of_rails_reduce_scatter, apart,
      has_equal_nodes},
     {Collective::reduce_scatter_v, "node_rails", rails_reduce_scatter, cost_of_rails_reduce_scatter, plain,
      has_equal_nodes},

@@ -16,6 +16,10 @@ Cost cost_of_ring_all_reduce(const Shape& shape);
 Schedule recursive_doubling_all_reduce(const Shape& shape);
 Cost cost_of_recursive_doubling(const Shape& shape);
 
+// Every member has its own block in the output, and afterwards all blocks, which lie side by side.
+Schedule doubling_gather(const Shape& shape, const Blocks& blocks);
+Cost cost_of_doubling_gather(int size, const Blocks& blocks);
+
 Schedule binomial_broadcast(const Shape& shape);
 // From member to member, in pieces.
 Schedule chain_broadcast(const Shape& shape);

@@ -78,6 +78,7 @@ void prove(const std::vector<std::shared_ptr<const Plan>>& plans, const Problem&
   for (const int number : {0, first.segments - 1}) {
     Problem segment = problem;
     if (segments > 1) segment.count = number == 0 ? first.segment : problem.count - (segments - 1) * first.segment;
+    if (cuts_input(problem.collective) || cuts_output(problem.collective)) segment.stride = problem.count;
     std::vector<Schedule> schedules;
     for (const auto& plan : plans) {
       ASSERT_EQ(plan->choice, first.choice);
@@ -273,6 +274,29 @@ TEST(Planner, stages_that_use_different_links_overlap_by_segments) {
   EXPECT_EQ(plan->depth, 3);
   ASSERT_NO_FATAL_FAILURE(
       plan_and_prove(topology, problem_of(Collective::all_reduce, 4, (std::size_t{1} << 21U) + 5), {}, options));
+}
+
+// Of blocks a segment has a part of each.
+TEST(Planner, blocks_are_cut_and_each_segment_is_right) {
+  const auto topology = cluster({3, 3, 3});
+  for (const std::string_view row : {"all_gather * * * node_rails 4000 t", "all_gather * * * hierarchical 4000 t",
+                                     "reduce_scatter * * * node_rails 4000 t", "all_to_all * * * pairwise 4000 t"}) {
+    const PlannerOptions options{.table = std::string(row), .near_element = 64};
+    const auto collective = parse_collective(row.substr(0, row.find(' ')));
+    ASSERT_TRUE(collective) << row;
+    Problem problem = problem_of(*collective, 9, 1000);
+    for (const bool in_place : {false, true}) {
+      problem.in_place = in_place;
+      const auto plan = planner_of(topology, 0, options).plan(spec_of(problem, 0));
+      const bool is_cut = !in_place || *collective != Collective::all_to_all;  // what is copied away is copied whole
+      EXPECT_EQ(plan->segments, is_cut ? 8 : 1) << row;
+      EXPECT_EQ(plan->segment, is_cut ? 128U : 1000U) << row;
+      ASSERT_NO_FATAL_FAILURE(plan_and_prove(topology, problem, {}, options)) << row;
+    }
+  }
+  const std::string why =
+      refusal([&] { planner_of(topology, 0, {.table = "all_gather * * * bruck 4000 t"}); }, Code::bad_setting);
+  EXPECT_NE(why.find("is not done in segments"), std::string::npos) << why;
 }
 
 // All segments together, each moved to its place, touch every element of the output exactly as the whole would.

@@ -278,8 +278,9 @@ std::string RandomCase::table() const {
   std::erase_if(in_memory, [](std::string_view name) { return !name.starts_with("node_"); });
   if (in_nodes && !in_memory.empty()) names = in_memory;
   if (names.empty()) return {};
-  const std::size_t segment = can_be_cut(collective) ? segment_bytes : 0;
-  return text(to_string(collective), " * * * ", names[algorithm % names.size()], ' ', segment, " random");
+  const std::string_view name = names[algorithm % names.size()];
+  const std::size_t segment = can_be_cut(*find_algorithm(collective, name)) ? segment_bytes : 0;
+  return text(to_string(collective), " * * * ", name, ' ', segment, " random");
 }
 
 std::shared_ptr<const Topology> RandomCase::topology() const {
