@@ -69,6 +69,7 @@ MakeCandidate own_way(Communicator& world, std::string_view name) {
   options.name = text(options.name, '/', name);
   if (name == "messages") options.node_memory = false;
   if (name == "unseen") options.is_seen = false;
+  if (name == "checked") options.checksums = true;
   if (name == "reproducible") options.order = Order::reproducible;
   if (name == "as_is") options.wire = WireFormat::as_is;
   return on_another(world, std::string(name), name == "reproducible" || name == "as_is", options);

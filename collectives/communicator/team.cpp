@@ -10,6 +10,7 @@
 #include "collectives/communicator/gpu_levels.hpp"
 #include "collectives/communicator/team_parts.hpp"
 #include "collectives/communicator/team_rooms.hpp"
+#include "collectives/engine/checked_transport.hpp"
 #include "collectives/planner.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
@@ -50,6 +51,7 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
                          .near_element = near_room_.most_element})) {
   auto transport = maker_(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
+  if (options_.checksums) transport = checked_transport(std::move(transport));
   const Waiter waiter(crowding(*topology_, ranks_, index_of_me(*exchange_)));
   if (!room_) room_ = std::move(near_room_.room);
   // Whether all may use NCCL, and a number that no other communicator has: the first member's.

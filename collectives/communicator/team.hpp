@@ -54,6 +54,9 @@ struct CommunicatorOptions {
   Duration timeout = {};
   // What is called can be read from outside, by `lockstep stat`; false: it costs a few stores less in each call.
   bool is_seen = true;
+  // Messages carry checksums, so that bytes that change on their way are an error (LOCKSTEP-E029); the same on all
+  // members. As LOCKSTEP_CHECKSUMS=1.
+  bool checksums = false;
   // Data in the memory of GPUs, one for each member, goes by NCCL where all members have it; false: as LOCKSTEP_NCCL=0.
   bool nccl = true;
   // How messages between nodes carry 32-bit floats that are added up in the fast order, where that saves time

@@ -146,6 +146,7 @@ std::shared_ptr<Team> Team::part(int colour, int key, std::string_view name, boo
   options.name = text(options_.name, '/', name);
   options.node_memory = options_.node_memory;
   options.timeout = options_.timeout;
+  options.checksums = options_.checksums;
   options.nccl = has_nccl;
   return split_inside(colour, key, std::move(options));
 }

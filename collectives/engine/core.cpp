@@ -213,8 +213,8 @@ void Core::agree(Operation& operation, const Recorded& recorded) {
   send_off(operation);
 }
 
-// Who left this call with words that wait for a connection, and then waits for something else, would keep others waiting
-// for them.
+// Who left this call with words that wait for a connection, and then waits for something else, would keep others
+// waiting for them.
 bool Core::send_off(Operation& operation) {
   const std::uint32_t before = operation.words_held;
   for (std::size_t k = 0; k < agreement_.listeners().size(); ++k) {

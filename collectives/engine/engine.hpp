@@ -110,10 +110,11 @@ class Engine {
     }
   }
 
-  // Moves everything in flight as far as it goes without waiting. What fails is thrown by the next call.
-  void progress() {
+  // Moves everything in flight as far as it goes without waiting; whether anything moved. What fails is thrown by the
+  // next call.
+  bool progress() {
     const Inside inside(guard_, {}, core_.name());
-    core_.turn(true);
+    return core_.turn(true);
   }
 
   // The same, and throws it.

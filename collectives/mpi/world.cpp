@@ -30,6 +30,7 @@ std::vector<int> first_ranks(int number) {
 CommunicatorOptions with_settings(const Session& session, CommunicatorOptions options) {
   if (options.algorithm.empty()) options.algorithm = session.settings().algorithm();
   options.node_memory = session.settings().node_memory();
+  options.checksums = options.checksums || session.settings().checksums();
   options.nccl = session.settings().nccl();
   if (options.wire == WireFormat::as_is) options.wire = *parse_wire_format(session.settings().wire());
   book::leave_in(session.settings().dump());

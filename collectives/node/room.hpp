@@ -104,6 +104,9 @@ class Room {
   int index() const { return index_; }
   int size() const { return size_; }
   Step last() const { return last_; }  // that this member has published
+  // Bytes that this member has copied, but for what fits into a line.
+  std::uint64_t moved() const { return moved_; }
+  void has_moved(std::size_t bytes) { moved_ += bytes; }
 
   // Whether the next step, with data there, may be written.
   bool is_free(Holder holder) { return reaches(known_, needed(holder)) || look_for_all(needed(holder)); }
@@ -287,6 +290,7 @@ class Room {
   std::byte* pages_;
   std::byte* slots_;
   Step last_ = 0;
+  std::uint64_t moved_ = 0;
   Step known_ = 0;  // all others have published at least this one
   Lookup lookup_;
   Across across_;

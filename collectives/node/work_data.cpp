@@ -49,6 +49,7 @@ Work::Range Work::of_part(const Range& whole, std::size_t part) const {
 }
 
 void Work::write(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  room_->has_moved(bytes);
   if (streams_)
     stream_bytes(to, from, bytes);
   else
@@ -56,6 +57,7 @@ void Work::write(std::byte* to, const std::byte* from, std::size_t bytes) const 
 }
 
 void Work::hand(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  room_->has_moved(bytes);
   room_->handing().write(to, from, bytes, tuning_.slow_from);
 }
 

@@ -277,6 +277,7 @@ bool Work::copy_from(int member) {
     if (room_->somebody_gave_up()) return false;
     const std::size_t bytes = std::min(at_once, to.bytes - at);
     std::byte* const target = output_ + to.offset + at;
+    room_->has_moved(bytes);
     if (across != 0)
       room_->across().read(member, target, across + skip + at, bytes);
     else

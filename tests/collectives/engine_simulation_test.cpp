@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "collectives/simulated/world.hpp"
 #include "tests/collectives/engine_support.hpp"
-#include "tests/collectives/simulated_world.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -17,7 +17,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::seconds;
 
-using SimulatedEngine = Engine<SimulatedWorld>;
+using simulated::Network;
+using SimulatedEngine = Engine<simulated::World>;
 
 enum class Fault { none, slow, absent, dies, different, throws, drops, leaves };
 constexpr std::array fault_names = {"none", "slow", "absent", "dies", "different", "throws", "drops", "leaves"};
@@ -71,7 +72,7 @@ class Actor {
   Actor(Network& network, const Story& story, int rank, Lines& lines)
       : network_(network), story_(story), rank_(rank), window_(1 + network.draw(5)) {
     engine_ = std::make_unique<SimulatedEngine>(
-        SimulatedWorld(network, rank), EngineOptions{.patience = patience, .log = lines.log(), .name = "simulated"});
+        simulated::World(network, rank), EngineOptions{.patience = patience, .log = lines.log(), .name = "simulated"});
     ending_ = network.draw(3);
   }
 
@@ -288,15 +289,19 @@ void run_story(std::uint64_t seed, Tally& tally, bool aloud) {
   constexpr int most = 100'000;
   int acts = 0;
   for (; acts < most && !all_over(); ++acts) {
-    const bool delivered = network.deliver();
+    network.deliver();
+    const bool delivered = !network.take_woken().empty();
     Actor& actor = *actors[network.draw(actors.size())];
     const std::size_t before = actor.started() + actor.checked();
     actor.act();
     progress += actor.started() + actor.checked() - before;
     idle = delivered || actor.started() + actor.checked() != before ? 0 : idle + 1;
-    network.pass(idle < 100 ? microseconds(network.draw(100)) : microseconds(network.draw(4000)));
+    network.set_clock(network.now() + microseconds(network.draw(idle < 100 ? 100 : 4000)));
   }
-  while (network.deliver()) network.pass(microseconds(5000));
+  while (const auto next = network.next()) {
+    network.set_clock(*next);
+    network.deliver();
+  }
   EXPECT_LT(acts, most) << "a hang after " << progress << " steps";
   for (int rank = 0; rank < story.size; ++rank) {
     const Actor& actor = *actors[static_cast<std::size_t>(rank)];

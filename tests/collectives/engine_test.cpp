@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "collectives/engine/checked_transport.hpp"
 #include "collectives/engine/words.hpp"
 #include "tests/collectives/engine_support.hpp"
 
@@ -210,6 +211,76 @@ TEST(Engine, AMessageToMyself) {
     engine.wait(sent);
     engine.wait(received);
     EXPECT_EQ(out, in);
+  });
+}
+
+TEST(Checksums, DifferWhereABitDoes) {
+  std::vector<std::byte> data(100);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 37);
+  for (std::size_t length = 0; length <= data.size(); ++length) {
+    const auto bytes = std::span(data).first(length);
+    const std::uint64_t right = checksum(bytes);
+    EXPECT_EQ(checksum(bytes), right);
+    if (length > 0) {
+      EXPECT_NE(checksum(bytes.first(length - 1)), right);
+    }
+    for (std::size_t bit = 0; bit < 8 * length; ++bit) {
+      bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+      EXPECT_NE(checksum(bytes), right) << length << ' ' << bit;
+      bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    }
+  }
+}
+
+// Words to one member wait until their sender has looked so often, as words to somebody who is not connected yet do.
+class SlowWords final : public Transport {
+ public:
+  SlowWords(std::unique_ptr<Transport> inner, int peer) : inner_(std::move(inner)), peer_(peer) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  int lanes() const override { return inner_->lanes(); }
+  std::uint32_t marks_across() const override { return inner_->marks_across(); }
+  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    inner_->post(stamp, sends, receives);
+  }
+  bool done(int lane) override { return inner_->done(lane); }
+  bool abandon() override { return inner_->abandon(); }
+  void tell(int peer, Bytes bytes) override {
+    if (peer != peer_) return inner_->tell(peer, std::move(bytes));
+    held_.push_back(std::move(bytes));
+    looks_ = 0;
+  }
+  bool is_said(int peer) override { return peer != peer_ || held_.empty(); }
+  std::optional<Heard> hear() override {
+    constexpr int enough = 200;
+    if (++looks_ == enough) {
+      for (Bytes& each : std::exchange(held_, {})) inner_->tell(peer_, std::move(each));
+    }
+    return inner_->hear();
+  }
+  void sleep(std::int64_t nanoseconds) override { inner_->sleep(nanoseconds); }
+
+ private:
+  std::unique_ptr<Transport> inner_;
+  int peer_;
+  std::vector<Bytes> held_;
+  int looks_ = 0;
+};
+
+// Who is through a call may do anything else then, for as long as it likes: others must not wait for what it has said.
+TEST(Engine, NobodyLeavesACallBeforeItsWordsHaveLeft) {
+  constexpr int size = 4;
+  on_threads(size, [&](Exchange& exchange) {
+    const int rank = exchange.rank();
+    std::unique_ptr<Transport> transport = local_transport(exchange);
+    if (rank == 0) transport = std::make_unique<SlowWords>(std::move(transport), 1);
+    RealEngine engine(RealWorld(std::move(transport), Waiter(size)),
+                      {.patience = {std::chrono::seconds(5), std::chrono::seconds(10)}, .name = "slow words"});
+    std::vector<float> in;
+    std::vector<float> out;
+    run(engine, call_of(broadcast_plan(size, rank, 0, 0), in, out));  // nothing but words
+    exchange.barrier("all have made their call, and rank 0 moves nothing any more");
   });
 }
 

@@ -32,6 +32,9 @@ Exit run_links(const Parsed& parsed);
 const Manual& tune_manual();
 Exit run_tune(const Parsed& parsed);
 
+const Manual& sim_manual();
+Exit run_sim(const Parsed& parsed);
+
 const Manual& soak_manual();
 Exit run_soak(const Parsed& parsed);
 

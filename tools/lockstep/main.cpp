@@ -26,12 +26,13 @@ namespace lockstep::command {
 namespace {
 
 constexpr std::array subcommands = {
-    Subcommand{bench_manual, run_bench},   Subcommand{compare_manual, run_compare},
-    Subcommand{doctor_manual, run_doctor}, Subcommand{links_manual, run_links},
-    Subcommand{plan_manual, run_plan},     Subcommand{report_manual, run_report},
-    Subcommand{soak_manual, run_soak},     Subcommand{stat_manual, run_stat},
-    Subcommand{topo_manual, run_topo},     Subcommand{timeline_manual, run_timeline},
-    Subcommand{tune_manual, run_tune},     Subcommand{why_manual, run_why},
+    Subcommand{bench_manual, run_bench},       Subcommand{compare_manual, run_compare},
+    Subcommand{doctor_manual, run_doctor},     Subcommand{links_manual, run_links},
+    Subcommand{plan_manual, run_plan},         Subcommand{report_manual, run_report},
+    Subcommand{sim_manual, run_sim},           Subcommand{soak_manual, run_soak},
+    Subcommand{stat_manual, run_stat},         Subcommand{topo_manual, run_topo},
+    Subcommand{timeline_manual, run_timeline}, Subcommand{tune_manual, run_tune},
+    Subcommand{why_manual, run_why},
 };
 
 std::string overview() {

@@ -39,6 +39,7 @@ constexpr std::array entries = {
     CodeEntry{Code::out_of_sync, Exit::wrong_data, "replicas of a variable differ"},
     CodeEntry{Code::remote, Exit::peer_died, "a call of another process failed"},
     CodeEntry{Code::untrusted, Exit::unfit, "another process does not prove the same key"},
+    CodeEntry{Code::corrupt, Exit::wrong_data, "data have changed on their way"},
     CodeEntry{Code::internal, Exit::unfit, "a defect in Lockstep itself"},
 };
 

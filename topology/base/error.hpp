@@ -54,6 +54,7 @@ enum class Code : std::uint16_t {
   out_of_sync = 26,
   remote = 27,
   untrusted = 28,
+  corrupt = 29,
   internal = 99,
 };
 

@@ -19,6 +19,8 @@ constexpr std::array rows = {
                "algorithms that are taken without a choice; `lockstep plan` lists what there is"},
     SettingRow{Setting::allow_singleton, "LOCKSTEP_ALLOW_SINGLETON", "0", "0 or 1", false,
                "go on as a world of one even where the launcher's variables say that many were meant"},
+    SettingRow{Setting::checksums, "LOCKSTEP_CHECKSUMS", "0", "0 or 1", true,
+               "whether messages carry checksums (1), so that bytes that change on their way are an error"},
     SettingRow{Setting::dump, "LOCKSTEP_DUMP", "none", "none, or the path of a folder, in printable ASCII", false,
                "where each member leaves what its communicators did last when one of them fails; `lockstep why FOLDER` "
                "reads it"},
@@ -81,6 +83,7 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::algorithm:
       return value == "auto" || are_pairs(value);
     case Setting::allow_singleton:
+    case Setting::checksums:
     case Setting::nccl:
     case Setting::node_memory:
       return value == "0" || value == "1";

@@ -22,6 +22,7 @@ std::string_view to_string(Source source);
 enum class Setting : std::uint8_t {
   algorithm,
   allow_singleton,
+  checksums,
   dump,
   interface,
   key_file,
@@ -74,6 +75,7 @@ class Settings {
   std::string dump() const;
   std::string timeline() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
+  bool checksums() const { return value(Setting::checksums) == "1"; }
   bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
   // A name, or the beginning of addresses; empty: any.
@@ -94,7 +96,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 15;
+  static constexpr std::size_t count = 16;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

@@ -71,7 +71,7 @@ std::optional<Duration> parse_duration(std::string_view whole) {
   const auto number = parse_number(whole);
   constexpr double limit_s = 1e9;  // thirty years; keeps the nanoseconds in range
   if (!number || *number < 0 || *number * scale > limit_s) return std::nullopt;
-  return Duration(static_cast<std::int64_t>(*number * scale * 1e9));
+  return Duration(std::llround(*number * scale * 1e9));
 }
 
 std::string format_duration(Duration duration) {

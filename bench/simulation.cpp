@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/simulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <queue>
+#include <random>
+
+#include "bench/buffers.hpp"
+#include "bench/limits.hpp"
+#include "collectives/algorithms/algorithms.hpp"
+#include "collectives/engine/engine.hpp"
+#include "collectives/node/shared_memory.hpp"
+#include "collectives/planner.hpp"
+#include "collectives/simulated/world.hpp"
+#include "topology/base/index_set.hpp"
+#include "topology/description.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using simulated::Network;
+using SimulatedEngine = Engine<simulated::World>;
+
+constexpr Duration tick = std::chrono::milliseconds(100);
+constexpr std::uint64_t most_acts_of_a_call = 100'000;  // and member: so many, and it goes round in a circle
+
+std::shared_ptr<const Topology> topology_of(const Scenario& scenario) {
+  MachineShape machine;
+  for (int core = 0; core < scenario.members; ++core) machine.pus.push_back({.os_index = core, .core = core});
+  Topology topology = describe({{machine, scenario.nodes, scenario.members}});
+  if (scenario.fabric && scenario.nodes > 1) {
+    const simulated::FabricShape& fabric = *scenario.fabric;
+    topology = topology.with_network({.latency_us = 2 * (fabric.network_us + fabric.message_us),
+                                      .near_us = fabric.memory_us + 2 * fabric.message_us,
+                                      .bytes_per_us = fabric.network_bytes_per_us});
+  }
+  return std::make_shared<const Topology>(std::move(topology));
+}
+
+Spec spec_of(const SimulatedCall& call, int members) {
+  const Subject& subject = call.subject;
+  if (subject.collective == Collective::barrier)
+    return {.collective = Collective::barrier, .type = DataType::u8, .element_bytes = 1, .count = 1};
+  Spec spec{.collective = subject.collective,
+            .type = subject.type,
+            .op = subject.op,
+            .order = call.order,
+            .element_bytes = size_of(subject.type),
+            .count = subject.count,
+            .root = subject.root,
+            .in_place = subject.in_place};
+  if (cuts_input(spec.collective)) spec.gives = Blocks::even(spec.count, members);
+  if (cuts_output(spec.collective)) spec.takes = Blocks::even(spec.count, members);
+  return spec;
+}
+
+Group everybody(int size, int index) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {std::move(ranks), index};
+}
+
+// Whom a text names: "rank 3", "ranks 1-3,5".
+bool names(const std::string& all, int rank) {
+  for (const std::string word : {"rank ", "ranks "}) {
+    for (std::size_t at = all.find(word); at != std::string::npos; at = all.find(word, at + 1)) {
+      const std::size_t begin = at + word.size();
+      const std::size_t end = all.find_first_not_of("0123456789-,", begin);
+      std::string set = all.substr(begin, end - begin);
+      while (!set.empty() && set.back() == ',') set.pop_back();
+      const auto members = IndexSet::parse(set, 1 << 20);
+      if (members && members->contains(rank)) return true;
+    }
+  }
+  return false;
+}
+
+// How calls are planned: by a table that is the same for all members, so that only one of them has to look at prices,
+// or, where the order of things is drawn, nobody.
+class Plans {
+ public:
+  explicit Plans(const Scenario& scenario);
+  std::shared_ptr<const Plan> of(std::size_t call, int member);
+  std::string_view algorithm(std::size_t call) const { return chosen_[call]; }
+
+ private:
+  PlannerOptions options(const std::string& table) const;
+  std::string drawn_row(const SimulatedCall& call, std::mt19937_64& random) const;
+  std::string priced_row(Planner& planner, const SimulatedCall& call) const;
+
+  const Scenario& scenario_;
+  std::shared_ptr<const Topology> topology_;
+  Levels levels_;
+  std::vector<std::string> rows_;                   // by call
+  std::vector<std::string> chosen_;                 // the algorithms
+  std::vector<std::unique_ptr<Planner>> planners_;  // by member and row
+  std::vector<std::size_t> kinds_;                  // by call: which of the different rows
+  std::vector<std::string> tables_;                 // the different rows
+};
+
+Plans::Plans(const Scenario& scenario) : scenario_(scenario), topology_(topology_of(scenario)) {
+  for (int node = 0; node < scenario.nodes; ++node) {
+    auto& members = levels_.nodes.emplace_back();
+    for (int i = 0; i < scenario.members; ++i) members.push_back(node * scenario.members + i);
+  }
+  std::mt19937_64 random(scenario.seed);
+  const bool is_priced = scenario.fabric.has_value() || !scenario.algorithm.empty();
+  std::optional<Planner> first;
+  if (is_priced) first.emplace(topology_, everybody(scenario.size(), 0), options({}));
+  for (const SimulatedCall& call : scenario.calls) {
+    std::string row = scenario.size() == 1 ? std::string()
+                      : is_priced          ? priced_row(*first, call)
+                                           : drawn_row(call, random);
+    const auto known = std::ranges::find(tables_, row);
+    kinds_.push_back(static_cast<std::size_t>(known - tables_.begin()));
+    if (known == tables_.end()) tables_.push_back(std::move(row));
+  }
+  planners_.resize(tables_.size() * static_cast<std::size_t>(scenario.size()));
+  for (std::size_t call = 0; call < scenario.calls.size(); ++call) chosen_.push_back(of(call, 0)->algorithm);
+}
+
+PlannerOptions Plans::options(const std::string& table) const {
+  PlannerOptions all{
+      .algorithm = table.empty() ? scenario_.algorithm : std::string(), .table = table, .table_name = "what was drawn"};
+  if (!scenario_.meets()) return all;
+  (scenario_.nodes == 1 ? all.node_element : all.near_element) = node::Room::most_element(scenario_.members);
+  return all;
+}
+
+std::string Plans::drawn_row(const SimulatedCall& call, std::mt19937_64& random) const {
+  const Spec spec = spec_of(call, scenario_.size());
+  const bool meets = scenario_.meets();
+  std::vector<std::string_view> fitting;
+  if (meets && scenario_.nodes == 1) fitting.push_back(node_algorithm);
+  for (const Algorithm& row : algorithms()) {
+    if (row.collective != spec.collective || (row.keeps.node && (!meets || scenario_.nodes == 1))) continue;
+    if (spec.order == Order::reproducible && reduces(spec.collective) && !row.keeps.balanced) continue;
+    Shape shape{.size = scenario_.size(), .count = spec.count, .gives = spec.gives, .takes = spec.takes};
+    if (scenario_.nodes > 1 && scenario_.members > 1) shape.levels = &levels_;
+    if (fits(row, shape)) fitting.push_back(row.name);
+  }
+  if (fitting.empty()) return {};
+  const std::string_view name = fitting[random() % fitting.size()];
+  const Algorithm* const algorithm = find_algorithm(spec.collective, name);
+  std::uint64_t segment = 0;
+  if (algorithm != nullptr && (algorithm->pieces || can_be_cut(*algorithm)) && random() % 2 == 0)
+    segment = std::uint64_t{1} << (6 + random() % 8);
+  return text(to_string(spec.collective), " * * * ", name, ' ', segment, " drawn");
+}
+
+std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const {
+  const Spec spec = spec_of(call, scenario_.size());
+  const auto plan = planner.plan(spec);
+  std::size_t segment = 0;
+  if (!plan->in_node) {
+    for (const lockstep::Candidate& each : planner.candidates(spec)) {
+      if (each.chosen) segment = each.piece;
+    }
+    if (const Algorithm* algorithm = find_algorithm(spec.collective, plan->algorithm); plan->segments > 1)
+      segment = plan->segment * (algorithm->keeps.apart ? static_cast<std::size_t>(scenario_.size()) : 1);
+  }
+  return text(to_string(spec.collective), " * * * ", plan->algorithm, ' ', segment * spec.element_bytes, " priced");
+}
+
+std::shared_ptr<const Plan> Plans::of(std::size_t call, int member) {
+  const std::size_t kind = kinds_[call];
+  auto& planner = planners_[kind * static_cast<std::size_t>(scenario_.size()) + static_cast<std::size_t>(member)];
+  if (!planner)
+    planner = std::make_unique<Planner>(topology_, everybody(scenario_.size(), member), options(tables_[kind]));
+  return planner->plan(spec_of(scenario_.calls[call], scenario_.size()));
+}
+
+// A kernel whose work is counted.
+struct Counted {
+  const Kernel* kernel;
+  std::size_t element_bytes;
+  double bytes_per_us;
+  Network* network;
+  int rank;
+
+  static void apply(const void* state, void* target, const void* left, const void* right, std::size_t count) {
+    const auto& mine = *static_cast<const Counted*>(state);
+    const auto bytes = static_cast<double>(count * mine.element_bytes);
+    mine.network->work(mine.rank, Duration(std::llround(bytes / mine.bytes_per_us * 1000)));
+    mine.kernel->two(target, left, right, count);
+  }
+};
+static_assert(sizeof(Counted) <= UserReduce::state_bytes);
+
+// A member's program: one call after the other, some of them at a time.
+class Actor {
+ public:
+  Actor(const Scenario& scenario, Network& network, Plans& plans, int rank, std::unique_ptr<node::Room> room,
+        const Log& log)
+      : scenario_(scenario), network_(network), plans_(plans), rank_(rank), finished_(scenario.calls.size()) {
+    for (const SimulatedFault& fault : scenario.faults) {
+      if (fault.member == rank) fault_ = fault;
+    }
+    engine_ = std::make_unique<SimulatedEngine>(
+        simulated::World(network, rank, std::move(room), scenario.has_checksums()),
+        EngineOptions{.patience = scenario.patience, .log = log, .name = "simulated", .is_seen = false});
+  }
+
+  // Does what can be done now. Whether anything was.
+  bool act();
+  // Nothing else happens: time goes by.
+  void look();
+  // Calls up to this number may begin.
+  void allow(std::size_t calls) { allowed_ = calls; }
+  std::size_t finished() const { return end_.finished; }
+  bool is_over() const { return over_; }
+  bool is_gone() const { return end_.kind == SimulatedEnd::Kind::gone; }
+  const SimulatedEnd& end() const { return end_; }
+  const std::string& wrong() const { return wrong_; }
+  Duration stopped_until() const { return stopped_until_; }
+  Duration finished(std::size_t call) const { return finished_[call]; }
+
+ private:
+  struct Flight {
+    std::size_t call;
+    Ticket ticket;
+    std::unique_ptr<Buffers> buffers;
+  };
+  template <class Action>
+  bool guarded(const Action& action);
+  bool begin();
+  bool meets_fault();
+  // Its core does what it has done in the memory of its node since this was asked last.
+  void work_in_room();
+  void start(const SimulatedCall& call);
+  bool finish_some();
+  void finish(Flight& flight);
+  void end(SimulatedEnd::Kind kind);
+
+  const Scenario& scenario_;
+  Network& network_;
+  Plans& plans_;
+  int rank_;
+  std::optional<SimulatedFault> fault_;
+  std::byte presence_{1};  // what a barrier sends
+  std::unique_ptr<SimulatedEngine> engine_;
+  std::deque<Flight> flights_;
+  std::deque<Flight> kept_;  // memory of what failed
+  std::vector<Duration> finished_;
+  std::size_t next_ = 0;
+  std::size_t allowed_ = std::numeric_limits<std::size_t>::max();
+  node::Step steps_ = 0;  // in the room, and the bytes moved there, that were counted already
+  std::uint64_t moved_ = 0;
+  Duration stopped_until_{};
+  bool over_ = false;
+  SimulatedEnd end_;
+  std::string wrong_;
+};
+
+template <class Action>
+bool Actor::guarded(const Action& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    end_.code = error.code();
+    end_.error = error.what();
+    end(SimulatedEnd::Kind::failed);
+    return true;
+  }
+}
+
+bool Actor::act() {
+  if (is_gone() || network_.now() < stopped_until_) return false;
+  bool any = false;
+  while (engine_->progress()) any = true;  // who has ended still answers
+  work_in_room();
+  if (over_) return any;
+  return guarded([&] {
+    for (bool more = true; more && !over_;) {
+      more = finish_some();
+      while (!over_ && next_ < std::min(allowed_, scenario_.calls.size()) && flights_.size() < scenario_.in_flight &&
+             begin())
+        more = true;
+      any = any || more;
+    }
+    if (!over_ && next_ == scenario_.calls.size() && flights_.empty()) end(SimulatedEnd::Kind::well);
+    return any;
+  });
+}
+
+void Actor::work_in_room() {
+  if (!scenario_.fabric || !engine_ || engine_->world().room() == nullptr) return;
+  const simulated::FabricShape& fabric = *scenario_.fabric;
+  const node::Room& room = *engine_->world().room();
+  const double steps = room.last() - std::exchange(steps_, room.last());
+  const auto bytes = static_cast<double>(room.moved() - std::exchange(moved_, room.moved()));
+  const double us = steps * fabric.memory_us + bytes / fabric.memory_bytes_per_us;
+  network_.work(rank_, Duration(std::llround(us * 1000)));
+}
+
+void Actor::look() {
+  if (is_gone() || over_ || network_.now() < stopped_until_ || flights_.empty()) return;
+  guarded([&] {
+    const Ticket ticket = flights_.front().ticket;
+    if (engine_->test(ticket)) {
+      finish(flights_.front());
+      flights_.pop_front();
+    }
+    return true;
+  });
+}
+
+bool Actor::begin() {
+  if (fault_ && next_ + 1 == static_cast<std::size_t>(fault_->call) && meets_fault()) return false;
+  SimulatedCall call = scenario_.calls[next_];
+  start(call);
+  return true;
+}
+
+// Whether the call is not made now.
+bool Actor::meets_fault() {
+  const SimulatedFault fault = *fault_;
+  switch (fault.kind) {
+    case SimulatedFault::Kind::dies:
+      end(SimulatedEnd::Kind::gone);
+      return true;
+    case SimulatedFault::Kind::leaves:
+      end(SimulatedEnd::Kind::gone);
+      engine_.reset();
+      return true;
+    case SimulatedFault::Kind::stops:
+      stopped_until_ = network_.now() + fault.lasts;
+      fault_.reset();
+      return true;
+    case SimulatedFault::Kind::flips:
+      network_.flip_next(rank_);
+      fault_.reset();
+      return false;
+    case SimulatedFault::Kind::differs:
+      return false;
+  }
+  return false;
+}
+
+void Actor::start(const SimulatedCall& call) {
+  const auto plan = plans_.of(next_, rank_);
+  Flight& flight = flights_.emplace_back();
+  flight.call = next_;
+  flight.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
+  flight.buffers->fill();
+  Call made{.plan = plan,
+            .input = call.subject.collective == Collective::barrier ? &presence_ : flight.buffers->input(),
+            .output = flight.buffers->output(),
+            .kernel = reduces(call.subject.collective) ? find_kernel(call.subject.type, call.subject.op) : nullptr,
+            .origin = {"call", static_cast<int>(next_) + 1}};
+  if (scenario_.fabric && made.kernel != nullptr) {
+    const Counted counted{made.kernel, size_of(call.subject.type), scenario_.fabric->combined_bytes_per_us, &network_,
+                          rank_};
+    made.user.apply = Counted::apply;
+    std::memcpy(made.user.state.data(), &counted, sizeof counted);
+    made.user.has_state = true;
+  }
+  const bool differs =
+      fault_ && fault_->kind == SimulatedFault::Kind::differs && next_ + 1 == static_cast<std::size_t>(fault_->call);
+  if (differs) {
+    auto other = std::make_shared<Plan>(*plan);
+    other->spec.type = size_of(call.subject.type) == 1 ? DataType::f64 : DataType::u8;
+    made.plan = std::move(other);
+  }
+  ++next_;
+  flight.ticket = engine_->start(made);
+}
+
+bool Actor::finish_some() {
+  bool any = false;
+  for (auto flight = flights_.begin(); flight != flights_.end();) {
+    if (!engine_->test(flight->ticket)) {
+      ++flight;
+      continue;
+    }
+    finish(*flight);
+    flight = flights_.erase(flight);
+    any = true;
+  }
+  return any;
+}
+
+void Actor::finish(Flight& flight) {
+  if (scenario_.spoil) scenario_.spoil(rank_, flight.call, *flight.buffers);
+  std::uint64_t bits = 0;
+  const std::uint64_t wrong = flight.buffers->count_wrong(bits);
+  if (wrong > 0 && wrong_.empty())
+    wrong_ = text("rank ", rank_, " has ", wrong, " wrong elements after call ", flight.call + 1, ", ",
+                  scenario_.calls[flight.call].to_text(), " by ", plans_.algorithm(flight.call));
+  work_in_room();
+  finished_[flight.call] = network_.free_at(rank_);
+  ++end_.finished;
+}
+
+void Actor::end(SimulatedEnd::Kind kind) {
+  over_ = true;
+  end_.kind = kind;
+  end_.at = network_.now();
+  for (Flight& flight : flights_) kept_.push_back(std::move(flight));
+  flights_.clear();
+}
+
+// Who acts when, and what is judged of it.
+class Stage {
+ public:
+  explicit Stage(const Scenario& scenario)
+      : scenario_(scenario),
+        network_(scenario.size(), scenario.seed, scenario.fabric ? &*scenario.fabric : nullptr),
+        plans_(scenario),
+        due_(static_cast<std::size_t>(scenario.size()), never) {
+    for (int node = 0; node < scenario.nodes; ++node) enter(node);
+  }
+
+  Simulated run();
+
+ private:
+  struct Turn {
+    Duration at;
+    std::uint64_t order;
+    int member;
+    bool operator>(const Turn& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+  static constexpr Duration never = Duration::max();
+
+  void enter(int node);
+  Actor& actor(int member) { return *actors_[static_cast<std::size_t>(member)]; }
+  bool all_over() const {
+    return std::ranges::all_of(actors_, [](const auto& each) { return each->is_over(); });
+  }
+  void wake(int member, Duration at);
+  void wake_node(int member, Duration at);
+  void act(int member);
+  void begin_next();
+  void wait_a_tick();
+  std::string judged(const Simulated& all) const;
+  std::string judged(int member, const SimulatedEnd& end) const;
+
+  const Scenario& scenario_;
+  Network network_;
+  Plans plans_;
+  Log log_{LogLevel::error, [](LogLevel, std::string_view) {}};
+  std::vector<std::unique_ptr<Actor>> actors_;
+  std::vector<Duration> due_;  // by member: when it acts next
+  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns_;
+  std::uint64_t order_ = 0;
+  std::uint64_t acts_ = 0;
+  std::vector<Duration> begun_{Duration{}};  // calls, where all begin them together
+};
+
+void Stage::enter(int node) {
+  std::shared_ptr<std::byte> memory;
+  if (scenario_.meets()) memory = node::SharedMemory::make(node::Room::bytes_for(scenario_.members), false).memory();
+  for (int i = 0; i < scenario_.members; ++i) {
+    std::unique_ptr<node::Room> room;
+    if (scenario_.meets()) room = std::make_unique<node::Room>(memory, i, scenario_.members, true);
+    const int rank = node * scenario_.members + i;
+    actors_.push_back(std::make_unique<Actor>(scenario_, network_, plans_, rank, std::move(room), log_));
+    if (scenario_.fabric) actors_.back()->allow(1);
+    wake(rank, Duration{});
+  }
+}
+
+void Stage::wake(int member, Duration at) {
+  if (!scenario_.fabric) {  // mostly at once, now and then late
+    at += std::chrono::microseconds(network_.draw(30));
+    if (network_.chance(2)) at += std::chrono::microseconds(network_.draw(30'000));
+  }
+  Duration& due = due_[static_cast<std::size_t>(member)];
+  if (due <= at) return;
+  due = at;
+  turns_.push({at, ++order_, member});
+}
+
+void Stage::wake_node(int member, Duration at) {
+  if (!scenario_.meets()) return;
+  const int first = member / scenario_.members * scenario_.members;
+  for (int each = first; each < first + scenario_.members; ++each) {
+    if (each != member) wake(each, at);
+  }
+}
+
+void Stage::act(int member) {
+  Actor& one = actor(member);
+  ++acts_;
+  due_[static_cast<std::size_t>(member)] = never;
+  if (network_.now() < one.stopped_until()) {
+    wake(member, one.stopped_until());
+    return;
+  }
+  const bool moved = one.act();
+  const Duration ready = network_.free_at(member);
+  if (moved) wake(member, ready);
+  if (moved) wake_node(member, ready);
+  if (one.stopped_until() > network_.now()) wake(member, one.stopped_until());
+}
+
+// Where time is predicted, all begin a call together, when all have ended the one before.
+void Stage::begin_next() {
+  const auto all_have = [&](std::size_t calls) {
+    return std::ranges::all_of(actors_, [&](const auto& each) { return each->is_over() || each->finished() >= calls; });
+  };
+  if (turns_.size() > 0 || !all_have(begun_.size()) || begun_.size() >= scenario_.calls.size()) return;
+  begun_.push_back(network_.now());
+  for (int member = 0; member < scenario_.size(); ++member) {
+    actor(member).allow(begun_.size());
+    wake(member, network_.now());
+  }
+}
+
+// Nothing happens by itself before the next tick, so those who wait look at the clock.
+void Stage::wait_a_tick() {
+  network_.set_clock(network_.now() + tick);
+  for (int member = 0; member < scenario_.size(); ++member) {
+    actor(member).look();
+    wake(member, network_.now());
+  }
+}
+
+Simulated Stage::run() {
+  Simulated all;
+  const std::uint64_t most = most_acts_of_a_call * static_cast<std::uint64_t>(scenario_.size());
+  while (!all_over() && acts_ < most) {
+    const Duration quiet = network_.now() + tick;
+    const std::optional<Duration> event = network_.next();
+    const Duration turn = turns_.empty() ? never : turns_.top().at;
+    const Duration first = std::min(event.value_or(never), turn);
+    if (first > quiet) {
+      wait_a_tick();
+      continue;
+    }
+    network_.set_clock(std::max(network_.now(), first));
+    network_.deliver();
+    for (const int member : network_.take_woken()) wake(member, network_.now());
+    while (!turns_.empty() && turns_.top().at <= network_.now()) {
+      const Turn now = turns_.top();
+      turns_.pop();
+      if (due_[static_cast<std::size_t>(now.member)] == now.at) act(now.member);
+    }
+    if (scenario_.fabric) begin_next();
+  }
+  if (!all_over()) all.wrong = text("no end after ", acts_, " turns");
+  for (const auto& each : actors_) {
+    all.ends.push_back(each->end());
+    if (all.wrong.empty()) all.wrong = each->wrong();
+  }
+  for (std::size_t call = 0; call < scenario_.calls.size(); ++call) {
+    Duration last{};
+    for (const auto& each : actors_) last = std::max(last, each->finished(call));
+    all.calls.push_back(last - (call < begun_.size() ? begun_[call] : Duration{}));
+    all.algorithms.emplace_back(plans_.algorithm(call));
+  }
+  all.messages = network_.messages();
+  all.bytes_between_nodes = network_.bytes_between_nodes();
+  all.acts = acts_;
+  if (all.wrong.empty()) all.wrong = judged(all);
+  return all;
+}
+
+std::string Stage::judged(const Simulated& all) const {
+  for (int member = 0; member < scenario_.size(); ++member) {
+    std::string wrong = judged(member, all.ends[static_cast<std::size_t>(member)]);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+std::string Stage::judged(int member, const SimulatedEnd& end) const {
+  using Kind = SimulatedFault::Kind;
+  if (end.kind != SimulatedEnd::Kind::failed) return {};
+  const auto is_harmless = [&](const SimulatedFault& fault) {
+    return fault.kind == Kind::stops && fault.lasts + std::chrono::seconds(1) < scenario_.patience.limit;
+  };
+  if (std::ranges::all_of(scenario_.faults, is_harmless))
+    return text("rank ", member, " fails, and nothing is wrong: ", end.error);
+  if (end.code != Code::stall && end.code != Code::mismatch && end.code != Code::peer_failed &&
+      end.code != Code::corrupt)
+    return text("rank ", member, " has another error than those of others: ", end.error);
+  const auto is_named = [&](const SimulatedFault& fault) {
+    return fault.member == member || names(end.error, fault.member);
+  };
+  if (std::ranges::none_of(scenario_.faults, is_named))
+    return text("rank ", member, " names nobody at fault: ", end.error);
+  return {};
+}
+
+}  // namespace
+
+// Where time is predicted every call is made twice: at the first time members tell each other what they are about.
+Simulated simulate(const Scenario& scenario) {
+  if (!scenario.fabric) return Stage(scenario).run();
+  Scenario twice = scenario;
+  twice.calls.clear();
+  for (const SimulatedCall& call : scenario.calls) twice.calls.insert(twice.calls.end(), 2, call);
+  for (SimulatedFault& fault : twice.faults) fault.call *= 2;
+  Simulated all = Stage(twice).run();
+  for (std::size_t call = 0; call < scenario.calls.size(); ++call) {
+    all.calls[call] = all.calls[2 * call + 1];
+    all.algorithms[call] = all.algorithms[2 * call + 1];
+  }
+  all.calls.resize(scenario.calls.size());
+  all.algorithms.resize(scenario.calls.size());
+  return all;
+}
+
+double least_us(const Subject& subject, const simulated::FabricShape& fabric) {
+  Scenario scenario{.nodes = fabric.nodes, .members = fabric.members, .fabric = fabric};
+  const auto topology = topology_of(scenario);
+  std::vector<int> ranks(static_cast<std::size_t>(scenario.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const Moves moves = least_moves(subject, scenario.size(), *topology, ranks);
+  const bool far = fabric.nodes > 1;
+  const double message = 2 * fabric.message_us + (far ? 2 * fabric.network_us : fabric.memory_us);
+  const double moved = far ? moves.link / fabric.network_bytes_per_us : moves.foreign / fabric.memory_bytes_per_us;
+  return message + moved;
+}
+
+}  // namespace lockstep::bench

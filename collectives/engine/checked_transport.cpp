@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/checked_transport.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view remedy =
+    "look at the memory and the network of both hosts: what they exchange cannot be relied on";
+
+// Each step has another outcome for every word, and for every state before it.
+std::uint64_t stir(std::uint64_t state, std::uint64_t word) {
+  state = (state ^ word) * 0x9fb21c651e98df25U;
+  return state ^ state >> 35U;
+}
+
+// Behind each message goes another one, with its checksum.
+class CheckedTransport final : public Transport {
+ public:
+  explicit CheckedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  int lanes() const override { return inner_->lanes(); }
+  std::uint32_t marks_across() const override { return inner_->marks_across(); }
+  std::uint32_t generation() const override { return inner_->generation(); }
+
+  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
+  bool done(int lane) override;
+  bool abandon() override { return inner_->abandon(); }
+  void tell(int peer, Bytes bytes) override;
+  bool is_said(int peer) override { return inner_->is_said(peer); }
+  std::optional<Heard> hear() override;
+  void sleep(std::int64_t nanoseconds) override { inner_->sleep(nanoseconds); }
+  void tell_all(const Bytes& bytes) override { inner_->tell_all(sealed(bytes)); }
+  void leave(const Bytes& last_words) override { inner_->leave(last_words.empty() ? last_words : sealed(last_words)); }
+
+ private:
+  // Of the round that is under way on a lane.
+  struct Round {
+    std::vector<std::uint64_t> sums;  // of what is sent, then those that came
+    std::vector<Incoming> receives;
+    std::vector<Outgoing> all_sends;
+    std::vector<Incoming> all_receives;
+    bool is_checked = true;
+  };
+  static Bytes sealed(Bytes bytes);
+
+  std::unique_ptr<Transport> inner_;
+  std::deque<Round> rounds_;  // by lane
+};
+
+void CheckedTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  while (static_cast<std::size_t>(stamp.lane) >= rounds_.size()) rounds_.emplace_back();
+  Round& round = rounds_[static_cast<std::size_t>(stamp.lane)];
+  round.sums.assign(sends.size() + receives.size(), 0);
+  round.receives.assign(receives.begin(), receives.end());
+  round.all_sends.clear();
+  round.all_receives.clear();
+  std::size_t next = 0;
+  for (const Outgoing& each : sends) {
+    std::uint64_t& sum = round.sums[next++];
+    sum = checksum({static_cast<const std::byte*>(each.data), each.bytes});
+    round.all_sends.push_back(each);
+    round.all_sends.push_back({each.peer, &sum, sizeof sum});
+  }
+  for (const Incoming& each : receives) {
+    round.all_receives.push_back(each);
+    round.all_receives.push_back({each.peer, &round.sums[next++], sizeof(std::uint64_t)});
+  }
+  round.is_checked = false;
+  inner_->post(stamp, round.all_sends, round.all_receives);
+}
+
+bool CheckedTransport::done(int lane) {
+  if (!inner_->done(lane)) return false;
+  Round& round = rounds_[static_cast<std::size_t>(lane)];
+  if (std::exchange(round.is_checked, true)) return true;
+  std::size_t next = round.sums.size() - round.receives.size();
+  for (const Incoming& each : round.receives) {
+    if (checksum({static_cast<const std::byte*>(each.data), each.bytes}) == round.sums[next++]) continue;
+    throw Error(Code::corrupt, text(each.bytes, " bytes from rank ", each.peer, " to rank ", rank()), remedy);
+  }
+  return true;
+}
+
+Bytes CheckedTransport::sealed(Bytes bytes) {
+  const auto sum = std::bit_cast<std::array<std::byte, sizeof(std::uint64_t)>>(checksum(bytes));
+  bytes.insert(bytes.end(), sum.begin(), sum.end());
+  return bytes;
+}
+
+void CheckedTransport::tell(int peer, Bytes bytes) { inner_->tell(peer, sealed(std::move(bytes))); }
+
+std::optional<Transport::Heard> CheckedTransport::hear() {
+  std::optional<Heard> heard = inner_->hear();
+  if (!heard) return heard;
+  std::uint64_t sum = 0;
+  const std::size_t bytes = heard->bytes.size() - std::min(heard->bytes.size(), sizeof sum);
+  std::memcpy(&sum, heard->bytes.data() + bytes, heard->bytes.size() - bytes);
+  heard->bytes.resize(bytes);
+  if (checksum(heard->bytes) != sum)
+    throw Error(Code::corrupt, text("a word of ", bytes, " bytes from rank ", heard->peer, " to rank ", rank()),
+                remedy);
+  return heard;
+}
+
+}  // namespace
+
+// Four at a time, so that they do not wait for each other.
+std::uint64_t checksum(std::span<const std::byte> bytes) {
+  constexpr std::size_t lanes = 4;
+  constexpr std::size_t word = sizeof(std::uint64_t);
+  std::array<std::uint64_t, lanes> states = {1, 2, 3, 4};
+  std::size_t at = 0;
+  const auto word_at = [&](std::size_t offset, std::size_t length) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + offset, length);
+    return value;
+  };
+  for (; at + lanes * word <= bytes.size(); at += lanes * word) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) states[lane] = stir(states[lane], word_at(at + lane * word, word));
+  }
+  for (; at < bytes.size(); at += word) states[0] = stir(states[0], word_at(at, std::min(word, bytes.size() - at)));
+  std::uint64_t sum = stir(0, bytes.size());
+  for (const std::uint64_t state : states) sum = stir(sum, state);
+  return sum;
+}
+
+std::unique_ptr<Transport> checked_transport(std::unique_ptr<Transport> inner) {
+  return std::make_unique<CheckedTransport>(std::move(inner));
+}
+
+}  // namespace lockstep

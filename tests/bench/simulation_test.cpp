@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep sim`: that what is wrong is seen and repeated, that times are those of the links, and thousands of runs in
+// which nothing is wrong. SIMULATION_SCENARIOS=n sets how many.
+#include "bench/simulation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "bench/limits.hpp"
+#include "collectives/simulated/network.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using Kind = SimulatedEnd::Kind;
+using simulated::FabricShape;
+
+Scenario scenario_of(int nodes, int members, std::initializer_list<std::string_view> calls) {
+  Scenario scenario{.nodes = nodes, .members = members};
+  for (const std::string_view call : calls) scenario.calls.push_back(parse_call(call, scenario.size()));
+  return scenario;
+}
+
+FabricShape fabric_of(std::string_view words, int nodes, int members) {
+  FabricShape shape;
+  shape.nodes = nodes;
+  shape.members = members;
+  return simulated::parse_fabric(words, shape);
+}
+
+// How long a call takes there, in microseconds.
+double us_of(std::string_view words, int nodes, int members, std::string_view call, const std::string& algorithm = {}) {
+  Scenario scenario = scenario_of(nodes, members, {call});
+  scenario.fabric = fabric_of(words, nodes, members);
+  scenario.algorithm = algorithm;
+  const Simulated all = simulate(scenario);
+  EXPECT_EQ(all.wrong, "") << call;
+  return static_cast<double>(all.calls.at(0).count()) / 1000;
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::usage);
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(Simulation, EveryDrawnScenarioIsRight) {
+  const char* const wish = std::getenv("SIMULATION_SCENARIOS");
+  const std::uint64_t scenarios = wish == nullptr ? 3000 : std::strtoull(wish, nullptr, 10);
+  std::uint64_t well = 0;
+  std::uint64_t named = 0;
+  for (std::uint64_t seed = 1; seed <= scenarios; ++seed) {
+    const Scenario scenario = draw_scenario(seed);
+    const Simulated all = simulate(scenario);
+    ASSERT_EQ(all.wrong, "") << "lockstep sim " << scenario.to_text();
+    for (const SimulatedEnd& end : all.ends) {
+      well += end.kind == Kind::well ? 1 : 0;
+      named += end.kind == Kind::failed ? 1 : 0;
+    }
+  }
+  EXPECT_GT(well, scenarios);
+  EXPECT_GT(named, scenarios);
+}
+
+TEST(Simulation, ASeedGivesTheSameRunAgain) {
+  for (const std::uint64_t seed : {7U, 8U, 9U, 10U}) {
+    const Scenario scenario = draw_scenario(seed);
+    const Simulated one = simulate(scenario);
+    const Simulated other = simulate(scenario);
+    EXPECT_EQ(one.messages, other.messages);
+    EXPECT_EQ(one.acts, other.acts);
+    ASSERT_EQ(one.ends.size(), other.ends.size());
+    for (std::size_t i = 0; i < one.ends.size(); ++i) {
+      EXPECT_EQ(one.ends[i].at, other.ends[i].at);
+      EXPECT_EQ(one.ends[i].error, other.ends[i].error);
+    }
+  }
+}
+
+// A byte of one member's third result is another one.
+TEST(Simulation, AWrongByteIsSeenAndMadeSmall) {
+  Scenario scenario =
+      scenario_of(2, 2, {"barrier", "all_reduce:i32:sum:40", "broadcast:u8:64:root=1", "all_gather:f32:9"});
+  scenario.in_flight = 2;
+  EXPECT_EQ(simulate(scenario).wrong, "");
+  scenario.spoil = [](int member, std::size_t, Buffers& result) {
+    if (member == 3 && result.output_bytes().size() == 64) result.output_bytes()[17] ^= std::byte{4};
+  };
+  const std::string wrong = simulate(scenario).wrong;
+  EXPECT_TRUE(wrong.starts_with("rank 3 has 1 wrong elements after call 3, broadcast:u8:64:root=1")) << wrong;
+  const Scenario small = shrunk(scenario);
+  ASSERT_EQ(small.calls.size(), 1U);
+  EXPECT_EQ(small.calls[0].to_text(), "broadcast:u8:64:root=1");
+  EXPECT_EQ(small.in_flight, 1U);
+  EXPECT_EQ(small.size(), 4);
+}
+
+TEST(Simulation, WhoDiesIsNamedByAllOthers) {
+  Scenario scenario = scenario_of(4, 4, {"barrier", "all_reduce:f32:sum:100", "all_reduce:f64:sum:3:reproducible"});
+  scenario.faults.push_back(parse_fault("7@3"));
+  const Simulated all = simulate(scenario);
+  EXPECT_EQ(all.wrong, "");
+  for (std::size_t member = 0; member < all.ends.size(); ++member) {
+    const SimulatedEnd& end = all.ends[member];
+    if (member == 7) {
+      EXPECT_EQ(end.kind, Kind::gone);
+      EXPECT_EQ(end.finished, 2U);
+      continue;
+    }
+    EXPECT_EQ(end.kind, Kind::failed) << member;
+    EXPECT_TRUE(end.code == Code::stall || end.code == Code::peer_failed) << end.error;
+    EXPECT_NE(end.error.find("rank 7 "), std::string::npos) << end.error;
+    EXPECT_LT(end.at, std::chrono::seconds(5)) << "patience is 3 s";
+  }
+}
+
+TEST(Simulation, WhoOnlyStopsIsWaitedFor) {
+  Scenario scenario = scenario_of(2, 2, {"all_reduce:f32:sum:100", "all_reduce:f32:sum:100"});
+  scenario.faults.push_back(parse_fault("2@2:stops:1500ms"));
+  Simulated all = simulate(scenario);
+  EXPECT_EQ(all.wrong, "");
+  for (const SimulatedEnd& end : all.ends) {
+    EXPECT_EQ(end.kind, Kind::well);
+    EXPECT_GT(end.at, std::chrono::milliseconds(1500));
+  }
+  scenario.faults[0] = parse_fault("2@2:stops:20s");  // longer than patience
+  all = simulate(scenario);
+  EXPECT_EQ(all.wrong, "");
+  EXPECT_EQ(all.ends[0].kind, Kind::failed);
+  EXPECT_NE(all.ends[0].error.find("rank 2 "), std::string::npos) << all.ends[0].error;
+}
+
+// With checksums it is an error of who receives it, and everybody hears of it; without, a wrong result.
+TEST(Simulation, ABitThatFlipsOnItsWayIsNamed) {
+  Scenario scenario = scenario_of(1, 4, {"barrier", "all_gather:i32:100"});
+  scenario.memory = false;
+  scenario.algorithm = "all_gather:ring";
+  EXPECT_FALSE(scenario.has_checksums());
+  scenario.faults.push_back(parse_fault("2@2:flips"));
+  EXPECT_TRUE(scenario.has_checksums());
+  int corrupt = 0;
+  for (scenario.seed = 1; scenario.seed <= 20; ++scenario.seed) {
+    const Simulated all = simulate(scenario);
+    EXPECT_EQ(all.wrong, "");
+    for (const SimulatedEnd& end : all.ends) {
+      EXPECT_TRUE(end.kind == Kind::failed || end.kind == Kind::well);
+      if (end.code != Code::corrupt) continue;
+      ++corrupt;
+      EXPECT_NE(end.error.find("bytes from rank 2 to rank 3"), std::string::npos) << end.error;
+    }
+  }
+  EXPECT_EQ(corrupt, 20);
+}
+
+// One message: a core at each end, two links, and its bytes once, since packets do not wait for the whole.
+TEST(Simulation, AMessageTakesWhatItsLinksTake) {
+  constexpr std::string_view fabric = "rate=80G latency=2us message=1us";
+  EXPECT_NEAR(us_of(fabric, 2, 1, "broadcast:u8:8", "broadcast:binomial"), 6, 0.2);
+  EXPECT_NEAR(us_of(fabric, 2, 1, "broadcast:u8:1M", "broadcast:binomial"), 6 + 1048576 / 10000.0, 2);
+  EXPECT_NEAR(us_of("rate=80G latency=2us message=1us receive=40G", 2, 1, "broadcast:u8:1M", "broadcast:binomial"),
+              6 + 1048576 / 10000.0 + 1048576 / 5000.0, 2);
+}
+
+// Three senders share the receiver's link; and a switch with one link up shares that.
+TEST(Simulation, FlowsThatShareALinkShareItsRate) {
+  const double one = us_of("rate=80G", 2, 1, "gather:u8:256k", "gather:flat");
+  const double three = us_of("rate=80G", 4, 1, "gather:u8:256k", "gather:flat");
+  EXPECT_NEAR(three / one, 3, 0.3);
+  const double wide = us_of("rate=80G switch=4 uplinks=4", 8, 1, "all_to_all:u8:64k", "all_to_all:flat");
+  const double narrow = us_of("rate=80G switch=4 uplinks=1", 8, 1, "all_to_all:u8:64k", "all_to_all:flat");
+  EXPECT_GT(narrow / wide, 1.7);  // four nodes send four sevenths of all through one link
+}
+
+TEST(Simulation, NobodyIsFasterThanTheLinks) {
+  for (const std::string_view call :
+       {"all_reduce:f32:sum:2", "all_reduce:f32:sum:64k", "broadcast:f32:64k", "all_gather:f32:4k",
+        "reduce_scatter:f32:sum:4k", "all_to_all:f32:1k", "reduce:f32:sum:16k", "gather:f32:4k", "scatter:f32:4k"}) {
+    for (const int members : {1, 4}) {
+      const FabricShape fabric = fabric_of("rate=100G switch=4 uplinks=2", 8, members);
+      const double least = least_us(parse_call(call, 8 * members).subject, fabric);
+      EXPECT_GE(us_of("rate=100G switch=4 uplinks=2", 8, members, call), least) << call << ", " << members;
+    }
+  }
+}
+
+TEST(Simulation, WordsSayTheSameAgain) {
+  for (std::uint64_t seed = 1; seed < 200; ++seed) {
+    const Scenario scenario = draw_scenario(seed);
+    for (const SimulatedCall& call : scenario.calls)
+      EXPECT_EQ(parse_call(call.to_text(), scenario.size()).to_text(), call.to_text());
+    for (const SimulatedFault& fault : scenario.faults)
+      EXPECT_EQ(parse_fault(fault.to_text()).to_text(), fault.to_text());
+  }
+  EXPECT_EQ(parse_fault("7@3").to_text(), "7@3");
+  EXPECT_EQ(parse_call("broadcast:1k:root=2", 4).to_text(), "broadcast:f32:1024:root=2");
+}
+
+TEST(Simulation, WhatIsNotUnderstoodIsRefused) {
+  for (const std::string_view call : {"", "sum", "all_reduce:f33", "broadcast:root=4", "barrier:f32", "gather_v:3",
+                                      "broadcast:sum", "all_reduce:-1", "all_reduce:f32:99T", "reduce:in_place"})
+    EXPECT_NE(refusal([&] { parse_call(call, 4); }).find("write it like"), std::string::npos) << call;
+  for (const std::string_view fault : {"", "3", "@3", "3@", "3@0", "x@1", "3@1:sleeps", "3@1:dies:2s", "3@1:stops:x"})
+    EXPECT_NE(refusal([&] { parse_fault(fault); }).find("write it like"), std::string::npos) << fault;
+  for (const std::string_view fabric : {"rate", "rate=0G", "rate=100", "speed=1G", "latency=2", "latency=-1us",
+                                        "latency=1h", "switch=0", "switch=x", "uplinks=4", "rate=1e99G"})
+    EXPECT_NE(refusal([&] { fabric_of(fabric, 2, 2); }), "nothing") << fabric;
+}
+
+}  // namespace
+}  // namespace lockstep::bench

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lockstep sim`: members that do not exist, with the library's own engine.
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <sstream>
+
+#include "bench/simulation.hpp"
+#include "bench/words.hpp"
+#include "tools/lockstep/command.hpp"
+#include "tools/lockstep/interrupt.hpp"
+#include "tools/lockstep/progress.hpp"
+#include "topology/base/index_set.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+using bench::Scenario;
+using bench::Simulated;
+using bench::SimulatedCall;
+using bench::SimulatedEnd;
+using bench::SimulatedFault;
+
+constexpr int most_members = 4096;
+constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30U;  // of all members' buffers in a call
+
+Scenario scenario_of(const Parsed& parsed) {
+  Scenario scenario;
+  scenario.nodes = static_cast<int>(parsed.integer("nodes", 1, most_members, 2));
+  scenario.members = static_cast<int>(parsed.integer("ranks", 1, most_members, 2));
+  const auto refuse_if = [](bool wrong, std::string_view what, std::string_view mend) {
+    if (wrong) throw Error(Code::usage, what, mend);
+  };
+  refuse_if(static_cast<std::int64_t>(scenario.nodes) * scenario.members > most_members || scenario.size() < 2,
+            text(scenario.nodes, " nodes of ", scenario.members, " members"),
+            text("simulate 2 to ", most_members, " members"));
+  scenario.seed = static_cast<std::uint64_t>(parsed.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), 1));
+  scenario.in_flight = static_cast<std::size_t>(parsed.integer("in-flight", 1, 64, 1));
+  scenario.memory = !parsed.has("no-memory");
+  if (const auto fabric = parsed.value("fabric")) {
+    simulated::FabricShape shape;
+    shape.nodes = scenario.nodes;
+    shape.members = scenario.members;
+    scenario.fabric = simulated::parse_fabric(*fabric, shape);
+  }
+  scenario.algorithm = parsed.value("algorithm").value_or("");
+  constexpr int some_calls = 5;
+  for (const std::string& words : parsed.values("call"))
+    scenario.calls.push_back(bench::parse_call(words, scenario.size()));
+  if (scenario.calls.empty()) scenario.calls = bench::draw_calls(scenario.seed, scenario.size(), some_calls);
+  for (const SimulatedCall& call : scenario.calls) {
+    const std::uint64_t all = bench::memory_of(call.subject, scenario.size());
+    refuse_if(all > most_bytes / static_cast<std::uint64_t>(scenario.size()),
+              text(call.to_text(), " of ", scenario.size(), " members has more than ", format_bytes(most_bytes)),
+              "all of them have their data in this process: take a smaller count, or fewer members");
+  }
+  for (const std::string& words : parsed.values("fail")) {
+    const SimulatedFault fault = bench::parse_fault(words);
+    refuse_if(fault.member >= scenario.size(),
+              text("the fault \"", printable(words), "\" of ", scenario.size(), " members"),
+              text("name one of the ranks 0 to ", scenario.size() - 1));
+    refuse_if(static_cast<std::size_t>(fault.call) > scenario.calls.size(),
+              text("the fault \"", printable(words), "\" of ", scenario.calls.size(), " calls"),
+              text("name one of the calls 1 to ", scenario.calls.size()));
+    scenario.faults.push_back(fault);
+  }
+  return scenario;
+}
+
+std::string us_text(double us) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(us < 100 ? 2 : us < 10'000 ? 1 : 0) << us;
+  return out.str();
+}
+
+// Members that ended alike, together: of errors the first one's text, of which others have their own times and rounds.
+void say_ends(const Simulated& all) {
+  struct Group {
+    IndexSet members;
+    Duration last{};
+    std::string words;
+  };
+  std::map<std::pair<SimulatedEnd::Kind, Code>, Group> groups;
+  for (std::size_t member = 0; member < all.ends.size(); ++member) {
+    const SimulatedEnd& end = all.ends[member];
+    const bool failed = end.kind == SimulatedEnd::Kind::failed;
+    Group& group = groups[{end.kind, failed ? end.code : Code::internal}];
+    group.members.insert(static_cast<int>(member));
+    group.last = std::max(group.last, end.at);
+    if (!group.words.empty()) continue;
+    group.words = failed                                 ? end.error
+                  : end.kind == SimulatedEnd::Kind::well ? "all calls made"
+                                                         : text("gone after ", end.finished, " calls");
+  }
+  for (const auto& [kind, group] : groups)
+    std::cout << text(group.members.size() == 1 ? "rank " : "ranks ", group.members.to_string(), ", by ",
+                      format_duration(group.last), ": ", group.words, "\n");
+}
+
+void say(const Scenario& scenario, const Simulated& all) {
+  std::cout << text(scenario.nodes, " nodes of ", scenario.members, " members, seed ", scenario.seed, ": ",
+                    all.messages, " messages, ", all.acts, " turns\n");
+  if (scenario.fabric) {
+    std::cout << "A simulation, not a measurement: links are queues, cores take what --fabric says.\n"
+              << std::right << std::setw(12) << "bytes" << std::setw(14) << "us" << std::setw(14) << "at least"
+              << std::setw(8) << "share"
+              << "  call\n";
+  }
+  for (std::size_t i = 0; i < scenario.calls.size(); ++i) {
+    const SimulatedCall& call = scenario.calls[i];
+    const double us = static_cast<double>(all.calls[i].count()) / 1000;
+    if (scenario.fabric) {
+      const double least = bench::least_us(call.subject, *scenario.fabric);
+      std::cout << std::setw(12) << bench::bytes_of(call.subject, scenario.size()) << std::setw(14) << us_text(us)
+                << std::setw(14) << us_text(least) << std::setw(8) << us_text(us > 0 ? least / us : 0) << "  "
+                << call.to_text() << " by " << all.algorithms[i] << "\n";
+    } else {
+      std::cout << text("call ", i + 1, ": ", call.to_text(), " by ", all.algorithms[i], "\n");
+    }
+  }
+  if (!scenario.fabric || !scenario.faults.empty()) say_ends(all);
+}
+
+struct Count {
+  std::uint64_t well = 0;
+  std::uint64_t named = 0;
+  std::uint64_t gone = 0;
+};
+
+void add(Count& count, const Simulated& all) {
+  for (const SimulatedEnd& end : all.ends) {
+    ++(end.kind == SimulatedEnd::Kind::well     ? count.well
+       : end.kind == SimulatedEnd::Kind::failed ? count.named
+                                                : count.gone);
+  }
+}
+
+Exit wrong(const Scenario& scenario, const std::string& what) {
+  std::cout << text("WRONG: ", what, "\nrepeats: lockstep sim ", scenario.to_text(), "\n") << std::flush;
+  const Scenario small = bench::shrunk(scenario);
+  std::cout << text("smaller: lockstep sim ", small.to_text(), "\n");
+  return Exit::wrong_data;
+}
+
+Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
+  ProgressLine line(speaks());
+  Count count;
+  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+    const Scenario scenario = bench::draw_scenario(seed);
+    const Simulated all = bench::simulate(scenario);
+    if (!all.wrong.empty()) {
+      line.clear();
+      return wrong(scenario, all.wrong);
+    }
+    add(count, all);
+    if (seed % 64 == 0) line.show(text(seed - first + 1, " of ", seeds, " scenarios"));
+  }
+  line.clear();
+  std::cout << text(seeds, " scenarios: ", count.well, " members made all calls, ", count.named,
+                    " ended with an error that names who was at fault, ", count.gone, " were gone; nothing wrong\n");
+  return Exit::well;
+}
+
+}  // namespace
+
+const Manual& sim_manual() {
+  static const Manual manual{
+      .name = "sim",
+      .one_line = "members that do not exist: faults repeated by a seed, and times on machines one does not have",
+      .synopsis =
+          "lockstep sim [--nodes N] [--ranks R] [--call CALL ...] [--fail FAULT ...] [--seed S] [...]\n"
+          "  lockstep sim --nodes N --ranks R --fabric WORDS --call CALL ...\n"
+          "  lockstep sim --seeds K [--seed FIRST]",
+      .description =
+          R"manual(Runs the library's own planner and engine for members that do not exist, in one thread, by a clock
+that is set: the same seed gives the same run on every machine. All results are checked.
+
+Without --fabric messages take a time that is drawn, in an order that is drawn, the algorithm is
+drawn, and members of a node meet in memory. --fail says what becomes of a member: every other one
+must end with right results, or with an error that names it, within its patience (3 s of that clock).
+With --seeds scenarios are drawn, too: one after the other, until one is wrong, which is then made
+smaller; both commands that repeat it are printed.
+
+With --fabric the time of each call is predicted: messages are packets that queue for the links of
+a fat tree, cores take time for each message, for each step in the memory of their node and for the
+bytes that they copy or combine, and the planner chooses as it would in a job that had measured this
+network. All begin a call together. Beside it stands the time below which nobody can be.)manual",
+      .options =
+          {{"nodes", 'n', "N", "2 unless given."},
+           {"ranks", 'r', "R", "Members on each node: 2 unless given."},
+           {"call", 'c', "CALL",
+            "COLLECTIVE[:TYPE][:OP][:COUNT][:root=R][:reproducible][:in_place], such as all_reduce:f32:sum:1M; "
+            "count as for `lockstep bench`: of a block. Again for the next call; five are drawn if none is given."},
+           {"fail", 'f', "FAULT",
+            "RANK@CALL[:dies|:stops[:TIME]|:leaves|:differs|:flips]: what becomes of a rank when it is about to make "
+            "its call of that number. It dies unless something else is said."},
+           {"seed", 's', "S", "Of what is drawn: 1 unless given."},
+           {"seeds", 0, "K", "So many scenarios that are drawn, from the seed on."},
+           {"in-flight", 0, "W", "Calls that a member has under way at a time: 1 unless given."},
+           {"no-memory", 0, "", "Members of a node do not meet in memory."},
+           {"fabric", 0, "WORDS",
+            "Words such as \"rate=100G latency=700ns switch=16 uplinks=8 memory=80G memory-latency=400ns "
+            "message=600ns combine=64G receive=40G\": rate and latency of links, nodes of a switch, links up from it, "
+            "what "
+            "cores take for a message and for bytes that they add, or receive. What is not said is as in this line, "
+            "with one switch for all and interfaces that receive by themselves."},
+           {"algorithm", 'a', "NAMES", "As in LOCKSTEP_ALGORITHM: all_reduce:ring."}},
+      .examples =
+          "  lockstep sim --nodes 64 --ranks 8 --seed 42 --fail 7@3\n"
+          "      what 511 members say when rank 7 of 512 dies before its third call\n"
+          "  lockstep sim --seeds 10000\n"
+          "      ten thousand scenarios, each of which must be right\n"
+          "  lockstep sim -n 128 -r 8 --fabric \"rate=200G switch=16 uplinks=8\" -c all_reduce:f32:sum:64k\n"
+          "      an all_reduce of 256 KiB on a cluster that one would like to have\n",
+      .exit_codes =
+          "  0  everything was as it must be\n  1  wrong use\n  2  something was not: how to repeat it is printed\n",
+  };
+  return manual;
+}
+
+Exit run_sim(const Parsed& parsed) {
+  if (!speaks()) return Exit::well;
+  if (parsed.has("seeds")) {
+    for (const std::string_view option :
+         {"nodes", "ranks", "call", "fail", "in-flight", "no-memory", "fabric", "algorithm"}) {
+      if (parsed.has(option))
+        throw Error(Code::usage, text("--", option, " with --seeds, which draws it"), "leave one of them out");
+    }
+    constexpr std::int64_t most = std::int64_t{1} << 40U;
+    return run_seeds(static_cast<std::uint64_t>(parsed.integer("seed", 0, most, 1)),
+                     static_cast<std::uint64_t>(parsed.integer("seeds", 1, most, 1)));
+  }
+  const Scenario scenario = scenario_of(parsed);
+  const Simulated all = bench::simulate(scenario);
+  say(scenario, all);
+  return all.wrong.empty() ? Exit::well : wrong(scenario, all.wrong);
+}
+
+}  // namespace lockstep::command
