@@ -75,7 +75,9 @@ def run_tasks(given, command):
 
 
 def run(given, own_results):
-    command = launcher(given) + given.command
+    # Such as valgrind: before programs of tests, not before scripts.
+    wrapper = os.environ.get("TEST_WRAPPER", "").split() if given.kind == "gtest" else []
+    command = launcher(given) + wrapper + given.command
     if given.kind == "gtest":
         command += [f"--gtest_output=json:{own_results}", "--gtest_brief=1", "--gtest_color=no"]
     elif given.kind == "cases":

@@ -77,6 +77,13 @@ class Ranks(unittest.TestCase):
         for rank, process in ranks.items():
             self.assertRegex(out, rf'process {process} \(task_steps\) on \S+, [\w ]+\n  "world" rank {rank} of 3: goes on, '
                                   r"\d+ calls in a second; call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
+        metrics = os.path.join(self.folder.name, "lockstep.prom")
+        code, out, err = stat("--prometheus", "-o", metrics, *map(str, ranks.values()))
+        self.assertEqual((code, out, err), (0, "", ""))
+        with open(metrics) as file:
+            text = file.read()
+        for rank, process in ranks.items():
+            self.assertRegex(text, rf'\nlockstep_calls_started_total{{host="[^"]+",program="task_steps",process="{process}",communicator="world",number="\d+",rank="{rank}",size="3"}} \d+\n')
         self.assertEqual(self.job.wait(100), 0)
 
     def test_of_which_one_is_stopped(self):

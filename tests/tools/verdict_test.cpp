@@ -2,7 +2,11 @@
 // Who waits for whom, in words: for each way in which a job can stand still.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "tests/support/refusal.hpp"
+#include "tools/lockstep/prometheus.hpp"
 #include "tools/lockstep/verdict.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -35,6 +39,25 @@ CommunicatorSeen late(int rank) {
   return {.name = "world", .rank = rank, .size = 3, .started = 811, .finished = 811, .calls = {before}};
 }
 
+// A name that would end its label does not.
+TEST(Prometheus, HasALineForEachCommunicatorAndMetric) {
+  CommunicatorSeen seen = waiting(0);
+  seen.name = "wor\"ld\n\\";
+  seen.messages = 7;
+  const std::string all = command::prometheus_text(std::array{process_of(0, seen), process_of(1, late(1))});
+  const std::string labels =
+      R"({host="node-a",program="heat",process="4700",communicator="wor\"ld\n\\",number="0",rank="0",size="3"} )";
+  EXPECT_NE(all.find("# TYPE lockstep_calls_started_total counter\nlockstep_calls_started_total" + labels + "812\n"),
+            std::string::npos)
+      << all;
+  EXPECT_NE(all.find("lockstep_calls_finished_total" + labels + "811\n"), std::string::npos);
+  EXPECT_NE(all.find("lockstep_messages_total" + labels + "7\n"), std::string::npos);
+  EXPECT_NE(all.find("lockstep_waiting_seconds" + labels + "12.000\n"), std::string::npos);
+  EXPECT_NE(all.find("lockstep_failed" + labels + "0\n"), std::string::npos);
+  EXPECT_NE(all.find(R"(process="4701",communicator="world",number="0",rank="1",size="3"} 0)"), std::string::npos);
+  EXPECT_EQ(std::ranges::count(all, '\n'), 5 * (2 + 2));
+}
+
 TEST(Verdict, NamesWhoHasNotCome) {
   const auto all = verdicts({process_of(0, waiting(0)), process_of(1, late(1), "stopped"), process_of(2, waiting(2))});
   ASSERT_EQ(all.size(), 1U);
@@ -43,6 +66,32 @@ TEST(Verdict, NamesWhoHasNotCome) {
       "\"world\" of 3 members: ranks 0,2 wait in call 812, all_reduce of 8 f32, sum at heat.cpp:40, and rank 1 is "
       "stopped (process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 lets "
       "it go on");
+}
+
+// On two communicators in different orders.
+TEST(Verdict, NamesACircle) {
+  const auto in = [](const std::string& name, int rank, bool waits) {
+    return CommunicatorSeen{.name = name,
+                            .rank = rank,
+                            .size = 2,
+                            .started = waits ? 812U : 811U,
+                            .finished = 811,
+                            .waits = waits ? "step 1 of 1" : "",
+                            .waited_ms = waits ? 5000 : 0,
+                            .calls = {before, sums}};
+  };
+  const auto of = [&](int number, bool first_waits) {
+    ProcessSeen process = process_of(number, in("a", number, first_waits));
+    process.communicators.push_back(in("b", number, !first_waits));
+    return process;
+  };
+  const auto all = verdicts({of(0, true), of(1, false)});
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[0],
+            "a circle: process 4700, rank 0 of \"a\", waits in call 812, all_reduce of 8 f32, sum at heat.cpp:40 for "
+            "rank 1, process 4701; process 4701, rank 1 of \"b\", waits in call 812, all_reduce of 8 f32, sum at "
+            "heat.cpp:40 for rank 0, process 4700 -> let all members make their calls on \"a\" and \"b\" in one order");
+  EXPECT_EQ(verdicts({of(0, true), of(1, true)}).size(), 1U) << "on one of them only";
 }
 
 // Those who are late may wait for it themselves.

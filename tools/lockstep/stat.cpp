@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "tools/lockstep/command.hpp"
+#include "tools/lockstep/prometheus.hpp"
 #include "tools/lockstep/verdict.hpp"
+#include "tools/lockstep/write_file.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {
@@ -72,7 +74,7 @@ const Manual& stat_manual() {
   static const Manual manual{
       .name = "stat",
       .one_line = "what running or hanging processes do, from outside",
-      .synopsis = "lockstep stat [PROCESS ...] [--seconds S] [--json]",
+      .synopsis = "lockstep stat [PROCESS ...] [--seconds S] [--json | --prometheus [--output FILE]]",
       .description =
           R"manual(Shows what the communicators of processes on this host do: which call each is in, where in the
 program that was made, for what it waits and how long, or how many calls it makes in a second; then,
@@ -82,10 +84,14 @@ what they do is in a file of their memory, and is read there, whatever they do o
 stopped.)manual",
       .options = {{"seconds", 0, "S",
                    "So long between two looks, 0.2 unless given: what has gone on by then is not stuck."},
-                  {"json", 0, "", "What was seen, in JSON, a process in a line of the list."}},
+                  {"json", 0, "", "What was seen, in JSON, a process in a line of the list."},
+                  {"prometheus", 0, "", "The same as metrics, in the text that Prometheus reads."},
+                  {"output", 'o', "FILE", "With --prometheus: to this file, which is replaced as a whole."}},
       .examples =
           "  lockstep stat\n      all jobs on this host\n"
-          "  lockstep stat $(pgrep train)\n      those of one program\n",
+          "  lockstep stat $(pgrep train)\n      those of one program\n"
+          "  lockstep stat --prometheus -o /var/lib/node_exporter/lockstep.prom\n      for node_exporter's textfile "
+          "collector, as often as it is called\n",
       .exit_codes = "  0  they were looked at\n  1  wrong use, or no such process\n  6  it may not be read\n",
       .positional = true,
   };
@@ -98,6 +104,18 @@ Exit run_stat(const Parsed& parsed) {
   for (const std::string& word : parsed.words()) processes.push_back(process_in(word));
   const bool are_named = !processes.empty();
   if (!are_named) processes = book::processes();
+  if (parsed.has("output") && !parsed.has("prometheus"))
+    throw Error(Code::usage, "--output belongs to --prometheus",
+                "give both, or send the output there: lockstep stat > FILE");
+  if (parsed.has("prometheus")) {
+    const std::string all = prometheus_text(look_at_all(processes, are_named));
+    if (!speaks()) return Exit::well;
+    if (const auto file = parsed.value("output"))
+      write_file(*file, all);
+    else
+      std::cout << all;
+    return Exit::well;
+  }
   if (parsed.has("json")) {
     std::vector<std::string> all;
     for (const book::ProcessSeen& each : look_at_all(processes, are_named)) all.push_back(book::to_json(each));

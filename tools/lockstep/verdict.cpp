@@ -7,42 +7,13 @@
 #include <set>
 #include <tuple>
 
+#include "tools/lockstep/verdict_groups.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {
 namespace {
-
-struct Member {
-  const book::ProcessSeen* process;
-  const book::CommunicatorSeen* seen;
-};
-
-// The members of one communicator, by rank, as far as they are known.
-struct Group {
-  std::string name;
-  int size = 1;
-  std::map<int, Member> members = {};
-};
-
-// Members of one communicator have its number; of what has none, names and sizes are all that is known.
-std::vector<Group> groups_of(const std::vector<book::ProcessSeen>& processes) {
-  using Key = std::tuple<std::uint64_t, std::string, int>;
-  std::map<Key, Group> found;
-  for (const book::ProcessSeen& process : processes) {
-    for (const book::CommunicatorSeen& seen : process.communicators) {
-      Group& group = found[{seen.id, seen.name, seen.size}];
-      group.name = seen.name;
-      group.size = seen.size;
-      group.members.emplace(seen.rank, Member{&process, &seen});
-    }
-  }
-  std::vector<Group> all;
-  all.reserve(found.size());
-  for (auto& [key, group] : found) all.push_back(std::move(group));
-  return all;
-}
 
 std::string ranks_words(const IndexSet& ranks) {
   return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
@@ -235,6 +206,23 @@ book::CommunicatorSeen communicator_in(const nlohmann::json& value, std::string_
 
 }  // namespace
 
+std::vector<Group> groups_of(const std::vector<book::ProcessSeen>& processes) {
+  using Key = std::tuple<std::uint64_t, std::string, int>;
+  std::map<Key, Group> found;
+  for (const book::ProcessSeen& process : processes) {
+    for (const book::CommunicatorSeen& seen : process.communicators) {
+      Group& group = found[{seen.id, seen.name, seen.size}];
+      group.name = seen.name;
+      group.size = seen.size;
+      group.members.emplace(seen.rank, Member{&process, &seen});
+    }
+  }
+  std::vector<Group> all;
+  all.reserve(found.size());
+  for (auto& [key, group] : found) all.push_back(std::move(group));
+  return all;
+}
+
 bool is_held(const book::ProcessSeen& process) {
   return process.state == "stopped" || process.state == "traced" || process.state == "ended";
 }
@@ -248,7 +236,9 @@ std::string call_words(const book::CommunicatorSeen& seen, std::uint64_t number)
 
 std::vector<std::string> verdicts(const std::vector<book::ProcessSeen>& processes) {
   std::vector<std::string> all;
-  for (const Group& group : groups_of(processes)) {
+  const std::vector<Group> groups = groups_of(processes);
+  if (std::string words = circle_words(groups); !words.empty()) all.push_back(std::move(words));
+  for (const Group& group : groups) {
     if (std::string words = verdict_of(group); !words.empty()) all.push_back(std::move(words));
   }
   return all;

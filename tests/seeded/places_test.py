@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The bugs that are planted at night still have their places in the source."""
+import argparse
+import os
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import cases  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--source", required=True)
+parser.add_argument("--json")
+given = parser.parse_args()
+
+
+class SeededBugs(unittest.TestCase):
+    def test_each_has_its_place(self):
+        for words in ([], ["--threads"]):
+            done = subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "seeded_bugs.py"), "--source", given.source, "--check", *words],
+                                  capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+cases.main(given.json)

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs that somebody could make in the engine and in the node's protocol, one at a time, in a copy of the source: each must be found by
+the searches that CI runs, with the seeds and sizes that they have there. Prints which test found each.
+
+  seeded_bugs.py --source S [--only N,M] [--threads]     (--threads: those that only ThreadSanitizer sees, with it)
+"""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ENGINE = "collectives/engine/"
+NODE = "collectives/node/"
+
+# What the bug is, the file, what is written there, and what a mistaken hand would have written.
+BUGS = [
+    # Agreement, and what members tell each other.
+    ("calls that differ are not compared", ENGINE + "core_words.cpp", "  if (recorded->signature == theirs.signature && recorded->choice == theirs.choice) return;\n", "  if (recorded != nullptr) return;\n"),
+    ("a word about a call of before is kept as one about a later call", ENGINE + "core_words.cpp", "  if (word.call.number > last_started_) {\n", "  if (word.call.number >= last_started_) {\n"),
+    ("early words are dropped", ENGINE + "core_words.cpp", "    agreement_.keep(peer, word.call);\n", ""),
+    ("early words are not compared", ENGINE + "core.cpp", "    compare(peer, theirs);\n", ""),
+    ("not all are asked", ENGINE + "agreement.cpp", "distance *= 2", "distance *= 4"),
+    ("nobody is asked", ENGINE + "agreement.cpp", "  kinds_.insert(kind);\n  return true;\n", "  kinds_.insert(kind);\n  return false;\n"),
+    ("data moves before all have agreed", ENGINE + "runner.cpp", "  if (operation.is_agreeing()) return false;\n", ""),
+    ("a call ends before its words are on their way", ENGINE + "operation.hpp", "(words_missing | words_held) != 0", "words_missing != 0"),
+    ("what left is forgotten", ENGINE + "core_words.cpp", "  anybody_left_ = true;\n", ""),
+    ("who left in this very call is waited for", ENGINE + "core_words.cpp", "    if (!left || *left >= operation.number) continue;\n", "    if (!left || *left + 1 >= operation.number) continue;\n"),
+    ("calls under way are not looked at when somebody leaves", ENGINE + "core_words.cpp", "  for (const Operation* operation : active_) check_present(*operation);\n", ""),
+    ("who fails does not tell", ENGINE + "core_failure.cpp", "if (tell_others)", "if (false)"),
+    ("questions are not answered", ENGINE + "core_words.cpp", "  tell(peer, answer);\n", ""),
+    ("answers are not kept", ENGINE + "core_words.cpp", "operation->answers[static_cast<std::size_t>(peer)] = word;", "continue;"),
+    ("the last word of one that fails names nobody", ENGINE + "core_words.cpp", "text(\"rank \", peer, \": \", word.text)", "word.text"),
+    ("a wait that moved goes on counting", ENGINE + "core.cpp", "  if (moved && operation.quiet.since != Quiet::unknown) wait_anew(operation);\n", ""),
+    # Rounds, segments, lanes.
+    ("a repeated round is done once more", ENGINE + "runner.cpp", "  if (++part.lap < round.times) return;\n", "  if (part.lap++ < round.times) return;\n"),
+    ("a lane is never free again", ENGINE + "runner.cpp", "    ++queue_of(operation, part).serving;\n", ""),
+    ("parts do not wait for their turn", ENGINE + "runner.cpp", "  if (queue_of(operation, part).serving != part.turn) return false;\n", ""),
+    ("segments of one lane are done out of order", ENGINE + "runner.cpp", "  part.segment += static_cast<int>(operation.parts.size());\n", "  part.segment += 1;\n"),
+    ("a segment begins where the last one did", ENGINE + "binding.hpp", "static_cast<std::size_t>(part.segment) * plan.segment * bytes", "static_cast<std::size_t>(part.segment > 0) * plan.segment * bytes"),
+    ("messages of different calls have one mark", ENGINE + "core.cpp", "  operation.mark = fold(history_);\n", "  operation.mark = 7;\n"),
+    ("memory is written after a failure", ENGINE + "core_failure.cpp", "runner_.abandon()", "true"),
+    ("members of a node come in different orders", ENGINE + "runner.cpp", "      before += segment < width ? 0 : segment - width + 1;\n", "      before += segment;\n"),
+    ("the room is never free again", ENGINE + "runner.cpp", "  in_room_ = nullptr;\n  ++in_node_.serving;\n", "  in_room_ = nullptr;\n"),
+    ("a later meeting does not wait for the one before", ENGINE + "runner.cpp", "    if (in_node_.serving != turn_of_meeting(operation, part)) return false;\n", ""),
+    # The room: which step may be written, and which may be read.
+    ("a slot is written while it is read", NODE + "room.hpp", "(holder == Holder::slot ? slot_ring : line_ring) - in_use", "(holder == Holder::slot ? slot_ring : line_ring) - in_use + 1"),
+    ("a page is written while it is read", NODE + "room.hpp", "(holder == Holder::slot ? slot_ring : line_ring) - in_use", "(holder == Holder::slot ? slot_ring - in_use : line_ring)"),
+    ("whose call it is does not count", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);\n", "    return line(member, step).word.load(std::memory_order_acquire) >> 32U == step;\n"),
+    ("any step will do", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);\n", "    return reaches(static_cast<Step>(line(member, step).word.load(std::memory_order_acquire) >> 32U), step - 1);\n"),
+    ("the others are taken to be a step further", NODE + "room.hpp", "  void all_reached(Step step) { known_ = step; }\n", "  void all_reached(Step step) { known_ = step + 2; }\n"),
+    ("steps do not wrap around", NODE + "room.hpp", "static_cast<std::int32_t>(a - k) >= 0", "a >= k"),
+    ("who has published more is taken to be behind", NODE + "room.hpp", "    return reaches(static_cast<Step>(word >> 32U), step);\n", "    return static_cast<Step>(word >> 32U) == step;\n"),
+    ("those who arrived are counted on", NODE + "room.hpp", "      gathering(last_).arrived.store(0, std::memory_order_relaxed);\n", ""),
+    ("an earlier result is taken", NODE + "room.hpp", "    return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);\n", "    return gathering(step).result.word.load(std::memory_order_acquire) != 0;\n"),
+    ("slots that move about leave their area", NODE + "room.hpp", "step / slot_ring % (layout_.area / span) * span", "step / slot_ring % (layout_.area / span + 1) * span"),
+    ("a step is published before its data is there", NODE + "work.cpp", "      give();\n      phase_ = Phase::filling;\n", "      room_->publish(mark_);\n      give();\n      phase_ = Phase::collecting;\n      seen_ = 0;\n      if (gathers_ && form_ == Form::single && room_->arrives_last()) lead();\n"),
+    ("the last part is not taken", NODE + "work.cpp", "  if (form_ == Form::single) take_single(parts_ - 1);\n", "  if (form_ == Form::single && parts_ == 1) take_single(parts_ - 1);\n"),
+    ("a part is taken a step late", NODE + "work.cpp", "  if (form_ == Form::single && step_ >= 1) take_single(step_ - 1);\n", "  if (form_ == Form::single && step_ >= 2) take_single(step_ - 2);\n"),
+    ("a scan waits for nobody before it", NODE + "work.cpp", "(needs_ == Needs::lower && member < me())", "(needs_ == Needs::lower && member + 1 < me())"),
+    ("who has given up is not heard", NODE + "room.cpp", "  header().given_up.store(1, std::memory_order_seq_cst);\n", ""),
+    ("who has reached is taken to be at it for ever", NODE + "room.cpp", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n  header_of(index_).busy.store(0, std::memory_order_release);\n", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n"),
+]
+
+# Orders of memory, which the order of things in one thread cannot show.
+THREADS = [
+    ("data may come after the step", NODE + "room.hpp", "    lines_[line_at(index_, last_)].word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);\n", "    lines_[line_at(index_, last_)].word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_relaxed);\n"),
+    ("data may be read before the step", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);\n", "    return line(member, step).word.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | mark);\n"),
+    ("a slot may be written before all have read it", NODE + "room.hpp", "    const auto word = line(member, step).word.load(std::memory_order_acquire);\n    return reaches", "    const auto word = line(member, step).word.load(std::memory_order_relaxed);\n    return reaches"),
+    ("the last to arrive may miss what others gave", NODE + "room.hpp", "fetch_add(1, std::memory_order_acq_rel) + 1 ==", "fetch_add(1, std::memory_order_relaxed) + 1 =="),
+    ("the result may come after its word", NODE + "room.hpp", "    result(last_).word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);\n", "    result(last_).word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_relaxed);\n"),
+    ("the result may be read before its word", NODE + "room.hpp", "    return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);\n", "    return gathering(step).result.word.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | mark);\n"),
+]
+
+SEARCHES = ["engine_simulation", "simulation", "node", "engine", "near"]
+WITH_THREADS = ["near", "node", "communicator"]
+
+
+def run(words, folder, limit=600, **more):
+    try:
+        return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=limit, check=False, **more)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 124, "", "it did not end in time")
+
+
+class Bench:
+    """A copy of the source with a build folder of its own."""
+
+    def __init__(self, source, threads):
+        self.folder = tempfile.mkdtemp(prefix="seeded-bugs-")
+        self.source = os.path.join(self.folder, "source")
+        self.build = os.path.join(self.folder, "build")
+        files = subprocess.run(["git", "-C", source, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True).stdout.split(b"\0")
+        for name in filter(None, files):
+            path = name.decode()
+            if not os.path.isfile(os.path.join(source, path)):
+                continue
+            os.makedirs(os.path.dirname(os.path.join(self.source, path)), exist_ok=True)
+            shutil.copy2(os.path.join(source, path), os.path.join(self.source, path))
+        self.tests = WITH_THREADS if threads else SEARCHES
+        words = ["-Db_sanitize=thread", "-Doptimization=1"] if threads else ["-Doptimization=1"]
+        made = run(["meson", "setup", self.build, self.source, *words], self.folder)
+        if made.returncode != 0:
+            sys.exit(f"meson setup failed:\n{made.stdout}{made.stderr}")
+
+    def compile(self):
+        return run(["ninja", "-C", self.build, *[f"tests/{test}_test" for test in self.tests]], self.folder, limit=3600)
+
+    def found_by(self):
+        """The first test that fails, and its first words about it."""
+        for test in self.tests:
+            program = os.path.join(self.build, "tests", f"{test}_test")
+            began = time.monotonic()
+            environment = {**os.environ, "TSAN_OPTIONS": f"halt_on_error=1 suppressions={self.source}/tests/tsan.supp"}
+            done = run([program], self.folder, limit=180, env=environment)
+            if done.returncode != 0:
+                said = [line for line in (done.stdout + done.stderr).splitlines() if "[  FAILED  ]" in line or "WARNING: ThreadSanitizer" in line or "in time" in line]
+                return test, time.monotonic() - began, said[0].strip() if said else f"exit status {done.returncode}"
+        return None
+
+    def end(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--threads", action="store_true")
+    parser.add_argument("--check", action="store_true", help="only whether each still has its place in the source")
+    given = parser.parse_args()
+    bugs = list(enumerate(THREADS if given.threads else BUGS, 1))
+    if given.only:
+        bugs = [each for each in bugs if str(each[0]) in given.only.split(",")]
+    lost = [f"{number}: {name}: {file} does not have its words exactly once" for number, (name, file, old, _) in bugs
+            if open(os.path.join(given.source, file), encoding="utf-8").read().count(old) != 1]
+    if lost:
+        sys.exit("\n".join(lost))
+    if given.check:
+        print(f"{len(bugs)} bugs have their places")
+        return
+    bench = Bench(given.source, given.threads)
+    try:
+        made = bench.compile()
+        if made.returncode != 0:
+            sys.exit(f"the source does not build:\n{made.stdout[-3000:]}")
+        if found := bench.found_by():
+            sys.exit(f"without any bug {found[0]} fails: {found[2]}")
+        missed = []
+        for number, (name, file, old, new) in bugs:
+            path = os.path.join(bench.source, file)
+            with open(path, encoding="utf-8") as stream:
+                right = stream.read()
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(right.replace(old, new))
+            made = bench.compile()
+            found = None
+            if made.returncode != 0:
+                print(f"{number:3} {name}: does not compile\n{made.stdout[-2000:]}", flush=True)
+            else:
+                found = bench.found_by()
+                print(f"{number:3} {name}: " + (f"{found[0]}, {found[1]:.1f} s: {found[2]}" if found else "NOT FOUND"), flush=True)
+            if not found:
+                missed.append(name)
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(right)
+        print(f"{len(bugs) - len(missed)} of {len(bugs)} found")
+        sys.exit(1 if missed else 0)
+    finally:
+        bench.end()
+
+
+main()

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What processes do as metrics, in the text that Prometheus reads.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "collectives/engine/book_reading.hpp"
+
+namespace lockstep::command {
+
+std::string prometheus_text(std::span<const book::ProcessSeen> processes);
+
+}  // namespace lockstep::command

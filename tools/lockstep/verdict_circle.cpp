@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// One waits on the one communicator for a second, which waits on another one for the first.
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <set>
+
+#include "tools/lockstep/verdict.hpp"
+#include "tools/lockstep/verdict_groups.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::command {
+namespace {
+
+// Who waits in the last call of a communicator, and who has not come to it.
+struct Wait {
+  const Group* group;
+  Member waits;
+  Member late;
+};
+
+std::vector<Wait> waits_of(const std::vector<Group>& groups) {
+  constexpr std::int64_t long_ms = 1000;
+  std::vector<Wait> all;
+  for (const Group& group : groups) {
+    std::uint64_t last = 0;
+    for (const auto& [rank, member] : group.members) last = std::max(last, member.seen->started);
+    for (const auto& [rank, waiting] : group.members) {
+      if (waiting.seen->started < last || !waiting.seen->is_in_call() || waiting.seen->waited_ms < long_ms) continue;
+      for (const auto& [other, late] : group.members) {
+        if (late.seen->started < last && !is_held(*late.process)) all.push_back({&group, waiting, late});
+      }
+    }
+  }
+  return all;
+}
+
+// The fewest waits that lead from what this one waits for back to it.
+std::vector<const Wait*> way_back(const std::vector<Wait>& all, const Wait& first) {
+  std::map<const book::ProcessSeen*, const Wait*> reached_by{{first.late.process, &first}};
+  std::deque<const book::ProcessSeen*> next{first.late.process};
+  while (!next.empty()) {
+    const book::ProcessSeen* const here = next.front();
+    next.pop_front();
+    for (const Wait& wait : all) {
+      if (wait.waits.process != here) continue;
+      if (wait.late.process == first.waits.process) {
+        std::vector<const Wait*> way{&wait};
+        while (way.back() != &first) way.push_back(reached_by.at(way.back()->waits.process));
+        std::ranges::reverse(way);
+        return way;
+      }
+      if (reached_by.try_emplace(wait.late.process, &wait).second) next.push_back(wait.late.process);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string circle_words(const std::vector<Group>& groups) {
+  const std::vector<Wait> all = waits_of(groups);
+  std::vector<const Wait*> best;
+  for (const Wait& wait : all) {
+    auto way = way_back(all, wait);
+    if (!way.empty() && (best.empty() || way.size() < best.size())) best = std::move(way);
+  }
+  if (best.empty()) return {};
+  std::vector<std::string> parts;
+  std::set<std::string> names;
+  for (const Wait* const each : best) {
+    const book::CommunicatorSeen& seen = *each->waits.seen;
+    names.insert(text('"', each->group->name, '"'));
+    parts.push_back(text("process ", each->waits.process->process, ", rank ", seen.rank, " of \"", each->group->name,
+                         "\", waits in ", call_words(seen, seen.current()), " for rank ", each->late.seen->rank,
+                         ", process ", each->late.process->process));
+  }
+  return text("a circle: ", join(parts, "; "), " -> let all members make their calls on ",
+              join(std::vector<std::string>(names.begin(), names.end()), " and "), " in one order");
+}
+
+}  // namespace lockstep::command
