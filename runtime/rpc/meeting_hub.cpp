@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "runtime/rpc/meeting.hpp"
 #include "runtime/rpc/rpc_exchange.hpp"
@@ -62,6 +64,25 @@ struct MeetingHub::Parts {
   std::set<Member> gone;
   std::map<Member, std::string> lost;  // of those, who did not say that it was going
   bool closed = false;
+  std::set<Member> told;     // of a failure
+  bool has_failed = false;  // by more than members that leave in good order
+
+  // Whether everybody who is not gone has heard of each failure.
+  bool all_know() {
+    const std::lock_guard lock(mutex);
+    return !has_failed || std::ranges::all_of(rooms, [&](const auto& each) {
+      const auto& [name, here] = each;
+      return !here.failure || std::ranges::all_of(here.members, [&](int number) {
+        const Member member{family_of(name), number};
+        return gone.contains(member) || told.contains(member);
+      });
+    });
+  }
+  void fail(const std::string& name, Room& here, Code code, const std::string& words) {
+    for (const auto& [rank, finish] : here.waiting)
+      told.emplace(family_of(name), here.members[static_cast<std::size_t>(rank)]);
+    here.fail(code, words);
+  }
 
   // The room, made by who comes first.
   Room& room(const std::string& name, const std::vector<int>& members) {
@@ -71,16 +92,17 @@ struct MeetingHub::Parts {
     here.members = members;
     if (closed) here.fail(Code::peer_failed, "the process where all meet is ending");
     for (const int member : members) {
-      if (gone.contains({family_of(name), member})) fail_for(here, {family_of(name), member});
+      if (gone.contains({family_of(name), member})) fail_for(name, here, {family_of(name), member});
     }
     return here;
   }
-  void fail_for(Room& here, const Member& member) const {
+  void fail_for(const std::string& name, Room& here, const Member& member) {
     const auto rank = std::ranges::find(here.members, member.second) - here.members.begin();
     const auto label = lost.find(member);
     const bool is_named = label != lost.end() && !label->second.empty();
-    here.fail(Code::peer_failed, text("rank ", rank, " of ", here.members.size(),
-                                      is_named ? text(" (", printable(label->second), ')') : "", " is gone"));
+    fail(name, here, Code::peer_failed,
+         text("rank ", rank, " of ", here.members.size(), is_named ? text(" (", printable(label->second), ')') : "",
+              " is gone"));
   }
   rpc::detail::Reply losses_of(const std::string& family, bool is_over = false) const {
     Losses all{closed || is_over, {}};
@@ -107,8 +129,10 @@ struct MeetingHub::Parts {
     const std::lock_guard lock(mutex);
     Room& here = room(name, members);
     const auto refuse = [&](Code code, const std::string& words) {
-      here.fail(code, words);
+      fail(name, here, code, words);
       finish(here.refusal());
+      if (rank >= 0 && rank < static_cast<int>(here.members.size()))
+        told.emplace(family_of(name), here.members[static_cast<std::size_t>(rank)]);
     };
     if (here.failure) return refuse(here.failure->first, here.failure->second);
     if (members != here.members || rank < 0 || rank >= static_cast<int>(members.size()))
@@ -155,9 +179,11 @@ struct MeetingHub::Parts {
     gone.insert(member);
     for (auto& [name, each] : rooms) {
       if (family_of(name) == member.first && std::ranges::count(each.members, member.second) > 0)
-        fail_for(each, member);
+        fail_for(name, each, member);
     }
-    if (is_loss) tell_losses(member.first);
+    if (!is_loss) return;
+    has_failed = true;
+    tell_losses(member.first);
   }
 
   void close() {
@@ -180,7 +206,8 @@ MeetingHub::MeetingHub(rpc::Server& server) : parts_(std::make_shared<Parts>()) 
   server.add(leave_name, [parts](const std::string& family, int member) { parts->leave({family, member}, false); });
   server.add(fail_name, [parts](const std::string& name, const std::vector<int>& members, const std::string& why) {
     const std::lock_guard lock(parts->mutex);
-    parts->room(name, members).fail(Code::peer_failed, why);
+    parts->has_failed = true;
+    parts->fail(name, parts->room(name, members), Code::peer_failed, why);
   });
   server.add(missing_name, [parts](const std::string& name) {
     const std::lock_guard lock(parts->mutex);
@@ -192,11 +219,20 @@ MeetingHub::MeetingHub(rpc::Server& server) : parts_(std::make_shared<Parts>()) 
     const std::lock_guard lock(parts->mutex);
     const auto found = parts->rooms.find(name);
     if (found == parts->rooms.end() || !found->second.waiting.contains(rank)) return;  // it has its answer
-    found->second.fail(Code::stall, text("waited ", waited, " in ", found->second.missing()));
+    parts->has_failed = true;
+    parts->fail(name, found->second, Code::stall, text("waited ", waited, " in ", found->second.missing()));
   });
 }
 
 void MeetingHub::close() { parts_->close(); }
-MeetingHub::~MeetingHub() { close(); }
+
+// Whoever comes a moment later should hear who has failed, and not that this process, which has heard it, is gone.
+MeetingHub::~MeetingHub() {
+  constexpr std::chrono::milliseconds a_moment{500};
+  const auto until = std::chrono::steady_clock::now() + a_moment;
+  while (!parts_->all_know() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  close();
+}
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <iostream>
+
 #include "tests/collectives/members.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/lacks.hpp"
@@ -74,6 +76,34 @@ TEST(ManyMembers, sixty_four) {
 TEST(ManyMembers, two_hundred_and_fifty_six) {
   if (sanitized) GTEST_SKIP() << lacks("a program without a sanitizer, which needs minutes for so many threads");
   with_members(256, once_around, {}, {std::chrono::seconds(90), std::chrono::seconds(180)});
+}
+
+// Of each member: 64 KiB, and 100 bytes for each of the others; what its plans take comes to that. The memory in which
+// members of a node meet is theirs together, and is not counted.
+TEST(Memory, of_a_communicator_is_bounded) {
+  for (const int size : {4, 64, 256}) {
+    if (size > 64 && sanitized) continue;
+    with_members(size,
+                 [size](Communicator& world) {
+                   const auto bytes_of_all = [&] {  // while nobody does anything else
+                     world.barrier();
+                     const std::ptrdiff_t bytes = bytes_living();
+                     world.barrier();
+                     return bytes;
+                   };
+                   const std::ptrdiff_t before = bytes_of_all();
+                   Communicator other = world.duplicate();
+                   const std::ptrdiff_t made = bytes_of_all();
+                   std::vector<float> data(16, 1);
+                   other.all_reduce(data, sum);
+                   const std::ptrdiff_t used = bytes_of_all();
+                   if (world.rank() != 0) return;
+                   EXPECT_LT((made - before) / size, 65536 + 100 * size) << "of " << size;
+                   std::cout << size << " members: " << (made - before) / size << " bytes each, and with a plan "
+                             << (used - before) / size << '\n';
+                 },
+                 {.node_memory = false}, {std::chrono::seconds(90), std::chrono::seconds(180)});
+  }
 }
 
 double free_gib() {

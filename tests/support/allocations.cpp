@@ -2,6 +2,8 @@
 // All forms of new and delete, so that none of a sanitizer's own is left to be mixed with these.
 #include "tests/support/allocations.hpp"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -10,6 +12,7 @@ namespace lockstep::test {
 namespace {
 
 std::atomic<std::ptrdiff_t> living = 0;
+std::atomic<std::ptrdiff_t> bytes = 0;
 thread_local std::size_t made = 0;
 
 void* allocate(std::size_t size, std::align_val_t alignment) noexcept {
@@ -17,11 +20,15 @@ void* allocate(std::size_t size, std::align_val_t alignment) noexcept {
   void* memory = nullptr;
   if (posix_memalign(&memory, static_cast<std::size_t>(alignment), size == 0 ? 1 : size) != 0) return nullptr;
   living.fetch_add(1, std::memory_order_relaxed);
+  bytes.fetch_add(static_cast<std::ptrdiff_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
   return memory;
 }
 
 void free_again(void* memory) noexcept {
-  if (memory != nullptr) living.fetch_sub(1, std::memory_order_relaxed);
+  if (memory != nullptr) {
+    living.fetch_sub(1, std::memory_order_relaxed);
+    bytes.fetch_sub(static_cast<std::ptrdiff_t>(malloc_usable_size(memory)), std::memory_order_relaxed);
+  }
   std::free(memory);
 }
 
@@ -36,6 +43,7 @@ constexpr std::align_val_t usual{alignof(std::max_align_t)};
 
 std::size_t allocations_made() { return made; }
 std::ptrdiff_t allocations_living() { return living; }
+std::ptrdiff_t bytes_living() { return bytes; }
 
 }  // namespace lockstep::test
 

@@ -10,5 +10,7 @@ namespace lockstep::test {
 std::size_t allocations_made();
 // By all threads, and not freed.
 std::ptrdiff_t allocations_living();
+// In these.
+std::ptrdiff_t bytes_living();
 
 }  // namespace lockstep::test

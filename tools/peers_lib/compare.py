@@ -48,8 +48,8 @@ def find_all(ask: Ask) -> tuple[list[Peer], dict[str, str]]:
         try:
             if name in TRAINING and not ask.is_list:
                 raise Unusable("it is for --gradients")
-            if ask.cluster and name in {*NAMES, *TRAINING} - {"openmpi4"}:
-                raise Unusable("tools/cluster starts the system's Open MPI only")
+            if ask.cluster and name not in ("openmpi4", "torch_ddp"):
+                raise Unusable("tools/cluster starts the system's Open MPI and torch only")
             found.append(compiled(find(name)))
         except Unusable as error:
             left_out[name] = str(error)

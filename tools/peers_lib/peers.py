@@ -4,11 +4,13 @@
 A launch of a peer is a few settings (variants.py) and words for its program; what differs between libraries (mpirun's
 words, how ranks yield, where things lie) is here.
 """
+import atexit
 import hashlib
 import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -149,6 +151,11 @@ def cluster_command(peer: Peer, launch: Launch, cluster: Cluster, words: list[st
     start = [str(ROOT / "tools" / "cluster"), "run", "--nodes", str(cluster.nodes), "--ranks-per-node",
              cluster.ranks_per_node, "--timeout", f"{limit_s:.0f}"]
     start += ["--rate", cluster.rate] if cluster.rate else []
+    if peer.kind == "python":  # its members meet in a folder
+        folder = tempfile.mkdtemp(prefix="peers-", dir="/tmp")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        start += ["--share", folder, "--mpirun", shlex.join([*mca_words(launch), "-x", "PEERS_FOLDER"])]
+        return [*start, "--", peer.mpirun, str(peer.program), "-", *words], environment(peer) | {"PEERS_FOLDER": folder}
     start += ["--mpirun", shlex.join(mca_words(launch))] if mca_words(launch) else []
     return [*start, "--", str(peer.program), *words], environment(peer) | dict(launch.environment)
 

@@ -4,10 +4,15 @@ results, all as bench/peer/peer_bench.c has it. The barrier is the operating sys
 is fast; it is not in the times. The programs run in their libraries' environments and know nothing of peers_lib.
 
     python PROGRAM RANKS LIMIT_SECONDS f32 sum list:COUNTS:SECONDS:VARIANT...
+
+With "-" for the ranks this is one of them, which mpirun has started, perhaps on another node; all see the folder that
+PEERS_FOLDER names.
 """
 import ctypes
+import mmap
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
 import socket
 import statistics
@@ -68,8 +73,11 @@ def start(begin, make, version) -> int:
     if len(sys.argv) < 6:
         print(__doc__, file=sys.stderr)
         return 1
-    ranks, limit_s = int(sys.argv[1]), int(sys.argv[2])
+    limit_s = int(sys.argv[2])
     signal.alarm(limit_s)
+    if sys.argv[1] == "-":
+        return start_one(begin, make, version, limit_s)
+    ranks = int(sys.argv[1])
     context = multiprocessing.get_context("spawn")
     shared = Shared(context.Barrier(ranks), context.Array(ctypes.c_double, ranks), context.Array(ctypes.c_longlong, ranks),
                     context.Value(ctypes.c_int, 1))
@@ -89,6 +97,39 @@ def start(begin, make, version) -> int:
                         each.kill()
                     print(f"error: a member ended with {ended.exitcode}", file=sys.stderr)
                     return 1
+    return 0
+
+
+class FileBarrier:
+    """Each member counts in a place of its own of memory that all see, and waits until all have counted as far."""
+
+    def __init__(self, counts, rank: int):
+        self.counts, self.rank, self.mine = counts, rank, 0
+
+    def wait(self, limit_s: float) -> None:
+        self.mine += 1
+        self.counts[self.rank] = self.mine
+        end = time.monotonic() + limit_s
+        while any(each < self.mine for each in self.counts):
+            os.sched_yield()
+            if time.monotonic() > end:
+                raise TimeoutError("a member did not come")
+
+
+def start_one(begin, make, version, limit_s: int) -> int:
+    rank, ranks = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
+    folder = os.environ["PEERS_FOLDER"]
+    others = sorted(name for name in os.listdir("/sys/class/net") if name != "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", others[0] if others else "lo")
+    size = 8 * (3 * ranks + 1)
+    path = os.path.join(folder, "shared")
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(file, size)  # of zeros, whoever comes first
+    memory = mmap.mmap(file, size)
+    counts = (ctypes.c_longlong * ranks).from_buffer(memory, 0)
+    shared = Shared(FileBarrier(counts, rank), (ctypes.c_double * ranks).from_buffer(memory, 8 * ranks),
+                    (ctypes.c_longlong * ranks).from_buffer(memory, 16 * ranks), ctypes.c_longlong.from_buffer(memory, 24 * ranks))
+    member(begin, make, version, Setting(rank, ranks, folder, []), shared, limit_s, sys.argv[5:])
     return 0
 
 
