@@ -36,7 +36,7 @@ class Engine {
       : world_(std::move(world)),
         core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
               looks_of(world_), options.is_seen, options.id) {
-    if (options.progress_thread) thread_.emplace([this] { return progress_beside(); });
+    if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (World::moves_others) mover_.emplace([this] { progress_beside(); });
   }
   // Calls in flight are given up; the others are told.
@@ -182,6 +182,12 @@ class Engine {
       return world.looks();
     else
       return no_looks;
+  }
+
+  // Of the progress thread. Those of the room are not woken there, so they look again and again.
+  ProgressThread::Nap nap_beside() {
+    if (!world_.transport().sleeps_beside() || room_of(world_) != nullptr) return {};
+    return [this](std::chrono::nanoseconds longest) { world_.transport().sleep(longest.count()); };
   }
 
   // One turn of the progress thread.

@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-ProgressThread::ProgressThread(std::function<Progress()> turn) : turn_(std::move(turn)), thread_([this] { run(); }) {}
+ProgressThread::ProgressThread(std::function<Progress()> turn, Nap nap)
+    : turn_(std::move(turn)), nap_(std::move(nap)), thread_([this] { run(); }) {}
 
 ProgressThread::~ProgressThread() {
   {
@@ -37,11 +38,17 @@ void ProgressThread::run() {
   using std::chrono::microseconds;
   constexpr microseconds shortest{20};
   constexpr microseconds longest{500};
-  constexpr microseconds parked{50'000};  // not for ever: others may ask where this member stands
+  constexpr microseconds parked{50'000};       // not for ever: others may ask where this member stands
+  constexpr microseconds awoken_within{2000};  // by what it waits for, mostly
   microseconds nap = shortest;
   while (true) {
     const Progress progress = turn_();
     if (progress == Progress::moved) nap = shortest;
+    if (progress == Progress::waiting && nap_) {
+      nap_(awoken_within);
+      if (!pause(microseconds{0})) return;
+      continue;
+    }
     if (!pause(progress == Progress::nothing_to_do ? parked : progress == Progress::waiting ? nap : microseconds{0}))
       return;
     if (progress == Progress::waiting) nap = std::min(longest, 2 * nap);

@@ -15,7 +15,9 @@ enum class Progress { moved, waiting, nothing_to_do };
 
 class ProgressThread {
  public:
-  explicit ProgressThread(std::function<Progress()> turn);
+  // `nap` sleeps at most so long, until there may be something to do; nothing: only wake() ends a nap.
+  using Nap = std::function<void(std::chrono::nanoseconds)>;
+  explicit ProgressThread(std::function<Progress()> turn, Nap nap = {});
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
@@ -28,6 +30,7 @@ class ProgressThread {
   bool pause(std::chrono::microseconds longest);
 
   std::function<Progress()> turn_;
+  Nap nap_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool woken_ = false;

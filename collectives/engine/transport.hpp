@@ -70,6 +70,8 @@ class Transport {
 
   // Sleeps until something may have arrived, at most for so long; may return early.
   virtual void sleep(std::int64_t nanoseconds) = 0;
+  // Whether one thread may sleep while another one is at anything else here.
+  virtual bool sleeps_beside() const { return false; }
   virtual void tell_all(const Bytes& bytes) {
     for (int i = 1; i < size(); ++i) tell((rank() + i) % size(), bytes);
   }

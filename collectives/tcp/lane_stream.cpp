@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/tcp/lane_stream.hpp"
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::tcp {
 
@@ -50,6 +52,14 @@ bool LaneStream::begin_message(std::span<const std::byte> bytes, Outcome& outcom
   return true;
 }
 
+// Who sleeps until a large message is here need not wake up for each of its packets.
+void LaneStream::wake_from(std::size_t missing) {
+  constexpr std::size_t many = 64U << 10U;
+  const int from = missing >= 2 * many ? static_cast<int>(many) : 1;
+  if (std::exchange(wakes_from_, from) == from) return;
+  static_cast<void>(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &from, sizeof from));
+}
+
 // A head is read together with its message where that is small: no more than is wanted, so nothing comes too early.
 LaneStream::Outcome LaneStream::receive(Window window) {
   Outcome outcome;
@@ -81,6 +91,7 @@ LaneStream::Outcome LaneStream::receive(Window window) {
     if (moved.bytes > 0) continue;
     outcome.is_over = moved.is_over;
     outcome.error = moved.error;
+    if (!moved.is_over) wake_from(in_message_ ? want.bytes - received_ : 0);
     break;
   }
   return outcome;

@@ -70,6 +70,7 @@ class LaneStream {
  private:
   std::size_t take_kept(std::span<std::byte> into);
   Moved read_some(std::span<std::byte> into);
+  void wake_from(std::size_t missing);
   bool begin_message(std::span<const std::byte> bytes, Outcome& outcome);
 
   Descriptor socket_;
@@ -82,6 +83,7 @@ class LaneStream {
   std::size_t received_ = 0;  // of the first one that is wanted
   Bytes kept_;                // came behind the head of a message that nobody wants yet
   bool is_stuck_ = false;
+  int wakes_from_ = 1;  // bytes that are here
 };
 
 }  // namespace lockstep::tcp

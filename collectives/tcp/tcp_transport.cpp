@@ -275,11 +275,11 @@ void TcpTransport::look_after(Round& round) {
 }
 
 // Nothing: something is here already.
-const std::vector<pollfd>& TcpTransport::what_to_wait_for() {
+void TcpTransport::look_what_to_wait_for(std::vector<pollfd>& awaited) {
   const std::lock_guard lock(mutex_);
-  awaited_.clear();
-  if (!heard_.empty()) return awaited_;
-  awaited_.push_back({doors_.get(), POLLIN, 0});
+  awaited.clear();
+  if (!heard_.empty()) return;
+  awaited.push_back({doors_.get(), POLLIN, 0});
   for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
     Round& round = rounds_[lane];
     look_after(round);
@@ -288,17 +288,18 @@ const std::vector<pollfd>& TcpTransport::what_to_wait_for() {
       const LaneStream& stream = peer(each).lanes[lane];
       if (!stream.is_open()) continue;
       const int events = (stream.wants() && !stream.is_stuck() ? POLLIN : 0) | (stream.is_sending() ? POLLOUT : 0);
-      if (events != 0) awaited_.push_back({stream.socket().get(), static_cast<short>(events), 0});
+      if (events != 0) awaited.push_back({stream.socket().get(), static_cast<short>(events), 0});
     }
   }
-  return awaited_;
 }
 
 void TcpTransport::sleep(std::int64_t nanoseconds) {
-  if (what_to_wait_for().empty()) return;
+  thread_local std::vector<pollfd> awaited;
+  look_what_to_wait_for(awaited);
+  if (awaited.empty()) return;
   constexpr std::int64_t second = 1'000'000'000;
   const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
-  ::ppoll(awaited_.data(), awaited_.size(), &time, nullptr);
+  ::ppoll(awaited.data(), awaited.size(), &time, nullptr);
 }
 
 void TcpTransport::tell(int number, Bytes bytes) {

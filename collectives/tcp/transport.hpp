@@ -53,6 +53,7 @@ class TcpTransport final : public Transport {
   bool abandon() override;
   void tell(int peer, Bytes bytes) override;
   bool is_said(int peer) override;
+  bool sleeps_beside() const override { return true; }
   void tell_all(const Bytes& bytes) override;
   std::optional<Heard> hear() override;
   void sleep(std::int64_t nanoseconds) override;
@@ -119,7 +120,7 @@ class TcpTransport final : public Transport {
   void post_own(const Own& own);
   void move(int number, int lane);
   void look_after(Round& round);
-  const std::vector<pollfd>& what_to_wait_for();
+  void look_what_to_wait_for(std::vector<pollfd>& awaited);
   std::optional<Heard> next_heard();
   void look_for_lost();
   void look_at_hosts();
@@ -171,7 +172,6 @@ class TcpTransport final : public Transport {
   std::deque<Heard> heard_;
   std::vector<Bytes> words_;  // just heard
   std::vector<std::byte> window_;
-  std::vector<pollfd> awaited_;
   std::string wrong_;
   bool is_given_up_ = false;
   Bytes last_words_;
