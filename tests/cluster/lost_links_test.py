@@ -5,6 +5,9 @@ right to the end, or ended everywhere with the name of who is not reached.
 """
 import argparse
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +18,7 @@ import cases  # noqa: E402
 from processes import Processes  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "steps", "able"):
+for name in ("cluster", "steps", "lockstep", "able"):
     parser.add_argument(f"--{name}", required=True)
 parser.add_argument("--json")
 given = parser.parse_args()
@@ -42,10 +45,12 @@ class LostLinks(unittest.TestCase):
         code, _, err = cases.run([given.cluster, "link", "node2", *words, "--name", self.name])
         self.assertEqual(code, 0, err)
 
-    def start(self):
+    def on(self, node, *words):
+        return [given.cluster, "exec", f"node{node}", "--name", self.name, "--", *words]
+
+    def start(self, before=lambda node: []):
         """Until they are in the midst of their steps."""
-        started = [self.tasks.start("worker", node, [given.cluster, "exec", f"node{node}", "--name", self.name, "--", given.steps, str(STEPS), "1"])
-                   for node in range(NODES)]
+        started = [self.tasks.start("worker", node, self.on(node, *before(node), given.steps, str(STEPS), "1")) for node in range(NODES)]
         until = time.monotonic() + 60
         while b"step 100\n" not in os.pread(started[0].out.fileno(), 1 << 16, 0):
             self.assertLess(time.monotonic(), until, started[0].said())
@@ -74,6 +79,23 @@ class LostLinks(unittest.TestCase):
         self.start()
         self.link("--rate", "100mbit")
         self.assert_all_is_done()
+
+    @unittest.skipUnless(shutil.which("taskset") and (os.cpu_count() or 1) > 1, "taskset (util-linux), and two cores")
+    def test_a_node_whose_cores_are_taken_is_slow_and_named(self):
+        folder = tempfile.TemporaryDirectory(dir=os.getcwd())
+        self.addCleanup(folder.cleanup)
+        self.tasks.env["LOCKSTEP_TIMELINE"] = folder.name
+        core = lambda node: ["taskset", "-c", "1" if node == 2 else "0"]  # noqa: E731
+        for _ in range(6):
+            spinner = subprocess.Popen(self.on(2, *core(2), "sh", "-c", "while :; do :; done"), stdin=subprocess.DEVNULL)
+            self.addCleanup(spinner.wait)
+            self.addCleanup(spinner.kill)
+        self.start(core)
+        self.assert_all_is_done()
+        code, out, err = cases.run([given.lockstep, "timeline", folder.name])
+        self.assertEqual((code, err), (0, ""))
+        waited_for = re.findall(rf"^rank (\d) \(process \d+ on \S+\) was the last to come to \d+ of {STEPS} calls", out, re.M)
+        self.assertEqual(waited_for[:1], ["2"], out)  # the longest first
 
     def test_one_that_stays_away_is_named_by_all(self):
         self.start()
