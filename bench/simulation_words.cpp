@@ -42,7 +42,7 @@ std::optional<int> number_in(std::string_view word) {
 
 bool has_type(Collective collective) { return collective != Collective::barrier; }
 
-std::uint64_t below(std::mt19937_64& random, std::uint64_t end) { return random() % end; }
+std::uint64_t drawn(std::mt19937_64& random, std::uint64_t end) { return random() % end; }
 
 SimulatedCall draw_call(std::mt19937_64& random, int members) {
   constexpr std::array collectives = {Collective::all_reduce, Collective::all_reduce, Collective::reduce,
@@ -53,17 +53,17 @@ SimulatedCall draw_call(std::mt19937_64& random, int members) {
   constexpr std::array ops = {ReduceOp::sum, ReduceOp::max, ReduceOp::min};
   SimulatedCall call;
   Subject& subject = call.subject;
-  subject.collective = collectives[below(random, collectives.size())];
+  subject.collective = collectives[drawn(random, collectives.size())];
   if (!has_type(subject.collective)) return call;
-  subject.type = types[below(random, types.size())];
-  subject.count = below(random, 4) == 0 ? below(random, 5000) : below(random, 40);
+  subject.type = types[drawn(random, types.size())];
+  subject.count = drawn(random, 4) == 0 ? drawn(random, 5000) : drawn(random, 40);
   if (is_rooted(subject.collective))
-    subject.root = static_cast<int>(below(random, static_cast<std::uint64_t>(members)));
+    subject.root = static_cast<int>(drawn(random, static_cast<std::uint64_t>(members)));
   if (reduces(subject.collective)) {
-    subject.op = ops[below(random, ops.size())];
-    if (below(random, 4) == 0) call.order = Order::reproducible;
+    subject.op = ops[drawn(random, ops.size())];
+    if (drawn(random, 4) == 0) call.order = Order::reproducible;
   }
-  subject.in_place = subject.collective == Collective::all_reduce && below(random, 3) == 0;
+  subject.in_place = subject.collective == Collective::all_reduce && drawn(random, 3) == 0;
   return call;
 }
 
@@ -173,18 +173,18 @@ Scenario draw_scenario(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Scenario scenario;
   scenario.seed = seed;
-  scenario.nodes = 1 + static_cast<int>(below(random, 4));
-  scenario.members = 1 + static_cast<int>(below(random, 4));
+  scenario.nodes = 1 + static_cast<int>(drawn(random, 4));
+  scenario.members = 1 + static_cast<int>(drawn(random, 4));
   if (scenario.size() == 1) scenario.members = 2;
-  scenario.in_flight = 1 + below(random, 3);
-  scenario.memory = below(random, 4) > 0;
-  scenario.calls = draw_calls(seed, scenario.size(), 1 + static_cast<int>(below(random, 8)));
-  if (below(random, 3) == 0) return scenario;
+  scenario.in_flight = 1 + drawn(random, 3);
+  scenario.memory = drawn(random, 4) > 0;
+  scenario.calls = draw_calls(seed, scenario.size(), 1 + static_cast<int>(drawn(random, 8)));
+  if (drawn(random, 3) == 0) return scenario;
   SimulatedFault fault;
-  fault.member = static_cast<int>(below(random, static_cast<std::uint64_t>(scenario.size())));
-  fault.call = 1 + static_cast<int>(below(random, scenario.calls.size()));
-  fault.kind = static_cast<Kind>(below(random, kinds.size()));
-  fault.lasts = std::chrono::milliseconds(10 + below(random, 6000));
+  fault.member = static_cast<int>(drawn(random, static_cast<std::uint64_t>(scenario.size())));
+  fault.call = 1 + static_cast<int>(drawn(random, scenario.calls.size()));
+  fault.kind = static_cast<Kind>(drawn(random, kinds.size()));
+  fault.lasts = std::chrono::milliseconds(10 + drawn(random, 6000));
   scenario.faults.push_back(fault);
   return scenario;
 }

@@ -19,7 +19,7 @@ constexpr std::string_view remedy =
     "look at the memory and the network of both hosts: what they exchange cannot be relied on";
 
 // Each step has another outcome for every word, and for every state before it.
-std::uint64_t stir(std::uint64_t state, std::uint64_t word) {
+std::uint64_t next_state(std::uint64_t state, std::uint64_t word) {
   state = (state ^ word) * 0x9fb21c651e98df25U;
   return state ^ state >> 35U;
 }
@@ -129,11 +129,13 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
     return value;
   };
   for (; at + lanes * word <= bytes.size(); at += lanes * word) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) states[lane] = stir(states[lane], word_at(at + lane * word, word));
+    for (std::size_t lane = 0; lane < lanes; ++lane)
+      states[lane] = next_state(states[lane], word_at(at + lane * word, word));
   }
-  for (; at < bytes.size(); at += word) states[0] = stir(states[0], word_at(at, std::min(word, bytes.size() - at)));
-  std::uint64_t sum = stir(0, bytes.size());
-  for (const std::uint64_t state : states) sum = stir(sum, state);
+  for (; at < bytes.size(); at += word)
+    states[0] = next_state(states[0], word_at(at, std::min(word, bytes.size() - at)));
+  std::uint64_t sum = next_state(0, bytes.size());
+  for (const std::uint64_t state : states) sum = next_state(sum, state);
   return sum;
 }
 

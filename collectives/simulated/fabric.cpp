@@ -17,8 +17,6 @@ constexpr std::string_view words_allowed =
     "receive=40G combine=64G";
 constexpr double most_seconds = 1;
 
-Duration of_us(double us) { return Duration(std::llround(us * 1000)); }
-
 [[noreturn]] void refuse(std::string_view word, std::string_view what) {
   throw Error(Code::usage, text("the fabric's \"", printable(word), "\" ", what), words_allowed);
 }

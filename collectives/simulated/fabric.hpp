@@ -4,6 +4,7 @@
 // its head is; who comes later waits, so that flows that share a link share its rate.
 #pragma once
 
+#include <cmath>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct FabricShape {
 
   int switches() const { return nodes_per_switch == 0 ? 1 : (nodes + nodes_per_switch - 1) / nodes_per_switch; }
 };
+
+inline Duration of_us(double us) { return Duration(std::llround(us * 1000)); }
 
 // "rate=100G latency=700ns switch=16 uplinks=8": what is not named stays. Throws Error usage for what it is not.
 FabricShape parse_fabric(std::string_view words, FabricShape shape);

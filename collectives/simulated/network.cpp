@@ -15,8 +15,6 @@ constexpr std::size_t most_packets = 16;  // of a message
 constexpr std::size_t least_packet = 4096;
 constexpr std::size_t word_bytes = 64;
 
-Duration of_us(double us) { return Duration(std::llround(us * 1000)); }
-
 }  // namespace
 
 Network::Network(int size, std::uint64_t seed, const FabricShape* fabric)
