@@ -64,16 +64,16 @@ struct MeetingHub::Parts {
   std::set<Member> gone;
   std::map<Member, std::string> lost;  // of those, who did not say that it was going
   bool closed = false;
-  std::set<Member> told;     // of a failure
+  std::set<Member> told;    // of a failure
   bool has_failed = false;  // by more than members that leave in good order
 
   // Whether everybody who is not gone has heard of each failure.
   bool all_know() {
     const std::lock_guard lock(mutex);
     return !has_failed || std::ranges::all_of(rooms, [&](const auto& each) {
-      const auto& [name, here] = each;
+      const Room& here = each.second;
       return !here.failure || std::ranges::all_of(here.members, [&](int number) {
-        const Member member{family_of(name), number};
+        const Member member{family_of(each.first), number};
         return gone.contains(member) || told.contains(member);
       });
     });
@@ -125,14 +125,16 @@ struct MeetingHub::Parts {
   }
 
   void gather(const Bytes& arguments, const rpc::Server::Finish& finish) {
-    const auto [name, members, rank, what, mine] = rpc::decode<Asked>(arguments);
+    const Asked asked = rpc::decode<Asked>(arguments);
+    const auto& [name, members, rank, what, mine] = asked;
     const std::lock_guard lock(mutex);
     Room& here = room(name, members);
-    const auto refuse = [&](Code code, const std::string& words) {
-      fail(name, here, code, words);
+    const auto refuse = [&, family = family_of(name), &room_name = name, number = rank](Code code,
+                                                                                        const std::string& words) {
+      fail(room_name, here, code, words);
       finish(here.refusal());
-      if (rank >= 0 && rank < static_cast<int>(here.members.size()))
-        told.emplace(family_of(name), here.members[static_cast<std::size_t>(rank)]);
+      if (number >= 0 && number < static_cast<int>(here.members.size()))
+        told.emplace(family, here.members[static_cast<std::size_t>(number)]);
     };
     if (here.failure) return refuse(here.failure->first, here.failure->second);
     if (members != here.members || rank < 0 || rank >= static_cast<int>(members.size()))
