@@ -505,7 +505,7 @@ void Stage::begin_next() {
   const auto all_have = [&](std::size_t calls) {
     return std::ranges::all_of(actors_, [&](const auto& each) { return each->is_over() || each->finished() >= calls; });
   };
-  if (turns_.size() > 0 || !all_have(begun_.size()) || begun_.size() >= scenario_.calls.size()) return;
+  if (!turns_.empty() || !all_have(begun_.size()) || begun_.size() >= scenario_.calls.size()) return;
   begun_.push_back(network_.now());
   for (int member = 0; member < scenario_.size(); ++member) {
     actor(member).allow(begun_.size());

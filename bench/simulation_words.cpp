@@ -165,6 +165,7 @@ std::string Scenario::to_text() const {
 std::vector<SimulatedCall> draw_calls(std::uint64_t seed, int members, int calls) {
   std::mt19937_64 random(seed * 2 + 1);
   std::vector<SimulatedCall> all;
+  all.reserve(static_cast<std::size_t>(calls));
   for (int i = 0; i < calls; ++i) all.push_back(draw_call(random, members));
   return all;
 }

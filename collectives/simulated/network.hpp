@@ -13,6 +13,7 @@
 #include <queue>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "collectives/engine/transport.hpp"
@@ -58,7 +59,9 @@ class Network {
     int target;
     int channel;
     std::uint32_t mark;
-    auto operator<=>(const Key&) const = default;
+    bool operator<(const Key& other) const {
+      return std::tie(source, target, channel, mark) < std::tie(other.source, other.target, other.channel, other.mark);
+    }
   };
   struct Sent {
     std::size_t bytes = 0;
