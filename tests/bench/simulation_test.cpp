@@ -200,6 +200,24 @@ TEST(Simulation, WordsSayTheSameAgain) {
   EXPECT_EQ(parse_call("broadcast:1k:root=2", 4).to_text(), "broadcast:f32:1024:root=2");
 }
 
+// The words that the manual shows.
+TEST(Simulation, AFabricIsWhatItsWordsSay) {
+  const FabricShape shape = fabric_of(
+      "rate=100G latency=700ns switch=16 uplinks=8 memory=80G memory-latency=400ns "
+      "message=600ns receive=40G combine=64G",
+      64, 8);
+  EXPECT_DOUBLE_EQ(shape.network_bytes_per_us, 12500);
+  EXPECT_DOUBLE_EQ(shape.network_us, 0.7);
+  EXPECT_EQ(shape.nodes_per_switch, 16);
+  EXPECT_EQ(shape.uplinks, 8);
+  EXPECT_DOUBLE_EQ(shape.memory_bytes_per_us, 10000);
+  EXPECT_DOUBLE_EQ(shape.memory_us, 0.4);
+  EXPECT_DOUBLE_EQ(shape.message_us, 0.6);
+  EXPECT_DOUBLE_EQ(shape.received_bytes_per_us, 5000);
+  EXPECT_DOUBLE_EQ(shape.combined_bytes_per_us, 8000);
+  EXPECT_EQ(shape.switches(), 4);
+}
+
 TEST(Simulation, WhatIsNotUnderstoodIsRefused) {
   for (const std::string_view call : {"", "sum", "all_reduce:f33", "broadcast:root=4", "barrier:f32", "gather_v:3",
                                       "broadcast:sum", "all_reduce:-1", "all_reduce:f32:99T", "reduce:in_place"})

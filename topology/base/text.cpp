@@ -58,8 +58,8 @@ std::optional<double> parse_number(std::string_view whole) {
 }
 
 std::optional<Duration> parse_duration(std::string_view whole) {
-  constexpr std::array<std::pair<std::string_view, double>, 5> units = {
-      {{"ms", 1e-3}, {"us", 1e-6}, {"s", 1}, {"m", 60}, {"h", 3600}}};
+  constexpr std::array<std::pair<std::string_view, double>, 6> units = {
+      {{"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"s", 1}, {"m", 60}, {"h", 3600}}};
   double scale = 1;
   for (const auto& [name, seconds] : units) {
     if (whole.ends_with(name)) {
