@@ -17,8 +17,8 @@
 #include "collectives/engine/engine.hpp"
 #include "collectives/node/shared_memory.hpp"
 #include "collectives/planner.hpp"
+#include "collectives/simulated/named.hpp"
 #include "collectives/simulated/world.hpp"
-#include "topology/base/index_set.hpp"
 #include "topology/description.hpp"
 
 namespace lockstep::bench {
@@ -66,21 +66,6 @@ Group everybody(int size, int index) {
   return {std::move(ranks), index};
 }
 
-// Whom a text names: "rank 3", "ranks 1-3,5".
-bool names(const std::string& all, int rank) {
-  for (const std::string word : {"rank ", "ranks "}) {
-    for (std::size_t at = all.find(word); at != std::string::npos; at = all.find(word, at + 1)) {
-      const std::size_t begin = at + word.size();
-      const std::size_t end = all.find_first_not_of("0123456789-,", begin);
-      std::string set = all.substr(begin, end - begin);
-      while (!set.empty() && set.back() == ',') set.pop_back();
-      const auto members = IndexSet::parse(set, 1 << 20);
-      if (members && members->contains(rank)) return true;
-    }
-  }
-  return false;
-}
-
 // How calls are planned: by a table that is the same for all members, so that only one of them has to look at prices,
 // or, where the order of things is drawn, nobody.
 class Plans {
@@ -97,7 +82,6 @@ class Plans {
   const Scenario& scenario_;
   std::shared_ptr<const Topology> topology_;
   Levels levels_;
-  std::vector<std::string> rows_;                   // by call
   std::vector<std::string> chosen_;                 // the algorithms
   std::vector<std::unique_ptr<Planner>> planners_;  // by member and row
   std::vector<std::size_t> kinds_;                  // by call: which of the different rows
@@ -313,8 +297,7 @@ void Actor::look() {
 
 bool Actor::begin() {
   if (fault_ && next_ + 1 == static_cast<std::size_t>(fault_->call) && meets_fault()) return false;
-  SimulatedCall call = scenario_.calls[next_];
-  start(call);
+  start(scenario_.calls[next_]);
   return true;
 }
 
@@ -582,7 +565,7 @@ std::string Stage::judged(int member, const SimulatedEnd& end) const {
       end.code != Code::corrupt)
     return text("rank ", member, " has another error than those of others: ", end.error);
   const auto is_named = [&](const SimulatedFault& fault) {
-    return fault.member == member || names(end.error, fault.member);
+    return fault.member == member || simulated::names(end.error, fault.member);
   };
   if (std::ranges::none_of(scenario_.faults, is_named))
     return text("rank ", member, " names nobody at fault: ", end.error);

@@ -215,7 +215,9 @@ std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) {
                   .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance),
                   .in_node = in_node};
     if (in_node) return choice;
-    choice.narrow = std::ranges::find(ranking(spec), algorithm, &Priced::algorithm)->narrow;
+    // Without a wire format nobody need look at prices.
+    if (spec.wire != WireFormat::as_is)
+      choice.narrow = std::ranges::find(ranking(spec), algorithm, &Priced::algorithm)->narrow;
     (algorithm->pieces ? choice.piece_bytes : choice.segment_bytes.emplace()) = row.segment_bytes;
     return choice;
   }

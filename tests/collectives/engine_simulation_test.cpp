@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "collectives/simulated/named.hpp"
 #include "collectives/simulated/world.hpp"
 #include "tests/collectives/engine_support.hpp"
 
@@ -241,20 +242,6 @@ struct Tally {
   std::array<int, fault_names.size()> well = {};
 };
 
-bool names(const std::string& all, int rank) {
-  for (const std::string word : {"rank ", "ranks "}) {
-    for (std::size_t at = all.find(word); at != std::string::npos; at = all.find(word, at + 1)) {
-      const std::size_t begin = at + word.size();
-      const std::size_t end = all.find_first_not_of("0123456789-,", begin);
-      std::string set = all.substr(begin, end - begin);
-      while (!set.empty() && set.back() == ',') set.pop_back();
-      const auto members = IndexSet::parse(set, 100);
-      if (members && members->contains(rank)) return true;
-    }
-  }
-  return false;
-}
-
 void judge(const Story& story, const Actor& actor, int rank, Tally& tally) {
   const auto fault = static_cast<std::size_t>(story.fault);
   if (actor.error().empty()) {
@@ -267,7 +254,7 @@ void judge(const Story& story, const Actor& actor, int rank, Tally& tally) {
   EXPECT_FALSE(innocent) << actor.error();
   // Who waits for a message names its peer, which may itself wait for the culprit.
   const bool direct = rank != story.culprit && actor.error().find("(message ") == std::string::npos;
-  EXPECT_TRUE(!direct || names(actor.error(), story.culprit)) << "rank " << rank << ": " << actor.error();
+  EXPECT_TRUE(!direct || simulated::names(actor.error(), story.culprit)) << "rank " << rank << ": " << actor.error();
   EXPECT_TRUE(actor.code() == Code::mismatch || actor.code() == Code::stall || actor.code() == Code::peer_failed)
       << actor.error();
 }
