@@ -9,156 +9,25 @@
 #include <memory>
 #include <numeric>
 #include <queue>
-#include <random>
 
 #include "bench/buffers.hpp"
 #include "bench/limits.hpp"
-#include "collectives/algorithms/algorithms.hpp"
+#include "bench/simulated_plans.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/node/shared_memory.hpp"
-#include "collectives/planner.hpp"
 #include "collectives/simulated/named.hpp"
 #include "collectives/simulated/world.hpp"
-#include "topology/description.hpp"
 
 namespace lockstep::bench {
 namespace {
 
 using simulated::Network;
+using simulating::Plans;
+using simulating::topology_of;
 using SimulatedEngine = Engine<simulated::World>;
 
 constexpr Duration tick = std::chrono::milliseconds(100);
 constexpr std::uint64_t most_acts_of_a_call = 100'000;  // and member: so many, and it goes round in a circle
-
-std::shared_ptr<const Topology> topology_of(const Scenario& scenario) {
-  MachineShape machine;
-  for (int core = 0; core < scenario.members; ++core) machine.pus.push_back({.os_index = core, .core = core});
-  Topology topology = describe({{machine, scenario.nodes, scenario.members}});
-  if (scenario.fabric && scenario.nodes > 1) {
-    const simulated::FabricShape& fabric = *scenario.fabric;
-    topology = topology.with_network({.latency_us = 2 * (fabric.network_us + fabric.message_us),
-                                      .near_us = fabric.memory_us + 2 * fabric.message_us,
-                                      .bytes_per_us = fabric.network_bytes_per_us});
-  }
-  return std::make_shared<const Topology>(std::move(topology));
-}
-
-Spec spec_of(const SimulatedCall& call, int members) {
-  const Subject& subject = call.subject;
-  if (subject.collective == Collective::barrier)
-    return {.collective = Collective::barrier, .type = DataType::u8, .element_bytes = 1, .count = 1};
-  Spec spec{.collective = subject.collective,
-            .type = subject.type,
-            .op = subject.op,
-            .order = call.order,
-            .element_bytes = size_of(subject.type),
-            .count = subject.count,
-            .root = subject.root,
-            .in_place = subject.in_place};
-  if (cuts_input(spec.collective)) spec.gives = Blocks::even(spec.count, members);
-  if (cuts_output(spec.collective)) spec.takes = Blocks::even(spec.count, members);
-  return spec;
-}
-
-Group everybody(int size, int index) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return {std::move(ranks), index};
-}
-
-// How calls are planned: by a table that is the same for all members, so that only one of them has to look at prices,
-// or, where the order of things is drawn, nobody.
-class Plans {
- public:
-  explicit Plans(const Scenario& scenario);
-  std::shared_ptr<const Plan> of(std::size_t call, int member);
-  std::string_view algorithm(std::size_t call) const { return chosen_[call]; }
-
- private:
-  PlannerOptions options(const std::string& table) const;
-  std::string drawn_row(const SimulatedCall& call, std::mt19937_64& random) const;
-  std::string priced_row(Planner& planner, const SimulatedCall& call) const;
-
-  const Scenario& scenario_;
-  std::shared_ptr<const Topology> topology_;
-  Levels levels_;
-  std::vector<std::string> chosen_;                 // the algorithms
-  std::vector<std::unique_ptr<Planner>> planners_;  // by member and row
-  std::vector<std::size_t> kinds_;                  // by call: which of the different rows
-  std::vector<std::string> tables_;                 // the different rows
-};
-
-Plans::Plans(const Scenario& scenario) : scenario_(scenario), topology_(topology_of(scenario)) {
-  for (int node = 0; node < scenario.nodes; ++node) {
-    auto& members = levels_.nodes.emplace_back();
-    for (int i = 0; i < scenario.members; ++i) members.push_back(node * scenario.members + i);
-  }
-  std::mt19937_64 random(scenario.seed);
-  const bool is_priced = scenario.fabric.has_value() || !scenario.algorithm.empty();
-  std::optional<Planner> first;
-  if (is_priced) first.emplace(topology_, everybody(scenario.size(), 0), options({}));
-  for (const SimulatedCall& call : scenario.calls) {
-    std::string row = scenario.size() == 1 ? std::string()
-                      : is_priced          ? priced_row(*first, call)
-                                           : drawn_row(call, random);
-    const auto known = std::ranges::find(tables_, row);
-    kinds_.push_back(static_cast<std::size_t>(known - tables_.begin()));
-    if (known == tables_.end()) tables_.push_back(std::move(row));
-  }
-  planners_.resize(tables_.size() * static_cast<std::size_t>(scenario.size()));
-  for (std::size_t call = 0; call < scenario.calls.size(); ++call) chosen_.push_back(of(call, 0)->algorithm);
-}
-
-PlannerOptions Plans::options(const std::string& table) const {
-  PlannerOptions all{
-      .algorithm = table.empty() ? scenario_.algorithm : std::string(), .table = table, .table_name = "what was drawn"};
-  if (!scenario_.meets()) return all;
-  (scenario_.nodes == 1 ? all.node_element : all.near_element) = node::Room::most_element(scenario_.members);
-  return all;
-}
-
-std::string Plans::drawn_row(const SimulatedCall& call, std::mt19937_64& random) const {
-  const Spec spec = spec_of(call, scenario_.size());
-  const bool meets = scenario_.meets();
-  std::vector<std::string_view> fitting;
-  if (meets && scenario_.nodes == 1) fitting.push_back(node_algorithm);
-  for (const Algorithm& row : algorithms()) {
-    if (row.collective != spec.collective || (row.keeps.node && (!meets || scenario_.nodes == 1))) continue;
-    if (spec.order == Order::reproducible && reduces(spec.collective) && !row.keeps.balanced) continue;
-    Shape shape{.size = scenario_.size(), .count = spec.count, .gives = spec.gives, .takes = spec.takes};
-    if (scenario_.nodes > 1 && scenario_.members > 1) shape.levels = &levels_;
-    if (fits(row, shape)) fitting.push_back(row.name);
-  }
-  if (fitting.empty()) return {};
-  const std::string_view name = fitting[random() % fitting.size()];
-  const Algorithm* const algorithm = find_algorithm(spec.collective, name);
-  std::uint64_t segment = 0;
-  if (algorithm != nullptr && (algorithm->pieces || can_be_cut(*algorithm)) && random() % 2 == 0)
-    segment = std::uint64_t{1} << (6 + random() % 8);
-  return text(to_string(spec.collective), " * * * ", name, ' ', segment, " drawn");
-}
-
-std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const {
-  const Spec spec = spec_of(call, scenario_.size());
-  const auto plan = planner.plan(spec);
-  std::size_t segment = 0;
-  if (!plan->in_node) {
-    for (const lockstep::Candidate& each : planner.candidates(spec)) {
-      if (each.chosen) segment = each.piece;
-    }
-    if (const Algorithm* algorithm = find_algorithm(spec.collective, plan->algorithm); plan->segments > 1)
-      segment = plan->segment * (algorithm->keeps.apart ? static_cast<std::size_t>(scenario_.size()) : 1);
-  }
-  return text(to_string(spec.collective), " * * * ", plan->algorithm, ' ', segment * spec.element_bytes, " priced");
-}
-
-std::shared_ptr<const Plan> Plans::of(std::size_t call, int member) {
-  const std::size_t kind = kinds_[call];
-  auto& planner = planners_[kind * static_cast<std::size_t>(scenario_.size()) + static_cast<std::size_t>(member)];
-  if (!planner)
-    planner = std::make_unique<Planner>(topology_, everybody(scenario_.size(), member), options(tables_[kind]));
-  return planner->plan(spec_of(scenario_.calls[call], scenario_.size()));
-}
 
 // A kernel whose work is counted.
 struct Counted {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside the simulation: the machine that is thought of, and how its members' calls are planned.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/simulation.hpp"
+#include "collectives/planner.hpp"
+
+namespace lockstep::bench::simulating {
+
+std::shared_ptr<const Topology> topology_of(const Scenario& scenario);
+
+// How calls are planned: by a table that is the same for all members, so that only one of them has to look at prices,
+// or, where the order of things is drawn, nobody.
+class Plans {
+ public:
+  explicit Plans(const Scenario& scenario);
+  std::shared_ptr<const Plan> of(std::size_t call, int member);
+  std::string_view algorithm(std::size_t call) const { return chosen_[call]; }
+
+ private:
+  PlannerOptions options(const std::string& table) const;
+  std::string drawn_row(const SimulatedCall& call, std::mt19937_64& random) const;
+  std::string priced_row(Planner& planner, const SimulatedCall& call) const;
+
+  const Scenario& scenario_;
+  std::shared_ptr<const Topology> topology_;
+  Levels levels_;
+  std::vector<std::string> chosen_;                 // the algorithms
+  std::vector<std::unique_ptr<Planner>> planners_;  // by member and row
+  std::vector<std::size_t> kinds_;                  // by call: which of the different rows
+  std::vector<std::string> tables_;                 // the different rows
+};
+
+}  // namespace lockstep::bench::simulating
