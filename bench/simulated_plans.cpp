@@ -36,12 +36,28 @@ Group everybody(int size, int index) {
   return {std::move(ranks), index};
 }
 
+// The switches that a fabric has; where none is described, pairs of nodes, so that they are drawn, too.
+std::vector<std::string> racks_of(const Scenario& scenario) {
+  constexpr int some = 2;
+  const int each = scenario.fabric ? scenario.fabric->nodes_per_switch : some;
+  std::vector<std::string> names(static_cast<std::size_t>(scenario.nodes));
+  for (int node = 0; each > 0 && node < scenario.nodes; ++node)
+    names[static_cast<std::size_t>(node)] = text("switch", node / each);
+  return names;
+}
+
+std::int64_t uplink_of(const Scenario& scenario) {
+  if (!scenario.fabric || scenario.fabric->uplinks == 0) return 0;
+  return std::llround(scenario.fabric->uplinks * scenario.fabric->network_bytes_per_us * 8);
+}
+
 }  // namespace
 
 std::shared_ptr<const Topology> topology_of(const Scenario& scenario) {
   MachineShape machine;
-  for (int core = 0; core < scenario.members; ++core) machine.pus.push_back({.os_index = core, .core = core});
+  for (int core = 0; core < scenario.members; ++core) machine.pus.push_back({.os_index = core, .core = core, .l3 = 0, .numa = 0, .package = 0});
   Topology topology = describe({{machine, scenario.nodes, scenario.members}});
+  topology = topology.with_racks(racks_of(scenario), uplink_of(scenario));
   if (scenario.fabric && scenario.nodes > 1) {
     const simulated::FabricShape& fabric = *scenario.fabric;
     topology = topology.with_network({.latency_us = 2 * (fabric.network_us + fabric.message_us),
@@ -51,11 +67,10 @@ std::shared_ptr<const Topology> topology_of(const Scenario& scenario) {
   return std::make_shared<const Topology>(std::move(topology));
 }
 
-Plans::Plans(const Scenario& scenario) : scenario_(scenario), topology_(topology_of(scenario)) {
-  for (int node = 0; node < scenario.nodes; ++node) {
-    auto& members = levels_.nodes.emplace_back();
-    for (int i = 0; i < scenario.members; ++i) members.push_back(node * scenario.members + i);
-  }
+Plans::Plans(const Scenario& scenario)
+    : scenario_(scenario),
+      topology_(topology_of(scenario)),
+      facts_(facts_of(*topology_, everybody(scenario.size(), 0))) {
   std::mt19937_64 random(scenario.seed);
   const bool is_priced = scenario.fabric.has_value() || !scenario.algorithm.empty();
   std::optional<Planner> first;
@@ -86,10 +101,10 @@ std::string Plans::drawn_row(const SimulatedCall& call, std::mt19937_64& random)
   std::vector<std::string_view> fitting;
   if (meets && scenario_.nodes == 1) fitting.push_back(node_algorithm);
   for (const Algorithm& row : algorithms()) {
-    if (row.collective != spec.collective || (row.keeps.node && (!meets || scenario_.nodes == 1))) continue;
+    if (row.collective != spec.collective || (row.keeps.node && (!meets || !facts_.has_levels()))) continue;
     if (spec.order == Order::reproducible && reduces(spec.collective) && !row.keeps.balanced) continue;
     Shape shape{.size = scenario_.size(), .count = spec.count, .gives = spec.gives, .takes = spec.takes};
-    if (scenario_.nodes > 1 && scenario_.members > 1) shape.levels = &levels_;
+    shape.levels = facts_.seen_levels();
     if (fits(row, shape)) fitting.push_back(row.name);
   }
   if (fitting.empty()) return {};
@@ -109,7 +124,8 @@ std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const
     for (const lockstep::Candidate& each : planner.candidates(spec)) {
       if (each.chosen) segment = each.piece;
     }
-    if (const Algorithm* algorithm = find_algorithm(spec.collective, plan->algorithm); plan->segments > 1)
+    const Algorithm* const algorithm = find_algorithm(spec.collective, plan->algorithm);
+    if (plan->segments > 1 && !algorithm->pieces)  // of one that has pieces the planner makes the same segments again
       segment = plan->segment * (algorithm->keeps.apart ? static_cast<std::size_t>(scenario_.size()) : 1);
   }
   return text(to_string(spec.collective), " * * * ", plan->algorithm, ' ', segment * spec.element_bytes, " priced");

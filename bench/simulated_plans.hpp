@@ -29,7 +29,7 @@ class Plans {
 
   const Scenario& scenario_;
   std::shared_ptr<const Topology> topology_;
-  Levels levels_;
+  GroupFacts facts_;
   std::vector<std::string> chosen_;                 // the algorithms
   std::vector<std::unique_ptr<Planner>> planners_;  // by member and row
   std::vector<std::size_t> kinds_;                  // by call: which of the different rows

@@ -112,6 +112,7 @@ struct Traffic {
   int far_messages = 0;
   double near_bytes = 0;
   double far_bytes = 0;
+  double rack_bytes = 0;
 };
 
 Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, const GroupFacts& facts) {
@@ -119,7 +120,11 @@ Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, cons
   for (const Message& message : messages) {
     const auto bytes = static_cast<double>(message.walk.at(lap).count);
     if (bytes == 0) continue;
-    const bool far = facts.node_of.at(static_cast<std::size_t>(message.peer_at(lap))) != node;
+    const int other = facts.node_of.at(static_cast<std::size_t>(message.peer_at(lap)));
+    const bool far = other != node;
+    if (!facts.rack_of.empty() &&
+        facts.rack_of[static_cast<std::size_t>(other)] != facts.rack_of[static_cast<std::size_t>(node)])
+      all.rack_bytes += bytes;
     (far ? all.far_bytes : all.near_bytes) += bytes;
     all.far_messages += far ? 1 : 0;
     ++all.messages;
@@ -149,6 +154,7 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
   load.near_bytes += weight * std::max(sent.near_bytes, received.near_bytes) * (facts.is_measured ? by_kernel : 1);
   const double held = sent.far_messages > 1 && received.far_messages > 1 ? at_once : 1;
   load.far_bytes += weight * far * held * (narrow ? narrow_share : 1) * (exchanges(round, lap) ? exchanged : 1);
+  load.rack_bytes += weight * std::max(sent.rack_bytes, received.rack_bytes) * (narrow ? narrow_share : 1);
   // To pack or unpack an element moves six bytes, to combine two moves twelve.
   if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
 }
@@ -158,11 +164,11 @@ void add_near(Load& load, const Near& near) {
   ++load.meetings;
   load.latency_us += meeting_us;
   // Of a buffer that blocks cut, only these.
-  const auto part = [&](Collective cut, const Slice& whole) {
-    return static_cast<double>(near.collective == cut ? std::min(near.blocks.total(), whole.count) : whole.count);
+  const auto part = [&](bool is_cut, const Slice& whole) {
+    return static_cast<double>(is_cut ? std::min(near.blocks.total(), whole.count) : whole.count);
   };
   (is_rooted(near.collective) ? load.held_bytes : load.room_bytes) +=
-      part(Collective::reduce_scatter_v, near.from) + part(Collective::all_gather_v, near.to);
+      part(cuts_input(near.collective), near.from) + part(cuts_output(near.collective), near.to);
   if (reduces(near.collective))
     load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
 }
@@ -207,9 +213,75 @@ Load mean(const std::vector<Load>& loads, std::size_t count) {
     all.room_bytes += loads[i].room_bytes / n;
     all.held_bytes += loads[i].held_bytes / n;
     all.far_bytes += loads[i].far_bytes / n;
+    all.rack_bytes += loads[i].rack_bytes / n;
     all.combined_bytes += loads[i].combined_bytes / n;
   }
   return all;
+}
+
+// "row1/rack3" is in "row1", and that in nothing that has a name.
+std::string outer(const std::string& name) {
+  const std::size_t slash = name.rfind('/');
+  return slash == std::string::npos ? std::string() : name.substr(0, slash);
+}
+
+// By the names of what they are in. A level at which all are alone, or together, is none.
+std::shared_ptr<const Levels> levels_of(std::vector<std::string> names) {
+  while (!std::ranges::all_of(names, &std::string::empty)) {
+    std::map<std::string, std::size_t> number;
+    Levels level;
+    std::vector<std::string> outside;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto [entry, is_new] = number.try_emplace(names[i], level.nodes.size());
+      if (is_new) {
+        level.nodes.emplace_back();
+        outside.push_back(outer(names[i]));
+      }
+      level.nodes[entry->second].push_back(static_cast<int>(i));
+    }
+    if (level.nodes.size() > 1 && level.nodes.size() < names.size()) {
+      level.above = levels_of(std::move(outside));
+      return std::make_shared<const Levels>(std::move(level));
+    }
+    std::ranges::transform(names, names.begin(), outer);
+  }
+  return nullptr;
+}
+
+// What the first rack sends to others, and receives: by some of its members, or all of them where they are few.
+double rack_bytes_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
+  if (facts.rack_bytes_per_us <= 0 || facts.rack_of.empty()) return 0;
+  std::vector<int> members;
+  for (std::size_t node = 0; node < facts.rack_of.size(); ++node) {
+    if (facts.rack_of[node] != facts.rack_of.front()) continue;
+    members.insert(members.end(), facts.levels.nodes[node].begin(), facts.levels.nodes[node].end());
+  }
+  constexpr std::size_t few = 64;
+  constexpr std::size_t odd = 7919;  // so that the same place in every node is not all that is seen
+  const std::size_t looked_at = std::min(few, members.size());
+  double bytes = 0;
+  for (std::size_t i = 0; i < looked_at; ++i) {
+    const int index = members[looked_at < members.size() ? i * odd % members.size() : i];
+    Shape shape = problem;
+    shape.index = index;
+    bytes += load_of(algorithm.build(shape), index, facts, problem.rounds_off).rack_bytes;
+  }
+  return bytes * static_cast<double>(members.size()) / static_cast<double>(looked_at);
+}
+
+void add_racks(GroupFacts& facts, const Topology& topology, const Group& group) {
+  if (!topology.has_racks()) return;
+  std::vector<std::string> names;
+  for (const auto& members : facts.levels.nodes)
+    names.push_back(topology.node(topology.member(group.rank(members.front())).node).rack);
+  facts.levels.above = levels_of(std::move(names));
+  if (facts.levels.above == nullptr) return;
+  facts.rack_of.resize(facts.levels.nodes.size());
+  const Levels& racks = *facts.levels.above;
+  for (std::size_t rack = 0; rack < racks.nodes.size(); ++rack) {
+    for (const int node : racks.nodes[rack]) facts.rack_of[static_cast<std::size_t>(node)] = static_cast<int>(rack);
+  }
+  facts.rack_bytes_per_us = static_cast<double>(topology.rack_mbit_per_s()) / 8;
 }
 
 }  // namespace
@@ -232,6 +304,7 @@ GroupFacts facts_of(const Topology& topology, const Group& group) {
     facts.most_on_a_node = std::max(facts.most_on_a_node, static_cast<int>(members.size()));
     facts.near = std::max(facts.near, topology.link(group.rank(members.front()), rank));
   }
+  add_racks(facts, topology, group);
   facts.members_per_core = most_members_per_core(topology, nodes);
   add_network(facts, topology, nodes);
   return facts;
@@ -241,6 +314,7 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
   std::vector<int> members = sampled(facts.levels.nodes.front());
   Workload work{.near_ones = members.size(),
                 .rounds = static_cast<double>(algorithm.cost(problem).rounds),
+                .rack_bytes = rack_bytes_of(algorithm, problem, facts),
                 .pieces = algorithm.pieces ? Blocks::pieces(problem.count, problem.segment).parts() : 1};
   for (const int other : {facts.size / 2, facts.size - 1}) members.push_back(other);
   for (const int index : members) {
@@ -256,7 +330,12 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
 double price_us(const Workload& work, double scale, const GroupFacts& facts, int segments) {
   const Load average = mean(work.loads, work.near_ones);
   const double crowd = facts.members_per_core;
-  const double node_far_bytes = average.far_bytes * static_cast<double>(facts.levels.nodes.front().size());
+  const auto on_first_node = static_cast<double>(facts.levels.nodes.front().size());
+  const double rack_us = facts.rack_bytes_per_us > 0 ? work.rack_bytes * scale / facts.rack_bytes_per_us : 0;
+  // What leaves the rack does so while its other members' does, and not while that which stays is on its way.
+  const auto by_network = [&](double all, double to_others, double rate) {
+    return (all - to_others) * scale / rate + (to_others > 0 ? std::max(to_others * scale / rate, rack_us) : 0);
+  };
   // On cores that members share it is their work that counts, and not how long each message is on its way.
   const double busy = crowd > 1 ? average.work_us * crowd : 0;
   const double meetings = crowd > 1 ? average.meetings * turn_us * crowd : 0;
@@ -272,9 +351,10 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
     // One message after the other, and what an interface has to carry when such a call follows the other.
     constexpr double short_ones = 2 * Topology::short_message_bytes;
     const bool is_short = load.far_bytes * scale <= short_ones * std::max(1.0, load.laps);
-    const double chain =
-        load.far_bytes * waits * scale / (is_short ? facts.short_bytes_per_us : facts.network_bytes_per_us);
-    const double far = std::max(chain, node_far_bytes * scale / facts.network_bytes_per_us);
+    const double rate = is_short ? facts.short_bytes_per_us : facts.network_bytes_per_us;
+    const double far = std::max(
+        by_network(load.far_bytes * waits, load.rack_bytes * waits, rate),
+        by_network(average.far_bytes * on_first_node, average.rack_bytes * on_first_node, facts.network_bytes_per_us));
     const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
     // Cores that members share are busy with the next messages while those before are on the wire, if these are not
     // passed on.

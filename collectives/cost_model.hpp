@@ -35,7 +35,9 @@ struct GroupFacts {
   double short_bytes_per_us = 0;    // the same of a single message of 16 KiB or so
   double network_latency_us = 0;
   double near_latency_us = 0;
-  double far_work_us = 0;  // of a core, for a message, at both ends together
+  std::vector<int> rack_of;      // by node; none: nobody has said
+  double rack_bytes_per_us = 0;  // from a rack to all others; 0: as much as its nodes
+  double far_work_us = 0;        // of a core, for a message, at both ends together
   double near_work_us = 0;
   bool network_known = false;  // measured, or the interfaces say how fast they are
   bool is_measured = false;
@@ -43,6 +45,8 @@ struct GroupFacts {
   int nodes() const { return static_cast<int>(levels.nodes.size()); }
   // Some members are near and others far, so that it pays to treat them differently.
   bool has_levels() const { return nodes() > 1 && nodes() < size; }
+  // What algorithms see of it: nodes, or of one member each what these stand in; nothing: all are alike.
+  const Levels* seen_levels() const { return has_levels() ? &levels : nodes() == size ? levels.above.get() : nullptr; }
 };
 
 GroupFacts facts_of(const Topology& topology, const Group& group);
@@ -57,6 +61,7 @@ struct Load {
   double room_bytes = 0;  // in the memory of the node
   double held_bytes = 0;  // the same, while who sends them on waits for all there
   double far_bytes = 0;
+  double rack_bytes = 0;  // of these, those that leave the rack
   double combined_bytes = 0;
 };
 
@@ -65,6 +70,7 @@ struct Workload {
   std::vector<Load> loads = {};
   std::size_t near_ones = 0;
   double rounds = 0;              // messages that follow each other
+  double rack_bytes = 0;          // that leave the first rack, or come to it
   bool passes_nothing_on = true;  // what is sent was there from the beginning
   int pieces = 1;                 // that go from member to member one behind the other
 };

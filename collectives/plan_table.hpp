@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "topology/base/text_file.hpp"
 #include "topology/topology.hpp"
 
 namespace lockstep {
@@ -35,7 +36,7 @@ struct TableRow {
 };
 
 // The largest table that is read, in bytes: a million rows are no table but a mistake.
-inline constexpr std::size_t most_table_bytes = 16U << 20U;
+inline constexpr std::size_t most_table_bytes = most_text_bytes;
 
 // One row a line; what follows a # is for people; the first row that fits counts:
 //
@@ -64,8 +65,5 @@ std::vector<Forced> parse_forced(std::string_view text, std::string_view name = 
 
 // "16K" is 16384. Nothing when it is no whole number of at most 2^63.
 std::optional<std::uint64_t> parse_amount(std::string_view text);
-
-// The whole text of a regular file. Throws Error file when it cannot be read or is larger than `most`.
-std::string read_text_file(const std::string& path, std::size_t most = most_table_bytes);
 
 }  // namespace lockstep

@@ -83,7 +83,7 @@ void Planner::check(const Spec& spec) const {
 Shape Planner::common_shape(const Spec& spec, std::size_t count, std::size_t piece) const {
   const int root = is_rooted(spec.collective) ? spec.root : 0;
   Shape shape{.size = facts_.size, .index = root, .count = count, .root = root, .segment = piece};
-  if (facts_.has_levels()) shape.levels = &facts_.levels;
+  shape.levels = facts_.seen_levels();
   const Blocks blocks = Blocks::apart(count, std::max(count, spec.count), facts_.size);
   if (cuts_input(spec.collective)) shape.gives = blocks;
   if (cuts_output(spec.collective)) shape.takes = blocks;
@@ -100,7 +100,8 @@ Shape Planner::my_shape(const Spec& spec, std::size_t count, std::size_t piece) 
 }
 
 std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) const {
-  if (algorithm.keeps.node && options_.near_element == 0) return "needs memory that the members of each node share";
+  if (algorithm.keeps.node && (options_.near_element == 0 || !facts_.has_levels()))
+    return "needs memory that the members of each node share";
   if (algorithm.keeps.node && reduces(spec.collective) && spec.element_bytes > options_.near_element)
     return text("reduces elements of at most ", options_.near_element, " bytes here, not of ", spec.element_bytes);
   if (reduces(spec.collective) && !is_exact(spec.op, spec.type)) {

@@ -115,8 +115,8 @@ std::shared_ptr<const Plan> near_plan(const Spec& whole, const Near& near, int m
   spec.in_place = whole.in_place || near.from.space == near.to.space;
   if (spec.op == ReduceOp::avg || spec.op == ReduceOp::premul_sum) spec.op = ReduceOp::sum;
   spec.count = near.count();
-  spec.gives = near.collective == Collective::reduce_scatter_v ? near.blocks : Blocks();
-  spec.takes = near.collective == Collective::all_gather_v ? near.blocks : Blocks();
+  spec.gives = cuts_input(near.collective) ? near.blocks : Blocks();
+  spec.takes = cuts_output(near.collective) ? near.blocks : Blocks();
   plan->size = static_cast<int>(near.members.size());
   plan->index = static_cast<int>(std::ranges::find(near.members, me) - near.members.begin());
   plan->algorithm = node_algorithm;

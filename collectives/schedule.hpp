@@ -147,7 +147,7 @@ struct Local {
 };
 
 // What the members of a node do among themselves in the memory that they share: one of barrier, broadcast, reduce,
-// all_reduce, reduce_scatter_v, all_gather_v.
+// all_reduce, reduce_scatter_v, all_gather_v, gather_v, scatter_v, scan, exscan. All of them know all blocks.
 struct Near {
   Collective collective;
   std::vector<int> members;  // as the node numbers them

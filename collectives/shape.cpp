@@ -40,6 +40,11 @@ Blocks table_cut(const Problem& problem, int index, bool row) {
 
 }  // namespace
 
+bool Levels::operator==(const Levels& other) const {
+  if (nodes != other.nodes || (above == nullptr) != (other.above == nullptr)) return false;
+  return above == nullptr || *above == *other.above;
+}
+
 Shape shape_of(const Problem& problem, int index) {
   Shape shape{.size = problem.size,
               .index = index,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "collectives/schedule.hpp"
@@ -14,7 +15,9 @@ namespace lockstep {
 // Members by node, for algorithms that treat near and far differently; indices, each exactly once.
 struct Levels {
   std::vector<std::vector<int>> nodes;
-  bool operator==(const Levels&) const = default;
+  // The nodes, by their numbers here, as members of what they stand in together, such as racks; nothing: all alike.
+  std::shared_ptr<const Levels> above = {};
+  bool operator==(const Levels& other) const;
 };
 
 // In `count` elements: the whole buffer for all_reduce, reduce, broadcast, scan and exscan; otherwise what one

@@ -12,8 +12,35 @@ namespace {
 
 // Who gets something of it.
 bool takes(const Near& near, std::size_t local) {
-  return near.collective != Collective::barrier &&
-         (near.collective != Collective::reduce || static_cast<std::size_t>(near.root) == local);
+  const bool is_root = static_cast<std::size_t>(near.root) == local;
+  switch (near.collective) {
+    case Collective::barrier:
+      return false;
+    case Collective::reduce:
+    case Collective::gather_v:
+      return is_root;
+    case Collective::exscan:
+      return local > 0;
+    default:
+      return true;
+  }
+}
+
+bool cuts_from(const Near& near) {
+  return near.collective == Collective::reduce_scatter_v || near.collective == Collective::scatter_v;
+}
+
+bool cuts_to(const Near& near) {
+  return near.collective == Collective::all_gather_v || near.collective == Collective::gather_v;
+}
+
+// Whether a member gives something for a block of the taker's.
+bool gives(const Near& near, std::size_t local, std::size_t taker, int block) {
+  if (near.collective == Collective::broadcast || near.collective == Collective::scatter_v)
+    return local == static_cast<std::size_t>(near.root);
+  if (cuts_to(near)) return local == static_cast<std::size_t>(block);
+  if (near.collective == Collective::scan) return local <= taker;
+  return near.collective != Collective::exscan || local < taker;
 }
 
 }  // namespace
@@ -63,7 +90,7 @@ void Simulation::check_near(int index, const Near& first, const Near& mine) cons
 // What is given is read piece by piece while others are written: nothing may be both, but the own part in its place.
 void Simulation::check_apart(int index, const Near& near, std::size_t local, const Slice& to) const {
   Slice own = near.from;
-  if (near.collective == Collective::reduce_scatter_v) {
+  if (cuts_from(near) && own.count > 0) {
     const int block = static_cast<int>(local);
     own = {own.space, own.offset + near.blocks.offset(block), near.blocks.count(block)};
   }
@@ -78,10 +105,9 @@ std::vector<Simulation::Given> Simulation::given_to(const std::vector<int>& memb
   std::vector<Given> parts;
   for (std::size_t local = 0; local < members.size(); ++local) {
     const Near& near = near_of(members[local], which);
-    if (near.collective == Collective::broadcast && local != static_cast<std::size_t>(near.root)) continue;
-    if (near.collective == Collective::all_gather_v && local != static_cast<std::size_t>(block)) continue;
+    if (!gives(near, local, taker, block)) continue;
     Slice slice = near.from;
-    if (near.collective == Collective::reduce_scatter_v) {
+    if (cuts_from(near)) {
       const int own = static_cast<int>(taker);
       if (near.blocks.parts() != static_cast<int>(members.size())) fail(members[local], "has not a block for each");
       if (near.blocks.count(own) > 0 && near.blocks.end(own) > slice.count) fail(members[local], "gives too little");
@@ -147,7 +173,7 @@ void Simulation::do_near(const std::vector<int>& members, std::size_t which) {
     const Near& near = near_of(taker, which);
     check_near(taker, first, near);
     if (!takes(near, local)) continue;
-    const bool gathers = near.collective == Collective::all_gather_v;
+    const bool gathers = cuts_to(near);
     for (int block = 0; block < (gathers ? near.blocks.parts() : 1); ++block) {
       Slice to = near.to;
       if (gathers) {

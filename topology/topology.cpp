@@ -70,12 +70,14 @@ void Topology::check_place(const Place& place) const {
 }
 
 void Topology::check() const {
-  require(!parts_.members.empty(), "there is no member");
+  require(!parts_.members.empty() && !parts_.nodes.empty(), "there is no member");
+  require(parts_.rack_mbit_per_s >= 0, "racks with less than nothing between them");
   for (const MachineShape& machine : parts_.machines) machine.check();
   for (const Place& place : parts_.places) check_place(place);
   for (const Node& node : parts_.nodes) {
     require(is_index(parts_.machines, node.machine), text("node ", printable(node.host), " has no machine"));
     const MachineShape& machine = at(parts_.machines, node.machine);
+    require(node.rack.empty() != has_racks(), text("node ", printable(node.host), " alone is in a rack, or in none"));
     require(node.gpu_ids.empty() || node.gpu_ids.size() == machine.gpus.size(),
             text("node ", printable(node.host), " names ", node.gpu_ids.size(), " of ", machine.gpus.size(), " GPUs"));
     for (const NicAddress& address : node.addresses)
@@ -180,6 +182,26 @@ Topology Topology::with_network(const Network& measured) const {
   return all;
 }
 
+Topology Topology::with_racks(std::vector<std::string> racks, std::int64_t mbit_per_s) const {
+  TopologyParts parts = parts_;
+  std::vector<std::string> missing;
+  for (std::size_t node = 0; node < parts.nodes.size(); ++node) {
+    if (racks.at(node).empty()) missing.push_back(printable(parts.nodes[node].host));
+  }
+  const bool is_known = missing.empty();
+  constexpr std::size_t most = 4;
+  if (!is_known && missing.size() < parts.nodes.size()) {
+    const std::size_t more = missing.size() - std::min(most, missing.size());
+    missing.resize(std::min(most, missing.size()));
+    if (more > 0) missing.push_back(text(more, " more"));
+    parts.remarks.push_back(text("of ", join(missing, ", "), " nobody has said in which rack, so racks are not used"));
+  }
+  for (std::size_t node = 0; node < parts.nodes.size(); ++node)
+    parts.nodes[node].rack = is_known ? std::move(racks[node]) : std::string();
+  parts.rack_mbit_per_s = is_known ? mbit_per_s : 0;
+  return Topology(std::move(parts)).with_network(network_);
+}
+
 double Topology::members_per_core(int node) const {
   std::map<int, int> crowd;      // members by place
   std::map<double, int> groups;  // members by quota: equal quotas on a node are taken for one control group
@@ -211,7 +233,7 @@ std::size_t Topology::size_bytes() const {
     all += sizeof place + place.pus.ranges().capacity() * sizeof(IndexSet::Range) + place.gpus.capacity() * sizeof(int);
   }
   for (const Node& node : parts_.nodes) {
-    all += sizeof node + node.host.capacity() + node.gpu_ids.capacity() * sizeof(std::string) +
+    all += sizeof node + node.host.capacity() + node.rack.capacity() + node.gpu_ids.capacity() * sizeof(std::string) +
            node.addresses.capacity() * sizeof(NicAddress);
     for (const std::string& gpu : node.gpu_ids) all += gpu.capacity();
     for (const NicAddress& address : node.addresses) all += address.address.capacity();
@@ -230,6 +252,10 @@ std::uint64_t Topology::kind() const {
     for (const int gpu : place.gpus) writer.put(gpu);
   }
   for (int node = 0; node < node_count(); ++node) machine_of_node(node).write(writer);
+  std::map<std::string_view, int> racks;  // by name, numbered as nodes come to them
+  for (const Node& node : parts_.nodes) {
+    if (!node.rack.empty()) writer.put(racks.try_emplace(node.rack, static_cast<int>(racks.size())).first->second);
+  }
   return hash(writer.take());
 }
 

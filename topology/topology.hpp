@@ -38,6 +38,7 @@ struct Node {
   int machine = 0;
   std::vector<std::string> gpu_ids;  // one per GPU of the machine; empty if unknown
   std::vector<NicAddress> addresses;
+  std::string rack = {};  // what it stands in, a path: "row1/rack3"; empty on all nodes: nobody has said
   bool operator==(const Node&) const = default;
 };
 
@@ -55,6 +56,7 @@ struct TopologyParts {
   std::vector<Node> nodes;
   std::vector<Member> members;  // by rank
   std::vector<std::string> remarks;
+  std::int64_t rack_mbit_per_s = 0;  // from a rack to all others together; 0: nobody has said
   bool operator==(const TopologyParts&) const = default;
 
   // The position of an equal one, appended if there is none yet.
@@ -111,6 +113,11 @@ class Topology {
   static constexpr std::size_t short_message_bytes = 16384;
   const Network& network() const { return network_; }
   Topology with_network(const Network& measured) const;
+
+  bool has_racks() const { return !parts_.nodes.front().rack.empty(); }
+  std::int64_t rack_mbit_per_s() const { return parts_.rack_mbit_per_s; }
+  // Of every node what it stands in. If that is not known of all, it is of none, and remarked.
+  Topology with_racks(std::vector<std::string> racks, std::int64_t mbit_per_s) const;
 
   // The same with so many members where each one was: threads of its process.
   Topology with_members(std::span<const int> numbers) const;

@@ -23,7 +23,7 @@ Place read_place(Reader& reader) {
 }
 
 void write(Writer& writer, const Node& node) {
-  writer.put(node.host).put(node.machine);
+  writer.put(node.host).put(node.machine).put(node.rack);
   writer.put(static_cast<std::uint64_t>(node.gpu_ids.size()));
   for (const std::string& gpu : node.gpu_ids) writer.put(gpu);
   writer.put(static_cast<std::uint64_t>(node.addresses.size()));
@@ -34,6 +34,7 @@ Node read_node(Reader& reader) {
   Node node;
   node.host = reader.get_string();
   node.machine = reader.get<int>();
+  node.rack = reader.get_string();
   node.gpu_ids.resize(reader.get_count(sizeof(std::uint64_t)));
   for (std::string& gpu : node.gpu_ids) gpu = reader.get_string();
   node.addresses.resize(reader.get_count(sizeof(int) + sizeof(std::uint64_t)));
@@ -58,6 +59,7 @@ Bytes Topology::to_bytes() const {
   for (const Member& each : parts_.members) writer.put(each.node).put(each.place).put(each.process);
   writer.put(static_cast<std::uint64_t>(parts_.remarks.size()));
   for (const std::string& remark : parts_.remarks) writer.put(remark);
+  writer.put(parts_.rack_mbit_per_s);
   return writer.take();
 }
 
@@ -70,7 +72,7 @@ Topology Topology::from_bytes(std::span<const std::byte> bytes) {
   for (std::size_t left = reader.get_count(3 * sizeof(std::uint64_t)); left > 0; --left) {
     parts.places.push_back(read_place(reader));
   }
-  for (std::size_t left = reader.get_count(3 * sizeof(std::uint64_t)); left > 0; --left) {
+  for (std::size_t left = reader.get_count(4 * sizeof(std::uint64_t)); left > 0; --left) {
     parts.nodes.push_back(read_node(reader));
   }
   parts.members.resize(reader.get_count(3 * sizeof(int)));
@@ -80,6 +82,7 @@ Topology Topology::from_bytes(std::span<const std::byte> bytes) {
   for (std::size_t left = reader.get_count(sizeof(std::uint64_t)); left > 0; --left) {
     parts.remarks.push_back(reader.get_string());
   }
+  parts.rack_mbit_per_s = reader.get<std::int64_t>();
   reader.expect_done();
   return Topology(std::move(parts));
 }

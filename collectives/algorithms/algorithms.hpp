@@ -59,5 +59,6 @@ std::span<const Algorithm> barrier_algorithms();
 std::span<const Algorithm> balanced_algorithms();
 std::span<const Algorithm> hierarchical_algorithms();
 std::span<const Algorithm> near_algorithms();
+std::span<const Algorithm> near_leader_algorithms();
 
 }  // namespace lockstep

@@ -8,7 +8,8 @@
 //   hierarchical, all-gather   on the rails: 0 2 | 1 3 | 0 2 | 1 3      in the nodes, the rails of the others
 //   leaders                    the sums of the nodes to 0 and 2, among these, and from them to all
 //
-// What crosses the network is as little as can be; of `hierarchical`, all members of a node send it together.
+// What crosses the network is as little as can be; of `hierarchical`, all members of a node send it together. On the
+// rails, and among leaders, the same is done once more where nodes are in racks, and so on.
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -22,24 +23,21 @@ namespace {
 
 using Build = Schedule (*)(const Shape&);
 using Price = Cost (*)(const Shape&);
+using Suits = bool (*)(const Shape&);
 
 Schedule rail_all_reduce(const Standing& me, Build build, const Slice& mine) {
   return on(me.rail_group(), within(mine, of_result(build(me.on_rail(mine.count)))));
 }
 
-Schedule hierarchical_ring(const Shape& shape) {
-  const Standing me(shape, shape.index);
-  const Shape node = me.in_node(shape.count);
-  const Blocks blocks = Blocks::split(shape.count, node.size);
-  const Slice mine = blocks.slice(Space::output, me.local);
-  Schedule sums = on(me.node_group(), ring_reduce_scatter_to(mine, node, blocks));
-  Schedule across = rail_all_reduce(me, ring_all_reduce, mine);
-  return then(then(std::move(sums), std::move(across)), on(me.node_group(), ring_gather(node, blocks)));
+// On a rail by levels again, if there are more.
+template <Build flat, Build levels, Suits suits>
+Schedule by_levels(const Shape& shape) {
+  return suits(shape) ? levels(shape) : flat(shape);
 }
 
 // By the halves of the balanced tree in the nodes.
-template <Build rail>
-Schedule hierarchical_halving(const Shape& shape) {
+template <Build rail, Suits suits>
+Schedule halving(const Shape& shape) {
   const Standing me(shape, shape.index);
   const Blocks blocks = Blocks::split(shape.count, me.members());
   const Steps steps = balanced_steps(me.local, blocks);
@@ -48,17 +46,18 @@ Schedule hierarchical_halving(const Shape& shape) {
   reduce_by_halves(sums, steps, me.local, {Space::input}, {Space::output}, 0);
   ScheduleBuilder gather;
   gather_back(gather, steps);
-  Schedule across = rail_all_reduce(me, rail, mine);
+  Schedule across = rail_all_reduce(me, by_levels<rail, halving<rail, suits>, suits>, mine);
   return then(then(on(me.node_group(), sums.done()), std::move(across)), on(me.node_group(), gather.done()));
 }
 
 // In all nodes at once an all-reduce of everything, and in the midst of it one of its slice on every rail.
-template <Price near, Price rail>
+template <Price near, Price rail, Suits suits>
 Cost cost_of_hierarchical(const Shape& shape) {
   const Standing any(shape, 0);
+  const Price across = suits(any.on_rail(0)) ? cost_of_hierarchical<near, rail, suits> : rail;
   const Cost in_node = near(any.in_node(shape.count));
-  const Cost slice = rail(any.on_rail(Blocks::split(shape.count, any.members()).largest()));
-  const Cost slices = rail(any.on_rail(shape.count));
+  const Cost slice = across(any.on_rail(Blocks::split(shape.count, any.members()).largest()));
+  const Cost slices = across(any.on_rail(shape.count));
   return {in_node.rounds + slice.rounds, in_node.sent_most + slice.sent_most,
           static_cast<std::size_t>(any.all_nodes()) * in_node.sent_total + slices.sent_total};
 }
@@ -72,21 +71,12 @@ Schedule leaders_all_reduce(const Shape& shape) {
   return then(then(std::move(up), std::move(across)), on(group, of_result(binomial_broadcast(node))));
 }
 
-Schedule leaders_broadcast(const Shape& shape) {
-  const Leaders leaders(shape, shape.root);
-  Schedule near = on(leaders.me.node_group(), of_result(binomial_broadcast(leaders.in_node(shape.count))));
-  return then(leaders.if_leader(binomial_broadcast(leaders.among(shape.count))), std::move(near));
-}
-
 // Only the root has an output; the others' sums lie at the beginning of scratch.
 Schedule leaders_reduce(const Shape& shape) {
-  const Leaders leaders(shape, shape.root);
   const bool is_root = shape.index == shape.root;
   const Slice sum{is_root ? Space::output : Space::scratch, 0, shape.count};
   const Slice incoming = scratch(is_root ? 0 : shape.count, shape.count);
-  Schedule up = on(leaders.me.node_group(), binomial_reduce_to(sum, incoming, leaders.in_node(shape.count)));
-  Schedule across = binomial_reduce_to(sum, incoming, leaders.among(shape.count));
-  return then(std::move(up), leaders.if_leader(moved(std::move(across), Space::input, sum.space, 0)));
+  return reduce_by_levels(sum, incoming, shape);
 }
 
 // All of a node come to its leader, the leaders hear of each other, and it lets them go.
@@ -144,21 +134,22 @@ Cost cost_of_leaders_all_reduce(const Shape& shape) {
   return cost;
 }
 
-Cost cost_of_leaders_broadcast(const Shape& shape) {
+// How often a member sends in a broadcast by levels.
+std::size_t sends_by_levels(const Shape& shape, int member) {
+  const int from_root = wrap(static_cast<long long>(member) - shape.root, shape.size);
+  if (!has_nodes(shape)) return static_cast<std::size_t>(binomial_children(from_root, shape.size));
+  const Standing me(shape, member);
   const Standing top(shape, shape.root);
-  const auto rounds = static_cast<std::size_t>(doublings(top.all_nodes()));
-  Cost cost{rounds + deepest(shape), 0, others(shape) * shape.count};
-  for (int node = 0; node < top.all_nodes(); ++node) {
-    const int from_top = wrap(static_cast<long long>(node) - top.node, top.all_nodes());
-    const auto far = static_cast<std::size_t>(binomial_children(from_top, top.all_nodes()));
-    cost.sent_most = std::max(cost.sent_most, (far + near_children(top, node)) * shape.count);
-  }
-  return cost;
+  Shape node = me.in_node(shape.count);
+  node.root = me.node == top.node ? top.local : 0;
+  Shape among = top.on_rail(shape.count);
+  among.root = top.node;
+  const std::size_t near = sends_by_levels(node, me.local);
+  return near + (me.local == node.root ? sends_by_levels(among, me.node) : 0);
 }
 
 Cost cost_of_leaders_reduce(const Shape& shape) {
-  const auto rounds = static_cast<std::size_t>(doublings(static_cast<int>(shape.levels->nodes.size())));
-  return {rounds + deepest(shape), shape.count, others(shape) * shape.count};
+  return {rounds_by_levels(shape), shape.count, others(shape) * shape.count};
 }
 
 Cost cost_of_leaders_barrier(const Shape& shape) {
@@ -172,61 +163,36 @@ Cost cost_of_leaders_barrier(const Shape& shape) {
   return cost;
 }
 
-// Around the ring of the rail, then the rails around the ring of the node: of a rail, the block of each node.
 Schedule hierarchical_all_gather(const Shape& shape) {
-  const Standing me(shape, shape.index);
-  const Group rail = me.rail_group();
   ScheduleBuilder own;
   own.round().copy(shape.takes.slice(Space::output, shape.index), input(0, shape.takes.count(shape.index)));
-  Schedule across = on(rail, ring_gather(me.on_rail(0), blocks_of(shape.takes, rail.ranks())));
-  const Shape node = me.in_node(0);
-  ScheduleBuilder around;
-  around.round(node.size - 1);
-  for (const auto& members : me.nodes) {
-    const Blocks blocks = blocks_of(shape.takes, members);
-    around.send(node.next(), Walk(Space::output, blocks, me.local, -1))
-        .receive(node.before(), Walk(Space::output, blocks, me.local - 1, -1));
-  }
-  return then(then(own.done(), std::move(across)), on(me.node_group(), around.done()));
+  return then(own.done(), gather_by_levels(shape, shape.takes));
 }
 
-// A member sends all blocks of its rail but the next node's, and all rails but the next one.
-Cost cost_of_all_gather(const Shape& shape) {
-  const Nodes& nodes = shape.levels->nodes;
-  const std::size_t locals = nodes.front().size();
-  std::vector<std::size_t> rails(locals, 0);
-  for (const auto& members : nodes) {
-    for (std::size_t local = 0; local < locals; ++local) rails[local] += shape.takes.count(members[local]);
-  }
-  const std::size_t all = shape.takes.total();
-  Cost cost{nodes.size() + locals - 2, 0, others(shape) * all};
-  for (const auto& next_node : nodes) {
-    for (std::size_t local = 0; local < locals; ++local) {
-      const std::size_t far = rails[local] - shape.takes.count(next_node[local]);
-      cost.sent_most = std::max(cost.sent_most, far + all - rails[(local + 1) % locals]);
-    }
-  }
-  return cost;
-}
+Cost cost_of_all_gather(const Shape& shape) { return cost_of_gather_by_levels(shape, shape.takes); }
 
-constexpr auto ring = cost_of_hierarchical<cost_of_ring_all_reduce, cost_of_ring_all_reduce>;
-constexpr auto doubling = cost_of_hierarchical<cost_of_balanced_halving, cost_of_recursive_doubling>;
-constexpr auto halving = cost_of_hierarchical<cost_of_balanced_halving, cost_of_balanced_halving>;
-constexpr auto balanced_doubling = cost_of_hierarchical<cost_of_balanced_halving, cost_of_balanced_doubling>;
-constexpr Build by_doubling = hierarchical_halving<recursive_doubling_all_reduce>;
-constexpr Build by_balanced_halving = hierarchical_halving<balanced_halving_all_reduce>;
-constexpr Build by_balanced_doubling = hierarchical_halving<balanced_doubling_all_reduce>;
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true};
 constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true};
 
 constexpr std::array<Algorithm, 10> table = {{
-    {Collective::all_reduce, "hierarchical_ring", hierarchical_ring, ring, {.once = true}, has_equal_nodes},
-    {Collective::all_reduce, "hierarchical_doubling", by_doubling, doubling, {}, has_equal_nodes},
-    {Collective::all_reduce, "hierarchical_balanced", by_balanced_halving, halving, balanced_once, has_aligned_nodes},
-    {Collective::all_reduce, "hierarchical_balanced_doubling", by_balanced_doubling, balanced_doubling, balanced,
-     has_aligned_nodes},
+    {Collective::all_reduce,
+     "hierarchical_ring",
+     hierarchical_ring,
+     cost_of_hierarchical_ring,
+     {.once = true},
+     has_equal_nodes},
+    {Collective::all_reduce,
+     "hierarchical_doubling",
+     hierarchical_doubling,
+     cost_of_hierarchical_doubling,
+     {},
+     has_equal_nodes},
+    {Collective::all_reduce, "hierarchical_balanced", hierarchical_balanced, cost_of_hierarchical_balanced,
+     balanced_once, has_aligned_nodes},
+    {Collective::all_reduce, "hierarchical_balanced_doubling", hierarchical_balanced_doubling,
+     cost_of_hierarchical_balanced_doubling, balanced, has_aligned_nodes},
     {Collective::all_reduce, "leaders", leaders_all_reduce, cost_of_leaders_all_reduce, {}, has_nodes},
-    {Collective::broadcast, "leaders", leaders_broadcast, cost_of_leaders_broadcast, {}, has_nodes},
+    {Collective::broadcast, "leaders", broadcast_by_levels, cost_of_broadcast_by_levels, {}, has_nodes},
     {Collective::reduce, "leaders", leaders_reduce, cost_of_leaders_reduce, {}, has_nodes},
     {Collective::barrier, "leaders", leaders_barrier, cost_of_leaders_barrier, {}, has_nodes},
     {Collective::all_gather,
@@ -239,6 +205,111 @@ constexpr std::array<Algorithm, 10> table = {{
 }};
 
 }  // namespace
+
+Schedule hierarchical_ring(const Shape& shape) {
+  const Standing me(shape, shape.index);
+  const Shape node = me.in_node(shape.count);
+  const Blocks blocks = Blocks::split(shape.count, node.size);
+  const Slice mine = blocks.slice(Space::output, me.local);
+  Schedule sums = on(me.node_group(), ring_reduce_scatter_to(mine, node, blocks));
+  Schedule across = rail_all_reduce(me, by_levels<ring_all_reduce, hierarchical_ring, has_equal_nodes>, mine);
+  return then(then(std::move(sums), std::move(across)), on(me.node_group(), ring_gather(node, blocks)));
+}
+
+Schedule hierarchical_doubling(const Shape& shape) {
+  return halving<recursive_doubling_all_reduce, has_equal_nodes>(shape);
+}
+
+Schedule hierarchical_balanced(const Shape& shape) {
+  return halving<balanced_halving_all_reduce, has_aligned_nodes>(shape);
+}
+
+Schedule hierarchical_balanced_doubling(const Shape& shape) {
+  return halving<balanced_doubling_all_reduce, has_aligned_nodes>(shape);
+}
+
+Cost cost_of_hierarchical_ring(const Shape& shape) {
+  return cost_of_hierarchical<cost_of_ring_all_reduce, cost_of_ring_all_reduce, has_equal_nodes>(shape);
+}
+
+Cost cost_of_hierarchical_doubling(const Shape& shape) {
+  return cost_of_hierarchical<cost_of_balanced_halving, cost_of_recursive_doubling, has_equal_nodes>(shape);
+}
+
+Cost cost_of_hierarchical_balanced(const Shape& shape) {
+  return cost_of_hierarchical<cost_of_balanced_halving, cost_of_balanced_halving, has_aligned_nodes>(shape);
+}
+
+Cost cost_of_hierarchical_balanced_doubling(const Shape& shape) {
+  return cost_of_hierarchical<cost_of_balanced_halving, cost_of_balanced_doubling, has_aligned_nodes>(shape);
+}
+
+Schedule broadcast_by_levels(const Shape& shape) {
+  if (!has_nodes(shape)) return binomial_broadcast(shape);
+  const Leaders leaders(shape, shape.root);
+  Schedule near = on(leaders.me.node_group(), of_result(binomial_broadcast(leaders.in_node(shape.count))));
+  return then(leaders.if_leader(broadcast_by_levels(leaders.among(shape.count))), std::move(near));
+}
+
+std::size_t rounds_by_levels(const Shape& shape) {
+  if (!has_nodes(shape)) return static_cast<std::size_t>(doublings(shape.size));
+  return deepest(shape) + rounds_by_levels(Standing(shape, 0).on_rail(0));
+}
+
+Cost cost_of_broadcast_by_levels(const Shape& shape) {
+  Cost cost{rounds_by_levels(shape), 0, others(shape) * shape.count};
+  if (!has_nodes(shape)) return {cost.rounds, sends_by_levels(shape, shape.root) * shape.count, cost.sent_total};
+  const Standing top(shape, shape.root);
+  for (int node = 0; node < top.all_nodes(); ++node) {  // of each the one that sends most
+    const int leader = node == top.node ? shape.root : top.nodes[static_cast<std::size_t>(node)].front();
+    cost.sent_most = std::max(cost.sent_most, sends_by_levels(shape, leader) * shape.count);
+  }
+  return cost;
+}
+
+Schedule reduce_by_levels(const Slice& sum, const Slice& incoming, const Shape& shape) {
+  if (!has_nodes(shape)) return binomial_reduce_to(sum, incoming, shape);
+  const Leaders leaders(shape, shape.root);
+  Schedule up = on(leaders.me.node_group(), binomial_reduce_to(sum, incoming, leaders.in_node(shape.count)));
+  if (!leaders.all.contains_me()) return up;
+  Schedule across = reduce_by_levels(sum, incoming, leaders.among(shape.count));
+  return then(std::move(up), on(leaders.all, moved(std::move(across), Space::input, sum.space, 0)));
+}
+
+// Around the ring of the rail, then the rails around the ring of the node: of a rail, the block of each node.
+Schedule gather_by_levels(const Shape& shape, const Blocks& blocks) {
+  if (!has_equal_nodes(shape)) return ring_gather(shape, blocks);
+  const Standing me(shape, shape.index);
+  const Group rail = me.rail_group();
+  Schedule across = on(rail, gather_by_levels(me.on_rail(0), blocks_of(blocks, rail.ranks())));
+  const Shape node = me.in_node(0);
+  ScheduleBuilder around;
+  around.round(node.size - 1);
+  for (const auto& members : me.nodes) {
+    const Blocks theirs = blocks_of(blocks, members);
+    around.send(node.next(), Walk(Space::output, theirs, me.local, -1))
+        .receive(node.before(), Walk(Space::output, theirs, me.local - 1, -1));
+  }
+  return then(std::move(across), on(me.node_group(), around.done()));
+}
+
+// A member sends all blocks of its rail but the next node's, and all rails but the next one.
+Cost cost_of_gather_by_levels(const Shape& shape, const Blocks& blocks) {
+  const std::size_t all = blocks.total();
+  if (!has_equal_nodes(shape)) return {others(shape), all - blocks.smallest(), others(shape) * all};
+  Standing any(shape, 0);
+  const auto locals = static_cast<std::size_t>(any.members());
+  std::vector<Blocks> rails;
+  for (any.local = 0; any.local < any.members(); ++any.local)
+    rails.push_back(blocks_of(blocks, any.rail_group().ranks()));
+  Cost cost{0, 0, others(shape) * all};
+  for (std::size_t local = 0; local < locals; ++local) {
+    const Cost far = cost_of_gather_by_levels(any.on_rail(0), rails[local]);
+    cost.rounds = far.rounds + locals - 1;
+    cost.sent_most = std::max(cost.sent_most, far.sent_most + all - rails[(local + 1) % locals].total());
+  }
+  return cost;
+}
 
 std::span<const Algorithm> hierarchical_algorithms() { return table; }
 

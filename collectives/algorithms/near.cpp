@@ -5,22 +5,20 @@
 //   node_*, all-reduce   in the nodes, halves a b of their sums:   a to 0, b to 1 | a to 2, b to 3
 //                        on the rails, halves of the whole sum:    a of 0 and 2, b of 1 and 3
 //                        in the nodes, both halves:                a b of 0 and 1 | a b of 2 and 3
-//   node_leaders         the sums of the nodes to 0 and 2, among these, and from them to all
-//   node_chain           a broadcast to 0, from there to 2 in pieces, and so on; then in the nodes
+//   node_hierarchical_*  the same, but on the rails first those that are in one rack, and so on
 //   all-gather           on the rails: 0 2 | 1 3 | 0 2 | 1 3      in the nodes, the rails of the others
-//                node_leaders   the blocks of my node to 0 and 2, between these, and from them to all
 //   reduce-scatter       as on the rails, from its end
 //   all-to-all           in the nodes, all that is given, to all; on the rails, what is for the other end of it
 //
 // Nodes may have unequal numbers of members: there are as many rails as the smallest node has members, and who is on
-// none gives and takes in its node only.
+// none gives and takes in its node only. What goes by one member of each node is in near_leaders.cpp.
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/algorithms/halving.hpp"
+#include "collectives/algorithms/near.hpp"
 #include "collectives/algorithms/parts.hpp"
 #include "collectives/algorithms/shared.hpp"
-#include "collectives/algorithms/standing.hpp"
 
 namespace lockstep {
 namespace {
@@ -34,22 +32,6 @@ int rails_of(const Nodes& nodes) {
   return least;
 }
 
-int count_of_nodes(const Nodes& nodes) { return static_cast<int>(nodes.size()); }
-
-// Where nobody has a neighbour there is nothing that memory could do.
-bool has_neighbours(const Shape& shape) {
-  return has_nodes(shape) &&
-         std::ranges::any_of(shape.levels->nodes, [](const auto& members) { return members.size() > 1; });
-}
-
-// The members of a node follow each other, and the nodes, too.
-bool has_runs(const Shape& shape) {
-  int next = 0;
-  return has_neighbours(shape) && std::ranges::all_of(shape.levels->nodes, [&](const auto& members) {
-           return std::ranges::all_of(members, [&](int member) { return member == next++; });
-         });
-}
-
 // What rail l carries is for the l-th member, and nothing is for those on no rail.
 Blocks for_rails(std::size_t count, int rails, int members) {
   Blocks split = Blocks::split(count, rails);
@@ -57,20 +39,6 @@ Blocks for_rails(std::size_t count, int rails, int members) {
   std::vector<std::size_t> counts(static_cast<std::size_t>(members), 0);
   for (int rail = 0; rail < rails; ++rail) counts[static_cast<std::size_t>(rail)] = split.count(rail);
   return Blocks::packed(counts);
-}
-
-Near in_node(const Standing& me, Collective collective, const Slice& from, const Slice& to, int root = 0) {
-  return {.collective = collective, .members = me.near(), .root = root, .from = from, .to = to};
-}
-
-Schedule only(Near near) {
-  ScheduleBuilder node;
-  if (near.members.size() > 1) {
-    node.round().near(std::move(near));
-  } else if (near.collective != Collective::barrier) {
-    node.round().copy(near.to, near.from);
-  }
-  return node.done();
 }
 
 // The sums of my node: of all rails to those who are on them.
@@ -114,93 +82,14 @@ Cost cost_of_rails(const Shape& shape) {
   return cost;
 }
 
-Schedule leaders_all_reduce(const Shape& shape) {
-  const Leaders leaders(shape, shape.levels->nodes.front().front());
-  const Slice mine = output(0, leaders.all.contains_me() ? shape.count : 0);
-  Schedule all = only(in_node(leaders.me, Collective::reduce, input(0, shape.count), mine));
-  if (leaders.all.contains_me())
-    all = then(std::move(all), on(leaders.all, of_result(recursive_doubling_all_reduce(leaders.among(shape.count)))));
-  if (leaders.me.members() == 1) return all;
-  return then(std::move(all), only(in_node(leaders.me, Collective::broadcast, mine, output(0, shape.count))));
-}
-
-template <Build far>
-Schedule leaders_broadcast(const Shape& shape) {
-  const Leaders leaders(shape, shape.root);
-  Shape among = leaders.among(shape.count);
-  among.segment = shape.segment;
-  Schedule all;
-  if (leaders.all.contains_me()) all = on(leaders.all, far(among));
-  if (leaders.me.members() == 1) return all;
-  return then(std::move(all),
-              only(in_node(leaders.me, Collective::broadcast, output(0, leaders.all.contains_me() ? shape.count : 0),
-                           output(0, shape.count), leaders.local_leader(leaders.me.node))));
-}
-
-// Only the root has an output; the others' sums lie at the beginning of scratch.
-Schedule leaders_reduce(const Shape& shape) {
-  const Leaders leaders(shape, shape.root);
-  const bool is_root = shape.index == shape.root;
-  const Slice sum{is_root ? Space::output : Space::scratch, 0, leaders.all.contains_me() ? shape.count : 0};
-  Schedule all =
-      only(in_node(leaders.me, Collective::reduce, input(0, shape.count), sum, leaders.local_leader(leaders.me.node)));
-  if (!leaders.all.contains_me()) return all;
-  const Slice incoming = scratch(is_root ? 0 : shape.count, shape.count);
-  Schedule across = binomial_reduce_to(sum, incoming, leaders.among(shape.count));
-  return then(std::move(all), on(leaders.all, moved(std::move(across), Space::input, sum.space, 0)));
-}
-
-Cost cost_of_leaders_broadcast(const Shape& shape) {
-  const Standing top(shape, shape.root);
-  const auto rounds = static_cast<std::size_t>(doublings(top.all_nodes()));
-  const auto others = static_cast<std::size_t>(top.all_nodes() - 1);
-  return {rounds, static_cast<std::size_t>(binomial_children(0, top.all_nodes())) * shape.count, others * shape.count};
-}
-
-Cost cost_of_leaders_chain(const Shape& shape) {
-  const Standing top(shape, shape.root);
-  Shape among = top.on_rail(shape.count);
-  among.segment = shape.segment;
-  return cost_of_chain(among);
-}
-
-Cost cost_of_leaders_reduce(const Shape& shape) {
-  const Standing top(shape, shape.root);
-  const auto rounds = static_cast<std::size_t>(doublings(top.all_nodes()));
-  return {rounds, shape.count, static_cast<std::size_t>(top.all_nodes() - 1) * shape.count};
-}
-
-Cost cost_of_leaders_all_reduce(const Shape& shape) {
-  const Standing any(shape, 0);
-  return cost_of_recursive_doubling(any.on_rail(shape.count));
-}
-
-// All of a node meet, the leaders hear of each other, and all of a node meet again.
-Schedule leaders_barrier(const Shape& shape) {
-  const Leaders leaders(shape, shape.levels->nodes.front().front());
-  ScheduleBuilder across;
-  const Shape among = leaders.among(0);
-  std::size_t heard = 0;
-  for (int reach = 1; leaders.all.contains_me() && reach < among.size; reach *= 2)
-    across.round().send(among.next(reach), input(0, 1)).receive(among.before(reach), scratch(heard++, 1));
-  const Schedule meet = only(in_node(leaders.me, Collective::barrier, input(0, 0), output(0, 0)));
-  Schedule all = meet;
-  if (leaders.all.contains_me()) all = then(std::move(all), on(leaders.all, across.done()));
-  return then(std::move(all), meet);
-}
-
-Cost cost_of_leaders_barrier(const Shape& shape) {
-  const auto rounds = static_cast<std::size_t>(doublings(static_cast<int>(shape.levels->nodes.size())));
-  return {rounds, rounds, rounds * shape.levels->nodes.size()};
-}
-
 // Of each node its block of my rail comes around; then of each node all rails, in the memory of mine.
+template <Schedule (*gather)(const Shape&, const Blocks&)>
 Schedule rails_all_gather(const Shape& shape) {
   const Standing me(shape, shape.index);
   const Group rail = me.rail_group();
   ScheduleBuilder own;
   own.round().copy(shape.takes.slice(Space::output, shape.index), input(0, shape.takes.count(shape.index)));
-  Schedule all = then(own.done(), on(rail, ring_gather(me.on_rail(0), blocks_of(shape.takes, rail.ranks()))));
+  Schedule all = then(own.done(), on(rail, gather(me.on_rail(0), blocks_of(shape.takes, rail.ranks()))));
   ScheduleBuilder node;
   node.round();
   for (const auto& members : me.nodes) {
@@ -212,49 +101,26 @@ Schedule rails_all_gather(const Shape& shape) {
   return then(std::move(all), node.done());
 }
 
-// The blocks of each node side by side, for those whose nodes are runs of members.
-Blocks blocks_of_nodes(const Nodes& nodes, const Blocks& blocks) {
-  std::vector<std::size_t> counts;
-  counts.reserve(nodes.size());
-  for (const auto& members : nodes) counts.push_back(blocks_of(blocks, members).total());
-  return Blocks::packed(counts);
+Shape shape_of_rails(const Shape& shape) { return Standing(shape, 0).on_rail(0); }
+
+bool has_equal_racks(const Shape& shape) { return has_neighbours(shape) && has_equal_nodes(shape_of_rails(shape)); }
+
+bool has_equal_nodes_and_racks(const Shape& shape) { return has_equal_nodes(shape) && has_equal_racks(shape); }
+
+bool has_aligned_racks(const Shape& shape) {
+  return has_aligned_nodes(shape) && has_aligned_nodes(shape_of_rails(shape));
 }
 
-// All of a node to its leader, and beside it to all there; the leaders among themselves; and from them to all.
-Schedule leaders_all_gather(const Shape& shape) {
-  const Leaders leaders(shape, 0);
-  const Standing& me = leaders.me;
-  const Blocks blocks = packed(shape.takes);
-  const Slice all_blocks = output(0, blocks.total());
-  Near own = in_node(me, Collective::all_gather_v, input(0, blocks.count(shape.index)), all_blocks);
-  own.blocks = blocks_of(blocks, me.near());
-  ScheduleBuilder gathered;
-  if (me.members() > 1)
-    gathered.round().near(std::move(own));
-  else
-    gathered.round().copy(blocks.slice(Space::output, shape.index), own.from);
-  Schedule all = gathered.done();
-  const bool leads = leaders.all.contains_me();
-  if (leads)
-    all = then(std::move(all), on(leaders.all, doubling_gather(leaders.among(0), blocks_of_nodes(me.nodes, blocks))));
-  if (me.members() > 1)
-    all = then(std::move(all), only(in_node(me, Collective::broadcast, leads ? all_blocks : output(0, 0), all_blocks)));
-  return with_packed_output(std::move(all), shape.takes);
-}
-
-Cost cost_of_leaders_all_gather(const Shape& shape) {
-  const Nodes& nodes = shape.levels->nodes;
-  return cost_of_doubling_gather(count_of_nodes(nodes), blocks_of_nodes(nodes, packed(shape.takes)));
-}
-
+template <bool by_levels>
 Cost cost_of_rails_all_gather(const Shape& shape) {
-  const Nodes& nodes = shape.levels->nodes;
-  Cost cost{nodes.size() - 1, 0, (nodes.size() - 1) * shape.takes.total()};
-  for (std::size_t local = 0; local < nodes.front().size(); ++local) {
-    std::size_t rail = 0;
-    for (const auto& members : nodes) rail += shape.takes.count(members[local]);
-    for (const auto& members : nodes)
-      cost.sent_most = std::max(cost.sent_most, rail - shape.takes.count(members[local]));
+  Standing any(shape, 0);
+  Shape rail = any.on_rail(0);
+  if (!by_levels) rail.levels = nullptr;
+  Cost cost{0, 0, (any.nodes.size() - 1) * shape.takes.total()};
+  for (any.local = 0; any.local < any.members(); ++any.local) {
+    const Cost one = cost_of_gather_by_levels(rail, blocks_of(shape.takes, any.rail_group().ranks()));
+    cost.rounds = one.rounds;
+    cost.sent_most = std::max(cost.sent_most, one.sent_most);
   }
   return cost;
 }
@@ -346,7 +212,7 @@ constexpr Algorithm::Keeps once{.once = true, .node = true};
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true, .node = true};
 constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true, .node = true};
 
-constexpr std::array<Algorithm, 17> table = {{
+constexpr std::array<Algorithm, 16> table = {{
     {Collective::all_reduce, "node_ring", node_all_reduce<ring_all_reduce>, cost_of_rails<cost_of_ring_all_reduce>,
      once, has_neighbours},
     {Collective::all_reduce, "node_doubling", node_all_reduce<recursive_doubling_all_reduce>,
@@ -357,17 +223,22 @@ constexpr std::array<Algorithm, 17> table = {{
      cost_of_rails<cost_of_balanced_halving>, balanced_once, has_aligned_nodes},
     {Collective::all_reduce, "node_balanced_doubling", node_all_reduce<balanced_doubling_all_reduce>,
      cost_of_rails<cost_of_balanced_doubling>, balanced, has_aligned_nodes},
-    {Collective::all_reduce, "node_leaders", leaders_all_reduce, cost_of_leaders_all_reduce, plain, has_neighbours},
-    {Collective::broadcast, "node_leaders", leaders_broadcast<binomial_broadcast>, cost_of_leaders_broadcast, plain,
-     has_neighbours},
-    {Collective::broadcast, "node_chain", leaders_broadcast<chain_broadcast>, cost_of_leaders_chain, plain,
-     has_neighbours, true},
-    {Collective::reduce, "node_leaders", leaders_reduce, cost_of_leaders_reduce, plain, has_neighbours},
-    {Collective::barrier, "node_leaders", leaders_barrier, cost_of_leaders_barrier, plain, has_neighbours},
-    {Collective::all_gather, "node_rails", rails_all_gather, cost_of_rails_all_gather, apart, has_equal_nodes},
-    {Collective::all_gather_v, "node_rails", rails_all_gather, cost_of_rails_all_gather, plain, has_equal_nodes},
-    {Collective::all_gather, "node_leaders", leaders_all_gather, cost_of_leaders_all_gather, plain, has_runs},
-    {Collective::all_gather_v, "node_leaders", leaders_all_gather, cost_of_leaders_all_gather, plain, has_runs},
+    {Collective::all_reduce, "node_hierarchical_ring", node_all_reduce<hierarchical_ring>,
+     cost_of_rails<cost_of_hierarchical_ring>, once, has_equal_racks},
+    {Collective::all_reduce, "node_hierarchical_doubling", node_all_reduce<hierarchical_doubling>,
+     cost_of_rails<cost_of_hierarchical_doubling>, plain, has_equal_racks},
+    {Collective::all_reduce, "node_hierarchical_balanced", node_all_reduce<hierarchical_balanced>,
+     cost_of_rails<cost_of_hierarchical_balanced>, balanced_once, has_aligned_racks},
+    {Collective::all_reduce, "node_hierarchical_balanced_doubling", node_all_reduce<hierarchical_balanced_doubling>,
+     cost_of_rails<cost_of_hierarchical_balanced_doubling>, balanced, has_aligned_racks},
+    {Collective::all_gather, "node_rails", rails_all_gather<ring_gather>, cost_of_rails_all_gather<false>, apart,
+     has_equal_nodes},
+    {Collective::all_gather_v, "node_rails", rails_all_gather<ring_gather>, cost_of_rails_all_gather<false>, plain,
+     has_equal_nodes},
+    {Collective::all_gather, "node_hierarchical", rails_all_gather<gather_by_levels>, cost_of_rails_all_gather<true>,
+     apart, has_equal_nodes_and_racks},
+    {Collective::all_gather_v, "node_hierarchical", rails_all_gather<gather_by_levels>, cost_of_rails_all_gather<true>,
+     plain, has_equal_nodes_and_racks},
     {Collective::all_to_all, "node_rails", rails_all_to_all, cost_of_rails_all_to_all, plain, has_equal_nodes},
     {Collective::reduce_scatter, "node_rails", rails_reduce_scatter, cost_of_rails_reduce_scatter, apart,
      has_equal_nodes},

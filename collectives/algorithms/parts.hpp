@@ -16,6 +16,9 @@ Cost cost_of_ring_all_reduce(const Shape& shape);
 Schedule recursive_doubling_all_reduce(const Shape& shape);
 Cost cost_of_recursive_doubling(const Shape& shape);
 
+Schedule doubling_exscan(const Shape& shape);
+Cost cost_of_doubling_exscan(const Shape& shape);
+
 // Every member has its own block in the output, and afterwards all blocks, which lie side by side.
 Schedule doubling_gather(const Shape& shape, const Blocks& blocks);
 Cost cost_of_doubling_gather(int size, const Blocks& blocks);
@@ -29,6 +32,25 @@ Cost cost_of_chain(const Shape& shape);
 Schedule binomial_reduce_to(const Slice& sum, const Slice& incoming, const Shape& shape);
 // How many children a member has in the binomial tree of a broadcast, counted from the root.
 int binomial_children(int from_root, int size);
+
+// By levels as far as there are any: in each first those that are near each other.
+Schedule broadcast_by_levels(const Shape& shape);
+Cost cost_of_broadcast_by_levels(const Shape& shape);
+// As binomial_reduce_to, but in no order.
+Schedule reduce_by_levels(const Slice& sum, const Slice& incoming, const Shape& shape);
+std::size_t rounds_by_levels(const Shape& shape);  // of either
+Schedule gather_by_levels(const Shape& shape, const Blocks& blocks);
+Cost cost_of_gather_by_levels(const Shape& shape, const Blocks& blocks);
+
+// Of shapes whose nodes have as many members each; for the balanced ones they are subtrees.
+Schedule hierarchical_ring(const Shape& shape);
+Schedule hierarchical_doubling(const Shape& shape);
+Schedule hierarchical_balanced(const Shape& shape);
+Schedule hierarchical_balanced_doubling(const Shape& shape);
+Cost cost_of_hierarchical_ring(const Shape& shape);
+Cost cost_of_hierarchical_doubling(const Shape& shape);
+Cost cost_of_hierarchical_balanced(const Shape& shape);
+Cost cost_of_hierarchical_balanced_doubling(const Shape& shape);
 
 Schedule balanced_doubling_all_reduce(const Shape& shape);
 Cost cost_of_balanced_doubling(const Shape& shape);

@@ -14,6 +14,7 @@
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "collectives/algorithms/parts.hpp"
 #include "collectives/algorithms/shared.hpp"
 
 namespace lockstep {
@@ -57,27 +58,6 @@ Schedule doubling_scan(const Shape& shape) {
     if (shape.index < reach) continue;
     doubling.receive(shape.index - reach, slot(shape, 0)).reduce(result(shape), slot(shape, 0), sum);
     sum = result(shape);
-  }
-  return doubling.done();
-}
-
-// The sum with me is in slot 1, as far as anybody still needs it; without me, in the output.
-Schedule doubling_exscan(const Shape& shape) {
-  ScheduleBuilder doubling;
-  Slice with_me = given(shape);
-  for (int reach = 1; reach < shape.size; reach *= 2) {
-    doubling.round();
-    if (shape.index + reach < shape.size) doubling.send(shape.index + reach, with_me);
-    if (shape.index < reach) continue;
-    doubling.receive(shape.index - reach, slot(shape, 0));
-    if (shape.index + 2 * reach < shape.size) {
-      doubling.reduce(slot(shape, 1), slot(shape, 0), with_me);
-      with_me = slot(shape, 1);
-    }
-    if (reach == 1)
-      doubling.copy(result(shape), slot(shape, 0));
-    else
-      doubling.reduce(result(shape), slot(shape, 0), result(shape));
   }
   return doubling.done();
 }
@@ -127,6 +107,29 @@ constexpr std::array<Algorithm, 6> table = {{
 }};
 
 }  // namespace
+
+// The sum with me is in slot 1, as far as anybody still needs it; without me, in the output.
+Schedule doubling_exscan(const Shape& shape) {
+  ScheduleBuilder doubling;
+  Slice with_me = given(shape);
+  for (int reach = 1; reach < shape.size; reach *= 2) {
+    doubling.round();
+    if (shape.index + reach < shape.size) doubling.send(shape.index + reach, with_me);
+    if (shape.index < reach) continue;
+    doubling.receive(shape.index - reach, slot(shape, 0));
+    if (shape.index + 2 * reach < shape.size) {
+      doubling.reduce(slot(shape, 1), slot(shape, 0), with_me);
+      with_me = slot(shape, 1);
+    }
+    if (reach == 1)
+      doubling.copy(result(shape), slot(shape, 0));
+    else
+      doubling.reduce(result(shape), slot(shape, 0), result(shape));
+  }
+  return doubling.done();
+}
+
+Cost cost_of_doubling_exscan(const Shape& shape) { return cost_of_doubling(shape); }
 
 std::span<const Algorithm> scan_algorithms() { return table; }
 

@@ -16,7 +16,8 @@ inline int count_of(const std::vector<int>& members) { return static_cast<int>(m
 
 // Where a member is.
 struct Standing {
-  Standing(const Shape& shape, int member) : nodes(shape.levels->nodes), rounds_off(shape.rounds_off) {
+  Standing(const Shape& shape, int member)
+      : nodes(shape.levels->nodes), above(shape.levels->above.get()), rounds_off(shape.rounds_off) {
     while ((local = position(nodes[static_cast<std::size_t>(node)], member)) < 0) ++node;
   }
   static int position(const std::vector<int>& members, int member) {
@@ -35,10 +36,11 @@ struct Standing {
   }
   Shape in_node(std::size_t count) const { return {.size = members(), .index = local, .count = count}; }
   Shape on_rail(std::size_t count) const {
-    return {.size = all_nodes(), .index = node, .count = count, .rounds_off = rounds_off};
+    return {.size = all_nodes(), .index = node, .count = count, .levels = above, .rounds_off = rounds_off};
   }
 
   const Nodes& nodes;
+  const Levels* above;  // of those on a rail
   bool rounds_off = false;
   int node = 0;
   int local = 0;

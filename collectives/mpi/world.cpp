@@ -10,6 +10,7 @@
 #include "collectives/mpi/mpi_transport.hpp"
 #include "collectives/mpi/roads.hpp"
 #include "collectives/plan_table.hpp"
+#include "topology/base/text_file.hpp"
 #include "topology/machine/session.hpp"
 
 namespace lockstep {

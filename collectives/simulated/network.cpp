@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t most_packets = 16;  // of a message
 constexpr std::size_t least_packet = 4096;
 constexpr std::size_t word_bytes = 64;
+constexpr std::size_t kept_bytes = 65536;  // what is longer is the sender's concern until it is on its way
 
 }  // namespace
 
@@ -69,6 +70,7 @@ void Network::post(int number, Stamp stamp, std::span<const Outgoing> sends, std
     const bool flips = each.bytes > 0 && std::exchange(member(number).flips, false);
     sent->waits = !fabric_ && chance(50) && !flips;
     sent->lane = stamp.lane;
+    if (fabric_ && each.bytes > kept_bytes) ++left;
     if (sent->waits) {
       sent->data = each.data;
       ++left;
@@ -89,13 +91,15 @@ void Network::send(std::map<Key, Pair>::iterator pair, std::shared_ptr<Sent> sen
   auto travel = std::make_shared<Travel>();
   travel->pair = pair;
   travel->left = travel->coming = sent->bytes;
-  const int source = pair->first.source;
+  const int source = travel->source = pair->first.source;
   if (!fabric_) {
     travel->sent = std::move(sent);
     add({.at = at + drawn(), .order = 0, .kind = Event::Kind::arrival, .bytes = travel->coming, .travel = travel});
     return;
   }
   if (!fabric_->are_near(source, pair->first.target)) far_bytes_ += sent->bytes;
+  travel->is_held = sent->bytes > kept_bytes;
+  travel->abandoned = member(source).abandoned;
   travel->packet = std::max(least_packet, (sent->bytes + most_packets - 1) / most_packets);
   travel->path = fabric_->path(source, pair->first.target);
   travel->sent = std::move(sent);
@@ -123,7 +127,10 @@ void Network::serve(int link) {
        .bytes = bytes,
        .tail = passing.tail,
        .travel = travel});
-  if (travel->left > 0) source.waiting.push_back(travel);
+  if (travel->left > 0)
+    source.waiting.push_back(travel);
+  else if (travel->is_held)
+    add({.at = fabric_->free_at(link), .order = 0, .kind = Event::Kind::gone, .travel = travel});
   if (source.waiting.empty()) return;
   source.is_due = true;
   add({.at = fabric_->free_at(link), .order = 0, .kind = Event::Kind::source, .link = link, .travel = nullptr});
@@ -141,6 +148,13 @@ void Network::carry(const Event& event) {
     next.kind = Event::Kind::arrival;
   }
   add(std::move(next));
+}
+
+void Network::leave(const Travel& travel) {
+  Member& source = member(travel.source);
+  if (source.abandoned != travel.abandoned) return;
+  --source.left[travel.sent->lane];
+  wake(travel.source);
 }
 
 void Network::arrive(const Event& event) {
@@ -161,6 +175,9 @@ void Network::deliver() {
         break;
       case Event::Kind::packet:
         carry(event);
+        break;
+      case Event::Kind::gone:
+        leave(*event.travel);
         break;
       case Event::Kind::arrival:
         arrive(event);

@@ -89,6 +89,9 @@ class Network {
     std::size_t packet = 0;  // bytes of each
     std::size_t left = 0;    // bytes that have not begun
     std::size_t coming = 0;  // bytes that have not come
+    int source = 0;
+    bool is_held = false;         // the sender's round lasts until all of it is on its way
+    std::uint64_t abandoned = 0;  // how often the sender had given up then
   };
   // A message and who wants it, while the core there is at it.
   struct Taking {
@@ -101,7 +104,7 @@ class Network {
   // What happens: a packet's head is at a link, its tail at its end, a source may send its next packet, a message has
   // been taken, a word comes.
   struct Event {
-    enum class Kind : std::uint8_t { source, packet, arrival, taken, word };
+    enum class Kind : std::uint8_t { source, packet, gone, arrival, taken, word };
     Duration at;
     std::uint64_t order;
     Kind kind;
@@ -135,6 +138,7 @@ class Network {
   void begin(const std::shared_ptr<Travel>& travel);
   void serve(int link);
   void carry(const Event& event);
+  void leave(const Travel& travel);
   void arrive(const Event& event);
   void meet(std::map<Key, Pair>::iterator at);
   void take(const Taking& taking);

@@ -4,52 +4,13 @@
 
 #include "runtime/cluster/resolver.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/hosts.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t most = 1 << 17;  // hosts or tasks; more is a slip of the pen
-
-[[noreturn]] void refuse_hosts(std::string_view words) {
-  throw Error(Code::cluster, text('\'', printable(words), "' is no list of hosts"), "Slurm writes them as n[1-3,7],m5");
-}
-
-// The numbers of one bracket, with their leading zeros: "1-3,07".
-void expand_numbers(std::string_view bracket, std::string_view before, std::string_view after, std::string_view whole,
-                    std::vector<std::string>& hosts) {
-  for (const std::string& part : split(bracket, ',')) {
-    const auto dash = part.find('-');
-    const std::string low = part.substr(0, dash);
-    const std::string high = dash == std::string::npos ? low : part.substr(dash + 1);
-    const auto first = parse_integer(low);
-    const auto last = parse_integer(high);
-    if (!first || !last || *first < 0 || *first > *last || *last - *first > most) refuse_hosts(whole);
-    if (hosts.size() + static_cast<std::size_t>(*last - *first) > static_cast<std::size_t>(most)) refuse_hosts(whole);
-    for (std::int64_t number = *first; number <= *last; ++number) {
-      std::string digits = text(number);
-      if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
-      hosts.push_back(text(before, digits, after));
-    }
-  }
-}
-
-// At the commas that are outside of brackets.
-std::vector<std::string> parts_of(std::string_view words) {
-  std::vector<std::string> parts(1);
-  int depth = 0;
-  for (const char letter : words) {
-    if (letter == '[') ++depth;
-    if (letter == ']') --depth;
-    if (depth < 0 || depth > 1) refuse_hosts(words);
-    if (letter == ',' && depth == 0)
-      parts.emplace_back();
-    else
-      parts.back() += letter;
-  }
-  if (depth != 0) refuse_hosts(words);
-  return parts;
-}
+constexpr std::int64_t most = most_hosts;  // or tasks
 
 // Of the job step where it says so, else of the job.
 std::string variable(const Environment& environment, const std::string& name) {
@@ -90,21 +51,11 @@ std::vector<Slot> slots_of(const std::vector<std::string>& hosts, const std::vec
 }  // namespace
 
 std::vector<std::string> expand_hosts(std::string_view words) {
-  std::vector<std::string> hosts;
-  for (const std::string& part : parts_of(words)) {
-    const auto open = part.find('[');
-    const auto close = part.find(']');
-    if (part.empty() || hosts.size() > static_cast<std::size_t>(most)) refuse_hosts(words);
-    if (open == std::string::npos) {
-      hosts.push_back(part);
-      continue;
-    }
-    const std::string_view whole = part;
-    if (whole.find('[', close) != whole.npos) refuse_hosts(words);  // of several dimensions, which TF_CONFIG can name
-    expand_numbers(whole.substr(open + 1, close - open - 1), whole.substr(0, open), whole.substr(close + 1), words,
-                   hosts);
-  }
-  return hosts;
+  auto hosts = parse_hosts(words);
+  if (!hosts)
+    throw Error(Code::cluster, text('\'', printable(words), "' is no list of hosts"),
+                "Slurm writes them as n[1-3,7],m5");
+  return *std::move(hosts);
 }
 
 std::vector<int> expand_tasks_per_node(std::string_view words) {

@@ -58,6 +58,51 @@ TEST(Facts, are_those_of_the_group_and_not_of_the_world) {
   EXPECT_EQ(mixed.node_of, (std::vector{0, 1, 0, 1}));
 }
 
+TEST(Facts, have_the_racks_of_the_group_and_what_these_are_in) {
+  const MachineShape machine = shape({.packages = 1, .cores = 2, .l3_cores = 2});
+  const Topology plain = nodes_of(8, 2, machine);
+  EXPECT_EQ(facts(plain).levels.above, nullptr);
+  const auto named = [&](std::vector<std::string> names) { return plain.with_racks(std::move(names), 8000); };
+  const Topology two = named({"a", "b", "a", "b", "a", "b", "a", "b"});
+  const GroupFacts racks = facts(two);
+  ASSERT_NE(racks.levels.above, nullptr);
+  EXPECT_EQ(*racks.levels.above, (Levels{{{0, 2, 4, 6}, {1, 3, 5, 7}}}));
+  EXPECT_EQ(racks.rack_of, (std::vector{0, 1, 0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(racks.rack_bytes_per_us, 1000);
+  EXPECT_EQ(racks.seen_levels(), &racks.levels);
+  // One member of each node: they are in racks at once.
+  const GroupFacts leaders = facts(two, {0, 2, 4, 6});
+  EXPECT_EQ(*leaders.seen_levels(), (Levels{{{0, 2}, {1, 3}}}));
+  EXPECT_EQ(facts(two, {0, 4, 8}).levels.above, nullptr);  // all in one
+  const GroupFacts rows = facts(named({"x/a", "x/a", "x/b", "x/b", "y/a", "y/a", "y/b", "y/b"}));
+  ASSERT_NE(rows.levels.above, nullptr);
+  EXPECT_EQ(rows.levels.above->nodes, (std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  ASSERT_NE(rows.levels.above->above, nullptr);
+  EXPECT_EQ(rows.levels.above->above->nodes, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+  // Racks of one node each are none, but what they are in is.
+  const GroupFacts single = facts(named({"x/a", "x/b", "x/c", "x/d", "y/a", "y/b", "y/c", "y/d"}));
+  EXPECT_EQ(*single.levels.above, (Levels{{{0, 1, 2, 3}, {4, 5, 6, 7}}}));
+}
+
+TEST(Prices, know_what_leaves_a_rack) {
+  const MachineShape machine = shape({.packages = 1, .cores = 2, .l3_cores = 2});
+  const Topology plain = nodes_of(8, 2, machine);
+  const std::vector<std::string> names = {"a", "b", "a", "b", "a", "b", "a", "b"};
+  const auto measured = [&](const std::vector<std::string>& racks, std::int64_t uplink) {
+    return facts(plain.with_racks(racks, uplink)
+                     .with_network({.latency_us = 20, .near_us = 1, .bytes_per_us = 1000, .short_bytes_per_us = 1000}));
+  };
+  constexpr std::size_t much = 64U << 20U;
+  const auto price_of = [&](std::string_view name, const GroupFacts& known) {
+    const Shape shape{.size = known.size, .count = much, .levels = known.seen_levels()};
+    return price_us(*find_algorithm(Collective::all_reduce, name), shape, known);
+  };
+  const GroupFacts wide = measured(names, 0);
+  const GroupFacts narrow = measured(names, 800);  // a tenth of what one node has
+  EXPECT_GT(price_of("node_ring", narrow), 5 * price_of("node_ring", wide));
+  EXPECT_LT(price_of("node_hierarchical_ring", narrow), 0.2 * price_of("node_ring", narrow));
+}
+
 TEST(Facts, know_the_network_where_the_interfaces_say_it) {
   MachineShape machine = shape({.cores = 2});
   EXPECT_FALSE(facts(nodes_of(2, 1, machine)).network_known);

@@ -311,7 +311,8 @@ void Executor::do_near(const std::vector<int>& members, std::size_t which) {
         !(near.blocks == first.blocks))
       throw Trouble{"members of a node differ"};
     const auto root = static_cast<std::size_t>(near.root);
-    if (near.collective == Collective::barrier || (near.collective == Collective::reduce && local != root)) continue;
+    const bool is_for_root = near.collective == Collective::reduce || near.collective == Collective::gather_v;
+    if (near.collective == Collective::barrier || (is_for_root && local != root)) continue;
     if (near.to.count > 0 && near.to.space == Space::input) throw Trouble{"the input was written"};
     const Place to = place(at(members[local]), near.to);
     const auto add = [&](std::size_t skip, std::size_t count, const std::vector<std::size_t>& givers,
@@ -330,7 +331,7 @@ void Executor::do_near(const std::vector<int>& members, std::size_t which) {
     for (std::size_t i = 0; i < members.size(); ++i) everybody.push_back(i);
     if (near.collective == Collective::broadcast) {
       add(0, to.count, {root}, 0);
-    } else if (near.collective == Collective::all_gather_v) {
+    } else if (near.collective == Collective::all_gather_v || near.collective == Collective::gather_v) {
       for (std::size_t i = 0; i < members.size(); ++i) {
         const int block = static_cast<int>(i);
         add(near.blocks.offset(block), near.blocks.count(block), {i}, 0);
@@ -339,17 +340,28 @@ void Executor::do_near(const std::vector<int>& members, std::size_t which) {
       const int block = static_cast<int>(local);
       if (near.blocks.count(block) != to.count) throw Trouble{"a node's member takes too little"};
       add(0, to.count, everybody, near.blocks.offset(block));
+    } else if (near.collective == Collective::scatter_v) {
+      const int block = static_cast<int>(local);
+      if (near.blocks.count(block) != to.count) throw Trouble{"a node's member takes too little"};
+      add(0, to.count, {root}, near.blocks.offset(block));
+    } else if (near.collective == Collective::scan || near.collective == Collective::exscan) {
+      everybody.resize(local + (near.collective == Collective::scan ? 1 : 0));
+      if (!everybody.empty()) add(0, to.count, everybody, 0);
     } else {
       add(0, to.count, everybody, 0);
     }
   }
   const bool forward = random_.chance(2);
+  // In a scan nobody reads what was not handed out before.
+  const bool is_kept = first.collective == Collective::scan || first.collective == Collective::exscan;
+  std::vector<Number> kept;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const One& one = all[forward ? i : all.size() - 1 - i];
     std::vector<Number> parts;
     for (const Number* from : one.from) parts.push_back(*from);
-    *one.to = combined(parts, 0, parts.size());
+    (is_kept ? kept.emplace_back() : *one.to) = combined(parts, 0, parts.size());
   }
+  for (std::size_t i = 0; i < kept.size(); ++i) *all[forward ? i : all.size() - 1 - i].to = kept[i];
 }
 
 // From either end, which shows when the target overlaps an operand.

@@ -11,6 +11,7 @@
 #include "tests/support/refusal.hpp"
 #include "tests/topology/shapes.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,8 @@ namespace {
 
 // Nodes of different sizes are not ready at the same time.
 bool alike(const Levels& levels) {
-  return std::ranges::all_of(levels.nodes, [&](const auto& each) { return each.size() == levels.nodes[0].size(); });
+  return (levels.above == nullptr || alike(*levels.above)) &&
+         std::ranges::all_of(levels.nodes, [&](const auto& each) { return each.size() == levels.nodes[0].size(); });
 }
 
 // Exact where the counts divide evenly among the members, else at most what was stated.
@@ -166,6 +167,33 @@ Levels placed(const std::vector<int>& node_sizes, bool in_turn) {
   return levels;
 }
 
+// Nodes of so many members in racks of so many nodes, and these in rows of so many racks; in turn at each level or not.
+std::vector<Levels> in_racks() {
+  std::vector<Levels> all;
+  const auto above = [](const std::vector<int>& sizes, bool in_turn) {
+    return std::make_shared<const Levels>(placed(sizes, in_turn));
+  };
+  for (const bool in_turn : {false, true}) {
+    for (const int members : {1, 2, 3, 4}) {
+      for (const auto& racks : {std::vector{2, 2}, {4, 4}, {3, 3}, {2, 2, 2}, {1, 3}, {2, 1, 4}}) {
+        const int nodes = std::accumulate(racks.begin(), racks.end(), 0);
+        Levels levels = placed(std::vector<int>(static_cast<std::size_t>(nodes), members), in_turn);
+        levels.above = above(racks, in_turn);
+        all.push_back(std::move(levels));
+      }
+      Levels levels = placed(std::vector<int>(8, members), false);
+      Levels racks = placed({2, 2, 2, 2}, in_turn);
+      racks.above = above({2, 2}, in_turn);
+      levels.above = std::make_shared<const Levels>(std::move(racks));
+      all.push_back(std::move(levels));
+    }
+    Levels levels = placed({3, 2, 1, 2}, in_turn);
+    levels.above = above({2, 2}, in_turn);
+    all.push_back(std::move(levels));
+  }
+  return all;
+}
+
 std::vector<Levels> layouts() {
   std::vector<std::vector<int>> sizes{
       {1, 2}, {3, 1, 2}, {1, 1, 5}, {8, 1}, {2, 2, 3, 1}, {4, 4, 3}, {1, 7, 2, 2, 5, 1, 3}};
@@ -178,6 +206,7 @@ std::vector<Levels> layouts() {
     for (const bool in_turn : {false, true}) all.push_back(placed(each, in_turn));
   }
   std::ranges::reverse(all[4].nodes);  // the numbers of nodes follow no rule
+  for (Levels& each : in_racks()) all.push_back(std::move(each));
   return all;
 }
 

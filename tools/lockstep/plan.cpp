@@ -11,8 +11,10 @@
 #include "tools/lockstep/names.hpp"
 #include "tools/lockstep/plan_text.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
 #include "topology/machine/read_machine.hpp"
 #include "topology/machine/session.hpp"
+#include "topology/racks.hpp"
 
 namespace lockstep::command {
 namespace {
@@ -270,7 +272,8 @@ Exit run_plan(const Parsed& parsed) {
   if (const auto words = parsed.value("synthetic")) {
     const Settings settings = Settings::from_environment();
     const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_members, 0));
-    const auto topology = std::make_shared<const Topology>(topology_from_description(*words, ranks));
+    const Topology described = topology_from_description(*words, ranks);
+    const auto topology = std::make_shared<const Topology>(in_racks(described, racks_of(settings).value_or(Racks{})));
     const std::string all = answer(topology, settings, parsed, meeting_on(*topology, settings));
     if (speaks()) std::cout << all;
     return Exit::well;

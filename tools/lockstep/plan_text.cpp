@@ -60,6 +60,11 @@ std::string machine(const GroupFacts& facts) {
                          : facts.network_known ? "as the interfaces say"
                                                : "a guess"));
   }
+  if (facts.levels.above) {
+    std::string racks = counted(facts.levels.above->nodes.size(), "rack");
+    if (facts.rack_bytes_per_us > 0) racks += text(" with ", facts.rack_bytes_per_us * 8 / 1000, " Gbit/s to others");
+    parts.push_back(std::move(racks));
+  }
   return parts.empty() ? std::string() : text(join(parts, "; "), '\n');
 }
 

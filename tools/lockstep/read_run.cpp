@@ -11,6 +11,7 @@
 #include "topology/base/bytes.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
 
 namespace lockstep::command {
 

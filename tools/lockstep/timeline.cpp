@@ -8,6 +8,7 @@
 #include "tools/lockstep/merge_timelines.hpp"
 #include "tools/lockstep/write_file.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
 
 namespace lockstep::command {
 

@@ -11,6 +11,7 @@
 #include "topology/base/text.hpp"
 #include "topology/machine/read_machine.hpp"
 #include "topology/machine/session.hpp"
+#include "topology/racks.hpp"
 
 namespace lockstep::command {
 namespace {
@@ -126,10 +127,14 @@ void check(const Parsed& parsed) {
 
 bool imagined(const Parsed& parsed) { return parsed.has("synthetic") || parsed.has("xml"); }
 
-Topology imagine(const Parsed& parsed) {
+Topology without_racks(const Parsed& parsed) {
   const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_ranks, 0));
   if (const auto text = parsed.value("synthetic")) return topology_from_description(*text, ranks);
   return topology_from_xml(parsed.values("xml"), static_cast<int>(parsed.integer("nodes", 1, most_nodes, 1)), ranks);
+}
+
+Topology imagine(const Parsed& parsed) {
+  return in_racks(without_racks(parsed), racks_of(Settings::from_environment()).value_or(Racks{}));
 }
 
 std::string answer(const Topology& topology, const Parsed& parsed) {

@@ -75,6 +75,7 @@ Json node_json(const Topology& topology, int index) {
     addresses.push_back({{"nic", each.nic}, {"address", name(each.address)}});
   const auto ranks = topology.ranks_of_node(index);
   return {{"host", name(node.host)},
+          {"rack", node.rack.empty() ? Json(nullptr) : Json(name(node.rack))},
           {"machine", node.machine},
           {"members_per_core", topology.members_per_core(index)},
           {"gpu_ids", names(node.gpu_ids)},

@@ -143,6 +143,26 @@ Lines compose(const Topology& topology, const std::vector<NodeKind>& kinds, cons
   return lines;
 }
 
+// Which nodes each of them has.
+void add_racks(Lines& lines, const Topology& topology) {
+  constexpr std::size_t most = 16;
+  if (!topology.has_racks()) return;
+  std::vector<std::pair<std::string, Lines>> racks;
+  for (int node = 0; node < topology.node_count(); ++node) {
+    const std::string& rack = topology.node(node).rack;
+    auto found = std::ranges::find(racks, rack, &std::pair<std::string, Lines>::first);
+    if (found == racks.end()) found = racks.insert(found, {rack, {}});
+    found->second.push_back(topology.node(node).host);
+  }
+  lines.push_back("");
+  for (std::size_t i = 0; i < std::min(most, racks.size()); ++i)
+    lines.push_back(text("rack ", printable(racks[i].first, 60), ": ", fold_names(racks[i].second)));
+  if (racks.size() > most) lines.push_back(text("and ", plural(racks.size() - most, "more rack")));
+  if (topology.rack_mbit_per_s() > 0)
+    lines.push_back(
+        text("each with ", static_cast<double>(topology.rack_mbit_per_s()) / 1000, " Gbit/s to all others"));
+}
+
 void add_remarks(Lines& lines, const Topology& topology) {
   constexpr std::size_t most = 6;
   const auto& remarks = topology.remarks();
@@ -168,6 +188,7 @@ std::string topo_tree(const Topology& topology) {
   Lines lines;
   for (const Detail& detail : details) {
     lines = compose(topology, kinds, detail);
+    add_racks(lines, topology);
     add_remarks(lines, topology);
     if (lines.size() <= most_lines) break;
   }

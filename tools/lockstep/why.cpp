@@ -8,6 +8,7 @@
 #include "tools/lockstep/files_of.hpp"
 #include "tools/lockstep/verdict.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
 
 namespace lockstep::command {
 namespace {

@@ -39,6 +39,11 @@ constexpr std::array rows = {
         "whether data in the memory of GPUs, one for each member, goes by NCCL (1) or as the host's data does (0)"},
     SettingRow{Setting::node_memory, "LOCKSTEP_NODE_MEMORY", "1", "0 or 1", true,
                "whether members of a node meet in memory that they share (1) or by messages only (0)"},
+    SettingRow{Setting::racks, "LOCKSTEP_RACKS", "none",
+               "none, or words such as \"a = node[1-4]; b = node[5-8]; uplink = 400G\", or the path of a file with a "
+               "sentence to a line, in printable ASCII",
+               true,
+               "what nodes stand in together, so that members of a rack meet before racks do; none: as Slurm says"},
     SettingRow{Setting::silence, "LOCKSTEP_SILENCE", "10s", "a duration from 2s to 1h", true,
                "how long nothing may come from a host, not even its kernel's answer, until its members are gone, over "
                "sockets"},
@@ -92,6 +97,7 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::dump:
     case Setting::interface:
     case Setting::key_file:
+    case Setting::racks:
     case Setting::table:
     case Setting::timeline:
       return !value.empty() && value.size() < 4096 && printable(value, value.size()) == value;
@@ -178,6 +184,11 @@ std::optional<std::string> Settings::table() const {
 std::string Settings::interface() const {
   const std::string& name = value(Setting::interface);
   return name == "any" ? std::string() : name;
+}
+
+std::string Settings::racks() const {
+  const std::string& words = value(Setting::racks);
+  return words == "none" ? std::string() : words;
 }
 
 std::string Settings::key_file() const {

@@ -29,6 +29,7 @@ enum class Setting : std::uint8_t {
   log,
   nccl,
   node_memory,
+  racks,
   silence,
   stall_warn,
   table,
@@ -78,6 +79,8 @@ class Settings {
   bool checksums() const { return value(Setting::checksums) == "1"; }
   bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
+  // As written: words, or the path of a file; topology/racks.hpp knows what they mean. Empty: none.
+  std::string racks() const;
   // A name, or the beginning of addresses; empty: any.
   std::string interface() const;
   // auto, mpi, tcp or ucx.
@@ -96,7 +99,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 16;
+  static constexpr std::size_t count = 17;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;

@@ -12,6 +12,7 @@
 #include "topology/machine/network.hpp"
 #include "topology/machine/read_machine.hpp"
 #include "topology/machine/share.hpp"
+#include "topology/racks.hpp"
 
 namespace lockstep {
 namespace {
@@ -31,6 +32,7 @@ struct Report {
   std::vector<ReportedGpu> gpus;
   std::vector<NicAddress> addresses;
   std::uint64_t shape_hash = 0;
+  Rack rack = {};
 };
 
 Bytes write(const Report& report) {
@@ -44,6 +46,7 @@ Bytes write(const Report& report) {
   }
   writer.put(static_cast<std::uint64_t>(report.addresses.size()));
   for (const NicAddress& each : report.addresses) writer.put(each.nic).put(each.address);
+  writer.put(report.rack.name).put(report.rack.mbit_per_s);
   return writer.take();
 }
 
@@ -73,6 +76,8 @@ Report read_report(std::span<const std::byte> bytes) {
     each.nic = reader.get<int>();
     each.address = reader.get_string();
   }
+  report.rack.name = reader.get_string();
+  report.rack.mbit_per_s = reader.get<std::int64_t>();
   reader.expect_done();
   return report;
 }
@@ -198,17 +203,33 @@ TopologyParts assemble(const std::vector<Report>& reports, const SharedNodes& sh
 
 }  // namespace
 
-Topology discover(Exchange& exchange, int colour, const Devices& devices) {
+Rack rack_here(const Settings& settings, const Environment& environment) {
+  const auto racks = racks_of(settings);
+  if (!racks) return {rack_by_slurm(environment), 0};
+  return {racks->of(host_name()), racks->uplink_mbit_per_s};
+}
+
+Topology discover(Exchange& exchange, int colour, const Devices& devices, const Rack& rack) {
   const MachineShape shape = read_this_machine(exchange.log());
   Writer writer;
   shape.write(writer);
   const Bytes shape_bytes = writer.take();
+  Report mine = report_self(shape, devices, shape_bytes);
+  mine.rack = rack;
   std::vector<Report> reports;
-  for (const Bytes& bytes : exchange.all_gather("topology: members", write(report_self(shape, devices, shape_bytes)))) {
+  for (const Bytes& bytes : exchange.all_gather("topology: members", write(mine))) {
     reports.push_back(read_report(bytes));
   }
   const SharedNodes shared = find_shared_nodes(exchange, colour);
-  return Topology(assemble(reports, shared, gather_shapes(exchange, reports, shape_bytes)));
+  const Topology topology(assemble(reports, shared, gather_shapes(exchange, reports, shape_bytes)));
+  std::vector<std::string> racks;
+  std::int64_t uplink = 0;
+  for (int node = 0; node < topology.node_count(); ++node) {
+    const Rack& each = reports.at(static_cast<std::size_t>(topology.ranks_of_node(node).front())).rack;
+    racks.push_back(each.name);
+    uplink = std::max(uplink, each.mbit_per_s);
+  }
+  return topology.with_racks(std::move(racks), uplink);
 }
 
 }  // namespace lockstep

@@ -236,7 +236,8 @@ void Session::Parts::meet() {
   if (exchange->rank() == 0) say_warnings();
   shake_hands();
   devices = read_devices();
-  topology = std::make_shared<const Topology>(discover(*exchange, wire ? host_colour() : kernel_colour(), devices));
+  topology = std::make_shared<const Topology>(
+      discover(*exchange, wire ? host_colour() : kernel_colour(), devices, rack_here(settings, process_environment)));
   if (exchange->rank() == 0) {
     for (const std::string& remark : topology->remarks()) log.warn(remark);
   }

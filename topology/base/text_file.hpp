@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace lockstep {
+
+constexpr std::size_t most_text_bytes = std::size_t{16} << 20U;
+
+// The whole text of a regular file. Throws Error file when it cannot be read or is larger than `most`.
+std::string read_text_file(const std::string& path, std::size_t most = most_text_bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/racks.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "topology/base/error.hpp"
+#include "topology/base/hosts.hpp"
+#include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view uplink = "uplink";
+
+class Reading {
+ public:
+  explicit Reading(std::string_view where) : where_(where) {}
+
+  void take(std::string_view sentence, std::size_t line) {
+    line_ = line;
+    const std::string_view words = trim(sentence);
+    if (words.empty()) return;
+    const std::size_t equals = words.find('=');
+    if (equals == std::string_view::npos)
+      refuse(text('"', printable(words), "\" names no rack"), "write it as rack1 = node[1-4]");
+    const std::string_view name = trim(words.substr(0, equals));
+    const std::string_view value = trim(words.substr(equals + 1));
+    if (name == uplink)
+      take_uplink(value);
+    else
+      take_rack(name, value);
+  }
+
+  Racks racks;
+
+ private:
+  [[noreturn]] void refuse(std::string_view what, std::string_view mend) const {
+    throw Error(Code::bad_setting, text(where_, line_ > 0 ? text(':', line_) : std::string(), ": ", what), mend);
+  }
+
+  static bool is_name(std::string_view name) {
+    return name.size() <= 256 && std::ranges::all_of(split(name, '/'), [](std::string_view part) {
+             return !part.empty() && printable(part, part.size()) == part && part.find(' ') == part.npos;
+           });
+  }
+
+  void take_uplink(std::string_view rate) {
+    const auto number = parse_number(rate.substr(0, rate.empty() ? 0 : rate.size() - 1));
+    const double scale = rate.ends_with('M') ? 1 : rate.ends_with('G') ? 1e3 : rate.ends_with('T') ? 1e6 : 0;
+    if (!number || scale == 0 || !(*number * scale >= 1) || *number * scale > 1e9)
+      refuse(text('"', printable(rate), "\" as what a rack has to all others"), "give bits per second such as 400G");
+    racks.uplink_mbit_per_s = std::llround(*number * scale);
+  }
+
+  void take_rack(std::string_view name, std::string_view value) {
+    if (!is_name(name))
+      refuse(text('"', printable(name), "\" as the name of a rack"), "write it as rack1, or row1/rack1");
+    std::string list(value);
+    std::ranges::replace(list, ' ', ',');
+    std::ranges::replace(list, '\t', ',');
+    const auto last = std::unique(list.begin(), list.end(), [](char a, char b) { return a == ',' && b == ','; });
+    list.erase(last, list.end());
+    const auto hosts = parse_hosts(list);
+    if (!hosts) refuse(text('"', printable(value), "\" is no list of hosts"), "write them as node[1-4],node9");
+    for (const std::string& host : *hosts) {
+      const auto [entry, is_new] = racks.rack_of.try_emplace(host, name);
+      if (!is_new && entry->second != name)
+        refuse(text("host ", printable(host), " is in ", printable(entry->second), " and in ", printable(name)),
+               "name it once");
+      if (racks.rack_of.size() > static_cast<std::size_t>(most_hosts))
+        refuse(text("more than ", most_hosts, " hosts"), "name those of the job");
+    }
+  }
+
+  std::string_view where_;
+  std::size_t line_ = 0;
+};
+
+}  // namespace
+
+std::string Racks::of(std::string_view host) const {
+  for (const std::string_view name : {host, host.substr(0, host.find('.'))}) {
+    if (const auto found = rack_of.find(name); found != rack_of.end()) return found->second;
+  }
+  return {};
+}
+
+Racks parse_racks(std::string_view words, std::string_view where) {
+  Reading reading(where);
+  const bool has_lines = words.find('\n') != std::string_view::npos;
+  std::size_t line = 0;
+  for (const std::string& each : split(words, '\n')) {
+    ++line;
+    for (const std::string& sentence : split(std::string_view(each).substr(0, each.find('#')), ';'))
+      reading.take(sentence, has_lines ? line : 0);
+  }
+  return std::move(reading.racks);
+}
+
+std::optional<Racks> racks_of(const Settings& settings) {
+  const std::string words = settings.racks();
+  if (words.empty()) return std::nullopt;
+  if (words.find('=') != std::string::npos) return parse_racks(words, "LOCKSTEP_RACKS");
+  return parse_racks(read_text_file(words), printable(words, 200));
+}
+
+// "s0.s4.node7" of "switch.switch.node" is s0/s4.
+std::string rack_by_slurm(const Environment& environment) {
+  const char* address = environment("SLURM_TOPOLOGY_ADDR");
+  const char* pattern = environment("SLURM_TOPOLOGY_ADDR_PATTERN");
+  if (address == nullptr || pattern == nullptr) return {};
+  const std::vector<std::string> names = split(address, '.');
+  const std::vector<std::string> kinds = split(pattern, '.');
+  std::vector<std::string> path;
+  for (std::size_t i = 0; i < std::min(names.size(), kinds.size()); ++i) {
+    if (kinds[i] == "switch" || kinds[i] == "block") path.push_back(printable(names[i]));
+  }
+  return join(path, "/");
+}
+
+Topology in_racks(const Topology& topology, const Racks& racks) {
+  std::vector<std::string> names;
+  for (int node = 0; node < topology.node_count(); ++node) names.push_back(racks.of(topology.node(node).host));
+  return topology.with_racks(std::move(names), racks.uplink_mbit_per_s);
+}
+
+}  // namespace lockstep
