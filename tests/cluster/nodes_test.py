@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
@@ -78,6 +79,26 @@ class Nodes(unittest.TestCase):
             code, out, err = self.cluster(["--nodes", nodes, "--ranks-per-node", ranks], given.random, "--gtest_color=no")
             self.assertEqual(code, 0, (ranks, out, err))
             self.assertIn("[  PASSED  ]", out)
+
+    def test_racks_are_seen_and_computed_by(self):
+        racks = "a = node0,node2; b = node1,node3; uplink = 1G"
+        four = ["--nodes", "4", "--ranks-per-node", "2", "--mpirun", "-x LOCKSTEP_RACKS -x LOCKSTEP_TABLE"]
+        code, out, err = self.cluster(four, given.lockstep, "topo", "--json", LOCKSTEP_RACKS=racks)
+        self.assertEqual(code, 0, err)
+        self.assertEqual([node["rack"] for node in json.loads(out)["node_list"]], ["a", "b", "a", "b"])
+        rows = [("all_reduce", "node_hierarchical_ring"), ("all_gather", "node_hierarchical")]
+        rows += [(what, "node_leaders") for what in ("broadcast", "reduce", "scan", "exscan", "gather", "scatter", "all_to_all", "reduce_scatter", "reduce_scatter_v")]
+        with tempfile.NamedTemporaryFile("w", suffix=".table", dir=os.path.dirname(given.lockstep)) as table:  # /tmp is each node's own
+            table.writelines(f"{what} * * * {name} 0 forced\n" for what, name in rows)
+            table.flush()
+            code, out, err = self.cluster(four, given.lockstep, "soak", "--rounds", "40", LOCKSTEP_RACKS=racks, LOCKSTEP_TABLE=table.name)
+            self.assertEqual(code, 0, (out, err))
+        code, out, err = self.cluster(four, given.lockstep, "topo", LOCKSTEP_RACKS="a = node0,node2; b = node1")
+        self.assertEqual(code, 0, err)
+        self.assertIn("of node3 nobody has said in which rack", out)
+        code, out, err = self.cluster(four, given.lockstep, "topo", LOCKSTEP_RACKS="a = node0; a")
+        self.assertIn('"a" names no rack', err)
+        self.assertNotEqual(code, 0)
 
     def info(self, *options, **variables):
         code, out, err = self.cluster(list(options), given.lockstep, "bench", "barrier", "--samples", "3", "--baseline", "none", LOCKSTEP_LOG="info", **variables)
