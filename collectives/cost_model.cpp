@@ -53,6 +53,7 @@ constexpr double exchanged = 1.05;
 // Messages of several members that come to one at once are in each other's way: there all-to-all in one round took 10
 // to 25 % longer than with each other member in its turn.
 constexpr double at_once = 1.15;
+constexpr int lanes_of_a_call = 3;
 
 const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
 
@@ -96,6 +97,7 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
   if (measured.bytes_per_us > 0) {
     facts.network_known = facts.is_measured = true;
     facts.network_bytes_per_us = measured.bytes_per_us;
+    facts.flow_bytes_per_us = measured.flow_bytes_per_us;
     facts.short_bytes_per_us = std::max(measured.bytes_per_us, measured.short_bytes_per_us);
     facts.network_latency_us = measured.latency_us;
     if (measured.near_us > 0) facts.near_latency_us = measured.near_us;
@@ -113,6 +115,7 @@ struct Traffic {
   double near_bytes = 0;
   double far_bytes = 0;
   double rack_bytes = 0;
+  double flow_bytes = 0;
 };
 
 Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, const GroupFacts& facts) {
@@ -126,6 +129,7 @@ Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, cons
         facts.rack_of[static_cast<std::size_t>(other)] != facts.rack_of[static_cast<std::size_t>(node)])
       all.rack_bytes += bytes;
     (far ? all.far_bytes : all.near_bytes) += bytes;
+    if (far) all.flow_bytes = std::max(all.flow_bytes, bytes);
     all.far_messages += far ? 1 : 0;
     ++all.messages;
   }
@@ -155,6 +159,7 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int node, c
   const double held = sent.far_messages > 1 && received.far_messages > 1 ? at_once : 1;
   load.far_bytes += weight * far * held * (narrow ? narrow_share : 1) * (exchanges(round, lap) ? exchanged : 1);
   load.rack_bytes += weight * std::max(sent.rack_bytes, received.rack_bytes) * (narrow ? narrow_share : 1);
+  load.flow_bytes += weight * std::max(sent.flow_bytes, received.flow_bytes) * (narrow ? narrow_share : 1);
   // To pack or unpack an element moves six bytes, to combine two moves twelve.
   if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
 }
@@ -352,9 +357,14 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
     constexpr double short_ones = 2 * Topology::short_message_bytes;
     const bool is_short = load.far_bytes * scale <= short_ones * std::max(1.0, load.laps);
     const double rate = is_short ? facts.short_bytes_per_us : facts.network_bytes_per_us;
-    const double far = std::max(
-        by_network(load.far_bytes * waits, load.rack_bytes * waits, rate),
-        by_network(average.far_bytes * on_first_node, average.rack_bytes * on_first_node, facts.network_bytes_per_us));
+    // Segments that are under way at a time have connections of their own.
+    const double flows = std::min(segments, lanes_of_a_call);
+    const double flow = facts.flow_bytes_per_us > 0 && !is_short
+                            ? load.flow_bytes * waits * scale / (facts.flow_bytes_per_us * flows)
+                            : 0;
+    const double far = std::max({flow, by_network(load.far_bytes * waits, load.rack_bytes * waits, rate),
+                                 by_network(average.far_bytes * on_first_node, average.rack_bytes * on_first_node,
+                                            facts.network_bytes_per_us)});
     const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
     // Cores that members share are busy with the next messages while those before are on the wire, if these are not
     // passed on.

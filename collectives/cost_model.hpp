@@ -32,6 +32,7 @@ struct GroupFacts {
   Link near = Link::self;           // the longest way between members of one node
   double members_per_core = 1;      // on the most crowded node; below 1 counts as 1
   double network_bytes_per_us = 0;  // of a node
+  double flow_bytes_per_us = 0;     // of one connection; 0: as much as a node
   double short_bytes_per_us = 0;    // the same of a single message of 16 KiB or so
   double network_latency_us = 0;
   double near_latency_us = 0;
@@ -62,6 +63,7 @@ struct Load {
   double held_bytes = 0;  // the same, while who sends them on waits for all there
   double far_bytes = 0;
   double rack_bytes = 0;  // of these, those that leave the rack
+  double flow_bytes = 0;  // of these, in each round those of the largest message
   double combined_bytes = 0;
 };
 

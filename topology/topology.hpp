@@ -106,7 +106,8 @@ class Topology {
   struct Network {
     double latency_us = 0;          // of a small message; 0: nobody has measured
     double near_us = 0;             // the same within a node; 0: nobody has a neighbour
-    double bytes_per_us = 0;        // of a node, to another one
+    double bytes_per_us = 0;        // of a node, to another one, by one connection or one for each rail
+    double flow_bytes_per_us = 0;   // of one connection; 0: nobody has measured
     double short_bytes_per_us = 0;  // of a single short message, which may get through faster; 0: nobody has measured
     double crowd = 1;               // members, or other programs, for each core that members run on
   };

@@ -67,13 +67,18 @@ TransportMaker transport_of(Session& session) {
     }
     const bool speaks = session.rank() == 0;  // for all, who know the same
     if (speaks) session.log().info(text("messages go ", roads->by_tcp() ? "over TCP" : "by MPI", ": ", roads->why()));
+    constexpr double worth = 0.9;
     if (const auto& network = roads->network(); network.bytes_per_us > 0) {
       session.set_network(network);
       if (speaks)
         session.log().info(text("a small message takes ", std::lround(network.latency_us), " us between nodes",
                                 network.near_us > 0 ? text(", ", std::lround(network.near_us), " us within one") : "",
-                                "; ", std::lround(network.bytes_per_us), " MB go in a second; there are ",
-                                std::lround(network.crowd), " members or other programs for each core"));
+                                "; ", std::lround(network.bytes_per_us), " MB go in a second",
+                                network.flow_bytes_per_us < worth * network.bytes_per_us
+                                    ? text(", ", std::lround(network.flow_bytes_per_us), " by one connection")
+                                    : "",
+                                "; there are ", std::lround(network.crowd),
+                                " members or other programs for each core"));
     }
     kept = roads;
   }

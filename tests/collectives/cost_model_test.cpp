@@ -84,6 +84,24 @@ TEST(Facts, have_the_racks_of_the_group_and_what_these_are_in) {
   EXPECT_EQ(*single.levels.above, (Levels{{{0, 1, 2, 3}, {4, 5, 6, 7}}}));
 }
 
+// Where one connection does not fill the link, what goes by one member of each node takes longer.
+TEST(Prices, know_what_one_connection_carries) {
+  const Topology plain = nodes_of(4, 4, shape({.packages = 1, .cores = 4, .l3_cores = 4}));
+  const auto measured = [&](double flow) {
+    return facts(plain.with_network({.latency_us = 20,
+                                     .near_us = 1,
+                                     .bytes_per_us = 4000,
+                                     .flow_bytes_per_us = flow,
+                                     .short_bytes_per_us = 4000}));
+  };
+  const auto price_of = [&](std::string_view name, const GroupFacts& known) {
+    const Shape shape{.size = known.size, .count = 4U << 20U, .levels = known.seen_levels()};
+    return price_us(*find_algorithm(Collective::all_reduce, name), shape, known);
+  };
+  EXPECT_EQ(price_of("node_ring", measured(1000)), price_of("node_ring", measured(4000))) << "four fill it";
+  EXPECT_GT(price_of("node_leaders", measured(1000)), 1.5 * price_of("node_leaders", measured(4000)));
+}
+
 TEST(Prices, know_what_leaves_a_rack) {
   const MachineShape machine = shape({.packages = 1, .cores = 2, .l3_cores = 2});
   const Topology plain = nodes_of(8, 2, machine);

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/measure_network.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <ctime>
+#include <limits>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds trying_takes{5};
+
+double microseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The same for all processes of a host.
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What one member moved, and when.
+struct Stretch {
+  double begin = 0;
+  double end = 0;
+  double bytes = 0;
+};
+
+// Of this thread.
+double busy_us() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+}
+
+double middle(std::vector<double>& all) {
+  const auto at = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::ranges::nth_element(all, at);
+  return *at;
+}
+
+// Between the first members of all nodes, all at once, as collectives have it. The others sleep until theirs has done.
+class Measuring {
+ public:
+  Measuring(Transport& transport, const Topology& topology) : transport_(transport), nodes_(topology.node_count()) {
+    const int node = topology.member(transport.rank()).node;
+    const auto leader = [&](int other) { return topology.ranks_of_node((other + nodes_) % nodes_).front(); };
+    led_ = topology.ranks_of_node(node);
+    leads_ = leader(node) == transport.rank();
+    next_ = leader(node + 1);
+    before_ = leader(node - 1);
+  }
+
+  // Until the next one, of as many bytes as all say together then.
+  Topology::Network first() {
+    Topology::Network measured{.crowd = crowd()};
+    lead(true, [&] {
+      measured.latency_us = latency_us(next_, before_);
+      if (led_.size() > 1) measured.near_us = latency_us(led_[1], led_[1]);
+      measured.short_bytes_per_us = short_bytes_per_us(measured.latency_us);
+      measured.bytes_per_us = bytes_per_us(3);  // something may be in the way of one
+    });
+    return measured;
+  }
+
+  // All rails at once, as long as the second took: what a node has, where one connection does not fill the link.
+  Stretch third(double bytes_per_us_of_all, const Topology& topology) {
+    const int local = topology.index_in_node(transport_.rank());
+    const auto peer = [&](int node) {
+      const auto ranks = topology.ranks_of_node((node + nodes_) % nodes_);
+      return ranks[static_cast<std::size_t>(local)];
+    };
+    if (local >= rails_of(topology)) return {};
+    const int node = topology.member(transport_.rank()).node;
+    next_ = peer(node + 1);
+    before_ = peer(node - 1);
+    constexpr double long_enough_us = 50'000;
+    const double passes = long_enough_us * bytes_per_us_of_all / static_cast<double>(one_pass) / rails_of(topology);
+    return stretch(static_cast<int>(std::clamp(passes, 4.0, 160.0)));
+  }
+
+  static int rails_of(const Topology& topology) {
+    std::size_t least = std::numeric_limits<int>::max();
+    for (int node = 0; node < topology.node_count(); ++node)
+      least = std::min(least, topology.ranks_of_node(node).size());
+    return static_cast<int>(least);
+  }
+
+  double second(double bytes_per_us_of_all) {
+    constexpr double long_enough_us = 150'000;
+    const double passes = long_enough_us * bytes_per_us_of_all / static_cast<double>(one_pass);
+    double rate = bytes_per_us_of_all;
+    if (passes > 2) lead(false, [&] { rate = bytes_per_us(static_cast<int>(std::min(passes, 160.0))); });
+    return leads_ ? rate : 0;
+  }
+
+ private:
+  // How many there are for each core, by how little of it one gets; the best of a few moments, since something else is
+  // always done now and then. All members do so at once.
+  static double crowd() {
+    constexpr int moments = 2;
+    constexpr double moment_us = 16'000;  // several turns of who shares a core
+    double least = 1000;
+    for (int i = 0; i < moments; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      const double busy_begin = busy_us();
+      while (microseconds_since(begin) < moment_us) continue;
+      const double busy = busy_us() - busy_begin;
+      least = std::min(least, microseconds_since(begin) / std::max(1.0, busy));
+    }
+    return std::max(1.0, least);
+  }
+
+  // Of a small message, both ways; the quickest of many, where nobody was in the way.
+  double latency_us(int to, int from) {
+    constexpr int times = 21;
+    double least = std::numeric_limits<double>::max();
+    for (int i = 0; i < times; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int step = 0; step < 2; ++step) pass(small_, to, from);
+      least = std::min(least, microseconds_since(begin) / 2);
+    }
+    return least;
+  }
+
+  // Of a short message, beyond what any takes: what limits a link may let it through at once.
+  double short_bytes_per_us(double latency) {
+    constexpr int times = 5;
+    std::vector<std::byte> data(2 * Topology::short_message_bytes);
+    double least = std::numeric_limits<double>::max();
+    for (int i = 0; i < times; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      pass(data, next_, before_);
+      least = std::min(least, microseconds_since(begin));
+    }
+    return static_cast<double>(Topology::short_message_bytes) / std::max(1.0, least - latency);
+  }
+
+  template <class Work>
+  void lead(bool answers, const Work& work) {
+    if (leads_) {
+      work();
+      for (const int each : led_) {
+        if (each != transport_.rank()) transport_.tell(each, to_bytes("done"));
+      }
+      return;
+    }
+    if (answers && led_[1] == transport_.rank()) latency_us(led_.front(), led_.front());
+    const auto begin = std::chrono::steady_clock::now();
+    while (!std::exchange(was_told_, false) && !transport_.hear()) {
+      if (std::chrono::steady_clock::now() - begin > 2 * trying_takes)
+        throw Error(Code::stall, text("rank ", led_.front(), " has not measured the network in time"));
+      transport_.sleep(10'000'000);
+    }
+  }
+
+  // The best of so many turns in a row, in which something is always on its way: what links let through at once before
+  // they begin to count, and how slowly a connection begins, is in the first ones.
+  double bytes_per_us(int passes) {
+    std::vector<std::byte> data(2 * one_pass);
+    double best = 0;
+    for (int i = 0; i < passes; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      pass(data, next_, before_);
+      const double rate = static_cast<double>(one_pass) / microseconds_since(begin);
+      if (i == 0 || i >= passes / 4) best = i == passes / 4 ? rate : std::max(best, rate);
+    }
+    return best;
+  }
+
+  // All but the first turns.
+  Stretch stretch(int passes) {
+    std::vector<std::byte> data(2 * one_pass);
+    Stretch counted;
+    for (int i = 0; i < passes; ++i) {
+      if (i == passes / 4) counted = {now_us(), 0, 0};
+      pass(data, next_, before_);
+      counted.bytes += static_cast<double>(one_pass);
+    }
+    counted.end = now_us();
+    return counted;
+  }
+
+  // Half of it goes to the one, half comes from the other.
+  void pass(std::span<std::byte> data, int to, int from) {
+    const Outgoing out{to, data.data(), data.size() / 2};
+    const Incoming in{from, data.data() + data.size() / 2, data.size() / 2};
+    std::uint32_t& mark = to == next_ ? mark_ : near_mark_;
+    transport_.post({0, ++mark}, {&out, 1}, {&in, 1});
+    const auto begin = std::chrono::steady_clock::now();
+    for (unsigned turns = 0; !transport_.done(0); ++turns) {
+      std::this_thread::yield();
+      if (turns % 64 != 63) continue;
+      was_told_ = transport_.hear().has_value() || was_told_;  // it throws where somebody is gone
+      if (std::chrono::steady_clock::now() - begin > trying_takes)
+        throw Error(Code::stall, text("a message from rank ", from, " to rank ", transport_.rank(), " takes more than ",
+                                      format_duration(trying_takes)));
+    }
+  }
+
+  static constexpr std::size_t one_pass = 1U << 20U;
+
+  Transport& transport_;
+  int nodes_;
+  std::span<const int> led_;
+  bool leads_ = false;
+  int next_ = 0;
+  int before_ = 0;
+  std::uint32_t mark_ = 0;
+  std::uint32_t near_mark_ = 1000;
+  bool was_told_ = false;  // that who leads has done, before it was waited for
+  std::array<std::byte, 16> small_{};
+};
+
+// The same on all: the middle latency and crowd, and the slowest link.
+Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& mine) {
+  Topology::Network all;
+  std::vector<double> latencies;
+  std::vector<double> crowds;
+  std::vector<double> near;
+  std::vector<double> short_rates;
+  const auto words = Writer()
+                         .put(mine.latency_us)
+                         .put(mine.bytes_per_us)
+                         .put(mine.crowd)
+                         .put(mine.near_us)
+                         .put(mine.short_bytes_per_us)
+                         .take();
+  for (const Bytes& each : exchange.all_gather("what the network does", words)) {
+    Reader reader(each);
+    const auto latency = reader.get<double>();
+    const auto rate = reader.get<double>();
+    crowds.push_back(reader.get<double>());
+    if (const auto us = reader.get<double>(); us > 0) near.push_back(us);
+    const auto short_rate = reader.get<double>();
+    if (!(latency > 0 && rate > 0)) continue;  // it leads no node
+    latencies.push_back(latency);
+    short_rates.push_back(short_rate);
+    all.bytes_per_us = all.bytes_per_us == 0 ? rate : std::min(all.bytes_per_us, rate);
+  }
+  if (latencies.empty()) return {};
+  all.latency_us = middle(latencies);
+  all.crowd = middle(crowds);
+  all.short_bytes_per_us = middle(short_rates);
+  if (!near.empty()) all.near_us = middle(near);
+  return all;
+}
+
+// Of the slowest node: what its rails have moved together, from the first's beginning to the last's end.
+double of_nodes(Exchange& exchange, const Topology& topology, const Stretch& mine) {
+  std::vector<Stretch> nodes(static_cast<std::size_t>(topology.node_count()));
+  int rank = 0;
+  for (const Bytes& each :
+       exchange.all_gather("what all rails have", Writer().put(mine.begin).put(mine.end).put(mine.bytes).take())) {
+    Stretch& node = nodes[static_cast<std::size_t>(topology.member(rank++).node)];
+    Reader reader(each);
+    const auto begin = reader.get<double>();
+    const auto end = reader.get<double>();
+    const auto bytes = reader.get<double>();
+    if (bytes == 0) continue;
+    node.begin = node.bytes == 0 ? begin : std::min(node.begin, begin);
+    node.end = std::max(node.end, end);
+    node.bytes += bytes;
+  }
+  double least = std::numeric_limits<double>::max();
+  for (const Stretch& node : nodes) least = std::min(least, node.bytes / std::max(1.0, node.end - node.begin));
+  return least;
+}
+
+// What goes wrong on one member is said by all.
+template <class Try>
+void together(Exchange& exchange, std::string_view what, const Try& try_it) {
+  std::string wrong;
+  try {
+    try_it();
+  } catch (const Error& error) {
+    wrong = error.detail();
+  }
+  for (const Bytes& each : exchange.all_gather(what, to_bytes(wrong))) {
+    if (wrong.empty()) wrong = to_string(each);
+  }
+  if (!wrong.empty()) throw Error(Code::system, wrong);
+}
+
+}  // namespace
+
+Topology::Network measure_network(Transport& transport, Exchange& exchange, const Topology& topology) {
+  Measuring now(transport, topology);
+  Topology::Network mine;
+  together(exchange, "the first measurement", [&] { mine = now.first(); });
+  const Topology::Network first = measured_by_all(exchange, mine);
+  together(exchange, "the second measurement", [&] { (mine = first).bytes_per_us = now.second(first.bytes_per_us); });
+  Topology::Network all = measured_by_all(exchange, mine);
+  all.flow_bytes_per_us = all.bytes_per_us;
+  if (Measuring::rails_of(topology) == 1) return all;
+  Stretch rails;
+  together(exchange, "the measurement of rails", [&] { rails = now.third(all.bytes_per_us, topology); });
+  all.bytes_per_us = std::max(all.bytes_per_us, of_nodes(exchange, topology, rails));
+  return all;
+}
+
+}  // namespace lockstep
