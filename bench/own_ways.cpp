@@ -68,7 +68,7 @@ MakeCandidate own_way(Communicator& world, std::string_view name) {
   CommunicatorOptions options = world.team()->options();
   options.name = text(options.name, '/', name);
   if (name == "messages") options.node_memory = false;
-  if (name == "unseen") options.is_seen = false;
+  if (name == "unwatched") options.is_watched = false;
   if (name == "checked") options.checksums = true;
   if (name == "reproducible") options.order = Order::reproducible;
   if (name == "as_is") options.wire = WireFormat::as_is;

@@ -70,7 +70,8 @@ Team::Team(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> t
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
                                                               .progress_thread = options_.progress_thread,
-                                                              .is_seen = options_.is_seen,
+                                                              .is_seen = options_.is_watched,
+                                                              .is_watched = options_.is_watched,
                                                               .id = id});
   making_.done();
 }

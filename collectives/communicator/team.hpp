@@ -52,8 +52,9 @@ struct CommunicatorOptions {
   std::string table_name = "the plan table";
   // How long a call may wait for the others; zero: as LOCKSTEP_TIMEOUT says.
   Duration timeout = {};
-  // What is called can be read from outside, by `lockstep stat`; false: it costs a few stores less in each call.
-  bool is_seen = true;
+  // What is called can be read from outside, by `lockstep stat`, and waits in blocking calls have an end and say who is
+  // missing. False: nothing of this, to measure what it costs (`lockstep bench --baseline unwatched`).
+  bool is_watched = true;
   // Messages carry checksums, so that bytes that change on their way are an error (LOCKSTEP-E029); the same on all
   // members. As LOCKSTEP_CHECKSUMS=1.
   bool checksums = false;

@@ -19,8 +19,9 @@ struct EngineOptions {
   Log log = Log();
   std::string name = "world";  // of the communicator, for people
   bool progress_thread = false;
-  bool is_seen = true;   // from outside, by `lockstep stat`
-  std::uint64_t id = 0;  // that all members have, and no other communicator
+  bool is_seen = true;     // from outside, by `lockstep stat`
+  bool is_watched = true;  // a wait has an end, says who is missing, and asks
+  std::uint64_t id = 0;    // that all members have, and no other communicator
 };
 
 // World (with node::Room* room() and node::Looks looks() where members may meet in memory): Duration now(); void
@@ -35,7 +36,8 @@ class Engine {
   Engine(World world, Options options)
       : world_(std::move(world)),
         core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
-              looks_of(world_), options.is_seen, options.id) {
+              looks_of(world_), options.is_seen, options.id),
+        is_watched_(options.is_watched) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (World::moves_others) mover_.emplace([this] { progress_beside(); });
   }
@@ -153,7 +155,7 @@ class Engine {
       }
       if (turns % turns_between_looks == turns_between_looks - 1) {
         if constexpr (World::moves_others) move_others(1);
-        core_.watch(ticket, world_.now());
+        if (is_watched_) core_.watch(ticket, world_.now());
       }
       if constexpr (requires { world_.idle(turns, true); })
         world_.idle(turns++, core_.is_meeting());
@@ -203,6 +205,7 @@ class Engine {
   World world_;
   Core core_;
   Guard guard_;
+  bool is_watched_;
   bool closed_ = false;
   std::optional<ProgressThread> thread_;
   std::optional<Mover> mover_;

@@ -67,7 +67,8 @@ const std::vector<Option>& options() {
        "many operations in a stream, by the GPU's clock."},
       {"baseline", 0, "NAME",
        "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
-       "not measured again; and ours in other ways: reproducible, symmetric, messages, checked, unseen (by `lockstep "
+       "not measured again; and ours in other ways: reproducible, symmetric, messages, checked, unwatched (by "
+       "`lockstep "
        "stat`), as_is (with --wire). With "
        "--device gpu: nccl (NCCL's "
        "own "
@@ -208,10 +209,10 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
     if (each.starts_with("file:"))
       wish.earlier.emplace_back(each, read_run(each.substr(5)));
     else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" && !bench::is_own_way(each))
-      throw Error(
-          Code::usage, text("there is no baseline \"", printable(each), '"'),
-          "there is mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric, messages, checked, unseen "
-          "and as_is");
+      throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
+                  "there is mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric, messages, "
+                  "checked, unwatched "
+                  "and as_is");
   }
   return wish;
 }
@@ -355,7 +356,7 @@ Exit run_bench(const Parsed& parsed) {
   }
   if (device == "gpu") put_on_gpus(world, baselines, wish, run);
   if (has("memcpy")) wish.baselines.emplace_back("memcpy", copy_candidate);
-  for (const std::string_view name : {"reproducible", "symmetric", "messages", "checked", "unseen", "as_is"}) {
+  for (const std::string_view name : {"reproducible", "symmetric", "messages", "checked", "unwatched", "as_is"}) {
     if (has(name) && !wish.gpu) wish.baselines.emplace_back(name, bench::own_way(world, name));
   }
   end_early_on_signals();
