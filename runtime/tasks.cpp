@@ -30,7 +30,7 @@ class Tasks final : public Ground {
       throw Error(Code::bad_setting, "LOCKSTEP_TRANSPORT=mpi, but this was not started by an MPI launcher",
                   "take tcp, ucx or auto, or start the processes by mpirun");
     if (settings.transport() == "ucx")
-      ucx_.emplace(UcxOptions{.key = key_, .device = device_of(address_, log)});
+      ucx_.emplace(UcxOptions{.key = key_, .device = device_of(address_, log), .label = label_});
     else
       tcp_.emplace(tcp_options(settings, log));
     if (rank_ == 0) hub_ = std::make_unique<MeetingHub>(server_->functions());
@@ -91,7 +91,7 @@ class Tasks final : public Ground {
   // Where this task listens for the others' data: at the address of the task, or of the interface that is named.
   TcpOptions tcp_options(const Settings& settings, const Log& log) const {
     const std::string interface = settings.interface();
-    TcpOptions options{.key = key_, .silence = settings.silence(), .log = log};
+    TcpOptions options{.key = key_, .silence = settings.silence(), .label = label_, .log = log};
     for (const LocalNic& nic : interface.empty() ? std::vector<LocalNic>() : read_nics()) {
       for (const std::string& address : nic.addresses) {
         const bool is_wanted = nic.nic.name == interface || address.starts_with(interface);

@@ -83,6 +83,11 @@ std::string try_it(Transport& transport) {
   }
 }
 
+const std::string& host_of(const Session& session) {
+  const Topology& topology = session.topology();
+  return topology.node(topology.member(session.rank()).node).host;
+}
+
 }  // namespace
 
 Roads::Roads(Session& session) {
@@ -96,6 +101,7 @@ Roads::Roads(Session& session) {
     tcp_ = std::make_unique<Tcp>(TcpOptions{.key = std::move(key),
                                             .address = intent.address,
                                             .silence = session.settings().silence(),
+                                            .label = text(host_of(session), " at ", intent.address),
                                             .log = session.log()});
   } catch (const Error& error) {
     wrong = error.detail();

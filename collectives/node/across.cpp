@@ -69,12 +69,19 @@ void Across::read(int member, std::byte* to, std::uintptr_t from, std::size_t by
 // Its files were closed before the system says so, and the driver does what its work on a GPU needs to end then.
 bool Across::is_gone(int member, int within_ms) const noexcept {
   if (!works()) return false;
+  if (const auto& watched = watched_[static_cast<std::size_t>(member)]) return watched->has_ended(within_ms);
   const auto process = static_cast<int>(::syscall(SYS_pidfd_open, processes_[static_cast<std::size_t>(member)], 0));
   if (process < 0) return errno == ESRCH;
   pollfd ended{process, POLLIN, 0};
   const bool is_gone = ::poll(&ended, 1, within_ms) > 0;  // also where nobody has asked yet how it ended
   ::close(process);
   return is_gone;
+}
+
+std::string Across::how_it_ended(int member) const {
+  const auto& watched = watched_[static_cast<std::size_t>(member)];
+  const auto how = watched ? watched->how() : std::nullopt;
+  return how.value_or("ended");
 }
 
 }  // namespace lockstep::node

@@ -8,8 +8,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
+
+#include "topology/base/process.hpp"
 
 namespace lockstep::node {
 
@@ -27,8 +31,11 @@ bool is_readable(const Landmark& theirs);
 class Across {
  public:
   Across() = default;
-  // Of every member.
-  explicit Across(std::vector<pid_t> processes) : processes_(std::move(processes)) {}
+  // Of every member; those that can be watched, where that is known.
+  explicit Across(std::vector<pid_t> processes, std::vector<std::shared_ptr<const Watched>> watched = {})
+      : processes_(std::move(processes)), watched_(std::move(watched)) {
+    watched_.resize(processes_.size());
+  }
 
   bool works() const { return !processes_.empty(); }
   // Whether the system would let others read this memory of ours; it refuses what a driver has mapped. What was asked
@@ -39,6 +46,8 @@ class Across {
   // Whether its process has ended, as far as can be known here. Then it has let go of everything, on GPUs as well.
   // Where it does not soon, which it is given so many milliseconds for, it lives.
   bool is_gone(int member, int within_ms = 0) const noexcept;
+  // "was ended by signal 9 (Killed)", or, where the system does not tell, just "ended".
+  std::string how_it_ended(int member) const;
 
  private:
   struct Range {
@@ -48,6 +57,7 @@ class Across {
   };
 
   std::vector<pid_t> processes_;
+  std::vector<std::shared_ptr<const Watched>> watched_;
   std::array<Range, 2> readable_;  // an input and an output
   std::size_t oldest_ = 0;
 };

@@ -78,14 +78,16 @@ void tune(const Exchange& exchange, Room& room, bool crowded) {
 // What a member says first: which process it is, whatever its number in whatever namespace, and what memory it has.
 struct Hello {
   Landmark process;
+  ProcessName name;
   std::uintptr_t memory = 0;  // of the first member, for threads of its process
   std::string ticket;         // the same for other processes
   std::string wrong;
 };
 
 Bytes to_bytes(const Hello& hello) {
-  return Writer()
-      .put(hello.process.token)
+  Writer writer;
+  hello.name.write(writer);
+  return writer.put(hello.process.token)
       .put(hello.process.address)
       .put(static_cast<std::int64_t>(hello.process.process))
       .put(hello.memory)
@@ -97,6 +99,7 @@ Bytes to_bytes(const Hello& hello) {
 Hello read_hello(const Bytes& bytes) {
   Reader reader(bytes);
   Hello hello;
+  hello.name = ProcessName::read(reader);
   hello.process.token = reader.get<std::uint64_t>();
   hello.process.address = reader.get<std::uintptr_t>();
   hello.process.process = static_cast<pid_t>(reader.get<std::int64_t>());
@@ -142,7 +145,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
     mine = offer(bytes);
     kept = new std::shared_ptr<std::byte>(mine.memory.memory());
   }
-  const Hello said{landmark(), reinterpret_cast<std::uintptr_t>(kept), mine.memory.ticket(), mine.wrong};
+  const Hello said{landmark(), own_process(), reinterpret_cast<std::uintptr_t>(kept), mine.memory.ticket(), mine.wrong};
   std::vector<Hello> all;
   for (const Bytes& each : exchange.all_gather("shared memory of a node", to_bytes(said)))
     all.push_back(read_hello(each));
@@ -165,12 +168,14 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   delete kept;
   bool across = true;
   std::vector<pid_t> processes;
+  std::vector<std::shared_ptr<const Watched>> watched;
   std::vector<std::uint64_t> tokens;
   std::vector<std::vector<std::string>> gpus;
   for (std::size_t member = 0; member < answers.size(); ++member) {
     const Answer theirs = read_answer(answers[member]);
     across &= theirs.reads_all;
     processes.push_back(all[member].process.process);
+    watched.push_back(one_process || is_here(all[member]) ? nullptr : Watched::find(all[member].name));
     tokens.push_back(all[member].process.token);
     gpus.push_back(theirs.gpus);
     if (theirs.wrong.empty()) continue;
@@ -180,7 +185,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
     return nullptr;
   }
   auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
-  if (across) room->set_across(Across(std::move(processes)));
+  if (across) room->set_across(Across(std::move(processes), std::move(watched)));
   tune(exchange, *room, crowded);
   if (!one_process) room->set_gpus(Gpus::find(gpus, exchange.rank(), std::move(tokens)));
   return room;

@@ -202,8 +202,10 @@ class Work {
         if (room_->across().is_gone(other)) dead = other;
       }
       if (dead < 0) throw;
-      throw Error(Code::peer_failed, text("rank ", dead, " is gone: its process ended: ", error.detail()),
-                  "look at what that process says itself");
+      throw Error(
+          Code::peer_failed,
+          text("rank ", dead, " is gone: its process ", room_->across().how_it_ended(dead), ": ", error.detail()),
+          "look at what that process says itself");
     }
   }
   bool pays_on_gpus() const;

@@ -104,6 +104,7 @@ bool raise_limit() {
 }
 
 void Descriptor::close() noexcept {
+  give_back_to_children(number_);
   if (number_ >= 0) ::close(std::exchange(number_, -1));
 }
 

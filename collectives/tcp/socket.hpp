@@ -13,15 +13,17 @@
 #include <utility>
 
 #include "topology/base/bytes.hpp"
+#include "topology/base/forked.hpp"
 
 struct iovec;
 
 namespace lockstep::tcp {
 
+// Children that come about by fork() have none of them.
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
+  explicit Descriptor(int number) : number_(number) { keep_from_children(number); }
   ~Descriptor() { close(); }
   Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {

@@ -27,13 +27,31 @@ void TcpTransport::change(const Descriptor& socket, std::uint32_t events) {
   ::epoll_ctl(doors_.get(), EPOLL_CTL_MOD, socket.get(), &event);
 }
 
-void TcpTransport::unwatch(const Descriptor& socket) {
-  at_.erase(socket.get());
-  ::epoll_ctl(doors_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+void TcpTransport::unwatch(int socket) {
+  at_.erase(socket);
+  ::epoll_ctl(doors_.get(), EPOLL_CTL_DEL, socket, nullptr);
 }
 
-std::string TcpTransport::name_of(int number) const {
-  return text("rank ", number, " (", to_text(places_[static_cast<std::size_t>(number)]), ')');
+// A connection stays where a child of the other process has it as well.
+void TcpTransport::watch_process(int number) {
+  const auto& process = roster_.process_of(number);
+  if (!process) return;
+  at_[process->descriptor()] = {Door::Kind::process, number};
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = process->descriptor();
+  ::epoll_ctl(doors_.get(), EPOLL_CTL_ADD, process->descriptor(), &event);
+}
+
+// Of all members that it had. What they have said is here, or about to come, and may be that they have left.
+void TcpTransport::end_process(int descriptor) {
+  unwatch(descriptor);
+  for (const auto& [number, one] : peers_) {
+    const auto& process = roster_.process_of(number);
+    if (!process || process->descriptor() != descriptor || !one->words.is_open()) continue;
+    move_words(number);
+    lose(number, "its process has ended, or was ended");
+  }
 }
 
 void TcpTransport::look_at_doors() {
@@ -59,6 +77,8 @@ void TcpTransport::come_to(int socket, const Door& door, std::uint32_t events) {
       return move_handshake(socket);
     case Door::Kind::words:
       return move_words(door.peer);
+    case Door::Kind::process:
+      return end_process(socket);
     case Door::Kind::lane:  // the other side has closed it; what it had sent before may still be read
       if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return;
       unwatch(peer(door.peer).lanes[door.channel].socket());
@@ -161,6 +181,7 @@ void TcpTransport::open(int number, std::uint32_t channel, Descriptor socket) {
   }
   watch(socket, {Door::Kind::words, number, channel}, EPOLLIN);
   one.words.open(std::move(socket));
+  watch_process(number);
   move_words(number);
 }
 
@@ -224,8 +245,10 @@ std::string TcpTransport::silence_of_host(int error) const {
 }
 
 void TcpTransport::lose(int number, std::string_view why) {
-  if (loss_ || peer(number).has_left) return;
-  loss_ = Loss{text(name_of(number), " is gone: ", why), Clock::now()};
+  if ((loss_ && loss_->number >= 0) || peer(number).has_left) return;
+  const auto end = roster_.end_of(number);
+  const auto at = loss_ ? loss_->at : Clock::now();
+  loss_ = Loss{number, end ? *end : text(name_of(number), " is gone: ", why), end.has_value(), at};
 }
 
 }  // namespace lockstep::tcp

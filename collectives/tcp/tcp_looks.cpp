@@ -13,7 +13,29 @@ namespace lockstep::tcp {
 void TcpTransport::look_for_lost() {
   constexpr unsigned between_looks = 16;
   if (!lost_ || loss_ || turns_++ % between_looks != 0) return;
-  if (auto why = lost_()) loss_ = Loss{std::move(*why), Clock::now()};
+  if (auto lost = lost_()) loss_ = Loss{lost->rank, std::move(lost->words), lost->says_how, Clock::now()};
+}
+
+// Later, since what that member has told may still be on its way, and says more; and who is on its host, if somebody
+// is, knows how it ended.
+void TcpTransport::say_loss() {
+  constexpr std::chrono::milliseconds words_take{25};
+  constexpr std::chrono::milliseconds far_words_take{100};
+  constexpr std::chrono::milliseconds neighbours_take{200};
+  const int number = loss_->number;
+  if (number >= 0 && peer(number).has_left) return loss_.reset();
+  if (const auto end = number >= 0 && !loss_->says_how ? roster_.end_of(number) : std::nullopt) {
+    loss_->why = *end;
+    loss_->says_how = true;
+  }
+  const bool is_near = number >= 0 && roster_.process_of(number);
+  const bool others_know = number >= 0 && !is_near && roster_.has_neighbour(number);
+  const auto pause = loss_->says_how ? words_take : others_know ? neighbours_take : far_words_take;
+  if (Clock::now() - loss_->at <= pause) return;
+  told_of_loss_ = true;
+  if (const auto lost = lost_ && !loss_->says_how ? lost_() : std::nullopt)
+    loss_->why = lost->words;  // which knows more than the end of a connection
+  throw Error(Code::peer_failed, loss_->why, "look at what that process says itself");
 }
 
 // By all its connections; zero: nothing waits for an answer, or there was one just now.

@@ -22,6 +22,6 @@ struct Tcp::Shared {};
 Tcp::Tcp(const TcpOptions& /*options*/) { refuse(); }
 Tcp::~Tcp() = default;
 
-std::unique_ptr<Transport> Tcp::transport(Exchange& /*exchange*/, Lost /*lost*/) { return nullptr; }
+std::unique_ptr<Transport> Tcp::transport(Exchange& /*exchange*/, LookForLost /*lost*/) { return nullptr; }
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ std::uint64_t channel_of(Stamp stamp) { return stamp.across ? channel_across : s
 
 }  // namespace
 
-TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, Tcp::Lost lost)
+TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LookForLost lost)
     : shared_(std::move(shared)),
       reception_(shared_->reception),
       lost_(std::move(lost)),
@@ -44,6 +44,7 @@ void TcpTransport::meet(Exchange& exchange) {
   Writer mine;
   reception_.place().write(mine);
   mine.put(std::span<const std::byte>(nonce));
+  Roster::introduce(mine, shared_->label.empty() ? to_text(reception_.place()) : shared_->label);
   const auto all = exchange.all_gather("addresses of members", mine.take());
   places_.reserve(all.size());
   for (const Bytes& each : all) {
@@ -52,6 +53,7 @@ void TcpTransport::meet(Exchange& exchange) {
     const Bytes theirs = reader.get_bytes();
     if (theirs.size() != nonce.size()) throw Error(Code::bad_message, "a nonce of another length");
     if (places_.size() == 1) std::copy(theirs.begin(), theirs.end(), me_.meeting.begin());
+    roster_.add(reader);
   }
   callers_ = reception_.open(me_);
 }
@@ -358,11 +360,7 @@ std::optional<Transport::Heard> TcpTransport::hear() {
   if (auto next = next_heard()) return next;
   look_for_breaks();
   look_for_room();
-  if (loss_ && !told_of_loss_ && Clock::now() - loss_->at > last_words_take) {
-    told_of_loss_ = true;
-    if (lost_) loss_->why = lost_().value_or(loss_->why);  // which knows more than the end of a connection
-    throw Error(Code::peer_failed, loss_->why, "look at what that process says itself");
-  }
+  if (loss_ && !told_of_loss_) say_loss();
   return std::nullopt;
 }
 
@@ -395,7 +393,7 @@ Tcp::Tcp(const TcpOptions& options) {
 }
 Tcp::~Tcp() = default;
 
-std::unique_ptr<Transport> Tcp::transport(Exchange& exchange, Lost lost) {
+std::unique_ptr<Transport> Tcp::transport(Exchange& exchange, LookForLost lost) {
   return std::make_unique<tcp::TcpTransport>(shared_, exchange, std::move(lost));
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "collectives/engine/transport.hpp"
 #include "topology/base/log.hpp"
 #include "topology/exchange.hpp"
+#include "topology/roster.hpp"
 #include "topology/secret/secret.hpp"
 #include "topology/topology.hpp"
 
@@ -30,6 +30,8 @@ struct TcpOptions {
   bool listens_everywhere = false;
   // A host from which nothing comes for so long, not even its kernel's answer, is gone.
   Duration silence = std::chrono::seconds(10);
+  // How errors call this process, beside its ranks and number; empty: by where it listens.
+  std::string label = {};
   // Told when a host has been silent for a while, and when it answers again.
   Log log = Log(LogLevel::off);
 };
@@ -50,10 +52,9 @@ class Tcp {
   Tcp(const Tcp&) = delete;
   Tcp& operator=(const Tcp&) = delete;
 
-  // Called by all members of the exchange; each transport is for one thread at a time. `lost` says, in words, which of
-  // the members is known to be gone; it is asked often.
-  using Lost = std::function<std::optional<std::string>()>;
-  std::unique_ptr<Transport> transport(Exchange& exchange, Lost lost = {});
+  // Called by all members of the exchange; each transport is for one thread at a time. `lost` says which of the members
+  // is known to be gone.
+  std::unique_ptr<Transport> transport(Exchange& exchange, LookForLost lost = {});
 
   struct Shared;  // with the transports, which may outlive this
 

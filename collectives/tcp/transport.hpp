@@ -23,9 +23,11 @@ namespace lockstep {
 struct Tcp::Shared {
   explicit Shared(const TcpOptions& options)
       : silence(std::chrono::duration_cast<std::chrono::milliseconds>(options.silence)),
+        label(options.label),
         log(options.log),
         reception(options.address, options.listens_everywhere, options.key) {}
   std::chrono::milliseconds silence;
+  std::string label;
   Log log;
   tcp::Reception reception;
 };
@@ -38,7 +40,7 @@ inline constexpr std::uint32_t channel_count = lane_count + 1;
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, Tcp::Lost lost);
+  TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LookForLost lost);
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -89,7 +91,7 @@ class TcpTransport final : public Transport {
   };
   // What the kernel tells of a descriptor is about.
   struct Door {
-    enum class Kind : std::uint8_t { reception, callers, handshake, words, lane };
+    enum class Kind : std::uint8_t { reception, callers, handshake, words, lane, process };
     Kind kind = Kind::reception;
     int peer = -1;
     std::uint32_t channel = 0;
@@ -109,7 +111,9 @@ class TcpTransport final : public Transport {
     Clock::time_point since;
   };
   struct Loss {
+    int number;  // -1: no member
     std::string why;
+    bool says_how;
     Clock::time_point at;
   };
 
@@ -123,6 +127,7 @@ class TcpTransport final : public Transport {
   void look_what_to_wait_for(std::vector<pollfd>& awaited);
   std::optional<Heard> next_heard();
   void look_for_lost();
+  void say_loss();
   void look_at_hosts();
   std::chrono::milliseconds unanswered_for(const Peer& one) const;
   void say_silence(int number, Peer& one, bool is_silent);
@@ -132,7 +137,10 @@ class TcpTransport final : public Transport {
 
   void watch(const Descriptor& socket, const Door& door, std::uint32_t events);
   void change(const Descriptor& socket, std::uint32_t events);
-  void unwatch(const Descriptor& socket);
+  void unwatch(const Descriptor& socket) { unwatch(socket.get()); }
+  void unwatch(int socket);
+  void watch_process(int number);
+  void end_process(int descriptor);
   void look_at_doors();
   void come_to(int socket, const Door& door, std::uint32_t events);
   void reach(int number, std::uint32_t channel);
@@ -150,14 +158,15 @@ class TcpTransport final : public Transport {
   void see_off(int number, Peer& one, Reception::LastWords& last);
   bool is_under_way() const;
   void move_beside();
-  std::string name_of(int number) const;
+  std::string name_of(int number) const { return roster_.name_of(number); }
   std::string silence_of_host(int error) const;
 
   std::shared_ptr<Tcp::Shared> shared_;
   Reception& reception_;
   Desk me_;
-  Tcp::Lost lost_;
+  LookForLost lost_;
   std::vector<Place> places_;
+  Roster roster_;
   std::shared_ptr<Reception::Callers> callers_;
   Descriptor doors_;        // epoll
   std::map<int, Door> at_;  // by descriptor

@@ -22,9 +22,12 @@ namespace lockstep {
 
 struct Ucx::Shared {
   explicit Shared(UcxOptions options)
-      : key(std::move(options.key)), context(std::make_shared<ucx::Context>(options.device)) {}
+      : key(std::move(options.key)),
+        label(std::move(options.label)),
+        context(std::make_shared<ucx::Context>(options.device)) {}
 
   std::shared_ptr<const Secret> key;
+  std::string label;
   std::shared_ptr<const ucx::Context> context;
   ucx::Leavings leavings;  // ends first
 };
@@ -36,7 +39,7 @@ inline constexpr std::chrono::milliseconds last_words_take{100};
 
 class UcxTransport final : public Transport {
  public:
-  UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, Ucx::Lost lost);
+  UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, LookForLost lost);
   ~UcxTransport() override;
 
   int rank() const override { return rank_; }
@@ -96,13 +99,15 @@ class UcxTransport final : public Transport {
   bool is_sending() const;
   std::string words_to_unreachable() const;
   std::string silent_ones() const;
+  void say_loss();
   void move();
   template <class Flights, class Of>
   static bool all_over(const Flights& flights, std::size_t& over, const Of& of);
 
   std::shared_ptr<Ucx::Shared> context_;
   int rank_;
-  Ucx::Lost lost_;
+  LookForLost lost_;
+  Roster roster_;
   std::vector<Source> sources_;
   std::vector<Token> theirs_;  // what their messages to us begin with
   std::deque<Lane> lanes_{lane_count};
@@ -116,7 +121,7 @@ class UcxTransport final : public Transport {
   bool has_sent_ = false;  // since the last flush
   unsigned turns_ = 0;
   // Who is known to be gone, and since when. What it has told may still be on its way, and says more.
-  std::optional<std::string> lost_words_;
+  std::optional<Lost> who_is_lost_;
   std::chrono::steady_clock::time_point lost_at_;
   bool told_of_lost_ = false;
   // Two, so that data can be given up while words still go. First to be ended.

@@ -188,7 +188,7 @@ Ucx::Ucx(UcxOptions options) : shared_(std::make_shared<Shared>(std::move(option
 }
 Ucx::~Ucx() = default;
 
-std::unique_ptr<Transport> Ucx::transport(Exchange& exchange, Lost lost) {
+std::unique_ptr<Transport> Ucx::transport(Exchange& exchange, LookForLost lost) {
   return std::make_unique<ucx::UcxTransport>(shared_, exchange, std::move(lost));
 }
 

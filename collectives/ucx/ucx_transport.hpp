@@ -3,13 +3,13 @@
 // host, TCP or InfiniBand between hosts. UCX is loaded when it is first needed, not before.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "collectives/engine/transport.hpp"
 #include "topology/exchange.hpp"
+#include "topology/roster.hpp"
 #include "topology/secret/secret.hpp"
 
 namespace lockstep {
@@ -23,6 +23,8 @@ struct UcxOptions {
   // The network interface that leads to the others: UCX would listen on all of them. Empty: those of UCX_NET_DEVICES,
   // or all.
   std::string device = {};
+  // How errors call this process, beside its ranks and number.
+  std::string label = {};
 };
 
 // UCX in this process, for any number of transports.
@@ -34,10 +36,9 @@ class Ucx {
   Ucx(const Ucx&) = delete;
   Ucx& operator=(const Ucx&) = delete;
 
-  // Called by all members of the exchange; each transport is for one thread at a time. `lost` says, in words, which of
-  // the members is known to be gone; it is asked often.
-  using Lost = std::function<std::optional<std::string>()>;
-  std::unique_ptr<Transport> transport(Exchange& exchange, Lost lost = {});
+  // Called by all members of the exchange; each transport is for one thread at a time. `lost` says which of the members
+  // is known to be gone.
+  std::unique_ptr<Transport> transport(Exchange& exchange, LookForLost lost = {});
 
   struct Shared;  // with the transports, which may outlive this
 

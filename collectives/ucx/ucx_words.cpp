@@ -23,7 +23,7 @@ auto guarded(std::string& wrong, const Action& action) -> decltype(action()) {
 
 }  // namespace
 
-UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, Ucx::Lost lost)
+UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, LookForLost lost)
     : context_(std::move(context)),
       rank_(exchange.rank()),
       lost_(std::move(lost)),
@@ -49,15 +49,18 @@ UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& excha
 void UcxTransport::meet(Exchange& exchange) {
   Token nonce;
   fill_random(nonce);
-  const auto mine = Writer().put(words_->address()).put(data_->address()).put(std::span<const std::byte>(nonce)).take();
+  Writer mine;
+  mine.put(words_->address()).put(data_->address()).put(std::span<const std::byte>(nonce));
+  Roster::introduce(mine, context_->label);
   std::vector<Bytes> words;
   std::vector<Bytes> data;
   std::vector<Bytes> nonces;
-  for (const Bytes& each : exchange.all_gather("addresses of UCX", mine)) {
+  for (const Bytes& each : exchange.all_gather("addresses of UCX", mine.take())) {
     Reader reader(each);
     words.push_back(reader.get_bytes());
     data.push_back(reader.get_bytes());
     nonces.push_back(reader.get_bytes());
+    roster_.add(reader);
   }
   const auto token = [&](int from, int to) {
     Writer writer;
@@ -91,7 +94,7 @@ void UcxTransport::connect(Patience patience) {
   while (std::ranges::count(greeted_, true) < size() - 1 || std::ranges::any_of(telling_, flies)) {
     words_->progress();
     if (lost_) {
-      if (const auto who = lost_()) throw Error(Code::peer_failed, *who, "look at what that process says itself");
+      if (const auto who = lost_()) throw Error(Code::peer_failed, who->words, "look at what that process says itself");
     }
     const Duration waited = std::chrono::steady_clock::now() - begin;
     if (patience.limit > Duration{} && waited > patience.limit)
@@ -167,22 +170,32 @@ void UcxTransport::hear_word(const Worker::Arrival& arrival) {
 
 std::optional<Transport::Heard> UcxTransport::hear() {
   constexpr unsigned between_looks = 16;
-  if (lost_ && !lost_words_ && turns_++ % between_looks == 0) {
-    lost_words_ = lost_();
+  if (lost_ && !who_is_lost_ && turns_++ % between_looks == 0) {
+    who_is_lost_ = lost_();
     lost_at_ = std::chrono::steady_clock::now();
   }
   words_->progress();
   std::erase_if(telling_, [](const Word& each) { return each.flight.state != Flight::State::flying; });
   if (heard_.empty()) {
-    if (lost_words_ && !told_of_lost_ && std::chrono::steady_clock::now() - lost_at_ > last_words_take) {
-      told_of_lost_ = true;
-      throw Error(Code::peer_failed, *lost_words_, "look at what that process says itself");
-    }
+    if (who_is_lost_ && !told_of_lost_) say_loss();
     return std::nullopt;
   }
   Heard next = std::move(heard_.front());
   heard_.pop_front();
   return next;
+}
+
+// Who is on that one's host, and knows how it ended, speaks first.
+void UcxTransport::say_loss() {
+  constexpr std::chrono::milliseconds neighbours_take{200};
+  const int number = who_is_lost_->rank;
+  if (const auto end = number < 0 || who_is_lost_->says_how ? std::nullopt : roster_.end_of(number))
+    who_is_lost_ = Lost{number, *end, true};
+  const bool others_know =
+      number >= 0 && !who_is_lost_->says_how && !roster_.process_of(number) && roster_.has_neighbour(number);
+  if (std::chrono::steady_clock::now() - lost_at_ <= (others_know ? neighbours_take : last_words_take)) return;
+  told_of_lost_ = true;
+  throw Error(Code::peer_failed, who_is_lost_->words, "look at what that process says itself");
 }
 
 }  // namespace lockstep::ucx

@@ -10,6 +10,7 @@
 #include "runtime/rpc/grpc_some.hpp"
 #include "runtime/rpc/rpc.hpp"
 #include "runtime/rpc/seal.hpp"
+#include "topology/base/forked.hpp"
 
 namespace lockstep::rpc {
 namespace {
@@ -90,7 +91,7 @@ struct Client::Parts {
   void set_contexts(Flight& flight) const {
     for (auto* const each : {&flight.asking, &flight.context}) {
       *each = std::make_unique<grpc::ClientContext>();
-      if (options.timeout > Duration{}) (*each)->set_deadline(std::chrono::system_clock::now() + options.timeout);
+      if (options.timeout > Duration{}) (*each)->set_deadline(detail::after(options.timeout));
       (*each)->set_wait_for_ready(options.waits_for_server);
     }
   }
@@ -124,6 +125,8 @@ std::unique_ptr<Client> Client::create(std::string_view layer, const std::string
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  const auto port = parse_integer(std::string_view(address).substr(address.rfind(':') + 1));
+  keep_port_from_children(static_cast<std::uint16_t>(port.value_or(0)));
   auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   return std::unique_ptr<Client>(new Client(std::make_unique<Parts>(address, options, std::move(channel))));
 }
@@ -141,6 +144,11 @@ Client::~Client() {
 }
 
 const std::string& Client::address() const { return parts_->address; }
+
+Duration Client::limit() const {
+  constexpr std::chrono::milliseconds to_say_so{500};
+  return parts_->options.timeout > Duration{} ? parts_->options.timeout + to_say_so : Duration{};
+}
 
 // The server's nonce, before the first call that has to prove something.
 void Client::Parts::ask(Flight* flight) {

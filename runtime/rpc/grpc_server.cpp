@@ -14,6 +14,7 @@
 #include "runtime/rpc/grpc_some.hpp"
 #include "runtime/rpc/rpc.hpp"
 #include "runtime/rpc/seal.hpp"
+#include "topology/base/forked.hpp"
 
 namespace lockstep::rpc {
 namespace {
@@ -252,7 +253,7 @@ Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 // gRPC's part first: no new call; those under way end by themselves, or as cancelled.
 Server::~Server() {
   if (!parts_->server) return;
-  parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  parts_->server->Shutdown(detail::after(std::chrono::milliseconds(100)));
   parts_->server->Wait();
 }
 
@@ -287,6 +288,7 @@ void Server::start() {
         text("no server can listen on ", printable(parts_->address), ": it is in use, or no address of this machine"),
         "take a free port of this machine, or port 0");
   parts_->address = text(parts_->address.substr(0, parts_->address.rfind(':')), ':', port);
+  keep_port_from_children(static_cast<std::uint16_t>(port));
   parts_->server = std::move(server);
 }
 

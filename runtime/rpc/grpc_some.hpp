@@ -3,8 +3,10 @@
 #pragma once
 
 #include <grpc/support/log.h>
+#include <grpc/support/time.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -26,6 +28,11 @@ inline void quieten() {
   std::call_once(once, [] {
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args* /*line*/) {});
   });
+}
+
+// By the clock that nobody sets.
+inline gpr_timespec after(std::chrono::nanoseconds time) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(time.count(), GPR_TIMESPAN));
 }
 
 inline grpc::ByteBuffer to_buffer(const Bytes& bytes) {

@@ -23,10 +23,11 @@ inline constexpr const char* leave_name = "lockstep.leave";
 using Block = std::vector<std::uint8_t>;
 // The room, the members' numbers in the whole family, which of them this is, what is done, and its bytes.
 using Asked = std::tuple<std::string, std::vector<int>, int, std::string, Block>;
-// The family, which member this is, how it is called, and of how many lost ones it knows.
-using Staying = std::tuple<std::string, int, std::string, int>;
-// Whether all is over here, and all members of the family that went without a word, with what they are called.
-using Losses = std::pair<bool, std::vector<std::pair<int, std::string>>>;
+// The family, which member this is, how it is called, its process, and of how many lost ones it knows.
+using Staying = std::tuple<std::string, int, std::string, Block, int>;
+// Whether all is over here, and all members of the family that went without a word, with what they are called, and how
+// their processes ended, if that is known.
+using Losses = std::pair<bool, std::vector<std::tuple<int, std::string, std::string>>>;
 // The number of an error and its words; or 0, and everybody's bytes.
 using Answered = std::tuple<int, std::string, std::vector<Block>>;
 

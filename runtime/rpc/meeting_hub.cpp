@@ -11,6 +11,7 @@
 #include "runtime/rpc/rpc_exchange.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
+#include "topology/base/process.hpp"
 
 namespace lockstep {
 namespace {
@@ -57,12 +58,17 @@ struct MeetingHub::Parts {
   using Member = std::pair<std::string, int>;  // of a family
   struct Stay {
     std::string label;
+    std::shared_ptr<const Watched> process;  // if it is of this host
     int known = 0;
     rpc::Server::Finish finish;
   };
+  struct Loss {
+    std::string label;
+    std::string how;
+  };
   std::map<Member, Stay> staying;
   std::set<Member> gone;
-  std::map<Member, std::string> lost;  // of those, who did not say that it was going
+  std::map<Member, Loss> lost;  // of those, who did not say that it was going
   bool closed = false;
   std::set<Member> told;    // of a failure
   bool has_failed = false;  // by more than members that leave in good order
@@ -98,16 +104,16 @@ struct MeetingHub::Parts {
   }
   void fail_for(const std::string& name, Room& here, const Member& member) {
     const auto rank = std::ranges::find(here.members, member.second) - here.members.begin();
-    const auto label = lost.find(member);
-    const bool is_named = label != lost.end() && !label->second.empty();
+    const auto found = lost.find(member);
+    const auto [label, how] = found == lost.end() ? Loss() : found->second;
     fail(name, here, Code::peer_failed,
-         text("rank ", rank, " of ", here.members.size(), is_named ? text(" (", printable(label->second), ')') : "",
-              " is gone"));
+         text("rank ", rank, " of ", here.members.size(), label.empty() ? "" : text(" (", printable(label), ')'),
+              " is gone", how.empty() ? "" : ": its process ", how));
   }
   rpc::detail::Reply losses_of(const std::string& family, bool is_over = false) const {
     Losses all{closed || is_over, {}};
-    for (const auto& [member, label] : lost) {
-      if (member.first == family) all.second.emplace_back(member.second, label);
+    for (const auto& [member, loss] : lost) {
+      if (member.first == family) all.second.emplace_back(member.second, loss.label, loss.how);
     }
     return {.bytes = rpc::encode(all), .error = {}};
   }
@@ -158,23 +164,38 @@ struct MeetingHub::Parts {
 
   std::function<void()> stay(const std::shared_ptr<Parts>& self, const Bytes& arguments,
                              const rpc::Server::Finish& finish) {
-    const auto [family, number, label, known] = rpc::decode<Staying>(arguments);
+    const auto [family, number, label, process, known] = rpc::decode<Staying>(arguments);
     const Member member{family, number};
+    const Bytes name = bytes_of(process);
+    Reader reader(name);
+    auto watched = Watched::find(ProcessName::read(reader));
     const std::lock_guard lock(mutex);
     if (closed || gone.contains(member) || known < losses_in(family)) {
       finish(losses_of(family, gone.contains(member)));
       return {};
     }
-    staying[member] = {label, known, finish};
+    staying[member] = {label, std::move(watched), known, finish};
     return [weak = std::weak_ptr<Parts>(self), member] {
       if (const auto parts = weak.lock()) parts->leave(member, true);
     };
   }
 
+  // How a process ended is known a moment after its connections are closed.
+  std::string end_of(const Member& member) {
+    constexpr int a_moment_ms = 20;
+    std::shared_ptr<const Watched> process;
+    {
+      const std::lock_guard lock(mutex);
+      if (const auto found = staying.find(member); found != staying.end()) process = found->second.process;
+    }
+    return process && process->has_ended(a_moment_ms) ? process->how().value_or("") : "";
+  }
+
   void leave(const Member& member, bool is_loss) {
+    const std::string how = is_loss ? end_of(member) : "";
     const std::lock_guard lock(mutex);
     if (const auto found = staying.find(member); found != staying.end()) {
-      if (is_loss) lost[member] = found->second.label;
+      if (is_loss) lost[member] = {found->second.label, how};
       found->second.finish(losses_of(member.first));
       staying.erase(found);
     }

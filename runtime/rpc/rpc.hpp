@@ -98,7 +98,9 @@ class Server {
 template <class R>
 class StatusOrResult {
  public:
-  explicit StatusOrResult(std::shared_future<detail::Reply> reply) : reply_(std::move(reply)) {}
+  // Waits so long at most, if that is not zero; `what` names the call.
+  explicit StatusOrResult(std::shared_future<detail::Reply> reply, Duration limit = {}, std::string what = {})
+      : reply_(std::move(reply)), limit_(limit), what_(std::move(what)) {}
 
   // Whether it is over, at the latest after so long.
   bool wait_for(Duration time) const { return reply_.wait_for(time) == std::future_status::ready; }
@@ -115,6 +117,9 @@ class StatusOrResult {
   }
   // The value; throws what went wrong.
   R get_value() const {
+    if (limit_ > Duration{} && !wait_for(limit_))
+      throw Error(Code::stall, text(what_, " has no answer after ", format_duration(limit_)),
+                  "look what the server does; ClientOptions::timeout sets the limit");
     const detail::Reply& reply = reply_.get();
     if (reply.error) throw *reply.error;
     if constexpr (std::is_void_v<R>)
@@ -125,6 +130,8 @@ class StatusOrResult {
 
  private:
   std::shared_future<detail::Reply> reply_;
+  Duration limit_;
+  std::string what_;
 };
 
 struct ClientOptions {
@@ -148,7 +155,7 @@ class Client {
   // Begins a call: client.call<int>("addition", 1, 2).get_value().
   template <class R, class... A>
   StatusOrResult<R> call(const std::string& name, const A&... arguments) {
-    return StatusOrResult<R>(start(name, encode(std::tuple<decayed<A>...>(arguments...))));
+    return StatusOrResult<R>(start(name, encode(std::tuple<decayed<A>...>(arguments...))), limit(), what(name));
   }
   template <class R, class... A>
   R call_blocking(const std::string& name, const A&... arguments) {
@@ -165,6 +172,9 @@ class Client {
   using decayed = std::conditional_t<std::is_convertible_v<A, std::string_view>, std::string, std::decay_t<A>>;
   explicit Client(std::unique_ptr<Parts> parts);
   std::shared_future<detail::Reply> start(const std::string& name, const Bytes& arguments);
+  // For who waits: gRPC ends a call in time unless the time of day is set back meanwhile, by which it sleeps.
+  Duration limit() const;
+  std::string what(const std::string& name) const { return text("call of '", printable(name), "' of ", address()); }
 
   std::unique_ptr<Parts> parts_;
 };

@@ -35,18 +35,27 @@ class Stay {
   Stay(const Stay&) = delete;
   Stay& operator=(const Stay&) = delete;
 
-  std::optional<std::string> hub_gone() { return lost_among({}); }
-  std::optional<std::string> lost_among(const std::vector<int>& members) {
+  std::optional<std::string> hub_gone() {
+    const auto lost = lost_among({});
+    return lost ? std::optional(lost->words) : std::nullopt;
+  }
+  std::optional<Lost> lost_among(const std::vector<int>& members) {
     const std::lock_guard lock(mutex_);
-    if (hub_is_gone_) return hub_is_gone_;
-    if (!is_over_ && call_->wait_for({})) hear();
+    if (!hub_is_gone_ && !is_over_ && call_->wait_for({})) hear();
+    if (hub_is_gone_) {
+      const auto first = std::ranges::find(members, 0);
+      return Lost{first == members.end() ? -1 : static_cast<int>(first - members.begin()), *hub_is_gone_};
+    }
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
       const auto found = lost_.find(members[rank]);
       if (found == lost_.end() || members[rank] == member_) continue;
-      return text("rank ", rank, found->second.empty() ? "" : text(" (", printable(found->second), ')'),
-                  " is gone: its process ended, or ended its session with an error, without a word");
+      const auto& [label, how] = found->second;
+      return Lost{static_cast<int>(rank),
+                  text("rank ", rank, label.empty() ? "" : text(" (", printable(label), ')'), " is gone: its process ",
+                       how.empty() ? "ended, or ended its session with an error, without a word" : printable(how)),
+                  !how.empty()};
     }
-    return hub_is_gone_;
+    return std::nullopt;
   }
 
  private:
@@ -60,7 +69,12 @@ class Stay {
       if (call_->wait_for({}) && call_->get_error()) return;
     }
   }
-  void stay() { call_ = client_->call<Losses>(stay_name, family_, member_, label_, static_cast<int>(lost_.size())); }
+  void stay() {
+    Writer process;
+    own_process().write(process);
+    call_ = client_->call<Losses>(stay_name, family_, member_, label_, block_of(process.take()),
+                                  static_cast<int>(lost_.size()));
+  }
   void hear() {
     if (const auto wrong = call_->get_error()) {
       hub_is_gone_ = text(client_->address(), ", where all meet, is gone: ", wrong->detail());
@@ -68,7 +82,7 @@ class Stay {
     }
     const auto [is_over, all] = call_->get_value();
     is_over_ = is_over;
-    lost_ = {all.begin(), all.end()};
+    for (const auto& [member, label, how] : all) lost_[member] = {label, how};
     if (!is_over_) stay();
   }
 
@@ -79,8 +93,8 @@ class Stay {
   int exceptions_ = std::uncaught_exceptions();
   std::mutex mutex_;
   std::optional<rpc::StatusOrResult<Losses>> call_;
-  bool is_over_ = false;  // the hub has ended as it should
-  std::map<int, std::string> lost_;
+  bool is_over_ = false;                                     // the hub has ended as it should
+  std::map<int, std::pair<std::string, std::string>> lost_;  // how it is called, and how it ended
   std::optional<std::string> hub_is_gone_;
 };
 
@@ -97,7 +111,7 @@ class RpcExchange final : public Exchange {
         members_(std::move(members)),
         look_(std::move(look)) {}
 
-  std::optional<std::string> lost() const { return stay_->lost_among(members_); }
+  std::optional<Lost> lost() const { return stay_->lost_among(members_); }
 
  private:
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
@@ -215,7 +229,7 @@ std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string
                                        log.speaking_as(text("rank ", rank, " of ", size)), options.look);
 }
 
-std::optional<std::string> lost_member(const Exchange& exchange) {
+std::optional<Lost> lost_member(const Exchange& exchange) {
   const auto* const over_rpc = dynamic_cast<const RpcExchange*>(&exchange);
   return over_rpc == nullptr ? std::nullopt : over_rpc->lost();
 }

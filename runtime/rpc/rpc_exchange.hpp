@@ -10,6 +10,7 @@
 
 #include "runtime/rpc/rpc.hpp"
 #include "topology/exchange.hpp"
+#include "topology/roster.hpp"
 
 namespace lockstep {
 
@@ -43,7 +44,7 @@ std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string
                                        Patience patience, const Log& log, const RpcExchangeOptions& options = {});
 
 // Who of the members of such an exchange, or of one split from it, is known to have gone without a word; or that the
-// hub is gone. Does not wait.
-std::optional<std::string> lost_member(const Exchange& exchange);
+// hub is gone, which the first member is taken to have. Does not wait.
+std::optional<Lost> lost_member(const Exchange& exchange);
 
 }  // namespace lockstep

@@ -73,7 +73,7 @@ class LostLinks(unittest.TestCase):
             time.sleep(0.01)
         time.sleep(max(0.0, 3 - (time.monotonic() - begin)))
         self.link("up")
-        self.assert_all_is_done(r"(.* WARN .*nothing has come from the host of rank \d \(10\.77\.0\..*\n)+")
+        self.assert_all_is_done(r"(.* WARN .*nothing has come from the host of rank \d \(worker \d at 10\.77\.0\..*\n)+")
 
     def test_one_of_a_tenth_is_slow(self):
         self.start()
@@ -108,7 +108,7 @@ class LostLinks(unittest.TestCase):
             self.assertIn("LOCKSTEP-E015", err)
             self.assertIn("is gone: nothing has come from its host for 10 s", err)
             if index != 2:
-                self.assertIn("rank 2 (10.77.0.3:", err)
+                self.assertIn("rank 2 (worker 2 at 10.77.0.3:", err)
 
 
 cases.main(given.json)

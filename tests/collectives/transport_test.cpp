@@ -298,8 +298,8 @@ TEST(UcxTransport, SaysWhoIsLost) {
   if (watched_for_races) GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
   std::atomic<bool> is_lost = false;
   on_threads(2, [&](Exchange& exchange) {
-    const auto lost = [&]() -> std::optional<std::string> {
-      return is_lost ? std::optional<std::string>("rank 7 is gone") : std::nullopt;
+    const auto lost = [&]() -> std::optional<Lost> {
+      return is_lost ? std::optional(Lost{-1, "rank 7 is gone"}) : std::nullopt;
     };
     const auto transport = ucx().transport(exchange, lost);
     EXPECT_FALSE(transport->hear());

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program for tests of what becomes of the others when a member comes to ruin, in any way, at any time.
 //   ruin HOW WHEN RANK
-//   HOW   kill, stop, segv, exit (in good order, as it thinks), throw, memory (there is none left)
+//   HOW   kill, stop, segv, exit (in good order, as it thinks), throw, memory (there is none left), fork (killed, with
+//         a child that has all that it had open, and sleeps)
 //   WHEN  setup (the others make their first communicator), call (they are in the midst of calls), shutdown (they have
 //         made their last call, and end)
 // What happens is said on standard output, with the time in microseconds by the monotonic clock.
 #include <sys/resource.h>
+#include <unistd.h>
 #include <lockstep.hpp>
 
 #include <chrono>
@@ -36,14 +38,35 @@ void exhaust_memory() {
   for (;;) all.emplace_back(part);
 }
 
+void leave_a_child() {
+  constexpr unsigned longer_than_a_test_s = 60;
+  if (::fork() != 0) return;
+  say(text("child ", ::getpid()));
+  ::sleep(longer_than_a_test_s);
+  ::_exit(0);
+}
+
 void come_to_ruin(const std::string& how) {
+  if (how == "fork") leave_a_child();
   say(text("ruined at ", now_us()));
+  if (how == "fork") std::raise(SIGKILL);
   if (how == "kill") std::raise(SIGKILL);
   if (how == "stop") std::raise(SIGSTOP);
   if (how == "segv") std::raise(SIGSEGV);
   if (how == "exit") std::exit(0);
   if (how == "throw") throw std::runtime_error("an exception of the program's own");
   if (how == "memory") exhaust_memory();
+}
+
+// When the calls throw; what else has to end before the program does takes its own time.
+template <class Calls>
+void make(const Calls& calls) {
+  try {
+    calls();
+  } catch (const lockstep::Error&) {
+    say(text("told at ", now_us()));
+    throw;
+  }
 }
 
 void run(int argc, char** argv) {
@@ -54,13 +77,15 @@ void run(int argc, char** argv) {
   const bool is_mine = session.rank() == std::atoi(argv[3]);
   say("ready");
   if (is_mine && when == "setup") come_to_ruin(how);
-  lockstep::Communicator& world = session.world();
-  std::vector<int> numbers(1000, 1);
-  constexpr int steps = 200;
-  for (int step = 0; step < steps; ++step) {
-    if (is_mine && when == "call" && step == steps / 2) come_to_ruin(how);
-    world.all_reduce(numbers, lockstep::max);
-  }
+  make([&] {
+    lockstep::Communicator& world = session.world();
+    std::vector<int> numbers(1000, 1);
+    constexpr int steps = 200;
+    for (int step = 0; step < steps; ++step) {
+      if (is_mine && when == "call" && step == steps / 2) come_to_ruin(how);
+      world.all_reduce(numbers, lockstep::max);
+    }
+  });
   say("done");
   if (is_mine && when == "shutdown") come_to_ruin(how);
 }

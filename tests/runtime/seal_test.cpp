@@ -281,10 +281,10 @@ TEST_F(Keyed, exchanges_name_a_member_that_is_lost) {
   for (const auto& each : all) EXPECT_FALSE(lost_member(*each));
   const auto wait_for_loss = [&](int rank) {
     const auto end = std::chrono::steady_clock::now() + 20s;
-    std::optional<std::string> who;
+    std::optional<Lost> who;
     while (!(who = lost_member(*all[static_cast<std::size_t>(rank)])) && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(10ms);
-    return who.value_or("nobody");
+    return who ? who->words : "nobody";
   };
   all[2].reset();  // it says that it goes
   std::this_thread::sleep_for(100ms);

@@ -1,101 +1,201 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A member comes to ruin in each of six ways: killed, stopped, by a fault, by leaving, by an exception, without memory;
-while the others set up, in the midst of calls in the node's memory and across nodes, and while they end. What the others
-are told, how soon, and that nothing is left.
+"""A member comes to ruin in each of seven ways: killed, stopped, by a fault, by leaving, by an exception, without memory,
+killed while a child of its lives; while the others set up, in the midst of calls in the node's memory and across nodes,
+and while they end. What the others are told, how soon, and that nothing is left.
+
+With --deaths N: so many members are killed in calls on one node, and as many across nodes; how soon the others knew.
 """
 import argparse
 import os
 import re
 import signal
+import statistics
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 from processes import Processes, cluster_of  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 for name in ("program", "cluster", "able"):
     parser.add_argument(f"--{name}", required=True)
 parser.add_argument("--json")
+parser.add_argument("--deaths", type=int, metavar="N")
 given = parser.parse_args()
 WELL, USAGE, TIMEOUT, PEER_DIED = 0, 1, 4, 5
-MEMBERS, VICTIM = 3, 1
 LIMIT_S = 3
 SOON_S = 2.0  # of a machine that has other things to do; the time itself is printed
-HOW = {"kill": -signal.SIGKILL, "stop": None, "segv": -signal.SIGSEGV, "exit": 0, "throw": 1, "memory": 1}
+PLACES = {"one node": [0, 0, 0], "two nodes": [0, 0, 1, 1], "a node each": [0, 1, 2]}  # the node of each member
+VICTIM = {"one node": 1, "two nodes": 2, "a node each": 1}  # not where all meet
+
+# How a member comes to ruin, what becomes of it, and how the others say it.
+KILLED = (-signal.SIGKILL, "was ended by signal 9 ")
+HOW = {"kill": KILLED, "stop": (None, ""), "segv": (-signal.SIGSEGV, "was ended by signal 11 "), "exit": (0, "ended with exit status 0"),
+       "throw": (1, ""), "memory": (1, ""), "fork": KILLED}  # who ends its session by an exception still lives then
+
+# Each row in each way: when, and where. Who has all that it wanted may be told nothing.
+WHEN = {"setup": "one node", "call": "one node", "call across": "two nodes", "shutdown": "one node", "call alone": "a node each"}
+ALONE = ("kill", "fork")  # where nobody of its node can tell how it ended
 
 
-@unittest.skipUnless(given.able == "1", "a build with gRPC (libgrpc++-dev)")
+def processes_of(program):
+    """Those that run it, by number, but not those that only wait to be asked how they ended."""
+    found = []
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.path.samefile(f"/proc/{number}/exe", program):
+                found.append(int(number))
+        except OSError:
+            continue
+    return found
+
+
+class Nodes:
+    """Virtual nodes with a member or two each; or this machine."""
+
+    def __init__(self, place):
+        self.nodes = PLACES[place]
+        self.victim = VICTIM[place]
+        self.ports = iter(range(4711, 32000, len(self.nodes)))
+        self.name = f"ruin{os.getpid()}-{max(self.nodes)}" if max(self.nodes) > 0 else None
+        if self.name:
+            code, _, err = cases.run([given.cluster, "up", "--nodes", str(max(self.nodes) + 1), "--name", self.name])
+            assert code == 0, err
+
+    def down(self):
+        if self.name:
+            cases.run([given.cluster, "down", "--name", self.name])
+
+    def cluster(self):
+        if not self.name:
+            return cluster_of(worker=len(self.nodes))
+        port = next(self.ports)
+        return {"worker": [f"10.77.0.{node + 1}:{port + index}" for index, node in enumerate(self.nodes)]}
+
+    def words(self, index):
+        return [given.cluster, "exec", f"node{self.nodes[index]}", "--name", self.name, "--"] if self.name else []
+
+
+def ruin(nodes, how, when, env, seen=lambda: None):
+    """What became of the victim, of the others by their ranks: (exit code, seconds until it was told, until it ended, words); `seen` when
+    all others have ended."""
+    with Processes(nodes.cluster(), env=env) as tasks:
+        for index in range(len(nodes.nodes)):
+            tasks.start("worker", index, [*nodes.words(index), given.program, how, when, str(nodes.victim)])
+        for (_, index), task in tasks.tasks.items():
+            if index != nodes.victim:
+                task.process.wait(60)
+        seen()
+        if how == "stop":
+            tasks.terminate("worker", nodes.victim)
+        ended = tasks.wait(60)
+    victim = ended.pop(("worker", nodes.victim))
+    begin = re.search(r"^ruined at (\d+)$", victim[1], re.M)
+    assert begin, f"{victim}, {ended}"
+    ruined = int(begin[1])
+    others = {}
+    for (_, index), (code, out, err) in ended.items():
+        told = re.search(r"^told at (\d+)$", out, re.M)
+        end = re.search(r"^ended at (\d+): (.*)", out, re.M)
+        assert end, f"rank {index} ended with {code}: {out} {err}"
+        others[index] = (code, (int(told[1]) - ruined) / 1e6 if told else None, (int(end[1]) - ruined) / 1e6, end[2])
+    return victim, others
+
+
 class Ruin(unittest.TestCase):
     def setUp(self):
+        if given.able != "1":
+            self.skipTest("a build with gRPC (libgrpc++-dev)")
         self.config = tempfile.TemporaryDirectory(dir=os.getcwd())  # which virtual nodes share
         self.addCleanup(self.config.cleanup)
-        self.shared = set(os.listdir("/dev/shm"))
+        self.env = dict(os.environ, XDG_CONFIG_HOME=self.config.name, LOCKSTEP_TIMEOUT=f"{LIMIT_S}s")
 
-    def check(self, how, when, prefix=lambda index: [], addresses=None, **variables):
-        env = dict(os.environ, XDG_CONFIG_HOME=self.config.name, LOCKSTEP_TIMEOUT=f"{LIMIT_S}s", **variables)
-        with Processes(addresses or cluster_of(worker=MEMBERS), env=env) as tasks:
-            for index in range(MEMBERS):
-                tasks.start("worker", index, [*prefix(index), given.program, how, when, str(VICTIM)])
-            if how == "stop":
-                for index in range(MEMBERS):
-                    if index != VICTIM:
-                        tasks.tasks["worker", index].process.wait(60)
-                tasks.terminate("worker", VICTIM)
-            ended = tasks.wait(60)
-        code, out, err = ended.pop(("worker", VICTIM))
-        if HOW[how] is not None:
-            self.assertIn(code, (HOW[how], -HOW[how] + 128), out + err)  # what starts it on a virtual node adds 128
-        ruined = int(re.search(r"^ruined at (\d+)$", out, re.M)[1])
-        for (_, index), (code, out, err) in ended.items():
-            found = re.search(r"^ended at (\d+): (.*)", out, re.M)
-            self.assertTrue(found, f"rank {index} ended with {code}: {out} {err}")
-            seconds, words = (int(found[1]) - ruined) / 1e6, found[2]
-            print(f"{how:7}{when:9} rank {index}: {code} after {seconds:6.3f} s: {words[:150]}", flush=True)
-            self.assert_told(how, when, code, seconds, words)
-        left = {each for each in set(os.listdir("/dev/shm")) - self.shared if "lockstep" in each}
-        self.assertEqual(left, set())
+    def left(self):
+        return {f"{folder}/{each}" for folder in ("/dev/shm", "/tmp") for each in os.listdir(folder) if "lockstep" in each}
 
-    def assert_told(self, how, when, code, seconds, words):
-        if when == "shutdown" and code == WELL:
-            return  # it had all that it wanted, and may have ended before
+    def check(self, nodes, how, when):
+        before = self.left()
+        children = []
+        victim, others = ruin(nodes, how, when.split()[0], self.env,
+                              lambda: children.extend(processes_of(given.program) if how == "fork" else []))
+        self.addCleanup(lambda: [os.kill(each, signal.SIGKILL) for each in processes_of(given.program)])
+        code, words = HOW[how]
+        words = "" if when == "call alone" else words
+        if code is not None:
+            self.assertIn(victim[0], (code, -code + 128), victim)  # what starts it on a virtual node adds 128
+        for rank, (code, told, end, said) in others.items():
+            print(f"{how:7}{when:12} rank {rank}: {code}, told after {told if told is not None else '-'} s, ended after {end} s: {said[:150]}",
+                  flush=True)
+            if when != "shutdown" or code != WELL:
+                self.assert_told(nodes.victim, how, words, (code, told if told is not None else end, said))
+        if how == "fork":
+            self.assertEqual(len(children), 1, "a child that has all that its parent had open")
+            os.kill(children[0], signal.SIGKILL)
+        self.assert_nothing_left(before)
+
+    def assert_told(self, victim, how, words, other):
+        code, seconds, said = other
         if how == "stop":
-            self.assertIn(code, (TIMEOUT, PEER_DIED), words)
-            self.assertLess(seconds, 3 * LIMIT_S, words)
+            self.assertIn(code, (TIMEOUT, PEER_DIED), said)
+            self.assertLess(seconds, 3 * LIMIT_S, said)
         else:
-            self.assertEqual(code, PEER_DIED, words)
-            self.assertLess(seconds, SOON_S, words)
-        self.assertRegex(words, rf"rank {VICTIM}\b|worker {VICTIM}\b")
+            self.assertEqual(code, PEER_DIED, said)
+            self.assertLess(seconds, SOON_S, said)
+            self.assertIn(words, said)
+        self.assertRegex(said, rf"rank {victim}\b|worker {victim}\b")
 
-    def test_setting_up(self):
-        for how in HOW:
-            with self.subTest(how):
-                self.check(how, "setup")
-
-    def test_in_calls_on_one_node(self):
-        for how in HOW:
-            with self.subTest(how):
-                self.check(how, "call")
-
-    def test_in_calls_across_nodes(self):
-        if cases.run([given.cluster, "check"])[0] != 0:
-            self.skipTest("the permission to make network namespaces (tools/cluster check says what is lacking)")
-        name = f"ruin{os.getpid()}"
-        code, _, err = cases.run([given.cluster, "up", "--nodes", str(MEMBERS), "--name", name])
-        self.assertEqual(code, 0, err)
-        self.addCleanup(cases.run, [given.cluster, "down", "--name", name])
-        for port, how in enumerate(HOW, 4711):
-            with self.subTest(how):
-                self.check(how, "call", lambda index: [given.cluster, "exec", f"node{index}", "--name", name, "--"],
-                           {"worker": [f"10.77.0.{node + 1}:{port}" for node in range(MEMBERS)]})
-
-    def test_ending(self):
-        for how in HOW:
-            with self.subTest(how):
-                self.check(how, "shutdown")
+    def assert_nothing_left(self, before):
+        until = time.monotonic() + 5
+        while processes_of(given.program) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual(processes_of(given.program), [])
+        self.assertEqual(self.left() - before, set())
 
 
-cases.main(given.json)
+def row(when, how):
+    def test(self):
+        nodes = nodes_at(self, WHEN[when])
+        self.check(nodes, how, when)
+    return test
+
+
+made = {}
+
+
+def nodes_at(test, place):
+    """Made once."""
+    if max(PLACES[place]) > 0 and cases.run([given.cluster, "check"])[0] != 0:
+        test.skipTest("the permission to make network namespaces (tools/cluster check says what is lacking)")
+    if place not in made:
+        made[place] = Nodes(place)
+        unittest.addModuleCleanup(made[place].down)
+    return made[place]
+
+
+for each in WHEN:
+    for way in HOW if each != "call alone" else ALONE:
+        setattr(Ruin, f"test_{way}_in_{each.replace(' ', '_')}", row(each, way))
+
+
+def print_deaths(number):
+    """How soon the last of the others knew."""
+    with tempfile.TemporaryDirectory(dir=os.getcwd()) as config:
+        env = dict(os.environ, XDG_CONFIG_HOME=config)
+        for place in PLACES:
+            nodes = Nodes(place)
+            try:
+                times = [max(told for _, told, _, _ in ruin(nodes, "kill", "call", env)[1].values()) for _ in range(number)]
+            finally:
+                nodes.down()
+            print(f"{len(times)} deaths, {len(nodes.nodes)} members on {place}: known to all after {statistics.median(times):.3f} s in the middle, "
+                  f"{max(times):.3f} s at the latest", flush=True)
+
+
+if given.deaths:
+    print_deaths(given.deaths)
+else:
+    cases.main(given.json)

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/roster.hpp"
+
+#include <algorithm>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+
+void Roster::introduce(Writer& writer, std::string_view label) {
+  own_process().write(writer);
+  writer.put(label);
+}
+
+void Roster::add(Reader& reader) {
+  One one;
+  one.name = ProcessName::read(reader);
+  one.label = printable(reader.get_string(), 300);
+  if (!(one.name == own_process())) one.process = Watched::find(one.name);
+  all_.push_back(std::move(one));
+}
+
+std::string Roster::name_of(int rank) const {
+  const One& one = at(rank);
+  return text("rank ", rank, " (", one.label, one.label.empty() ? "" : ", ", "process ", one.name.number, ')');
+}
+
+std::optional<std::string> Roster::end_of(int rank) const {
+  const auto& process = at(rank).process;
+  const auto how = process ? process->how() : std::nullopt;
+  return how ? std::optional(text(name_of(rank), " is gone: its process ", *how)) : std::nullopt;
+}
+
+bool Roster::has_neighbour(int rank) const {
+  const ProcessName& its = at(rank).name;
+  return its.space != 0 && std::ranges::any_of(all_, [&](const One& each) {
+           return each.name.space == its.space && each.name.number != its.number;
+         });
+}
+
+}  // namespace lockstep
