@@ -305,6 +305,22 @@ std::vector<int> relatives(const std::vector<CommunicatorSeen>& communicators) {
   return all;
 }
 
+std::string call_words(const CommunicatorSeen& seen, std::uint64_t number) {
+  if (number == 0) return "no call";
+  const CallSeen* const call = seen.call(number);
+  if (call == nullptr) return text("call ", number);
+  return text("call ", number, ", ", call->call, call->place.empty() ? "" : text(" at ", call->place));
+}
+
+std::string standing(const CommunicatorSeen& seen) {
+  if (!seen.failure.empty()) return seen.failure;
+  if (!seen.is_in_call())
+    return seen.started == 0 ? "has made no call" : text("is in no call; last was ", call_words(seen, seen.started));
+  const std::string waited = format_duration(std::chrono::milliseconds(seen.waited_ms));
+  return text("is in ", call_words(seen, seen.current()),
+              seen.waits.empty() ? "" : text("; waits ", waited, ": ", seen.waits));
+}
+
 std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
   constexpr std::size_t most = 3;
   constexpr std::chrono::milliseconds longest{50};

@@ -12,6 +12,7 @@
 
 #include "topology/base/bytes.hpp"
 #include "topology/base/index_set.hpp"
+#include "topology/base/log.hpp"
 
 namespace lockstep::book {
 
@@ -67,6 +68,11 @@ std::string neighbours(std::uint64_t id, const IndexSet& ranks);
 // Others on this host that have one of those communicators, by their processes.
 std::vector<int> relatives(const std::vector<CommunicatorSeen>& communicators);
 
+// "call 812, all_reduce of 1000 f32, sum at heat.cpp:40"; "no call" for 0.
+std::string call_words(const CommunicatorSeen& seen, std::uint64_t number);
+// "is in call 812, ...; waits 12 s: ...", "is in no call; last was call 811, ...", or how it failed.
+std::string standing(const CommunicatorSeen& seen);
+
 std::string to_json(const ProcessSeen& seen);
 
 // From now on, where a communicator of this process fails, its book is left in that folder, and those of its relatives,
@@ -74,5 +80,9 @@ std::string to_json(const ProcessSeen& seen);
 void leave_in(std::string folder);
 // The folder, if anything was left there; what is in the way of that is thrown (Error system).
 std::optional<std::string> leave();
+
+// From now on this process says at that signal what its communicators do, leaves it as leave() does, and goes on. 0:
+// none. The program's own handler, if it has one, stays.
+void tell_on(int signal, const Log& log);
 
 }  // namespace lockstep::book

@@ -36,6 +36,7 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   if (options.wire == WireFormat::as_is) options.wire = *parse_wire_format(session.settings().wire());
   book::leave_in(session.settings().dump());
   timeline::leave_in(session.settings().timeline());
+  book::tell_on(session.settings().signal(), session.log());
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path);
     refuse_foreign_table(options.table, *path, session.topology());

@@ -18,7 +18,7 @@ namespace {
 
 using namespace meeting;
 
-// One exchange's place: filled by all, answered to all, and empty again.
+// One exchange's place: filled by all, answered to all, and gone.
 struct Room {
   std::vector<int> members;
   std::string what;
@@ -160,6 +160,7 @@ struct MeetingHub::Parts {
     Answered all{0, "", {}};
     for (auto& [each, block] : here.blocks) std::get<2>(all).push_back(std::move(block));
     here.answer_all({.bytes = rpc::encode(all), .error = {}});
+    rooms.erase(name);  // who comes next makes it again; most never come
   }
 
   std::function<void()> stay(const std::shared_ptr<Parts>& self, const Bytes& arguments,

@@ -143,7 +143,7 @@ class Documents(unittest.TestCase):
             for name in held_by:
                 with self.subTest(name):
                     suite, _, case = name.rpartition(".")
-                    pattern = rf"\({suite}, ?{case}\)" if suite else rf"def test_{case}\(|\['{case}'|'{case}',"
+                    pattern = rf"\({suite}, ?{case}\)" if suite else rf"def test_{case}\(|\['{case}'|[\"']{case}[\"'],"
                     self.assertRegex(tests, pattern)
 
     def test_the_two_commands_refuse_what_they_do_not_know(self):

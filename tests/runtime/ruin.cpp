@@ -2,10 +2,12 @@
 // A program for tests of what becomes of the others when a member comes to ruin, in any way, at any time.
 //   ruin HOW WHEN RANK
 //   HOW   kill, stop, segv, exit (in good order, as it thinks), throw, memory (there is none left), fork (killed, with
-//         a child that has all that it had open, and sleeps)
+//         a child that has all that it had open, and sleeps);
+//         in calls also unmap, free (the memory of one that is under way)
 //   WHEN  setup (the others make their first communicator), call (they are in the midst of calls), shutdown (they have
 //         made their last call, and end)
 // What happens is said on standard output, with the time in microseconds by the monotonic clock.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <lockstep.hpp>
@@ -14,8 +16,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -46,7 +51,28 @@ void leave_a_child() {
   ::_exit(0);
 }
 
-void come_to_ruin(const std::string& how) {
+constexpr std::size_t count = 1000;
+
+void unmap_under_way(lockstep::Communicator& world) {
+  constexpr std::size_t bytes = count * sizeof(int);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto request = world.all_reduce_async(std::span(static_cast<int*>(memory), count), lockstep::max);
+  say(text("ruined at ", now_us()));
+  ::munmap(memory, bytes);
+  request.wait();
+}
+
+void free_under_way(lockstep::Communicator& world) {
+  auto numbers = std::make_unique<std::vector<int>>(count, 1);
+  auto request = world.all_reduce_async(*numbers, lockstep::max);
+  say(text("ruined at ", now_us()));
+  numbers.reset();
+  request.wait();
+}
+
+void come_to_ruin(const std::string& how, lockstep::Communicator* world = nullptr) {
+  if (how == "unmap") return unmap_under_way(*world);
+  if (how == "free") return free_under_way(*world);
   if (how == "fork") leave_a_child();
   say(text("ruined at ", now_us()));
   if (how == "fork") std::raise(SIGKILL);
@@ -79,11 +105,14 @@ void run(int argc, char** argv) {
   if (is_mine && when == "setup") come_to_ruin(how);
   make([&] {
     lockstep::Communicator& world = session.world();
-    std::vector<int> numbers(1000, 1);
+    std::vector<int> numbers(count, 1);
     constexpr int steps = 200;
     for (int step = 0; step < steps; ++step) {
-      if (is_mine && when == "call" && step == steps / 2) come_to_ruin(how);
-      world.all_reduce(numbers, lockstep::max);
+      const bool loses_memory = step == steps / 2 && (how == "unmap" || how == "free");
+      if (loses_memory && !is_mine)
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it is under way then
+      if (is_mine && when == "call" && step == steps / 2) come_to_ruin(how, &world);
+      if (!loses_memory || !is_mine) world.all_reduce(numbers, lockstep::max);
     }
   });
   say("done");

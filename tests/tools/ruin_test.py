@@ -32,14 +32,41 @@ SOON_S = 2.0  # of a machine that has other things to do; the time itself is pri
 PLACES = {"one node": [0, 0, 0], "two nodes": [0, 0, 1, 1], "a node each": [0, 1, 2]}  # the node of each member
 VICTIM = {"one node": 1, "two nodes": 2, "a node each": 1}  # not where all meet
 
-# How a member comes to ruin, what becomes of it, and how the others say it.
-KILLED = (-signal.SIGKILL, "was ended by signal 9 ")
-HOW = {"kill": KILLED, "stop": (None, ""), "segv": (-signal.SIGSEGV, "was ended by signal 11 "), "exit": (0, "ended with exit status 0"),
-       "throw": (1, ""), "memory": (1, ""), "fork": KILLED}  # who ends its session by an exception still lives then
-
-# Each row in each way: when, and where. Who has all that it wanted may be told nothing.
-WHEN = {"setup": "one node", "call": "one node", "call across": "two nodes", "shutdown": "one node", "call alone": "a node each"}
-ALONE = ("kill", "fork")  # where nobody of its node can tell how it ended
+# How, when and where; what becomes of the member, and how the others say it. Who has all that it wanted may be told nothing; who ends its
+# session by an exception still lives then.
+BY_SIGNAL_9, BY_SIGNAL_11 = "was ended by signal 9 (Killed)", "was ended by signal 11 (Segmentation fault)"
+ROWS = [
+    ("kill_in_setup", "one node", -signal.SIGKILL, BY_SIGNAL_9),
+    ("kill_in_call", "one node", -signal.SIGKILL, BY_SIGNAL_9),
+    ("kill_in_call_across", "two nodes", -signal.SIGKILL, BY_SIGNAL_9),
+    ("kill_in_call_alone", "a node each", -signal.SIGKILL, "its process ended, or ended its session with an error"),
+    ("kill_in_shutdown", "one node", -signal.SIGKILL, ""),
+    ("stop_in_setup", "one node", None, "did not come"),
+    ("stop_in_call", "one node", None, "is in no call of Lockstep"),
+    ("stop_in_call_across", "two nodes", None, "is in no call of Lockstep"),
+    ("stop_in_shutdown", "one node", None, ""),
+    ("segv_in_setup", "one node", -signal.SIGSEGV, BY_SIGNAL_11),
+    ("segv_in_call", "one node", -signal.SIGSEGV, BY_SIGNAL_11),
+    ("segv_in_call_across", "two nodes", -signal.SIGSEGV, BY_SIGNAL_11),
+    ("segv_in_shutdown", "one node", -signal.SIGSEGV, ""),
+    ("exit_in_setup", "one node", 0, "ended with exit status 0"),
+    ("exit_in_call", "one node", 0, "ended with exit status 0"),
+    ("exit_in_call_across", "two nodes", 0, "ended with exit status 0"),
+    ("exit_in_shutdown", "one node", 0, ""),
+    ("throw_in_setup", "one node", 1, "is gone"),
+    ("throw_in_call", "one node", 1, 'left "world" after call 100'),
+    ("throw_in_call_across", "two nodes", 1, 'left "world" after call 100'),
+    ("throw_in_shutdown", "one node", 1, ""),
+    ("memory_in_setup", "one node", 1, "is gone"),
+    ("memory_in_call", "one node", 1, 'left "world" after call 100'),
+    ("memory_in_call_across", "two nodes", 1, 'left "world" after call 100'),
+    ("memory_in_shutdown", "one node", 1, ""),
+    ("fork_in_setup", "one node", -signal.SIGKILL, BY_SIGNAL_9),
+    ("fork_in_call", "one node", -signal.SIGKILL, BY_SIGNAL_9),
+    ("fork_in_call_across", "two nodes", -signal.SIGKILL, BY_SIGNAL_9),
+    ("fork_in_call_alone", "a node each", -signal.SIGKILL, "its process ended, or ended its session with an error"),
+    ("fork_in_shutdown", "one node", -signal.SIGKILL, ""),
+]
 
 
 def processes_of(program):
@@ -117,36 +144,34 @@ class Ruin(unittest.TestCase):
     def left(self):
         return {f"{folder}/{each}" for folder in ("/dev/shm", "/tmp") for each in os.listdir(folder) if "lockstep" in each}
 
-    def check(self, nodes, how, when):
+    def check(self, name, place, expected, words):
+        how, when = name.split("_in_")
         before = self.left()
         children = []
-        victim, others = ruin(nodes, how, when.split()[0], self.env,
-                              lambda: children.extend(processes_of(given.program) if how == "fork" else []))
         self.addCleanup(lambda: [os.kill(each, signal.SIGKILL) for each in processes_of(given.program)])
-        code, words = HOW[how]
-        words = "" if when == "call alone" else words
-        if code is not None:
-            self.assertIn(victim[0], (code, -code + 128), victim)  # what starts it on a virtual node adds 128
+        nodes = nodes_at(self, place)
+        victim, others = ruin(nodes, how, when.split("_")[0], self.env,
+                              lambda: children.extend(processes_of(given.program) if how == "fork" else []))
+        if expected is not None:
+            self.assertIn(victim[0], (expected, -expected + 128), victim)  # what starts it on a virtual node adds 128
         for rank, (code, told, end, said) in others.items():
-            print(f"{how:7}{when:12} rank {rank}: {code}, told after {told if told is not None else '-'} s, ended after {end} s: {said[:150]}",
-                  flush=True)
+            print(f"{name:20} rank {rank}: {code}, told after {told if told is not None else '-'} s, ended after {end} s: {said[:150]}", flush=True)
             if when != "shutdown" or code != WELL:
-                self.assert_told(nodes.victim, how, words, (code, told if told is not None else end, said))
+                self.assert_told(how == "stop", code, told if told is not None else end, said)
+                self.assertIn(words, said)
+                self.assertRegex(said, rf"rank {nodes.victim}\b|worker {nodes.victim}\b")
         if how == "fork":
             self.assertEqual(len(children), 1, "a child that has all that its parent had open")
             os.kill(children[0], signal.SIGKILL)
         self.assert_nothing_left(before)
 
-    def assert_told(self, victim, how, words, other):
-        code, seconds, said = other
-        if how == "stop":
+    def assert_told(self, is_by_time, code, seconds, said):
+        if is_by_time:
             self.assertIn(code, (TIMEOUT, PEER_DIED), said)
             self.assertLess(seconds, 3 * LIMIT_S, said)
         else:
             self.assertEqual(code, PEER_DIED, said)
             self.assertLess(seconds, SOON_S, said)
-            self.assertIn(words, said)
-        self.assertRegex(said, rf"rank {victim}\b|worker {victim}\b")
 
     def assert_nothing_left(self, before):
         until = time.monotonic() + 5
@@ -154,13 +179,6 @@ class Ruin(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual(processes_of(given.program), [])
         self.assertEqual(self.left() - before, set())
-
-
-def row(when, how):
-    def test(self):
-        nodes = nodes_at(self, WHEN[when])
-        self.check(nodes, how, when)
-    return test
 
 
 made = {}
@@ -176,9 +194,8 @@ def nodes_at(test, place):
     return made[place]
 
 
-for each in WHEN:
-    for way in HOW if each != "call alone" else ALONE:
-        setattr(Ruin, f"test_{way}_in_{each.replace(' ', '_')}", row(each, way))
+for each in ROWS:
+    setattr(Ruin, f"test_{each[0]}", lambda test, row=each: test.check(*row))
 
 
 def print_deaths(number):

@@ -123,6 +123,34 @@ class Ranks(unittest.TestCase):
             self.assertRegex(out, rf'\n"world" rank {rank} of 3, process {ranks[rank]} \(task_steps\) on ')
         self.assertRegex(out, r"  call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+: not finished\n")
 
+    def said(self):
+        with open(os.path.join(self.folder.name, "out"), errors="replace") as file:
+            return file.read()
+
+    def test_say_at_a_signal_what_they_do(self):
+        folder = os.path.join(self.folder.name, "dump")
+        ranks = self.start(1500, LOCKSTEP_SIGNAL="USR1", LOCKSTEP_DUMP=folder)
+        os.kill(ranks[1], signal.SIGSTOP)
+        time.sleep(1)
+        for rank in (0, 2):
+            os.kill(ranks[rank], signal.SIGUSR1)
+        waits = r'WARN \[rank {} of 3\] "world" rank {} of 3: is in call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+; waits \S+ m?s: .* for ranks? '
+        until = time.monotonic() + 20
+        while not all(re.search(waits.format(rank, rank), self.said()) for rank in (0, 2)):
+            self.assertLess(time.monotonic(), until, self.said())
+            time.sleep(0.02)
+        os.kill(ranks[1], signal.SIGCONT)
+        os.kill(self.job.pid, signal.SIGUSR1)  # which mpirun passes on to all
+        until = time.monotonic() + 20
+        while not re.search(r'WARN \[rank 1 of 3\] "world" rank 1 of 3: is in ', self.said()):
+            self.assertLess(time.monotonic(), until, self.said())
+            time.sleep(0.02)
+        self.assertEqual(self.job.wait(100), 0)
+        self.assertGreaterEqual(len(os.listdir(folder)), RANKS)
+        self.assertEqual(self.said().count("step 1500\n"), RANKS)
+        code, out, err = cases.run([given.lockstep, "why", "--all", folder])
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn('"world" rank 1 of 3', out)
 
     def test_leave_when_they_did_what(self):
         folder = os.path.join(self.folder.name, "line")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include <fstream>
 #include <regex>
 #include <set>
@@ -157,6 +159,9 @@ TEST(Settings, come_from_default_environment_and_program) {
   EXPECT_EQ(settings.source(Setting::timeout), Source::environment);
   EXPECT_EQ(settings.stall_warn(), 10s);
   EXPECT_EQ(settings.silence(), 10s);
+  EXPECT_EQ(settings.signal(), 0);
+  settings.set(Setting::signal, "USR2");
+  EXPECT_EQ(settings.signal(), SIGUSR2);
   settings.set(Setting::silence, "2s");
   EXPECT_EQ(settings.silence(), 2s);
   EXPECT_EQ(settings.source(Setting::stall_warn), Source::built_in);

@@ -32,18 +32,12 @@ book::ProcessSeen look(int process) {
 }
 
 std::string standing(const book::CommunicatorSeen& now, const book::CommunicatorSeen* before, double seconds) {
-  if (!now.failure.empty()) return now.failure;
-  if (before != nullptr && now.started > before->started) {
+  if (now.failure.empty() && before != nullptr && now.started > before->started) {
     const double rate = static_cast<double>(now.started - before->started) / seconds;
     return text("goes on, ", std::lround(rate), rate < 1.5 ? " call" : " calls", " in a second; ",
                 call_words(now, now.started));
   }
-  if (!now.is_in_call())
-    return now.started == 0 ? "has made no call" : text("is in no call; last was ", call_words(now, now.started));
-  return text("is in ", call_words(now, now.current()),
-              now.waits.empty()
-                  ? ""
-                  : text("; waits ", format_duration(std::chrono::milliseconds(now.waited_ms)), ": ", now.waits));
+  return book::standing(now);
 }
 
 void say(const book::ProcessSeen& now, const book::ProcessSeen& before, double seconds) {

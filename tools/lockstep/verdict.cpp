@@ -227,13 +227,6 @@ bool is_held(const book::ProcessSeen& process) {
   return process.state == "stopped" || process.state == "traced" || process.state == "ended";
 }
 
-std::string call_words(const book::CommunicatorSeen& seen, std::uint64_t number) {
-  if (number == 0) return "no call";
-  const book::CallSeen* const call = seen.call(number);
-  if (call == nullptr) return text("call ", number);
-  return text("call ", number, ", ", call->call, call->place.empty() ? "" : text(" at ", call->place));
-}
-
 std::vector<std::string> verdicts(const std::vector<book::ProcessSeen>& processes) {
   std::vector<std::string> all;
   const std::vector<Group> groups = groups_of(processes);

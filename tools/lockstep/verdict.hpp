@@ -19,7 +19,4 @@ bool is_held(const book::ProcessSeen& process);
 // Of a file that was left where a communicator failed. Throws Error file, with the name, where it is none.
 book::ProcessSeen parse_book(std::string_view text, std::string_view name);
 
-// "call 812, all_reduce of 1000 f32, sum at heat.cpp:40"; "no call" for 0.
-std::string call_words(const book::CommunicatorSeen& seen, std::uint64_t number);
-
 }  // namespace lockstep::command

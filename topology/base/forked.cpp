@@ -22,10 +22,10 @@ namespace {
 
 constexpr std::size_t most_descriptors = 1U << 20U;  // as many as a process may have, unless its host is told otherwise
 constexpr std::size_t word_bits = 64;
-std::array<std::atomic<std::uint64_t>, most_descriptors / word_bits> kept{};
+std::array<std::atomic<std::uint64_t>, most_descriptors / word_bits> descriptors_kept{};
 
 constexpr std::size_t most_ports = 64;
-std::array<std::atomic<std::uint16_t>, most_ports> ports{};
+std::array<std::atomic<std::uint16_t>, most_ports> ports_kept{};
 std::atomic<std::size_t> port_count = 0;
 
 // Its number stays taken, or what is opened next in the child would be taken for it.
@@ -55,7 +55,7 @@ bool is_of_a_port(int descriptor) {
   const bool never_blocks = (::fcntl(descriptor, F_GETFL) & O_NONBLOCK) != 0;
   if (!never_blocks || (::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) == 0 || (delays == 0 && !listens)) return false;
   for (std::size_t i = 0; i < std::min(most_ports, port_count.load()); ++i) {
-    if (const std::uint16_t port = ports[i].load(); port != 0 && (port == here || port == there)) return true;
+    if (const std::uint16_t port = ports_kept[i].load(); port != 0 && (port == here || port == there)) return true;
   }
   return false;
 }
@@ -79,23 +79,23 @@ void let_go_of_ports() {
   if (port_count.load() == 0) return;
   const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
-  alignas(Entry) std::array<char, 4096> entries;
+  alignas(Entry) std::array<char, 4096> listed;
   for (;;) {
-    const long bytes = ::syscall(SYS_getdents64, folder, entries.data(), entries.size());
+    const long bytes = ::syscall(SYS_getdents64, folder, listed.data(), listed.size());
     if (bytes <= 0) break;
     for (long at = 0; at < bytes;) {
-      const auto* const entry = reinterpret_cast<const Entry*>(entries.data() + at);
-      const int number = number_in(entry->name);
+      const auto* const one = reinterpret_cast<const Entry*>(listed.data() + at);
+      const int number = number_in(one->name);
       if (number >= 0 && number != folder && is_of_a_port(number)) let_go(number);
-      at += entry->bytes;
+      at += one->bytes;
     }
   }
   ::close(folder);
 }
 
 void begin_as_child() {
-  for (std::size_t at = 0; at < kept.size(); ++at) {
-    for (std::uint64_t left = kept[at].exchange(0); left != 0; left &= left - 1)
+  for (std::size_t at = 0; at < descriptors_kept.size(); ++at) {
+    for (std::uint64_t left = descriptors_kept[at].exchange(0); left != 0; left &= left - 1)
       let_go(static_cast<int>(at * word_bits) + std::countr_zero(left));
   }
   let_go_of_ports();
@@ -112,22 +112,22 @@ void keep_from_children(int descriptor) {
   const auto number = static_cast<std::size_t>(descriptor);
   if (descriptor < 0 || number >= most_descriptors) return;
   look_for_children();
-  kept[number / word_bits].fetch_or(std::uint64_t{1} << number % word_bits);
+  descriptors_kept[number / word_bits].fetch_or(std::uint64_t{1} << number % word_bits);
 }
 
 void give_back_to_children(int descriptor) noexcept {
   const auto number = static_cast<std::size_t>(descriptor);
   if (descriptor < 0 || number >= most_descriptors) return;
-  kept[number / word_bits].fetch_and(~(std::uint64_t{1} << number % word_bits));
+  descriptors_kept[number / word_bits].fetch_and(~(std::uint64_t{1} << number % word_bits));
 }
 
 void keep_port_from_children(std::uint16_t port) {
   look_for_children();
   for (std::size_t i = 0; i < std::min(most_ports, port_count.load()); ++i) {
-    if (ports[i].load() == port) return;
+    if (ports_kept[i].load() == port) return;
   }
   const std::size_t place = port_count.fetch_add(1) % most_ports;  // the oldest makes room
-  ports[place].store(port);
+  ports_kept[place].store(port);
 }
 
 }  // namespace lockstep

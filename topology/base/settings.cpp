@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "topology/base/error.hpp"
 
@@ -44,6 +45,10 @@ constexpr std::array rows = {
                "sentence to a line, in printable ASCII",
                true,
                "what nodes stand in together, so that members of a rack meet before racks do; none: as Slurm says"},
+    SettingRow{
+        Setting::signal, "LOCKSTEP_SIGNAL", "none", "none, USR1 or USR2", false,
+        "the signal at which a process says what its communicators do, and leaves it where LOCKSTEP_DUMP says, and "
+        "goes on"},
     SettingRow{Setting::silence, "LOCKSTEP_SILENCE", "10s", "a duration from 2s to 1h", true,
                "how long nothing may come from a host, not even its kernel's answer, until its members are gone, over "
                "sockets"},
@@ -101,6 +106,8 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::table:
     case Setting::timeline:
       return !value.empty() && value.size() < 4096 && printable(value, value.size()) == value;
+    case Setting::signal:
+      return value == "none" || value == "USR1" || value == "USR2";
     case Setting::silence: {
       const auto given = parse_duration(value);
       return given && *given >= std::chrono::seconds(2) && *given <= std::chrono::hours(1);
@@ -204,6 +211,11 @@ std::string Settings::dump() const {
 std::string Settings::timeline() const {
   const std::string& path = value(Setting::timeline);
   return path == "none" ? std::string() : path;
+}
+
+int Settings::signal() const {
+  const std::string& name = value(Setting::signal);
+  return name == "none" ? 0 : name == "USR1" ? SIGUSR1 : SIGUSR2;
 }
 
 LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::warn); }

@@ -30,6 +30,7 @@ enum class Setting : std::uint8_t {
   nccl,
   node_memory,
   racks,
+  signal,
   silence,
   stall_warn,
   table,
@@ -83,6 +84,8 @@ class Settings {
   std::string racks() const;
   // A name, or the beginning of addresses; empty: any.
   std::string interface() const;
+  // Its number; 0: none.
+  int signal() const;
   // auto, mpi, tcp or ucx.
   const std::string& transport() const { return value(Setting::transport); }
   LogLevel log_level() const;
@@ -99,7 +102,7 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 17;
+  static constexpr std::size_t count = 18;
   std::array<std::string, count> values_;
   std::array<Source, count> sources_{};
   std::vector<std::string> warnings_;
