@@ -82,8 +82,7 @@ void Handshake::fail(int error) {
 // Whether all of it is said.
 bool Handshake::say() {
   while (said_ < saying_.size()) {
-    iovec part{saying_.data() + said_, saying_.size() - said_};
-    const Moved moved = write(socket_, {&part, 1});
+    const Moved moved = write_at_once(socket_, std::span(saying_).subspan(said_));
     if (moved.is_over) fail(moved.error);
     if (moved.bytes == 0) return false;
     said_ += moved.bytes;

@@ -57,11 +57,7 @@ Reception::~Reception() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-void Reception::watch(const Descriptor& socket) const {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  ::epoll_ctl(door_.get(), EPOLL_CTL_ADD, socket.get(), &event);
-}
+void Reception::watch(const Descriptor& socket) const { tcp::watch(door_, socket.get(), EPOLLIN); }
 
 std::shared_ptr<Reception::Callers> Reception::open(const Desk& desk) {
   const std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -91,7 +92,10 @@ void ask_for_answers(const Descriptor& socket, std::chrono::milliseconds silence
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds / between - 1));
 }
 
-bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+// The kernel may have no memory for what is sent just now: that ends no connection.
+bool is_for_later(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS || error == ENOMEM;
+}
 
 }  // namespace
 
@@ -196,6 +200,29 @@ Moved read(const Descriptor& socket, std::span<std::byte> into) {
   if (bytes > 0) return {static_cast<std::size_t>(bytes)};
   if (bytes == 0) return {0, true};
   return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
+}
+
+void watch(const Descriptor& place, int number, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = number;
+  const bool is_watched =
+      with_patience([&] { return ::epoll_ctl(place.get(), EPOLL_CTL_ADD, number, &event) == 0 || errno == EEXIST; });
+  if (is_watched) return;
+  throw system_error("watching a connection", errno,
+                     "look at the memory limit of this job's control group, and at fs.epoll.max_user_watches");
+}
+
+Moved write_at_once(const Descriptor& socket, std::span<const std::byte> from) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): the kernel only reads it
+  iovec part{const_cast<std::byte*>(from.data()), from.size()};
+  Moved moved;
+  with_patience([&] {
+    errno = 0;
+    moved = write(socket, {&part, 1});
+    return moved.is_over || moved.bytes > 0;
+  });
+  return moved;
 }
 
 Moved write(const Descriptor& socket, std::span<iovec> from) {

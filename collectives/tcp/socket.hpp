@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "topology/base/bytes.hpp"
@@ -42,16 +43,34 @@ class Descriptor {
 // Whether that are more now.
 bool raise_limit();
 
+// Until it has done what it should, or the kernel has lacked memory for too long.
+template <class Act>
+bool with_patience(const Act& has_done) {
+  constexpr std::chrono::seconds longest{2};
+  const auto end = std::chrono::steady_clock::now() + longest;
+  while (!has_done()) {
+    if ((errno != ENOMEM && errno != ENOBUFS) || std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 // What `make` opens; once more with a higher limit where there were too many already.
 template <class Make>
 Descriptor made(Make make) {
-  Descriptor one(make());
+  int number = -1;
+  with_patience([&] { return (number = make()) >= 0; });
+  Descriptor one(number);
   if (!one && errno == EMFILE) {
     raise_limit();  // or another thread just has
     one = Descriptor(make());
   }
   return one;
 }
+
+// From now on `place` (epoll) tells of the events of what has this number; the same again is nothing new. Throws Error
+// system where the kernel does not do it.
+void watch(const Descriptor& place, int number, std::uint32_t events);
 
 // Where a member listens: at an address and port of its host, and for those on the same host at a name that only the
 // kernel knows.
@@ -97,7 +116,10 @@ void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silenc
 void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
 
 Moved read(const Descriptor& socket, std::span<std::byte> into);
+// Nothing: the kernel has no room or no memory for it just now.
 Moved write(const Descriptor& socket, std::span<iovec> from);
+// The little that is to go before anything else: where the kernel has no memory, as long as it lacks, but not for ever.
+Moved write_at_once(const Descriptor& socket, std::span<const std::byte> from);
 // What the kernel knows of the host at the other end of a connection; nothing: it is this host.
 struct Answers {
   bool are_awaited = false;           // to what was sent there, also again, or asked

@@ -14,10 +14,7 @@ namespace lockstep::tcp {
 
 void TcpTransport::watch(const Descriptor& socket, const Door& door, std::uint32_t events) {
   at_[socket.get()] = door;
-  epoll_event event{};
-  event.events = events;
-  event.data.fd = socket.get();
-  ::epoll_ctl(doors_.get(), EPOLL_CTL_ADD, socket.get(), &event);
+  tcp::watch(doors_, socket.get(), events);
 }
 
 void TcpTransport::change(const Descriptor& socket, std::uint32_t events) {
@@ -37,10 +34,7 @@ void TcpTransport::watch_process(int number) {
   const auto& process = roster_.process_of(number);
   if (!process) return;
   at_[process->descriptor()] = {Door::Kind::process, number};
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = process->descriptor();
-  ::epoll_ctl(doors_.get(), EPOLL_CTL_ADD, process->descriptor(), &event);
+  tcp::watch(doors_, process->descriptor(), EPOLLIN);
 }
 
 // Of all members that it had. What they have said is here, or about to come, and may be that they have left.
@@ -104,14 +98,30 @@ void TcpTransport::call(int number, std::uint32_t channel, bool near) {
   }
   if (!socket && near) return call(number, channel, false);
   if (socket) no_room_.reset();
-  peer(number).links[channel] = socket ? Link::calling : Link::over;
-  if (!socket) return lose(number, text("it is not reached: ", std::strerror(error)));
+  if (!socket) return fail_to_reach(number, channel, error);
+  peer(number).links[channel] = Link::calling;
   if (!near) limit_connecting(*socket, shared_->silence);
   const int at = socket->get();
   watch(*socket, {Door::Kind::handshake, number, channel}, EPOLLIN);
   calling_.emplace(at, Calling{Handshake::calling(std::move(*socket), reception_.key(), me_,
                                                   static_cast<std::uint32_t>(number), channel),
                                near});
+}
+
+// A way that is gone may come back, as long as that host may be silent.
+void TcpTransport::fail_to_reach(int number, std::uint32_t channel, int error) {
+  Peer& one = peer(number);
+  const bool is_no_way = error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
+  const auto now = Clock::now();
+  if (!one.unreached_since) one.unreached_since = now;
+  if (is_no_way && now - *one.unreached_since < shared_->silence) {
+    one.links[channel] = Link::none;
+    one.is_unreached[channel] = true;
+    has_unreached_ = true;
+    return;
+  }
+  one.links[channel] = Link::over;
+  lose(number, text("it is not reached: ", std::strerror(error)));
 }
 
 // Whether a call is taken. Where this member calls, too, one of the two has to count for both.
@@ -163,16 +173,18 @@ void TcpTransport::move_handshake(int socket) {
     link = Link::awaited;
   } else if (was_near || (error == 0 && peer(door.peer).calls_again-- > 0)) {
     call(door.peer, door.channel, false);  // who has ended refuses; who was only kept waiting too long does not
+  } else if (error != 0) {
+    fail_to_reach(door.peer, door.channel, error);
   } else {
     link = Link::over;
-    lose(door.peer, error == 0 ? "it ended while a connection was being made, or has another key"
-                               : text("it is not reached: ", std::strerror(error)));
+    lose(door.peer, "it ended while a connection was being made, or has another key");
   }
 }
 
 void TcpTransport::open(int number, std::uint32_t channel, Descriptor socket) {
   Peer& one = peer(number);
   one.links[channel] = Link::open;
+  one.unreached_since.reset();
   watch_host(socket, shared_->silence);
   if (channel != words_channel) {
     watch(socket, {Door::Kind::lane, number, channel}, EPOLLRDHUP);

@@ -117,9 +117,23 @@ void TcpTransport::look_for_breaks() {
   }
 }
 
+// Whoever was to be called, and whose host could not be reached.
+void TcpTransport::call_again_on_the_way() {
+  constexpr std::chrono::milliseconds between_calls{100};
+  if (!has_unreached_ || Clock::now() - called_on_the_way_at_ < between_calls) return;
+  called_on_the_way_at_ = Clock::now();
+  has_unreached_ = false;
+  for (const auto& [number, one] : peers_) {
+    for (std::uint32_t channel = 0; channel < channel_count; ++channel) {
+      if (std::exchange(one->is_unreached[channel], false)) reach(number, channel);
+    }
+  }
+}
+
 // Whoever was to be called and could not be, for want of descriptors.
 void TcpTransport::call_again_for_room() {
   constexpr std::chrono::milliseconds between_calls{5};
+  call_again_on_the_way();
   if (!no_room_) return;
   const auto now = Clock::now();
   if (now - called_again_at_ < between_calls) return;

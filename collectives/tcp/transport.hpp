@@ -76,8 +76,10 @@ class TcpTransport final : public Transport {
     std::array<LaneStream, lane_count> lanes;
     WordStream words;
     bool has_left = false;
-    bool is_silent = false;  // its host is, but not so long that it would be gone
-    int calls_again = 2;     // where it hangs up without a word
+    bool is_silent = false;                          // its host is, but not so long that it would be gone
+    int calls_again = 2;                             // where it hangs up without a word
+    std::array<bool, channel_count> is_unreached{};  // for want of a way to its host, which may come back
+    std::optional<Clock::time_point> unreached_since;
     std::array<std::optional<Break>, lane_count> breaks;
   };
   // What a lane has under way.
@@ -134,6 +136,7 @@ class TcpTransport final : public Transport {
   void look_for_breaks();
   void look_for_room();
   void call_again_for_room();
+  void call_again_on_the_way();
 
   void watch(const Descriptor& socket, const Door& door, std::uint32_t events);
   void change(const Descriptor& socket, std::uint32_t events);
@@ -145,6 +148,7 @@ class TcpTransport final : public Transport {
   void come_to(int socket, const Door& door, std::uint32_t events);
   void reach(int number, std::uint32_t channel);
   void call(int number, std::uint32_t channel, bool near);
+  void fail_to_reach(int number, std::uint32_t channel, int error);
   void let_in();
   bool takes(int number, std::uint32_t channel);
   void move_handshake(int socket);
@@ -186,10 +190,12 @@ class TcpTransport final : public Transport {
   Bytes last_words_;
   unsigned turns_ = 0;
   bool has_breaks_ = false;
+  bool has_unreached_ = false;
   std::optional<NoRoom> no_room_;
   Clock::time_point hosts_looked_at_;
   Clock::time_point breaks_looked_at_;
   Clock::time_point called_again_at_;
+  Clock::time_point called_on_the_way_at_;
   std::optional<Loss> loss_;
   bool told_of_loss_ = false;
   std::mutex mutex_;  // who moves this may be another than who is inside

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/base/process.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -12,8 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -23,9 +22,14 @@
 namespace lockstep {
 namespace {
 
+// Of a file in /proc; nothing where there is no memory for it just now, either.
 std::string read_all(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string all(1024, '\0');
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const ssize_t came = file < 0 ? -1 : ::read(file, all.data(), all.size());
+  if (file >= 0) ::close(file);
+  all.resize(came > 0 ? static_cast<std::size_t>(came) : 0);
+  return all;
 }
 
 // What /proc says of a process: all after its name, which may have spaces; so the third field comes first.
