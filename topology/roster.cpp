@@ -16,7 +16,7 @@ void Roster::add(Reader& reader) {
   One one;
   one.name = ProcessName::read(reader);
   one.label = printable(reader.get_string(), 300);
-  if (!(one.name == own_process())) one.process = Watched::find(one.name);
+  if (one.name.space == own_.space && one.name != own_) one.process = Watched::find(one.name);
   all_.push_back(std::move(one));
 }
 

@@ -48,6 +48,7 @@ class Roster {
   };
   const One& at(int rank) const { return all_[static_cast<std::size_t>(rank)]; }
 
+  ProcessName own_ = own_process();
   std::vector<One> all_;
 };
 

@@ -50,11 +50,20 @@ std::optional<std::uint64_t> begin_of(const std::vector<std::string>& fields) {
   return begun ? std::optional<std::uint64_t>(static_cast<std::uint64_t>(*begun)) : std::nullopt;
 }
 
-std::uint64_t own_space() {
+std::uint64_t read_own_space() {
   struct stat space {};
   const std::string boot = read_all("/proc/sys/kernel/random/boot_id");
   if (boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0) return 0;
   return hash(Writer().put(std::string_view(boot)).put(static_cast<std::uint64_t>(space.st_ino)).take());
+}
+
+// Of this process, which may be the child of one that has asked before.
+std::uint64_t own_space() {
+  static std::mutex mutex;
+  static std::pair<pid_t, std::uint64_t> found{};
+  const std::lock_guard lock(mutex);
+  if (found.first != ::getpid() || found.second == 0) found = {::getpid(), read_own_space()};
+  return found.second;
 }
 
 // As Linux has had it since 6.15 (linux/pidfd.h). Older ones refuse, or leave the bit unset.
