@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,9 @@ class Exchange {
   // the colour is negative. All members call it; several threads may split exchanges of theirs at once.
   std::unique_ptr<Exchange> split(int colour, int key);
   std::unique_ptr<Exchange> duplicate() { return split(0, rank_); }
+
+  // Who of the members is known to be gone, in words: for who waits for them in another way. Does not wait.
+  virtual std::optional<std::string> known_loss() { return std::nullopt; }
 
   // Tells the others that this member cannot go on, so that their wait ends with an Error peer_failed
   // that quotes `why`, now instead of at the limit.

@@ -22,6 +22,7 @@ class Room {
 
   std::vector<Bytes> meet(Exchange& who, std::string_view what, std::span<const std::byte> mine, Patience patience);
   void fail(std::string_view why);
+  std::optional<std::string> failure();
   std::shared_ptr<Room> side_room(const std::vector<int>& ranks);
 
  private:
@@ -63,6 +64,16 @@ void Room::fail_locked(const Error& error) {
 void Room::fail(std::string_view why) {
   const Lock lock(mutex_);
   fail_locked(Error(Code::peer_failed, why));
+}
+
+std::optional<std::string> Room::failure() {
+  const Lock lock(mutex_);
+  if (!failure_) return std::nullopt;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 void Room::wait(Lock& lock, Exchange& who, std::string_view what, Patience patience,
@@ -141,6 +152,8 @@ class LocalExchange final : public Exchange {
  public:
   LocalExchange(std::shared_ptr<Room> room, int rank, int size, Patience patience, Log log)
       : Exchange(rank, size, patience, std::move(log)), room_(std::move(room)) {}
+
+  std::optional<std::string> known_loss() override { return room_->failure(); }
 
  private:
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {

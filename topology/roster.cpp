@@ -25,6 +25,12 @@ std::string Roster::name_of(int rank) const {
   return text("rank ", rank, " (", one.label, one.label.empty() ? "" : ", ", "process ", one.name.number, ')');
 }
 
+Roster Roster::among(std::span<const int> ranks) const {
+  Roster some;
+  for (const int rank : ranks) some.all_.push_back(at(rank));
+  return some;
+}
+
 std::optional<std::string> Roster::end_of(int rank) const {
   const auto& process = at(rank).process;
   const auto how = process ? process->how() : std::nullopt;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,9 @@ class Roster {
   static void introduce(Writer& writer, std::string_view label);
   // The next rank's word.
   void add(Reader& reader);
+
+  // Of these members alone.
+  Roster among(std::span<const int> ranks) const;
 
   // "rank 3 (worker 3 at host:12345, process 4711)"
   std::string name_of(int rank) const;

@@ -59,6 +59,24 @@ Topology Topology::with_members(std::span<const int> numbers) const {
   return Topology(std::move(parts)).with_network(network_);
 }
 
+Topology Topology::among(std::span<const int> ranks) const {
+  TopologyParts parts = parts_;
+  parts.nodes.clear();
+  parts.members.clear();
+  std::vector<int> now(parts_.nodes.size(), -1);  // the new number of each node
+  for (const int rank : ranks) {
+    Member each = member(rank);
+    int& number = now.at(static_cast<std::size_t>(each.node));
+    if (number < 0) {
+      number = static_cast<int>(parts.nodes.size());
+      parts.nodes.push_back(node(each.node));
+    }
+    each.node = number;
+    parts.members.push_back(each);
+  }
+  return Topology(std::move(parts)).with_network(network_);
+}
+
 void Topology::check_place(const Place& place) const {
   require(is_index(parts_.machines, place.machine), text("a place on machine ", place.machine, ", which is not there"));
   const MachineShape& machine = at(parts_.machines, place.machine);

@@ -123,6 +123,9 @@ class Topology {
   // The same with so many members where each one was: threads of its process.
   Topology with_members(std::span<const int> numbers) const;
 
+  // Of these members alone, who get the ranks from 0 on in this order.
+  Topology among(std::span<const int> ranks) const;
+
   std::uint64_t fingerprint() const;  // equal on all members
   // Of the kinds of machines, and of where members are on them, whatever the hosts are called: equal in another job
   // that was placed alike.

@@ -43,6 +43,11 @@ class CheckedTransport final : public Transport {
   std::optional<Heard> hear() override;
   void sleep(std::int64_t nanoseconds) override { inner_->sleep(nanoseconds); }
   void tell_all(const Bytes& bytes) override { inner_->tell_all(sealed(bytes)); }
+  Fate fate(int peer) override { return inner_->fate(peer); }
+  bool can_regroup() const override { return inner_->can_regroup(); }
+  std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
+    return inner_->regroup(members, number);
+  }
   void leave(const Bytes& last_words) override { inner_->leave(last_words.empty() ? last_words : sealed(last_words)); }
 
  private:

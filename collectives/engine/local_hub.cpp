@@ -53,6 +53,16 @@ Hub::~Hub() {
   for (std::atomic<Ring*>& ring : rings_) delete ring.load(std::memory_order_relaxed);
 }
 
+std::shared_ptr<Hub> Hub::side(std::span<const int> members, std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  const std::pair key{std::vector<int>(members.begin(), members.end()), number};
+  Side& side = sides_[key];
+  if (!side.hub) side.hub = std::make_shared<Hub>(static_cast<int>(members.size()));
+  auto taken = side.hub;
+  if (++side.takers == members.size()) sides_.erase(key);
+  return taken;
+}
+
 Ring& Hub::ring_to_send(int sender, int receiver) {
   std::atomic<Ring*>& ring = slot(sender, receiver);
   Ring* known = ring.load(std::memory_order_relaxed);

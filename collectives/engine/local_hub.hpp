@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine/transport.hpp"
@@ -95,6 +97,7 @@ struct alignas(cache_line) Seat {
   Bell bell;
   Box box;
   std::deque<Cell> cells;  // of the messages that it sent
+  std::atomic<bool> has_left{false};
 };
 
 class Hub {
@@ -110,6 +113,8 @@ class Hub {
   Ring& ring_to_send(int sender, int receiver);
   // Nothing yet if it was never sent to.
   Ring* ring_to_receive(int sender, int receiver) { return slot(sender, receiver).load(std::memory_order_acquire); }
+  // The one in which these of its members meet, under that number.
+  std::shared_ptr<Hub> side(std::span<const int> members, std::uint64_t number);
 
  private:
   std::atomic<Ring*>& slot(int sender, int receiver) {
@@ -118,6 +123,12 @@ class Hub {
 
   std::deque<Seat> seats_;
   std::vector<std::atomic<Ring*>> rings_;
+  std::mutex mutex_;
+  struct Side {
+    std::shared_ptr<Hub> hub;
+    std::size_t takers = 0;
+  };
+  std::map<std::pair<std::vector<int>, std::uint64_t>, Side> sides_;  // that not all have taken
 };
 
 }  // namespace lockstep::local

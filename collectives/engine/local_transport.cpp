@@ -30,7 +30,12 @@ class LocalTransport final : public Transport {
         sources_(static_cast<std::size_t>(hub_->size())),
         backlogs_(static_cast<std::size_t>(hub_->size())),
         lanes_(lane_count) {}
-  ~LocalTransport() override { withdraw(); }
+  ~LocalTransport() override {
+    withdraw();
+    seat_.has_left.store(true, std::memory_order_release);
+  }
+  LocalTransport(const LocalTransport&) = delete;
+  LocalTransport& operator=(const LocalTransport&) = delete;
 
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
@@ -44,6 +49,14 @@ class LocalTransport final : public Transport {
   std::optional<Heard> hear() override { return seat_.box.take(); }
   void sleep(std::int64_t nanoseconds) override {
     seat_.bell.sleep(nanoseconds, [this] { return anything_new(); });
+  }
+  Fate fate(int peer) override {
+    return hub_->seat(peer).has_left.load(std::memory_order_acquire) ? Fate::ended : Fate::here;
+  }
+  bool can_regroup() const override { return true; }
+  std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
+    const auto me = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
+    return std::make_unique<LocalTransport>(hub_->side(members, number), me);
   }
 
  private:

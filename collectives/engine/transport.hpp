@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -74,6 +75,16 @@ class Transport {
   virtual bool sleeps_beside() const { return false; }
   virtual void tell_all(const Bytes& bytes) {
     for (int i = 1; i < size(); ++i) tell((rank() + i) % size(), bytes);
+  }
+  // What is known of a member: silent, its host or the way there was given up, and it may live; ended, it has left or
+  // its process has ended, and all that it ever said can be heard.
+  enum class Fate : std::uint8_t { here, silent, ended };
+  virtual Fate fate(int /*peer*/) { return Fate::here; }
+  // A new one among these members, in this order, without a word: all of them make it, with the same number, also when
+  // this one has been given up.
+  virtual bool can_regroup() const { return false; }
+  virtual std::unique_ptr<Transport> regroup(std::span<const int> /*members*/, std::uint64_t /*number*/) {
+    return nullptr;
   }
   // This member is about to leave: whoever could wait for it hears these words, after which its silence is no failure.
   // None: it has nothing to say. Does not block.

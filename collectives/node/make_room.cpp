@@ -52,22 +52,22 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
 }
 
 // What the first member knows to suit this node counts for all. Less than enough: it is measured.
-void tune(const Exchange& exchange, Room& room, bool crowded) {
+void tune(Exchange& exchange, Room& room, bool crowded) {
   constexpr int few = 16;  // more take too long for what they gain
   const int members = room.size();
   const double patience = std::chrono::duration<double>(exchange.patience().limit).count();
-  const double limit = patience > 0 ? patience : 1e9;
+  const Waiting waiting{patience > 0 ? patience : 1e9, [&exchange] { return exchange.known_loss(); }};
   const bool counts = !crowded && members > 1 && members <= few;
-  const double apart = counts ? step_nanoseconds(room, limit) : 0;
+  const double apart = counts ? step_nanoseconds(room, waiting) : 0;
   const std::string key = tuning_key(members, room.is_one_process(), crowded, apart);
   std::vector<Tuning> told;
   if (exchange.rank() == 0) {
     told = find_tunings(key);
     if (told.empty() && members > few) told.assign(enough, guessed_tuning(members));
   }
-  told = of_first(room, std::move(told), limit);
+  told = of_first(room, std::move(told), waiting);
   if (told.size() >= enough) return room.set_tuning(middle_of(told));
-  told.push_back(measured_tuning(room, crowded, limit));
+  told.push_back(measured_tuning(room, crowded, waiting));
   room.set_tuning(middle_of(told));
   if (exchange.rank() != 0) return;
   keep_tunings(told, key);

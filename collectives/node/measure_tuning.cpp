@@ -26,13 +26,13 @@ constexpr std::size_t largest = 4U << 20U;  // bytes that are measured
 
 class Probe {
  public:
-  Probe(Room& room, bool crowded, double limit_seconds, std::size_t most = largest)
+  Probe(Room& room, bool crowded, const Waiting& waiting, std::size_t most = largest)
       : room_(room),
         crowded_(crowded),
         looks_(crowded ? Looks{0, 64} : Looks{1000, 0}),
         // Who shares cores begins when it gets one: many calls together make that small.
         in_a_row_(crowded ? 512U << 10U : 256U << 10U),
-        limit_(limit_seconds),
+        waiting_(waiting),
         in_(most),
         out_(most) {}
 
@@ -131,14 +131,23 @@ class Probe {
   void run(const Call& call, const Tuning& tuning) {
     work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark_of_measuring, room_.asks());
     const auto begin = Clock::now();
-    while (!work_.is_done()) {
+    for (unsigned turns = 1; !work_.is_done(); ++turns) {
       if (work_.advance(looks_)) continue;
       ::sched_yield();  // whatever is said of cores, somebody else may need this one
-      if (Clock::now() - begin < std::chrono::duration<double>(limit_)) continue;
-      throw Error(Code::stall,
-                  text("measuring this node's memory: ranks ", work_.missing().to_string(), " did not come"),
-                  "look what those members do; LOCKSTEP_TIMEOUT sets the limit");
+      look_at_others(turns, Clock::now() - begin);
     }
+  }
+
+  void look_at_others(unsigned turns, std::chrono::duration<double> lasted) const {
+    constexpr unsigned between_looks = 4096;
+    if (turns % between_looks == 0 && waiting_.lost) {
+      if (const auto who = waiting_.lost())
+        throw Error(Code::peer_failed, text("measuring this node's memory: ", *who),
+                    "look at what that process says itself");
+    }
+    if (lasted < std::chrono::duration<double>(waiting_.limit_seconds)) return;
+    throw Error(Code::stall, text("measuring this node's memory: ranks ", work_.missing().to_string(), " did not come"),
+                "look what those members do; LOCKSTEP_TIMEOUT sets the limit");
   }
 
   Tuning best_guess() const { return guessed_tuning(room_.size()); }
@@ -147,7 +156,7 @@ class Probe {
   bool crowded_;  // there is less time, as calls take longer
   Looks looks_;
   std::size_t in_a_row_;  // bytes of calls that are measured together
-  double limit_;
+  const Waiting& waiting_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
   Clock::time_point begin_ = Clock::now();
@@ -177,10 +186,10 @@ std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
 
 class Measuring {
  public:
-  Measuring(Room& room, bool crowded, double limit_seconds)
+  Measuring(Room& room, bool crowded, const Waiting& waiting)
       : room_(room),
         crowded_(crowded),
-        probe_(room, crowded, limit_seconds),
+        probe_(room, crowded, waiting),
         best_(guessed_tuning(room.size())),
         found_(best_) {
     best_.direct_from = best_.stream_from = best_.drain_from = best_.across_from = best_.halves_from = best_.slow_from =
@@ -350,23 +359,23 @@ class Measuring {
 
 }  // namespace
 
-double step_nanoseconds(Room& room, double limit_seconds) {
-  return Probe(room, false, limit_seconds, sizeof(float)).step();
+double step_nanoseconds(Room& room, const Waiting& waiting) {
+  return Probe(room, false, waiting, sizeof(float)).step();
 }
 
-std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, double limit_seconds) {
+std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const Waiting& waiting) {
   struct Told {
     std::size_t number;
     std::array<Tuning, enough> all;
   } told{std::min(tunings.size(), enough), {}};
   std::copy_n(tunings.begin(), told.number, told.all.begin());
-  Probe(room, false, limit_seconds, sizeof told).tell(&told, sizeof told);
+  Probe(room, false, waiting, sizeof told).tell(&told, sizeof told);
   tunings.assign(told.all.begin(), told.all.begin() + static_cast<std::ptrdiff_t>(told.number));
   return tunings;
 }
 
-Tuning measured_tuning(Room& room, bool crowded, double limit_seconds) {
-  return Measuring(room, crowded, limit_seconds).all();
+Tuning measured_tuning(Room& room, bool crowded, const Waiting& waiting) {
+  return Measuring(room, crowded, waiting).all();
 }
 
 }  // namespace lockstep::node

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,17 +33,23 @@ struct Tuning {
   bool operator==(const Tuning&) const = default;
 };
 
+// For the others: so long, and, asked now and then, until one of them is known to be gone, in words.
+struct Waiting {
+  double limit_seconds;
+  std::function<std::optional<std::string>()> lost = {};
+};
+
 // A guess from the sizes of the caches, for those who do not measure.
 Tuning guessed_tuning(int members);
 
 // All members of the room call it, none being in any other work. `crowded`: they share cores. Throws Error stall when
-// one does not come within the limit.
-Tuning measured_tuning(Room& room, bool crowded, double limit_seconds);
+// one does not come within the limit, and peer_failed when one is gone.
+Tuning measured_tuning(Room& room, bool crowded, const Waiting& waiting);
 
 // By all members as well: how long a step takes in which each needs all others. It tells how far apart their cores are.
-double step_nanoseconds(Room& room, double limit_seconds);
+double step_nanoseconds(Room& room, const Waiting& waiting);
 // And: what the first member says is everybody's.
-std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, double limit_seconds);
+std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const Waiting& waiting);
 
 // Which measurements are of this machine, this build and so many members, as far apart. No nanoseconds: not known.
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds);

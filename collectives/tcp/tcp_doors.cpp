@@ -44,7 +44,7 @@ void TcpTransport::end_process(int descriptor) {
     const auto& process = roster_.process_of(number);
     if (!process || process->descriptor() != descriptor || !one->words.is_open()) continue;
     move_words(number);
-    lose(number, "its process has ended, or was ended");
+    lose(number, "its process has ended, or was ended", ECONNREFUSED);
   }
 }
 
@@ -121,7 +121,7 @@ void TcpTransport::fail_to_reach(int number, std::uint32_t channel, int error) {
     return;
   }
   one.links[channel] = Link::over;
-  lose(number, text("it is not reached: ", std::strerror(error)));
+  lose(number, text("it is not reached: ", std::strerror(error)), error);
 }
 
 // Whether a call is taken. Where this member calls, too, one of the two has to count for both.
@@ -177,7 +177,7 @@ void TcpTransport::move_handshake(int socket) {
     fail_to_reach(door.peer, door.channel, error);
   } else {
     link = Link::over;
-    lose(door.peer, "it ended while a connection was being made, or has another key");
+    lose(door.peer, "it ended while a connection was being made, or has another key", 0);
   }
 }
 
@@ -245,22 +245,17 @@ void TcpTransport::close_words(int number, int error) {
   one.words.close();
   one.links[words_channel] = Link::over;
   if (one.has_left) return;
-  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) return lose(number, silence_of_host(error));
-  lose(number, error == 0 || error == ECONNRESET || error == EPIPE
-                   ? "its process has ended, or was ended"
-                   : text("the connection failed: ", std::strerror(error)));
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+    return lose(number, silence_of_host(error), error);
+  lose(number,
+       error == 0 || error == ECONNRESET || error == EPIPE ? "its process has ended, or was ended"
+                                                           : text("the connection failed: ", std::strerror(error)),
+       error);
 }
 
 std::string TcpTransport::silence_of_host(int error) const {
   return text("nothing has come from its host for ",
               format_duration(std::chrono::duration_cast<Duration>(shared_->silence)), ": ", std::strerror(error));
-}
-
-void TcpTransport::lose(int number, std::string_view why) {
-  if ((loss_ && loss_->number >= 0) || peer(number).has_left) return;
-  const auto end = roster_.end_of(number);
-  const auto at = loss_ ? loss_->at : Clock::now();
-  loss_ = Loss{number, end ? *end : text(name_of(number), " is gone: ", why), end.has_value(), at};
 }
 
 }  // namespace lockstep::tcp

@@ -32,7 +32,7 @@ void TcpTransport::say_loss() {
   const bool others_know = number >= 0 && !is_near && roster_.has_neighbour(number);
   const auto pause = loss_->says_how ? words_take : others_know ? neighbours_take : far_words_take;
   if (Clock::now() - loss_->at <= pause) return;
-  told_of_loss_ = true;
+  told_of_loss_ = shared_->has_lost = true;
   if (const auto lost = lost_ && !loss_->says_how ? lost_() : std::nullopt)
     loss_->why = lost->words;  // which knows more than the end of a connection
   throw Error(Code::peer_failed, loss_->why, "look at what that process says itself");
@@ -59,14 +59,16 @@ std::chrono::milliseconds TcpTransport::unanswered_for(const Peer& one) const {
 void TcpTransport::look_at_hosts() {
   constexpr std::chrono::milliseconds between_looks{500};
   constexpr std::chrono::milliseconds worth_a_word{2000};
-  if (loss_ || is_given_up_) return;
   const auto now = Clock::now();
   if (now - hosts_looked_at_ < between_looks) return;
   hosts_looked_at_ = now;
   for (const auto& [number, one] : peers_) {
-    if (one->has_left) continue;
+    if (one->has_left || one->fate != Fate::here) continue;
     const auto unanswered = unanswered_for(*one);
-    if (unanswered > shared_->silence) return lose(number, silence_of_host(ETIMEDOUT));
+    if (unanswered > shared_->silence) {
+      lose(number, silence_of_host(ETIMEDOUT), ETIMEDOUT);
+      continue;
+    }
     say_silence(number, *one, unanswered > std::min(worth_a_word, shared_->silence / 2));
   }
 }

@@ -24,4 +24,6 @@ Tcp::~Tcp() = default;
 
 std::unique_ptr<Transport> Tcp::transport(Exchange& /*exchange*/, LookForLost /*lost*/) { return nullptr; }
 
+bool Tcp::has_lost() const { return false; }
+
 }  // namespace lockstep

@@ -2,10 +2,8 @@
 #include "collectives/tcp/tcp_transport.hpp"
 
 #include <poll.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "collectives/tcp/transport.hpp"
 #include "topology/base/error.hpp"
@@ -15,7 +13,6 @@ namespace lockstep {
 namespace tcp {
 namespace {
 
-constexpr std::size_t window_bytes = 48U << 10U;           // a message that is smaller is read together with its head
 constexpr std::chrono::milliseconds last_words_take{100};  // to be said where somebody hears them, or to be heard
 constexpr std::chrono::milliseconds looked_after{50};      // who is waited for so long is asked for a sign of life
 constexpr std::uint64_t channel_across = lane_count;
@@ -28,13 +25,11 @@ TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchan
     : shared_(std::move(shared)),
       reception_(shared_->reception),
       lost_(std::move(lost)),
-      doors_(made([] { return ::epoll_create1(EPOLL_CLOEXEC); })),
+      doors_(place_to_wait()),
       window_(window_bytes) {
-  if (!doors_) throw system_error("making a place to wait at", errno, "look how many descriptors are left (ulimit -n)");
   me_.rank = static_cast<std::uint32_t>(exchange.rank());
   meet(exchange);
-  watch(reception_.door(), {Door::Kind::reception}, EPOLLIN);
-  watch(callers_->bell(), {Door::Kind::callers}, EPOLLIN);
+  open_doors();
 }
 
 // Everybody learns where the others are; the first one's nonce is the communicator's.
@@ -55,7 +50,6 @@ void TcpTransport::meet(Exchange& exchange) {
     if (places_.size() == 1) std::copy(theirs.begin(), theirs.end(), me_.meeting.begin());
     roster_.add(reader);
   }
-  callers_ = reception_.open(me_);
 }
 
 TcpTransport::~TcpTransport() {
@@ -392,6 +386,7 @@ Tcp::Tcp(const TcpOptions& options) {
   shared_ = std::make_shared<Shared>(options);
 }
 Tcp::~Tcp() = default;
+bool Tcp::has_lost() const { return shared_->has_lost; }
 
 std::unique_ptr<Transport> Tcp::transport(Exchange& exchange, LookForLost lost) {
   return std::make_unique<tcp::TcpTransport>(shared_, exchange, std::move(lost));

@@ -56,6 +56,9 @@ class Tcp {
   // is known to be gone.
   std::unique_ptr<Transport> transport(Exchange& exchange, LookForLost lost = {});
 
+  // A member of any of the transports is gone, and had not left.
+  bool has_lost() const;
+
   struct Shared;  // with the transports, which may outlive this
 
  private:

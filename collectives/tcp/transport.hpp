@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -30,6 +31,7 @@ struct Tcp::Shared {
   std::string label;
   Log log;
   tcp::Reception reception;
+  std::atomic<bool> has_lost = false;
 };
 
 namespace tcp {
@@ -37,10 +39,13 @@ namespace tcp {
 inline constexpr int lane_count = 4;
 inline constexpr std::uint32_t words_channel = lane_count;
 inline constexpr std::uint32_t channel_count = lane_count + 1;
+inline constexpr std::size_t window_bytes = 48U << 10U;  // a message that is smaller is read together with its head
 
 class TcpTransport final : public Transport {
  public:
   TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LookForLost lost);
+  // Of members that know where the others are.
+  TcpTransport(std::shared_ptr<Tcp::Shared> shared, const Desk& me, std::vector<Place> places, Roster roster);
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -60,6 +65,9 @@ class TcpTransport final : public Transport {
   std::optional<Heard> hear() override;
   void sleep(std::int64_t nanoseconds) override;
   void leave(const Bytes& last_words) override;
+  Fate fate(int peer) override;
+  bool can_regroup() const override { return true; }
+  std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -69,6 +77,12 @@ class TcpTransport final : public Transport {
   struct Break {
     int error;
     Clock::time_point at;
+  };
+  // Nobody says any more on a connection, so that its process has ended, if something on the way has not ended it.
+  struct Silence {
+    Clock::time_point since;
+    Clock::time_point looked_at;
+    Descriptor knocking;  // at its port
   };
   // One with whom there is something.
   struct Peer {
@@ -80,6 +94,8 @@ class TcpTransport final : public Transport {
     int calls_again = 2;                             // where it hangs up without a word
     std::array<bool, channel_count> is_unreached{};  // for want of a way to its host, which may come back
     std::optional<Clock::time_point> unreached_since;
+    Fate fate = Fate::here;
+    std::optional<Silence> silence;  // while its fate is not known
     std::array<std::optional<Break>, lane_count> breaks;
   };
   // What a lane has under way.
@@ -121,6 +137,8 @@ class TcpTransport final : public Transport {
 
   Peer& peer(int number);
   void meet(Exchange& exchange);
+  static Descriptor place_to_wait();
+  void open_doors();
   void post_to(const Outgoing& each, Stamp stamp, Round& round);
   void post_from(const Incoming& each, Stamp stamp, Round& round);
   void post_own(const Own& own);
@@ -158,7 +176,8 @@ class TcpTransport final : public Transport {
   void flush_words(int number);
   void close_lane(int number, int lane, int error);
   void close_words(int number, int error);
-  void lose(int number, std::string_view why);
+  void lose(int number, std::string_view why, int error);
+  void find_fate(int number, Peer& one);
   void see_off(int number, Peer& one, Reception::LastWords& last);
   bool is_under_way() const;
   void move_beside();

@@ -112,6 +112,10 @@ class RpcExchange final : public Exchange {
         look_(std::move(look)) {}
 
   std::optional<Lost> lost() const { return stay_->lost_among(members_); }
+  std::optional<std::string> known_loss() override {
+    const auto who = lost();
+    return who ? std::optional(who->words) : std::nullopt;
+  }
 
  private:
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {

@@ -167,5 +167,16 @@ TEST(Symmetric, too_much_is_refused_by_all) {
   });
 }
 
+TEST(Tuning, ends_with_who_is_gone) {
+  const auto all = rooms(2, true);
+  try {
+    step_nanoseconds(*all[0], {.limit_seconds = 60, .lost = [] { return "rank 1 is gone"; }});
+    ADD_FAILURE() << "it measured alone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::peer_failed);
+    EXPECT_NE(std::string_view(error.what()).find("rank 1 is gone"), std::string_view::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -246,6 +246,12 @@ TEST(Launcher, that_meant_many_is_recognised_with_the_command_to_type) {
   EXPECT_EQ(launcher_hint(environment_of({{"WORLD_SIZE", "4"}, {"RANK", "0"}}))->size, 4);
 }
 
+TEST(Launcher, that_lets_others_go_on_when_a_process_dies) {
+  EXPECT_FALSE(launcher_keeps_survivors(environment_of({})));
+  EXPECT_FALSE(launcher_keeps_survivors(environment_of({{"OMPI_MCA_orte_enable_recovery", "0"}})));
+  EXPECT_TRUE(launcher_keeps_survivors(environment_of({{"OMPI_MCA_orte_enable_recovery", "1"}})));
+}
+
 TEST(Launcher, one_process_and_batch_scripts_and_junk_are_let_through) {
   EXPECT_EQ(launcher_hint(environment_of({{"SLURM_NTASKS", "16"}, {"SLURM_JOB_ID", "7"}})), std::nullopt)
       << "a batch script outside a step";

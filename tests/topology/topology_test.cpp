@@ -239,6 +239,28 @@ class RandomTopology : public testing::TestWithParam<unsigned> {
   }
 };
 
+TEST_P(RandomTopology, some_of_its_members_are_as_near_to_each_other_as_before) {
+  const Topology topology = make(GetParam());
+  std::mt19937 random(GetParam());
+  std::vector<int> some(static_cast<std::size_t>(topology.size()));
+  std::iota(some.begin(), some.end(), 0);
+  std::shuffle(some.begin(), some.end(), random);
+  some.resize(1 + random() % some.size());
+  const Topology less = topology.among(some);
+  ASSERT_EQ(less.size(), static_cast<int>(some.size()));
+  std::set<std::string> hosts;
+  for (int a = 0; a < less.size(); ++a) {
+    const int rank = some[static_cast<std::size_t>(a)];
+    const std::string& host = topology.node(topology.member(rank).node).host;
+    EXPECT_EQ(less.node(less.member(a).node).host, host);
+    EXPECT_EQ(less.place_of(a), topology.place_of(rank));
+    hosts.insert(host);
+    for (int b = 0; b < less.size(); ++b)
+      EXPECT_EQ(less.link(a, b), topology.link(rank, some[static_cast<std::size_t>(b)]));
+  }
+  EXPECT_EQ(less.node_count(), static_cast<int>(hosts.size()));
+}
+
 TEST_P(RandomTopology, nodes_and_rails_partition_the_members) {
   const Topology topology = make(GetParam());
   std::vector<int> by_node;

@@ -71,6 +71,12 @@ std::optional<int> launcher_rank(const Environment& environment) {
   return std::nullopt;
 }
 
+// Open MPI hands its own settings down to the processes, wherever they were given.
+bool launcher_keeps_survivors(const Environment& environment) {
+  const char* value = environment("OMPI_MCA_orte_enable_recovery");
+  return value != nullptr && std::string_view(value) != "0" && std::string_view(value) != "false";
+}
+
 bool tf_config_names_cluster(const Environment& environment) {
   const char* value = environment("TF_CONFIG");
   // Whether it is well formed is the resolver's to say; an empty one names nothing.

@@ -22,6 +22,9 @@ std::optional<LauncherHint> launcher_hint(const Environment& environment);
 // This process's number by the launcher's account; nothing when there is no launcher.
 std::optional<int> launcher_rank(const Environment& environment);
 
+// Whether the launcher leaves the others alone when a process dies: mpirun --enable-recovery.
+bool launcher_keeps_survivors(const Environment& environment);
+
 // TF_CONFIG names a cluster, so that processes find each other without MPI.
 bool tf_config_names_cluster(const Environment& environment);
 
