@@ -68,6 +68,8 @@ class Tasks final : public Ground {
     return ucx_ ? ucx_->transport(exchange, lost) : tcp_->transport(exchange, lost);
   }
 
+  bool failed() const override { return tcp_ && tcp_->has_lost(); }
+
   void end() noexcept override {
     hub_.reset();
     server_.reset();

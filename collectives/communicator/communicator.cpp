@@ -33,6 +33,12 @@ std::optional<Communicator> Communicator::split(int colour, int key, std::string
   return Communicator(std::move(team));
 }
 
+Communicator Communicator::shrink(std::string name) {
+  CommunicatorOptions options = here().options();
+  if (!name.empty()) options.name = std::move(name);
+  return Communicator(here().shrink(std::move(options)));
+}
+
 Communicator Communicator::reproducible(std::string name) {
   CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, "/reproducible") : std::move(name);

@@ -44,6 +44,11 @@ class Communicator : public Collectives<Communicator> {
   Communicator duplicate(std::string name = {}) { return *split(0, rank(), std::move(name)); }
   // The same members, with other options: begin with options().
   Communicator duplicate(CommunicatorOptions options);
+  // After a call has failed because a member died, or is not reached any more (LOCKSTEP-E015): those that are left, in
+  // their order, with the topology of theirs. All of them call it, once; who has not seen the failure yet sees it by
+  // that. It goes on without a call of MPI, needs sockets of our own between members (or threads), and gives all of
+  // them the same members or the same error; docs/reliability.md has the rules. What was begun here is given up.
+  Communicator shrink(std::string name = {});
   // The same members, whose reductions give the same bits whatever the algorithm, size and placement.
   Communicator reproducible(std::string name = {});
 

@@ -202,6 +202,7 @@ class Team {
   void close() noexcept;
 
   std::shared_ptr<Team> split(int colour, int key, CommunicatorOptions options);
+  std::shared_ptr<Team> shrink(CommunicatorOptions options);
   node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
   // Of that GPU, which is this member's own affair.
   std::shared_ptr<std::byte> allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device, Origin origin);
@@ -255,6 +256,9 @@ class Team {
   void finish(Handle handle);
   void wait_inside(Handle handle);
   std::shared_ptr<Team> split_inside(int colour, int key, CommunicatorOptions options);
+  std::shared_ptr<Team> smaller(const std::vector<int>& members, std::uint64_t number,
+                                const CommunicatorOptions& options,
+                                const std::function<std::optional<std::string>()>& in_vain);
   void run_inside(const Ready& ready, const Origin& origin);
 
   class GpuPause;
@@ -346,6 +350,7 @@ class Team {
       letters_;                                // peer, mark, sends, bytes
   std::atomic<const Origin*> user_ = nullptr;  // who is inside
   bool closed_ = false;
+  bool has_shrunk_ = false;
   std::unique_ptr<Engine<RealWorld>> engine_;
   bool may_use_nccl_ = false;  // the same on all members, as all below
   std::unique_ptr<nccl::Clique> clique_;

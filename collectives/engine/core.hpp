@@ -64,6 +64,9 @@ class Core {
   // What the caller was refused for before a call began: the others would wait for it in vain, so they are told.
   void refuse(const Error& error) noexcept;
   void leave() noexcept;
+  // For who makes a smaller communicator of this one: fails it if it has not failed, and gives back what others have
+  // said of that. From then on the transport's words are the caller's.
+  std::vector<Transport::Heard> begin_shrinking();
 
   bool is_idle() const { return active_.empty(); }
   // Whether what is waited for may be a neighbour in the room.
@@ -111,6 +114,7 @@ class Core {
   void hear(int peer, const Answer& word);
   void hear(int peer, const Fail& word);
   void hear(int peer, const Left& word);
+  void hear(int peer, const Survive& word);
   void compare(int peer, const CallWord& theirs);
   CallWord word_of(const Recorded& recorded) const;
   void tell(int peer, const Word& word);
@@ -174,7 +178,8 @@ class Core {
   std::exception_ptr error_;
   bool told_user_ = false;
   bool keeps_memory_ = false;
-  Operation* moving_ = nullptr;  // for the text of what it throws
+  std::vector<Transport::Heard> of_survivors_;  // what they said before this member was one
+  Operation* moving_ = nullptr;                 // for the text of what it throws
 
   static constexpr node::Looks no_looks{};
 };

@@ -61,6 +61,20 @@ void Core::leave_track() noexcept {
   }
 }
 
+// Who has gone on tells why, for who has failed may have died before it told everybody.
+void Core::hear(int peer, const Survive& word) {
+  of_survivors_.push_back({peer, word.bytes});
+  const Error error(Code::peer_failed, text("rank ", peer, " goes on with those that are left: ", word.why),
+                    "shrink() as well, or end the program");
+  fail(std::make_exception_ptr(error), {error.code(), std::string(error.detail())}, false);
+}
+
+std::vector<Transport::Heard> Core::begin_shrinking() {
+  refuse(Error(Code::peer_failed, text("rank ", rank_, " makes a smaller communicator of \"", name_, '"'),
+               "shrink() on all members"));
+  return std::exchange(of_survivors_, {});
+}
+
 void Core::check_usable() {
   if (!failed()) return;
   if (!told_user_) {

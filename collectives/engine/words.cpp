@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-enum class Kind : std::uint8_t { agree, ask, answer, fail, left };
+enum class Kind : std::uint8_t { agree, ask, answer, fail, left, survive };
 
 void put(Writer& to, const CallWord& call) {
   const Signature& s = call.signature;
@@ -57,6 +57,10 @@ void put(Writer& to, const Answer& word) {
 void put(Writer& to, const Fail& word) { to.put(Kind::fail).put(word.code).put(std::string_view(word.text)); }
 void put(Writer& to, const Left& word) { put(to.put(Kind::left).put(word.last_started), word.last); }
 
+void put(Writer& to, const Survive& word) {
+  to.put(Kind::survive).put(std::string_view(word.why)).put(std::span<const std::byte>(word.bytes));
+}
+
 Answer get_answer(Reader& from) {
   Answer word;
   word.number = from.get<std::uint64_t>();
@@ -80,8 +84,15 @@ Left get_left(Reader& from) {
   return word;
 }
 
+Survive get_survive(Reader& from) {
+  Survive word;
+  word.why = printable(from.get_string(), 4000);
+  word.bytes = from.get_bytes();
+  return word;
+}
+
 Word get_word(Reader& from) {
-  switch (from.get_enum(Kind::left)) {
+  switch (from.get_enum(Kind::survive)) {
     case Kind::agree:
       return Agree{get_call(from)};
     case Kind::ask:
@@ -91,9 +102,11 @@ Word get_word(Reader& from) {
     case Kind::fail:
       return get_fail(from);
     case Kind::left:
+      return get_left(from);
+    case Kind::survive:
       break;
   }
-  return get_left(from);
+  return get_survive(from);
 }
 
 }  // namespace

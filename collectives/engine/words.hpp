@@ -60,7 +60,14 @@ struct Left {
   bool operator==(const Left&) const = default;
 };
 
-using Word = std::variant<Agree, Ask, Answer, Fail, Left>;
+// "I go on with those that are left, because of this": and a part of agreeing on who that is.
+struct Survive {
+  std::string why;
+  Bytes bytes;
+  bool operator==(const Survive&) const = default;
+};
+
+using Word = std::variant<Agree, Ask, Answer, Fail, Left, Survive>;
 
 Bytes to_bytes(const Word& word);
 // Throws Error bad_message for anything but the bytes of a word.

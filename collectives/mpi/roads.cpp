@@ -9,6 +9,7 @@
 #include "collectives/mpi/measure_network.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
 #include "topology/base/text.hpp"
+#include "topology/machine/launcher.hpp"
 
 namespace lockstep {
 namespace {
@@ -38,7 +39,15 @@ struct Intent {
   std::string why;
 };
 
-Intent intent_of(const Session& session) {
+// Who is to go on when another one has died must hear of that, and needs something that goes on as well. The same on
+// all, whatever the launcher tells which of them.
+bool all_go_on(Exchange& exchange) {
+  const std::byte mine{launcher_keeps_survivors(process_environment)};
+  const auto all = exchange.all_gather("whether the launcher lets others go on when one dies", {&mine, 1});
+  return std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
+}
+
+Intent intent_of(const Session& session, bool survives) {
   const Topology& topology = session.topology();
   const std::string& wanted = session.settings().transport();
   if (wanted == "mpi") return {{}, "LOCKSTEP_TRANSPORT says so"};
@@ -46,8 +55,8 @@ Intent intent_of(const Session& session) {
     throw Error(Code::bad_setting, "LOCKSTEP_TRANSPORT=ucx, but this was started by an MPI launcher",
                 "take mpi, tcp or auto; UCX is for processes that TF_CONFIG names");
   const bool must = wanted == "tcp";
-  if (!must && topology.node_count() == 1) return {{}, "all are on one node"};
-  if (!must && all_have_fabric(topology)) return {{}, "all nodes have a network that is faster than TCP"};
+  if (!must && !survives && topology.node_count() == 1) return {{}, "all are on one node"};
+  if (!must && !survives && all_have_fabric(topology)) return {{}, "all nodes have a network that is faster than TCP"};
   if (const auto why_not = why_no_tcp()) {
     if (must) throw Error(Code::usage, *why_not, "install libssl-dev and build anew, or take LOCKSTEP_TRANSPORT=mpi");
     return {{}, *why_not};
@@ -55,8 +64,11 @@ Intent intent_of(const Session& session) {
   const std::string interface = session.settings().interface();
   if (const auto addresses = common_network(topology, interface))
     return {addresses->at(static_cast<std::size_t>(topology.member(session.rank()).node)),
-            must ? "LOCKSTEP_TRANSPORT says so" : "all nodes are in one network"};
-  if (topology.node_count() == 1 && interface.empty()) return {"127.0.0.1", "LOCKSTEP_TRANSPORT says so"};
+            must       ? "LOCKSTEP_TRANSPORT says so"
+            : survives ? "the launcher lets others go on when one dies"
+                       : "all nodes are in one network"};
+  if (topology.node_count() == 1 && interface.empty())
+    return {"127.0.0.1", must ? "LOCKSTEP_TRANSPORT says so" : "the launcher lets others go on when one dies"};
   const std::string why = text("no network has an address of every node",
                                interface.empty() ? "" : text(" at the interface ", printable(interface)));
   if (must)
@@ -91,10 +103,10 @@ const std::string& host_of(const Session& session) {
 }  // namespace
 
 Roads::Roads(Session& session) {
-  Intent intent = intent_of(session);
+  Exchange& exchange = session.exchange();
+  Intent intent = intent_of(session, session.settings().transport() == "auto" && all_go_on(exchange));
   why_ = std::move(intent.why);
   if (intent.address.empty()) return;
-  Exchange& exchange = session.exchange();
   auto key = key_of_job(exchange);
   std::string wrong;
   try {

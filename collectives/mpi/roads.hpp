@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-class Roads {
+class Roads final : public Attachment {
  public:
   // Called by all members of the session, who try whether they reach each other. Throws where LOCKSTEP_TRANSPORT names
   // a way that does not lead there.
@@ -21,6 +21,7 @@ class Roads {
   // What was decided, for people.
   const std::string& why() const { return why_; }
   bool by_tcp() const { return tcp_ != nullptr; }
+  bool failed() const override { return tcp_ && tcp_->has_lost(); }
   // What was measured between the nodes, the same on all members.
   const Topology::Network& network() const { return network_; }
 

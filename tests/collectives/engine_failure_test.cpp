@@ -231,6 +231,30 @@ TEST(EngineFailure, TheEndOfACommunicatorWithCallsInFlight) {
   EXPECT_PRED2(holds, lines.all(), "train.cpp:41");
 }
 
+// Who has failed and died before it told everybody is not the only one who says so.
+TEST(EngineFailure, AMemberThatGoesOnWithoutOthersSaysWhy) {
+  on_engines(2, [](RealEngine& engine, Exchange& exchange) {
+    const Bytes part(3, std::byte{7});
+    if (engine.rank() == 0) {
+      engine.world().transport().tell(1, to_bytes(Survive{"rank 5 is gone", part}));
+      exchange.barrier("it is said");
+      EXPECT_TRUE(engine.begin_shrinking().empty());
+      EXPECT_TRUE(engine.failed());
+      return;
+    }
+    exchange.barrier("it is said");
+    Code code{};
+    std::vector<float> out(8);
+    const std::string what = thrown([&] { run(engine, call_of(all_reduce_plan(2, 1, 8), given(1, 8), out)); }, &code);
+    EXPECT_EQ(code, Code::peer_failed);
+    EXPECT_PRED2(holds, what, "rank 0 goes on with those that are left: rank 5 is gone");
+    const auto said = engine.begin_shrinking();
+    ASSERT_EQ(said.size(), 1U);
+    EXPECT_EQ(said.front().peer, 0);
+    EXPECT_EQ(said.front().bytes, part);
+  });
+}
+
 TEST(EngineFailure, AMemberThatLeftIsNotWaitedFor) {
   on_threads(3, [](Exchange& exchange) {
     auto engine = std::make_unique<RealEngine>(RealWorld(local_transport(exchange), Waiter(1)), EngineOptions{});

@@ -337,8 +337,9 @@ TEST(Signature, HoldsWhatAllMustShareAndNoMore) {
 TEST(Words, GoToBytesAndBack) {
   const Signature signature = signature_of({.collective = Collective::reduce, .count = 5, .root = 3});
   const CallWord call{12, signature, 99, "ring", "a.cpp:7"};
-  for (const Word& word : {Word(Agree{call}), Word(Ask{3}), Word(Answer{3, Answer::Standing::in_it, 2, 3, {call}}),
-                           Word(Answer{}), Word(Fail{Code::mismatch, "no"}), Word(Left{7, {call, call}})}) {
+  for (const Word& word :
+       {Word(Agree{call}), Word(Ask{3}), Word(Answer{3, Answer::Standing::in_it, 2, 3, {call}}), Word(Answer{}),
+        Word(Fail{Code::mismatch, "no"}), Word(Left{7, {call, call}}), Word(Survive{"why", Bytes(5)})}) {
     EXPECT_EQ(parse_word(to_bytes(word)), word);
   }
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -26,6 +27,29 @@ TEST(CommunicatorMpi, the_world_of_a_session) {
   EXPECT_EQ(all.size(), session().size());
   EXPECT_EQ(all.rank(), session().rank());
   EXPECT_EQ(all.all_reduce(all.rank(), sum), all.size() * (all.size() - 1) / 2);
+}
+
+TEST(CommunicatorMpi, shrinks_where_messages_go_by_sockets_and_says_so_elsewhere) {
+  Communicator all = fresh();
+  const char* const transport = std::getenv("LOCKSTEP_TRANSPORT");
+  const bool by_mpi = !session().ground() && (transport == nullptr || std::string_view(transport) != "tcp");
+  const bool by_ucx = transport != nullptr && std::string_view(transport) == "ucx";
+  if (session().topology().node_count() == 1 && (by_mpi || by_ucx)) {
+    try {
+      all.shrink();
+      ADD_FAILURE() << "it has shrunk";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::usage) << error.what();
+      EXPECT_NE(std::string_view(error.what()).find("LOCKSTEP_TRANSPORT=tcp"), std::string_view::npos) << error.what();
+    }
+    return;
+  }
+  Communicator same = all.shrink("all are left");  // nobody is gone
+  EXPECT_EQ(same.size(), all.size());
+  EXPECT_EQ(same.rank(), all.rank());
+  EXPECT_EQ(same.all_reduce(same.rank(), sum), all.size() * (all.size() - 1) / 2);
+  auto half = same.split(same.rank() % 2);
+  EXPECT_EQ(half->all_reduce(1, sum), half->size());
 }
 
 TEST(CommunicatorMpi, more_messages_than_lanes_in_two_tags) {

@@ -34,6 +34,8 @@ class Ground {
   // New ones, for each thread of this process: of so many in each process.
   virtual std::vector<std::unique_ptr<Exchange>> of_threads(const std::vector<int>& numbers, Exchange& processes) = 0;
   virtual std::unique_ptr<Transport> transport(Exchange& exchange) = 0;
+  // A member was lost, so that not all will come to the end.
+  virtual bool failed() const { return false; }
   // The session is over; communicators may still be there.
   virtual void end() noexcept = 0;
   // For messages: "tasks of TF_CONFIG".
@@ -95,7 +97,7 @@ class Session {
   Communicator& world();
   std::unique_ptr<Attachment>& attachment();
   // What lives until all members have come to the end of the session: the others may still need it.
-  std::shared_ptr<void>& until_the_end();
+  std::shared_ptr<Attachment>& until_the_end();
 
   // Several members in each of several processes, each driven by a thread of its own: `mine` of this one. All
   // processes call it, with at least 1. Needs MPI_THREAD_SERIALIZED. members() gives what makes the communicator of

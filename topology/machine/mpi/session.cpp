@@ -114,7 +114,7 @@ struct Session::Parts {
   std::unique_ptr<Exchange> exchange;
   Devices devices;
   std::shared_ptr<const Topology> topology;
-  std::shared_ptr<void> kept;
+  std::shared_ptr<Attachment> kept;
   std::unique_ptr<Attachment> attached;
 };
 
@@ -145,8 +145,8 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
 // With an error under way, or after the exchange failed, others may never come: MPI_Finalize would
 // wait for them, so the process leaves without it and the launcher sees that it did.
 Session::Parts::~Parts() {
-  bool failing =
-      std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) || (attached && attached->failed());
+  bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) ||
+                 (attached && attached->failed()) || (kept && kept->failed()) || (ground && ground->failed());
   attached.reset();
   if (failing && wire) wire->abandon_all();
   if (exchange && !failing && !(wire && Wire::ended())) {
@@ -375,7 +375,7 @@ std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
 void Session::set_network(const Topology::Network& measured) {
   parts_->topology = std::make_shared<const Topology>(parts_->topology->with_network(measured));
 }
-std::shared_ptr<void>& Session::until_the_end() { return parts_->kept; }
+std::shared_ptr<Attachment>& Session::until_the_end() { return parts_->kept; }
 const Devices& Session::devices() const { return parts_->devices; }
 const Settings& Session::settings() const { return parts_->settings; }
 const Log& Session::log() const { return parts_->log; }

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members that are threads, one of which leaves, fails or does not come: the others make a smaller communicator, and go
+// on with all that one can do.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "tests/collectives/members.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep::test {
+namespace {
+
+// Sums until somebody is gone.
+Error failure_of(Communicator& all) {
+  try {
+    for (;;) {
+      std::array<int, 3> numbers = {1, 2, 3};
+      all.all_reduce(numbers, sum);
+      EXPECT_EQ(numbers[2], 3 * all.size());
+    }
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+void expect_to_work(Communicator& all) {
+  const int n = all.size();
+  std::vector<int> numbers(1000, all.rank() + 1);
+  all.all_reduce(numbers, sum);
+  EXPECT_EQ(numbers, std::vector<int>(1000, n * (n + 1) / 2));
+  std::vector<int> ranks(static_cast<std::size_t>(n));
+  all.all_gather(std::vector{all.rank()}, ranks);
+  for (int rank = 0; rank < n; ++rank) EXPECT_EQ(ranks[static_cast<std::size_t>(rank)], rank);
+  std::vector<int> letter(1);
+  all.sendrecv(std::vector{all.rank()}, (all.rank() + 1) % n, letter, (all.rank() + n - 1) % n);
+  EXPECT_EQ(letter[0], (all.rank() + n - 1) % n);
+}
+
+class Shrink : public testing::Test {
+ protected:
+  // The members' old ranks, by those who go on.
+  static std::vector<int> old_ranks(Communicator& smaller, int old_rank) {
+    std::vector<int> all(static_cast<std::size_t>(smaller.size()));
+    smaller.all_gather(std::vector{old_rank}, all);
+    return all;
+  }
+};
+
+TEST_F(Shrink, those_that_are_left_go_on_in_their_order) {
+  std::latch done{3};  // by the others, whose last call would fail as well
+  with_members(4, [&](Communicator& world) {
+    expect_to_work(world);
+    if (world.rank() == 1) {
+      done.wait();
+      const Communicator gone = std::move(world);
+      return;
+    }
+    done.count_down();
+    const Error error = failure_of(world);
+    EXPECT_EQ(error.code(), Code::peer_failed) << error.what();
+    Communicator smaller = world.shrink("those that are left");
+    EXPECT_EQ(smaller.size(), 3);
+    EXPECT_EQ(smaller.name(), "those that are left");
+    EXPECT_EQ(smaller.topology().size(), 3);
+    EXPECT_EQ(smaller.ranks(), (std::vector{0, 1, 2}));
+    EXPECT_EQ(old_ranks(smaller, world.rank()), (std::vector{0, 2, 3}));
+    expect_to_work(smaller);
+    EXPECT_TRUE(world.failed());
+    std::vector<int> number(1);
+    EXPECT_THROW(world.all_reduce(number, sum), Error);
+  });
+}
+
+TEST_F(Shrink, what_comes_of_it_can_be_split_and_shrunk) {
+  std::latch done{3};
+  with_members(5, [&](Communicator& world) {
+    if (world.rank() == 0) {
+      const Communicator gone = std::move(world);
+      return;
+    }
+    failure_of(world);
+    Communicator four = world.shrink();
+    auto half = four.split(four.rank() % 2, -four.rank());
+    EXPECT_EQ(half->size(), 2);
+    EXPECT_EQ(half->rank(), 1 - four.rank() / 2);
+    expect_to_work(*half);
+    expect_to_work(four);
+    if (world.rank() == 4) {
+      done.wait();
+      const Communicator gone = std::move(four);
+      return;
+    }
+    done.count_down();
+    failure_of(four);
+    Communicator three = four.shrink();
+    EXPECT_EQ(old_ranks(three, world.rank()), (std::vector{1, 2, 3}));
+    expect_to_work(three);
+    Communicator again = three.duplicate("again");
+    expect_to_work(again);
+  });
+}
+
+TEST_F(Shrink, one_alone_goes_on) {
+  with_members(2, [](Communicator& world) {
+    if (world.rank() == 0) {
+      const Communicator gone = std::move(world);
+      return;
+    }
+    failure_of(world);
+    Communicator alone = world.shrink();
+    EXPECT_EQ(alone.size(), 1);
+    expect_to_work(alone);
+  });
+}
+
+// Nobody is gone, but a call has failed on one, and all that had not failed hear of it by the others' going on.
+TEST_F(Shrink, all_that_live_stay_in_it) {
+  with_members(3, [](Communicator& world) {
+    if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Communicator same = world.shrink();
+    EXPECT_EQ(same.size(), 3);
+    expect_to_work(same);
+  });
+}
+
+TEST_F(Shrink, a_communicator_of_messages_only_with_its_options) {
+  CommunicatorOptions options;
+  options.node_memory = false;
+  options.checksums = true;
+  options.order = Order::reproducible;
+  options.progress_thread = true;
+  const auto body = [](Communicator& world) {
+    if (world.rank() == 1) {
+      const Communicator gone = std::move(world);
+      return;
+    }
+    failure_of(world);
+    Communicator smaller = world.shrink();
+    EXPECT_EQ(smaller.order(), Order::reproducible);
+    EXPECT_TRUE(smaller.options().checksums);
+    expect_to_work(smaller);
+  };
+  with_members(4, body, options);
+}
+
+TEST_F(Shrink, once_only) {
+  with_members(2, [](Communicator& world) {
+    Communicator same = world.shrink();
+    try {
+      world.shrink();
+      ADD_FAILURE() << "it was shrunk twice";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::usage);
+      EXPECT_NE(std::string_view(error.what()).find("was shrunk before"), std::string_view::npos);
+    }
+    expect_to_work(same);
+  });
+}
+
+// It is there and does not come: who waits must not go on without it.
+TEST_F(Shrink, who_lives_and_does_not_come_is_named_by_all) {
+  std::mutex mutex;
+  std::set<std::string> said;
+  std::atomic<int> ended = 0;
+  const auto body = [&](Communicator& world) {
+    if (world.rank() == 1) {
+      while (ended < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    try {
+      world.shrink();
+      ADD_FAILURE() << "it went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::stall);
+      const std::lock_guard lock(mutex);
+      said.insert(error.what());
+    }
+    ++ended;
+  };
+  with_members(3, body, {}, {std::chrono::milliseconds(100), std::chrono::milliseconds(400)});
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said.begin()->find("rank 1 did not come"), std::string::npos) << *said.begin();
+}
+
+// Many times, with deaths at any moment of the smaller one's making.
+TEST_F(Shrink, whoever_leaves_while_it_is_made) {
+  for (int round = 0; round < 60; ++round) {
+    with_members(5, [&](Communicator& world) {
+      if (world.rank() == 3) {
+        const Communicator gone = std::move(world);
+        return;
+      }
+      if (world.rank() == round % 3) {
+        std::this_thread::sleep_for(std::chrono::microseconds(round * 40));
+        const Communicator gone = std::move(world);
+        return;
+      }
+      Communicator smaller = world.shrink();
+      try {
+        expect_to_work(smaller);
+      } catch (const Error& error) {  // it was there to the end of the making
+        EXPECT_EQ(error.code(), Code::peer_failed) << error.what();
+        smaller = smaller.shrink();
+        expect_to_work(smaller);
+      }
+      EXPECT_EQ(smaller.size(), 3);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test
