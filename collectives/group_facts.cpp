@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a group of members is like, as the cost model sees it: its nodes, what these stand in, and the network.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "collectives/cost_model.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view guess = "a starting guess, measured nowhere; `lockstep tune` will replace it";
+
+constexpr std::array<LinkCost, 7> table = {{
+    {Link::self, 0.1, 10000, guess},
+    {Link::same_core, 1.0, 6000, guess},
+    {Link::shared_cache, 0.6, 8000, guess},
+    {Link::same_numa, 0.8, 6000, guess},
+    {Link::same_package, 1.0, 5000, guess},
+    {Link::same_node, 1.5, 4000, guess},
+    {Link::network, 15.0, 1250, guess},  // 10 Gbit/s, where no interface says what it can do
+}};
+// Starting guesses: of a core that members share, for a message within a node, at both ends together; between nodes by
+// TCP.
+constexpr double near_work_us = 3;
+constexpr double far_work_us = 8;
+
+const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
+
+// Bytes per microsecond of the fastest interfaces of a node; 0: it does not say.
+double network_rate(const MachineShape& machine) {
+  std::int64_t fastest = 0;
+  for (const Nic& nic : machine.nics) fastest = std::max(fastest, nic.mbit_per_s);
+  const auto count = std::ranges::count(machine.nics, fastest, &Nic::mbit_per_s);
+  return static_cast<double>(fastest) * static_cast<double>(count) / 8;
+}
+
+// Of all nodes of the group, where equal nodes are looked at once.
+double most_members_per_core(const Topology& topology, const std::set<int>& nodes) {
+  std::map<std::vector<int>, double> known;
+  double most = 1;
+  for (const int node : nodes) {
+    std::vector<int> places{topology.node(node).machine};
+    for (const int rank : topology.ranks_of_node(node)) places.push_back(topology.member(rank).place);
+    const auto [entry, is_new] = known.try_emplace(std::move(places), 0);
+    if (is_new) entry->second = topology.members_per_core(node);
+    most = std::max(most, entry->second);
+  }
+  return most;
+}
+
+void add_network(GroupFacts& facts, const Topology& topology, const std::set<int>& nodes) {
+  double slowest = 0;
+  facts.network_known = true;
+  for (const int node : nodes) {
+    const double rate = network_rate(topology.machine_of_node(node));
+    facts.network_known = facts.network_known && rate > 0;
+    slowest = slowest == 0 ? rate : std::min(slowest, rate);
+  }
+  facts.network_bytes_per_us = facts.network_known ? slowest : cost_of(Link::network).bytes_per_us;
+  facts.short_bytes_per_us = facts.network_bytes_per_us;
+  facts.network_latency_us = cost_of(Link::network).latency_us;
+  facts.near_latency_us = cost_of(facts.near).latency_us;
+  facts.far_work_us = far_work_us;
+  facts.near_work_us = near_work_us;
+  const Topology::Network& measured = topology.network();
+  if (measured.bytes_per_us > 0) {
+    facts.network_known = facts.is_measured = true;
+    facts.network_bytes_per_us = measured.bytes_per_us;
+    facts.flow_bytes_per_us = measured.flow_bytes_per_us;
+    facts.short_bytes_per_us = std::max(measured.bytes_per_us, measured.short_bytes_per_us);
+    facts.network_latency_us = measured.latency_us;
+    if (measured.near_us > 0) facts.near_latency_us = measured.near_us;
+    // A core's work for a message is a part of the time that this takes.
+    facts.far_work_us = std::min(far_work_us, facts.network_latency_us);
+    facts.near_work_us = std::min(near_work_us, facts.near_latency_us);
+    facts.members_per_core = std::max(facts.members_per_core, measured.crowd);
+  }
+}
+
+// "row1/rack3" is in "row1", and that in nothing that has a name.
+std::string outer(const std::string& name) {
+  const std::size_t slash = name.rfind('/');
+  return slash == std::string::npos ? std::string() : name.substr(0, slash);
+}
+
+// By the names of what they are in. A level at which all are alone, or together, is none.
+std::shared_ptr<const Levels> levels_of(std::vector<std::string> names) {
+  while (!std::ranges::all_of(names, &std::string::empty)) {
+    std::map<std::string, std::size_t> number;
+    Levels level;
+    std::vector<std::string> outside;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto [entry, is_new] = number.try_emplace(names[i], level.nodes.size());
+      if (is_new) {
+        level.nodes.emplace_back();
+        outside.push_back(outer(names[i]));
+      }
+      level.nodes[entry->second].push_back(static_cast<int>(i));
+    }
+    if (level.nodes.size() > 1 && level.nodes.size() < names.size()) {
+      level.above = levels_of(std::move(outside));
+      return std::make_shared<const Levels>(std::move(level));
+    }
+    std::ranges::transform(names, names.begin(), outer);
+  }
+  return nullptr;
+}
+
+void add_racks(GroupFacts& facts, const Topology& topology, const Group& group) {
+  if (!topology.has_racks()) return;
+  std::vector<std::string> names;
+  for (const auto& members : facts.levels.nodes)
+    names.push_back(topology.node(topology.member(group.rank(members.front())).node).rack);
+  facts.levels.above = levels_of(std::move(names));
+  if (facts.levels.above == nullptr) return;
+  facts.rack_of.resize(facts.levels.nodes.size());
+  const Levels& racks = *facts.levels.above;
+  for (std::size_t rack = 0; rack < racks.nodes.size(); ++rack) {
+    for (const int node : racks.nodes[rack]) facts.rack_of[static_cast<std::size_t>(node)] = static_cast<int>(rack);
+  }
+  facts.rack_bytes_per_us = static_cast<double>(topology.rack_mbit_per_s()) / 8;
+}
+
+}  // namespace
+
+std::span<const LinkCost> link_costs() { return table; }
+
+GroupFacts facts_of(const Topology& topology, const Group& group) {
+  GroupFacts facts{.size = group.size()};
+  std::map<int, int> number;  // by node of the topology
+  std::set<int> nodes;
+  for (int index = 0; index < group.size(); ++index) {
+    const int rank = group.rank(index);
+    const int node = topology.member(rank).node;
+    const auto [entry, is_new] = number.try_emplace(node, static_cast<int>(facts.levels.nodes.size()));
+    if (is_new) facts.levels.nodes.emplace_back();
+    nodes.insert(node);
+    auto& members = facts.levels.nodes.at(static_cast<std::size_t>(entry->second));
+    members.push_back(index);
+    facts.node_of.push_back(entry->second);
+    facts.most_on_a_node = std::max(facts.most_on_a_node, static_cast<int>(members.size()));
+    facts.near = std::max(facts.near, topology.link(group.rank(members.front()), rank));
+  }
+  add_racks(facts, topology, group);
+  facts.members_per_core = most_members_per_core(topology, nodes);
+  add_network(facts, topology, nodes);
+  return facts;
+}
+
+}  // namespace lockstep
