@@ -5,16 +5,26 @@
 #include "topology/base/error.hpp"
 
 namespace lockstep {
+namespace {
+
+// What a member leaves behind is a mistake of its program's, unless an exception goes through it: that says why.
+Error left_behind(const std::string& what, std::string_view how, std::string_view mend) {
+  if (std::uncaught_exceptions() == 0) return {Code::usage, text(what, how), mend};
+  return {Code::peer_failed, text(what, " was given up for another error of that member's"),
+          "look at what that member says itself"};
+}
+
+}  // namespace
 
 void Core::drop(const Ticket& ticket) noexcept {
   guarded([&] {
     Operation& operation = operation_of(ticket);
     if (!failed()) {
-      const Error error(Code::usage,
-                        text("the request of ", describe(operation), " on \"", name_, "\", started at ",
-                             place(operation.call.origin), ", was destroyed before it was waited for"),
-                        "keep every request, and wait for it");
-      log_.error(error.what());
+      const std::string at = place(operation.call.origin);
+      const Error error = left_behind(text("the request of ", describe(operation), " on \"", name_,
+                                           at.empty() ? "\"" : text("\", started at ", at, ',')),
+                                      " was destroyed before it was waited for", "keep every request, and wait for it");
+      if (error.code() == Code::usage) log_.error(error.what());
       fail_with(error);
     }
     release(operation);
@@ -34,12 +44,12 @@ void Core::leave() noexcept {
   guarded([&] {
     if (!failed() && !active_.empty()) {
       const Operation& first = *active_.front();
-      const Error error(Code::usage,
-                        text("the communicator \"", name_, "\" was destroyed with ", active_.size(),
-                             active_.size() == 1 ? " call" : " calls", " in flight, first ", describe(first),
-                             " started at ", place(first.call.origin)),
-                        "wait for every request before the communicator ends");
-      log_.error(error.what());
+      const Error error =
+          left_behind(text("the communicator \"", name_, '"'),
+                      text(" was destroyed with ", active_.size(), active_.size() == 1 ? " call" : " calls",
+                           " in flight, first ", describe(first), " started at ", place(first.call.origin)),
+                      "wait for every request before the communicator ends");
+      if (error.code() == Code::usage) log_.error(error.what());
       fail_with(error);
     }
     if (failed()) return;  // the others know more than that it leaves

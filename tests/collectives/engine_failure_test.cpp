@@ -202,6 +202,35 @@ TEST(EngineFailure, ARequestThatNobodyWaitedFor) {
   EXPECT_PRED2(holds, lines.all(), "train.cpp:40, was destroyed before it was waited for");
 }
 
+// What is dropped on the way of an exception is no misuse, and no reason: that is the exception.
+TEST(EngineFailure, ARequestThatAnExceptionOfTheUsersDropped) {
+  Lines lines;
+  const auto body = [](RealEngine& engine, Exchange&) {
+    const std::vector<float> in = given(engine.rank(), 10);
+    std::vector<float> out(10);
+    const Call call = call_of(all_reduce_plan(3, engine.rank(), 10), in, out, Origin{"train.cpp", 40});
+    struct Request {
+      RealEngine& of;
+      Ticket ticket;
+      ~Request() { of.drop(ticket); }
+    };
+    if (engine.rank() == 2) {
+      const auto leave = [&] {
+        const Request request{engine, engine.start(call)};
+        throw std::runtime_error("the disk is full");
+      };
+      EXPECT_THROW(leave(), std::runtime_error);
+      return;
+    }
+    const std::string what = thrown([&] {
+      for (int i = 0; i < 2; ++i) run(engine, call);
+    });
+    EXPECT_PRED2(holds, what, "train.cpp:40, was given up for another error of that member's");
+  };
+  on_engines(3, body, {.log = lines.log()});
+  EXPECT_EQ(lines.all().find("LOCKSTEP-E001"), std::string::npos) << lines.all();
+}
+
 TEST(EngineFailure, TheEndOfACommunicatorWithCallsInFlight) {
   Lines lines;
   const auto exchanges_body = [&](Exchange& exchange) {
