@@ -55,7 +55,8 @@ std::int64_t uplink_of(const Scenario& scenario) {
 
 std::shared_ptr<const Topology> topology_of(const Scenario& scenario) {
   MachineShape machine;
-  for (int core = 0; core < scenario.members; ++core) machine.pus.push_back({.os_index = core, .core = core, .l3 = 0, .numa = 0, .package = 0});
+  for (int core = 0; core < scenario.members; ++core)
+    machine.pus.push_back({.os_index = core, .core = core, .l3 = 0, .numa = 0, .package = 0});
   Topology topology = describe({{machine, scenario.nodes, scenario.members}});
   topology = topology.with_racks(racks_of(scenario), uplink_of(scenario));
   if (scenario.fabric && scenario.nodes > 1) {

@@ -88,11 +88,8 @@ TEST(Facts, have_the_racks_of_the_group_and_what_these_are_in) {
 TEST(Prices, know_what_one_connection_carries) {
   const Topology plain = nodes_of(4, 4, shape({.packages = 1, .cores = 4, .l3_cores = 4}));
   const auto measured = [&](double flow) {
-    return facts(plain.with_network({.latency_us = 20,
-                                     .near_us = 1,
-                                     .bytes_per_us = 4000,
-                                     .flow_bytes_per_us = flow,
-                                     .short_bytes_per_us = 4000}));
+    return facts(plain.with_network(
+        {.latency_us = 20, .near_us = 1, .bytes_per_us = 4000, .flow_bytes_per_us = flow, .short_bytes_per_us = 4000}));
   };
   const auto price_of = [&](std::string_view name, const GroupFacts& known) {
     const Shape shape{.size = known.size, .count = 4U << 20U, .levels = known.seen_levels()};
