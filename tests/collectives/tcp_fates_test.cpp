@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
-#include <optional>
 #include <vector>
 
 #include "collectives/tcp/tcp_transport.hpp"
@@ -104,15 +104,27 @@ TEST(TcpFates, WhoseConnectionEndsMayLive) {
 TEST(TcpFates, WhoseProcessIsKilledHasEnded) {
   test::on_threads(2, [](Exchange& exchange) {
     if (exchange.rank() == 1) {  // stands for the process: says where it listens
-      std::optional<Listeners> listeners = listen_at("127.0.0.66", false);
+      std::array<int, 2> said{};
+      ASSERT_EQ(::pipe(said.data()), 0);
       const pid_t process = ::fork();
       if (process == 0) {
+        ::alarm(60);  // should nobody end it
+        const Listeners listeners = listen_at("127.0.0.66", false);
+        Writer place;
+        listeners.place.write(place);
+        const Bytes bytes = place.take();
+        if (::write(said[1], bytes.data(), bytes.size()) < 1) ::_exit(1);
         for (;;) ::pause();
       }
+      Bytes place(200);
+      const ssize_t length = ::read(said[0], place.data(), place.size());
+      for (const int each : said) ::close(each);
+      ASSERT_GT(length, 0);
+      Reader reader(place);
       Writer mine;
-      listeners->place.write(mine);
-      listeners.reset();  // they are that one's
+      Place::read(reader).write(mine);
       mine.put(std::span<const std::byte>(Nonce{}));
+      Roster::introduce(mine, "a process");
       exchange.all_gather("addresses of members", mine.take());
       exchange.barrier("it is called");
       ::kill(process, SIGKILL);
