@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds trying_takes{5};
+constexpr std::chrono::seconds passing_takes{5};
 
 double microseconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
@@ -157,7 +157,7 @@ class Measuring {
     if (answers && led_[1] == transport_.rank()) latency_us(led_.front(), led_.front());
     const auto begin = std::chrono::steady_clock::now();
     while (!std::exchange(was_told_, false) && !transport_.hear()) {
-      if (std::chrono::steady_clock::now() - begin > 2 * trying_takes)
+      if (std::chrono::steady_clock::now() - begin > 2 * passing_takes)
         throw Error(Code::stall, text("rank ", led_.front(), " has not measured the network in time"));
       transport_.sleep(10'000'000);
     }
@@ -204,9 +204,9 @@ class Measuring {
       std::this_thread::yield();
       if (turns % 64 != 63) continue;
       was_told_ = transport_.hear().has_value() || was_told_;  // it throws where somebody is gone
-      if (std::chrono::steady_clock::now() - begin > trying_takes)
+      if (std::chrono::steady_clock::now() - begin > passing_takes)
         throw Error(Code::stall, text("a message from rank ", from, " to rank ", transport_.rank(), " takes more than ",
-                                      format_duration(trying_takes)));
+                                      format_duration(passing_takes)));
     }
   }
 
