@@ -20,10 +20,10 @@ using survival::Verdict;
 // A few members, and what is on its way between each two of them.
 class Few : public testing::Test {
  protected:
-  void begin(int size, Patience patience) {
+  void begin(int size, Patience given) {
     members_.reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
-      members_.emplace_back(rank, size, patience, "test");
+      members_.emplace_back(rank, size, given, "test");
       members_.back().begin(Duration{});
       carry(rank);
     }

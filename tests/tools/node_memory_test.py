@@ -76,7 +76,7 @@ class NodeMemory(unittest.TestCase):
     def test_by_messages_where_the_variable_says_so(self):
         got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], LOCKSTEP_NODE_MEMORY="0")
         self.assertEqual(got, 0, out + err)
-        self.assertIn("node                             needs memory that all members share", out)
+        self.assertRegex(out, r"(?m)^  node +needs memory that all members share$")
         got, out, err = cases.run([*RUN, "-n", "2", given.lockstep, "plan", "all_reduce"], LOCKSTEP_NODE_MEMORY="yes")
         self.assertEqual(got, 1, out + err)
         self.assertIn("LOCKSTEP_NODE_MEMORY", err)

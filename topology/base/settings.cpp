@@ -65,7 +65,8 @@ constexpr std::array rows = {
                "how long a wait lasts before it fails with an error that names who is missing"},
     SettingRow{Setting::transport, "LOCKSTEP_TRANSPORT", "auto", "auto, mpi, tcp or ucx", true,
                "what carries messages: MPI, sockets of our own, or UCX (without MPI only); auto: under MPI sockets "
-               "between nodes that have nothing faster than TCP, else MPI"},
+               "between nodes that have nothing faster than TCP, and wherever mpirun was given `--enable-recovery`; "
+               "else MPI"},
     SettingRow{
         Setting::wire, "LOCKSTEP_WIRE", "as_is", "as_is, bf16 or f16", true,
         "how messages between nodes carry f32 that an all_reduce adds up in the fast order, where that saves time"},
