@@ -122,6 +122,7 @@ std::string rack_by_slurm(const Environment& environment) {
 
 Topology in_racks(const Topology& topology, const Racks& racks) {
   std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(topology.node_count()));
   for (int node = 0; node < topology.node_count(); ++node) names.push_back(racks.of(topology.node(node).host));
   return topology.with_racks(std::move(names), racks.uplink_mbit_per_s);
 }
