@@ -202,8 +202,8 @@ class Launching(unittest.TestCase):
 
     def test_plain_members_get_their_variables(self):
         names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"]
-        code = (f"import json, os, socket; print(json.dumps([os.environ[n] for n in {names}] + "
-                "[socket.gethostname()]))")
+        code = (f"import json, os, socket; os.write(1, (json.dumps([os.environ[n] for n in {names}] + "
+                "[socket.gethostname()]) + '\\n').encode())")  # a line at once, as others write there, too
         done = tool("run", "--launcher", "none", "--ranks-per-node", "2,1", "--", *python(code))
         members = sorted(map(json.loads, done.stdout.splitlines()))
         self.assertEqual([member[:3] for member in members],
