@@ -160,41 +160,33 @@ Schedule by_blocks(const Standing& me, Collective collective, const Slice& from,
   return only(std::move(near));
 }
 
-Schedule leaders_gather(const Shape& shape) {
+// A node's blocks are one message, from its leader to the root, or from there.
+template <bool gathers>
+Schedule leaders_blocks(const Shape& shape) {
   const Leaders leaders(shape, shape.root);
   const Standing& me = leaders.me;
   const bool leads = leaders.all.contains_me();
   const bool is_root = shape.index == shape.root;
-  const Run mine(me.nodes, me.node, shape.count);
-  const Slice all_blocks = is_root ? output(mine.offset, mine.count) : scratch(0, leads ? mine.count : 0);
-  Schedule all = by_blocks(me, Collective::gather_v, input(0, shape.count), all_blocks, leaders.local_leader(me.node),
-                           Blocks::even(shape.count, me.members()));
+  const auto at_root = [&](int node) {
+    const Run run(me.nodes, node, shape.count);
+    return Slice{gathers ? Space::output : Space::input, run.offset, run.count};
+  };
+  const Slice all_blocks = is_root ? at_root(me.node) : scratch(0, leads ? at_root(me.node).count : 0);
   ScheduleBuilder across;
   across.round();
-  if (leads && !is_root) across.send(shape.root, all_blocks);
+  const auto pass = [&](int peer, const Slice& blocks, bool sends) {
+    sends ? across.send(peer, blocks) : across.receive(peer, blocks);
+  };
+  if (leads && !is_root) pass(shape.root, all_blocks, gathers);
   for (int node = 0; is_root && node < me.all_nodes(); ++node) {
-    const Run other(me.nodes, node, shape.count);
-    if (node != me.node) across.receive(leaders.leader_of(node), output(other.offset, other.count));
+    if (node != me.node) pass(leaders.leader_of(node), at_root(node), !gathers);
   }
-  return then(std::move(all), across.done());
-}
-
-Schedule leaders_scatter(const Shape& shape) {
-  const Leaders leaders(shape, shape.root);
-  const Standing& me = leaders.me;
-  const bool leads = leaders.all.contains_me();
-  const bool is_root = shape.index == shape.root;
-  const Run mine(me.nodes, me.node, shape.count);
-  const Slice all_blocks = is_root ? input(mine.offset, mine.count) : scratch(0, leads ? mine.count : 0);
-  ScheduleBuilder across;
-  across.round();
-  if (leads && !is_root) across.receive(shape.root, all_blocks);
-  for (int node = 0; is_root && node < me.all_nodes(); ++node) {
-    const Run other(me.nodes, node, shape.count);
-    if (node != me.node) across.send(leaders.leader_of(node), input(other.offset, other.count));
-  }
-  return then(across.done(), by_blocks(me, Collective::scatter_v, all_blocks, output(0, shape.count),
-                                       leaders.local_leader(me.node), Blocks::even(shape.count, me.members())));
+  const Collective collective = gathers ? Collective::gather_v : Collective::scatter_v;
+  const Slice from = gathers ? input(0, shape.count) : all_blocks;
+  const Slice to = gathers ? all_blocks : output(0, shape.count);
+  Schedule node =
+      by_blocks(me, collective, from, to, leaders.local_leader(me.node), Blocks::even(shape.count, me.members()));
+  return gathers ? then(std::move(node), across.done()) : then(across.done(), std::move(node));
 }
 
 // The root has a message for each other node, or of each.
@@ -380,8 +372,8 @@ constexpr std::array<Algorithm, 14> table = {{
     {Collective::barrier, "node_leaders", leaders_barrier, cost_of_leaders_barrier, plain, has_neighbours},
     {Collective::all_gather, "node_leaders", leaders_all_gather, cost_of_leaders_all_gather, plain, has_runs},
     {Collective::all_gather_v, "node_leaders", leaders_all_gather, cost_of_leaders_all_gather, plain, has_runs},
-    {Collective::gather, "node_leaders", leaders_gather, cost_of_leaders_blocks<true>, plain, has_runs},
-    {Collective::scatter, "node_leaders", leaders_scatter, cost_of_leaders_blocks<false>, plain, has_runs},
+    {Collective::gather, "node_leaders", leaders_blocks<true>, cost_of_leaders_blocks<true>, plain, has_runs},
+    {Collective::scatter, "node_leaders", leaders_blocks<false>, cost_of_leaders_blocks<false>, plain, has_runs},
     {Collective::all_to_all, "node_leaders", leaders_all_to_all, cost_of_leaders_all_to_all, plain, has_few_in_runs},
     {Collective::reduce_scatter, "node_leaders", leaders_reduce_scatter, cost_of_leaders_reduce_scatter, plain,
      has_runs},

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/survivors_words.hpp"
 
-#include <algorithm>
-
+#include "collectives/engine/words.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::survival {
@@ -45,17 +44,12 @@ struct Getting {
       throw Error(Code::bad_message, text("rank ", all.ranges().back().last, " among ", size, " members"));
     return all;
   }
-  Code code() const {
-    const auto one = from.get<Code>();
-    const bool is_known = std::ranges::find(code_entries(), one, &CodeEntry::code) != code_entries().end();
-    return is_known ? one : Code::internal;
-  }
   std::string why() const { return printable(from.get_string(), longest_reason); }
   Verdict verdict() const {
     Verdict one;
     one.kind = from.get_enum(Verdict::Kind::failed);
     one.members = ranks();
-    one.code = code();
+    one.code = read_code(from);
     one.why = why();
     return one;
   }
@@ -63,7 +57,7 @@ struct Getting {
     Join word;
     word.lost = ranks();
     word.part.state = from.get_enum(Part::State::failed);
-    word.part.code = code();
+    word.part.code = read_code(from);
     word.part.why = why();
     return word;
   }

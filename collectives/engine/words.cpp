@@ -72,9 +72,8 @@ Answer get_answer(Reader& from) {
 }
 
 Fail get_fail(Reader& from) {
-  const auto code = from.get<Code>();
-  const bool known = std::ranges::find(code_entries(), code, &CodeEntry::code) != code_entries().end();
-  return {known ? code : Code::internal, printable(from.get_string(), 4000)};
+  const Code code = read_code(from);
+  return {code, printable(from.get_string(), 4000)};
 }
 
 Left get_left(Reader& from) {
@@ -122,6 +121,12 @@ Word parse_word(std::span<const std::byte> bytes) {
   Word word = get_word(reader);
   reader.expect_done();
   return word;
+}
+
+Code read_code(Reader& from) {
+  const auto code = from.get<Code>();
+  const bool is_known = std::ranges::find(code_entries(), code, &CodeEntry::code) != code_entries().end();
+  return is_known ? code : Code::internal;
 }
 
 }  // namespace lockstep

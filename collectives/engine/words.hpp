@@ -73,4 +73,7 @@ Bytes to_bytes(const Word& word);
 // Throws Error bad_message for anything but the bytes of a word.
 Word parse_word(std::span<const std::byte> bytes);
 
+// Of an error that another member tells; one that this build does not know is internal.
+Code read_code(Reader& from);
+
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/engine/words.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/movers.hpp"
 
@@ -158,7 +159,7 @@ std::optional<std::string> WordsExchange::known_loss() {
   for (const auto& [peer, bytes] : early_) {
     Reader reader(bytes);
     if (reader.get_enum(Kind::verdict) != Kind::verdict) continue;
-    reader.get<Code>();
+    read_code(reader);
     return printable(reader.get_string(), longest_reason);
   }
   for (int peer = 0; peer < size(); ++peer) {
@@ -186,7 +187,7 @@ void WordsExchange::take(Call& call, int peer, std::span<const std::byte> bytes)
   const Kind kind = reader.get_enum(Kind::verdict);
   if (kind == Kind::verdict) {
     call.was_told = true;
-    const auto code = reader.get<Code>();
+    const Code code = read_code(reader);
     throw Error(code, printable(reader.get_string(), longest_reason));
   }
   if (reader.get<std::uint64_t>() != calls_) throw Error(Code::internal, "words of set-up are out of step");

@@ -72,7 +72,16 @@ class Measuring {
     return measured;
   }
 
-  // All rails at once, as long as the second took: what a node has, where one connection does not fill the link.
+  // By one connection of each node.
+  double second(double bytes_per_us_of_all) {
+    constexpr double long_enough_us = 150'000;
+    const double passes = long_enough_us * bytes_per_us_of_all / static_cast<double>(one_pass);
+    double rate = bytes_per_us_of_all;
+    if (passes > 2) lead(false, [&] { rate = bytes_per_us(static_cast<int>(std::min(passes, 160.0))); });
+    return leads_ ? rate : 0;
+  }
+
+  // All rails at once: what a node has, where one connection does not fill the link.
   Stretch third(double bytes_per_us_of_all, const Topology& topology) {
     const int local = topology.index_in_node(transport_.rank());
     const auto peer = [&](int node) {
@@ -93,14 +102,6 @@ class Measuring {
     for (int node = 0; node < topology.node_count(); ++node)
       least = std::min(least, topology.ranks_of_node(node).size());
     return static_cast<int>(least);
-  }
-
-  double second(double bytes_per_us_of_all) {
-    constexpr double long_enough_us = 150'000;
-    const double passes = long_enough_us * bytes_per_us_of_all / static_cast<double>(one_pass);
-    double rate = bytes_per_us_of_all;
-    if (passes > 2) lead(false, [&] { rate = bytes_per_us(static_cast<int>(std::min(passes, 160.0))); });
-    return leads_ ? rate : 0;
   }
 
  private:

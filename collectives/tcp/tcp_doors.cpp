@@ -111,10 +111,9 @@ void TcpTransport::call(int number, std::uint32_t channel, bool near) {
 // A way that is gone may come back, as long as that host may be silent.
 void TcpTransport::fail_to_reach(int number, std::uint32_t channel, int error) {
   Peer& one = peer(number);
-  const bool is_no_way = error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
   const auto now = Clock::now();
   if (!one.unreached_since) one.unreached_since = now;
-  if (is_no_way && now - *one.unreached_since < shared_->silence) {
+  if (is_no_way(error) && now - *one.unreached_since < shared_->silence) {
     one.links[channel] = Link::none;
     one.is_unreached[channel] = true;
     has_unreached_ = true;
@@ -245,8 +244,7 @@ void TcpTransport::close_words(int number, int error) {
   one.words.close();
   one.links[words_channel] = Link::over;
   if (one.has_left) return;
-  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
-    return lose(number, silence_of_host(error), error);
+  if (error == ETIMEDOUT || is_no_way(error)) return lose(number, silence_of_host(error), error);
   lose(number,
        error == 0 || error == ECONNRESET || error == EPIPE ? "its process has ended, or was ended"
                                                            : text("the connection failed: ", std::strerror(error)),

@@ -92,8 +92,7 @@ void TcpTransport::find_fate(int number, Peer& one) {
 void TcpTransport::lose(int number, std::string_view why, int error) {
   Peer& one = peer(number);
   if (one.has_left) return;
-  const bool is_unreachable = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-  if (one.fate == Fate::here && is_unreachable) one.fate = Fate::silent;
+  if (one.fate == Fate::here && (error == ETIMEDOUT || is_no_way(error))) one.fate = Fate::silent;
   if (one.fate == Fate::here && error == ECONNREFUSED) one.fate = Fate::ended;
   if (one.fate == Fate::here && !one.silence) one.silence = Silence{Clock::now(), {}, {}};
   if (loss_ && loss_->number >= 0) return;

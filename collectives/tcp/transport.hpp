@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -40,6 +41,11 @@ inline constexpr int lane_count = 4;
 inline constexpr std::uint32_t words_channel = lane_count;
 inline constexpr std::uint32_t channel_count = lane_count + 1;
 inline constexpr std::size_t window_bytes = 48U << 10U;  // a message that is smaller is read together with its head
+
+// To a host, for now.
+inline bool is_no_way(int error) {
+  return error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
+}
 
 class TcpTransport final : public Transport {
  public:
