@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What reductions do to elements, for the compilers of GPUs and of the host: the same bits on both, as
-// docs/reductions.md has them. A float operation is rounded by itself; nothing is fused.
+// docs/reductions.md has them. A float operation is rounded by itself; nothing is fused but what a quotient is found
+// by.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -41,6 +43,15 @@ LOCKSTEP_ROUNDED(times, *, mul)
 LOCKSTEP_ROUNDED(over, /, div)
 #undef LOCKSTEP_ROUNDED
 
+// a * b + c, rounded once.
+#ifdef __CUDA_ARCH__
+LOCKSTEP_BOTH float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+LOCKSTEP_BOTH double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+#else
+LOCKSTEP_BOTH float fused(float a, float b, float c) { return std::fma(a, b, c); }
+LOCKSTEP_BOTH double fused(double a, double b, double c) { return std::fma(a, b, c); }
+#endif
+
 // The one NaN of results.
 LOCKSTEP_BOTH float quiet(float value) { return value == value ? value : bits_as<float>(std::uint32_t{0x7fc00000}); }
 LOCKSTEP_BOTH double quiet(double value) {
@@ -49,6 +60,49 @@ LOCKSTEP_BOTH double quiet(double value) {
 
 LOCKSTEP_BOTH bool is_negative(float value) { return bits_as<std::uint32_t>(value) >> 31U != 0; }
 LOCKSTEP_BOTH bool is_negative(double value) { return bits_as<std::uint64_t>(value) >> 63U != 0; }
+
+// A whole number that many elements are divided by, made once for all of them.
+template <class T>
+struct Divisor {
+  T value;
+  T reciprocal;
+  bool is_small;
+};
+template <class T>
+LOCKSTEP_BOTH Divisor<T> divisor_of(std::int64_t number) {
+  constexpr std::int64_t most = 1 << 20;
+  const T value = static_cast<T>(number);
+  return {value, over(T{1}, value), number > 0 && number <= most};
+}
+
+// Not so small that its quotient by a small number loses places, and neither infinite nor NaN.
+LOCKSTEP_BOTH bool is_usual(float value) {
+  constexpr std::uint32_t least = 24;
+  return (bits_as<std::uint32_t>(value) >> 23U & 0xffU) - least < 255 - least;
+}
+LOCKSTEP_BOTH bool is_usual(double value) {
+  constexpr std::uint32_t least = 24;
+  return (static_cast<std::uint32_t>(bits_as<std::uint64_t>(value) >> 52U) & 0x7ffU) - least < 2047 - least;
+}
+
+// The bits of a division, and in a fraction of its time on a GPU, for nearly all values; otherwise `is_right` becomes
+// false. What the product with the reciprocal leaves is known without an error and corrects it, the first time to the
+// quotient or its neighbour, the second time to the quotient itself.
+template <class T>
+LOCKSTEP_BOTH T quick_over(T value, const Divisor<T>& divisor, bool& is_right) {
+  T quotient = times(value, divisor.reciprocal);
+  for (int turn = 0; turn < 2; ++turn)
+    quotient = fused(fused(-quotient, divisor.value, value), divisor.reciprocal, quotient);
+  is_right = is_right && divisor.is_small && (is_usual(value) || value == 0);
+  return value == 0 ? value : quotient;
+}
+
+template <class T>
+LOCKSTEP_BOTH T over(T value, const Divisor<T>& divisor) {
+  bool is_right = true;
+  const T quotient = quick_over(value, divisor, is_right);
+  return is_right ? quotient : over(value, divisor.value);
+}
 
 // -0 is less than +0. Not for NaN.
 template <class T>
@@ -98,7 +152,9 @@ struct Integer {
         return static_cast<T>(left + right);
     }
   }
-  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
+  using Divisor = std::int64_t;
+  LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return number; }
+  LOCKSTEP_BOTH static Stored divide(Stored value, Divisor divisor, const bool* /*is_right*/ = nullptr) {
     if constexpr (std::is_signed_v<T>)
       return static_cast<T>(static_cast<std::int64_t>(value) / divisor);
     else
@@ -156,8 +212,11 @@ struct Float {
         return quiet(plus(a, b));
     }
   }
-  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
-    return quiet(over(value, static_cast<T>(divisor)));
+  using Divisor = gpu::Divisor<T>;
+  LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return divisor_of<T>(number); }
+  // With `is_right` quickly, and perhaps not right: then it becomes false.
+  LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
+    return quiet(is_right != nullptr ? quick_over(value, divisor, *is_right) : over(value, divisor));
   }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) { return quiet(times(value, static_cast<T>(factor))); }
   LOCKSTEP_BOTH static Stored convert(Wide wide) { return wide; }
@@ -227,8 +286,10 @@ struct ShortFloat {
   LOCKSTEP_BOTH static Wide load(Stored stored) { return Bits::widen(stored); }
   LOCKSTEP_BOTH static Stored store(Wide wide) { return Bits::narrow(quiet(wide)); }
   LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) { return Float<float>::combine(op, a, b); }
-  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
-    return store(Float<float>::divide(load(value), divisor));
+  using Divisor = gpu::Divisor<float>;
+  LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return divisor_of<float>(number); }
+  LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
+    return store(Float<float>::divide(load(value), divisor, is_right));
   }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
     return store(Float<float>::scale(load(value), factor));
@@ -254,8 +315,10 @@ struct ComplexFloat {
     return {quiet(plus(times(a.first, b.first), -times(a.second, b.second))),
             quiet(plus(times(a.first, b.second), times(a.second, b.first)))};
   }
-  LOCKSTEP_BOTH static Stored divide(Stored value, std::int64_t divisor) {
-    return {Float<T>::divide(value.first, divisor), Float<T>::divide(value.second, divisor)};
+  using Divisor = gpu::Divisor<T>;
+  LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return divisor_of<T>(number); }
+  LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
+    return {Float<T>::divide(value.first, divisor, is_right), Float<T>::divide(value.second, divisor, is_right)};
   }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
     return {Float<T>::scale(value.first, factor), Float<T>::scale(value.second, factor)};

@@ -29,6 +29,20 @@ struct Combining {
   bool is_aligned = false;   // all of them, to vectors
 };
 
+// What elements of a format are divided by; nothing is made of it where they cannot be, or are not.
+struct NoDivisor {};
+template <class F>
+struct DivisorOf {
+  using Type = NoDivisor;
+  LOCKSTEP_BOTH static Type of(std::int64_t /*number*/) { return {}; }
+};
+template <class F>
+requires requires { typename F::Divisor; }
+struct DivisorOf<F> {
+  using Type = typename F::Divisor;
+  LOCKSTEP_BOTH static Type of(std::int64_t number) { return F::by(number == 0 ? 1 : number); }
+};
+
 template <class T, std::size_t lanes>
 struct alignas(sizeof(T) * lanes) Lanes {
   T at[lanes];  // NOLINT(modernize-avoid-c-arrays)
@@ -99,11 +113,14 @@ struct Lane {
     return whole;
   }
 
-  LOCKSTEP_BOTH static void combine(const Combining& all, std::size_t at) {
+  LOCKSTEP_BOTH static void combine(const Combining& all, const typename DivisorOf<F>::Type& divisor, std::size_t at) {
     Whole whole = all.by_tree ? by_tree(all, at) : from_left(all, at);
-    if constexpr (requires { F::divide(Stored(), 1); }) {
+    if constexpr (requires { typename F::Divisor; }) {
       if (all.divisor != 0) {
-        for (std::size_t i = 0; i < lanes; ++i) whole.at[i] = F::divide(whole.at[i], all.divisor);
+        const Whole sums = whole;
+        bool is_right = true;
+        for (std::size_t i = 0; i < lanes; ++i) whole.at[i] = F::divide(sums.at[i], divisor, &is_right);
+        for (std::size_t i = 0; i < lanes && !is_right; ++i) whole.at[i] = F::divide(sums.at[i], divisor);
       }
     }
     for (int output = 0; output < all.output_count; ++output) {
@@ -121,8 +138,9 @@ template <class F>
 LOCKSTEP_BOTH void combine_thread(const Combining& all, std::size_t thread, std::size_t threads) {
   constexpr std::size_t lanes = vector_bytes / sizeof(typename F::Stored);
   const std::size_t vectors = all.is_aligned ? all.count / lanes : 0;
-  for (std::size_t i = thread; i < vectors; i += threads) Lane<F, lanes>::combine(all, i * lanes);
-  for (std::size_t i = vectors * lanes + thread; i < all.count; i += threads) Lane<F, 1>::combine(all, i);
+  const auto divisor = DivisorOf<F>::of(all.divisor);
+  for (std::size_t i = thread; i < vectors; i += threads) Lane<F, lanes>::combine(all, divisor, i * lanes);
+  for (std::size_t i = vectors * lanes + thread; i < all.count; i += threads) Lane<F, 1>::combine(all, divisor, i);
 }
 
 }  // namespace lockstep::gpu

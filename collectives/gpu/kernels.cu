@@ -9,9 +9,6 @@ namespace lockstep::gpu {
 namespace {
 
 constexpr unsigned threads_per_block = 256;
-// More wait for memory than run.
-constexpr unsigned blocks_per_processor = 8;
-
 template <class F>
 __global__ void __launch_bounds__(threads_per_block) combine(const __grid_constant__ Combining all) {
   combine_thread<F>(all, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
@@ -22,14 +19,28 @@ __global__ void __launch_bounds__(threads_per_block) pack(const __grid_constant_
   pack_thread<Way>(all, packs, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
 }
 
-unsigned blocks_for(std::size_t threads) {
+// As many as run at once and no more: each takes as large a part as the others, and none comes after the others.
+template <class Kernel>
+unsigned blocks_for(Kernel* kernel, std::size_t threads) {
+  static const int at_once = [&] {
+    int found = 0;
+    const bool is_known =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, threads_per_block, 0) == cudaSuccess;
+    if (!is_known) cudaGetLastError();  // the launch will say what is the matter
+    return is_known && found > 0 ? found : 1;
+  }();
   int device = 0;
   int processors = 1;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const std::size_t needed = (threads + threads_per_block - 1) / threads_per_block;
   return static_cast<unsigned>(
-      std::clamp<std::size_t>(needed, 1, blocks_per_processor * static_cast<unsigned>(processors)));
+      std::clamp<std::size_t>(needed, 1, static_cast<unsigned>(at_once) * static_cast<unsigned>(processors)));
+}
+
+cudaError_t load(const void* kernel) {
+  cudaFuncAttributes unread{};
+  return cudaFuncGetAttributes(&unread, kernel);
 }
 
 }  // namespace
@@ -37,8 +48,9 @@ unsigned blocks_for(std::size_t threads) {
 cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
   cudaGetLastError();  // of somebody else
-  const unsigned blocks = blocks_for((all.count * size_of(type) + vector_bytes - 1) / vector_bytes);
-  const bool known = with_format(type, [&]<class F>(F) { combine<F><<<blocks, threads_per_block, 0, stream>>>(all); });
+  const std::size_t threads = (all.count * size_of(type) + vector_bytes - 1) / vector_bytes;
+  const bool known = with_format(
+      type, [&]<class F>(F) { combine<F><<<blocks_for(combine<F>, threads), threads_per_block, 0, stream>>>(all); });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }
 
@@ -46,9 +58,32 @@ cudaError_t launch(const Packing& all, bool packs, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
   cudaGetLastError();  // of somebody else
   const bool known = with_way(all, packs, [&]<class Way>(Way) {
-    pack<Way><<<blocks_for(vectors_of<Way>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
+    pack<Way><<<blocks_for(pack<Way>, threads_of<Way>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
   });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
+}
+
+cudaError_t load_kernels() {
+  cudaError_t status = cudaSuccess;
+  const auto add = [&](cudaError_t next) {
+    if (status == cudaSuccess) status = next;
+  };
+  for (int number = 0; number < data_type_count; ++number) {
+    const auto type = static_cast<DataType>(number);
+    with_format(type, [&]<class F>(F) { add(load(reinterpret_cast<const void*>(combine<F>))); });
+    for (const DataType other : {type, DataType::f32}) {
+      for (const bool packs : {true, false}) {
+        Packing all;
+        all.in_pieces = type;
+        all.in_whole = other;
+        all.divisor = 1;
+        with_way(all, packs, [&]<class Way>(Way) { add(load(reinterpret_cast<const void*>(pack<Way>))); });
+      }
+    }
+  }
+  add(load(reinterpret_cast<const void*>(pack<AsIs>)));
+  if (status != cudaSuccess) cudaGetLastError();  // the next call begins without it
+  return status;
 }
 
 }  // namespace lockstep::gpu

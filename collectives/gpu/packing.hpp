@@ -35,10 +35,12 @@ inline std::size_t bytes_of_piece(const Packing& all, int piece) {
 }
 
 // What happens to the elements of one piece: first they are multiplied, then divided.
+template <class Divisor>
 struct Change {
   bool scales;
   double factor;
-  std::int64_t divisor;
+  bool divides;
+  Divisor divisor;
 };
 
 // The piece in which a place of the whole lies.
@@ -63,11 +65,22 @@ LOCKSTEP_BOTH bool copy_word(std::byte* to, const std::byte* from, std::size_t l
   return true;
 }
 
+struct Moved {
+  std::byte* to;
+  const std::byte* from;
+  template <class Out, class In>
+  LOCKSTEP_BOTH bool is_aligned() const {
+    return gpu::is_aligned(to, sizeof(Out)) && gpu::is_aligned(from, sizeof(In));
+  }
+};
+
 // Ways from one side to the other: `some` moves as many elements at once as it can, and returns how many.
 struct AsIs {
   static constexpr unsigned from_shift = 0;  // of the bytes of an element, as a power of two
   static constexpr unsigned to_shift = 0;
   static constexpr std::size_t lanes = vector_bytes;
+  using By = DivisorOf<AsIs>;
+  using Change = gpu::Change<NoDivisor>;
 
   LOCKSTEP_BOTH static std::size_t some(std::byte* to, const std::byte* from, std::size_t left,
                                         const Change& /*none*/) {
@@ -78,6 +91,17 @@ struct AsIs {
     if (copy_word<std::uint16_t>(to, from, left)) return sizeof(std::uint16_t);
     *to = *from;
     return 1;
+  }
+
+  // A vector each, both read before one is written; false where these are not aligned to it, as both are alike.
+  LOCKSTEP_BOTH static bool two(const Moved& one, const Moved& other, const Change& /*none*/) {
+    using Vector = Lanes<std::uint32_t, 4>;
+    if (!one.is_aligned<Vector, Vector>()) return false;
+    const Vector first = *reinterpret_cast<const Vector*>(one.from);
+    const Vector second = *reinterpret_cast<const Vector*>(other.from);
+    *reinterpret_cast<Vector*>(one.to) = first;
+    *reinterpret_cast<Vector*>(other.to) = second;
+    return true;
   }
 };
 
@@ -90,28 +114,49 @@ struct Recast {
   static constexpr unsigned to_shift = std::countr_zero(sizeof(Written));
   static constexpr std::size_t lanes =
       vector_bytes / (sizeof(Read) > sizeof(Written) ? sizeof(Read) : sizeof(Written));  // a vector on the wider side
+  // In the wider of the two; rounded once.
+  using Wide = std::conditional_t<(sizeof(typename From::Wide) > sizeof(typename To::Wide)), typename From::Wide,
+                                  typename To::Wide>;
+  using By = DivisorOf<std::conditional_t<std::is_same_v<From, To>, From, Float<Wide>>>;
+  using Change = gpu::Change<typename By::Type>;
 
-  LOCKSTEP_BOTH static Written one(Read value, const Change& change) {
+  // With `is_right` quickly, and perhaps not right: then it becomes false.
+  LOCKSTEP_BOTH static Written one(Read value, const Change& change, bool* is_right = nullptr) {
     if constexpr (std::is_same_v<From, To>) {
       if (change.scales) value = From::scale(value, change.factor);
-      if (change.divisor != 0) value = From::divide(value, change.divisor);
+      if (change.divides) value = From::divide(value, change.divisor, is_right);
       return value;
     } else {
-      // In the wider of the two; rounded once.
-      using Wide = std::conditional_t<(sizeof(typename From::Wide) > sizeof(typename To::Wide)), typename From::Wide,
-                                      typename To::Wide>;
       Wide wide;
       if constexpr (std::is_same_v<Wide, typename From::Wide>)
         wide = From::load(value);
       else
         wide = to_double(From::load(value));
       if (change.scales) wide = Float<Wide>::scale(wide, change.factor);
-      if (change.divisor != 0) wide = Float<Wide>::divide(wide, change.divisor);
+      if (change.divides) wide = Float<Wide>::divide(wide, change.divisor, is_right);
       if constexpr (std::is_same_v<Wide, typename To::Wide>)
         return To::convert(wide);
       else
         return To::convert(to_float(wide));
     }
+  }
+
+  LOCKSTEP_BOTH static bool two(const Moved& first, const Moved& second, const Change& change) {
+    using In = Lanes<Read, lanes>;
+    using Out = Lanes<Written, lanes>;
+    if (!first.is_aligned<Out, In>()) return false;
+    const In in = *reinterpret_cast<const In*>(first.from);
+    const In more_in = *reinterpret_cast<const In*>(second.from);
+    Out out;
+    Out more_out;
+    bool is_right = true;
+    for (std::size_t i = 0; i < lanes; ++i) out.at[i] = one(in.at[i], change, &is_right);
+    for (std::size_t i = 0; i < lanes; ++i) more_out.at[i] = one(more_in.at[i], change, &is_right);
+    for (std::size_t i = 0; i < lanes && !is_right; ++i) out.at[i] = one(in.at[i], change);
+    for (std::size_t i = 0; i < lanes && !is_right; ++i) more_out.at[i] = one(more_in.at[i], change);
+    *reinterpret_cast<Out*>(first.to) = out;
+    *reinterpret_cast<Out*>(second.to) = more_out;
+    return true;
   }
 
   template <std::size_t at_once = lanes>
@@ -141,32 +186,74 @@ struct Recast {
   }
 };
 
-// The part of one thread of so many: every so-manieth vector of the whole.
+// Vectors of the whole, from one side to the other.
+template <class Way>
+struct Mover {
+  static constexpr unsigned to_shift = Way::to_shift;
+  static constexpr unsigned from_shift = Way::from_shift;
+  const Packing& all;
+  bool packs;
+  typename Way::Change change;
+
+  LOCKSTEP_BOTH Mover(const Packing& given, bool there)
+      : all(given), packs(there), change{all.scales, 1, all.divisor != 0, Way::By::of(all.divisor)} {}
+
+  LOCKSTEP_BOTH unsigned in_whole() const { return packs ? to_shift : from_shift; }
+  LOCKSTEP_BOTH std::size_t step() const { return Way::lanes << in_whole(); }
+  LOCKSTEP_BOTH std::size_t bytes() const { return all.begins[all.count]; }
+
+  LOCKSTEP_BOTH Moved at(int piece, std::size_t place) const {
+    const unsigned in_piece = packs ? from_shift : to_shift;
+    std::byte* const inside = all.pieces[piece] + ((place - all.begins[piece]) >> in_whole() << in_piece);
+    std::byte* const outside = all.whole + place;
+    return packs ? Moved{outside, inside} : Moved{inside, outside};
+  }
+
+  LOCKSTEP_BOTH void move(std::size_t vector) {
+    std::size_t place = vector * step();
+    const std::size_t end = place + step() < bytes() ? place + step() : bytes();
+    for (int piece = place < end ? piece_at(all, place) : 0; place < end;) {
+      while (all.begins[piece + 1] <= place) ++piece;  // some are empty
+      const Moved moved = at(piece, place);
+      const std::size_t left = ((all.begins[piece + 1] < end ? all.begins[piece + 1] : end) - place) >> in_whole();
+      if (all.scales) change.factor = all.factors[piece];
+      place += Way::some(moved.to, moved.from, left, change) << in_whole();
+    }
+  }
+
+  // Where both lie in one piece, and where vectors may.
+  LOCKSTEP_BOTH bool move_two(std::size_t vector, std::size_t other) {
+    const std::size_t place = vector * step();
+    const std::size_t end = other * step() + step();
+    const int piece = piece_at(all, place);
+    if (all.begins[piece] > place || all.begins[piece + 1] < end) return false;
+    if (all.scales) change.factor = all.factors[piece];
+    return Way::two(at(piece, place), at(piece, other * step()), change);
+  }
+};
+
+inline constexpr std::size_t moved_together = 256;  // vectors
+
+// The part of one thread of so many. Neighbouring threads move neighbouring vectors, and each two at once: so enough is
+// on its way to keep the memory busy.
 template <class Way>
 LOCKSTEP_BOTH void pack_thread(const Packing& all, bool packs, std::size_t thread, std::size_t threads) {
-  const unsigned in_whole = packs ? Way::to_shift : Way::from_shift;
-  const unsigned in_piece = packs ? Way::from_shift : Way::to_shift;
-  const std::size_t step = Way::lanes << in_whole;
-  const std::size_t bytes = all.begins[all.count];
-  for (std::size_t vector = thread; vector * step < bytes; vector += threads) {
-    std::size_t at = vector * step;
-    const std::size_t end = at + step < bytes ? at + step : bytes;
-    for (int piece = piece_at(all, at); at < end;) {
-      while (all.begins[piece + 1] <= at) ++piece;  // some are empty
-      std::byte* const inside = all.pieces[piece] + ((at - all.begins[piece]) >> in_whole << in_piece);
-      std::byte* const outside = all.whole + at;
-      const std::size_t left = ((all.begins[piece + 1] < end ? all.begins[piece + 1] : end) - at) >> in_whole;
-      const Change change{all.scales, all.scales ? all.factors[piece] : 1, all.divisor};
-      at += Way::some(packs ? outside : inside, packs ? inside : outside, left, change) << in_whole;
-    }
+  constexpr std::size_t together = moved_together;
+  Mover<Way> mover(all, packs);
+  const std::size_t vectors = (mover.bytes() + mover.step() - 1) / mover.step();
+  for (std::size_t i = thread; i / together * 2 * together < vectors; i += threads) {
+    const std::size_t vector = i / together * 2 * together + i % together;
+    if (mover.move_two(vector, vector + together)) continue;
+    mover.move(vector);
+    mover.move(vector + together);
   }
 }
 
-// So many vectors are to be moved.
+// So many threads have something to move.
 template <class Way>
-std::size_t vectors_of(const Packing& all, bool packs) {
-  const std::size_t step = Way::lanes << (packs ? Way::to_shift : Way::from_shift);
-  return (all.begins[all.count] + step - 1) / step;
+std::size_t threads_of(const Packing& all, bool packs) {
+  const std::size_t chunk = 2 * moved_together * (Way::lanes << (packs ? Way::to_shift : Way::from_shift));
+  return (all.begins[all.count] + chunk - 1) / chunk * moved_together;
 }
 
 // Calls `use` with the way from side to side; false where there is none. Floats of 32 bits become those of 16 and 64

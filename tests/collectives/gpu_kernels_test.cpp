@@ -261,7 +261,7 @@ class PackingOfTypes {
     else
       whole_->fill(all_given);
     const bool is_known = gpu::with_way(all_, packs_, [&]<class Way>(Way) {
-      const std::size_t threads = 1 + gpu::vectors_of<Way>(all_, packs_) / 2;
+      const std::size_t threads = 1 + gpu::threads_of<Way>(all_, packs_) / 2;
       for (std::size_t thread = threads; thread-- > 0;) gpu::pack_thread<Way>(all_, packs_, thread, threads);
     });
     ASSERT_TRUE(is_known) << what();
@@ -303,6 +303,32 @@ TEST(GpuPacking, changes_elements_on_the_way_as_the_reference_does) {
   }
 }
 
+template <class T, class Bits>
+void expect_quotients(std::int64_t divisor, Bits first, Bits step, std::size_t count) {
+  const auto by = gpu::divisor_of<T>(divisor);
+  for (std::size_t i = 0; i < count; ++i) {
+    const T value = gpu::bits_as<T>(static_cast<Bits>(first + i * step));
+    const T found = gpu::over(value, by);
+    const T right = value / static_cast<T>(divisor);
+    if (right != right && found != found) continue;
+    ASSERT_EQ(gpu::bits_as<Bits>(found), gpu::bits_as<Bits>(right)) << value << " by " << divisor;
+  }
+}
+
+// The quotient that is found by a reciprocal is the one that a division rounds to.
+TEST(GpuQuotients, have_the_bits_of_a_division) {
+  constexpr std::size_t all_fractions = std::size_t{1} << 23U;
+  for (const std::int64_t divisor : {3, 7, 48, 641, 1'048'575})
+    expect_quotients<float>(divisor, std::uint32_t{0x3f800000}, std::uint32_t{1}, all_fractions);
+  for (std::int64_t divisor = 1; divisor < 2000; ++divisor) {
+    expect_quotients<float>(divisor, std::uint32_t{0}, std::uint32_t{1'000'003}, 4295);  // every exponent and sign
+    expect_quotients<double>(divisor, std::uint64_t{0}, std::uint64_t{9'000'000'000'000'003}, 2049);
+    expect_quotients<double>(divisor, std::uint64_t{0x3ff0000000000000}, std::uint64_t{7'000'000'000'003}, 643);
+  }
+  for (const std::int64_t divisor : {std::int64_t{-3}, std::int64_t{1} << 21U, std::int64_t{1} << 40U})
+    expect_quotients<float>(divisor, std::uint32_t{0}, std::uint32_t{1'000'003}, 4295);
+}
+
 // One where both sides are aligned, and as many threads as there are vectors.
 TEST(GpuPacking, moves_vectors_of_the_wider_side_at_once) {
   const auto lanes_of = [](DataType from, DataType to, bool packs) {
@@ -313,7 +339,7 @@ TEST(GpuPacking, moves_vectors_of_the_wider_side_at_once) {
     alignas(gpu::vector_bytes) std::array<std::byte, gpu::vector_bytes> out{};
     std::size_t lanes = 0;
     gpu::with_way(all, packs, [&]<class Way>(Way) {
-      lanes = Way::some(out.data(), in.data(), Way::lanes, gpu::Change{false, 1, 0});
+      lanes = Way::some(out.data(), in.data(), Way::lanes, typename Way::Change{});
       EXPECT_EQ(lanes, Way::lanes);
     });
     return lanes;
