@@ -137,6 +137,7 @@ std::span<const Question> host_questions();    // probe_host.cpp
 std::span<const Question> device_questions();  // probe.cu: the first one asks for the driver
 std::span<const Question> share_questions();   // probe_share.cu
 std::span<const Question> end_questions();     // probe_ends.cu
+std::span<const Question> held_questions();    // probe_held.cu
 std::span<const Question> nccl_questions();    // probe_nccl.cu
 std::span<const Question> our_questions();     // probe_ours.cu
 std::span<const Question> self_questions();    // probe_ask.cpp: planted crash, hang and refusal

@@ -19,8 +19,8 @@ namespace {
 
 std::vector<Question> all_questions() {
   std::vector<Question> all;
-  for (const auto& part :
-       {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(), end_questions()})
+  for (const auto& part : {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(),
+                           end_questions(), held_questions()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }
@@ -29,7 +29,7 @@ std::vector<Question> all_questions() {
 
 const Question* find_question(std::string_view id) {
   for (const auto& part : {host_questions(), device_questions(), our_questions(), nccl_questions(), share_questions(),
-                           end_questions(), self_questions()})
+                           end_questions(), held_questions(), self_questions()})
     for (const Question& question : part)
       if (id == question.id) return &question;
   return nullptr;
