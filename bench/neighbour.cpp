@@ -15,7 +15,7 @@ using Ticket = std::array<char, 128>;
 
 // Nothing where it cannot be had.
 template <class Make>
-node::SharedMemory try_to(const Make& make) {
+SharedMemory try_to(const Make& make) {
   try {
     return make();
   } catch (const Error&) {
@@ -27,7 +27,7 @@ node::SharedMemory try_to(const Make& make) {
 
 NeighbourMemory::NeighbourMemory(Communicator& world) {
   // Taken now, so that too little memory is seen here and not by a signal later.
-  own_ = try_to([] { return node::SharedMemory::make(size, true); });
+  own_ = try_to([] { return SharedMemory::make(size, true); });
   Ticket mine{};
   const std::string ticket = own_.memory() ? own_.ticket() : std::string();
   if (ticket.size() < mine.size()) std::ranges::copy(ticket, mine.begin());
@@ -40,8 +40,7 @@ NeighbourMemory::NeighbourMemory(Communicator& world) {
     next = (next + 1) % world.size();
   } while (node_of(next) != node_of(world.rank()));
   const std::string theirs(all.data() + mine.size() * static_cast<std::size_t>(next));
-  if (next != world.rank() && !theirs.empty())
-    neighbours_ = try_to([&] { return node::SharedMemory::open(theirs, size); });
+  if (next != world.rank() && !theirs.empty()) neighbours_ = try_to([&] { return SharedMemory::open(theirs, size); });
   world.barrier();
   own_.close();
 }

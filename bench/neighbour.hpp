@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "collectives/communicator/communicator.hpp"
-#include "collectives/node/shared_memory.hpp"
+#include "topology/base/shared_memory.hpp"
 
 namespace lockstep::bench {
 
@@ -22,8 +22,8 @@ class NeighbourMemory {
   const std::byte* neighbours() const { return neighbours_.memory().get(); }
 
  private:
-  node::SharedMemory own_;
-  node::SharedMemory neighbours_;
+  SharedMemory own_;
+  SharedMemory neighbours_;
 };
 
 }  // namespace lockstep::bench

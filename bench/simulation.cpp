@@ -14,9 +14,9 @@
 #include "bench/limits.hpp"
 #include "bench/simulated_plans.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/node/shared_memory.hpp"
 #include "collectives/simulated/named.hpp"
 #include "collectives/simulated/world.hpp"
+#include "topology/base/shared_memory.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -307,7 +307,7 @@ class Stage {
 
 void Stage::enter(int node) {
   std::shared_ptr<std::byte> memory;
-  if (scenario_.meets()) memory = node::SharedMemory::make(node::Room::bytes_for(scenario_.members), false).memory();
+  if (scenario_.meets()) memory = SharedMemory::make(node::Room::bytes_for(scenario_.members), false).memory();
   for (int i = 0; i < scenario_.members; ++i) {
     std::unique_ptr<node::Room> room;
     if (scenario_.meets()) room = std::make_unique<node::Room>(memory, i, scenario_.members, true);

@@ -61,9 +61,13 @@ Costs Layer::costs(int device) {
   return *known;
 }
 
+std::shared_ptr<std::byte> Layer::allocate_for_a_moment(int device, std::size_t bytes) {
+  return {allocate(device, bytes), [this, device](std::byte* memory) { free(device, memory); }};
+}
+
 Costs Layer::measure_costs(int device) {
-  const std::shared_ptr<std::byte> there(allocate(device, 2 * much), [&](std::byte* memory) { free(device, memory); });
-  const std::shared_ptr<std::byte> here(allocate_pinned(much), [&](std::byte* memory) { free_pinned(memory); });
+  const std::shared_ptr<std::byte> there = allocate_for_a_moment(device, 2 * much);
+  const std::shared_ptr<std::byte> here = pinned(much);
   // The best of a few, after one that finds everything new.
   const auto time = [&](const auto& work, std::size_t bytes) {
     constexpr int times = 5;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// An event of CUDA, of this process or another one's.
+// What a stream has come to, as CUDA says it.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
-#include <cstdint>
-#include <cstring>
 #include <optional>
 
 #include "collectives/gpu/current.hpp"
@@ -16,19 +13,43 @@
 
 namespace lockstep::gpu {
 
-class CudaEvent final : public Event {
+class CudaMark : public Event {
  public:
-  CudaEvent(int device, unsigned flags) : device_(device) {
+  explicit CudaMark(int device) : device_(device) {}
+  int device() const { return device_; }
+  // Whether that stream comes after what is marked by itself; of a GPU that is current.
+  bool is_in(int device, Stream stream) const {
+    return device == device_ && stream_ != 0 && stream_ == number_of(stream);
+  }
+  // What comes into a stream of that GPU, which is current, waits for what is marked now.
+  virtual void come_before(int device, Stream stream) const = 0;
+
+ protected:
+  void is_now_in(Stream stream) { stream_ = number_of(stream); }
+
+ private:
+  // That no other stream of the process has had, unlike its address; 0: not known.
+  static unsigned long long number_of(Stream stream) {
+    unsigned long long number = 0;
+    if (cudaStreamGetId(static_cast<cudaStream_t>(stream), &number) == cudaSuccess) return number;
+    cudaGetLastError();  // the next call begins without it
+    return 0;
+  }
+
+  int device_;
+  unsigned long long stream_ = 0;
+};
+
+// For threads of this process.
+class CudaEvent final : public CudaMark {
+ public:
+  CudaEvent(int device, unsigned flags) : CudaMark(device) {
     const Current on(device);
     check(cudaEventCreateWithFlags(&event_, flags), text("making an event on GPU ", device));
   }
-  CudaEvent(int device, const cudaIpcEventHandle_t& theirs) : device_(device) {
-    const Current on(device);
-    check(cudaIpcOpenEventHandle(&event_, theirs), text("opening another process's event on GPU ", device));
-  }
   ~CudaEvent() override {
     try {
-      const Current on(device_);
+      const Current on(device());
       cudaEventDestroy(event_);
     } catch (const Error&) {
       return;  // the driver has ended, and all events with it
@@ -36,11 +57,10 @@ class CudaEvent final : public Event {
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
-  int device() const { return device_; }
   cudaEvent_t event() const { return event_; }
 
   bool is_reached() override {
-    const Current on(device_);
+    const Current on(device());
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) {
       cudaGetLastError();  // CUDA keeps this one too, and the next launch would seem to have failed
@@ -51,29 +71,22 @@ class CudaEvent final : public Event {
   }
 
   void record(Stream stream) override {
-    const Current on(device_);
+    const Current on(device());
     check(cudaEventRecord(event_, static_cast<cudaStream_t>(stream)),
-          text("marking what is in a stream of GPU ", device_));
+          text("marking what is in a stream of GPU ", device()));
+    is_now_in(stream);
   }
 
-  std::optional<ShownEvent> show() override {
-    static std::atomic<std::uint64_t> numbers = 0;
-    if (shown_.number != 0) return shown_;
-    const Current on(device_);
-    cudaIpcEventHandle_t handle{};
-    if (cudaIpcGetEventHandle(&handle, event_) != cudaSuccess) {
-      cudaGetLastError();
-      return std::nullopt;
-    }
-    std::memcpy(shown_.handle.data(), &handle, sizeof handle);
-    shown_.number = ++numbers;
-    return shown_;
+  void come_before(int device, Stream stream) const override {
+    check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0),
+          text("putting one stream of GPU ", device, " behind another"));
   }
+  void let_go() override {}
+
+  std::optional<ShownEvent> show() override { return std::nullopt; }
 
  private:
-  int device_;
   cudaEvent_t event_ = nullptr;
-  ShownEvent shown_;
 };
 
 }  // namespace lockstep::gpu

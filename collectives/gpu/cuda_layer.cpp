@@ -10,9 +10,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "collectives/gpu/cuda_event.hpp"
+#include "collectives/gpu/cuda_words.hpp"
 #include "collectives/gpu/current.hpp"
 #include "collectives/gpu/kernels.hpp"
 #include "collectives/gpu/layer.hpp"
@@ -32,7 +34,14 @@ namespace {
 
 class CudaLayer final : public Layer {
  public:
-  explicit CudaLayer(int devices) : streams_(static_cast<std::size_t>(devices), nullptr) {}
+  explicit CudaLayer(int devices)
+      : streams_(static_cast<std::size_t>(devices), nullptr),
+        marks_(static_cast<std::size_t>(devices)),
+        contexts_(static_cast<std::size_t>(devices), 0),
+        loaded_(static_cast<std::size_t>(devices), 0) {
+    constexpr std::size_t kept = 64;
+    for (auto& each : marks_) each.reserve(kept);
+  }
 
   int devices() const override { return static_cast<int>(streams_.size()); }
 
@@ -55,6 +64,23 @@ class CudaLayer final : public Layer {
       id += {digits[value / 16], digits[value % 16]};
     }
     return id;
+  }
+
+  void prepare() noexcept override {
+    try {
+      for (int device = 0; device < devices(); ++device) {
+        const unsigned long long number = number_of_context(device);
+        {
+          const std::lock_guard lock(mutex_);
+          const unsigned long long before = std::exchange(contexts_[static_cast<std::size_t>(device)], number);
+          if (before != 0 && before != number) forget(device);
+          if (std::exchange(loaded_[static_cast<std::size_t>(device)], number) == number) continue;
+        }
+        if (number != 0) load_all(device);
+      }
+    } catch (const Error&) {
+      return;
+    }
   }
 
   Where where(const void* address) const override {
@@ -205,11 +231,17 @@ class CudaLayer final : public Layer {
   }
 
   std::shared_ptr<Mark> mark(int device, Stream stream) override {
-    return record(device, stream, cudaEventDisableTiming);
+    if (stream != nullptr || device == Where::host) device = device_of(stream);
+    std::unique_ptr<CudaEvent> event = take_mark(device);
+    event->record(stream);
+    return {event.release(), [this](CudaEvent* used) { keep_mark(std::unique_ptr<CudaEvent>(used)); }};
   }
 
   std::shared_ptr<Mark> mark_time(int device, Stream stream) override {
-    return record(device, stream, cudaEventDefault);
+    if (stream != nullptr || device == Where::host) device = device_of(stream);
+    auto made = std::make_shared<CudaEvent>(device, cudaEventDefault);
+    made->record(stream);
+    return made;
   }
 
   double microseconds(Mark& from, Mark& to) override {
@@ -223,16 +255,11 @@ class CudaLayer final : public Layer {
 
   void wait_for(int device, Stream stream, Mark& mark) override {
     const Current on(device);
-    check(cudaStreamWaitEvent(of(stream), static_cast<CudaEvent&>(mark).event(), 0),
-          text("putting one stream of GPU ", device, " behind another"));
+    const auto& marked = static_cast<CudaMark&>(mark);
+    if (!marked.is_in(device, stream)) marked.come_before(device, stream);
   }
 
-  std::unique_ptr<Event> open(int device, const ShownEvent& theirs) override {
-    cudaIpcEventHandle_t handle{};
-    static_assert(sizeof handle == sizeof theirs.handle);
-    std::memcpy(&handle, theirs.handle.data(), sizeof handle);
-    return std::make_unique<CudaEvent>(device, handle);
-  }
+  std::unique_ptr<Event> open(int device, const ShownEvent& theirs) override { return words_.open(device, theirs); }
 
   void begin_copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override {
     const Current on(device);
@@ -273,10 +300,28 @@ class CudaLayer final : public Layer {
   // Where processes have no such events, it is for threads.
   std::unique_ptr<Event> make_event(int device) override {
     try {
-      return std::make_unique<CudaEvent>(device, cudaEventDisableTiming | cudaEventInterprocess);
+      return words_.make(device);
     } catch (const Error&) {
       return std::make_unique<CudaEvent>(device, cudaEventDisableTiming);
     }
+  }
+
+  // Of the driver's pool, which does not wait for what is on the GPU, as freeing other memory does: the first call of
+  // a communicator measures in streams that may be held back.
+  std::shared_ptr<std::byte> allocate_for_a_moment(int device, std::size_t bytes) override {
+    const Current on(device);
+    cudaStream_t const stream = stream_of(device);
+    void* memory = nullptr;
+    check(cudaMallocAsync(&memory, bytes, stream), text("allocating ", bytes, " bytes on GPU ", device));
+    check(cudaStreamSynchronize(stream), text("allocating ", bytes, " bytes on GPU ", device));
+    return {static_cast<std::byte*>(memory), [device, stream](std::byte* used) {
+              try {
+                const Current there(device);
+                if (cudaFreeAsync(used, stream) != cudaSuccess) cudaGetLastError();
+              } catch (const Error&) {
+                return;  // the driver has ended, and all memory with it
+              }
+            }};
   }
 
   bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept override {
@@ -300,11 +345,47 @@ class CudaLayer final : public Layer {
   }
 
  private:
-  std::shared_ptr<Mark> record(int device, Stream stream, unsigned flags) {
-    if (stream != nullptr || device == Where::host) device = device_of(stream);
-    auto made = std::make_shared<CudaEvent>(device, flags);
-    made->record(stream);
-    return made;
+  // Every call in a stream makes a mark, and an event is made and ended in as much time as it is recorded. What waits
+  // for one of before in a stream does not see that it is recorded anew.
+  std::unique_ptr<CudaEvent> take_mark(int device) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::vector<std::unique_ptr<CudaEvent>>& kept = marks_[static_cast<std::size_t>(device)];
+      if (!kept.empty()) {
+        std::unique_ptr<CudaEvent> event = std::move(kept.back());
+        kept.pop_back();
+        return event;
+      }
+    }
+    return std::make_unique<CudaEvent>(device, cudaEventDisableTiming);
+  }
+
+  void keep_mark(std::unique_ptr<CudaEvent> event) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::unique_ptr<CudaEvent>>& kept = marks_[static_cast<std::size_t>(event->device())];
+    if (kept.size() < kept.capacity()) kept.push_back(std::move(event));
+  }
+
+  // After cudaDeviceReset: what is here has ended, and may not even be given back.
+  void forget(int device) {
+    streams_.at(static_cast<std::size_t>(device)) = nullptr;
+    for (std::unique_ptr<CudaEvent>& each : marks_[static_cast<std::size_t>(device)]) static_cast<void>(each.release());
+    marks_[static_cast<std::size_t>(device)].clear();
+    forget_events(device);
+    words_.forget();
+  }
+
+  // What CUDA loads when it is first needed, and waits for all that is on the GPU then.
+  void load_all(int device) {
+    constexpr std::size_t half = 4096;
+    const std::shared_ptr<std::byte> memory = allocate_for_a_moment(device, 2 * half);
+    std::byte* const from = memory.get();
+    cudaStream_t const stream = stream_of(device);
+    const Current on(device);
+    check(load_kernels(), text("loading what runs on GPU ", device));
+    check(cudaMemcpyAsync(from + half, from, half, cudaMemcpyDefault, stream), "a copy on a GPU");
+    check(cudaMemcpy2DAsync(from + half, 64, from, 32, 16, 32, cudaMemcpyDefault, stream), "a copy on a GPU");
+    check(cudaStreamSynchronize(stream), "a copy on a GPU");
   }
 
   static cudaStream_t of(Stream stream) { return static_cast<cudaStream_t>(stream); }
@@ -317,7 +398,10 @@ class CudaLayer final : public Layer {
   cudaStream_t stream_of(int device) {
     const std::lock_guard lock(mutex_);
     cudaStream_t& stream = streams_.at(static_cast<std::size_t>(device));
-    if (stream == nullptr) stream = of(make_stream(device));
+    if (stream == nullptr) {
+      stream = of(make_stream(device));
+      contexts_[static_cast<std::size_t>(device)] = number_of_context(device);
+    }
     return stream;
   }
 
@@ -355,7 +439,11 @@ class CudaLayer final : public Layer {
   std::map<std::uint64_t, Known> handles_;  // by allocation
   std::array<std::uint64_t, 8> gone_{};
   mutable std::atomic<int> seen_ = 0;  // that data was found on
-  std::vector<cudaStream_t> streams_;  // by device; they end with the process
+  AllWords words_;
+  std::vector<cudaStream_t> streams_;                           // by device; they end with the process
+  std::vector<std::vector<std::unique_ptr<CudaEvent>>> marks_;  // by device; that nobody has now
+  std::vector<unsigned long long> contexts_;                    // by device; what is here is of these
+  std::vector<unsigned long long> loaded_;                      // by device; what is launched is there in these
 };
 
 }  // namespace

@@ -57,6 +57,10 @@ const char* find_all(FindEntry find, Driver& all) {
   look(all.current, "cuCtxGetCurrent", 4000);
   look(all.push, "cuCtxPushCurrent", 4000);
   look(all.pop, "cuCtxPopCurrent", 4000);
+  look(all.state, "cuDevicePrimaryCtxGetState", 7000);
+  look(all.number, "cuCtxGetId", 12000);
+  look(all.batch, "cuStreamBatchMemOp", 11070);
+  look(all.wait, "cuStreamWaitValue32", 11070);
   return missing;
 }
 
@@ -73,6 +77,20 @@ std::string why_unfit(cudaError_t error, const char* missing) {
   return text("the GPU's driver is too old: it knows CUDA ", version_text(known),
               missing != nullptr ? text(" and has no ", missing) : "", ", this build needs ",
               version_text(CUDART_VERSION), ": install a newer driver, or build with CUDA ", version_text(known));
+}
+
+bool is_used(int device) {
+  CUdevice its = 0;
+  unsigned flags = 0;
+  int is_active = 0;
+  check(driver()->device(&its, device), text("looking for GPU ", device));
+  check(driver()->state(its, &flags, &is_active), text("asking whether GPU ", device, " is used"));
+  return is_active != 0;
+}
+
+unsigned long long number_of_context(int device) {
+  unsigned long long number = 0;
+  return is_used(device) && driver()->number(context_of(device), &number) == CUDA_SUCCESS ? number : 0;
 }
 
 bool enter_context(int device) {

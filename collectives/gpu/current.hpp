@@ -10,6 +10,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,10 @@ struct Driver {
   CUresult (*current)(CUcontext*) = nullptr;
   CUresult (*push)(CUcontext) = nullptr;
   CUresult (*pop)(CUcontext*) = nullptr;
+  CUresult (*state)(CUdevice, unsigned*, int*) = nullptr;
+  CUresult (*number)(CUcontext, unsigned long long*) = nullptr;
+  CUresult (*batch)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned) = nullptr;
+  CUresult (*wait)(CUstream, CUdeviceptr, std::uint32_t, unsigned) = nullptr;
 };
 // By the name of a call and the version of CUDA since which it is as it is; nothing, where it is not there.
 using FindEntry = void* (*)(const char* name, unsigned since);
@@ -46,6 +51,11 @@ const char* missing_in_driver();
 // What is there, what this build needs, and how to come by it. `error`: of the runtime's first call; `missing`: a call
 // that the driver lacks.
 std::string why_unfit(cudaError_t error, const char* missing);
+
+// Whether the process has a context there already, and the number of this one, which no other has had: 0 where it has
+// none, or none that it has used before. Asking makes none.
+bool is_used(int device);
+unsigned long long number_of_context(int device);
 
 // Returns whether something was put on the stack.
 bool enter_context(int device);

@@ -96,6 +96,15 @@ void Layer::look_for_free() {
   }
 }
 
+void Layer::forget_events(int device) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(events_, [device](KeptEvent& each) {
+    if (each.device != device || !each.is_free) return false;
+    static_cast<void>(each.event.release());  // giving it back would be a use
+    return true;
+  });
+}
+
 std::size_t Layer::events_in_use() {
   const std::lock_guard lock(mutex_);
   look_for_free();

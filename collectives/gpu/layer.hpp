@@ -58,6 +58,8 @@ class Event : public Mark {
   virtual void record(Stream stream) = 0;
   // Nothing, where other processes cannot open it.
   virtual std::optional<ShownEvent> show() = 0;
+  // Of another process, which has died before it came to what it marked: what this process has put behind that goes on.
+  virtual void let_go() = 0;
 };
 
 // `blocks` runs of `bytes`, whose beginnings lie `stride` bytes apart.
@@ -86,6 +88,9 @@ class Layer {
   // From here on the calling thread's GPU, where what names none is done; and again what it was before, or none yet.
   virtual void enter(int device) = 0;
   virtual void leave() noexcept = 0;
+  // What takes long, or waits for what is on a GPU, when it is needed first: done now on all that are in use already.
+  // What fails will fail again where it is needed.
+  virtual void prepare() noexcept {}
   // The serial that no two GPUs share, wherever they are.
   virtual std::string id(int device) const = 0;
   virtual Where where(const void* address) const = 0;
@@ -166,6 +171,10 @@ class Layer {
  protected:
   virtual std::unique_ptr<Event> make_event(int device) = 0;
   virtual Costs measure_costs(int device);
+  // Those of a device that has been reset: nobody can use them.
+  void forget_events(int device);
+  // To be measured in, and given back without waiting for what else is on the device.
+  virtual std::shared_ptr<std::byte> allocate_for_a_moment(int device, std::size_t bytes);
   // Of the clock that they are measured by.
   virtual double now_us() const;
   // Whether it did.

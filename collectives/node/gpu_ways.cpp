@@ -2,7 +2,6 @@
 #include "collectives/node/gpu_ways.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include "collectives/gpu/layer.hpp"
 #include "collectives/node/work.hpp"
@@ -56,21 +55,6 @@ bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs, bool i
   return packing + there <= costs.down.of(all.in) + costs.up.of(all.out);
 }
 
-gpu::Costs middle_of(std::span<const gpu::Costs> measured) {
-  gpu::Costs middle;
-  std::vector<std::uint32_t> values(measured.size());
-  for (gpu::Cost gpu::Costs::*const cost :
-       {&gpu::Costs::launch, &gpu::Costs::copy, &gpu::Costs::down, &gpu::Costs::up}) {
-    for (std::uint32_t gpu::Cost::*const number : {&gpu::Cost::ns, &gpu::Cost::ns_per_mib}) {
-      std::ranges::transform(measured, values.begin(), [&](const gpu::Costs& each) { return each.*cost.*number; });
-      const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-      std::ranges::nth_element(values, half);
-      middle.*cost.*number = *half;
-    }
-  }
-  return middle;
-}
-
 // All see the same places. Threads of one process have one layer, which measures once; processes have agreed on what
 // they measured when they proved that they can map.
 bool Work::pays_on_gpus() const {
@@ -87,24 +71,26 @@ bool Work::pays_on_gpus() const {
   return node::pays_on_gpus(spec(), members(), costs);
 }
 
+// By one member while the others wait: processes that measure on one GPU together measure how it takes turns.
 Work::Proof Work::prove() const {
   const int mine = std::max(input_device_, output_device_);
+  const bool measures = could_map_ && me() == 0;
   return {could_map_, could_open_,
-          could_map_ ? gpu::layer()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::Costs{}};
+          measures ? gpu::layer()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::Costs{}};
 }
 
 bool Work::conclude_proof() {
   bool all_map = true;
   bool all_open = true;
-  std::vector<gpu::Costs> costs;
+  gpu::Costs costs;
   for (int member = 0; member < members(); ++member) {
     Proof proof;
     std::memcpy(&proof, room_->line(member, at_step(step_)).payload, sizeof proof);
     all_map = all_map && proof.could_map;
     all_open = all_open && proof.could_open;
-    costs.push_back(proof.costs);
+    if (member == 0) costs = proof.costs;
   }
-  room_->gpus()->conclude(all_map, middle_of(costs));
+  room_->gpus()->conclude(all_map, costs);
   if (all_have_events()) room_->gpus()->conclude_events(all_open);
   return all_map;
 }

@@ -4,8 +4,6 @@
 // the same numbers by all members.
 #pragma once
 
-#include <span>
-
 #include "collectives/gpu/costs.hpp"
 #include "collectives/plan.hpp"
 
@@ -20,8 +18,5 @@ inline constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where ther
 // out: it is little beside the copies, and would only speak for the GPU. `is_packed`: of tensors that become one, there
 // or in pinned memory, each by a launch in and one out.
 bool pays_on_gpus(const Spec& spec, int members, const gpu::Costs& costs, bool is_packed = false);
-
-// Of each number the middle one, so that one member's bad moment does not decide for all.
-gpu::Costs middle_of(std::span<const gpu::Costs> measured);
 
 }  // namespace lockstep::node

@@ -40,8 +40,11 @@ Gpus::~Gpus() {
   for (const Mapping& each : let_go_) unmap(each);
 }
 
-void Gpus::let_go(const Mapping& mapping) {
-  let_go_.push_back(mapping);
+void Gpus::let_go(const Mapping& mapping) { let_go_.push_back(mapping); }
+
+void Gpus::unmap_what_was_let_go(bool is_in_stream) {
+  constexpr std::size_t most = 64;
+  if (let_go_.empty() || (is_in_stream && let_go_.size() < most)) return;
   if (events_ != nullptr && events_->is_working()) return;
   for (const Mapping& each : let_go_) unmap(each);
   let_go_.clear();
@@ -128,6 +131,13 @@ gpu::Event& Gpus::open(int member, const gpu::ShownEvent& card, int number) {
   std::unique_ptr<gpu::Event>& known = opened_[{processes_[static_cast<std::size_t>(member)], card.number}];
   if (known == nullptr) known = layer_->open(device_of(number), card);
   return *known;
+}
+
+void Gpus::let_go_of(int member) {
+  for (const auto& [key, event] : opened_) {
+    // None: it could not be opened.
+    if (event != nullptr && key.first == processes_[static_cast<std::size_t>(member)]) event->let_go();
+  }
 }
 
 void Gpus::keep_reason(std::string_view why) {

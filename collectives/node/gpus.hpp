@@ -66,6 +66,11 @@ class Gpus {
   bool is_here(int member) const { return processes_[static_cast<std::size_t>(member)] == processes_[me_]; }
   // Another process's event of the GPU that all know by that number. Throws Error device.
   gpu::Event& open(int member, const gpu::ShownEvent& card, int number);
+  // What others have freed is unmapped now, unless it is used. CUDA waits for all that this process has on the GPU
+  // then: where a call is put into a stream, which may be held back, only if it is much.
+  void unmap_what_was_let_go(bool is_in_stream);
+  // That process has died: nothing here waits for its events any more.
+  void let_go_of(int member);
   // What is under way uses the mappings.
   void use_with(const Events& events) { events_ = &events; }
 
@@ -82,7 +87,7 @@ class Gpus {
   };
 
   Gpus() = default;
-  // Now, or when nothing uses it any more.
+  // To be unmapped later.
   void let_go(const Mapping& mapping);
   void unmap(const Mapping& mapping) noexcept;
   void forget(std::uint64_t process, const gpu::Shown& card);

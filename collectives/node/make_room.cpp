@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "collectives/node/across.hpp"
-#include "collectives/node/shared_memory.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/shared_memory.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::node {
@@ -163,6 +163,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   }
   answer.reads_all =
       !one_process && std::ranges::all_of(all, [](const Hello& each) { return is_readable(each.process); });
+  if (gpu::layer() != nullptr) gpu::layer()->prepare();
   if (!one_process) answer.gpus = Gpus::serials();
   const auto answers = exchange.all_gather("shared memory of a node is open", to_bytes(answer));
   delete kept;

@@ -99,7 +99,17 @@ void Room::came_behind() {
   header_of(index_).behind.store(last_, std::memory_order_release);
 }
 
+// What this member has in streams behind events of theirs would wait for ever, and whoever frees memory of the GPU with
+// it. Its program is being told of the death, so nobody takes for a result what is there then.
+void Room::let_go_of_dead() {
+  if (gpus_ == nullptr) return;
+  for (int member = 0; member < size_; ++member) {
+    if (member != index_ && across_.is_gone(member)) gpus_->let_go_of(member);
+  }
+}
+
 void Room::keep_on_gpus() {
+  let_go_of_dead();
   keep_for_ever(std::shared_ptr<Gpus>(std::move(gpus_)));
   keep_for_ever(std::shared_ptr<Events>(std::move(events_)));
 }
@@ -169,7 +179,10 @@ void Room::end_reaching() noexcept {
 bool Room::abandon() {
   header().given_up.store(1, std::memory_order_seq_cst);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (end_reaching(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_reaching()) ::sched_yield();
+  for (end_reaching(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_reaching()) {
+    let_go_of_dead();  // again and again: a process that has died is gone when the GPU has let go of it
+    ::usleep(100);
+  }
   if (!is_on_gpu_) header_of(index_).busy.store(0, std::memory_order_release);
   for (int member = 0; member < size_; ++member) {
     while (header_of(member).busy.load(std::memory_order_seq_cst) != 0 && !across_.is_gone(member)) {

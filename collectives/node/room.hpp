@@ -249,6 +249,7 @@ class Room {
     std::atomic<std::uint32_t> left;    // and will wait for nothing any more
   };
 
+  void let_go_of_dead();
   std::byte* slot_at(int member, Step step) const {
     return slots_ + (static_cast<std::size_t>(member) * slot_ring + step % slot_ring) * layout_.stride;
   }

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "collectives/node/shared_memory.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/shared_memory.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::node {

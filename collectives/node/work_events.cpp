@@ -129,7 +129,10 @@ void Work::begin_reaching() {
   const bool goes_by_events = can_go_by_events();
   if (!(goes_by_events && plan().in_stream) && !pays_on_gpus()) return go_by_slots();
   by_events_ = goes_by_events;
-  if (is_mapped_) map(false);
+  if (is_mapped_) {
+    map(false);
+    room_->gpus()->unmap_what_was_let_go(call_->stream.has_value());
+  }
   form_ = Form::direct;
   phase_ = Phase::reaching;
   if (by_events_) {

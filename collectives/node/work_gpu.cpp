@@ -104,7 +104,10 @@ void Work::begin_proof() {
 }
 
 void Work::finish_proof() {
-  if (!conclude_proof()) return go_by_slots();
+  if (!conclude_proof()) {
+    room_->gpus()->unmap_what_was_let_go(call_->stream.has_value());
+    return go_by_slots();
+  }
   begin_reaching();
 }
 

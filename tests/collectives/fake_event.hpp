@@ -2,6 +2,7 @@
 // A GPU's event for machines without one: what was recorded is counted in memory that other processes open.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -23,6 +24,7 @@ class FakeEvent final : public gpu::Event, public FakeMark {
 
   void record(gpu::Stream stream) override;
   std::optional<gpu::ShownEvent> show() override;
+  void let_go() override { *is_let_go_ = true; }
   bool is_reached() override { return when_reached()(); }
   std::function<bool()> when_reached() const override;
   // What becomes of waits for the events of a process that has died, which CUDA does not say: they last for ever, or
@@ -36,6 +38,7 @@ class FakeEvent final : public gpu::Event, public FakeMark {
 
   Put put_;
   int file_ = -1;
+  std::shared_ptr<std::atomic<bool>> is_let_go_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const int> process_;  // a descriptor of it, where it is another one
   std::uint64_t number_ = 0;
   std::shared_ptr<Shared> shared_;

@@ -21,6 +21,7 @@ class RealProcesses : public NeedsRanks<2> {
     NeedsRanks<2>::SetUp();
     if (IsSkipped()) return;
     if (gpu::layer() == nullptr) GTEST_SKIP() << lacks(text("needs a GPU; ", gpu::why_none()));
+    use_gpu();
   }
   // Anew: nothing was mapped or measured for it.
   static Communicator members() {

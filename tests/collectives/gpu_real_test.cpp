@@ -103,15 +103,14 @@ TEST_F(RealOwnKernel, combines_in_the_members_order) {
   }
 }
 
+// A copy from there by an address alone ends the process, as the driver takes it for the host's: so who begins a call
+// looks.
 TEST_F(RealFreed, is_not_known_any_more) {
   Plain data(many);
   const std::int32_t* const address = data.span().data();
   EXPECT_EQ(gpu::where(address).device, 0);
   data.free();
   EXPECT_EQ(gpu::where(address), gpu::Where{});
-  DeviceVector<std::byte> target(many);
-  EXPECT_THROW(gpu::copy(0, target.data(), reinterpret_cast<const std::byte*>(address), many), Error)
-      << "cudaMemcpyAsync refuses what is not there";
 }
 
 TEST_F(RealFreed, is_named_by_a_plan_that_has_it) {

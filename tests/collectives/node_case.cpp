@@ -5,8 +5,8 @@
 
 #include <numeric>
 
-#include "collectives/node/shared_memory.hpp"
 #include "collectives/types.hpp"
+#include "topology/base/shared_memory.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -70,7 +70,7 @@ Case all_to_all_case(Collective collective, int members, std::size_t count) {
 }  // namespace
 
 std::vector<std::unique_ptr<node::Room>> rooms(int members, bool one_process) {
-  const auto memory = node::SharedMemory::make(node::Room::bytes_for(members), false).memory();
+  const auto memory = SharedMemory::make(node::Room::bytes_for(members), false).memory();
   std::vector<std::unique_ptr<node::Room>> all;
   for (int i = 0; i < members; ++i) all.push_back(std::make_unique<node::Room>(memory, i, members, one_process));
   return all;

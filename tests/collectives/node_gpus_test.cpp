@@ -75,7 +75,7 @@ TEST_F(NodeGpus, are_left_alone_where_it_does_not_pay) {
   EXPECT_EQ(gpus().measurings(), 1);
 }
 
-// Members that have measured different things take the same way.
+// Members that have measured different things take the same way: that of the first, who measures for all.
 TEST_F(NodeGpus, are_judged_by_all_alike) {
   std::mt19937 random(22);
   gpus().costs(0);
@@ -83,13 +83,15 @@ TEST_F(NodeGpus, are_judged_by_all_alike) {
   gpus().costs(1);
   std::atomic<int> by_host = 0;
   gpus().before_copies([&](FakeGpus::Way way, std::size_t) { by_host += way == FakeGpus::Way::down ? 1 : 0; });
-  for (const int slow : {1, 2}) {  // of three
+  for (const int first : {0, 1}) {  // the GPU where the first one has its data
     auto all = rooms_with_gpus(3);
     by_host = 0;
     Case one = case_of(Collective::all_gather, 3, 2000, 0);
-    ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [&](int m) { return m < slow ? Lies{1, 1} : Lies{0, 0}; }));
+    ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [&](int m) {
+      return (m == 0) == (first == 1) ? Lies{1, 1} : Lies{0, 0};
+    }));
     EXPECT_EQ(one.output, one.expected);
-    EXPECT_EQ(by_host > 0, slow == 2);
+    EXPECT_EQ(by_host > 0, first == 1);
     for (const auto& room : all) EXPECT_EQ(room->gpus()->costs(), all[0]->gpus()->costs());
   }
 }
@@ -125,7 +127,9 @@ TEST_F(NodeGpus, are_not_mapped_by_any_where_one_cannot) {
   }
   for (const auto& room : all) EXPECT_FALSE(room->gpus()->can_map());
   EXPECT_EQ(gpus().launches(), 0);
-  EXPECT_EQ(gpus().pinnings(), 0) << "the node's memory is";
+  // The node's memory is; beside it sums, where this machine's caches make them worth it, for as long as nobody has
+  // them.
+  EXPECT_LE(gpus().pinnings(), 3);
   EXPECT_EQ(gpus().pinned_places(), 1);
 }
 

@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "collectives/node/across.hpp"
-#include "collectives/node/shared_memory.hpp"
 #include "collectives/node/symmetric.hpp"
 #include "tests/collectives/members.hpp"
 #include "tests/collectives/node_case.hpp"
 #include "tests/support/lacks.hpp"
+#include "topology/base/shared_memory.hpp"
 
 namespace lockstep {
 namespace {
@@ -87,21 +87,21 @@ TEST(Across, what_cannot_be_read_is_an_error_with_the_rank) {
 }
 
 TEST(SharedMemory, is_opened_by_its_ticket_only) {
-  auto made = node::SharedMemory::make(4096, true);
-  auto opened = node::SharedMemory::open(made.ticket(), 4096);
+  auto made = SharedMemory::make(4096, true);
+  auto opened = SharedMemory::open(made.ticket(), 4096);
   made.memory().get()[17] = std::byte{42};
   EXPECT_EQ(opened.memory().get()[17], std::byte{42});
   EXPECT_NE(opened.memory().get(), made.memory().get());
   const std::string ticket = made.ticket();
-  EXPECT_THROW(node::SharedMemory::open(ticket + "1", 4096), Error) << "another file has that number";
+  EXPECT_THROW(SharedMemory::open(ticket + "1", 4096), Error) << "another file has that number";
   made.close();
-  EXPECT_THROW(node::SharedMemory::open(ticket, 4096), Error);
+  EXPECT_THROW(SharedMemory::open(ticket, 4096), Error);
   EXPECT_EQ(opened.memory().get()[17], std::byte{42}) << "the memory outlives its file";
 }
 
 TEST(SharedMemory, more_than_there_is_is_refused_and_not_killed_for) {
   try {
-    node::SharedMemory::make(std::size_t{1} << 46U, true);
+    SharedMemory::make(std::size_t{1} << 46U, true);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::out_of_memory);

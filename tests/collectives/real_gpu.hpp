@@ -18,10 +18,15 @@ namespace lockstep::test {
 
 inline void well(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
 
+// As in every program that has something in streams: the GPU is in use before a communicator is made, which then has
+// all that it will launch there.
+inline void use_gpu() { well(cudaFree(nullptr)); }
+
 class RealGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (gpu::layer() == nullptr) GTEST_SKIP() << lacks("needs a GPU; " + gpu::why_none());
+    use_gpu();
   }
 };
 
@@ -98,20 +103,24 @@ class CudaStream {
 };
 
 // As expect_order, with CUDA's own copies in place of what the tests' GPUs do: all calls have returned before any
-// stream goes on; the data come only then, and are overwritten behind the call.
+// stream goes on; the data come only then, and are overwritten behind the call. CUDA frees memory only when all that a
+// process has on the GPU is done: no thread may do so while another one's stream is held back.
 inline void expect_order_by_cuda(Communicator& world, Collective collective, int late, std::size_t block) {
   const std::size_t count = block * static_cast<std::size_t>(world.size());
-  Numbers right_in = numbers_from(count, 1000 * world.rank());
+  const Numbers first = numbers_from(count, 1000 * world.rank());
+  Numbers right_in = first;
   Numbers right_out(count, -1);
-  const Pinned given(right_in);
   call(collective, world, std::span(right_in), std::span(right_out));
+  world.barrier();  // all have freed what the turn before took
   const CudaStream stream;
+  const Pinned given(first);
   const Plain in(count);
   const Plain out(count);
   const Pinned nothing(Numbers(count, -1));
   const Pinned other(Numbers(count, -2));
   Pinned found_in(Numbers(count, 0));
   Pinned found_out(Numbers(count, 0));
+  world.barrier();
   HostGate gate;
   gate.hold(stream.get());
   given.put_into(in.span(), stream.get());

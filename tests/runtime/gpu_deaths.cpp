@@ -163,9 +163,9 @@ class Member {
   }
 
   // What the GPU still has of this process when nothing of the communicator is left, and the others have left as well.
-  // Like every user, it frees its memory when nothing works with it any more.
+  // Like every user, it frees its memory when nothing works with it any more: its streams go on when it has been told.
   void release() {
-    if (asked_.after != "stays") wait_for_stream();
+    wait_for_stream();
     in_ = {};
     out_ = {};
     own_.reset();

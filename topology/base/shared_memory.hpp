@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace lockstep::node {
+namespace lockstep {
 
 class SharedMemory {
  public:
@@ -42,4 +42,4 @@ class SharedMemory {
   std::unique_ptr<File> file_;
 };
 
-}  // namespace lockstep::node
+}  // namespace lockstep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/node/shared_memory.hpp"
+#include "topology/base/shared_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
-namespace lockstep::node {
+namespace lockstep {
 namespace {
 
 std::string reason(int error) { return std::generic_category().message(error); }
@@ -104,4 +104,4 @@ SharedMemory SharedMemory::open(const std::string& ticket, std::size_t bytes) {
   return opened;
 }
 
-}  // namespace lockstep::node
+}  // namespace lockstep
