@@ -93,6 +93,27 @@ TEST_P(SharedGpu, is_reduced_on_by_one_of_them) {
   EXPECT_EQ(fake()->pinnings(), 0);
 }
 
+// CUDA waits for all that a process has on the GPU where it unmaps, and streams may be held back: so calls there leave it.
+TEST_P(FakeSharedGpu, is_unmapped_where_nothing_is_in_a_stream) {
+  Communicator all = members();
+  const auto others = static_cast<std::size_t>(all.size() - 1);
+  std::vector<DeviceVector<std::int32_t>> between;  // so that no address comes again
+  const auto mapped = [&] { return fake()->living() - between.size(); };
+  const OwnStream stream(*fake());
+  for (std::size_t turn = 0; turn < 10; ++turn) {
+    DeviceVector<std::int32_t> mine(counting(count + 5000 * turn, all.rank()));
+    all.on(stream.get()).all_reduce(mine, sum);
+    stream.wait();
+    all.barrier();
+    between.emplace_back(100 + 1000 * (turn % 2));
+  }
+  EXPECT_GE(mapped(), all.rank() == 0 ? 5 * others : 0) << "what the others have freed";
+  DeviceVector<std::int32_t> mine(counting(count, all.rank()));
+  all.all_reduce(mine, sum);
+  EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
+  EXPECT_LE(mapped(), 1 + 2 * others);
+}
+
 TEST_P(SharedGpu, is_where_data_move_without_the_host) {
   {
     Communicator all = members();
