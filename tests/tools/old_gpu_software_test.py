@@ -65,7 +65,8 @@ class OldGpuSoftware(unittest.TestCase):
 
     def test_a_driver_that_lacks_a_call(self):
         self.make("libcuda.so.1", DRIVER % 11040)
-        for call in ("cuPointerGetAttributes", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent"):
+        for call in ("cuPointerGetAttributes", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
+                     "cuDevicePrimaryCtxGetState", "cuCtxGetId", "cuStreamBatchMemOp", "cuStreamWaitValue32"):
             self.assertRegex(self.said(call)["lacks"], rf"^the GPU's driver is too old: it knows CUDA 11\.4 and has no {call}, this build needs "
                                                        r"\d+\.\d+: install a newer driver")
         self.assertEqual(self.said("cuSomethingElse")["lacks"], "nothing")
