@@ -127,7 +127,7 @@ if [ "$what" = numbers ]; then
   }
   sizes=8,4K,64K,1M,16M,256M
   beside_mpi() {
-    for many in 2 4 8; do bench 110 "$1-$many" "$many" --sizes "$sizes" --seconds 0.5 --baseline mpi:best; done
+    for many in 2 4 8; do bench 170 "$1-$many" "$many" --sizes "$sizes" --seconds 0.1 --baseline mpi:best; done
   }
   # Apart, because kernels of several processes that wait for each other may hang; and not where two cannot.
   beside_nccl() {
