@@ -80,17 +80,21 @@ std::string why_unfit(cudaError_t error, const char* missing) {
 }
 
 bool is_used(int device) {
+  const Driver* const known = driver();
+  if (known == nullptr || known->device == nullptr || known->state == nullptr) return false;
   CUdevice its = 0;
   unsigned flags = 0;
   int is_active = 0;
-  check(driver()->device(&its, device), text("looking for GPU ", device));
-  check(driver()->state(its, &flags, &is_active), text("asking whether GPU ", device, " is used"));
+  check(known->device(&its, device), text("looking for GPU ", device));
+  check(known->state(its, &flags, &is_active), text("asking whether GPU ", device, " is used"));
   return is_active != 0;
 }
 
 unsigned long long number_of_context(int device) {
+  const Driver* const known = driver();
   unsigned long long number = 0;
-  return is_used(device) && driver()->number(context_of(device), &number) == CUDA_SUCCESS ? number : 0;
+  if (known == nullptr || known->number == nullptr || !is_used(device)) return 0;
+  return known->number(context_of(device), &number) == CUDA_SUCCESS ? number : 0;
 }
 
 bool enter_context(int device) {

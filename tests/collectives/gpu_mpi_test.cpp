@@ -93,7 +93,8 @@ TEST_P(SharedGpu, is_reduced_on_by_one_of_them) {
   EXPECT_EQ(fake()->pinnings(), 0);
 }
 
-// CUDA waits for all that a process has on the GPU where it unmaps, and streams may be held back: so calls there leave it.
+// CUDA waits for all that a process has on the GPU where it unmaps, and streams may be held back: so calls there leave
+// it.
 TEST_P(FakeSharedGpu, is_unmapped_where_nothing_is_in_a_stream) {
   Communicator all = members();
   const auto others = static_cast<std::size_t>(all.size() - 1);
