@@ -238,14 +238,13 @@ inline constexpr std::size_t moved_together = 256;  // vectors
 // on its way to keep the memory busy.
 template <class Way>
 LOCKSTEP_BOTH void pack_thread(const Packing& all, bool packs, std::size_t thread, std::size_t threads) {
-  constexpr std::size_t together = moved_together;
   Mover<Way> mover(all, packs);
   const std::size_t vectors = (mover.bytes() + mover.step() - 1) / mover.step();
-  for (std::size_t i = thread; i / together * 2 * together < vectors; i += threads) {
-    const std::size_t vector = i / together * 2 * together + i % together;
-    if (mover.move_two(vector, vector + together)) continue;
+  for (std::size_t i = thread; i / moved_together * 2 * moved_together < vectors; i += threads) {
+    const std::size_t vector = i / moved_together * 2 * moved_together + i % moved_together;
+    if (mover.move_two(vector, vector + moved_together)) continue;
     mover.move(vector);
-    mover.move(vector + together);
+    mover.move(vector + moved_together);
   }
 }
 

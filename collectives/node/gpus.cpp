@@ -40,8 +40,6 @@ Gpus::~Gpus() {
   for (const Mapping& each : let_go_) unmap(each);
 }
 
-void Gpus::let_go(const Mapping& mapping) { let_go_.push_back(mapping); }
-
 void Gpus::unmap_what_was_let_go(bool is_in_stream) {
   constexpr std::size_t most = 64;
   if (let_go_.empty() || (is_in_stream && let_go_.size() < most)) return;
@@ -73,7 +71,7 @@ Place Gpus::show(const void* data, int device, gpu::Shown& card) const {
 void Gpus::forget(std::uint64_t process, const gpu::Shown& card) {
   std::erase_if(mappings_, [&](const Mapping& each) {
     const bool is_gone = each.process == process && std::ranges::count(card.gone, each.number) > 0;
-    if (is_gone) let_go(each);
+    if (is_gone) let_go_.push_back(each);
     return is_gone;
   });
 }
@@ -107,7 +105,7 @@ std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, i
   const std::size_t most = most_mapped * processes_.size();
   if (mappings_.size() >= most) {
     const auto oldest = std::ranges::min_element(mappings_, {}, &Mapping::used);
-    let_go(*oldest);
+    let_go_.push_back(*oldest);
     mappings_.erase(oldest);
   }
   mappings_.reserve(mappings_.size() + 1);
@@ -123,7 +121,7 @@ void Gpus::conclude(bool all_could, const gpu::Costs& costs) {
   costs_ = costs;
   state_ = all_could ? State::proven : State::refused;
   if (all_could) return;
-  for (const Mapping& each : mappings_) let_go(each);
+  for (const Mapping& each : mappings_) let_go_.push_back(each);
   mappings_.clear();
 }
 

@@ -87,8 +87,6 @@ class Gpus {
   };
 
   Gpus() = default;
-  // To be unmapped later.
-  void let_go(const Mapping& mapping);
   void unmap(const Mapping& mapping) noexcept;
   void forget(std::uint64_t process, const gpu::Shown& card);
   Mapping map(const gpu::Shown& card, int device, int theirs);
@@ -106,7 +104,7 @@ class Gpus {
   std::mutex mutex_;
   std::string reason_;
   std::vector<Mapping> mappings_;
-  std::vector<Mapping> let_go_;
+  std::vector<Mapping> let_go_;  // to be unmapped
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<gpu::Event>> opened_;  // by process and number
   std::uint64_t uses_ = 0;
 };

@@ -12,7 +12,7 @@
 here=$(CDPATH="" cd -- "${0%/*}" && pwd) || exit 1
 [ $# -gt 0 ] || { echo "run: what? tests OUT, numbers OUT, questions OUT, lockstep ..., mpirun ..., gpu-probe ..." >&2; exit 1; }
 export PATH="$here/bin:$PATH" OPAL_PREFIX="$here" OMPI_MCA_mca_base_component_path="$here/plugins"
-export PMIX_INSTALL_PREFIX="$here/pmix" PMIX_MCA_mca_base_component_path="$here/pmix/lib/pmix" PMIX_MCA_pcompress_base_silence_warning=1
+export PMIX_INSTALL_PREFIX="$here/pmix" PMIX_MCA_pcompress_base_silence_warning=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # One machine needs no way to others, but Open MPI wants one to be there.
 command -v ssh >/dev/null 2>&1 || export OMPI_MCA_plm_rsh_agent=/bin/sh

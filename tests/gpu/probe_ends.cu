@@ -14,6 +14,15 @@
 #include "probe_gpu.cuh"
 
 namespace gpu_probe {
+
+void kill_and_wait(pid_t process) {
+  pollfd gone{static_cast<int>(check_system(syscall(SYS_pidfd_open, process, 0))), POLLIN, 0};
+  check_system(kill(process, SIGKILL));
+  const int found = poll(&gone, 1, gone_within_ms);
+  close(gone.fd);
+  require(found == 1, text("the process was killed and is not gone after ", gone_within_ms, " ms"));
+}
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -30,15 +39,6 @@ std::string words_of(CUresult status) {
 }
 
 // ---- the death of another process ----
-
-// Ends it, and returns when the system says that it is gone.
-void kill_and_wait(pid_t process) {
-  pollfd gone{static_cast<int>(check_system(syscall(SYS_pidfd_open, process, 0))), POLLIN, 0};
-  check_system(kill(process, SIGKILL));
-  const int found = poll(&gone, 1, patience_ms);
-  close(gone.fd);
-  require(found == 1, text("the process was killed and is not gone after ", patience_ms, " ms"));
-}
 
 // Whether it was done in time; how long it took.
 bool is_done(cudaEvent_t event, double& ms) {

@@ -101,6 +101,10 @@ void count_up(std::uint32_t* word, std::uint32_t limit_ms);  // one thread, for 
 void nothing();                                              // an empty kernel
 void write_outside();                                        // the planted fault that compute-sanitizer must find
 
+// Ends a process, and returns when the system says that it is gone (probe_ends.cu).
+constexpr int gone_within_ms = 5000;
+void kill_and_wait(pid_t process);
+
 struct Meetings {
   std::uint32_t reached;
   std::uint64_t nanoseconds;

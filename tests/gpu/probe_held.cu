@@ -1,9 +1,6 @@
 // What gpu-probe asks about a stream that is held back, by the host or by a process that has died: which calls of CUDA
 // wait for it, and whether words in shared memory let it go on where events do not.
 // SPDX-License-Identifier: Apache-2.0
-#include <poll.h>
-#include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -159,9 +156,7 @@ void ask_death_word(Answer& answer) {
   check_driver(wait(stream, address + 64, rounds + 1, CU_STREAM_WAIT_VALUE_GEQ));
   std::this_thread::sleep_for(milliseconds(100));
   require(unfinished(cudaStreamQuery(stream)), "the stream did not wait for the other process at all");
-  pollfd gone{static_cast<int>(check_system(syscall(SYS_pidfd_open, process, 0))), POLLIN, 0};
-  check_system(kill(process, SIGKILL));
-  require(poll(&gone, 1, 5000) == 1, "the process was killed and is not gone after 5 s");
+  kill_and_wait(process);
   std::this_thread::sleep_for(milliseconds(100));
   require(unfinished(cudaStreamQuery(stream)), "the stream went on by the death itself");
   const auto written = std::chrono::steady_clock::now();

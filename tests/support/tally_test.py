@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The tally and the mission list: what they count, and what they refuse."""
+"""The tally and the mission list: what they count, and what they refuse; and which programs are run again."""
 import argparse
 import json
 import os
@@ -35,6 +35,31 @@ def tally(mission, results=RESULTS, *more):
 
 
 GOOD = [each for each in RESULTS if each[1] == "passed"]
+
+
+class RunTest(unittest.TestCase):
+    """A program that fails the first times, with these words."""
+
+    def runs(self, failures, words):
+        with tempfile.TemporaryDirectory() as folder:
+            count = os.path.join(folder, "count")
+            program = ("import sys\nwith open(sys.argv[1], 'a+') as file:\n    file.write('x'); file.seek(0); runs = len(file.read())\n"
+                       f"print({words!r}, file=sys.stderr)\nsys.exit(runs <= {failures})\n")
+            script = os.path.join(os.path.dirname(__file__), "run_test.py")
+            done = subprocess.run([sys.executable, script, "--name", "x", "--results", folder, "--kind", "script", "--",
+                                   sys.executable, "-c", program, count], capture_output=True, text=True, check=False)
+            self.assertIn(words, done.stderr)
+            with open(count, encoding="utf-8") as file:
+                return done.returncode, len(file.read())
+
+    def test_a_search_for_leaks_that_crashed_is_made_again(self):
+        crashed = "==9==LeakSanitizer has encountered a fatal error."
+        self.assertEqual(self.runs(0, crashed), (0, 1))
+        self.assertEqual(self.runs(2, crashed), (0, 3))
+        self.assertEqual(self.runs(9, crashed), (1, 3), "not for ever")
+
+    def test_what_failed_otherwise_is_not(self):
+        self.assertEqual(self.runs(2, "LeakSanitizer: detected memory leaks"), (1, 1))
 
 
 class Tally(unittest.TestCase):
