@@ -85,8 +85,9 @@ LOCKSTEP_BOTH bool is_usual(double value) {
   return (static_cast<std::uint32_t>(bits_as<std::uint64_t>(value) >> 52U) & 0x7ffU) - least < 2047 - least;
 }
 
-// The bits of a division for nearly all values, without its branches; otherwise `is_right` becomes false. What the product with the reciprocal leaves is known without an error and corrects it, the first time to the
-// quotient or its neighbour, the second time to the quotient itself.
+// The bits of a division for nearly all values, without its branches; otherwise `is_right` becomes false. What the
+// product with the reciprocal leaves is known without an error and corrects it, the first time to the quotient or its
+// neighbour, the second time to the quotient itself.
 template <class T>
 LOCKSTEP_BOTH T quick_over(T value, const Divisor<T>& divisor, bool& is_right) {
   T quotient = times(value, divisor.reciprocal);
