@@ -179,6 +179,7 @@ void Room::end_reaching() noexcept {
 bool Room::abandon() {
   header().given_up.store(1, std::memory_order_seq_cst);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  let_go_of_dead();  // also where only this member's streams wait for theirs
   for (end_reaching(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_reaching()) {
     let_go_of_dead();  // again and again: a process that has died is gone when the GPU has let go of it
     ::usleep(100);
