@@ -37,15 +37,15 @@ std::unique_ptr<Gpus> Gpus::find(const std::vector<std::vector<std::string>>& se
 
 Gpus::~Gpus() {
   for (const Mapping& each : mappings_) unmap(each);
-  for (const Mapping& each : let_go_) unmap(each);
+  for (const Mapping& each : unmap_later_) unmap(each);
 }
 
 void Gpus::unmap_what_was_let_go(bool is_in_stream) {
   constexpr std::size_t most = 64;
-  if (let_go_.empty() || (is_in_stream && let_go_.size() < most)) return;
+  if (unmap_later_.empty() || (is_in_stream && unmap_later_.size() < most)) return;
   if (events_ != nullptr && events_->is_working()) return;
-  for (const Mapping& each : let_go_) unmap(each);
-  let_go_.clear();
+  for (const Mapping& each : unmap_later_) unmap(each);
+  unmap_later_.clear();
 }
 
 void Gpus::unmap(const Mapping& mapping) noexcept { layer_->unmap(mapping.device, mapping.here); }
@@ -71,7 +71,7 @@ Place Gpus::show(const void* data, int device, gpu::Shown& card) const {
 void Gpus::forget(std::uint64_t process, const gpu::Shown& card) {
   std::erase_if(mappings_, [&](const Mapping& each) {
     const bool is_gone = each.process == process && std::ranges::count(card.gone, each.number) > 0;
-    if (is_gone) let_go_.push_back(each);
+    if (is_gone) unmap_later_.push_back(each);
     return is_gone;
   });
 }
@@ -105,7 +105,7 @@ std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, i
   const std::size_t most = most_mapped * processes_.size();
   if (mappings_.size() >= most) {
     const auto oldest = std::ranges::min_element(mappings_, {}, &Mapping::used);
-    let_go_.push_back(*oldest);
+    unmap_later_.push_back(*oldest);
     mappings_.erase(oldest);
   }
   mappings_.reserve(mappings_.size() + 1);
@@ -121,7 +121,7 @@ void Gpus::conclude(bool all_could, const gpu::Costs& costs) {
   costs_ = costs;
   state_ = all_could ? State::proven : State::refused;
   if (all_could) return;
-  for (const Mapping& each : mappings_) let_go_.push_back(each);
+  for (const Mapping& each : mappings_) unmap_later_.push_back(each);
   mappings_.clear();
 }
 

@@ -104,7 +104,7 @@ class Gpus {
   std::mutex mutex_;
   std::string reason_;
   std::vector<Mapping> mappings_;
-  std::vector<Mapping> let_go_;  // to be unmapped
+  std::vector<Mapping> unmap_later_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<gpu::Event>> opened_;  // by process and number
   std::uint64_t uses_ = 0;
 };
