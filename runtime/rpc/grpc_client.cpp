@@ -3,6 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -92,7 +93,7 @@ struct Client::Parts {
     for (auto* const each : {&flight.asking, &flight.context}) {
       *each = std::make_unique<grpc::ClientContext>();
       if (options.timeout > Duration{}) (*each)->set_deadline(detail::after(options.timeout));
-      (*each)->set_wait_for_ready(options.waits_for_server);
+      (*each)->set_wait_for_ready(options.waits_for_server && (options.waits_again || !has_answered));
     }
   }
   void ask(Flight* flight);
@@ -110,6 +111,7 @@ struct Client::Parts {
   std::condition_variable landed{};
   std::set<Flight*> flights{};
   bool ending = false;
+  std::atomic<bool> has_answered = false;
 };
 
 std::unique_ptr<Client> Client::create(std::string_view layer, const std::string& address,
@@ -157,6 +159,7 @@ void Client::Parts::ask(Flight* flight) {
     if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED || (status.ok() && said.size() != sizeof(detail::Nonce)))
       return land(flight, {grpc::StatusCode::UNAUTHENTICATED, "the server has no key, and here is one"});
     if (!status.ok()) return land(flight, status);
+    has_answered = true;
     detail::Nonce its;
     std::ranges::copy(said, its.begin());
     {
@@ -187,6 +190,7 @@ void Client::Parts::fly(Flight* flight) {
 // started since at the same address, it is asked and called once more.
 void Client::Parts::land(Flight* flight, const grpc::Status& status) {
   if (seal) seal->end(flight->ticket);
+  if (status.ok()) has_answered = true;
   if (seal && status.error_code() == grpc::StatusCode::UNAUTHENTICATED && flight->ticket.number > 0 &&
       !flight->is_second) {
     bool is_ending = false;

@@ -139,6 +139,8 @@ struct ClientOptions {
   Duration timeout = std::chrono::seconds(300);
   // Whether a call waits for a server that is not there yet, as long as it may take.
   bool waits_for_server = false;
+  // Also for one that has answered before, and may come back; otherwise it is an error at once that it has gone.
+  bool waits_again = true;
   // What the server must have as well; without: it must have none.
   std::shared_ptr<const Secret> key = nullptr;
 };

@@ -224,8 +224,8 @@ std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string
   if (size < 1 || rank < 0 || rank >= size || name.find('/') != std::string::npos)
     throw Error(Code::usage, text("member ", rank, " of ", size, " of '", printable(name), '\''),
                 "ranks count from 0 to the size less one, and names have no slash");
-  const std::shared_ptr<rpc::Client> client =
-      rpc::Client::create("grpc", hub, {.timeout = {}, .waits_for_server = true, .key = options.key});
+  const std::shared_ptr<rpc::Client> client = rpc::Client::create(
+      "grpc", hub, {.timeout = {}, .waits_for_server = true, .waits_again = false, .key = options.key});
   auto stay = std::make_shared<Stay>(client, name, rank, options.label);
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), 0);

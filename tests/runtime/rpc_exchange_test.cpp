@@ -143,6 +143,26 @@ TEST_F(RpcExchanges, end_with_their_hub) {
     EXPECT_EQ(error.code(), Code::peer_failed) << error.what();
   }
   later.join();
+}
+
+TEST_F(RpcExchanges, are_not_waited_for_when_their_hub_has_ended_in_good_order) {
+  const auto exchange = rpc_exchange(server_->address(), "all", 0, 1, {60s, 120s}, Log(LogLevel::off));
+  exchange->barrier("dinner");
+  hub_.reset();
+  server_.reset();
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    exchange->barrier("the end");
+    ADD_FAILURE() << "nothing was said";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::peer_failed) << error.what();
+    EXPECT_NE(std::string(error.what()).find("the process where all meet is gone"), std::string::npos) << error.what();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+}
+
+TEST_F(RpcExchanges, have_members_and_names_that_may_be) {
+  const std::string address = server_->address();
   EXPECT_THROW(rpc_exchange(address, "a/b", 0, 1, {}, Log()), Error);
   EXPECT_THROW(rpc_exchange(address, "a", 1, 1, {}, Log()), Error);
 }

@@ -26,8 +26,9 @@ parser.add_argument("--json")
 given = parser.parse_args()
 
 DOCTOR = [given.lockstep, "doctor"]
-# The launcher's own variables, when this test itself is run under one, would be taken for ours.
-for name in [name for name in os.environ if name.startswith(("OMPI_COMM_", "PMI", "SLURM_", "LOCKSTEP_"))]:
+# The launcher's own variables, when this test itself is run under one, would be taken for ours, and how the caller's
+# ranks wait for how all do.
+for name in [name for name in os.environ if name.startswith(("OMPI_COMM_", "OMPI_MCA_mpi_yield", "PMI", "SLURM_", "LOCKSTEP_"))]:
     del os.environ[name]
 
 

@@ -40,7 +40,7 @@ class Deaths(unittest.TestCase):
         with Processes(cluster_of(worker=MEMBERS), env=env) as tasks:
             for index in range(MEMBERS):
                 tasks.start("worker", index, [given.program, moment, str(victim), call, how, after])
-            ended = tasks.wait(40)
+            ended = tasks.wait(25)  # less than the limit: nobody waits in vain at the end of its session
             code, out, err = ended.pop(("worker", victim))
             self.assertEqual(code, -signal.SIGKILL, out + err)
             died = int(re.search(r"^dies (\d+)$", out, re.M)[1])
