@@ -62,6 +62,10 @@ TEST(WordsExchange, SplitsAgainAndAgain) {
     const auto none = exchange.split(exchange.rank() == 0 ? -1 : 0, 0);
     EXPECT_EQ(none == nullptr, exchange.rank() == 0);
     same->barrier("the end");
+    auto first = exchange.duplicate();
+    const auto second = exchange.duplicate();
+    first.reset();
+    second->barrier("the other one of the same members goes on");
   });
 }
 
