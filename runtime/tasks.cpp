@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "collectives/engine/rescue.hpp"
 #include "collectives/engine/transport.hpp"
 #include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
@@ -31,8 +32,7 @@ class Tasks final : public Ground {
                   "take tcp, ucx or auto, or start the processes by mpirun");
     if (settings.transport() == "ucx")
       ucx_.emplace(UcxOptions{.key = key_, .device = device_of(address_, log), .label = label_});
-    else
-      tcp_.emplace(tcp_options(settings, log));
+    tcp_.emplace(tcp_options(settings, log));
     if (rank_ == 0) hub_ = std::make_unique<MeetingHub>(server_->functions());
     log.info(text("this is ", label_, ", ", rank_, " of ", size_, " that train; the key is that of ", key_->source()));
     server_->start();
@@ -65,7 +65,10 @@ class Tasks final : public Ground {
 
   std::unique_ptr<Transport> transport(Exchange& exchange) override {
     const auto lost = [&exchange] { return lost_member(exchange); };
-    return ucx_ ? ucx_->transport(exchange, lost) : tcp_->transport(exchange, lost);
+    auto sockets = tcp_->transport(exchange, lost);
+    // Those that are left after a death meet by sockets, which are what sees the next one.
+    if (!ucx_ || !meets_at_a_hub(exchange)) return sockets;
+    return with_rescue(ucx_->transport(exchange, lost), std::move(sockets));
   }
 
   bool failed() const override { return tcp_ && tcp_->has_lost(); }

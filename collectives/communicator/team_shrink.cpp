@@ -169,6 +169,7 @@ std::shared_ptr<Team> Team::shrink(CommunicatorOptions options) {
     throw Error(Code::usage, text('"', options_.name, "\" was shrunk before"),
                 "go on with the communicator that came of it, and shrink that one");
   const auto said = engine_->begin_shrinking();
+  transport.begin_regrouping();
   const auto shrinking =
       std::make_shared<Shrinking>(transport, Survivors(rank(), size(), exchange_->patience(), options_.name),
                                   engine_->failure()->text, engine_->log());

@@ -45,6 +45,7 @@ class CheckedTransport final : public Transport {
   void tell_all(const Bytes& bytes) override { inner_->tell_all(sealed(bytes)); }
   Fate fate(int peer) override { return inner_->fate(peer); }
   bool can_regroup() const override { return inner_->can_regroup(); }
+  void begin_regrouping() override { inner_->begin_regrouping(); }
   std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
     return inner_->regroup(members, number);
   }

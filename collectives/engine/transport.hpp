@@ -83,6 +83,8 @@ class Transport {
   // A new one among these members, in this order, without a word: all of them make it, with the same number, also when
   // this one has been given up.
   virtual bool can_regroup() const { return false; }
+  // It has been given up, and what is told and heard from now on is of those that are left.
+  virtual void begin_regrouping() {}
   virtual std::unique_ptr<Transport> regroup(std::span<const int> /*members*/, std::uint64_t /*number*/) {
     return nullptr;
   }

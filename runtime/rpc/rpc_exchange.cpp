@@ -238,4 +238,6 @@ std::optional<Lost> lost_member(const Exchange& exchange) {
   return over_rpc == nullptr ? std::nullopt : over_rpc->lost();
 }
 
+bool meets_at_a_hub(const Exchange& exchange) { return dynamic_cast<const RpcExchange*>(&exchange) != nullptr; }
+
 }  // namespace lockstep

@@ -46,5 +46,7 @@ std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string
 // Who of the members of such an exchange, or of one split from it, is known to have gone without a word; or that the
 // hub is gone, which the first member is taken to have. Does not wait.
 std::optional<Lost> lost_member(const Exchange& exchange);
+// Whether it is one of them.
+bool meets_at_a_hub(const Exchange& exchange);
 
 }  // namespace lockstep

@@ -148,6 +148,9 @@ class SurvivingTasks(Fitting):
     def test_two_die_one_after_the_other(self):
         self.check(4, "2@1000", "0@2000")
 
+    def test_by_ucx_some_die(self):
+        self.check(4, "2@1000", "0@2000", LOCKSTEP_TRANSPORT="ucx")
+
     def wait_until_they_train(self, tasks):
         """The first call is over when the node's memory is measured."""
         time.sleep(3)
@@ -187,9 +190,12 @@ class SurvivingTasksOfNodes(SurvivingTasks):
         on = lambda index: [given.cluster, "exec", f"node{index // each}", "--name", self.name, "--"]  # noqa: E731
         return addresses, on
 
-    def check_on(self, nodes, each, *deaths):
+    def check_on(self, nodes, each, *deaths, **variables):
         addresses, on = self.start_on(nodes, each)
-        self.check(nodes * each, *deaths, addresses=addresses, prefix=on)
+        self.check(nodes * each, *deaths, addresses=addresses, prefix=on, **variables)
+
+    def test_by_ucx_some_die(self):
+        self.check_on(2, 2, "2@1000", "0@2000", LOCKSTEP_TRANSPORT="ucx")
 
     def test_one_dies(self):
         self.check_on(2, 2, "2@1000")
