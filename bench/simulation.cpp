@@ -403,8 +403,13 @@ Simulated Stage::run() {
   }
   for (std::size_t call = 0; call < scenario_.calls.size(); ++call) {
     Duration last{};
-    for (const auto& each : actors_) last = std::max(last, each->finished(call));
-    all.calls.push_back(last - (call < begun_.size() ? begun_[call] : Duration{}));
+    bool all_have = true;
+    for (const auto& each : actors_) {
+      const Duration at = each->finished(call);
+      last = std::max(last, at);
+      all_have = all_have && at > Duration{};
+    }
+    all.calls.push_back(all_have ? last - (call < begun_.size() ? begun_[call] : Duration{}) : Duration{});
     all.algorithms.emplace_back(plans_.algorithm(call));
   }
   all.messages = network_.messages();

@@ -2,6 +2,7 @@
 #include "runtime/start.hpp"
 
 #include "runtime/tasks.hpp"
+#include "topology/machine/last_word.hpp"
 
 namespace lockstep {
 namespace {
@@ -39,11 +40,13 @@ std::shared_ptr<Ground> ground_for(const StartOptions& options) {
 }  // namespace
 
 Session start(StartOptions options) {
+  end_by_exit_codes();
   if (auto ground = ground_for(options)) return Session(std::move(ground), std::move(options.session));
   return Session(std::move(options.session));
 }
 
 Session start(int& argc, char**& argv, StartOptions options) {
+  end_by_exit_codes();
   if (auto ground = ground_for(options)) return Session(std::move(ground), std::move(options.session));
   return {argc, argv, std::move(options.session)};
 }

@@ -314,11 +314,14 @@ std::string call_words(const CommunicatorSeen& seen, std::uint64_t number) {
 
 std::string standing(const CommunicatorSeen& seen) {
   if (!seen.failure.empty()) return seen.failure;
-  if (!seen.is_in_call())
-    return seen.started == 0 ? "has made no call" : text("is in no call; last was ", call_words(seen, seen.started));
-  const std::string waited = format_duration(std::chrono::milliseconds(seen.waited_ms));
-  return text("is in ", call_words(seen, seen.current()),
-              seen.waits.empty() ? "" : text("; waits ", waited, ": ", seen.waits));
+  const std::string waits =
+      seen.waits.empty()
+          ? ""
+          : text("; waits ", format_duration(std::chrono::milliseconds(seen.waited_ms)), ": ", seen.waits);
+  if (seen.is_in_call()) return text("is in ", call_words(seen, seen.current()), waits);
+  const std::string no_call = waits.empty() ? "is in no call" : "is in no call of all";
+  return seen.started == 0 && waits.empty() ? "has made no call"
+                                            : text(no_call, "; last was ", call_words(seen, seen.started), waits);
 }
 
 std::string neighbours(std::uint64_t id, const IndexSet& ranks) {

@@ -163,7 +163,10 @@ void Core::look(Operation& operation, Duration limit, Duration now) {
   ask_all_at(limit, quiet.asked_for_limit);
   if (now - quiet.asked < soon) return;  // time to answer
   if (reaches(limit, {})) throw stalled(operation, lasted, limit != patience_.limit);
-  if (reaches(patience_.warn, {}) && !std::exchange(quiet.warned, true)) log_.warn(stalled(operation, lasted).what());
+  if (!reaches(patience_.warn, {}) || std::exchange(quiet.warned, true)) return;
+  log_.warn(
+      text(id(Code::stall), " a wait is long: ", stalled(operation, lasted).detail(),
+           limit == Duration{} ? "; it goes on" : text("; it goes on until it has lasted ", format_duration(limit))));
 }
 
 // Which call it is, is known of the last one.

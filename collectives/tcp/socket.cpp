@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "topology/base/error.hpp"
+#include "topology/base/shortage.hpp"
 #include "topology/base/text.hpp"
 #include "topology/secret/secret.hpp"
 
@@ -196,7 +197,7 @@ void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
 
 Moved read(const Descriptor& socket, std::span<std::byte> into) {
   if (into.empty()) return {};
-  const ssize_t bytes = ::recv(socket.get(), into.data(), into.size(), 0);
+  const ssize_t bytes = moved_in_shortage([&] { return ::recv(socket.get(), into.data(), into.size(), 0); });
   if (bytes > 0) return {static_cast<std::size_t>(bytes)};
   if (bytes == 0) return {0, true};
   return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
@@ -229,7 +230,7 @@ Moved write(const Descriptor& socket, std::span<iovec> from) {
   msghdr message{};
   message.msg_iov = from.data();
   message.msg_iovlen = from.size();
-  const ssize_t bytes = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+  const ssize_t bytes = moved_in_shortage([&] { return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL); });
   if (bytes >= 0) return {static_cast<std::size_t>(bytes)};
   return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
 }

@@ -286,7 +286,7 @@ void Server::start() {
     throw Error(
         Code::system,
         text("no server can listen on ", printable(parts_->address), ": it is in use, or no address of this machine"),
-        "take a free port of this machine, or port 0");
+        "take a free port of this machine, or port 0; in a cluster, look whether two tasks have the same index");
   parts_->address = text(parts_->address.substr(0, parts_->address.rfind(':')), ':', port);
   keep_port_from_children(static_cast<std::uint16_t>(port));
   parts_->server = std::move(server);

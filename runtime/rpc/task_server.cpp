@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/rpc/task_server.hpp"
 
+#include <netdb.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -18,6 +20,15 @@ constexpr const char* over = "lockstep.over";
 constexpr std::size_t most_words = 2000;
 
 std::string words_of(const Task& task) { return text(task.type, ' ', task.index); }
+
+bool has_known_host(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
+  ::freeaddrinfo(found);
+  return true;
+}
 
 }  // namespace
 
@@ -160,7 +171,10 @@ void Server::refuse_stranger() {
 
 std::string Server::names_of_all(const std::vector<Other>& some) const {
   std::string names;
-  for (const Other& each : some) names += text(names.empty() ? "" : ", ", name_of(each));
+  for (const Other& each : some) {
+    names += text(names.empty() ? "" : ", ", name_of(each),
+                  has_known_host(each.address) ? "" : " (no address of that host is known here)");
+  }
   return names;
 }
 

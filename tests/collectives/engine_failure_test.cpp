@@ -4,8 +4,10 @@
 
 #include <cstring>
 
+#include "collectives/node/room.hpp"
 #include "tests/collectives/engine_support.hpp"
 #include "tests/support/holds.hpp"
+#include "topology/base/shared_memory.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -369,6 +371,19 @@ TEST(EngineFailure, MemoryThatIsStillPostedOutlivesTheEngine) {
     EXPECT_TRUE(engine.keeps_memory());
   }
   std::memset(posted[0].data, 1, posted[0].bytes);  // scratch of the engine's: for an address sanitizer to judge
+}
+
+TEST(EngineFailure, IsSeenInTheMemoryOfTheNodeBeforeAnybodyReachesFurther) {
+  std::vector<Incoming> posted;
+  const auto memory = SharedMemory::make(node::Room::bytes_for(2), false).memory();
+  node::Room theirs(memory, 1, 2, true);
+  RealEngine engine(
+      RealWorld(std::make_unique<Stubborn>(posted), Waiter(1), std::make_unique<node::Room>(memory, 0, 2, true)),
+      {.log = Log(LogLevel::off)});
+  ASSERT_TRUE(theirs.begin_reaching());
+  theirs.end_reaching();
+  engine.begin_shrinking();
+  EXPECT_FALSE(theirs.begin_reaching()) << "its memory may be the program's again";
 }
 
 }  // namespace

@@ -3,17 +3,24 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "collectives/tcp/socket.hpp"
 #include "collectives/tcp/tcp_transport.hpp"
 #include "tests/collectives/tcp_wires.hpp"
 #include "tests/support/lacks.hpp"
@@ -26,6 +33,66 @@ namespace lockstep::tcp {
 namespace {
 
 constexpr int most_descriptors = 4096;
+
+// For which the kernel has no memory until it is given back.
+class LackingPage {
+ public:
+  LackingPage() : page_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    std::memset(page_, 7, bytes);
+    ::mprotect(page_, bytes, PROT_NONE);
+  }
+  ~LackingPage() { ::munmap(page_, bytes); }
+  LackingPage(const LackingPage&) = delete;
+  LackingPage& operator=(const LackingPage&) = delete;
+  std::span<std::byte> span() const { return {static_cast<std::byte*>(page_), bytes}; }
+  void give() const { ::mprotect(page_, bytes, PROT_READ | PROT_WRITE); }
+
+ private:
+  static constexpr std::size_t bytes = 4096;
+  void* page_;
+};
+
+class Shortage : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+    here_ = Descriptor(ends[0]);
+    there_ = Descriptor(ends[1]);
+  }
+  Moved written() const {
+    iovec part{page_.span().data(), page_.span().size()};
+    return write(here_, {&part, 1});
+  }
+  std::jthread given_soon() const {
+    return std::jthread([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      page_.give();
+    });
+  }
+
+  LackingPage page_;
+  Descriptor here_;
+  Descriptor there_;
+};
+
+TEST_F(Shortage, OfPagesEndsNoConnectionThatIsWrittenTo) {
+  const std::jthread soon = given_soon();
+  EXPECT_EQ(written().bytes, page_.span().size());
+}
+
+TEST_F(Shortage, OfPagesEndsNoConnectionThatIsRead) {
+  ASSERT_EQ(::send(there_.get(), "abc", 3, 0), 3);
+  const std::jthread soon = given_soon();
+  ASSERT_EQ(read(here_, page_.span()).bytes, 3U);
+  EXPECT_EQ(page_.span()[2], std::byte{'c'});
+}
+
+TEST_F(Shortage, ThatDoesNotEndIsAnError) {
+  const Moved moved = written();
+  EXPECT_TRUE(moved.is_over);
+  EXPECT_EQ(moved.error, EFAULT);
+}
 
 // Ends this process's connections to these addresses, as something between two hosts would.
 void break_connections_to(const std::vector<std::string>& addresses) {

@@ -4,9 +4,11 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <exception>
 #include <iostream>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "topology/base/error.hpp"
@@ -115,6 +117,21 @@ void throws() {
   session.exchange().barrier("the last rank never comes");
 }
 
+// What leaves main: an error of Lockstep's, another one, and the first where the program has a handler of its own.
+void leaves_main() {
+  const Session session;
+  throw Error(Code::stall, "nobody catches this");
+}
+void other_leaves_main() {
+  const Session session;
+  throw std::runtime_error("nor that");
+}
+void leaves_main_with_a_handler() {
+  constexpr int own = 9;
+  std::set_terminate([] { ::_exit(own); });
+  leaves_main();
+}
+
 // One rank never comes to the end of the session.
 void end_hangs() {
   SessionOptions options;
@@ -153,7 +170,12 @@ int main(int argc, char** argv) {
                                                       {"throws", throws},
                                                       {"end_hangs", end_hangs},
                                                       {"finalize_hangs", finalize_hangs}};
-  const auto found = programs.find(argc > 1 ? argv[1] : "");
+  const std::map<std::string, void (*)()> uncaught = {{"leaves_main", leaves_main},
+                                                      {"other_leaves_main", other_leaves_main},
+                                                      {"leaves_main_with_a_handler", leaves_main_with_a_handler}};
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (const auto found = uncaught.find(name); found != uncaught.end()) found->second();
+  const auto found = programs.find(name);
   if (found == programs.end()) return 1;
   try {
     found->second();

@@ -3,6 +3,7 @@
 """Ways in which a program may start, share and end MPI, each judged by what a small program prints."""
 import argparse
 import os
+import signal
 import sys
 import unittest
 
@@ -59,6 +60,20 @@ class Session(unittest.TestCase):
         code, _, err = self.mpi("throws", 2)
         self.assertNotEqual(code, 0)
         self.assertIn("thrown on purpose", err)
+
+    def test_an_error_that_leaves_main_ends_with_its_exit_code(self):
+        code, _, err = self.alone("leaves_main")
+        self.assertEqual(code, 4, err)
+        self.assertIn("LOCKSTEP-E014", err)
+        self.assertIn("nobody catches this", err)
+        self.assertNotIn("terminate called", err)
+        code, _, err = self.mpi("leaves_main", 2)
+        self.assertEqual(code, 4, err)
+        code, _, err = self.alone("other_leaves_main")
+        self.assertEqual(code, -signal.SIGABRT, err)
+        self.assertIn("nor that", err)
+        code, _, err = self.alone("leaves_main_with_a_handler")
+        self.assertEqual(code, 9, "the program's own says what is to become of it\n" + err)
 
     def test_an_end_to_which_one_does_not_come_is_named_and_ended(self):
         code, _, err = self.mpi("end_hangs", 2)

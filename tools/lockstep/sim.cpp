@@ -114,9 +114,11 @@ void say(const Scenario& scenario, const Simulated& all) {
     const double us = static_cast<double>(all.calls[i].count()) / 1000;
     if (scenario.fabric) {
       const double least = bench::least_us(call.subject, *scenario.fabric);
-      std::cout << std::setw(12) << bench::bytes_of(call.subject, scenario.size()) << std::setw(14) << us_text(us)
-                << std::setw(14) << us_text(least) << std::setw(8) << us_text(us > 0 ? least / us : 0) << "  "
-                << call.to_text() << " by " << all.algorithms[i] << "\n";
+      const bool is_over = us > 0;  // for all
+      std::cout << std::setw(12) << bench::bytes_of(call.subject, scenario.size()) << std::setw(14)
+                << (is_over ? us_text(us) : "-") << std::setw(14) << us_text(least) << std::setw(8)
+                << (is_over ? us_text(least / us) : "-") << "  " << call.to_text() << " by " << all.algorithms[i]
+                << "\n";
     } else {
       std::cout << text("call ", i + 1, ": ", call.to_text(), " by ", all.algorithms[i], "\n");
     }

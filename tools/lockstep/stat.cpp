@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `lockstep stat`: what the communicators of processes on this host do, from outside.
+#include <signal.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -26,6 +29,9 @@ int process_in(const std::string& word) {
 }
 
 book::ProcessSeen look(int process) {
+  if (::kill(process, 0) != 0 && errno == ESRCH)
+    throw Error(Code::usage, text("there is no process ", process),
+                "take the number of a process that runs on this host (pgrep -a NAME)");
   if (auto seen = book::look_at(process)) return std::move(*seen);
   throw Error(Code::usage, text("process ", process, " has no communicator of Lockstep"),
               "name a process that has made one; `lockstep stat` without a number lists those of this host");

@@ -70,7 +70,7 @@ IndexSet unknown_ranks(const Group& group) {
 std::string unknown_words(const Group& group) {
   const IndexSet unknown = unknown_ranks(group);
   if (unknown.empty()) return {};
-  return text("; of ", ranks_words(unknown), " nothing is here: on another host, or gone");
+  return text("; of ", ranks_words(unknown), " nothing is here: on another host, gone, or not asked for");
 }
 
 // The failure that the others' come from: who quotes another is no cause.
@@ -92,6 +92,37 @@ const Member& longest_waiting(const std::vector<const Member*>& all) {
   return **std::ranges::max_element(all, {}, [](const Member* each) { return each->seen->waited_ms; });
 }
 
+// Those who are neither in a call of all nor wait for a message; where some are held, these.
+std::string idle_words(const Group& group, bool some_are_held) {
+  if (some_are_held) return missing_words(group, 0, true);
+  std::vector<std::string> parts;
+  for (const auto& [rank, member] : group.members) {
+    constexpr std::size_t most = 3;
+    if (member.seen->is_in_call() || !member.seen->waits.empty() || parts.size() == most) continue;
+    parts.push_back(text("rank ", rank, " waits for nothing (", place_words(member), "; ", last_words(member), ") -> ",
+                         advice_for(member)));
+  }
+  return join(parts, "; ");
+}
+
+// Of those that wait for messages, where nobody waits in a call of all.
+std::string waiting_for_messages(const Group& group) {
+  constexpr std::int64_t long_ms = 1000;
+  std::vector<std::string> waits;
+  bool is_long = false;
+  for (const auto& [rank, member] : group.members) {
+    constexpr std::size_t most = 3;
+    if (is_held(*member.process) || member.seen->is_in_call() || member.seen->waits.empty()) continue;
+    is_long = is_long || member.seen->waited_ms >= long_ms || !member.seen->failure.empty();
+    if (waits.size() < most) waits.push_back(text("rank ", rank, " waits in ", member.seen->waits));
+  }
+  if (!is_long) return {};
+  const bool some_are_held =
+      std::ranges::any_of(group.members, [](const auto& each) { return is_held(*each.second.process); });
+  const std::string idle = idle_words(group, some_are_held);
+  return text(join(waits, "; "), idle.empty() ? "" : "; and ", idle, unknown_words(group));
+}
+
 // Of those in the last call that anybody has come to; where some are held, of all others.
 std::string waiting_words(const Group& group) {
   constexpr std::int64_t long_ms = 1000;
@@ -110,7 +141,7 @@ std::string waiting_words(const Group& group) {
     ranks.insert(each.first);
     if (const auto* const call = member.seen->call(member.seen->current())) calls.insert(call->call);
   }
-  if (waiting.empty()) return {};
+  if (waiting.empty()) return waiting_for_messages(group);
   const Member& longest = longest_waiting(waiting);
   if (longest.seen->failure.empty() && longest.seen->waited_ms < long_ms) return {};
   const std::string in = text(ranks_words(ranks), ranks.size() == 1 ? " waits in " : " wait in ",

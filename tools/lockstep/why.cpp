@@ -73,7 +73,8 @@ Exit run_why(const Parsed& parsed) {
   if (!speaks()) return Exit::well;
   const auto all = verdicts(processes);
   for (const std::string& each : all) std::cout << each << "\n";
-  if (all.empty()) std::cout << "nothing had failed, and nobody waited\n";
+  std::cout << (all.empty() ? "nothing had failed, and nobody waited\n"
+                            : "So it was when they failed; processes may have ended since.\n");
   if (parsed.has("all")) std::ranges::for_each(processes, say_members);
   return Exit::well;
 }

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "topology/machine/discover.hpp"
+#include "topology/machine/last_word.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/mpi/check.hpp"
 #include "topology/machine/mpi/mpi_exchange.hpp"
@@ -82,7 +83,7 @@ Patience patience_of(const Settings& settings) { return {settings.stall_warn(), 
 
 struct Session::Parts {
   explicit Parts(SessionOptions given)
-      : options(std::move(given)),
+      : options((end_by_exit_codes(), std::move(given))),
         settings(options.settings ? *options.settings : Settings::from_environment()),
         log(Log(settings.log_level(), options.log).speaking_as(launcher_name())) {}
   ~Parts();
@@ -194,6 +195,10 @@ void Session::Parts::guard_singleton() const {
   int size = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size));
   if (size > 1 || settings.allow_singleton() || options.cluster_named) return;
+  if (tf_config_names_cluster(environment_variable))
+    log.warn(
+        "TF_CONFIG names a cluster, and this session is of one process -> make it by lockstep::start(), which "
+        "takes the cluster's tasks");
   const auto hint = launcher_hint(environment_variable);
   if (!hint || tf_config_names_cluster(environment_variable)) return;
   throw Error(Code::singleton,

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of a buffer that is not there the kernel says EFAULT, and also of one for whose pages it has no memory just now, as
+// in a control group at its limit.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+namespace lockstep {
+
+// What `move` says, which moves bytes and says how many: again and again while the kernel finds no page, but not for
+// ever.
+template <class Move>
+ssize_t moved_in_shortage(const Move& move) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds longest{3};
+  std::optional<Clock::time_point> end;
+  for (;;) {
+    const ssize_t bytes = move();
+    if (bytes >= 0 || errno != EFAULT) return bytes;
+    if (!end) end = Clock::now() + longest;
+    if (Clock::now() > *end) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  errno = EFAULT;
+  return -1;
+}
+
+}  // namespace lockstep
