@@ -103,7 +103,7 @@ std::optional<Racks> racks_of(const Settings& settings) {
   const std::string words = settings.racks();
   if (words.empty()) return std::nullopt;
   if (words.find('=') != std::string::npos) return parse_racks(words, "LOCKSTEP_RACKS");
-  return parse_racks(read_text_file(words), printable(words, 200));
+  return parse_racks(read_text_file(words, most_text_bytes, "LOCKSTEP_RACKS"), printable(words, 200));
 }
 
 // "s0.s4.node7" of "switch.switch.node" is s0/s4.

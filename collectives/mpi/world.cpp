@@ -38,7 +38,7 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   timeline::leave_in(session.settings().timeline());
   book::tell_on(session.settings().signal(), session.log());
   if (const auto path = session.settings().table()) {
-    options.table = read_text_file(*path);
+    options.table = read_text_file(*path, most_text_bytes, "LOCKSTEP_TABLE");
     refuse_foreign_table(options.table, *path, session.topology());
     options.table_name = *path;
   }

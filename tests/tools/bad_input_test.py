@@ -4,8 +4,10 @@
 right exit code, no stack trace, no hang, and nothing left behind.
 """
 import argparse
+import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,6 +97,43 @@ class BadInput(unittest.TestCase):
             done = subprocess.run([given.lockstep, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("LOCKSTEP-E021", done.stderr)
+
+    def test_what_was_measured_is_not_lost(self):
+        bench = [given.lockstep, "bench", "all_reduce", "--sizes", "8,64,512", "--seconds", "1.5", "--baseline", "none", "--json"]
+        with tempfile.TemporaryDirectory() as folder:
+            pipe, file, link = (os.path.join(folder, name) for name in ("pipe", "file.json", "link"))
+            os.mkfifo(pipe)
+            with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+                code, _, err = cases.run([*bench, pipe])
+                said = reader.communicate(timeout=60)[0]
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(said)["exit_code"], 0, "one account, and a whole one")
+            with open(file, "w", encoding="utf-8") as out:
+                done = subprocess.run([*bench, "/dev/stdout"], stdout=out, stderr=subprocess.PIPE, text=True, check=False, env=cases.environment())
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(file, encoding="utf-8") as out:
+                said = out.read()
+            self.assertIn("# verdict", said)
+            self.assertIn('"exit_code": 0', said)
+            done = subprocess.run(f"{' '.join(bench)} {file} | head -n 1", shell=True, capture_output=True, text=True, check=False, env=cases.environment())
+            with open(file, encoding="utf-8") as out:
+                self.assertEqual(len(json.load(out)["rows"]), 3, done.stderr)
+            os.symlink(os.path.join(folder, "nowhere", "there"), link)
+            for place, why in ((link, "No such file"), (os.path.join(file, "x"), "Not a directory"), (os.path.join(folder, "x" * 300), "too long")):
+                began = time.monotonic()
+                self.refused([*bench[1:], place], 1, "--json", why)
+                self.assertLess(time.monotonic() - began, 30, "before anything is measured")
+            self.refused(["topo"], 1, "LOCKSTEP_RACKS=" + link, LOCKSTEP_RACKS=link)
+            self.refused(["sim", "--algorithm", "nosuch"], 1, "--algorithm")
+            self.refused(["timeline", ""], 1, '""')
+
+    def test_searches_that_are_ended_say_how_to_go_on(self):
+        with subprocess.Popen([given.lockstep, "sim", "--seeds", "1000000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as search:
+            time.sleep(2)
+            search.send_signal(signal.SIGINT)
+            out, err = search.communicate(timeout=60)
+        self.assertEqual(search.returncode, 7, err)
+        self.assertRegex(out, r"ended early; the rest: lockstep sim --seeds \d+ --seed \d+\n$")
 
     def test_pipes_links_and_permissions_of_output(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -167,6 +167,12 @@ class Ranks(unittest.TestCase):
             events = json.load(file)["traceEvents"]
         self.assertEqual(sum(each["ph"] == "X" for each in events), 4500)
         self.assertEqual({each["pid"] for each in events}, set(range(RANKS)))
+        account = os.path.join(folder, os.listdir(folder)[0])
+        before = os.path.getsize(account)
+        code, out, err = cases.run([given.lockstep, "timeline", folder, "-o", account])
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("is one of the files to be read", err)
+        self.assertEqual(os.path.getsize(account), before)
 
 
 class BadInput(unittest.TestCase):

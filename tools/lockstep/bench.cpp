@@ -220,7 +220,9 @@ Wish wish_of(const Parsed& parsed, const std::vector<std::string>& baselines) {
 // Whoever ends the job hard, such as a launcher that waits no longer, finds what there was.
 class Unfinished {
  public:
-  explicit Unfinished(const Parsed& parsed) : path_(parsed.value("json")) {}
+  explicit Unfinished(const Parsed& parsed) : path_(parsed.value("json")) {
+    if (path_ && !is_replaced(*path_)) path_.reset();  // a reader wants one account
+  }
   void keep(const Run& so_far) {
     const auto now = std::chrono::steady_clock::now();
     if (!path_ || now - last_ < std::chrono::seconds(1)) return;

@@ -2,6 +2,7 @@
 #include "tools/lockstep/describe_run.hpp"
 
 #include <array>
+#include <csignal>
 #include <ctime>
 #include <map>
 
@@ -34,6 +35,7 @@ void check_writable(const Parsed& parsed, std::span<const std::string_view> opti
       throw Error(Code::usage, text("--", name, " and --", found->second, " are both ", printable(*path)),
                   "give each a file of its own");
     refuse_unwritable(text("--", name), *path);
+    std::signal(SIGPIPE, SIG_IGN);  // the file is written also where nobody reads the rest of what is said
   }
 }
 

@@ -43,7 +43,7 @@ bench::Run read_run(const std::string& paths) {
     const std::string json = read_text_file(path, most);
     bench::Run run = bench::parse_run(json, path);
     if (!seen.insert(hash(std::as_bytes(std::span(json)))).second)
-      throw Error(Code::usage, text(path, " is a file that was named before, or a copy of it"),
+      throw Error(Code::usage, text(printable(path, path.size()), " is a file that was named before, or a copy of it"),
                   "name the files of different launches");
     if (!all) {
       all = std::move(run);

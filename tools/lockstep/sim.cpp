@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "bench/measure.hpp"
 #include "bench/simulation.hpp"
 #include "bench/words.hpp"
 #include "tools/lockstep/command.hpp"
@@ -150,7 +151,9 @@ Exit wrong(const Scenario& scenario, const std::string& what) {
 Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
   ProgressLine line(speaks());
   Count count;
-  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+  end_early_on_signals();
+  std::uint64_t seed = first;
+  for (; seed < first + seeds && !bench::interrupt_wanted; ++seed) {
     const Scenario scenario = bench::draw_scenario(seed);
     const Simulated all = bench::simulate(scenario);
     if (!all.wrong.empty()) {
@@ -161,9 +164,11 @@ Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
     if (seed % 64 == 0) line.show(text(seed - first + 1, " of ", seeds, " scenarios"));
   }
   line.clear();
-  std::cout << text(seeds, " scenarios: ", count.well, " members made all calls, ", count.named,
+  std::cout << text(seed - first, " scenarios: ", count.well, " members made all calls, ", count.named,
                     " ended with an error that names who was at fault, ", count.gone, " were gone; nothing wrong\n");
-  return Exit::well;
+  if (seed == first + seeds) return Exit::well;
+  std::cout << text("ended early; the rest: lockstep sim --seeds ", first + seeds - seed, " --seed ", seed, "\n");
+  return Exit::inconclusive;
 }
 
 }  // namespace
@@ -218,7 +223,8 @@ network. All begin a call together. Beside it stands the time below which nobody
           "  lockstep sim -n 128 -r 8 --fabric \"rate=200G switch=16 uplinks=8\" -c all_reduce:f32:sum:64k\n"
           "      an all_reduce of 256 KiB on a cluster that one would like to have\n",
       .exit_codes =
-          "  0  everything was as it must be\n  1  wrong use\n  2  something was not: how to repeat it is printed\n",
+          "  0  everything was as it must be\n  1  wrong use\n  2  something was not: how to repeat it is printed\n"
+          "  7  ended early by a signal: how to go on is printed\n",
   };
   return manual;
 }

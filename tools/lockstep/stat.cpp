@@ -107,6 +107,9 @@ Exit run_stat(const Parsed& parsed) {
   if (parsed.has("output") && !parsed.has("prometheus"))
     throw Error(Code::usage, "--output belongs to --prometheus",
                 "give both, or send the output there: lockstep stat > FILE");
+  if (parsed.has("prometheus") && parsed.has("json"))
+    throw Error(Code::usage, "--json and --prometheus are two forms of one answer", "give one of them");
+  if (const auto file = parsed.value("output")) refuse_unwritable("--output", *file);
   if (parsed.has("prometheus")) {
     const std::string all = prometheus_text(look_at_all(processes, are_named));
     if (!speaks()) return Exit::well;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `lockstep timeline`: one picture, by one clock, of what the members of a job did when.
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "collectives/plan_table.hpp"
 #include "tools/lockstep/command.hpp"
@@ -37,12 +39,19 @@ known is said.)manual",
 Exit run_timeline(const Parsed& parsed) {
   constexpr std::size_t most_bytes = std::size_t{64} << 20U;
   std::vector<Timeline> all;
-  for (const std::string& file : files_of(parsed.words(), ".timeline", "LOCKSTEP_TIMELINE"))
+  const auto output = parsed.value("output");
+  if (output) refuse_unwritable("--output", *output);
+  for (const std::string& file : files_of(parsed.words(), ".timeline", "LOCKSTEP_TIMELINE")) {
+    std::error_code ignored;
+    if (output && std::filesystem::equivalent(file, *output, ignored))
+      throw Error(Code::usage, text("--output ", printable(*output, output->size()), " is one of the files to be read"),
+                  "write the trace elsewhere");
     all.push_back(parse_timeline(read_text_file(file, most_bytes), file));
+  }
   if (!speaks()) return Exit::well;
   const Clocks clocks = clocks_of(all);
   std::cout << summary_of(all, clocks);
-  if (const auto output = parsed.value("output")) write_file(*output, trace_of(all, clocks));
+  if (output) write_file(*output, trace_of(all, clocks));
   return Exit::well;
 }
 

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <system_error>
+#include <utility>
 
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -64,41 +66,88 @@ void write_in_place(const std::string& path, std::string_view content) {
   if (const int failed = write_and_close(file, content); failed != 0) refuse(path, failed);
 }
 
-// A link stays a link: what it points to is written.
-std::filesystem::path target_of(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_symlink(std::filesystem::symlink_status(path, error))) return path;
-  auto target = std::filesystem::canonical(path, error);
-  if (error) refuse(path, error.value());
-  return target;
+// Beside what is to be written, under a name of its own: a link stays a link, and what it points to is replaced.
+class FileBeside {
+ public:
+  explicit FileBeside(const std::string& path) : target_(path) {
+    constexpr std::size_t longest = 255;
+    std::error_code ignored;
+    std::error_code error;
+    if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored)))
+      target_ = std::filesystem::canonical(path, error);
+    reason_ = error ? error.value() : target_.filename().string().size() > longest ? ENAMETOOLONG : 0;
+    if (reason_ != 0) return;
+    name_ = target_.parent_path() / ".lockstep-XXXXXX";
+    file_ = create(name_, target_);
+    reason_ = file_ < 0 ? errno : 0;
+  }
+  ~FileBeside() {
+    if (file_ < 0) return;
+    ::close(file_);
+    ::unlink(name_.c_str());
+  }
+  FileBeside(const FileBeside&) = delete;
+  FileBeside& operator=(const FileBeside&) = delete;
+  // The errno of what failed.
+  int reason() const { return reason_; }
+  void put(std::string_view content) {
+    if (reason_ != 0) return;
+    reason_ = write_and_close(std::exchange(file_, -1), content);
+    if (reason_ == 0 && std::rename(name_.c_str(), target_.c_str()) != 0) reason_ = errno;
+    if (reason_ != 0) ::unlink(name_.c_str());
+  }
+
+ private:
+  std::filesystem::path target_;
+  std::string name_;
+  int file_ = -1;
+  int reason_ = 0;
+};
+
+// A name of a descriptor that the process has open, whatever that leads to: -1, of none.
+int descriptor_named(std::string_view path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    const auto number = parse_integer(path.substr(folder.size()));
+    if (number && *number >= 0 && *number < 1 << 20) return static_cast<int>(*number);
+  }
+  return -1;
 }
 
 }  // namespace
 
-void write_file(const std::string& path, std::string_view content) {
+bool is_replaced(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    return write_in_place(path, content);
-  const std::filesystem::path target = target_of(path);
-  std::string name = target.parent_path() / ".lockstep-XXXXXX";
-  const int file = create(name, target);
-  if (file < 0) refuse(path, errno);
-  int failed = write_and_close(file, content);
-  if (failed == 0 && std::rename(name.c_str(), target.c_str()) != 0) failed = errno;
-  if (failed == 0) return;
-  ::unlink(name.c_str());
-  refuse(path, failed);
+  return descriptor_named(path) < 0 && (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status));
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  if (const int open = descriptor_named(path); open >= 0) {
+    std::cout.flush();
+    if (const int failed = write_all(open, content); failed != 0) refuse(path, failed);
+    return;
+  }
+  if (!is_replaced(path)) return write_in_place(path, content);
+  FileBeside file(path);
+  file.put(content);
+  if (file.reason() != 0) refuse(path, file.reason());
 }
 
 void refuse_unwritable(std::string_view option, const std::string& path) {
   std::error_code ignored;
-  const auto folder = std::filesystem::path(path).parent_path();
-  const bool there = std::filesystem::exists(path, ignored);
-  const bool directory = std::filesystem::is_directory(path, ignored);
-  const std::string place = there ? path : folder.empty() ? "." : folder.string();
-  if (!directory && ::access(place.c_str(), W_OK) == 0) return;
-  const std::string reason = directory ? "it is a folder" : std::generic_category().message(errno);
+  const auto why = [&]() -> std::string {
+    if (path.empty()) return "it has no name";
+    if (std::filesystem::is_directory(path, ignored)) return "it is a folder";
+    if (descriptor_named(path) >= 0) return "";
+    if (!is_replaced(path)) return ::access(path.c_str(), W_OK) == 0 ? "" : std::generic_category().message(errno);
+    const FileBeside file(path);
+    return file.reason() == 0 ? "" : std::generic_category().message(file.reason());
+  };
+  const std::string reason = why();
+  if (reason.empty()) return;
   throw Error(Code::file, text(option, ' ', printable(path, 200), " cannot be written: ", reason),
               "give a file in a folder that is there and that you may write to");
 }

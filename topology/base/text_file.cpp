@@ -11,8 +11,9 @@
 
 namespace lockstep {
 
-std::string read_text_file(const std::string& path, std::size_t most) {
-  const std::string shown = printable(path, 200);
+std::string read_text_file(const std::string& path, std::size_t most, std::string_view named_by) {
+  const std::string shown =
+      named_by.empty() ? text('"', printable(path, 200), '"') : text(named_by, '=', printable(path, 200));
   std::error_code error;
   if (const auto status = std::filesystem::status(path, error);
       std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
 constexpr std::size_t most_text_bytes = std::size_t{16} << 20U;
 
-// The whole text of a regular file. Throws Error file when it cannot be read or is larger than `most`.
-std::string read_text_file(const std::string& path, std::size_t most = most_text_bytes);
+// The whole text of a regular file. Throws Error file when it cannot be read or is larger than `most`; `named_by` is
+// what has given its path, such as "LOCKSTEP_TABLE".
+std::string read_text_file(const std::string& path, std::size_t most = most_text_bytes, std::string_view named_by = {});
 
 }  // namespace lockstep
