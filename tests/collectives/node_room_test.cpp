@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "collectives/node/across.hpp"
 #include "collectives/node/symmetric.hpp"
@@ -106,6 +107,32 @@ TEST(SharedMemory, more_than_there_is_is_refused_and_not_killed_for) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::out_of_memory);
     EXPECT_NE(std::string(error.what()).find("are free"), std::string::npos) << error.what();
+  }
+}
+
+// Who has published a step may still read the one before it: a ring of so many places is so many steps less two.
+TEST(NodeRoom, a_place_is_written_again_when_nobody_reads_it_any_more) {
+  constexpr node::Step nearly_around = 0xfffffff0U;
+  for (const auto& [holder, places] : {std::pair(node::Holder::slot, 4), std::pair(node::Holder::line, 32)}) {
+    for (const node::Step begin : {0U, 7U, nearly_around}) {
+      auto all = rooms(3, true);
+      for (const auto& each : all) each->begin_at(begin);
+      const auto ahead = [&, which = holder] {
+        int steps = 0;
+        for (; all[0]->is_free(which) && steps < 100; ++steps) all[0]->publish(1);
+        return steps;
+      };
+      EXPECT_EQ(ahead(), places - 2);
+      all[1]->publish(1);
+      EXPECT_EQ(ahead(), 0) << "the third has published nothing";
+      all[2]->publish(1);
+      EXPECT_EQ(ahead(), 1);
+      for (int i = 0; i < 10; ++i) {
+        all[1]->publish(1);
+        all[2]->publish(1);
+      }
+      EXPECT_EQ(ahead(), 10);
+    }
   }
 }
 
