@@ -16,7 +16,7 @@ bool launched_by_mpi() {
 }
 
 // Nothing: this process is alone, or MPI knows the others.
-std::shared_ptr<Ground> ground_for(const StartOptions& options) {
+std::shared_ptr<Ground> ground_for(StartOptions& options) {
   if (launched_by_mpi()) return nullptr;
   const Settings settings = options.session.settings ? *options.session.settings : Settings::from_environment();
   const Log log(settings.log_level(), options.session.log);
@@ -24,6 +24,7 @@ std::shared_ptr<Ground> ground_for(const StartOptions& options) {
       options.cluster_resolver ? options.cluster_resolver : std::make_shared<TfConfigResolver>();
   const ClusterSpec cluster = resolver->cluster_spec();
   if (cluster.empty()) return nullptr;
+  options.session.cluster_named = true;
   const std::optional<Task> me = resolver->task();
   check_roles(cluster, me);
   if (!me)

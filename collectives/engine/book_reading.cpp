@@ -319,9 +319,9 @@ std::string standing(const CommunicatorSeen& seen) {
           ? ""
           : text("; waits ", format_duration(std::chrono::milliseconds(seen.waited_ms)), ": ", seen.waits);
   if (seen.is_in_call()) return text("is in ", call_words(seen, seen.current()), waits);
-  const std::string no_call = waits.empty() ? "is in no call" : "is in no call of all";
-  return seen.started == 0 && waits.empty() ? "has made no call"
-                                            : text(no_call, "; last was ", call_words(seen, seen.started), waits);
+  if (seen.started == 0) return text(waits.empty() ? "has made no call" : "has made no call of all", waits);
+  return text(waits.empty() ? "is in no call" : "is in no call of all", "; last was ", call_words(seen, seen.started),
+              waits);
 }
 
 std::string neighbours(std::uint64_t id, const IndexSet& ranks) {

@@ -125,7 +125,8 @@ class Core {
   void ask(Operation& operation, const IndexSet& peers, bool anew);
   IndexSet near(const Operation& operation) const;
   IndexSet far(const Operation& operation) const;
-  Error stalled(const Operation& operation, Duration quiet, bool by_program = false) const;
+  std::string standing(const Operation& operation, Duration quiet) const;
+  Error stalled(const Operation& operation, Duration quiet, bool by_program) const;
   void write_what_is_waited_for(const Operation& operation, const IndexSet& peers);
   void leave_book() noexcept;
   void leave_track() noexcept;

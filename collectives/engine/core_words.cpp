@@ -164,9 +164,9 @@ void Core::look(Operation& operation, Duration limit, Duration now) {
   if (now - quiet.asked < soon) return;  // time to answer
   if (reaches(limit, {})) throw stalled(operation, lasted, limit != patience_.limit);
   if (!reaches(patience_.warn, {}) || std::exchange(quiet.warned, true)) return;
-  log_.warn(
-      text(id(Code::stall), " a wait is long: ", stalled(operation, lasted).detail(),
-           limit == Duration{} ? "; it goes on" : text("; it goes on until it has lasted ", format_duration(limit))));
+  log_.warn(text(id(Code::stall), " a wait is long: ", standing(operation, lasted),
+                 limit == Duration{} ? "; it goes on" : text("; it goes on until ", format_duration(limit)),
+                 " -> look what those members do"));
 }
 
 // Which call it is, is known of the last one.
@@ -213,7 +213,8 @@ IndexSet Core::far(const Operation& operation) const {
   return all;
 }
 
-Error Core::stalled(const Operation& operation, Duration quiet, bool by_program) const {
+// Of one that waits: what it is, how long that lasts, and where the others stand.
+std::string Core::standing(const Operation& operation, Duration quiet) const {
   const std::string at = place(operation.call.origin);
   const IndexSet asked = far(operation);
   const Roll roll{operation.answers, left_};
@@ -223,11 +224,14 @@ Error Core::stalled(const Operation& operation, Duration quiet, bool by_program)
     const bool has_answered = which < operation.answers.size() && operation.answers[which];
     if (!has_answered && !left_[which]) silent.insert(rank);
   }
-  return {Code::stall,
-          text(describe(operation), " on \"", name_, '"', at.empty() ? "" : text(" at ", at), " has waited ",
-               format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm,
-               "\": ", operation.is_exchange() ? standings_of_exchange(roll, asked) : standings(roll, asked),
-               page_ == nullptr ? "" : book::neighbours(id_, silent)),
+  return text(describe(operation), " on \"", name_, '"', at.empty() ? "" : text(" at ", at), " has waited ",
+              format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm,
+              "\": ", operation.is_exchange() ? standings_of_exchange(roll, asked) : standings(roll, asked),
+              page_ == nullptr ? "" : book::neighbours(id_, silent));
+}
+
+Error Core::stalled(const Operation& operation, Duration quiet, bool by_program) const {
+  return {Code::stall, standing(operation, quiet),
           by_program ? "look what those members do; the program has set this call's limit"
                      : "look what those members do; LOCKSTEP_TIMEOUT sets the limit"};
 }

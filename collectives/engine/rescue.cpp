@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/rescue.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
+
+#include "topology/base/error.hpp"
 
 namespace lockstep {
 namespace {
@@ -27,8 +30,14 @@ class RescuedTransport final : public Transport {
   void tell(int peer, Bytes bytes) override { words().tell(peer, std::move(bytes)); }
   void tell_all(const Bytes& bytes) override { words().tell_all(bytes); }
   bool is_said(int peer) override { return words().is_said(peer); }
-  std::optional<Heard> hear() override { return words().hear(); }
-  void sleep(std::int64_t nanoseconds) override { words().sleep(nanoseconds); }
+  std::optional<Heard> hear() override {
+    if (regroups()) see_off();
+    return words().hear();
+  }
+  void sleep(std::int64_t nanoseconds) override {
+    constexpr std::int64_t short_nap_ns = 1'000'000;
+    words().sleep(regroups() ? std::min(nanoseconds, short_nap_ns) : nanoseconds);
+  }
   bool sleeps_beside() const override { return words().sleeps_beside(); }
 
   Fate fate(int peer) override { return words().fate(peer); }
@@ -46,7 +55,17 @@ class RescuedTransport final : public Transport {
   }
 
  private:
-  Transport& words() const { return regroups_.load(std::memory_order_acquire) ? *rescue_ : *usual_; }
+  bool regroups() const { return regroups_.load(std::memory_order_acquire); }
+  Transport& words() const { return regroups() ? *rescue_ : *usual_; }
+
+  // What was told by the usual way before, such as that this member has failed, goes out while that is looked at; what
+  // comes by it is of calls that have failed.
+  void see_off() {
+    try {
+      while (usual_->hear()) continue;
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): whoever is gone is seen by the other way
+    }
+  }
 
   std::unique_ptr<Transport> usual_;
   std::unique_ptr<Transport> rescue_;

@@ -56,7 +56,9 @@ bool Across::could_be_read(const void* data, std::size_t bytes) {
 void Across::read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const {
   while (bytes > 0) {
     const pid_t process = processes_[static_cast<std::size_t>(member)];
-    const ssize_t came = moved_in_shortage([&] { return read_some(process, to, from, bytes); });
+    // Who gives up waits for a second until nobody reaches into its memory any more.
+    constexpr std::chrono::milliseconds longest{500};
+    const ssize_t came = moved_in_shortage(longest, [&] { return read_some(process, to, from, bytes); });
     if (came < 1) {
       const std::string why = came == 0 ? "nothing came" : std::system_category().message(errno);
       throw Error(Code::peer_failed, text("the memory of rank ", member, " cannot be read: ", why),

@@ -93,6 +93,8 @@ void ask_for_answers(const Descriptor& socket, std::chrono::milliseconds silence
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds / between - 1));
 }
 
+constexpr std::chrono::seconds shortage{3};  // of memory, until a connection is taken for broken
+
 // The kernel may have no memory for what is sent just now: that ends no connection.
 bool is_for_later(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS || error == ENOMEM;
@@ -197,7 +199,7 @@ void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
 
 Moved read(const Descriptor& socket, std::span<std::byte> into) {
   if (into.empty()) return {};
-  const ssize_t bytes = moved_in_shortage([&] { return ::recv(socket.get(), into.data(), into.size(), 0); });
+  const ssize_t bytes = moved_in_shortage(shortage, [&] { return ::recv(socket.get(), into.data(), into.size(), 0); });
   if (bytes > 0) return {static_cast<std::size_t>(bytes)};
   if (bytes == 0) return {0, true};
   return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
@@ -230,7 +232,7 @@ Moved write(const Descriptor& socket, std::span<iovec> from) {
   msghdr message{};
   message.msg_iov = from.data();
   message.msg_iovlen = from.size();
-  const ssize_t bytes = moved_in_shortage([&] { return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL); });
+  const ssize_t bytes = moved_in_shortage(shortage, [&] { return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL); });
   if (bytes >= 0) return {static_cast<std::size_t>(bytes)};
   return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
 }

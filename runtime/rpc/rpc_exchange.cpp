@@ -135,7 +135,8 @@ class RpcExchange final : public Exchange {
     try {
       return answer.get_value();
     } catch (const Error& error) {
-      throw Error(Code::peer_failed, text("the process where all meet is gone: ", error.detail()),
+      const std::string_view why = error.detail();
+      throw Error(Code::peer_failed, text("the process where all meet is gone: ", why.substr(0, why.find(" -> "))),
                   "look at what it says itself");
     }
   }

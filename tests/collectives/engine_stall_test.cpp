@@ -61,7 +61,7 @@ TEST(EngineStall, WarningAndErrorSayWhoIsMissing) {
         exchange.barrier("seen");
       },
       {.patience = {milliseconds(1000), milliseconds(3000)}, .log = lines.log()});
-  EXPECT_PRED2(holds, lines.all(), "LOCKSTEP-E014 members did not arrive within the time limit: all_reduce of 10 f32");
+  EXPECT_PRED2(holds, lines.all(), "LOCKSTEP-E014 a wait is long: all_reduce of 10 f32");
   EXPECT_PRED2(holds, lines.all(), "rank 2 does not answer");
 }
 

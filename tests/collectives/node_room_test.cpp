@@ -132,6 +132,8 @@ TEST(NodeRoom, a_place_is_written_again_when_nobody_reads_it_any_more) {
         all[2]->publish(1);
       }
       EXPECT_EQ(ahead(), 10);
+      all[0]->all_reached(begin + 11);
+      EXPECT_EQ(ahead(), 0) << "they are where they were";
     }
   }
 }

@@ -103,9 +103,9 @@ class BadInput(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pipe, file, link = (os.path.join(folder, name) for name in ("pipe", "file.json", "link"))
             os.mkfifo(pipe)
-            with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+            with subprocess.Popen(["timeout", "60", "cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
                 code, _, err = cases.run([*bench, pipe])
-                said = reader.communicate(timeout=60)[0]
+                said = reader.communicate()[0]
             self.assertEqual(code, 0, err)
             self.assertEqual(json.loads(said)["exit_code"], 0, "one account, and a whole one")
             with open(file, "w", encoding="utf-8") as out:
@@ -129,7 +129,13 @@ class BadInput(unittest.TestCase):
 
     def test_searches_that_are_ended_say_how_to_go_on(self):
         with subprocess.Popen([given.lockstep, "sim", "--seeds", "1000000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as search:
-            time.sleep(2)
+            until = time.monotonic() + 30
+            while time.monotonic() < until:
+                with open(f"/proc/{search.pid}/status", encoding="utf-8") as status:
+                    caught = int(next(line.split()[1] for line in status if line.startswith("SigCgt")), 16)
+                if caught >> signal.SIGINT - 1 & 1:
+                    break
+                time.sleep(0.05)
             search.send_signal(signal.SIGINT)
             out, err = search.communicate(timeout=60)
         self.assertEqual(search.returncode, 7, err)

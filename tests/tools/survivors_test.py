@@ -18,7 +18,7 @@ import cases  # noqa: E402
 from processes import Processes, cluster_of  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
-for name in ("program", "cluster", "mpirun", "flavour", "able"):
+for name in ("program", "cluster", "mpirun", "flavour", "able", "ucx"):
     parser.add_argument(f"--{name}", required=True)
 parser.add_argument("--json")
 given = parser.parse_args()
@@ -148,6 +148,7 @@ class SurvivingTasks(Fitting):
     def test_two_die_one_after_the_other(self):
         self.check(4, "2@1000", "0@2000")
 
+    @unittest.skipUnless(given.ucx == "1", "a build with UCX (libucx-dev)")
     def test_by_ucx_some_die(self):
         self.check(4, "2@1000", "0@2000", LOCKSTEP_TRANSPORT="ucx")
 
@@ -194,6 +195,7 @@ class SurvivingTasksOfNodes(SurvivingTasks):
         addresses, on = self.start_on(nodes, each)
         self.check(nodes * each, *deaths, addresses=addresses, prefix=on, **variables)
 
+    @unittest.skipUnless(given.ucx == "1", "a build with UCX (libucx-dev)")
     def test_by_ucx_some_die(self):
         self.check_on(2, 2, "2@1000", "0@2000", LOCKSTEP_TRANSPORT="ucx")
 

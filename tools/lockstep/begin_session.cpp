@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <iostream>
+
+#include "topology/machine/launcher.hpp"
 
 namespace lockstep::command {
 namespace {
@@ -34,6 +37,9 @@ int judge(int code) {
 
 Session begin_session(SessionOptions options) {
   const Starting mark;
+  options.cluster_named = options.cluster_named || tf_config_names_cluster([](const char* name) {
+                            return static_cast<const char*>(std::getenv(name));
+                          });
   return Session(std::move(options));
 }
 

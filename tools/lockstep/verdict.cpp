@@ -2,8 +2,10 @@
 #include "tools/lockstep/verdict.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -92,34 +94,52 @@ const Member& longest_waiting(const std::vector<const Member*>& all) {
   return **std::ranges::max_element(all, {}, [](const Member* each) { return each->seen->waited_ms; });
 }
 
-// Those who are neither in a call of all nor wait for a message; where some are held, these.
-std::string idle_words(const Group& group, bool some_are_held) {
+// "..., for ranks 1,3"; nothing: it does not say for whom.
+std::optional<IndexSet> awaited_by(const book::CommunicatorSeen& seen) {
+  constexpr std::string_view before = "for rank";
+  const std::size_t at = seen.waits.rfind(before);
+  if (at == std::string::npos) return std::nullopt;
+  const std::string_view behind = std::string_view(seen.waits).substr(at + before.size());
+  return IndexSet::parse(trim(behind.starts_with('s') ? behind.substr(1) : behind), seen.size);
+}
+
+// Those who are waited for, and are neither in a call of all nor wait themselves; where some are held, these.
+std::string idle_words(const Group& group, const IndexSet& awaited, bool some_are_held) {
   if (some_are_held) return missing_words(group, 0, true);
   std::vector<std::string> parts;
   for (const auto& [rank, member] : group.members) {
     constexpr std::size_t most = 3;
-    if (member.seen->is_in_call() || !member.seen->waits.empty() || parts.size() == most) continue;
+    const book::CommunicatorSeen& seen = *member.seen;
+    const bool is_idle = !seen.is_in_call() && seen.waits.empty() && seen.failure.empty();
+    if (!is_idle || !awaited.contains(rank) || parts.size() == most) continue;
     parts.push_back(text("rank ", rank, " waits for nothing (", place_words(member), "; ", last_words(member), ") -> ",
                          advice_for(member)));
   }
   return join(parts, "; ");
 }
 
-// Of those that wait for messages, where nobody waits in a call of all.
+// Of those that wait for messages, where nobody waits in a call of all: the longest first.
 std::string waiting_for_messages(const Group& group) {
   constexpr std::int64_t long_ms = 1000;
-  std::vector<std::string> waits;
-  bool is_long = false;
+  constexpr std::size_t most = 3;
+  std::vector<const Member*> waiting;
+  IndexSet awaited;
   for (const auto& [rank, member] : group.members) {
-    constexpr std::size_t most = 3;
     if (is_held(*member.process) || member.seen->is_in_call() || member.seen->waits.empty()) continue;
-    is_long = is_long || member.seen->waited_ms >= long_ms || !member.seen->failure.empty();
-    if (waits.size() < most) waits.push_back(text("rank ", rank, " waits in ", member.seen->waits));
+    waiting.push_back(&member);
+    if (const auto whom = awaited_by(*member.seen)) awaited.insert(*whom);
   }
-  if (!is_long) return {};
+  std::ranges::stable_sort(waiting, std::greater<>(), [](const Member* each) { return each->seen->waited_ms; });
+  if (waiting.empty() || (waiting.front()->seen->waited_ms < long_ms && waiting.front()->seen->failure.empty()))
+    return {};
+  std::vector<std::string> waits;
+  for (const Member* const each : waiting) {
+    if (waits.size() < most) waits.push_back(text("rank ", each->seen->rank, " waits in ", each->seen->waits));
+  }
+  if (waiting.size() > most) waits.push_back(text(waiting.size() - most, " more wait"));
   const bool some_are_held =
       std::ranges::any_of(group.members, [](const auto& each) { return is_held(*each.second.process); });
-  const std::string idle = idle_words(group, some_are_held);
+  const std::string idle = idle_words(group, awaited, some_are_held);
   return text(join(waits, "; "), idle.empty() ? "" : "; and ", idle, unknown_words(group));
 }
 

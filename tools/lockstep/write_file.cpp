@@ -116,6 +116,28 @@ int descriptor_named(std::string_view path) {
   return -1;
 }
 
+// Of what the process has open, files, pipes and terminals may be written to, and no launcher's sockets.
+int reason_against(int descriptor) {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  struct stat its {};
+  if (flags < 0 || ::fstat(descriptor, &its) != 0) return errno;
+  if ((flags & O_ACCMODE) == O_RDONLY) return EBADF;
+  return S_ISSOCK(its.st_mode) ? ENXIO : 0;
+}
+
+// Why a file that is there may not be replaced by this user: it is protected, or another's in a folder like /tmp.
+int reason_against(const std::string& path) {
+  struct stat its {};
+  if (::stat(path.c_str(), &its) != 0) return 0;
+  if (::access(path.c_str(), W_OK) != 0) return errno;
+  std::error_code ignored;
+  const auto folder = std::filesystem::canonical(path, ignored).parent_path();
+  struct stat around {};
+  const bool is_sticky = ::stat(folder.c_str(), &around) == 0 && (around.st_mode & S_ISVTX) != 0;
+  const uid_t me = ::geteuid();
+  return is_sticky && me != 0 && me != its.st_uid && me != around.st_uid ? EPERM : 0;
+}
+
 }  // namespace
 
 bool is_replaced(const std::string& path) {
@@ -127,7 +149,8 @@ bool is_replaced(const std::string& path) {
 void write_file(const std::string& path, std::string_view content) {
   if (const int open = descriptor_named(path); open >= 0) {
     std::cout.flush();
-    if (const int failed = write_all(open, content); failed != 0) refuse(path, failed);
+    const int unfit = reason_against(open);
+    if (const int failed = unfit != 0 ? unfit : write_all(open, content); failed != 0) refuse(path, failed);
     return;
   }
   if (!is_replaced(path)) return write_in_place(path, content);
@@ -141,10 +164,11 @@ void refuse_unwritable(std::string_view option, const std::string& path) {
   const auto why = [&]() -> std::string {
     if (path.empty()) return "it has no name";
     if (std::filesystem::is_directory(path, ignored)) return "it is a folder";
-    if (descriptor_named(path) >= 0) return "";
-    if (!is_replaced(path)) return ::access(path.c_str(), W_OK) == 0 ? "" : std::generic_category().message(errno);
-    const FileBeside file(path);
-    return file.reason() == 0 ? "" : std::generic_category().message(file.reason());
+    const auto words = [](int number) { return number == 0 ? "" : std::generic_category().message(number); };
+    if (const int open = descriptor_named(path); open >= 0) return words(reason_against(open));
+    if (!is_replaced(path)) return words(::access(path.c_str(), W_OK) == 0 ? 0 : errno);
+    const int unfit = reason_against(path);
+    return words(unfit != 0 ? unfit : FileBeside(path).reason());
   };
   const std::string reason = why();
   if (reason.empty()) return;

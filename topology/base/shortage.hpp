@@ -12,12 +12,11 @@
 
 namespace lockstep {
 
-// What `move` says, which moves bytes and says how many: again and again while the kernel finds no page, but not for
-// ever.
+// What `move` says, which moves bytes and says how many: again and again while the kernel finds no page, but no longer
+// than that.
 template <class Move>
-ssize_t moved_in_shortage(const Move& move) {
+ssize_t moved_in_shortage(std::chrono::milliseconds longest, const Move& move) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::seconds longest{3};
   std::optional<Clock::time_point> end;
   for (;;) {
     const ssize_t bytes = move();

@@ -31,7 +31,7 @@ bool is_as_it_comes(std::terminate_handler handler) {
 #if defined(__GLIBCXX__)
   return handler == &__gnu_cxx::__verbose_terminate_handler;
 #else
-  return handler != nullptr;
+  return handler == nullptr;
 #endif
 }
 
