@@ -2,7 +2,11 @@
 // The proof: every algorithm, for every number of members up to 64 and some beyond, for counts that divide and
 // counts that do not, and every root, is right, keeps what it promises, and costs what it states.
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
+#include <random>
+#include <string_view>
+#include <vector>
 
 #include "collectives/algorithms/standing.hpp"
 #include "tests/collectives/proof.hpp"
@@ -194,6 +198,53 @@ std::vector<Levels> in_racks() {
   return all;
 }
 
+// All ways to put one to four members on each of one to four nodes.
+std::vector<std::vector<int>> few_on_few_nodes() {
+  constexpr int most = 4;
+  std::vector<std::vector<int>> all{{}};
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (all[at].size() == most) continue;
+    for (int members = 1; members <= most; ++members) {
+      std::vector<int> one = all[at];
+      one.push_back(members);
+      all.push_back(std::move(one));
+    }
+  }
+  std::erase_if(all, [](const std::vector<int>& each) { return each.size() < 2; });
+  return all;
+}
+
+// Up to 64 members.
+std::vector<std::vector<int>> drawn(int count) {
+  constexpr int most_members = 64;
+  std::mt19937 random(42);
+  std::vector<std::vector<int>> all;
+  for (int i = 0; i < count; ++i) {
+    std::vector<int> one;
+    for (int left = most_members; left > 0;) {
+      one.push_back(std::min<int>(left, 1 + static_cast<int>(random() % 12)));
+      left -= one.back();
+      if (one.size() > 1 && random() % 8 == 0) break;
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+// PROOF_LAYOUTS=all, as at night: all of them. Otherwise a few.
+std::vector<std::vector<int>> unequal_layouts() {
+  constexpr std::size_t one_of = 29;
+  const char* const wanted = std::getenv("PROOF_LAYOUTS");
+  const bool wants_all = wanted != nullptr && std::string_view(wanted) == "all";
+  std::vector<std::vector<int>> all = few_on_few_nodes();
+  if (!wants_all) {
+    for (std::size_t i = 0; i * one_of < all.size(); ++i) std::swap(all[i], all[i * one_of]);
+    all.resize((all.size() + one_of - 1) / one_of);
+  }
+  for (std::vector<int>& each : drawn(wants_all ? 64 : 1)) all.push_back(std::move(each));
+  return all;
+}
+
 std::vector<Levels> layouts() {
   std::vector<std::vector<int>> sizes{
       {1, 2}, {3, 1, 2}, {1, 1, 5}, {8, 1}, {2, 2, 3, 1}, {4, 4, 3}, {1, 7, 2, 2, 5, 1, 3}};
@@ -201,6 +252,7 @@ std::vector<Levels> layouts() {
     for (int members = 1; members <= 8; ++members) sizes.emplace_back(nodes, members);
   }
   sizes.emplace_back(16, 8);
+  for (std::vector<int>& each : unequal_layouts()) sizes.push_back(std::move(each));
   std::vector<Levels> all;
   for (const auto& each : sizes) {
     for (const bool in_turn : {false, true}) all.push_back(placed(each, in_turn));
