@@ -2,10 +2,9 @@
 // The proof: every algorithm, for every number of members up to 64 and some beyond, for counts that divide and
 // counts that do not, and every root, is right, keeps what it promises, and costs what it states.
 #include <algorithm>
-#include <cstdlib>
+#include <iterator>
 #include <numeric>
 #include <random>
-#include <string_view>
 #include <vector>
 
 #include "collectives/algorithms/standing.hpp"
@@ -231,20 +230,6 @@ std::vector<std::vector<int>> drawn(int count) {
   return all;
 }
 
-// PROOF_LAYOUTS=all, as at night: all of them. Otherwise a few.
-std::vector<std::vector<int>> unequal_layouts() {
-  constexpr std::size_t one_of = 29;
-  const char* const wanted = std::getenv("PROOF_LAYOUTS");
-  const bool wants_all = wanted != nullptr && std::string_view(wanted) == "all";
-  std::vector<std::vector<int>> all = few_on_few_nodes();
-  if (!wants_all) {
-    for (std::size_t i = 0; i * one_of < all.size(); ++i) std::swap(all[i], all[i * one_of]);
-    all.resize((all.size() + one_of - 1) / one_of);
-  }
-  for (std::vector<int>& each : drawn(wants_all ? 64 : 1)) all.push_back(std::move(each));
-  return all;
-}
-
 std::vector<Levels> layouts() {
   std::vector<std::vector<int>> sizes{
       {1, 2}, {3, 1, 2}, {1, 1, 5}, {8, 1}, {2, 2, 3, 1}, {4, 4, 3}, {1, 7, 2, 2, 5, 1, 3}};
@@ -252,7 +237,7 @@ std::vector<Levels> layouts() {
     for (int members = 1; members <= 8; ++members) sizes.emplace_back(nodes, members);
   }
   sizes.emplace_back(16, 8);
-  for (std::vector<int>& each : unequal_layouts()) sizes.push_back(std::move(each));
+  for (auto more : {few_on_few_nodes(), drawn(64)}) std::ranges::move(more, std::back_inserter(sizes));
   std::vector<Levels> all;
   for (const auto& each : sizes) {
     for (const bool in_turn : {false, true}) all.push_back(placed(each, in_turn));
