@@ -134,6 +134,12 @@ TEST(NodeRoom, a_place_is_written_again_when_nobody_reads_it_any_more) {
       EXPECT_EQ(ahead(), 10);
       all[0]->all_reached(begin + 11);
       EXPECT_EQ(ahead(), 0) << "they are where they were";
+      constexpr int around = 40;
+      for (int i = 0; i < around; ++i) {
+        all[1]->publish(1);
+        all[2]->publish(1);
+      }
+      EXPECT_EQ(ahead(), around) << "where their steps were, there are later ones";
     }
   }
 }
