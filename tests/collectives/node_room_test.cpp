@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -141,6 +143,27 @@ TEST(NodeRoom, a_place_is_written_again_when_nobody_reads_it_any_more) {
       }
       EXPECT_EQ(ahead(), around) << "where their steps were, there are later ones";
     }
+  }
+}
+
+// One gives and needs nobody, the other reads: nothing but the rule keeps them apart, for a thread sanitizer to judge.
+TEST(NodeRoom, a_slot_is_read_before_it_is_written_again) {
+  constexpr node::Step steps = 2000;
+  constexpr std::uint32_t mark = 7;
+  auto all = rooms(2, true);
+  std::jthread reader([&] {
+    for (node::Step step = 1; step <= steps; ++step) {
+      while (!all[1]->is_there(0, step, mark)) std::this_thread::yield();
+      node::Step found = 0;
+      std::memcpy(&found, all[1]->slot(0, step, 0), sizeof found);
+      EXPECT_EQ(found, step);
+      all[1]->publish(mark);
+    }
+  });
+  for (node::Step step = 1; step <= steps; ++step) {
+    while (!all[0]->is_free(node::Holder::slot)) std::this_thread::yield();
+    std::memcpy(all[0]->my_next_slot(0), &step, sizeof step);
+    all[0]->publish(mark);
   }
 }
 
