@@ -167,6 +167,32 @@ TEST(NodeRoom, a_slot_is_read_before_it_is_written_again) {
   }
 }
 
+// Whoever arrives last looks at nobody's line any more, and the others see what it made of all.
+TEST(NodeRoom, the_last_to_arrive_sees_what_all_gave) {
+  constexpr node::Step steps = 1000;
+  constexpr std::uint32_t mark = 7;
+  auto all = rooms(2, true);
+  const auto member = [&](int me) {
+    node::Room& room = *all[static_cast<std::size_t>(me)];
+    for (node::Step step = 1; step <= steps; ++step) {
+      std::memcpy(room.my_next_slot(0), &step, sizeof step);
+      room.publish(mark);
+      node::Step found = 0;
+      if (room.arrives_last()) {
+        std::memcpy(&found, room.slot(1 - me, step, 0), sizeof found);
+        std::memcpy(room.result(step).payload, &found, sizeof found);
+        room.publish_result(mark);
+      } else {
+        while (!room.has_result(step, mark)) std::this_thread::yield();
+        std::memcpy(&found, room.result(step).payload, sizeof found);
+      }
+      EXPECT_EQ(found, step);
+    }
+  };
+  const std::jthread other(member, 1);
+  member(0);
+}
+
 TEST(NodeRoom, who_gave_up_is_not_reached_into) {
   auto all = rooms(2, true);
   EXPECT_TRUE(all[0]->begin_reaching());
