@@ -170,13 +170,14 @@ void Server::refuse_stranger() {
 }
 
 std::string Server::names_of_all(const std::vector<Other>& some) const {
-  std::string names;
-  constexpr std::size_t looked_up = 2;  // a name server that does not answer takes its time
+  std::size_t to_look_up = 2;  // a name server that does not answer takes its time
+  std::vector<std::string> names;
   for (const Other& each : some) {
-    const bool is_known = &each - some.data() >= static_cast<std::ptrdiff_t>(looked_up) || has_known_host(each.address);
-    names += text(names.empty() ? "" : ", ", name_of(each), is_known ? "" : " (no address of that host is known here)");
+    const bool is_unknown = to_look_up > 0 && !has_known_host(each.address);
+    to_look_up -= to_look_up > 0 ? 1 : 0;
+    names.push_back(text(name_of(each), is_unknown ? " (no address of that host is known here)" : ""));
   }
-  return names;
+  return lockstep::join(names, ", ");
 }
 
 void Server::refuse_missing(const std::vector<Other>& missing, Duration limit) const {

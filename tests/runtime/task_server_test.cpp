@@ -123,6 +123,15 @@ TEST_F(TaskServers, are_not_lost_where_all_is_over_while_the_leader_is_asked) {
   gone.set_value();
 }
 
+TEST_F(TaskServers, say_of_tasks_that_do_not_come_whose_host_has_no_address) {
+  const ClusterSpec both{{"worker", {addresses_[0], "no-such-host.invalid:1"}}};
+  Server leader(both, "worker", 0, quick());
+  leader.start();
+  const std::string words = refusal([&] { leader.wait_for_all(milliseconds(300)); }, Code::stall);
+  EXPECT_NE(words.find("worker 1 at no-such-host.invalid:1 (no address of that host is known here)"), std::string::npos)
+      << words;
+}
+
 TEST_F(TaskServers, name_the_tasks_that_do_not_come) {
   Server leader(cluster(), "worker", 0, quick());
   Server ps(cluster(), "ps", 0, quick());

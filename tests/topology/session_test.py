@@ -100,6 +100,7 @@ class Session(unittest.TestCase):
         for more in ({"LOCKSTEP_ALLOW_SINGLETON": "1"}, {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}):
             code, out, err = self.alone(WORLD_SIZE="4", RANK="0", **more)
             self.assertEqual(code, 0, err)
+            self.assertEqual("TF_CONFIG names a cluster" in err, "TF_CONFIG" in more, err)
         code, _, err = self.alone(SLURM_NTASKS="4", SLURM_JOB_ID="1")
         self.assertEqual(code, 0, "a batch script outside a job step\n" + err)
 

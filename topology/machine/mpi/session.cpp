@@ -196,11 +196,11 @@ void Session::Parts::guard_singleton() const {
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size));
   if (size > 1 || settings.allow_singleton() || options.cluster_named) return;
   if (tf_config_names_cluster(environment_variable))
-    log.warn(
+    return log.warn(
         "TF_CONFIG names a cluster, and this session is of one process -> make it by lockstep::start(), which "
         "takes the cluster's tasks");
   const auto hint = launcher_hint(environment_variable);
-  if (!hint || tf_config_names_cluster(environment_variable)) return;
+  if (!hint) return;
   throw Error(Code::singleton,
               text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (",
                    mpi_version(), ") sees one"),
