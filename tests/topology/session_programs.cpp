@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <map>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
+#include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"
 #include "topology/machine/session_mpi.hpp"
 
@@ -132,6 +134,15 @@ void leaves_main_with_a_handler() {
   leaves_main();
 }
 
+// Of three, one is stopped and one does something else before MPI begins.
+void begin_hangs() {
+  const int rank = launcher_rank(process_environment).value_or(0);
+  if (rank == 1) ::raise(SIGSTOP);
+  if (rank == 2) std::this_thread::sleep_for(std::chrono::seconds(40));
+  if (rank != 0) ::_exit(0);
+  const Session never;
+}
+
 // One rank never comes to the end of the session.
 void end_hangs() {
   SessionOptions options;
@@ -168,6 +179,7 @@ int main(int argc, char** argv) {
                                                       {"over_comm", over_comm},
                                                       {"thread_level", thread_level},
                                                       {"throws", throws},
+                                                      {"begin_hangs", begin_hangs},
                                                       {"end_hangs", end_hangs},
                                                       {"finalize_hangs", finalize_hangs}};
   const std::map<std::string, void (*)()> uncaught = {{"leaves_main", leaves_main},

@@ -75,6 +75,13 @@ class Session(unittest.TestCase):
         code, _, err = self.alone("leaves_main_with_a_handler")
         self.assertEqual(code, 9, "the program's own says what is to become of it\n" + err)
 
+    def test_who_does_not_come_to_the_start_of_mpi_is_named(self):
+        code, _, err = self.mpi("begin_hangs", 3, LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="4")
+        self.assertNotEqual(code, 0)
+        missing = r"of the ranks on this host, 1 \(process \d+\) is stopped, 2 \(process \d+\) has not come to it"
+        self.assertRegex(err, "MPI_Init_thread has not come back for 1 s: " + missing)
+        self.assertRegex(err, "LOCKSTEP-E009 .*MPI_Init_thread has not come back for 4 s: " + missing)
+
     def test_an_end_to_which_one_does_not_come_is_named_and_ended(self):
         code, _, err = self.mpi("end_hangs", 2)
         self.assertNotEqual(code, 0)

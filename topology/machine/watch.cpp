@@ -10,7 +10,13 @@
 namespace lockstep {
 
 Watch::Watch(std::string what, std::function<std::string()> hint, Patience patience, Log log, std::function<void()> end)
-    : what_(std::move(what)), hint_(std::move(hint)), patience_(patience), log_(std::move(log)), end_(std::move(end)) {
+    : what_(std::move(what)),
+      here_(what_),
+      launch_(launch_of(process_environment)),
+      hint_(std::move(hint)),
+      patience_(patience),
+      log_(std::move(log)),
+      end_(std::move(end)) {
   if (!end_) end_ = [] { ::_exit(static_cast<int>(Exit::timeout)); };
   if (patience_.warn == Duration{} && patience_.limit == Duration{}) return;
   try {
@@ -37,6 +43,16 @@ std::string Watch::advice() const {
   }
 }
 
+// Who is not in the call, as far as this host knows; begins with a colon.
+std::string Watch::missing() const {
+  try {
+    const std::string all = who_is_missing(what_, launch_, mates_of(launch_));
+    return all.empty() ? all : text(": ", all);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 void Watch::run() {
   std::unique_lock lock(mutex_);
   const auto begin = std::chrono::steady_clock::now();
@@ -46,10 +62,11 @@ void Watch::run() {
   const bool warn_first = patience_.limit == Duration{} || patience_.warn < patience_.limit;
   if (patience_.warn > Duration{} && warn_first) {
     if (done_within(patience_.warn)) return;
-    log_.warn(text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(patience_.warn)));
+    log_.warn(
+        text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(patience_.warn), missing()));
   }
   if (patience_.limit == Duration{} || done_within(patience_.limit)) return;
-  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit)),
+  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit), missing()),
                     text(advice(), "; LOCKSTEP_TIMEOUT sets the limit"));
   log_.error(error.what());
   end_();

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "topology/exchange.hpp"
+#include "topology/machine/mates.hpp"
 
 namespace lockstep {
 
@@ -26,8 +27,11 @@ class Watch {
  private:
   void run();
   std::string advice() const;
+  std::string missing() const;
 
   std::string what_;
+  InCall here_;
+  Launch launch_;
   std::function<std::string()> hint_;
   Patience patience_;
   Log log_;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Other processes that the same launcher has started on this host, and what becomes of them, as the system tells: where
+// a call of MPI does not come back, MPI does not say for whom it waits.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/base/environment.hpp"
+
+namespace lockstep {
+
+struct Mate {
+  int rank = 0;  // by the launcher's account
+  int process = 0;
+  bool stopped = false;
+  std::string inside = {};  // of the calls that are watched over; empty: none
+};
+
+// What the launcher has told this process.
+struct Launch {
+  std::string name;  // that all its processes have alike, and no others; empty: no launcher says
+  int rank = 0;
+  int here = 0;  // so many on this host; 0: it does not say
+};
+Launch launch_of(const Environment& environment);
+
+// By rank.
+std::vector<Mate> mates_of(const Launch& launch);
+
+// Says to mates, as long as it lives, that this process is in a call.
+class InCall {
+ public:
+  explicit InCall(std::string_view call);
+  ~InCall();
+  InCall(const InCall&) = delete;
+  InCall& operator=(const InCall&) = delete;
+
+ private:
+  int file_;
+};
+
+// "of the ranks on this host, 2 (process 7) is stopped, and 3 (process 8) has not come to it"; empty: there are no
+// mates.
+std::string who_is_missing(std::string_view call, const Launch& launch, const std::vector<Mate>& mates);
+
+}  // namespace lockstep
