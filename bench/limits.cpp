@@ -183,6 +183,8 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
       moves = {2 * all, n > 1 ? all : 0, 0, far ? all : 0};
       break;
     case barrier:
+    case split:
+    case allocate:
       break;
   }
   moves.messages = messages;

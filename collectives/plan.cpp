@@ -30,6 +30,11 @@ std::string amount(const Signature& signature) {
   return text(" of ", number, "elements of ", signature.element_bytes, " bytes");
 }
 
+// None that all must have alike.
+bool has_no_data(Collective collective) {
+  return collective == Collective::barrier || collective >= Collective::exchange;
+}
+
 std::string_view root_word(Collective collective) {
   const bool to_root =
       collective == Collective::reduce || collective == Collective::gather || collective == Collective::gather_v;
@@ -45,7 +50,7 @@ bool may_be_narrow(const Spec& spec) {
 
 Signature signature_of(const Spec& spec) {
   Signature signature{.collective = spec.collective};
-  if (spec.collective == Collective::barrier || spec.collective == Collective::exchange) return signature;
+  if (has_no_data(spec.collective)) return signature;
   signature.type = spec.type;
   signature.element_bytes = static_cast<std::uint32_t>(spec.element_bytes);
   if (reduces(spec.collective)) {
@@ -79,7 +84,7 @@ std::uint64_t hash(const Signature& signature) {
 std::string to_text(const Signature& signature) {
   const Collective collective = signature.collective;
   std::string all(to_string(collective));
-  if (collective == Collective::barrier || collective == Collective::exchange) return all;
+  if (has_no_data(collective)) return all;
   all += amount(signature);
   if (all_know_counts(collective)) all += " in all";
   if (is_rooted(collective)) all += text(root_word(collective), signature.root);

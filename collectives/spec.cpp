@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, collective_count> collectives = {
-    "all_reduce",   "reduce",     "reduce_scatter", "all_gather",   "broadcast", "gather",
-    "scatter",      "all_to_all", "scan",           "exscan",       "barrier",   "reduce_scatter_v",
-    "all_gather_v", "gather_v",   "scatter_v",      "all_to_all_v", "exchange"};
+constexpr std::array<std::string_view, collective_count + 2> collectives = {
+    "all_reduce", "reduce",       "reduce_scatter", "all_gather", "broadcast",        "gather",       "scatter",
+    "all_to_all", "scan",         "exscan",         "barrier",    "reduce_scatter_v", "all_gather_v", "gather_v",
+    "scatter_v",  "all_to_all_v", "exchange",       "split",      "allocate"};
 
 struct TypeRow {
   std::string_view name;
@@ -71,7 +71,10 @@ std::string_view to_string(Order order) { return order == Order::fast ? "fast" :
 
 std::string_view to_string(WireFormat format) { return wire_formats.at(static_cast<std::size_t>(format)); }
 
-std::optional<Collective> parse_collective(std::string_view name) { return find_name<Collective>(collectives, name); }
+std::optional<Collective> parse_collective(std::string_view name) {
+  const auto found = find_name<Collective>(collectives, name);
+  return found && static_cast<int>(*found) < collective_count ? found : std::nullopt;
+}
 
 std::optional<DataType> parse_data_type(std::string_view name) {
   if (plain(name).empty()) return std::nullopt;

@@ -30,8 +30,11 @@ enum class Collective : std::uint8_t {
   all_to_all_v,
   // Messages between members that name each other: send, recv, sendrecv, neighbours.
   exchange,
+  // No data moves: all make a communicator, or memory, together. These have no plan.
+  split,
+  allocate,
 };
-inline constexpr int collective_count = 17;
+inline constexpr int collective_count = 17;  // that move data, or wait for all
 
 enum class DataType : std::uint8_t {
   i8,

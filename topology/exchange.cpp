@@ -44,14 +44,22 @@ Bytes Exchange::broadcast(std::string_view what, std::span<const std::byte> mine
 // chooses; where a member finds another thread at it, all come again, after a while that differs from exchange to
 // exchange.
 std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
-  barrier("split");  // who takes part in choosing must not wait there for one that another thread keeps from choosing
   const auto begin = std::chrono::steady_clock::now();
+  // The rest of it within the limit of one call: nobody comes late any more, unless something is wrong.
+  const auto rest = [&] {
+    Patience patience = patience_;
+    constexpr Duration least = std::chrono::milliseconds(10);
+    const auto gone = std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - begin);
+    if (patience.limit > Duration{}) patience.limit = std::max(least, patience.limit - gone);
+    return patience;
+  };
+  barrier("split");  // who takes part in choosing must not wait there for one that another thread keeps from choosing
   for (unsigned attempt = 0;; ++attempt) {
     auto choosing = try_choosing();
     const bool mine_to_choose = choosing.mutex() == nullptr || choosing.owns_lock();
     Writer mine;
     mine.put(colour).put(key).put(mine_to_choose).put(std::span<const std::byte>(channels_in_use()));
-    const auto all = all_gather("split: what is free", mine.take());
+    const auto all = all_gather("split: what is free", mine.take(), rest());
     std::vector<std::pair<int, int>> chosen;  // key, rank
     std::vector<Bytes> used;
     used.reserve(static_cast<std::size_t>(size_));
@@ -80,7 +88,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
     } catch (...) {
       wrong = std::current_exception();
     }
-    if (chooses_for_others()) barrier("split: all have taken their channels");
+    if (chooses_for_others()) all_gather("split: all have taken their channels", {}, rest());
     if (wrong) std::rethrow_exception(wrong);
     return made;
   }

@@ -51,6 +51,8 @@ std::string_view mpi_name(Collective collective) {
     case all_to_all_v:
       return "alltoallv";
     case exchange:
+    case split:
+    case allocate:
       break;
   }
   return "sendrecv";

@@ -25,10 +25,10 @@ void Communicator::refuse_moved() {
   throw Error(Code::usage, "a communicator was used after it had been moved away", "use the one that it was moved to");
 }
 
-std::optional<Communicator> Communicator::split(int colour, int key, std::string name) {
+std::optional<Communicator> Communicator::split(int colour, int key, std::string name, Origin origin) {
   CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
-  auto team = here().split(colour, key, std::move(options));
+  auto team = here().split(colour, key, std::move(options), origin);
   if (!team) return std::nullopt;
   return Communicator(std::move(team));
 }
@@ -39,15 +39,15 @@ Communicator Communicator::shrink(std::string name) {
   return Communicator(here().shrink(std::move(options)));
 }
 
-Communicator Communicator::reproducible(std::string name) {
+Communicator Communicator::reproducible(std::string name, Origin origin) {
   CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, "/reproducible") : std::move(name);
   options.order = Order::reproducible;
-  return duplicate(std::move(options));
+  return duplicate(std::move(options), origin);
 }
 
-Communicator Communicator::duplicate(CommunicatorOptions options) {
-  return Communicator(here().split(0, rank(), std::move(options)));
+Communicator Communicator::duplicate(CommunicatorOptions options, Origin origin) {
+  return Communicator(here().split(0, rank(), std::move(options), origin));
 }
 
 }  // namespace lockstep

@@ -40,17 +40,19 @@ class Communicator : public Collectives<Communicator> {
 
   // Members with the same colour, ordered by key, then by rank; nothing where the colour is negative. All members
   // call it. `name` is for messages.
-  std::optional<Communicator> split(int colour, int key = 0, std::string name = {});
-  Communicator duplicate(std::string name = {}) { return *split(0, rank(), std::move(name)); }
+  std::optional<Communicator> split(int colour, int key = 0, std::string name = {}, Origin origin = Origin::here());
+  Communicator duplicate(std::string name = {}, Origin origin = Origin::here()) {
+    return *split(0, rank(), std::move(name), origin);
+  }
   // The same members, with other options: begin with options().
-  Communicator duplicate(CommunicatorOptions options);
+  Communicator duplicate(CommunicatorOptions options, Origin origin = Origin::here());
   // After a call has failed because a member died, or is not reached any more (LOCKSTEP-E015): those that are left, in
   // their order, with the topology of theirs. All of them call it, once; who has not seen the failure yet sees it by
   // that. It goes on without a call of MPI, needs sockets of our own between members (or threads), and gives all of
   // them the same members or the same error; docs/reliability.md has the rules. What was begun here is given up.
   Communicator shrink(std::string name = {});
   // The same members, whose reductions give the same bits whatever the algorithm, size and placement.
-  Communicator reproducible(std::string name = {});
+  Communicator reproducible(std::string name = {}, Origin origin = Origin::here());
 
   // Memory for buffers that collectives of this communicator work in without copies, where its members share a node:
   // all members call it, each with its own count, and so with resize(). It is freed by its destructor, in any order.

@@ -201,7 +201,7 @@ class Team {
   // The communicator is gone; requests may still be there.
   void close() noexcept;
 
-  std::shared_ptr<Team> split(int colour, int key, CommunicatorOptions options);
+  std::shared_ptr<Team> split(int colour, int key, CommunicatorOptions options, Origin origin = Origin::here());
   std::shared_ptr<Team> shrink(CommunicatorOptions options);
   node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
   // Of that GPU, which is this member's own affair.
@@ -255,6 +255,7 @@ class Team {
   void copy_all(std::span<const Copy> copies, Handle handle);
   void finish(Handle handle);
   void wait_inside(Handle handle);
+  void come_to(Collective what, const Origin& origin);
   std::shared_ptr<Team> split_inside(int colour, int key, CommunicatorOptions options);
   std::shared_ptr<Team> smaller(const std::vector<int>& members, std::uint64_t number,
                                 const CommunicatorOptions& options,

@@ -43,7 +43,7 @@ std::string words_of(const std::array<char, bytes>& text) {
 
 std::optional<Signature> signature_of(const Called& call) {
   const Signature& all = call.signature;
-  const bool is_known = all.collective <= Collective::exchange && all.type <= DataType::opaque &&
+  const bool is_known = all.collective <= Collective::allocate && all.type <= DataType::opaque &&
                         all.op <= ReduceOp::user && all.order <= Order::reproducible && all.wire <= WireFormat::f16;
   return is_known ? std::optional(all) : std::nullopt;
 }

@@ -21,7 +21,7 @@ CallWord get_call(Reader& from) {
   CallWord call;
   Signature& s = call.signature;
   call.number = from.get<std::uint64_t>();
-  s.collective = from.get_enum(Collective::exchange);
+  s.collective = from.get_enum(Collective::allocate);
   s.type = from.get_enum(DataType::opaque);
   s.op = from.get_enum(ReduceOp::user);
   s.order = from.get_enum(Order::reproducible);

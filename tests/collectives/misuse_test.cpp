@@ -139,6 +139,46 @@ TEST(Misuse, unequal_counts_that_do_not_meet_are_an_error) {
   expect_all(texts, {"bytes"});
 }
 
+// What moves no data is a call as well.
+TEST(Misuse, making_communicators_and_memory_is_told_from_other_calls) {
+  const auto split = [](Communicator& world) { world.split(world.rank() % 2); };
+  const auto copy = [](Communicator& world) { world.duplicate("copy"); };
+  const auto memory = [](Communicator& world) { world.allocate<float>(10); };
+  const auto reduce = [](Communicator& world) { EXPECT_EQ(world.all_reduce(1, sum), -1); };
+  const auto meet = [](Communicator& world) { world.barrier(); };
+  const auto differ = [](const Body& one, const Body& others, std::initializer_list<std::string_view> words) {
+    expect_all(ends(4, [&](Communicator& world) { (world.rank() == 2 ? one : others)(world); }), words);
+  };
+  differ(split, reduce, {"E016", "split", "all_reduce of 1 i32", "rank 2", "misuse_test.cpp"});
+  differ(meet, copy, {"E016", "split", "barrier", "rank 2", "misuse_test.cpp"});
+  differ(memory, split, {"E016", "split", "allocate", "rank 2", "misuse_test.cpp"});
+  differ(reduce, memory, {"E016", "allocate", "all_reduce of 1 i32", "rank 2", "misuse_test.cpp"});
+}
+
+TEST(Misuse, who_does_not_come_to_a_split_is_named) {
+  std::atomic<int> ended = 0;
+  const auto texts = ends(3,
+                          [&](Communicator& world) {
+                            if (world.rank() == 1) {
+                              while (ended < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                              return;
+                            }
+                            try {
+                              world.split(0);
+                            } catch (const Error&) {
+                              ++ended;
+                              throw;
+                            }
+                          },
+                          {std::chrono::milliseconds(200), std::chrono::seconds(1)});
+  for (const int rank : {0, 2}) {
+    const std::string& said = texts[static_cast<std::size_t>(rank)];
+    EXPECT_NE(said.find("has waited"), std::string::npos) << said;
+    EXPECT_NE(said.find("split"), std::string::npos) << said;
+    EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
+  }
+}
+
 TEST(Misuse, a_failed_communicator_refuses_and_others_go_on) {
   run_members(
       2,

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/collectives/node_gpus.hpp"
+#include "tests/support/pidfd.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -280,6 +281,7 @@ class Idle {
 constexpr int long_enough_ms = 10'000;
 
 TEST_F(NodeGpus, are_let_go_of_by_a_process_that_is_killed) {
+  if (const std::string lacking = why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
   auto all = rooms_with_gpus(2);
   const Idle other;
   const node::Across across({::getpid(), other.process()});
@@ -296,6 +298,7 @@ TEST_F(NodeGpus, are_let_go_of_by_a_process_that_is_killed) {
 
 // Whoever has seen them may come to wait for them, until it has left as well, or is gone.
 TEST_F(NodeGpus, keep_events_of_who_has_left_for_the_others) {
+  if (const std::string lacking = why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
   for (const bool is_killed : {false, true}) {
     std::mt19937 random(31);
     auto all = rooms_with_gpus(2);

@@ -126,6 +126,32 @@ TEST(LocalExchangeFailure, who_is_missing_is_named_in_a_warning_and_then_an_erro
   EXPECT_NE(lines[0].find("rank 1,3 did not come"), std::string::npos) << lines[0];
 }
 
+// A split is several meetings, and one call.
+TEST(LocalExchangeFailure, a_split_ends_within_the_limit_of_one_call) {
+  std::latch others(2);
+  const auto all = endings(3,
+                           [&](Exchange& exchange) {
+                             if (exchange.rank() == 1) {
+                               std::this_thread::sleep_for(1s);
+                               exchange.barrier("split");  // as far as it comes
+                               others.wait();
+                               return;
+                             }
+                             try {
+                               exchange.split(0, 0);
+                             } catch (const Error&) {
+                               others.count_down();
+                               throw;
+                             }
+                           },
+                           {0s, 3s});
+  for (const int rank : {0, 2}) {
+    const std::string& said = all[static_cast<std::size_t>(rank)];
+    EXPECT_NE(said.find("rank 1 did not come"), std::string::npos) << said;
+    EXPECT_EQ(said.find("waited 3 s"), std::string::npos) << "as if it had begun only then: " << said;
+  }
+}
+
 TEST(LocalExchangeFailure, different_calls_are_an_error_on_all_that_names_both) {
   const auto all =
       endings(4, [](Exchange& exchange) { exchange.barrier(exchange.rank() == 2 ? "lunch" : "dinner"); }, {1s, 5s});

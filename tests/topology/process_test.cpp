@@ -17,14 +17,13 @@
 #include <cstdlib>
 
 #include "tests/support/holds.hpp"
-#include "tests/support/lacks.hpp"
+#include "tests/support/pidfd.hpp"
 #include "topology/base/forked.hpp"
 
 namespace lockstep {
 namespace {
 
 using test::holds;
-using test::lacks;
 
 constexpr int enough_ms = 20'000;
 
@@ -90,9 +89,7 @@ void expect_end(const End& end, const char* words) {
 class Processes : public testing::Test {
  protected:
   void SetUp() override {
-    const auto file = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
-    if (file < 0 && errno == ENOSYS) GTEST_SKIP() << lacks("a system with pidfd_open, and no valgrind in between");
-    ::close(file);
+    if (const std::string lacking = test::why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
   }
 };
 
