@@ -58,6 +58,7 @@ std::span<const Algorithm> scan_algorithms();
 std::span<const Algorithm> barrier_algorithms();
 std::span<const Algorithm> balanced_algorithms();
 std::span<const Algorithm> hierarchical_algorithms();
+std::span<const Algorithm> hierarchical_block_algorithms();
 std::span<const Algorithm> near_algorithms();
 std::span<const Algorithm> near_leader_algorithms();
 

@@ -5,11 +5,11 @@
 //   hierarchical, all-reduce   in the nodes, halves a b of their sums:   a to 0, b to 1 | a to 2, b to 3
 //                              on the rails, halves of the whole sum:    a of 0 and 2, b of 1 and 3
 //                              in the nodes, both halves:                a b of 0 and 1 | a b of 2 and 3
-//   hierarchical, all-gather   on the rails: 0 2 | 1 3 | 0 2 | 1 3      in the nodes, the rails of the others
 //   leaders                    the sums of the nodes to 0 and 2, among these, and from them to all
 //
 // What crosses the network is as little as can be; of `hierarchical`, all members of a node send it together. On the
-// rails, and among leaders, the same is done once more where nodes are in racks, and so on.
+// rails, and among leaders, the same is done once more where nodes are in racks, and so on. What is cut into blocks is
+// in hierarchical_blocks.cpp.
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -163,18 +163,10 @@ Cost cost_of_leaders_barrier(const Shape& shape) {
   return cost;
 }
 
-Schedule hierarchical_all_gather(const Shape& shape) {
-  ScheduleBuilder own;
-  own.round().copy(shape.takes.slice(Space::output, shape.index), input(0, shape.takes.count(shape.index)));
-  return then(own.done(), gather_by_levels(shape, shape.takes));
-}
-
-Cost cost_of_all_gather(const Shape& shape) { return cost_of_gather_by_levels(shape, shape.takes); }
-
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true};
 constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true};
 
-constexpr std::array<Algorithm, 10> table = {{
+constexpr std::array<Algorithm, 8> table = {{
     {Collective::all_reduce,
      "hierarchical_ring",
      hierarchical_ring,
@@ -195,13 +187,6 @@ constexpr std::array<Algorithm, 10> table = {{
     {Collective::broadcast, "leaders", broadcast_by_levels, cost_of_broadcast_by_levels, {}, has_nodes},
     {Collective::reduce, "leaders", leaders_reduce, cost_of_leaders_reduce, {}, has_nodes},
     {Collective::barrier, "leaders", leaders_barrier, cost_of_leaders_barrier, {}, has_nodes},
-    {Collective::all_gather,
-     "hierarchical",
-     hierarchical_all_gather,
-     cost_of_all_gather,
-     {.apart = true},
-     has_equal_nodes},
-    {Collective::all_gather_v, "hierarchical", hierarchical_all_gather, cost_of_all_gather, {}, has_equal_nodes},
 }};
 
 }  // namespace
@@ -274,41 +259,6 @@ Schedule reduce_by_levels(const Slice& sum, const Slice& incoming, const Shape& 
   if (!leaders.all.contains_me()) return up;
   Schedule across = reduce_by_levels(sum, incoming, leaders.among(shape.count));
   return then(std::move(up), on(leaders.all, moved(std::move(across), Space::input, sum.space, 0)));
-}
-
-// Around the ring of the rail, then the rails around the ring of the node: of a rail, the block of each node.
-Schedule gather_by_levels(const Shape& shape, const Blocks& blocks) {
-  if (!has_equal_nodes(shape)) return ring_gather(shape, blocks);
-  const Standing me(shape, shape.index);
-  const Group rail = me.rail_group();
-  Schedule across = on(rail, gather_by_levels(me.on_rail(0), blocks_of(blocks, rail.ranks())));
-  const Shape node = me.in_node(0);
-  ScheduleBuilder around;
-  around.round(node.size - 1);
-  for (const auto& members : me.nodes) {
-    const Blocks theirs = blocks_of(blocks, members);
-    around.send(node.next(), Walk(Space::output, theirs, me.local, -1))
-        .receive(node.before(), Walk(Space::output, theirs, me.local - 1, -1));
-  }
-  return then(std::move(across), on(me.node_group(), around.done()));
-}
-
-// A member sends all blocks of its rail but the next node's, and all rails but the next one.
-Cost cost_of_gather_by_levels(const Shape& shape, const Blocks& blocks) {
-  const std::size_t all = blocks.total();
-  if (!has_equal_nodes(shape)) return {others(shape), all - blocks.smallest(), others(shape) * all};
-  Standing any(shape, 0);
-  const auto locals = static_cast<std::size_t>(any.members());
-  std::vector<Blocks> rails;
-  for (any.local = 0; any.local < any.members(); ++any.local)
-    rails.push_back(blocks_of(blocks, any.rail_group().ranks()));
-  Cost cost{0, 0, others(shape) * all};
-  for (std::size_t local = 0; local < locals; ++local) {
-    const Cost far = cost_of_gather_by_levels(any.on_rail(0), rails[local]);
-    cost.rounds = far.rounds + locals - 1;
-    cost.sent_most = std::max(cost.sent_most, far.sent_most + all - rails[(local + 1) % locals].total());
-  }
-  return cost;
 }
 
 std::span<const Algorithm> hierarchical_algorithms() { return table; }

@@ -127,6 +127,7 @@ Cost cost_of_rails_all_gather(const Shape& shape) {
 
 // Of each node the sums of my node for it, each of its blocks to who is on that rail here, one after the other in
 // scratch; then each rail adds up what its nodes have.
+template <Schedule (*scatter)(const Slice&, const Shape&, const Blocks&)>
 Schedule rails_reduce_scatter(const Shape& shape) {
   const Standing me(shape, shape.index);
   const Group rail = me.rail_group();
@@ -143,67 +144,87 @@ Schedule rails_reduce_scatter(const Shape& shape) {
     near.blocks = blocks_of(shape.gives, me.nodes[static_cast<std::size_t>(other)]);
     node.near(std::move(near));
   }
-  Schedule across = ring_reduce_scatter_to(output(0, sums.count(me.node)), me.on_rail(0), sums);
+  Schedule across = scatter(output(0, sums.count(me.node)), me.on_rail(0), sums);
   const std::size_t at = sums.total();
   across = moved(std::move(across), Space::scratch, Space::scratch, at);
   across = moved(std::move(across), Space::input, Space::scratch, 0);
   return then(node.done(), on(rail, std::move(across)));
 }
 
+template <bool by_levels>
 Cost cost_of_rails_reduce_scatter(const Shape& shape) {
-  const Nodes& nodes = shape.levels->nodes;
-  Cost cost{nodes.size() - 1, 0, (nodes.size() - 1) * shape.gives.total()};
-  for (std::size_t local = 0; local < nodes.front().size(); ++local) {
-    std::size_t rail = 0;
-    for (const auto& members : nodes) rail += shape.gives.count(members[local]);
-    for (const auto& members : nodes)
-      cost.sent_most = std::max(cost.sent_most, rail - shape.gives.count(members[local]));
+  Standing any(shape, 0);
+  Shape rail = any.on_rail(0);
+  if (!by_levels) rail.levels = nullptr;
+  Cost cost{0, 0, (any.nodes.size() - 1) * shape.gives.total()};
+  for (any.local = 0; any.local < any.members(); ++any.local) {
+    const Cost one = cost_of_reduce_scatter_by_levels(rail, blocks_of(shape.gives, any.rail_group().ranks()));
+    cost.rounds = one.rounds;
+    cost.sent_most = std::max(cost.sent_most, one.sent_most);
   }
   return cost;
 }
 
 // All of a node see what any of them gives; rail l carries what is for the l-th members of other nodes, from all of
 // mine. With 2 nodes of 2, member 0 sends to 2:   0->2 1->2
+template <bool by_levels>
 Schedule rails_all_to_all(const Shape& shape) {
   const Standing me(shape, shape.index);
   const std::size_t each = shape.count;
   const std::size_t whole = static_cast<std::size_t>(shape.size) * each;
   const auto members = static_cast<std::size_t>(me.members());
-  const std::size_t packed = members * whole;
-  const std::size_t come = packed + whole;
+  const Slice packed = scratch(members * whole, whole);  // by node and who gives it
+  const Slice come = scratch(packed.offset + whole, whole);
   const auto given = [&](std::size_t mate, int to) {
     return scratch(mate * whole + static_cast<std::size_t>(to) * each, each);
+  };
+  const auto of_node = [&](const Slice& all, int node) {
+    return scratch(all.offset + static_cast<std::size_t>(node) * members * each, members * each);
   };
   Near near = in_node(me, Collective::all_gather_v, input(0, whole), scratch(0, members * whole));
   near.blocks = Blocks::even(whole, me.members());
   ScheduleBuilder rails;
   rails.round().near(std::move(near)).round();
-  for (const auto& node : me.nodes) {
-    const auto number = static_cast<std::size_t>(&node - me.nodes.data());
-    const int peer = node[static_cast<std::size_t>(me.local)];
-    for (std::size_t mate = 0; mate < members; ++mate) {
-      if (peer == shape.index)
-        rails.copy(shape.takes.slice(Space::output, node[mate]), given(mate, peer));
-      else
-        rails.copy(scratch(packed + (number * members + mate) * each, each), given(mate, peer));
+  const auto for_all = [&](const auto& act) {
+    for (int node = 0; node < me.all_nodes(); ++node) {
+      for (std::size_t mate = 0; mate < members; ++mate) act(node, mate, me.nodes[static_cast<std::size_t>(node)]);
     }
+  };
+  const bool own_goes_along = by_levels;
+  for_all([&](int node, std::size_t mate, const std::vector<int>& theirs) {
+    const Slice block = given(mate, theirs[static_cast<std::size_t>(me.local)]);
+    const Slice place = scratch(of_node(packed, node).offset + mate * each, each);
+    const bool is_own = node == me.node && !own_goes_along;
+    rails.copy(is_own ? shape.takes.slice(Space::output, theirs[mate]) : place, block);
+  });
+  Schedule across;
+  if (by_levels) {
+    across = all_to_all_by_levels(me.on_rail(members * each), packed, come, come.offset + whole);
+  } else {
+    ScheduleBuilder messages;
+    messages.round();
+    for (int node = 0; node < me.all_nodes(); ++node) {
+      if (node != me.node) messages.send(node, of_node(packed, node)).receive(node, of_node(come, node));
+    }
+    across = messages.done();
   }
-  rails.round();
-  for (const auto& node : me.nodes) {
-    const int peer = node[static_cast<std::size_t>(me.local)];
-    if (peer == shape.index) continue;
-    const std::size_t at = static_cast<std::size_t>(&node - me.nodes.data()) * members * each;
-    rails.send(peer, scratch(packed + at, members * each)).receive(peer, scratch(come + at, members * each));
-    for (std::size_t mate = 0; mate < members; ++mate)
-      rails.copy(shape.takes.slice(Space::output, node[mate]), scratch(come + at + mate * each, each));
-  }
-  return rails.done();
+  ScheduleBuilder end;
+  end.round();
+  for_all([&](int node, std::size_t mate, const std::vector<int>& theirs) {
+    if (node != me.node || own_goes_along)
+      end.copy(shape.takes.slice(Space::output, theirs[mate]), scratch(of_node(come, node).offset + mate * each, each));
+  });
+  return then(then(rails.done(), on(me.rail_group(), std::move(across))), end.done());
 }
 
+template <bool by_levels>
 Cost cost_of_rails_all_to_all(const Shape& shape) {
-  const Nodes& nodes = shape.levels->nodes;
-  const std::size_t far = (nodes.size() - 1) * nodes.front().size() * shape.count;
-  return {1, far, static_cast<std::size_t>(shape.size) * far};
+  const Standing any(shape, 0);
+  const auto members = static_cast<std::size_t>(any.members());
+  Shape rail = any.on_rail(members * shape.count);
+  if (!by_levels) rail.levels = nullptr;
+  const Cost far = cost_of_all_to_all_by_levels(rail);
+  return {far.rounds, far.sent_most, members * far.sent_total};
 }
 
 constexpr Algorithm::Keeps plain{.node = true};
@@ -212,7 +233,7 @@ constexpr Algorithm::Keeps once{.once = true, .node = true};
 constexpr Algorithm::Keeps balanced{.order = true, .balanced = true, .node = true};
 constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true, .node = true};
 
-constexpr std::array<Algorithm, 16> table = {{
+constexpr std::array<Algorithm, 19> table = {{
     {Collective::all_reduce, "node_ring", node_all_reduce<ring_all_reduce>, cost_of_rails<cost_of_ring_all_reduce>,
      once, has_neighbours},
     {Collective::all_reduce, "node_doubling", node_all_reduce<recursive_doubling_all_reduce>,
@@ -239,11 +260,18 @@ constexpr std::array<Algorithm, 16> table = {{
      apart, has_equal_nodes_and_racks},
     {Collective::all_gather_v, "node_hierarchical", rails_all_gather<gather_by_levels>, cost_of_rails_all_gather<true>,
      plain, has_equal_nodes_and_racks},
-    {Collective::all_to_all, "node_rails", rails_all_to_all, cost_of_rails_all_to_all, plain, has_equal_nodes},
-    {Collective::reduce_scatter, "node_rails", rails_reduce_scatter, cost_of_rails_reduce_scatter, apart,
+    {Collective::all_to_all, "node_rails", rails_all_to_all<false>, cost_of_rails_all_to_all<false>, plain,
      has_equal_nodes},
-    {Collective::reduce_scatter_v, "node_rails", rails_reduce_scatter, cost_of_rails_reduce_scatter, plain,
-     has_equal_nodes},
+    {Collective::all_to_all, "node_hierarchical", rails_all_to_all<true>, cost_of_rails_all_to_all<true>, plain,
+     has_equal_nodes_and_racks},
+    {Collective::reduce_scatter, "node_rails", rails_reduce_scatter<ring_reduce_scatter_to>,
+     cost_of_rails_reduce_scatter<false>, apart, has_equal_nodes},
+    {Collective::reduce_scatter_v, "node_rails", rails_reduce_scatter<ring_reduce_scatter_to>,
+     cost_of_rails_reduce_scatter<false>, plain, has_equal_nodes},
+    {Collective::reduce_scatter, "node_hierarchical", rails_reduce_scatter<reduce_scatter_by_levels>,
+     cost_of_rails_reduce_scatter<true>, apart, has_equal_nodes_and_racks},
+    {Collective::reduce_scatter_v, "node_hierarchical", rails_reduce_scatter<reduce_scatter_by_levels>,
+     cost_of_rails_reduce_scatter<true>, plain, has_equal_nodes_and_racks},
 }};
 
 }  // namespace

@@ -2,12 +2,20 @@
 // Algorithms, and parts of them, that others are made of.
 #pragma once
 
+#include <span>
+
 #include "collectives/shape.hpp"
 
 namespace lockstep {
 
 // The sum of block `shape.index` goes to `mine` in the output.
 Schedule ring_reduce_scatter_to(const Slice& mine, const Shape& shape, const Blocks& blocks);
+// The same of several cuts at once: what of the input each of them takes is apart from the others'.
+struct RingPart {
+  Slice mine;
+  Blocks blocks;
+};
+Schedule ring_reduce_scatters(std::span<const RingPart> parts, const Shape& shape);
 // Every member has its own block in the output, and afterwards all blocks.
 Schedule ring_gather(const Shape& shape, const Blocks& blocks);
 Schedule ring_all_reduce(const Shape& shape);
@@ -41,6 +49,12 @@ Schedule reduce_by_levels(const Slice& sum, const Slice& incoming, const Shape& 
 std::size_t rounds_by_levels(const Shape& shape);  // of either
 Schedule gather_by_levels(const Shape& shape, const Blocks& blocks);
 Cost cost_of_gather_by_levels(const Shape& shape, const Blocks& blocks);
+Schedule reduce_scatter_by_levels(const Slice& mine, const Shape& shape, const Blocks& blocks);
+Cost cost_of_reduce_scatter_by_levels(const Shape& shape, const Blocks& blocks);
+// From `given`, a block for each member, to `taken`, one from each; both of `shape.count` elements a block. In scratch
+// nothing before `free` is written.
+Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slice& taken, std::size_t free);
+Cost cost_of_all_to_all_by_levels(const Shape& shape);
 
 // Of shapes whose nodes have as many members each; for the balanced ones they are subtrees.
 Schedule hierarchical_ring(const Shape& shape);

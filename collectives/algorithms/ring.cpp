@@ -7,32 +7,62 @@
 //     2      2        3        0        1
 //     3      1        2        3        0       now member i has block i; then the same way round to give it to all
 #include <array>
+#include <vector>
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/algorithms/parts.hpp"
 
 namespace lockstep {
 
-// Partial sums travel through two slots of scratch.
 Schedule ring_reduce_scatter_to(const Slice& mine, const Shape& shape, const Blocks& blocks) {
+  const RingPart all{mine, blocks};
+  return ring_reduce_scatters({&all, 1}, shape);
+}
+
+// Partial sums travel through two slots of scratch, of each part its own.
+Schedule ring_reduce_scatters(std::span<const RingPart> parts, const Shape& shape) {
   ScheduleBuilder ring;
+  ring.round();
   if (shape.size == 1) {
-    ring.round().copy(mine, blocks.slice(Space::input, 0));
+    for (const RingPart& part : parts) ring.copy(part.mine, part.blocks.slice(Space::input, 0));
     return ring.done();
   }
   const int last = shape.size - 2;  // its round
-  const auto given = [&](int round) { return Walk(Space::input, blocks, shape.index - 1 - round, -1); };
-  const auto partial = [&](int round) { return Walk::in_slots(blocks, shape.index - 2 - round, -1, round % 2, 2); };
-  ring.round().send(shape.next(), given(0).at(0)).receive(shape.before(), partial(0).at(0));
-  if (last > 0) {
-    ring.reduce(partial(0).at(0), partial(0).at(0), given(1).at(0));
-    ring.round(last - 1)
-        .send(shape.next(), partial(0))
-        .receive(shape.before(), partial(1))
-        .reduce(partial(1), partial(1), given(2));
-    ring.round().send(shape.next(), partial(last - 1).at(0)).receive(shape.before(), partial(last).at(0));
+  std::size_t at = 0;
+  struct Walks {
+    const RingPart* part;
+    std::size_t at;
+    int index;
+    Walk given(int round) const { return {Space::input, part->blocks, index - 1 - round, -1}; }
+    Walk partial(int round) const {
+      Walk walk = Walk::in_slots(part->blocks, index - 2 - round, -1, round % 2, 2);
+      walk.move_to(Space::scratch, at);
+      return walk;
+    }
+  };
+  std::vector<Walks> all;
+  all.reserve(parts.size());
+  for (const RingPart& part : parts) {
+    all.push_back({&part, at, shape.index});
+    at += 2 * part.blocks.largest();
   }
-  ring.reduce(mine, partial(last).at(0), given(last + 1).at(0));
+  for (const Walks& part : all) {
+    ring.send(shape.next(), part.given(0).at(0)).receive(shape.before(), part.partial(0).at(0));
+    if (last > 0) ring.reduce(part.partial(0).at(0), part.partial(0).at(0), part.given(1).at(0));
+  }
+  if (last > 1) ring.round(last - 1);
+  for (const Walks& part : all) {
+    if (last > 1)
+      ring.send(shape.next(), part.partial(0))
+          .receive(shape.before(), part.partial(1))
+          .reduce(part.partial(1), part.partial(1), part.given(2));
+  }
+  if (last > 0) ring.round();
+  for (const Walks& part : all) {
+    if (last > 0)
+      ring.send(shape.next(), part.partial(last - 1).at(0)).receive(shape.before(), part.partial(last).at(0));
+    ring.reduce(part.part->mine, part.partial(last).at(0), part.given(last + 1).at(0));
+  }
   return ring.done();
 }
 

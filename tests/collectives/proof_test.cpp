@@ -139,9 +139,17 @@ TEST_P(Proofs, hold_for_large_sizes) {
 }
 
 bool is_for_nodes(const Algorithm& algorithm) {
-  return algorithm.keeps.node || std::ranges::any_of(hierarchical_algorithms(), [&](const Algorithm& each) {
-           return each.collective == algorithm.collective && each.name == algorithm.name;
-         });
+  // What fits no members that are all alike.
+  for (int size = 2; size <= 4; ++size) {
+    const Problem alike{
+        .collective = algorithm.collective,
+        .size = size,
+        .count = 1,
+        .counts = std::vector<std::size_t>(
+            is_unequal(algorithm.collective) ? static_cast<std::size_t>(size) * static_cast<std::size_t>(size) : 0)};
+    if (fits(algorithm, shape_of(alike, 0))) return false;
+  }
+  return true;
 }
 
 std::vector<const Algorithm*> algorithms_that_are(bool for_nodes) {
