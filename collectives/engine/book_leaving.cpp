@@ -61,6 +61,7 @@ std::string to_json(const ProcessSeen& seen) {
 }
 
 void leave_in(std::string folder) {
+  if (!folder.empty()) make_folder(folder, setting);
   const std::lock_guard lock(place().mutex);
   place().folder = std::move(folder);
 }

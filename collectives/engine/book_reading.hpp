@@ -76,7 +76,8 @@ std::string standing(const CommunicatorSeen& seen);
 std::string to_json(const ProcessSeen& seen);
 
 // From now on, where a communicator of this process fails, its book is left in that folder, and those of its relatives,
-// which have not failed and may never say anything. Empty: nowhere.
+// which have not failed and may never say anything. Empty: nowhere. Throws Error
+// system where nothing can be left in it.
 void leave_in(std::string folder);
 // The folder, if anything was left there; what is in the way of that is thrown (Error system).
 std::optional<std::string> leave();

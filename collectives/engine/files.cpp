@@ -37,9 +37,15 @@ std::string file_part(std::string host) {
 }
 
 void make_folder(const std::string& folder, std::string_view setting) {
-  if (::mkdir(folder.c_str(), S_IRWXU) == 0 || errno == EEXIST) return;
-  throw system_error(text("making the folder ", printable(folder, folder.size())), errno,
-                     text("let ", setting, " name a folder in one that is there"));
+  const std::string shown = printable(folder, folder.size());
+  if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    throw system_error(text("making the folder ", shown), errno,
+                       text("let ", setting, " name a folder in one that is there"));
+  struct stat what {};
+  const bool is_folder = ::stat(folder.c_str(), &what) == 0 && S_ISDIR(what.st_mode);
+  if (is_folder && ::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  throw system_error(text("writing to the folder ", shown), is_folder ? errno : ENOTDIR,
+                     text("let ", setting, " name a folder that can be written to"));
 }
 
 void write_whole_file(const std::string& path, const std::string& words, std::string_view setting) {

@@ -17,6 +17,7 @@ std::string own_program();
 std::string file_part(std::string host);
 
 // These throw Error system; `setting` named the folder.
+// The folder is there, and files can be made in it: said at the beginning, not when there is something to leave.
 void make_folder(const std::string& folder, std::string_view setting);
 void write_whole_file(const std::string& path, const std::string& words, std::string_view setting);
 

@@ -14,6 +14,8 @@
 namespace lockstep::timeline {
 namespace {
 
+constexpr std::string_view setting = "LOCKSTEP_TIMELINE";
+
 struct Place {
   std::mutex mutex;
   std::string folder;
@@ -71,13 +73,14 @@ std::string Track::to_json(std::string_view host, int process, std::string_view 
 }
 
 void Track::write() const {
-  make_folder(folder_, "LOCKSTEP_TIMELINE");
+  make_folder(folder_, setting);
   const std::string host = own_host();
   write_whole_file(text(folder_, "/lockstep-", file_part(host), '-', ::getpid(), '-', order_, ".timeline"),
                    to_json(host, ::getpid(), own_program()), "LOCKSTEP_TIMELINE");
 }
 
 void leave_in(std::string folder) {
+  if (!folder.empty()) make_folder(folder, setting);
   const std::lock_guard lock(place().mutex);
   place().folder = std::move(folder);
 }

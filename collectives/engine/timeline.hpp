@@ -50,7 +50,8 @@ class Track {
   std::uint64_t added_ = 0;
 };
 
-// From now on, communicators of this process leave theirs in that folder. Empty: none has any.
+// From now on, communicators of this process leave theirs in that folder. Empty: none has any. Throws Error system
+// where nothing can be left in it.
 void leave_in(std::string folder);
 // Nothing, where none is wanted.
 std::unique_ptr<Track> take_track(std::string_view name, int rank, int size, std::uint64_t id);

@@ -45,11 +45,22 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   return options;
 }
 
+// What f returns; what it throws is told to those who come to meet this member in that exchange.
+template <class F>
+auto or_tell(Exchange& exchange, const F& f) {
+  try {
+    return f();
+  } catch (const std::exception& error) {
+    exchange.fail(error.what());
+    throw;
+  }
+}
+
 std::unique_ptr<World> make_world(Session& session) {
   auto maker = transport_of(session);  // which may measure the network
+  auto options = or_tell(session.exchange(), [&] { return with_settings(session, {}); });
   return std::make_unique<World>(Communicator(session.exchange(), session.shared_topology(),
-                                              first_ranks(session.size()), std::move(maker),
-                                              with_settings(session, {})));
+                                              first_ranks(session.size()), std::move(maker), std::move(options)));
 }
 
 }  // namespace
@@ -59,13 +70,7 @@ TransportMaker transport_of(Session& session) {
   if (ground) return [ground](Exchange& exchange) { return ground->transport(exchange); };
   auto& kept = session.until_the_end();
   if (!kept) {
-    std::shared_ptr<Roads> roads;
-    try {
-      roads = std::make_shared<Roads>(session);
-    } catch (const std::exception& error) {
-      session.exchange().fail(error.what());  // the others must not wait for us
-      throw;
-    }
+    const auto roads = or_tell(session.exchange(), [&] { return std::make_shared<Roads>(session); });
     const bool speaks = session.rank() == 0;  // for all, who know the same
     if (speaks) session.log().info(text("messages go ", roads->by_tcp() ? "over TCP" : "by MPI", ": ", roads->why()));
     constexpr double worth = 0.9;
@@ -89,15 +94,17 @@ TransportMaker transport_of(Session& session) {
 std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadsOfAll threads, CommunicatorOptions options) {
   auto maker = transport_of(*this);
   const auto topology = std::make_shared<const Topology>(this->topology().with_members(threads.numbers));
-  return [=, maker = std::move(maker), exchanges = threads.exchanges,
-          options = with_settings(*this, std::move(options))](int mine) {
-    auto& exchange = exchanges->at(static_cast<std::size_t>(mine));
-    try {
-      return std::make_unique<Communicator>(*exchange, topology, first_ranks(topology->size()), maker, options);
-    } catch (const std::exception& error) {
-      exchange->fail(error.what());  // the others must not wait for us
-      throw;
-    }
+  try {
+    options = with_settings(*this, std::move(options));
+  } catch (const std::exception& error) {
+    for (const auto& exchange : *threads.exchanges) exchange->fail(error.what());
+    throw;
+  }
+  return [=, maker = std::move(maker), exchanges = threads.exchanges, options = std::move(options)](int mine) {
+    auto& exchange = *exchanges->at(static_cast<std::size_t>(mine));
+    return or_tell(exchange, [&] {
+      return std::make_unique<Communicator>(exchange, topology, first_ranks(topology->size()), maker, options);
+    });
   };
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,21 @@ bool has_known_host(const std::string& address) {
   return true;
 }
 
+// One of two that share an address would not be found; all tasks refuse such a cluster alike.
+void refuse_shared_addresses(const ClusterSpec& cluster) {
+  std::map<std::string_view, Task> at;
+  for (const auto& [job, tasks] : cluster.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      const auto [entry, is_new] = at.try_emplace(address, Task{job, index});
+      if (is_new) continue;
+      throw Error(Code::cluster,
+                  text("the cluster gives ", words_of(entry->second), " and ", words_of({job, index}),
+                       " the same address, ", printable(address)),
+                  "give each task a port of its own");
+    }
+  }
+}
+
 }  // namespace
 
 Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOptions options)
@@ -37,6 +53,7 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
   if (options_.lost_after <= Duration{})
     throw Error(Code::usage, "a task's server with no time in lost_after", "give the chief some seconds to answer");
   const std::string& mine = cluster_.task_address(me_.type, me_.index);
+  refuse_shared_addresses(cluster_);
   rpc_ = rpc::Server::create("grpc", options_.listen.empty() ? mine : options_.listen, {.key = options_.key});
   rpc_->add(who, [this](const std::string& type, int number, const std::string& theirs) {
     const std::string ours = to_string(cluster_);

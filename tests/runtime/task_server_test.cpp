@@ -68,6 +68,11 @@ TEST_F(TaskServers, say_where_they_are) {
             std::string::npos);
   refusal([&] { Server(cluster(), "ps", 1, quick()); }, Code::cluster);
   refusal([&] { Server(cluster(), "chief", 0, quick()); }, Code::cluster);
+  const ClusterSpec shared = {{"worker", {addresses_[0], addresses_[1]}}, {"ps", {addresses_[1]}}};
+  for (const int index : {0, 1}) {
+    const std::string why = refusal([&] { Server(shared, "worker", index, quick()); }, Code::cluster);
+    EXPECT_NE(why.find("gives ps 0 and worker 1 the same address, " + addresses_[1]), std::string::npos) << why;
+  }
 }
 
 TEST_F(TaskServers, wait_for_each_other_and_end_together) {

@@ -201,13 +201,19 @@ class BadInput(unittest.TestCase):
                         file.write(text)
                     self.check([verb, folder], 1, path, said)
 
-    def test_a_folder_that_cannot_be_written_to_is_said(self):
+    def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(self):
         with tempfile.NamedTemporaryFile() as file:
-            words = [given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "60", given.steps, "die", "1"]
-            env = cases.environment(LOCKSTEP_DUMP=os.path.join(file.name, "dump"), LOCKSTEP_TRANSPORT="tcp", LOCKSTEP_NODE_MEMORY="0")
-            done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            self.assertNotEqual(done.returncode, 0)
-            self.assertIn("let LOCKSTEP_DUMP name a folder", done.stderr)
+            for setting in ("LOCKSTEP_DUMP", "LOCKSTEP_TIMELINE"):
+                for path, mend in ((os.path.join(file.name, "in_a_file"), "in one that is there"), (file.name, "that can be written to")):
+                    with self.subTest(setting, path=path):
+                        # Of two ranks one, for which the other does not wait.
+                        words = [given.mpirun, "--oversubscribe", "--timeout", "60", "-n", "1", given.steps, "die", "1", ":",
+                                 "-n", "1", "env", f"{setting}={path}", given.steps, "die", "1"]
+                        begin = time.monotonic()
+                        done = subprocess.run(words, env=cases.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+                        self.assertNotEqual(done.returncode, 0)
+                        self.assertIn(f"let {setting} name a folder {mend}", done.stderr)
+                        self.assertLess(time.monotonic() - begin, 30)
 
 
 cases.main(given.json)
