@@ -107,7 +107,7 @@ std::string Plans::drawn_row(const SimulatedCall& call, std::mt19937_64& random)
     if (row.collective != spec.collective || (row.keeps.node && (!meets || !facts_.has_levels()))) continue;
     if (spec.order == Order::reproducible && reduces(spec.collective) && !row.keeps.balanced) continue;
     Shape shape{.size = scenario_.size(), .count = spec.count, .gives = spec.gives, .takes = spec.takes};
-    shape.levels = facts_.seen_levels();
+    shape.levels = facts_.seen_levels(row.keeps.node);
     if (fits(row, shape)) fitting.push_back(row.name);
   }
   if (fitting.empty()) return {};

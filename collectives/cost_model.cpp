@@ -46,19 +46,25 @@ struct Traffic {
   double far_bytes = 0;
   double rack_bytes = 0;
   double flow_bytes = 0;
+  bool is_close = true;  // all within a package
 };
 
-Traffic traffic_of(const std::vector<Message>& messages, int lap, int node, const GroupFacts& facts) {
+Traffic traffic_of(const std::vector<Message>& messages, int lap, int index, const GroupFacts& facts) {
+  const int node = facts.node_of[static_cast<std::size_t>(index)];
   Traffic all;
   for (const Message& message : messages) {
     const auto bytes = static_cast<double>(message.walk.at(lap).count);
     if (bytes == 0) continue;
-    const int other = facts.node_of.at(static_cast<std::size_t>(message.peer_at(lap)));
+    const auto peer = static_cast<std::size_t>(message.peer_at(lap));
+    const int other = facts.node_of.at(peer);
     const bool far = other != node;
+    const bool close =
+        !facts.package_of.empty() && facts.package_of[peer] == facts.package_of[static_cast<std::size_t>(index)];
     if (!facts.rack_of.empty() &&
         facts.rack_of[static_cast<std::size_t>(other)] != facts.rack_of[static_cast<std::size_t>(node)])
       all.rack_bytes += bytes;
-    (far ? all.far_bytes : all.near_bytes) += bytes;
+    (far ? all.far_bytes : all.near_bytes) += bytes * (close ? facts.package_share : 1);
+    if (!close) all.is_close = false;
     if (far) all.flow_bytes = std::max(all.flow_bytes, bytes);
     all.far_messages += far ? 1 : 0;
     ++all.messages;
@@ -73,15 +79,17 @@ bool exchanges(const Round& round, int lap) {
   });
 }
 
-void add_lap(Load& load, const Round& round, int lap, double weight, int node, const GroupFacts& facts, bool narrow) {
-  const Traffic sent = traffic_of(round.sends, lap, node, facts);
-  const Traffic received = traffic_of(round.receives, lap, node, facts);
+void add_lap(Load& load, const Round& round, int lap, double weight, int index, const GroupFacts& facts, bool narrow) {
+  const Traffic sent = traffic_of(round.sends, lap, index, facts);
+  const Traffic received = traffic_of(round.receives, lap, index, facts);
   const int messages = std::max(sent.messages, received.messages);
   const double far = std::max(sent.far_bytes, received.far_bytes);
   for (const Local& local : round.locals)
     load.combined_bytes += weight * static_cast<double>(local.target.at(lap).count);
   if (messages == 0) return;
-  const double latency = far > 0 ? facts.network_latency_us : facts.near_latency_us;
+  const bool is_close = sent.is_close && received.is_close && !facts.package_of.empty();
+  const double near_latency_us = is_close ? facts.package_latency_us : facts.near_latency_us;
+  const double latency = far > 0 ? facts.network_latency_us : near_latency_us;
   load.laps += weight;
   load.work_us += weight * (far > 0 ? facts.far_work_us : facts.near_work_us) * messages;
   load.latency_us += weight * latency * (1 + further_message * (messages - 1));
@@ -110,7 +118,6 @@ void add_near(Load& load, const Near& near) {
 
 Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool narrow) {
   constexpr int most_laps = 64;  // of a round that are looked at
-  const int node = facts.node_of.at(static_cast<std::size_t>(index));
   Load load;
   for (const Round& round : schedule.rounds) {
     for (const Near& near : round.near) add_near(load, near);
@@ -118,7 +125,7 @@ Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool 
     const double weight = static_cast<double>(round.times) / looked_at;
     for (int i = 0; i < looked_at; ++i) {
       const auto lap = static_cast<int>(static_cast<long long>(i) * round.times / looked_at);
-      add_lap(load, round, lap, weight, node, facts, narrow);
+      add_lap(load, round, lap, weight, index, facts, narrow);
     }
   }
   return load;

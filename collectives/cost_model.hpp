@@ -36,9 +36,14 @@ struct GroupFacts {
   double short_bytes_per_us = 0;    // the same of a single message of 16 KiB or so
   double network_latency_us = 0;
   double near_latency_us = 0;
-  std::vector<int> rack_of;      // by node; none: nobody has said
-  double rack_bytes_per_us = 0;  // from a rack to all others; 0: as much as its nodes
-  double far_work_us = 0;        // of a core, for a message, at both ends together
+  // By index, where nodes have several packages with members in each, as many in all of them; none: they have not.
+  std::vector<int> package_of;
+  std::shared_ptr<const Levels> packages;  // these, then nodes, and what nodes stand in
+  double package_latency_us = 0;           // within one
+  double package_share = 1;                // of the time that bytes between packages of a node take
+  std::vector<int> rack_of;                // by node; none: nobody has said
+  double rack_bytes_per_us = 0;            // from a rack to all others; 0: as much as its nodes
+  double far_work_us = 0;                  // of a core, for a message, at both ends together
   double near_work_us = 0;
   bool network_known = false;  // measured, or the interfaces say how fast they are
   bool is_measured = false;
@@ -46,8 +51,12 @@ struct GroupFacts {
   int nodes() const { return static_cast<int>(levels.nodes.size()); }
   // Some members are near and others far, so that it pays to treat them differently.
   bool has_levels() const { return nodes() > 1 && nodes() < size; }
-  // What algorithms see of it: nodes, or of one member each what these stand in; nothing: all are alike.
-  const Levels* seen_levels() const { return has_levels() ? &levels : nodes() == size ? levels.above.get() : nullptr; }
+  // What algorithms see of it: nodes, or of one member each what these stand in; by messages also packages; nothing:
+  // all are alike.
+  const Levels* seen_levels(bool by_memory) const {
+    if (packages && !by_memory) return packages.get();
+    return has_levels() ? &levels : nodes() == size ? levels.above.get() : nullptr;
+  }
 };
 
 GroupFacts facts_of(const Topology& topology, const Group& group);

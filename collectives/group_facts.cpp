@@ -123,6 +123,40 @@ void add_racks(GroupFacts& facts, const Topology& topology, const Group& group) 
   facts.rack_bytes_per_us = static_cast<double>(topology.rack_mbit_per_s()) / 8;
 }
 
+// What a member may use is within one package, on all nodes, or packages are no level.
+void add_packages(GroupFacts& facts, const Topology& topology, const Group& group) {
+  std::map<std::pair<int, int>, int> number;  // by node and package
+  Levels packages;
+  Levels nodes;
+  nodes.nodes.resize(facts.levels.nodes.size());
+  std::vector<int> package_of;
+  Link within = Link::self;
+  for (int index = 0; index < facts.size; ++index) {
+    const int rank = group.rank(index);
+    const int package = topology.span_of(rank).package;
+    if (package == none) return;
+    const int node = facts.node_of[static_cast<std::size_t>(index)];
+    const auto [entry, is_new] = number.try_emplace({node, package}, static_cast<int>(packages.nodes.size()));
+    if (is_new) {
+      packages.nodes.emplace_back();
+      nodes.nodes[static_cast<std::size_t>(node)].push_back(entry->second);
+    }
+    auto& members = packages.nodes[static_cast<std::size_t>(entry->second)];
+    members.push_back(index);
+    package_of.push_back(entry->second);
+    within = std::max(within, topology.link(group.rank(members.front()), rank));
+  }
+  const std::size_t each = packages.nodes.front().size();
+  const bool is_even = std::ranges::all_of(packages.nodes, [&](const auto& members) { return members.size() == each; });
+  if (!is_even || each < 2 || packages.nodes.size() == nodes.nodes.size()) return;
+  nodes.above = facts.levels.above;
+  if (nodes.nodes.size() > 1) packages.above = std::make_shared<const Levels>(std::move(nodes));
+  facts.packages = std::make_shared<const Levels>(std::move(packages));
+  facts.package_of = std::move(package_of);
+  facts.package_share = cost_of(facts.near).bytes_per_us / cost_of(within).bytes_per_us;
+  facts.package_latency_us = facts.near_latency_us * cost_of(within).latency_us / cost_of(facts.near).latency_us;
+}
+
 }  // namespace
 
 std::span<const LinkCost> link_costs() { return table; }
@@ -146,6 +180,7 @@ GroupFacts facts_of(const Topology& topology, const Group& group) {
   add_racks(facts, topology, group);
   facts.members_per_core = most_members_per_core(topology, nodes);
   add_network(facts, topology, nodes);
+  add_packages(facts, topology, group);
   return facts;
 }
 

@@ -81,18 +81,20 @@ void Planner::check(const Spec& spec) const {
     refuse(text("counts for ", gives ? spec.gives.parts() : spec.takes.parts(), " of ", facts_.size, " members"));
 }
 
-Shape Planner::common_shape(const Spec& spec, std::size_t count, std::size_t piece) const {
+Shape Planner::common_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const {
   const int root = is_rooted(spec.collective) ? spec.root : 0;
   Shape shape{.size = facts_.size, .index = root, .count = count, .root = root, .segment = piece};
-  shape.levels = facts_.seen_levels();
+  shape.levels = facts_.seen_levels(algorithm.keeps.node);
   const Blocks blocks = Blocks::apart(count, std::max(count, spec.count), facts_.size);
   if (cuts_input(spec.collective)) shape.gives = blocks;
   if (cuts_output(spec.collective)) shape.takes = blocks;
   return shape;
 }
 
-Shape Planner::my_shape(const Spec& spec, std::size_t count, std::size_t piece) const {
-  Shape shape = common_shape(spec, count, piece);
+Shape Planner::my_shape(const Spec& spec) const { return my_shape(algorithms().front(), spec, spec.count, 0); }
+
+Shape Planner::my_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const {
+  Shape shape = common_shape(algorithm, spec, count, piece);
   shape.index = group_.index();
   if (!is_unequal(spec.collective)) return shape;
   if (spec.gives.parts() == facts_.size && cuts_input(spec.collective)) shape.gives = spec.gives;
@@ -109,7 +111,7 @@ std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) con
     if (spec.order == Order::reproducible && !algorithm.keeps.balanced) return std::string(balanced_words);
     if (!spec.commutes && !algorithm.keeps.order && !algorithm.keeps.balanced) return std::string(order_words);
   }
-  if (fits(algorithm, common_shape(spec, common_count(spec, facts_.size), 0))) return {};
+  if (fits(algorithm, common_shape(algorithm, spec, common_count(spec, facts_.size), 0))) return {};
   return text("does not fit ", facts_.size, facts_.size == 1 ? " member" : " members",
               facts_.has_levels() ? text(" on ", facts_.nodes(), " nodes") : std::string(" that are all alike"));
 }
@@ -121,7 +123,7 @@ double Planner::whole_us(const Algorithm& algorithm, const Shape& problem) {
   const Spec like{.collective = algorithm.collective};
   const int segments = segments_of(algorithm, problem.count);
   if (facts_.size <= few) return price_us(algorithm, problem, facts_, segments);
-  Shape one = common_shape(like, bytes, 0);
+  Shape one = common_shape(algorithm, like, bytes, 0);
   one.rounds_off = problem.rounds_off;
   if (!fits(algorithm, one)) return price_us(algorithm, problem, facts_, segments);
   const auto [entry, is_new] = workloads_.try_emplace({&algorithm, one.rounds_off});
@@ -161,7 +163,8 @@ const std::vector<Planner::Priced>& Planner::ranking(const Spec& spec) {
   Spec like = spec;
   like.root = 0;  // the root's place is taken to make no difference
   for (const Algorithm& each : algorithms()) {
-    if (each.collective == spec.collective) entry->second.push_back(priced(each, common_shape(like, bytes, 0), narrow));
+    if (each.collective == spec.collective)
+      entry->second.push_back(priced(each, common_shape(each, like, bytes, 0), narrow));
   }
   std::ranges::stable_sort(entry->second, {}, &Priced::us);
   return entry->second;
@@ -273,7 +276,7 @@ std::vector<Candidate> Planner::candidates(const Spec& spec) {
     const std::size_t piece = candidate.chosen ? choice.piece_bytes : each.piece_bytes;
     candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);
     if (candidate.piece == 0) candidate.segments = segments_of(*each.algorithm, count * spec.element_bytes);
-    const Cost cost = each.algorithm->cost(common_shape(spec, count, candidate.piece));
+    const Cost cost = each.algorithm->cost(common_shape(*each.algorithm, spec, count, candidate.piece));
     candidate.rounds = cost.rounds;
     if (!has_own_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;
     const bool all_far = each.algorithm->keeps.node || facts_.nodes() == facts_.size;

@@ -93,9 +93,10 @@ class Planner {
   };
 
   void check(const Spec& spec) const;
-  // What all members know of the shape, as the root sees it.
-  Shape common_shape(const Spec& spec, std::size_t count, std::size_t piece) const;
-  Shape my_shape(const Spec& spec, std::size_t count, std::size_t piece) const;
+  // What all members know of the shape, as the root sees it; an algorithm has its own levels.
+  Shape common_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const;
+  Shape my_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const;
+  Shape my_shape(const Spec& spec) const;  // whatever it is done by
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<Priced>& ranking(const Spec& spec);
   Priced priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);

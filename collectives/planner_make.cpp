@@ -167,7 +167,7 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
 
 Schedule Planner::build(const Choice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
   const Algorithm& algorithm = *choice.algorithm;
-  Shape shape = my_shape(spec, count, piece);
+  Shape shape = my_shape(algorithm, spec, count, piece);
   shape.rounds_off = choice.narrow;
   Schedule schedule = algorithm.build(shape);
   if (choice.narrow)
@@ -215,7 +215,7 @@ std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, s
   if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
   if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;  // no algorithm needs more
   std::size_t scratch = 0;
-  Shape shape = common_shape(spec, spec.count, piece);
+  Shape shape = common_shape(*choice.algorithm, spec, spec.count, piece);
   for (const int index : {shape.root, facts_.size / 2, facts_.size - 1}) {
     shape.index = index;
     scratch = std::max(scratch, choice.algorithm->build(shape).scratch * spec.element_bytes);
@@ -239,14 +239,14 @@ Planner::Cut Planner::cut_for(const Spec& spec, const Choice& choice, std::size_
   const std::size_t segments = up(spec.count, segment);
   const std::size_t last = spec.count - (segments - 1) * segment;
   for (const std::size_t count : {segment, last}) {
-    if (!fits(*choice.algorithm, common_shape(spec, count, piece))) return cut;
+    if (!fits(*choice.algorithm, common_shape(*choice.algorithm, spec, count, piece))) return cut;
   }
   const int depth = has_stages(*choice.algorithm) ? 3 : 2;
   return {segment, static_cast<int>(segments), std::min(depth, static_cast<int>(segments))};
 }
 
 std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
-  const Shape whole = my_shape(spec, spec.count, 0);
+  const Shape whole = my_shape(spec);
   const Extents extents = extents_of(spec.collective, whole);
   auto plan = std::make_shared<Plan>();
   plan->spec = spec;

@@ -69,10 +69,10 @@ TEST(Facts, have_the_racks_of_the_group_and_what_these_are_in) {
   EXPECT_EQ(*racks.levels.above, (Levels{{{0, 2, 4, 6}, {1, 3, 5, 7}}}));
   EXPECT_EQ(racks.rack_of, (std::vector{0, 1, 0, 1, 0, 1, 0, 1}));
   EXPECT_EQ(racks.rack_bytes_per_us, 1000);
-  EXPECT_EQ(racks.seen_levels(), &racks.levels);
+  EXPECT_EQ(racks.seen_levels(true), &racks.levels);
   // One member of each node: they are in racks at once.
   const GroupFacts leaders = facts(two, {0, 2, 4, 6});
-  EXPECT_EQ(*leaders.seen_levels(), (Levels{{{0, 2}, {1, 3}}}));
+  EXPECT_EQ(*leaders.seen_levels(false), (Levels{{{0, 2}, {1, 3}}}));
   EXPECT_EQ(facts(two, {0, 4, 8}).levels.above, nullptr);  // all in one
   const GroupFacts rows = facts(named({"x/a", "x/a", "x/b", "x/b", "y/a", "y/a", "y/b", "y/b"}));
   ASSERT_NE(rows.levels.above, nullptr);
@@ -84,6 +84,46 @@ TEST(Facts, have_the_racks_of_the_group_and_what_these_are_in) {
   EXPECT_EQ(*single.levels.above, (Levels{{{0, 1, 2, 3}, {4, 5, 6, 7}}}));
 }
 
+TEST(Facts, have_the_packages_of_nodes_where_these_have_equal_ones) {
+  const MachineShape machine = shape({.packages = 2, .cores = 4, .l3_cores = 4});
+  const Topology topology = nodes_of(3, 8, machine);
+  const GroupFacts world = facts(topology);
+  ASSERT_NE(world.packages, nullptr);
+  EXPECT_EQ(world.packages->nodes,
+            (std::vector<std::vector<int>>{
+                {0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}, {16, 17, 18, 19}, {20, 21, 22, 23}}));
+  ASSERT_NE(world.packages->above, nullptr);
+  EXPECT_EQ(*world.packages->above, (Levels{{{0, 1}, {2, 3}, {4, 5}}}));
+  EXPECT_EQ(world.seen_levels(false), world.packages.get());
+  EXPECT_EQ(world.seen_levels(true), &world.levels);
+  EXPECT_LT(world.package_latency_us, world.near_latency_us);
+  const GroupFacts one = facts(topology, {0, 5, 1, 4});
+  ASSERT_NE(one.packages, nullptr);
+  EXPECT_EQ(*one.packages, (Levels{{{0, 2}, {1, 3}}}));
+  for (const auto& none_there : {std::vector{0, 1, 2, 3}, {0, 4}, {0, 1, 4}, {0, 1, 8, 9}})
+    EXPECT_EQ(facts(topology, none_there).packages, nullptr);
+  // In racks, too.
+  const GroupFacts racks = facts(nodes_of(4, 8, machine).with_racks({"a", "a", "b", "b"}, 0));
+  ASSERT_NE(racks.packages, nullptr);
+  ASSERT_NE(racks.packages->above, nullptr);
+  ASSERT_NE(racks.packages->above->above, nullptr);
+  EXPECT_EQ(*racks.packages->above->above, (Levels{{{0, 1}, {2, 3}}}));
+}
+
+// Between packages bytes take longer than within one.
+TEST(Prices, know_what_stays_in_a_package) {
+  const GroupFacts known = facts(nodes_of(1, 8, shape({.packages = 2, .cores = 4, .l3_cores = 4})));
+  ASSERT_NE(known.packages, nullptr);
+  const auto price_of = [&](std::string_view name, const std::vector<int>& package_of) {
+    GroupFacts there = known;
+    there.package_of = package_of;
+    const Shape shape{.size = there.size, .count = 1U << 20U, .levels = there.seen_levels(false)};
+    return price_us(*find_algorithm(Collective::all_reduce, name), shape, there);
+  };
+  const std::vector<int> as_they_are = known.package_of;
+  EXPECT_LT(price_of("hierarchical_ring", as_they_are), price_of("hierarchical_ring", {0, 1, 0, 1, 0, 1, 0, 1}));
+}
+
 // Where one connection does not fill the link, what goes by one member of each node takes longer.
 TEST(Prices, know_what_one_connection_carries) {
   const Topology plain = nodes_of(4, 4, shape({.packages = 1, .cores = 4, .l3_cores = 4}));
@@ -92,7 +132,7 @@ TEST(Prices, know_what_one_connection_carries) {
         {.latency_us = 20, .near_us = 1, .bytes_per_us = 4000, .flow_bytes_per_us = flow, .short_bytes_per_us = 4000}));
   };
   const auto price_of = [&](std::string_view name, const GroupFacts& known) {
-    const Shape shape{.size = known.size, .count = 4U << 20U, .levels = known.seen_levels()};
+    const Shape shape{.size = known.size, .count = 4U << 20U, .levels = known.seen_levels(true)};
     return price_us(*find_algorithm(Collective::all_reduce, name), shape, known);
   };
   EXPECT_EQ(price_of("node_ring", measured(1000)), price_of("node_ring", measured(4000))) << "four fill it";
@@ -109,7 +149,7 @@ TEST(Prices, know_what_leaves_a_rack) {
   };
   constexpr std::size_t much = 64U << 20U;
   const auto price_of = [&](std::string_view name, const GroupFacts& known) {
-    const Shape shape{.size = known.size, .count = much, .levels = known.seen_levels()};
+    const Shape shape{.size = known.size, .count = much, .levels = known.seen_levels(true)};
     return price_us(*find_algorithm(Collective::all_reduce, name), shape, known);
   };
   const GroupFacts wide = measured(names, 0);

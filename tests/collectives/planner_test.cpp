@@ -245,6 +245,37 @@ TEST(Planner, a_measured_row_goes_before_the_model_where_it_fits) {
   EXPECT_EQ(planner_of(cluster({8}), 0, both).plan({.count = 16})->algorithm, "flat") << "a forced name goes first";
 }
 
+// By messages members meet in their packages first, then in nodes; in memory that a node shares they meet at once.
+TEST(Planner, takes_packages_as_a_level_of_messages) {
+  const auto topology = [] {
+    MadeNode node;
+    for (int i = 0; i < 8; ++i) node.members.emplace_back(i, i);
+    return std::make_shared<const Topology>(made_of({shape({.packages = 2, .cores = 4})}, {node, node}));
+  }();
+  const auto peers = [&](std::string_view name, PlannerOptions options) {
+    options.algorithm = text("all_reduce:", name);
+    Planner planner = planner_of(topology, 5, std::move(options));
+    const auto plan = planner.plan({.collective = Collective::all_reduce, .count = 1600});
+    std::vector<int> all;
+    for (const Round& round : plan->last.rounds) {
+      for (const Message& sent : round.sends) {
+        if (std::ranges::find(all, sent.peer) == all.end()) all.push_back(sent.peer);
+      }
+    }
+    return all;
+  };
+  EXPECT_EQ(peers("hierarchical_ring", {}), (std::vector{6, 1, 13}));
+  EXPECT_EQ(peers("node_ring", {.near_element = 64}), (std::vector{13}));
+  std::vector<Schedule> schedules;
+  for (int index = 0; index < topology->size(); ++index) {
+    Planner planner = planner_of(topology, index, {.algorithm = "all_reduce:hierarchical_ring"});
+    schedules.push_back(planner.plan({.collective = Collective::all_reduce, .count = 1600})->last);
+  }
+  const Problem problem{.collective = Collective::all_reduce, .size = topology->size(), .count = 1600};
+  const Proof proof = simulate(problem, schedules);
+  EXPECT_TRUE(proof.good()) << proof.fault;
+}
+
 TEST(Planner, segments_cover_the_buffer_and_each_is_right) {
   for (const std::size_t count : {1U, 63U, 64U, 65U, 1000U, 4096U, 5000U}) {
     for (const bool in_place : {false, true}) {

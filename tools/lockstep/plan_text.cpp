@@ -54,6 +54,7 @@ std::string machine(const GroupFacts& facts) {
     parts.push_back(facts.members_per_core > 1 ? text(facts.members_per_core, " members for one core")
                                                : std::string("a core for each"));
   }
+  if (facts.packages) parts.push_back(text(counted(facts.packages->nodes.size(), "package"), " in all"));
   if (facts.nodes() > 1) {
     parts.push_back(text("between nodes ", facts.network_bytes_per_us * 8 / 1000, " Gbit/s, ",
                          facts.is_measured     ? "measured when the session began"
