@@ -70,6 +70,17 @@ targets=()
 suites=()
 without=()
 build_in() {
+  local lock
+  mkdir -p "$(dirname "$1")"
+  exec {lock}>"$1.lock"  # tools/test builds ahead
+  ! command -v flock >/dev/null || flock "$lock"
+  build_alone "$@"
+  local state=$?
+  exec {lock}>&-
+  return $state
+}
+
+build_alone() {
   local folder=$1
   shift
   local wanted="$*"
