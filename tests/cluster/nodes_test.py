@@ -82,17 +82,25 @@ class Nodes(unittest.TestCase):
 
     def test_racks_are_seen_and_computed_by(self):
         racks = "a = node0,node2; b = node1,node3; uplink = 1G"
-        four = ["--nodes", "4", "--ranks-per-node", "2", "--mpirun", "-x LOCKSTEP_RACKS -x LOCKSTEP_TABLE"]
+        four = ["--nodes", "4", "--ranks-per-node", "2", "--mpirun", "-x LOCKSTEP_RACKS -x LOCKSTEP_TABLE -x LOCKSTEP_NODE_MEMORY"]
         code, out, err = self.cluster(four, given.lockstep, "topo", "--json", LOCKSTEP_RACKS=racks)
         self.assertEqual(code, 0, err)
         self.assertEqual([node["rack"] for node in json.loads(out)["node_list"]], ["a", "b", "a", "b"])
-        rows = [("all_reduce", "node_hierarchical_ring"), ("all_gather", "node_hierarchical")]
-        rows += [(what, "node_leaders") for what in ("broadcast", "reduce", "scan", "exscan", "gather", "scatter", "all_to_all", "reduce_scatter", "reduce_scatter_v")]
-        with tempfile.NamedTemporaryFile("w", suffix=".table", dir=os.path.dirname(given.lockstep)) as table:  # /tmp is each node's own
-            table.writelines(f"{what} * * * {name} 0 forced\n" for what, name in rows)
-            table.flush()
-            code, out, err = self.cluster(four, given.lockstep, "soak", "--rounds", "40", LOCKSTEP_RACKS=racks, LOCKSTEP_TABLE=table.name)
-            self.assertEqual(code, 0, (out, err))
+        blocks = ("all_gather", "all_to_all", "reduce_scatter", "reduce_scatter_v")
+        by_leaders = [(what, "node_leaders") for what in ("broadcast", "reduce", "scan", "exscan", "gather", "scatter", "all_to_all", "reduce_scatter", "reduce_scatter_v")]
+        in_memory = [("all_reduce", "node_hierarchical_ring")] + [(what, "node_hierarchical") for what in blocks]
+        by_messages = [("all_reduce", "hierarchical_ring")] + [(what, "hierarchical") for what in blocks]
+        for rows, memory in ((by_leaders, "1"), (in_memory, "1"), (by_messages, "0")):
+            with tempfile.NamedTemporaryFile("w", suffix=".table", dir=os.path.dirname(given.lockstep)) as table:  # /tmp is each node's own
+                table.writelines(f"{what} * * * {name} 0 forced\n" for what, name in rows)
+                table.flush()
+                variables = {"LOCKSTEP_RACKS": racks, "LOCKSTEP_TABLE": table.name, "LOCKSTEP_NODE_MEMORY": memory}
+                code, out, err = self.cluster(four, given.lockstep, "soak", "--rounds", "20", **variables)
+                self.assertEqual(code, 0, (out, err))
+                what, name = rows[-2]
+                code, out, err = self.cluster(four, given.lockstep, "plan", what, "--count", "1000", **variables)
+                self.assertEqual(code, 0, (out, err))
+                self.assertRegex(out, rf"\n> {name} ")
         code, out, err = self.cluster(four, given.lockstep, "topo", LOCKSTEP_RACKS="a = node0,node2; b = node1")
         self.assertEqual(code, 0, err)
         self.assertIn("of node3 nobody has said in which rack", out)
