@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/engine/forwarding_transport.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -25,31 +26,16 @@ std::uint64_t next_state(std::uint64_t state, std::uint64_t word) {
 }
 
 // Behind each message goes another one, with its checksum.
-class CheckedTransport final : public Transport {
+class CheckedTransport final : public ForwardingTransport {
  public:
-  explicit CheckedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  int lanes() const override { return inner_->lanes(); }
-  std::uint32_t marks_across() const override { return inner_->marks_across(); }
-  std::uint32_t generation() const override { return inner_->generation(); }
+  using ForwardingTransport::ForwardingTransport;
 
   void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
   bool done(int lane) override;
-  bool abandon() override { return inner_->abandon(); }
   void tell(int peer, Bytes bytes) override;
-  bool is_said(int peer) override { return inner_->is_said(peer); }
   std::optional<Heard> hear() override;
-  void sleep(std::int64_t nanoseconds) override { inner_->sleep(nanoseconds); }
-  void tell_all(const Bytes& bytes) override { inner_->tell_all(sealed(bytes)); }
-  Fate fate(int peer) override { return inner_->fate(peer); }
-  bool can_regroup() const override { return inner_->can_regroup(); }
-  void begin_regrouping() override { inner_->begin_regrouping(); }
-  std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
-    return inner_->regroup(members, number);
-  }
-  void leave(const Bytes& last_words) override { inner_->leave(last_words.empty() ? last_words : sealed(last_words)); }
+  void tell_all(const Bytes& bytes) override { to().tell_all(sealed(bytes)); }
+  void leave(const Bytes& last_words) override { to().leave(last_words.empty() ? last_words : sealed(last_words)); }
 
  private:
   // Of the round that is under way on a lane.
@@ -62,7 +48,6 @@ class CheckedTransport final : public Transport {
   };
   static Bytes sealed(Bytes bytes);
 
-  std::unique_ptr<Transport> inner_;
   std::deque<Round> rounds_;  // by lane
 };
 
@@ -85,11 +70,11 @@ void CheckedTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::s
     round.all_receives.push_back({each.peer, &round.sums[next++], sizeof(std::uint64_t)});
   }
   round.is_checked = false;
-  inner_->post(stamp, round.all_sends, round.all_receives);
+  to().post(stamp, round.all_sends, round.all_receives);
 }
 
 bool CheckedTransport::done(int lane) {
-  if (!inner_->done(lane)) return false;
+  if (!to().done(lane)) return false;
   Round& round = rounds_[static_cast<std::size_t>(lane)];
   if (std::exchange(round.is_checked, true)) return true;
   std::size_t next = round.sums.size() - round.receives.size();
@@ -106,10 +91,10 @@ Bytes CheckedTransport::sealed(Bytes bytes) {
   return bytes;
 }
 
-void CheckedTransport::tell(int peer, Bytes bytes) { inner_->tell(peer, sealed(std::move(bytes))); }
+void CheckedTransport::tell(int peer, Bytes bytes) { to().tell(peer, sealed(std::move(bytes))); }
 
 std::optional<Transport::Heard> CheckedTransport::hear() {
-  std::optional<Heard> heard = inner_->hear();
+  std::optional<Heard> heard = to().hear();
   if (!heard) return heard;
   std::uint64_t sum = 0;
   const std::size_t bytes = heard->bytes.size() - std::min(heard->bytes.size(), sizeof sum);

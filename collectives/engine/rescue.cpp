@@ -5,27 +5,16 @@
 #include <atomic>
 #include <utility>
 
+#include "collectives/engine/forwarding_transport.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
 namespace {
 
-class RescuedTransport final : public Transport {
+class RescuedTransport final : public ForwardingTransport {
  public:
   RescuedTransport(std::unique_ptr<Transport> usual, std::unique_ptr<Transport> rescue)
-      : usual_(std::move(usual)), rescue_(std::move(rescue)) {}
-
-  int rank() const override { return usual_->rank(); }
-  int size() const override { return usual_->size(); }
-  int lanes() const override { return usual_->lanes(); }
-  std::uint32_t marks_across() const override { return usual_->marks_across(); }
-  std::uint32_t generation() const override { return usual_->generation(); }
-
-  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
-    usual_->post(stamp, sends, receives);
-  }
-  bool done(int lane) override { return usual_->done(lane); }
-  bool abandon() override { return usual_->abandon(); }
+      : ForwardingTransport(std::move(usual)), rescue_(std::move(rescue)) {}
 
   void tell(int peer, Bytes bytes) override { words().tell(peer, std::move(bytes)); }
   void tell_all(const Bytes& bytes) override { words().tell_all(bytes); }
@@ -50,24 +39,23 @@ class RescuedTransport final : public Transport {
     return rescue_->regroup(members, number);
   }
   void leave(const Bytes& last_words) override {
-    usual_->leave(last_words);
+    to().leave(last_words);
     rescue_->leave(last_words);
   }
 
  private:
   bool regroups() const { return regroups_.load(std::memory_order_acquire); }
-  Transport& words() const { return regroups() ? *rescue_ : *usual_; }
+  Transport& words() const { return regroups() ? *rescue_ : to(); }
 
   // What was told by the usual way before, such as that this member has failed, goes out while that is looked at; what
   // comes by it is of calls that have failed.
   void see_off() {
     try {
-      while (usual_->hear()) continue;
+      while (to().hear()) continue;
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): whoever is gone is seen by the other way
     }
   }
 
-  std::unique_ptr<Transport> usual_;
   std::unique_ptr<Transport> rescue_;
   std::atomic<bool> regroups_ = false;
 };

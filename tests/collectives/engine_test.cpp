@@ -5,6 +5,8 @@
 #include <random>
 
 #include "collectives/engine/checked_transport.hpp"
+#include "collectives/engine/forwarding_transport.hpp"
+#include "collectives/engine/rescue.hpp"
 #include "collectives/engine/words.hpp"
 #include "tests/collectives/engine_support.hpp"
 
@@ -233,21 +235,12 @@ TEST(Checksums, DifferWhereABitDoes) {
 }
 
 // Words to one member wait until their sender has looked so often, as words to somebody who is not connected yet do.
-class SlowWords final : public Transport {
+class SlowWords final : public ForwardingTransport {
  public:
-  SlowWords(std::unique_ptr<Transport> inner, int peer) : inner_(std::move(inner)), peer_(peer) {}
+  SlowWords(std::unique_ptr<Transport> to, int peer) : ForwardingTransport(std::move(to)), peer_(peer) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  int lanes() const override { return inner_->lanes(); }
-  std::uint32_t marks_across() const override { return inner_->marks_across(); }
-  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
-    inner_->post(stamp, sends, receives);
-  }
-  bool done(int lane) override { return inner_->done(lane); }
-  bool abandon() override { return inner_->abandon(); }
   void tell(int peer, Bytes bytes) override {
-    if (peer != peer_) return inner_->tell(peer, std::move(bytes));
+    if (peer != peer_) return to().tell(peer, std::move(bytes));
     held_.push_back(std::move(bytes));
     looks_ = 0;
   }
@@ -255,14 +248,12 @@ class SlowWords final : public Transport {
   std::optional<Heard> hear() override {
     constexpr int enough = 200;
     if (++looks_ == enough) {
-      for (Bytes& each : std::exchange(held_, {})) inner_->tell(peer_, std::move(each));
+      for (Bytes& each : std::exchange(held_, {})) to().tell(peer_, std::move(each));
     }
-    return inner_->hear();
+    return to().hear();
   }
-  void sleep(std::int64_t nanoseconds) override { inner_->sleep(nanoseconds); }
 
  private:
-  std::unique_ptr<Transport> inner_;
   int peer_;
   std::vector<Bytes> held_;
   int looks_ = 0;
@@ -281,6 +272,34 @@ TEST(Engine, NobodyLeavesACallBeforeItsWordsHaveLeft) {
     std::vector<float> out;
     run(engine, call_of(broadcast_plan(size, rank, 0, 0), in, out));  // nothing but words
     exchange.barrier("all have made their call, and rank 0 moves nothing any more");
+  });
+}
+
+// What was said by a way that has been given up since, such as why, gets there all the same.
+TEST(Rescue, WhatWasSaidBeforeGoesOutWhileTheOthersMeet) {
+  on_threads(2, [&](Exchange& exchange) {
+    constexpr int enough = 100'000;
+    auto usual = local_transport(exchange);
+    auto rescue = local_transport(exchange);
+    const auto heard_by = [](Transport& transport) {
+      for (int i = 0; i < enough; ++i) {
+        if (const auto heard = transport.hear()) return to_string(heard->bytes);
+        transport.sleep(100'000);
+      }
+      return std::string("nothing");
+    };
+    if (exchange.rank() == 0) {
+      const auto both = with_rescue(std::make_unique<SlowWords>(std::move(usual), 1), std::move(rescue));
+      both->tell(1, to_bytes(std::string_view("it has failed")));
+      both->begin_regrouping();
+      both->tell(1, to_bytes(std::string_view("who is left?")));
+      EXPECT_EQ(heard_by(*both), "both of us");
+    } else {
+      EXPECT_EQ(heard_by(*rescue), "who is left?");
+      EXPECT_EQ(heard_by(*usual), "it has failed");
+      rescue->tell(0, to_bytes(std::string_view("both of us")));
+    }
+    exchange.barrier("all have heard");
   });
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "collectives/engine/forwarding_transport.hpp"
 #include "collectives/engine/local_transport.hpp"
 #include "collectives/simulate.hpp"
 #include "tests/collectives/members.hpp"
@@ -191,30 +192,18 @@ TEST(Wire, calls_and_segments_under_way_keep_apart) {
 }
 
 // Bytes that members send to other nodes, by rank.
-class Counting : public Transport {
+class Counting final : public ForwardingTransport {
  public:
   Counting(std::unique_ptr<Transport> to, const Topology& topology, std::atomic<std::size_t>& far)
-      : to_(std::move(to)), topology_(topology), far_(far) {}
-  int rank() const override { return to_->rank(); }
-  int size() const override { return to_->size(); }
-  int lanes() const override { return to_->lanes(); }
-  std::uint32_t marks_across() const override { return to_->marks_across(); }
-  std::uint32_t generation() const override { return to_->generation(); }
+      : ForwardingTransport(std::move(to)), topology_(topology), far_(far) {}
   void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
     for (const Outgoing& each : sends) {
       if (topology_.member(each.peer).node != topology_.member(rank()).node) far_ += each.bytes;
     }
-    to_->post(stamp, sends, receives);
+    ForwardingTransport::post(stamp, sends, receives);
   }
-  bool done(int lane) override { return to_->done(lane); }
-  bool abandon() override { return to_->abandon(); }
-  void tell(int peer, Bytes bytes) override { to_->tell(peer, std::move(bytes)); }
-  std::optional<Heard> hear() override { return to_->hear(); }
-  void sleep(std::int64_t nanoseconds) override { to_->sleep(nanoseconds); }
-  void leave(const Bytes& last_words) override { to_->leave(last_words); }
 
  private:
-  std::unique_ptr<Transport> to_;
   const Topology& topology_;
   std::atomic<std::size_t>& far_;
 };

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Passes on everything to another transport; others do some of it otherwise.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "collectives/engine/transport.hpp"
+
+namespace lockstep {
+
+class ForwardingTransport : public Transport {
+ public:
+  explicit ForwardingTransport(std::unique_ptr<Transport> to) : to_(std::move(to)) {}
+
+  int rank() const override { return to_->rank(); }
+  int size() const override { return to_->size(); }
+  int lanes() const override { return to_->lanes(); }
+  std::uint32_t marks_across() const override { return to_->marks_across(); }
+  std::uint32_t generation() const override { return to_->generation(); }
+
+  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
+    to_->post(stamp, sends, receives);
+  }
+  bool done(int lane) override { return to_->done(lane); }
+  bool abandon() override { return to_->abandon(); }
+
+  void tell(int peer, Bytes bytes) override { to_->tell(peer, std::move(bytes)); }  // and so tell_all()
+  bool is_said(int peer) override { return to_->is_said(peer); }
+  std::optional<Heard> hear() override { return to_->hear(); }
+  void sleep(std::int64_t nanoseconds) override { to_->sleep(nanoseconds); }
+  bool sleeps_beside() const override { return to_->sleeps_beside(); }
+
+  Fate fate(int peer) override { return to_->fate(peer); }
+  bool can_regroup() const override { return to_->can_regroup(); }
+  void begin_regrouping() override { to_->begin_regrouping(); }
+  std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
+    return to_->regroup(members, number);
+  }
+  void leave(const Bytes& last_words) override { to_->leave(last_words); }
+
+ protected:
+  Transport& to() const { return *to_; }
+
+ private:
+  std::unique_ptr<Transport> to_;
+};
+
+}  // namespace lockstep
