@@ -9,7 +9,7 @@ packages_build=(g++ meson ninja-build pkg-config python3 libopenmpi-dev openmpi-
                 nlohmann-json3-dev libhwy-dev libgtest-dev librapidcheck-dev libgrpc++-dev libssl-dev libucx-dev)
 packages_test=(python3-jsonschema iproute2 util-linux procps git)
 packages_ci=(clang libclang-rt-14-dev libfuzzer-14-dev clang-format clang-tidy mpich libmpich-dev)
-packages_night=(g++-aarch64-linux-gnu qemu-user valgrind gcovr)
+packages_night=(g++-aarch64-linux-gnu qemu-user valgrind)
 
 if [ "$(id -u)" = 0 ]; then  # Open MPI asks root twice whether it is meant
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -358,6 +358,42 @@ TEST(Communicator, split_and_duplicate) {
   });
 }
 
+TEST(Communicator, grids_are_as_square_as_their_members_let_them) {
+  EXPECT_EQ(even_grid(1, 3), (std::vector{1, 1, 1}));
+  EXPECT_EQ(even_grid(7, 2), (std::vector{7, 1}));
+  EXPECT_EQ(even_grid(24, 2), (std::vector{6, 4}));
+  EXPECT_EQ(even_grid(64, 3), (std::vector{4, 4, 4}));
+  EXPECT_EQ(even_grid(360, 3), (std::vector{10, 6, 6}));
+  EXPECT_THROW(even_grid(0, 2), Error);
+  EXPECT_THROW(even_grid(4, 0), Error);
+}
+
+TEST(Communicator, grids_that_do_not_fit_are_refused_with_the_reason) {
+  with_members(6, [](Communicator& world) {
+    const auto why = [](const std::function<void()>& wrong) {
+      try {
+        wrong();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::usage);
+        return std::string(error.what());
+      }
+      return std::string("nothing was refused");
+    };
+    const auto has = [&](const std::function<void()>& wrong, std::string_view words) {
+      const std::string said = why(wrong);
+      EXPECT_NE(said.find(words), std::string::npos) << said;
+    };
+    has([&] { Cartesian(world, {2, 2}, {false, false}); }, "a grid of 4 places for 6 members");
+    has([&] { Cartesian(world, {6, 0}, {false, false}); }, "an extent of 0");
+    has([&] { Cartesian(world, {3, 2}, {false}); }, "1 words on being periodic for 2 dimensions");
+    const Cartesian grid(world, {3, 2}, {false, true});
+    has([&] { static_cast<void>(grid.rank_at(std::vector{1})); }, "1 coordinates in 2 dimensions");
+    has([&] { static_cast<void>(grid.neighbour(2, Side::upper)); }, "dimension 2 of 2");
+    EXPECT_EQ(grid.rank_at(std::vector{3, 0}), std::nullopt) << "beyond an end";
+    EXPECT_EQ(grid.rank_at(std::vector{1, 2}), 2) << "around";
+  });
+}
+
 TEST(Communicator, grids_exchange_with_their_neighbours) {
   with_members(6, [](Communicator& world) {
     Cartesian grid(world, {3, 2}, {false, true});

@@ -2,7 +2,10 @@
 // Replicas that do not do the same: found at once, told with names and places, and over with the run.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "tests/runtime/quick.hpp"
 #include "tests/support/refusal.hpp"
@@ -115,6 +118,41 @@ TEST(Replicas, wait_for_what_is_done_for_them_all_as_long_as_it_takes) {
         context.local_id());
   });
   EXPECT_EQ(met, PerReplica<int>({0, 1}));
+}
+
+// First in a warning, then in the error.
+TEST(Replicas, that_do_not_come_to_meet_are_named) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  MirroredStrategy three(3, {.patience = Patience{std::chrono::milliseconds(100), std::chrono::milliseconds(700)},
+                             .log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) {
+                               const std::lock_guard lock(mutex);
+                               lines.emplace_back(line);
+                             })});
+  std::atomic<int> given_up = 0;
+  const std::string said = refusal(
+      [&] {
+        three.run([&](ReplicaContext& context) {
+          if (context.local_id() == 1) {
+            while (given_up < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            return;
+          }
+          try {
+            context.merge_call([](Strategy&) {});
+          } catch (const Error&) {
+            ++given_up;
+            throw;
+          }
+        });
+      },
+      Code::replica_failed);
+  constexpr std::string_view missing = "replicas_test.cpp";
+  EXPECT_NE(said.find("waited 700 ms in merge_call at "), std::string::npos) << said;
+  EXPECT_NE(said.find(missing), std::string::npos) << said;
+  EXPECT_NE(said.find(" for local replica 1 of 3"), std::string::npos) << said;
+  ASSERT_FALSE(lines.empty());
+  EXPECT_NE(lines[0].find("LOCKSTEP-E014 waiting for 100 ms in merge_call at "), std::string::npos) << lines[0];
+  EXPECT_EQ(three.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 3) << "used again";
 }
 
 TEST(Replicas, what_was_done_for_all_and_threw_is_known_to_all) {

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-std::terminate_handler before = nullptr;
+std::terminate_handler handler_before = nullptr;
 
 [[noreturn]] void end() {
   try {
@@ -21,9 +21,9 @@ std::terminate_handler before = nullptr;
     const std::string words = text(error.what(), '\n');
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, words.data(), words.size());
     ::_exit(static_cast<int>(error.exit()));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the one before says what it is
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the one handler_before says what it is
   }
-  if (before != nullptr) before();
+  if (handler_before != nullptr) handler_before();
   std::abort();
 }
 
@@ -40,7 +40,7 @@ bool is_as_it_comes(std::terminate_handler handler) {
 void end_by_exit_codes() {
   static const bool once = [] {
     if (!is_as_it_comes(std::get_terminate())) return false;
-    before = std::set_terminate(end);
+    handler_before = std::set_terminate(end);
     return true;
   }();
   static_cast<void>(once);
