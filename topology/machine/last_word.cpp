@@ -21,7 +21,7 @@ std::terminate_handler handler_before = nullptr;
     const std::string words = text(error.what(), '\n');
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, words.data(), words.size());
     ::_exit(static_cast<int>(error.exit()));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the one handler_before says what it is
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the one before says what it is
   }
   if (handler_before != nullptr) handler_before();
   std::abort();
