@@ -223,6 +223,12 @@ TEST_P(Sizes, all_to_all_v) {
     std::vector<int> out(right.size());
     world.all_to_all_v(in, gives, out, takes);
     EXPECT_EQ(out, right);
+    // In place what comes lies where something else has still to be given.
+    std::vector<int> same = in;
+    same.resize(std::max(in.size(), right.size()));
+    world.all_to_all_v(std::span(same).first(in.size()), gives, std::span(same).first(right.size()), takes);
+    same.resize(right.size());
+    EXPECT_EQ(same, right);
   });
 }
 

@@ -274,6 +274,14 @@ TEST_P(Gpu, what_is_not_written_stays) {
         std::ranges::copy(counting(10, static_cast<int>(i + 10 * me)),
                           swapped.begin() + static_cast<std::ptrdiff_t>(offsets[i]));
       EXPECT_EQ(on_host(out), swapped);
+      DeviceVector<int> same(on_host(in), last());
+      std::vector<int> turned = on_host(in);
+      const std::vector<std::size_t> back = {20, 10, 0};
+      for (std::size_t i = 0; i < 3; ++i)
+        std::ranges::copy(counting(10, static_cast<int>(i + 10 * me)),
+                          turned.begin() + static_cast<std::ptrdiff_t>(back[i]));
+      world.all_to_all_v(same, tens, same, tens, std::vector<std::size_t>{0, 10, 20}, back);
+      EXPECT_EQ(on_host(same), turned) << "in place";
       DeviceVector<int> part(counting(each, 7), last());
       world.exscan(in, part, sum);
       if (me == 0) {
