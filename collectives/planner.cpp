@@ -88,6 +88,8 @@ Shape Planner::common_shape(const Algorithm& algorithm, const Spec& spec, std::s
   const Blocks blocks = Blocks::apart(count, std::max(count, spec.count), facts_.size);
   if (cuts_input(spec.collective)) shape.gives = blocks;
   if (cuts_output(spec.collective)) shape.takes = blocks;
+  // What fits by nodes alone, such as where their members are dealt out to packages in turn, goes by these.
+  if (facts_.packages && !fits(algorithm, shape)) shape.levels = facts_.seen_levels(true);
   return shape;
 }
 
@@ -113,7 +115,9 @@ std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) con
   }
   if (fits(algorithm, common_shape(algorithm, spec, common_count(spec, facts_.size), 0))) return {};
   return text("does not fit ", facts_.size, facts_.size == 1 ? " member" : " members",
-              facts_.has_levels() ? text(" on ", facts_.nodes(), " nodes") : std::string(" that are all alike"));
+              facts_.has_levels() ? text(" on ", facts_.nodes(), " nodes")
+              : facts_.packages   ? text(" in ", facts_.packages->nodes.size(), " packages")
+                                  : std::string(" that are all alike"));
 }
 
 // Where members are many, their schedules are long, and looked at for one size, of which the others follow.

@@ -213,7 +213,7 @@ std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, s
   if (choice.segment_bytes) return *choice.segment_bytes;
   const std::size_t bytes = spec.count * spec.element_bytes * blocks_cut(*choice.algorithm);
   if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
-  if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;  // no algorithm needs more
+  if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;  // none that can be cut needs more
   std::size_t scratch = 0;
   Shape shape = common_shape(*choice.algorithm, spec, spec.count, piece);
   for (const int index : {shape.root, facts_.size / 2, facts_.size - 1}) {

@@ -73,7 +73,11 @@ build_in() {
   local lock
   mkdir -p "$(dirname "$1")"
   exec {lock}>"$1.lock"  # tools/test builds ahead
-  ! command -v flock >/dev/null || flock "$lock"
+  if command -v flock >/dev/null && ! flock --nonblock "$lock"; then
+    local each  # now it is waited for
+    for each in $([ -z "${ahead:-}" ] || pgrep -g "$ahead"); do chrt --other -p 0 "$each" 2>/dev/null || true; done
+    flock "$lock"
+  fi
   build_alone "$@"
   local state=$?
   exec {lock}>&-

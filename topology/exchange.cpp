@@ -48,9 +48,8 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
   // The rest of it within the limit of one call: nobody comes late any more, unless something is wrong.
   const auto rest = [&] {
     Patience patience = patience_;
-    constexpr Duration least = std::chrono::milliseconds(10);
     const auto gone = std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - begin);
-    if (patience.limit > Duration{}) patience.limit = std::max(least, patience.limit - gone);
+    if (patience.limit > Duration{}) patience.limit = std::max(patience.limit / 4, patience.limit - gone);
     return patience;
   };
   barrier("split");  // who takes part in choosing must not wait there for one that another thread keeps from choosing
@@ -82,14 +81,21 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
     ranks.reserve(chosen.size());
     for (const auto& [their_key, rank] : chosen) ranks.push_back(rank);
     std::unique_ptr<Exchange> made;
-    std::exception_ptr wrong;
+    std::exception_ptr thrown;
+    std::string wrong;
     try {
       if (colour >= 0) made = make_split(ranks, used);
-    } catch (...) {
-      wrong = std::current_exception();
+    } catch (const std::exception& error) {
+      thrown = std::current_exception();
+      wrong = error.what();
     }
-    if (chooses_for_others()) all_gather("split: all have taken their channels", {}, rest());
-    if (wrong) std::rethrow_exception(wrong);
+    const auto taken = all_gather("split: all have taken their channels", to_bytes(wrong), rest());
+    if (thrown) std::rethrow_exception(thrown);
+    for (int rank = 0; rank < size_; ++rank) {
+      if (const Bytes& theirs = taken[static_cast<std::size_t>(rank)]; !theirs.empty())
+        throw Error(Code::peer_failed, text("rank ", rank, " could not split: ", printable(to_string(theirs), 500)),
+                    "look at what that member says itself");
+    }
     return made;
   }
 }

@@ -256,6 +256,8 @@ class Team {
   void finish(Handle handle);
   void wait_inside(Handle handle);
   void come_to(Collective what, const Origin& origin);
+  template <class F>
+  auto make_together(Collective what, const Origin& origin, const F& f);
   std::shared_ptr<Team> split_inside(int colour, int key, CommunicatorOptions options);
   std::shared_ptr<Team> smaller(const std::vector<int>& members, std::uint64_t number,
                                 const CommunicatorOptions& options,
@@ -281,6 +283,8 @@ class Team {
   auto in_exchange(const F& f);
   template <class F>
   void together(const F& f);
+  std::shared_ptr<std::byte> allocate_on_gpu_inside(std::size_t count, std::size_t element_bytes, int device,
+                                                    const Origin& origin);
   std::shared_ptr<std::byte> allocate_by_nccl(std::size_t bytes, nccl::Registering how, const Origin& origin);
   void break_if_failed() noexcept;
   bool fits(int device) const;

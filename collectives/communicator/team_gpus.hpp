@@ -92,4 +92,22 @@ auto Team::in_exchange(const F& f) {
   }
 }
 
+// What members make in their exchange, in which nobody hears the engine: so they come to a call of the engine first,
+// where all are found to make the same, and are waited for. Who fails in that tells those that are through it. And what
+// breaks the exchange, or the one that is made, breaks the communicator.
+template <class F>
+auto Team::make_together(Collective what, const Origin& origin, const F& f) {
+  in_exchange([&] { come_to(what, origin); });
+  try {
+    return f();
+  } catch (const Error& error) {
+    constexpr std::array broken = {Code::stall, Code::peer_failed, Code::mismatch};
+    if (exchange_->failed() || std::ranges::find(broken, error.code()) != broken.end()) refuse_together(error);
+    throw;
+  } catch (const std::exception& other) {
+    refuse_together(Error(Code::out_of_memory, text("in ", to_string(what), ": ", other.what())));
+    throw;
+  }
+}
+
 }  // namespace lockstep::detail

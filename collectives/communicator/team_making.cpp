@@ -20,7 +20,7 @@ const std::byte presence{};
 void Team::refuse_allocation_if_failed() const {
   if (!engine_->failed()) return;
   throw Error(Code::poisoned, text("the communicator \"", options_.name, "\" has failed before: it allocates nothing"),
-              "make a new communicator, among those that are left");
+              "use one that was made before, or shrink() where members have died");
 }
 
 node::SymmetricPart Team::allocate(std::size_t count, std::size_t element_bytes, Origin origin) {
@@ -29,34 +29,25 @@ node::SymmetricPart Team::allocate(std::size_t count, std::size_t element_bytes,
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
   refuse_allocation_if_failed();
-  come_to(Collective::allocate, origin);
-  node::Room* const room = room_of_all();
-  return node::allocate(*exchange_, room, bytes, [&](node::Reachable memory) {
-    engine_->alone([&] { room->lookup().own().add(std::move(memory)); });
+  return make_together(Collective::allocate, origin, [&] {
+    node::Room* const room = room_of_all();
+    return node::allocate(*exchange_, room, bytes, [&](node::Reachable memory) {
+      engine_->alone([&] { room->lookup().own().add(std::move(memory)); });
+    });
   });
 }
 
-// Who meets in the exchange hears nothing of the engine; so it is here that all are found to make the same call, and
-// waited for.
 void Team::come_to(Collective what, const Origin& origin) {
   if (size() == 1) return;
-  auto plan = std::make_shared<Plan>(*planner_->plan({.collective = Collective::barrier}));
+  auto plan = std::make_shared<Plan>(*planner_->plan({.collective = Collective::barrier, .element_bytes = 1}));
   plan->stands_for = Spec{.collective = what};
   engine_->run({.plan = std::move(plan), .input = &presence, .origin = origin, .limit = options_.timeout});
 }
 
-// What breaks the exchange, or the new one, breaks the communicator.
 std::shared_ptr<Team> Team::split(int colour, int key, CommunicatorOptions options, Origin origin) {
   const Use use(*this, origin);
   refuse_if_closed();
-  come_to(Collective::split, origin);
-  try {
-    return split_inside(colour, key, std::move(options));
-  } catch (const Error& error) {
-    constexpr std::array others = {Code::stall, Code::peer_failed, Code::mismatch};
-    if (exchange_->failed() || std::ranges::find(others, error.code()) != others.end()) engine_->refuse(error);
-    throw;
-  }
+  return make_together(Collective::split, origin, [&] { return split_inside(colour, key, std::move(options)); });
 }
 
 std::shared_ptr<Team> Team::split_inside(int colour, int key, CommunicatorOptions options) {

@@ -69,6 +69,12 @@ std::shared_ptr<std::byte> Team::allocate_on_gpu(std::size_t count, std::size_t 
   const Use use(*this, origin);
   refuse_if_closed();
   refuse_allocation_if_failed();
+  return make_together(Collective::allocate, origin,
+                       [&] { return allocate_on_gpu_inside(count, element_bytes, device, origin); });
+}
+
+std::shared_ptr<std::byte> Team::allocate_on_gpu_inside(std::size_t count, std::size_t element_bytes, int device,
+                                                        const Origin& origin) {
   constexpr std::size_t page = 4096;
   Offer mine;
   try {

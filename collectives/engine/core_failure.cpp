@@ -92,7 +92,7 @@ void Core::check_usable() {
     std::rethrow_exception(error_);
   }
   throw Error(Code::poisoned, text("the communicator \"", name_, "\" has failed before: ", failure_->text),
-              "make a new communicator, among those that are left");
+              "use one that was made before, shrink() it where members have died, or begin anew");
 }
 
 // What is being thrown becomes the failure.

@@ -42,9 +42,10 @@ void make_folder(const std::string& folder, std::string_view setting) {
     throw system_error(text("making the folder ", shown), errno,
                        text("let ", setting, " name a folder in one that is there"));
   struct stat what {};
-  const bool is_folder = ::stat(folder.c_str(), &what) == 0 && S_ISDIR(what.st_mode);
+  const bool is_there = ::stat(folder.c_str(), &what) == 0;
+  const bool is_folder = is_there && S_ISDIR(what.st_mode);
   if (is_folder && ::access(folder.c_str(), W_OK | X_OK) == 0) return;
-  throw system_error(text("writing to the folder ", shown), is_folder ? errno : ENOTDIR,
+  throw system_error(text("writing to the folder ", shown), is_there && !is_folder ? ENOTDIR : errno,
                      text("let ", setting, " name a folder that can be written to"));
 }
 

@@ -147,7 +147,12 @@ TEST(Misuse, making_communicators_and_memory_is_told_from_other_calls) {
   const auto reduce = [](Communicator& world) { EXPECT_EQ(world.all_reduce(1, sum), -1); };
   const auto meet = [](Communicator& world) { world.barrier(); };
   const auto differ = [](const Body& one, const Body& others, std::initializer_list<std::string_view> words) {
-    expect_all(ends(4, [&](Communicator& world) { (world.rank() == 2 ? one : others)(world); }), words);
+    expect_all(ends(4,
+                    [&](Communicator& world) {
+                      world.barrier();  // all have it
+                      (world.rank() == 2 ? one : others)(world);
+                    }),
+               words);
   };
   differ(split, reduce, {"E016", "split", "all_reduce of 1 i32", "rank 2", "misuse_test.cpp"});
   differ(meet, copy, {"E016", "split", "barrier", "rank 2", "misuse_test.cpp"});

@@ -13,12 +13,14 @@ import sys
 
 
 def reports(folder):
-    """What gcov says of every object that has run, in turn."""
-    notes = sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(".gcda"))
+    """What gcov says of every object, in turn; of one that has not run, that nothing was reached."""
+    notes = sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names if name.endswith(".gcno"))
     at_once = 16
     for first in range(0, len(notes), at_once):
         words = ["gcov", "--json-format", "--stdout", "--branch-probabilities", *(os.path.relpath(each, folder) for each in notes[first:first + at_once])]
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"gcov ended with {done.returncode}: {done.stderr[-2000:]}")
         for line in done.stdout.splitlines():
             if line.startswith("{"):
                 yield json.loads(line)

@@ -207,12 +207,13 @@ class BadInput(unittest.TestCase):
                 for path, mend in ((os.path.join(file.name, "in_a_file"), "in one that is there"), (file.name, "that can be written to")):
                     with self.subTest(setting, path=path):
                         # Of two ranks one, for which the other does not wait.
-                        words = [given.mpirun, "--oversubscribe", "--timeout", "60", "-n", "1", given.steps, "die", "1", ":",
+                        words = [given.mpirun, "--oversubscribe", "--enable-recovery", "--timeout", "60", "-n", "1", given.steps, "die", "1", ":",
                                  "-n", "1", "env", f"{setting}={path}", given.steps, "die", "1"]
                         begin = time.monotonic()
                         done = subprocess.run(words, env=cases.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
                         self.assertNotEqual(done.returncode, 0)
-                        self.assertIn(f"let {setting} name a folder {mend}", done.stderr)
+                        self.assertRegex(done.stderr, rf"LOCKSTEP-E007 the operating system .* let {setting} name a folder {mend}")
+                        self.assertRegex(done.stderr, rf"LOCKSTEP-E015 .*rank 1 failed: .* let {setting} name a folder {mend}")
                         self.assertLess(time.monotonic() - begin, 30)
 
 

@@ -82,6 +82,13 @@ class Session(unittest.TestCase):
         self.assertRegex(err, "MPI_Init_thread has not come back for 1 s: " + missing)
         self.assertRegex(err, "LOCKSTEP-E009 .*MPI_Init_thread has not come back for 4 s: " + missing)
 
+    def test_a_script_that_starts_a_rank_is_not_taken_for_it(self):
+        words = cases.mpirun_words(given.mpirun, given.flavour, 3)
+        code, _, err = cases.run([*words, "sh", "-c", f"{given.programs} begin_hangs; exit $?"], LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="4")
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, r"LOCKSTEP-E009 .*MPI_Init_thread has not come back for 4 s: of the ranks on this host, 1 \(process \d+\) is stopped, "
+                              r"2 \(process \d+\) has not come to it ->")
+
     def test_an_end_to_which_one_does_not_come_is_named_and_ended(self):
         code, _, err = self.mpi("end_hangs", 2)
         self.assertNotEqual(code, 0)

@@ -55,6 +55,20 @@ Variables variables_of(int process) {
   return all;
 }
 
+Environment looked_up(const Variables& variables) {
+  return [&variables](const char* name) {
+    const auto at = variables.find(std::string_view(name));
+    return at == variables.end() ? nullptr : at->second.c_str();
+  };
+}
+
+// Empty: that may not be known.
+std::string program_of(int process) {
+  std::array<char, 1024> path{};
+  const ssize_t length = ::readlink(text("/proc/", process, "/exe").c_str(), path.data(), path.size());
+  return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+}
+
 // After the name of its program, which may have spaces: its state, and the process that has started it.
 struct Stat {
   char state = '?';
@@ -69,12 +83,26 @@ std::optional<Stat> stat_of(int process) {
   return Stat{fields[0].front(), static_cast<int>(parse_integer(fields[1]).value_or(0))};
 }
 
-std::string name_of(const Environment& environment, int parent) {
+// Whoever has no rank itself: not a script that starts this one.
+int launcher_of(int process) {
+  constexpr int deepest = 16;
+  for (int i = 0; i < deepest; ++i) {
+    const auto stat = stat_of(process);
+    if (!stat) return 0;
+    process = stat->parent;
+    const Variables variables = variables_of(process);
+    if (!launcher_rank(looked_up(variables))) return process;
+  }
+  return 0;
+}
+
+std::string name_of(const Environment& environment, int process) {
   if (const char* name = environment("PMIX_NAMESPACE")) return text("PMIx ", name);
   const char* job = environment("SLURM_JOB_ID");
   const char* step = environment("SLURM_STEP_ID");
   if (job != nullptr && step != nullptr) return text("Slurm ", job, '.', step);
-  return launcher_rank(environment) ? text("child of ", parent) : "";
+  const int launcher = launcher_rank(environment) ? launcher_of(process) : 0;
+  return launcher > 0 ? text("of process ", launcher) : "";
 }
 
 std::string inside_of(int process) {
@@ -98,7 +126,7 @@ std::string inside_of(int process) {
 Launch launch_of(const Environment& environment) {
   Launch launch{.rank = launcher_rank(environment).value_or(0)};
   if (!launcher_rank(environment)) return launch;
-  launch.name = name_of(environment, ::getppid());
+  launch.name = name_of(environment, ::getpid());
   constexpr int absurd = 1 << 16;
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
     const char* value = environment(name);
@@ -110,27 +138,33 @@ Launch launch_of(const Environment& environment) {
 
 std::vector<Mate> mates_of(const Launch& launch) {
   if (launch.name.empty()) return {};
-  std::map<int, Mate> found;
-  for (const int process : numbers_in("/proc")) {
+  // A script that starts a rank has its variables, and so has what the rank has started: the one in a call counts, then
+  // one of this program, and of these the first.
+  struct Candidate {
+    Mate mate;
+    bool is_of_this_program = false;
+    int worth() const { return (mate.inside.empty() ? 0 : 2) + (is_of_this_program ? 1 : 0); }
+  };
+  const std::string program = program_of(::getpid());
+  std::map<int, Candidate> found;
+  std::vector<int> processes = numbers_in("/proc");
+  std::ranges::sort(processes);
+  for (const int process : processes) {
     if (process == ::getpid()) continue;
     const auto stat = stat_of(process);
     if (!stat) continue;
     const Variables variables = variables_of(process);
-    const Environment theirs = [&](const char* name) {
-      const auto at = variables.find(std::string_view(name));
-      return at == variables.end() ? nullptr : at->second.c_str();
-    };
+    const Environment theirs = looked_up(variables);
     const auto rank = launcher_rank(theirs);
-    if (!rank || *rank == launch.rank || name_of(theirs, stat->parent) != launch.name) continue;
-    const Mate mate{*rank, process, stat->state == 'T' || stat->state == 't', inside_of(process)};
-    // A script that starts the rank has its variables, too: the one in the call counts, or the younger one.
-    const auto [entry, is_new] = found.try_emplace(*rank, mate);
-    if (!is_new && entry->second.inside.empty() && (!mate.inside.empty() || mate.process > entry->second.process))
-      entry->second = mate;
+    if (!rank || *rank == launch.rank || name_of(theirs, process) != launch.name) continue;
+    Candidate one{{*rank, process, stat->state == 'T' || stat->state == 't', inside_of(process)},
+                  program_of(process) == program};
+    const auto [entry, is_new] = found.try_emplace(*rank, one);
+    if (!is_new && one.worth() > entry->second.worth()) entry->second = std::move(one);
   }
   std::vector<Mate> all;
   all.reserve(found.size());
-  for (auto& [rank, mate] : found) all.push_back(std::move(mate));
+  for (auto& [rank, one] : found) all.push_back(std::move(one.mate));
   return all;
 }
 
@@ -140,7 +174,7 @@ InCall::~InCall() {
   if (file_ >= 0) ::close(file_);
 }
 
-std::string who_is_missing(std::string_view call, const Launch& launch, const std::vector<Mate>& mates) {
+std::string who_is_missing(std::string_view call, const Launch& launch, const std::vector<Mate>& mates, bool all_come) {
   constexpr std::size_t most = 8;
   if (mates.empty() && launch.here < 2) return {};
   std::vector<std::string> all;
@@ -148,7 +182,7 @@ std::string who_is_missing(std::string_view call, const Launch& launch, const st
     const std::string who = text(mate.rank, " (process ", mate.process, ')');
     if (mate.stopped) {
       all.push_back(text(who, " is stopped"));
-    } else if (mate.inside != call) {
+    } else if (all_come && mate.inside != call) {
       all.push_back(mate.inside.empty() ? text(who, " has not come to it") : text(who, " is in ", mate.inside));
     }
   }
@@ -158,9 +192,10 @@ std::string who_is_missing(std::string_view call, const Launch& launch, const st
     all.push_back(text(more, " more neither"));
   }
   const int there = static_cast<int>(mates.size()) + 1;
-  if (there < launch.here)
+  if (all_come && there < launch.here)
     all.push_back(
         text(launch.here - there, " of ", launch.here, " cannot be seen (ended, or not begun, or in a container)"));
+  if (all.empty() && !all_come) return {};
   if (all.empty()) return text("all ", there, " ranks on this host are in it");
   return text("of the ranks on this host, ", join(all, ", "));
 }

@@ -41,8 +41,8 @@ class InCall {
   int file_;
 };
 
-// "of the ranks on this host, 2 (process 7) is stopped, and 3 (process 8) has not come to it"; empty: there are no
-// mates.
-std::string who_is_missing(std::string_view call, const Launch& launch, const std::vector<Mate>& mates);
+// "of the ranks on this host, 2 (process 7) is stopped, 3 (process 8) has not come to it"; empty: nothing can be said.
+// Of a call that not all need make only those that are stopped.
+std::string who_is_missing(std::string_view call, const Launch& launch, const std::vector<Mate>& mates, bool all_come);
 
 }  // namespace lockstep

@@ -46,7 +46,8 @@ std::string Watch::advice() const {
 // Who is not in the call, as far as this host knows; begins with a colon.
 std::string Watch::missing() const {
   try {
-    const std::string all = who_is_missing(what_, launch_, mates_of(launch_));
+    const bool all_come = what_.starts_with("MPI_Init") || what_ == "MPI_Finalize";
+    const std::string all = who_is_missing(what_, launch_, mates_of(launch_), all_come);
     return all.empty() ? all : text(": ", all);
   } catch (const std::exception&) {
     return {};
@@ -59,14 +60,23 @@ void Watch::run() {
   const auto done_within = [&](Duration time) {
     return changed_.wait_until(lock, begin + time, [&] { return done_; });
   };
+  const auto look = [&] {  // meanwhile the call may come back
+    lock.unlock();
+    std::string all = missing();
+    lock.lock();
+    return all;
+  };
   const bool warn_first = patience_.limit == Duration{} || patience_.warn < patience_.limit;
   if (patience_.warn > Duration{} && warn_first) {
     if (done_within(patience_.warn)) return;
-    log_.warn(
-        text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(patience_.warn), missing()));
+    const std::string who = look();
+    if (done_) return;
+    log_.warn(text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(patience_.warn), who));
   }
   if (patience_.limit == Duration{} || done_within(patience_.limit)) return;
-  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit), missing()),
+  const std::string who = look();
+  if (done_) return;
+  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit), who),
                     text(advice(), "; LOCKSTEP_TIMEOUT sets the limit"));
   log_.error(error.what());
   end_();
