@@ -115,9 +115,11 @@ Schedule reduce_scatter_by_levels(const Slice& mine, const Shape& shape, const B
   if (!has_equal_nodes(shape)) return ring_reduce_scatter_to(mine, shape, blocks);
   const Standing me(shape, shape.index);
   std::vector<std::size_t> counts;
+  counts.reserve(me.nodes.size());
   for (const auto& members : me.nodes) counts.push_back(blocks.count(members[static_cast<std::size_t>(me.local)]));
   const Blocks sums = Blocks::packed(counts);
   std::vector<RingPart> parts;
+  parts.reserve(me.nodes.size());
   for (int node = 0; node < me.all_nodes(); ++node)
     parts.push_back({{Space::output, sums.offset(node), sums.count(node)},
                      blocks_of(blocks, me.nodes[static_cast<std::size_t>(node)])});
