@@ -276,6 +276,20 @@ TEST(Planner, takes_packages_as_a_level_of_messages) {
   EXPECT_TRUE(proof.good()) << proof.fault;
 }
 
+// Dealt out to packages in turn, members of a node follow each other, and those of a package do not.
+TEST(Planner, goes_by_nodes_where_packages_do_not_fit) {
+  MadeNode node;
+  for (int i = 0; i < 4; ++i) {
+    const int core = 4 * (i % 2) + i / 2;
+    node.members.emplace_back(core, core);
+  }
+  const auto topology = std::make_shared<const Topology>(made_of({shape({.packages = 2, .cores = 4})}, {node, node}));
+  Planner planner = planner_of(topology, 0, {.algorithm = "all_reduce:hierarchical_balanced"});
+  ASSERT_NE(planner.facts().packages, nullptr);
+  EXPECT_EQ(planner.facts().packages->nodes.front(), (std::vector{0, 2}));
+  EXPECT_EQ(planner.plan({.collective = Collective::all_reduce, .count = 800})->algorithm, "hierarchical_balanced");
+}
+
 TEST(Planner, segments_cover_the_buffer_and_each_is_right) {
   for (const std::size_t count : {1U, 63U, 64U, 65U, 1000U, 4096U, 5000U}) {
     for (const bool in_place : {false, true}) {
