@@ -190,11 +190,10 @@ Schedule rails_all_to_all(const Shape& shape) {
       for (std::size_t mate = 0; mate < members; ++mate) act(node, mate, me.nodes[static_cast<std::size_t>(node)]);
     }
   };
-  const bool own_goes_along = by_levels;
   for_all([&](int node, std::size_t mate, const std::vector<int>& theirs) {
     const Slice block = given(mate, theirs[static_cast<std::size_t>(me.local)]);
     const Slice place = scratch(of_node(packed, node).offset + mate * each, each);
-    const bool is_own = node == me.node && !own_goes_along;
+    const bool is_own = node == me.node && !by_levels;
     rails.copy(is_own ? shape.takes.slice(Space::output, theirs[mate]) : place, block);
   });
   Schedule across;
@@ -211,7 +210,7 @@ Schedule rails_all_to_all(const Shape& shape) {
   ScheduleBuilder end;
   end.round();
   for_all([&](int node, std::size_t mate, const std::vector<int>& theirs) {
-    if (node != me.node || own_goes_along)
+    if (node != me.node || by_levels)
       end.copy(shape.takes.slice(Space::output, theirs[mate]), scratch(of_node(come, node).offset + mate * each, each));
   });
   return then(then(rails.done(), on(me.rail_group(), std::move(across))), end.done());

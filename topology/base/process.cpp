@@ -17,28 +17,11 @@
 #include <mutex>
 #include <vector>
 
+#include "topology/base/proc.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace {
-
-// Of a file in /proc; nothing where there is no memory for it just now, either.
-std::string read_all(const std::string& path) {
-  std::string all(1024, '\0');
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const ssize_t came = file < 0 ? -1 : ::read(file, all.data(), all.size());
-  if (file >= 0) ::close(file);
-  all.resize(came > 0 ? static_cast<std::size_t>(came) : 0);
-  return all;
-}
-
-// What /proc says of a process: all after its name, which may have spaces; so the third field comes first.
-std::vector<std::string> fields_of(std::int64_t number) {
-  const std::string all = read_all(text("/proc/", number, "/stat"));
-  const std::size_t end = all.rfind(')');
-  if (end == std::string::npos) return {};
-  return split(trim(std::string_view(all).substr(end + 1)), ' ');
-}
 
 constexpr std::size_t state_field = 0;
 constexpr std::size_t begin_field = 19;
@@ -52,7 +35,7 @@ std::optional<std::uint64_t> begin_of(const std::vector<std::string>& fields) {
 
 std::uint64_t read_own_space() {
   struct stat space {};
-  const std::string boot = read_all("/proc/sys/kernel/random/boot_id");
+  const std::string boot = read_proc("/proc/sys/kernel/random/boot_id");
   if (boot.empty() || ::stat("/proc/self/ns/pid", &space) != 0) return 0;
   return hash(Writer().put(std::string_view(boot)).put(static_cast<std::uint64_t>(space.st_ino)).take());
 }
@@ -87,7 +70,7 @@ std::optional<int> status_of_waited_for(int descriptor) {
 
 // Of one that nobody has waited for yet.
 std::optional<int> status_of_zombie(const ProcessName& name) {
-  const std::vector<std::string> fields = fields_of(name.number);
+  const std::vector<std::string> fields = fields_of_process(name.number);
   if (fields.size() <= status_field || begin_of(fields) != name.begun) return std::nullopt;
   if (fields[state_field] != "Z" && fields[state_field] != "X") return std::nullopt;
   const auto status = parse_integer(fields[status_field]);
@@ -112,6 +95,24 @@ Known& known() {
 
 }  // namespace
 
+std::string read_proc(const std::string& path, std::size_t most) {
+  std::string all(most, '\0');
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::size_t length = 0;
+  for (ssize_t came = 1; file >= 0 && came > 0 && length<most; length += came> 0 ? static_cast<std::size_t>(came) : 0)
+    came = ::read(file, all.data() + length, most - length);
+  if (file >= 0) ::close(file);
+  all.resize(length);
+  return all;
+}
+
+std::vector<std::string> fields_of_process(std::int64_t number) {
+  const std::string all = read_proc(text("/proc/", number, "/stat"));
+  const std::size_t end = all.rfind(')');
+  if (end == std::string::npos) return {};
+  return split(trim(std::string_view(all).substr(end + 1)), ' ');
+}
+
 void ProcessName::write(Writer& writer) const { writer.put(space).put(number).put(begun); }
 
 ProcessName ProcessName::read(Reader& reader) {
@@ -124,7 +125,7 @@ ProcessName ProcessName::read(Reader& reader) {
 
 ProcessName own_process() {
   const auto number = static_cast<std::int64_t>(::getpid());
-  const auto begun = begin_of(fields_of(number));
+  const auto begun = begin_of(fields_of_process(number));
   return {begun ? own_space() : 0, number, begun.value_or(0)};
 }
 
@@ -143,7 +144,7 @@ std::shared_ptr<const Watched> Watched::find(const ProcessName& name) {
   const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(name.number), 0));
   if (descriptor < 0) return nullptr;
   std::shared_ptr<const Watched> found(new Watched(name, descriptor));
-  if (begin_of(fields_of(name.number)) != name.begun) return nullptr;  // a later one of this number
+  if (begin_of(fields_of_process(name.number)) != name.begun) return nullptr;  // a later one of this number
   std::erase_if(others.all, [&](const auto& each) { return &each.second != &kept && each.second.expired(); });
   return kept = found, found;
 }

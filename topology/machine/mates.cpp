@@ -2,7 +2,6 @@
 #include "topology/machine/mates.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "topology/base/proc.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/launcher.hpp"
 
@@ -19,19 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view mark = "lockstep in ";
-
-// Of a file in /proc; nothing: it cannot be read.
-std::string read_all(const std::string& path) {
-  constexpr std::size_t most = 4U << 20U;
-  std::string all;
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return all;
-  std::array<char, 8192> part{};
-  for (ssize_t came = 0; all.size() < most && (came = ::read(file, part.data(), part.size())) > 0;)
-    all.append(part.data(), static_cast<std::size_t>(came));
-  ::close(file);
-  return all;
-}
+constexpr std::size_t most_variables = 1U << 20U;  // bytes of them
 
 // The names in a folder that are numbers.
 std::vector<int> numbers_in(const std::string& folder) {
@@ -48,7 +36,7 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 
 Variables variables_of(int process) {
   Variables all;
-  for (const std::string& each : split(read_all(text("/proc/", process, "/environ")), '\0')) {
+  for (const std::string& each : split(read_proc(text("/proc/", process, "/environ"), most_variables), '\0')) {
     if (const std::size_t sign = each.find('='); sign != std::string::npos)
       all.emplace(each.substr(0, sign), each.substr(sign + 1));
   }
@@ -69,16 +57,13 @@ std::string program_of(int process) {
   return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
-// After the name of its program, which may have spaces: its state, and the process that has started it.
+// Its state, and the process that has started it.
 struct Stat {
   char state = '?';
   int parent = 0;
 };
 std::optional<Stat> stat_of(int process) {
-  const std::string all = read_all(text("/proc/", process, "/stat"));
-  const std::size_t end = all.rfind(')');
-  if (end == std::string::npos) return std::nullopt;
-  const std::vector<std::string> fields = split(trim(std::string_view(all).substr(end + 1)), ' ');
+  const std::vector<std::string> fields = fields_of_process(process);
   if (fields.size() < 2 || fields[0].size() != 1) return std::nullopt;
   return Stat{fields[0].front(), static_cast<int>(parse_integer(fields[1]).value_or(0))};
 }
