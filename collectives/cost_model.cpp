@@ -238,8 +238,10 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
                                             facts.network_bytes_per_us)});
     const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
     // Cores that members share are busy with the next messages while those before are on the wire, if these are not
-    // passed on.
-    const double hidden = work.passes_nothing_on && crowd > 1 ? (1 - not_hidden) * std::min(busy + turns, far) : 0;
+    // passed on; of pieces, all but the first ones.
+    double beside_wire = work.passes_nothing_on ? 1 - not_hidden : 0;
+    if (work.pieces > 1) beside_wire = (1 - not_hidden_of_pieces) * (1 - 1.0 / work.pieces);
+    const double hidden = crowd > 1 ? std::min(busy + turns, far) * beside_wire : 0;
     const double begins = std::max(load.latency_us * waits, busy + turns) + meetings - hidden;
     const double more = (segments - 1) * (busy + meetings);  // for the cores
     const double holds = crowd > 1 && load.held_bytes > 0 ? (segments - 1) * held_us * crowd : 0;

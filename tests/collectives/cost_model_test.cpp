@@ -243,6 +243,22 @@ TEST(Prices, of_crowded_cores_are_lowest_for_few_rounds_and_few_bytes_within_the
     EXPECT_GT(of("hierarchical_ring", mib << 20U, 8), of("node_ring", mib << 20U, 8)) << mib;
 }
 
+// What is passed on piece by piece: their cores see to one while another is on the wire.
+TEST(Prices, of_crowded_cores_are_lowest_for_pieces_that_hide_work) {
+  const GroupFacts crowded = facts(
+      nodes_of(4, 2, shape({.cores = 2}))
+          .with_network({.latency_us = 30, .near_us = 9, .bytes_per_us = 117, .short_bytes_per_us = 117, .crowd = 4}));
+  const auto of = [&](std::size_t bytes, std::size_t piece) {
+    const Shape problem{.size = 8, .count = bytes, .segment = piece, .levels = &crowded.levels};
+    return price_us(*find_algorithm(Collective::broadcast, "node_chain"), problem, crowded);
+  };
+  constexpr std::size_t k = 1024;
+  EXPECT_LT(of(64 * k, 16 * k), 0.8 * of(64 * k, 32 * k));
+  EXPECT_LT(of(256 * k, 16 * k), of(256 * k, 32 * k));
+  EXPECT_LT(of(1024 * k, 32 * k), 1.3 * 1024 * k / 117);
+  EXPECT_GT(of(1024 * k, 4 * k), 1.5 * of(1024 * k, 32 * k));
+}
+
 TEST(Prices, many_bytes_want_few_copies_and_few_bytes_few_rounds) {
   const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
   EXPECT_LT(price("flat", node, 8), price("ring", node, 8));

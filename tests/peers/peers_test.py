@@ -283,6 +283,24 @@ class Comparing(unittest.TestCase):
         self.assertEqual((len(adjusted[large]), len(adjusted[small]), len(adjusted["4194304x1"])), (tuning.PROMISING, 25, 25))
         self.assertIn("adjust:7", adjusted[large])
 
+    def test_on_virtual_nodes_ours_may_have_a_table_of_its_own(self):
+        place = PLACE._replace(cluster=sizes.Cluster((1, 1), None))
+        table = variants.Variant("plain", peers.Launch(environment=(("LOCKSTEP_TABLE", "/tmp/a"),)), label="by a table")
+
+        def with_times(peer, launch_given, place, jobs):
+            return launch.Outcome({job: launch.Result(*3 * (1.0 if (job.variant == table) == (job.what == "8") else 2.0,), 5)
+                                   for job in jobs}, {}, "")
+
+        def chosen(tabler):
+            tuner = tuning.Tuning(place, "all_reduce", ["8", "8192"], 0.01, True, random.Random(1), with_times, tabler=tabler)
+            return {size: each.title for size, each in tuner.choose(OURS).items()}, tuner.failed
+
+        self.assertEqual(chosen(lambda *_: table), ({"8": "by a table", "8192": "plain"}, {}))
+        titles, failed = chosen(lambda *_: (_ for _ in ()).throw(errors.Unusable("no table")))
+        self.assertEqual((set(titles.values()), list(failed["ours"].values())), ({"plain"}, ["no table"]))
+        line, _ = peers.cluster_command(OURS, table.launch, place.cluster, ["8"], 9)
+        self.assertEqual(line[line.index("--share") + 1], "/tmp/a")
+
     def test_every_variant_has_a_name_of_its_own(self):
         for peer in (OURS, SLOW, FAST, peers.Peer("mpich5", "mpich", "", "")):
             for collective in [*variants.TUNED, "list"]:

@@ -157,7 +157,9 @@ def cluster_command(peer: Peer, launch: Launch, cluster: Cluster, words: list[st
         start += ["--share", folder, "--mpirun", shlex.join([*mca_words(launch), "-x", "PEERS_FOLDER"])]
         return [*start, "--", peer.mpirun, str(peer.program), "-", *words], environment(peer) | {"PEERS_FOLDER": folder}
     start += ["--mpirun", shlex.join(mca_words(launch))] if mca_words(launch) else []
-    return [*start, "--", str(peer.program), *words], environment(peer) | dict(launch.environment)
+    settings = dict(launch.environment)
+    start += ["--share", settings["LOCKSTEP_TABLE"]] if "LOCKSTEP_TABLE" in settings else []
+    return [*start, "--", str(peer.program), *words], environment(peer) | settings
 
 
 def mca_words(launch: Launch) -> list[str]:

@@ -5,8 +5,10 @@ twice for longer, since the shortest of many noisy times is not the best.
 import random
 from collections.abc import Callable
 
+from .errors import Unusable
 from .gradients import bytes_of
 from .launch import Job, Outcome, Place, measure
+from .own_table import LABEL, tuned
 from .peers import Launch, Peer
 from .variants import Variant, variants_of
 
@@ -20,6 +22,7 @@ AGAIN = 4  # times as long for those that are tried again
 LARGE_LIST = 32 << 20
 STANDS_FOR_LARGE = f"{(16 << 20) // 4}x1"
 PROMISING = 4
+WITHOUT_TABLE = ("list", "barrier")
 
 Chosen = dict[str, Variant]  # by size, in the words of a job
 
@@ -33,8 +36,10 @@ def grouped(jobs: list[Job]) -> dict[Launch, list[Job]]:
 
 class Tuning:
     def __init__(self, place: Place, collective: str, sizes: list[str], seconds: float, crowded: bool, draw: random.Random,
-                 measurer: Callable[..., Outcome] = measure, say: Callable[[str], None] = lambda _: None, way: str | None = None):
+                 measurer: Callable[..., Outcome] = measure, say: Callable[[str], None] = lambda _: None, way: str | None = None,
+                 tabler: Callable[[Peer, Place, str, list[str]], Variant] = tuned):
         self.way = way  # the only one that ours may take
+        self.tabler = tabler
         self.place, self.collective, self.sizes, self.seconds = place, collective, sizes, seconds
         self.crowded, self.draw, self.measurer, self.say = crowded, draw, measurer, say
         self.fastest: dict[str, float] = {}  # of all peers so far, by size
@@ -45,6 +50,8 @@ class Tuning:
         variants = variants_of(peer, self.collective, self.crowded, self.place.cluster is not None)
         if peer.ours and self.way:
             variants = [each for each in variants if each.name == self.way]
+        if peer.ours and self.place.cluster and self.collective not in WITHOUT_TABLE:
+            variants += self.with_table(peer)
         if len(variants) == 1:
             return {size: variants[0] for size in self.sizes}
         plain = [each for each in variants if not each.variables and each.name.startswith(("default", "as it", "yield"))]
@@ -66,6 +73,14 @@ class Tuning:
                 chosen[size] = best[2]
                 self.fastest[size] = min(best[0], self.fastest.get(size, best[0]))
         return chosen
+
+    def with_table(self, peer: Peer) -> list[Variant]:
+        self.say(f"tuning {peer.name}: lockstep tune")
+        try:
+            return [self.tabler(peer, self.place, self.collective, self.sizes)]
+        except Unusable as error:
+            self.failed.setdefault(peer.name, {})[LABEL] = str(error)
+            return []
 
     def times_of(self, peer: Peer, variants: list[Variant], sizes: list[str], seconds: float,
                  only: set[tuple[Variant, str]] | None = None) -> dict[tuple[Variant, str], float]:

@@ -14,6 +14,7 @@ class Variant:
     launch: Launch = Launch()
     variables: tuple[tuple[str, int], ...] = ()  # control variables, written while the program runs
     least: int = 0  # sizes below are not worth a try
+    label: str = ""  # for people, where the name does not tell it
 
     @property
     def words(self) -> str:
@@ -21,6 +22,8 @@ class Variant:
 
     @property
     def title(self) -> str:
+        if self.label:
+            return self.label
         return f"{self.name} (as it comes)" if self.launch.as_it_comes and self.name != "as it comes" else self.name
 
     def settings(self) -> dict:
