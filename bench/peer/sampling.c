@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@ static const double patience = 8;
  */
 static const double row_seconds = 2e-4;
 enum { MOST_IN_ROW = 64 };
+/* From the first member's word of when they begin: all have heard it by then, and sleep. */
+static const double lead_seconds = 1e-3;
 
 double peer_now(void) {
   struct timespec at;
@@ -73,11 +76,25 @@ static void slowest(const struct PeerMembers* members, double* samples, int coun
   free(theirs);
 }
 
+static void sleep_until(double at) {
+  const time_t seconds = (time_t)at;
+  const struct timespec when = {seconds, (long)(1e9 * (at - (double)seconds))};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) != 0) continue;
+}
+
+/* When this member may begin, which it does now. */
+static double begin(const struct PeerMembers* members) {
+  peer_meet(members);
+  if (!members->together) return peer_now();
+  const double at = from_first(members, peer_now() + lead_seconds);
+  sleep_until(at);
+  return at;
+}
+
 static void block(const struct PeerMembers* members, void (*run)(void*), void* self, double* samples, int count,
                   int in_row) {
   for (int i = 0; i < count; ++i) {
-    peer_meet(members);
-    const double start = peer_now();
+    const double start = begin(members);
     for (int call = 0; call < in_row; ++call) run(self);
     samples[i] = (peer_now() - start) / in_row;
   }
@@ -111,6 +128,7 @@ static int ascending(const void* left, const void* right) {
 }
 
 struct PeerTimes peer_sample(const struct PeerMembers* members, void (*run)(void*), void* self, double seconds) {
+  if (members->together) prctl(PR_SET_TIMERSLACK, 1);
   const double once = warm_up(members, run, self, seconds) + 1e-7;
   const int in_row = row_of(members, once);
   const double fit = seconds * block_share / (once * in_row);

@@ -19,7 +19,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TOOLS), str(TOOLS / "peers_lib" / "training")]
 import cases  # noqa: E402
 import torch_ddp  # noqa: E402
-from peers_lib import errors, figures, gradients, install, launch, peers, report, rounds, sizes, tuning, variants  # noqa: E402
+from peers_lib import cli, errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--peers", required=True, help="the tool")
@@ -66,6 +66,14 @@ class Words(unittest.TestCase):
         for word in ("4", "0x2", "4x0", "axb", "-1x2"):
             with self.assertRaises(errors.Misuse, msg=word):
                 sizes.parse_cluster(word, None)
+
+    def test_parts_of_the_table(self):
+        for words in (["table"], ["table", "--nodes", "--together"]):
+            options = cli.make_parser().parse_args(words)
+            for part in scoreboard.chosen(None, options.nodes):
+                ask = cli.ask_of(cli.words_of(part, options))
+                self.assertEqual((ask.ranks, len(ask.labels), ask.together),
+                                 (part.ranks, len(part.sizes or part.lists), options.together and not part.lists), part.title)
 
     def test_lines_of_the_program(self):
         results, refused, version = launch.read(
@@ -317,7 +325,7 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--type", "f99"), "f32, f64"), ((*compare, "--op", "mean"), "sum, prod"),
                             ((*compare, "--json", "/nowhere/at/all.json"), "cannot be written"),
                             ((*compare, "--peers", "openmpi9"), "no peer 'openmpi9'"), ((*compare, "--cluster", "4by2"), "as 4x2"),
-                            ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
+                            ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--gradients", "small", "--together"), "leave it out"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
                             ((*compare, "--gradients", "vgg"), "resnet50, bert, small"),
                             ((*compare, "--way", "strategy"), "it is for --gradients"),
                             ((*compare, "--gradients", "small", "--way", "best"), "one of batch, each, flat, strategy"),
@@ -356,19 +364,23 @@ class Real(unittest.TestCase):
             peers.find_ours(Path(given.build))
         except errors.PeersError as error:
             self.skipTest(str(error))
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "rows.json")
-            code, out, err = cases.run([given.peers, "compare", "all_reduce", "--peers", "openmpi4", "--sizes", "8,8K", "--launches", "1",
-                                        "--seconds", "0.02", "--tuning-seconds", "0.002", "--build", given.build, "--json", path])
-            self.assertEqual(code, 0, out + err)
-            with open(path, encoding="utf-8") as file:
-                rows = json.load(file)
+        rows = self.rows_of("8,8K")
         self.assertEqual([row["size"] for row in rows], [8, 8192])
         for row in rows:
             for time_us in (row["peers"]["openmpi4"], row["ours_us"], row["ours_symmetric_us"], row["floor_us"]):
                 self.assertTrue(0 < time_us < 1e6, row)
             self.assertEqual(row["best_peer"], "openmpi4")
             self.assertIn("Lockstep", row["versions"]["ours"])
+        self.assertTrue(0 < self.rows_of("8", "--together")[0]["ours_us"] < 1e6)
+
+    def rows_of(self, asked: str, *more: str) -> list[dict]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.json")
+            code, out, err = cases.run([given.peers, "compare", "all_reduce", "--peers", "openmpi4", "--sizes", asked, "--launches", "1",
+                                        "--seconds", "0.02", "--tuning-seconds", "0.002", "--build", given.build, "--json", path, *more])
+            self.assertEqual((code, "together by the clock" in out), (0, "--together" in more), out + err)
+            with open(path, encoding="utf-8") as file:
+                return json.load(file)
 
 
 cases.main(given.json)

@@ -6,18 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 
 class Recorder(unittest.TestResult):
     def __init__(self):
         super().__init__()
         self.cases = []
+        self.lock = threading.Lock()
 
     def _add(self, test, result, message=""):
-        name = f"{type(test).__name__}.{getattr(test, '_testMethodName', test)}"
-        self.cases.append({"name": name.replace("test_", "", 1), "result": result, "message": message})
-        print(f"{result:8}{self.cases[-1]['name']}  {message}", flush=True)
+        name = f"{type(test).__name__}.{getattr(test, '_testMethodName', test)}".replace("test_", "", 1)
+        with self.lock:
+            self.cases.append({"name": name, "result": result, "message": message})
+            print(f"{result:8}{name}  {message}", flush=True)
 
     def addSuccess(self, test):
         self._add(test, "passed")
@@ -35,9 +39,20 @@ class Recorder(unittest.TestResult):
             self._add(test, "failed", f"{subtest}: {self._exc_info_to_string(err, test)}")
 
 
-def main(json_path, module="__main__"):
+def single(suite):
+    for each in suite:
+        yield from single(each) if isinstance(each, unittest.TestSuite) else [each]
+
+
+def main(json_path, module="__main__", at_once=1):
+    """`at_once`: so many cases side by side, of which most wait, and none has what others look at."""
     recorder = Recorder()
-    unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module]).run(recorder)
+    found = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[module])
+    if at_once == 1:
+        found.run(recorder)
+    else:
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(lambda case: case.run(recorder), single(found)))
     if json_path:
         with open(json_path, "w", encoding="utf-8") as file:
             json.dump({"cases": recorder.cases}, file)

@@ -9,7 +9,11 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
+
+ports = itertools.islice(itertools.cycle(range(12000, 32000)), os.getpid() % 500 * 40, None)
+one_at_a_time = threading.Lock()
 
 
 def free_addresses(number):
@@ -18,15 +22,15 @@ def free_addresses(number):
     """
     sockets = []
     try:
-        for port in itertools.islice(itertools.cycle(range(12000, 32000)), os.getpid() % 500 * 40, None):
-            if len(sockets) == number:
-                return [f"localhost:{each.getsockname()[1]}" for each in sockets]
+        while len(sockets) < number:
             each = socket.socket()
             try:
-                each.bind(("127.0.0.1", port))
+                with one_at_a_time:
+                    each.bind(("127.0.0.1", next(ports)))
                 sockets.append(each)
             except OSError:
                 each.close()
+        return [f"localhost:{each.getsockname()[1]}" for each in sockets]
     finally:
         for each in sockets:
             each.close()

@@ -137,4 +137,4 @@ class Session(unittest.TestCase):
         self.assertIn("50 on ranks 0-1 and 60 on ranks 2", err)
 
 
-cases.main(given.json)
+cases.main(given.json, at_once=2)

@@ -82,7 +82,13 @@ def make_parser() -> argparse.ArgumentParser:
     whole.add_argument("--nodes", action="store_true", help="those between virtual nodes instead")
     whole.add_argument("--out", metavar="FILE", help="write it there as well")
     add_effort(whole)
+    add_together(whole)
     return parser
+
+
+def add_together(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--together", action="store_true",
+                        help="ranks begin at one time by the machine's clock, instead of when each leaves the barrier; not with lists")
 
 
 def add_effort(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +116,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--rate", help="of the virtual nodes' links, as 1gbit")
     add("--json", metavar="FILE", help="write the rows there as well")
     add_effort(parser)
+    add_together(parser)
 
 
 def do_list(_options) -> int:
@@ -144,6 +151,14 @@ def peers_of(asked: str | None, without: str) -> str | None:
     return ",".join(name for name in names if name != without)
 
 
+def words_of(part: scoreboard.Part, options) -> argparse.Namespace:
+    """As if a part of the table had been asked for by itself."""
+    return argparse.Namespace(**vars(options) | {
+        "peers": peers_of(options.peers, part.without), "together": options.together and not part.lists, "collective": part.collective,
+        "ranks": part.ranks, "sizes": ",".join(part.sizes), "gradients": ",".join(part.lists), "way": None, "type": "f32", "op": "sum",
+        "cluster": part.cluster or None, "rate": part.rate or None})
+
+
 def do_table(options) -> int:
     parts = scoreboard.chosen(options.only, options.nodes)
     if not parts:
@@ -159,9 +174,7 @@ def do_table(options) -> int:
                 file.write(text)
 
     def measured(part: scoreboard.Part) -> tuple[str, list[dict]]:
-        words = argparse.Namespace(**vars(options) | {"peers": peers_of(options.peers, part.without)}, collective=part.collective, ranks=part.ranks, sizes=",".join(part.sizes),
-                                   gradients=",".join(part.lists), way=None, type="f32", op="sum", cluster=part.cluster or None, rate=part.rate or None)
-        asked = ask_of(words)
+        asked = ask_of(words_of(part, options))
         text, rows = compare.compare(asked, say_on_terminal if sys.stderr.isatty() else lambda _: None)
         if not part.rate:
             return text, rows
@@ -199,7 +212,7 @@ def ask_of(options) -> compare.Ask:
     ask = compare.Ask(collective=options.collective, ranks=ranks, type=options.type, op=options.op, launches=options.launches,
                       seconds=options.seconds, tuning_seconds=options.tuning_seconds, cluster=cluster, limit_s=options.limit,
                       build=Path(options.build), draw=random.Random(options.seed), seed=options.seed,
-                      names=options.peers.split(",") if options.peers else None)
+                      names=options.peers.split(",") if options.peers else None, together=options.together)
     return with_work(ask, options)
 
 
@@ -207,6 +220,8 @@ def with_work(ask: compare.Ask, options) -> compare.Ask:
     """Sizes or lists; refused when they do not fit."""
     if options.way and (not options.gradients or options.way not in LISTS):
         raise Misuse(f"--way {options.way}: it is for --gradients, one of {', '.join(LISTS)}")
+    if options.gradients and options.together:
+        raise Misuse("--together: torch and TensorFlow, which do lists as well, begin after a barrier; leave it out")
     if options.gradients:
         if (ask.collective, ask.type, ask.op) != ("all_reduce", "f32", "sum"):
             raise Misuse("--gradients is an all_reduce of f32 with sum; leave the collective, --type and --op out")

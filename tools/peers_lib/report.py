@@ -62,6 +62,7 @@ def surroundings(c: Comparison, what: str) -> dict:
     settings = {c.shown(name): chosen[what].settings()
                 for name, chosen in c.plan.chosen.items() if what in chosen and name in c.runs.times}
     found = {"settings": settings,
+             "together": c.plan.place.together,
              "versions": {peer.name: peer.notes.get("version", "") for peer in c.peers}, "left_out": c.left_out, "seed": c.seed}
     if c.plan.place.cluster:
         cluster = c.plan.place.cluster
@@ -116,7 +117,8 @@ def heading(c: Comparison) -> list[str]:
     if place.cluster:
         where = f"{place.cluster.nodes} virtual nodes of {place.cluster.ranks_per_node}, links {place.cluster.rate or 'unshaped'}"
     what = "lists of gradients" if c.is_list else c.plan.collective
-    return [f"# {what}, {place.type} {place.op}, {place.ranks} ranks on {where}; us, medians over {c.plan.launches} launches of each, in turns",
+    begin = "; ranks begin together by the clock" if place.together else ""
+    return [f"# {what}, {place.type} {place.op}, {place.ranks} ranks on {where}; us, medians over {c.plan.launches} launches of each, in turns{begin}",
             "# " + "; ".join(f"{peer.name}: {peer.notes.get('version') or 'version not said'}" for peer in c.peers)]
 
 
