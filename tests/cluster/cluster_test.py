@@ -122,6 +122,9 @@ class Separation(unittest.TestCase):
                 server.communicate()
 
 
+A_QUARTER_MIB = r"burst (256Kb|2[56]\d{4}b)"  # as tc rounds it
+
+
 class Links(unittest.TestCase):
     @needs_traffic
     def test_counters_match_what_was_sent(self):
@@ -183,8 +186,11 @@ class Links(unittest.TestCase):
                 server.communicate()
 
     def test_rate_can_be_changed(self):
-        with tool.up("--nodes", 2, "--rate", "1gbit") as nodes:
+        with tool.up("--nodes", 2, "--rate", "1gbit", "--burst", "256K") as nodes:
+            self.assertRegex(nodes(1, "tc", "qdisc", "show", "dev", "eth0").stdout, A_QUARTER_MIB)
+            self.assertIn("gso_max_size 65536", nodes(1, "ip", "-d", "link", "show", "eth0").stdout)
             nodes.link(1, "--rate", "50mbit")
+            self.assertRegex(nodes(1, "tc", "qdisc", "show", "dev", "eth0").stdout, A_QUARTER_MIB)
             said = tool("status", "--name", nodes.name).stdout
             self.assertRegex(said, r"node0 .*1000 Mbit/s")
             self.assertRegex(said, r"node1 .* 50 Mbit/s")

@@ -65,6 +65,8 @@ class Ending(unittest.TestCase):
                   ("run", "--nodes", "99999999999", "--", "true"): "1 to 250 nodes",
                   ("run", "--ranks-per-node", ",".join("1" * 251), "--", "true"): "1 to 250 nodes",
                   ("run", "--rate", "9" * 400 + "gbit", "--", "true"): "is no rate",
+                  ("run", "--burst", "256K", "--", "true"): "--rate 1gbit as well",
+                  ("run", "--rate", "1gbit", "--burst", "much", "--", "true"): "--burst much",
                   ("run", "--timeout", "nan", "--", "true"): "--timeout nan",
                   ("run", "--timeout", "inf", "--", "true"): "--timeout inf",
                   ("run", "--timeout=-1", "--", "true"): "--timeout -1",

@@ -141,6 +141,9 @@ def add_shape(parser: argparse.ArgumentParser, default_name: str) -> None:
     add("--ranks-per-node", default="1", metavar="N[,N...]",
         help="ranks on each node (default 1); 3,2,1 for unequal nodes")
     add("--rate", metavar="RATE", help="speed of every link: 1gbit, 100mbit (default: unshaped)")
+    add("--burst", metavar="BYTES",
+        help="what a link that was idle lets through at once, as 256K (default: little, 25 kB at 1gbit); with more, packets are "
+             "larger, up to 64 KiB, and cost the machine's cores less")
     add("--mtu", type=int, default=1500, metavar="BYTES", help="of every link (default 1500)")
     add("--cpus-per-node", type=int, metavar="N",
         help="cores each node may use (default: all; nodes share cores when there are too few)")
@@ -158,6 +161,8 @@ def plan_from(options, command: list[str], kind: str) -> fabric.Plan:
     slots = parse_slots(options.ranks_per_node, options.nodes)
     if not 576 <= options.mtu <= 65535:
         raise Misuse(f"--mtu {options.mtu}: must be 576 to 65535; Ethernet has 1500, or 9000")
+    if options.burst and not options.rate:
+        raise Misuse("--burst is of links that have a rate; give --rate 1gbit as well")
     cores = len(os.sched_getaffinity(0))
     if options.cpus_per_node is not None and not 1 <= options.cpus_per_node <= cores:
         raise Misuse(f"--cpus-per-node {options.cpus_per_node}: this machine has 1 to {cores}")
@@ -169,6 +174,7 @@ def plan_from(options, command: list[str], kind: str) -> fabric.Plan:
     return fabric.Plan(
         name=name, slots=slots, kind=kind, mtu=options.mtu, cpus_per_node=options.cpus_per_node,
         rate_bits=network.parse_rate(options.rate) if options.rate else None,
+        burst=network.parse_bytes(options.burst) if options.burst else None,
         extra_subnet=options.extra_subnet, unreachable=options.unreachable,
         shared=shared_paths(options.share, command, os.path.dirname(tool)),
         enter_words=[sys.executable, tool, "enter"])

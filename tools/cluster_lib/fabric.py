@@ -31,6 +31,7 @@ class Plan:
     kind: str = "up"  # or "run": ends with the tool that made it
     rate_bits: int | None = None
     mtu: int = 1500
+    burst: int | None = None  # bytes that an idle link lets through at once; as the rate needs
     extra_subnet: bool = False
     unreachable: bool = False
     cpus_per_node: int | None = None
@@ -75,11 +76,11 @@ class Cluster:
         return int(number)
 
     def set_rate(self, node: int, rate_bits: int | None) -> None:
-        mtu = self.content["mtu"]
+        mtu, burst = self.content["mtu"], self.content["burst"]
         for place, device in ((f"node{node}", "eth0"), ("fabric", f"port{node}")):
-            line = network.shape(device, rate_bits, mtu)
+            line = network.shape(device, rate_bits, mtu, burst)
             self.output_of(place, ["tc"] + line.split())
-        line = network.limit_packets("eth0", rate_bits, mtu)
+        line = network.limit_packets("eth0", rate_bits, mtu, burst)
         self.output_of(f"node{node}", ["ip"] + line.split())
 
     def set_link(self, node: int, up: bool) -> None:
@@ -128,7 +129,7 @@ def build(plan: Plan) -> Cluster:
     """Makes the cluster; on any failure nothing of it is left."""
     record = state.Record(plan.name)
     content = {"kind": plan.kind, "owner": state.identify(os.getpid()), "slots": plan.slots,
-               "mtu": plan.mtu, "shared": plan.shared}
+               "mtu": plan.mtu, "burst": plan.burst, "shared": plan.shared}
     record.claim(content)
     cluster = pid = None
     try:
@@ -237,7 +238,7 @@ def shape_node(plan: Plan, node: int, start) -> None:
         inside, ports = inside + ["eth1"], ports + [f"extra{node}"]
 
     def lines(compose, devices) -> str:
-        return "".join(compose(device, plan.rate_bits, plan.mtu) for device in devices)
+        return "".join(compose(device, plan.rate_bits, plan.mtu, plan.burst) for device in devices)
 
     run_words(start, ["tc", "-batch", "-"], lines(network.shape, inside))
     run_words(start, ["ip", "-batch", "-"], lines(network.limit_packets, inside))

@@ -44,29 +44,38 @@ def parse_rate(text: str) -> int:
     return rate
 
 
-def burst_bytes(rate_bits: int, mtu: int) -> int:
+def parse_bytes(text: str) -> int:
+    """Of '65536', '256K', '4M'."""
+    match = re.fullmatch(r"([0-9]{1,9})([KM]?)", text.strip().upper())
+    number = int(match[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[match[2]] if match else 0
+    if not 1 <= number <= 1 << 30:
+        raise Misuse(f"--burst {text}: write bytes, 1 to 1024M: 65536, 256K, 4M")
+    return number
+
+
+def burst_bytes(rate_bits: int, mtu: int, wanted: int | None = None) -> int:
     # Without high-resolution timers the clock's resolution is 1/HZ, and counts for more.
     late_s = max(WAKE_UP_S, time.clock_getres(time.CLOCK_MONOTONIC))
-    return max(int(rate_bits / 8 * late_s), PACKETS_PER_BUCKET * (mtu + FRAME_HEADER))
+    return max(wanted or int(rate_bits / 8 * late_s), PACKETS_PER_BUCKET * (mtu + FRAME_HEADER))
 
 
 def queue_bytes(rate_bits: int) -> int:
     return max(int(rate_bits / 8 * QUEUE_S), LEAST_QUEUE)
 
 
-def shape(device: str, rate_bits: int | None, mtu: int) -> str:
+def shape(device: str, rate_bits: int | None, mtu: int, burst: int | None = None) -> str:
     """A line for `tc -batch`; without a rate the link is as fast as the machine."""
     if rate_bits is None:
         return f"qdisc replace dev {device} root noqueue\n"
     return (f"qdisc replace dev {device} root tbf rate {rate_bits}bit "
-            f"burst {burst_bytes(rate_bits, mtu)} limit {queue_bytes(rate_bits)}\n")
+            f"burst {burst_bytes(rate_bits, mtu, burst)} limit {queue_bytes(rate_bits)}\n")
 
 
-def limit_packets(device: str, rate_bits: int | None, mtu: int) -> str:
+def limit_packets(device: str, rate_bits: int | None, mtu: int, burst: int | None = None) -> str:
     """A line for `ip -batch` where packets are made, to go with shape()."""
     size = LARGEST_PACKET
     if rate_bits is not None:
-        part = burst_bytes(rate_bits, mtu) // PACKETS_PER_BUCKET
+        part = burst_bytes(rate_bits, mtu, burst) // PACKETS_PER_BUCKET
         size = min(size, max(part, LEAST_PACKET))
     return f"link set {device} gso_max_size {size}\n"
 
