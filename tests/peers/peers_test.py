@@ -68,12 +68,14 @@ class Words(unittest.TestCase):
                 sizes.parse_cluster(word, None)
 
     def test_parts_of_the_table(self):
-        for words in (["table"], ["table", "--nodes", "--together"]):
+        for words in (["table"], ["table", "--nodes", "--together", "--burst", "256K"]):
             options = cli.make_parser().parse_args(words)
             for part in scoreboard.chosen(None, options.nodes):
                 ask = cli.ask_of(cli.words_of(part, options))
                 self.assertEqual((ask.ranks, len(ask.labels), ask.together),
                                  (part.ranks, len(part.sizes or part.lists), options.together and not part.lists), part.title)
+                if ask.cluster:
+                    self.assertEqual(ask.cluster.burst, options.burst if part.rate else None)
 
     def test_lines_of_the_program(self):
         results, refused, version = launch.read(
@@ -306,8 +308,8 @@ class Comparing(unittest.TestCase):
         self.assertEqual(chosen(lambda *_: table), ({"8": "by a table", "8192": "plain"}, {}))
         titles, failed = chosen(lambda *_: (_ for _ in ()).throw(errors.Unusable("no table")))
         self.assertEqual((set(titles.values()), list(failed["ours"].values())), ({"plain"}, ["no table"]))
-        line, _ = peers.cluster_command(OURS, table.launch, place.cluster, ["8"], 9)
-        self.assertEqual(line[line.index("--share") + 1], "/tmp/a")
+        line, _ = peers.cluster_command(OURS, table.launch, sizes.parse_cluster("2x1", "1gbit", "256K"), ["8"], 9)
+        self.assertEqual((line[line.index("--share") + 1], line[line.index("--burst") + 1]), ("/tmp/a", "256K"))
 
     def test_every_variant_has_a_name_of_its_own(self):
         for peer in (OURS, SLOW, FAST, peers.Peer("mpich5", "mpich", "", "")):
@@ -325,7 +327,8 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--type", "f99"), "f32, f64"), ((*compare, "--op", "mean"), "sum, prod"),
                             ((*compare, "--json", "/nowhere/at/all.json"), "cannot be written"),
                             ((*compare, "--peers", "openmpi9"), "no peer 'openmpi9'"), ((*compare, "--cluster", "4by2"), "as 4x2"),
-                            ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--gradients", "small", "--together"), "leave it out"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
+                            ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--gradients", "small", "--together"), "leave it out"),
+                            ((*compare, "--burst", "256K"), "--rate 1gbit as well"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
                             ((*compare, "--gradients", "vgg"), "resnet50, bert, small"),
                             ((*compare, "--way", "strategy"), "it is for --gradients"),
                             ((*compare, "--gradients", "small", "--way", "best"), "one of batch, each, flat, strategy"),

@@ -82,11 +82,12 @@ def make_parser() -> argparse.ArgumentParser:
     whole.add_argument("--nodes", action="store_true", help="those between virtual nodes instead")
     whole.add_argument("--out", metavar="FILE", help="write it there as well")
     add_effort(whole)
-    add_together(whole)
+    add_begin_and_links(whole)
     return parser
 
 
-def add_together(parser: argparse.ArgumentParser) -> None:
+def add_begin_and_links(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--burst", metavar="BYTES", help="what a virtual node's link lets through at once, as 256K (tools/cluster run --help)")
     parser.add_argument("--together", action="store_true",
                         help="ranks begin at one time by the machine's clock, instead of when each leaves the barrier; not with lists")
 
@@ -116,7 +117,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--rate", help="of the virtual nodes' links, as 1gbit")
     add("--json", metavar="FILE", help="write the rows there as well")
     add_effort(parser)
-    add_together(parser)
+    add_begin_and_links(parser)
 
 
 def do_list(_options) -> int:
@@ -156,7 +157,7 @@ def words_of(part: scoreboard.Part, options) -> argparse.Namespace:
     return argparse.Namespace(**vars(options) | {
         "peers": peers_of(options.peers, part.without), "together": options.together and not part.lists, "collective": part.collective,
         "ranks": part.ranks, "sizes": ",".join(part.sizes), "gradients": ",".join(part.lists), "way": None, "type": "f32", "op": "sum",
-        "cluster": part.cluster or None, "rate": part.rate or None})
+        "cluster": part.cluster or None, "rate": part.rate or None, "burst": options.burst if part.rate else None})
 
 
 def do_table(options) -> int:
@@ -178,7 +179,7 @@ def do_table(options) -> int:
         text, rows = compare.compare(asked, say_on_terminal if sys.stderr.isatty() else lambda _: None)
         if not part.rate:
             return text, rows
-        rate = network.stream_rate(part.rate)
+        rate = network.stream_rate(part.rate, options.burst)
         for row in rows:
             row["limit_us"] = network.all_reduce_limit_us(asked.cluster.nodes, bytes_of(row), rate)
         return f"{text}\n# a plain TCP stream between two nodes: {rate / 1e6:.1f} MB/s", rows
@@ -196,7 +197,9 @@ def ask_of(options) -> compare.Ask:
     for name, value, known in (("--type", options.type, ELEMENTS), ("--op", options.op, OPS)):
         if value not in known:
             raise Misuse(f"{name} {value}: there are {', '.join(known)}")
-    cluster = sizes.parse_cluster(options.cluster, options.rate) if options.cluster else None
+    if options.burst and not options.rate:
+        raise Misuse("--burst is of links that have a rate; give --rate 1gbit as well, or a part of the table that has one")
+    cluster = sizes.parse_cluster(options.cluster, options.rate, options.burst) if options.cluster else None
     if options.rate and not cluster:
         raise Misuse("--rate is of the links between virtual nodes; give --cluster 4x2 as well")
     ranks = cluster.ranks if cluster else options.ranks if options.ranks is not None else 2

@@ -14,9 +14,10 @@ UNCOUNTED, COUNTED = 16 << 20, 64 << 20  # the first bytes are the bucket's, and
 LIMIT_S = 300
 
 
-def stream_rate(rate: str) -> float:
+def stream_rate(rate: str, burst: str | None = None) -> float:
     """Bytes a second of one TCP stream, of long writes, from node to node; the best of three."""
-    line = [str(ROOT / "tools" / "cluster"), "run", "--nodes", "2", "--rate", rate, "--launcher", "none", "--timeout", str(LIMIT_S),
+    links = ["--rate", rate, *(["--burst", burst] if burst else [])]
+    line = [str(ROOT / "tools" / "cluster"), "run", "--nodes", "2", *links, "--launcher", "none", "--timeout", str(LIMIT_S),
             "--", sys.executable, "-B", "-m", "peers_lib.network"]
     variables = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
     try:

@@ -66,7 +66,7 @@ def surroundings(c: Comparison, what: str) -> dict:
              "versions": {peer.name: peer.notes.get("version", "") for peer in c.peers}, "left_out": c.left_out, "seed": c.seed}
     if c.plan.place.cluster:
         cluster = c.plan.place.cluster
-        found["cluster"] = {"nodes": cluster.nodes, "ranks_per_node": cluster.ranks_per_node, "rate": cluster.rate}
+        found["cluster"] = {"nodes": cluster.nodes, "ranks_per_node": cluster.ranks_per_node, "rate": cluster.rate, "burst": cluster.burst}
     defaults = {c.shown(name): times[what] for name, times in c.runs.defaults.items() if what in times}
     if defaults:
         ours = c.runs.times.get("ours", {}).get(what)
@@ -116,6 +116,7 @@ def heading(c: Comparison) -> list[str]:
     where = "this machine"
     if place.cluster:
         where = f"{place.cluster.nodes} virtual nodes of {place.cluster.ranks_per_node}, links {place.cluster.rate or 'unshaped'}"
+        where += f", {place.cluster.burst} at once" if place.cluster.burst else ""
     what = "lists of gradients" if c.is_list else c.plan.collective
     begin = "; ranks begin together by the clock" if place.together else ""
     return [f"# {what}, {place.type} {place.op}, {place.ranks} ranks on {where}; us, medians over {c.plan.launches} launches of each, in turns{begin}",

@@ -39,6 +39,7 @@ class Cluster(NamedTuple):
 
     ranks_of: tuple[int, ...]  # of each node
     rate: str | None
+    burst: str | None = None  # what a link that was idle lets through at once
 
     @property
     def nodes(self) -> int:
@@ -54,10 +55,10 @@ class Cluster(NamedTuple):
         return ",".join(map(str, self.ranks_of if len(set(self.ranks_of)) > 1 else self.ranks_of[:1]))
 
 
-def parse_cluster(word: str, rate: str | None) -> Cluster:
+def parse_cluster(word: str, rate: str | None, burst: str | None = None) -> Cluster:
     found = re.fullmatch(r"([0-9]{1,3})x([0-9]{1,3}(?:,[0-9]{1,3})*)", word)
     nodes = int(found[1]) if found else 0
     ranks = [int(each) for each in found[2].split(",")] if found else []
     if not nodes or len(ranks) not in (1, nodes) or not all(ranks):
         raise Misuse(f"--cluster {word}: write NODESxRANKS, as 4x2 for four nodes of two ranks, or 3x3,2,1")
-    return Cluster(tuple(ranks if len(ranks) == nodes else ranks * nodes), rate)
+    return Cluster(tuple(ranks if len(ranks) == nodes else ranks * nodes), rate, burst)
