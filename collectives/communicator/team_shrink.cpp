@@ -37,7 +37,7 @@ class Shrinking {
       Verdict verdict = agree();
       for (; verdict.kind == Verdict::Kind::build; verdict = agree())
         survivors_.built(part_of(build, verdict.members.members()), now());
-      see_off();
+      see_off(verdict);
       return verdict;
     } catch (const Error& error) {
       survivors_.give_up(error.code(), std::string(error.detail()));
@@ -84,18 +84,25 @@ class Shrinking {
     }
   }
 
-  // What was said reaches the others though this member does something else now.
-  void see_off() {
+  // What was said reaches the others though this member does something else now. Who is left out is seen to be gone
+  // also where others have found it first: nobody waits for him at the end of the session.
+  void see_off(const Verdict& verdict) {
     constexpr std::chrono::milliseconds longest{200};
-    const auto until = now() + longest;
-    const auto is_said = [&] {
+    constexpr std::chrono::seconds longest_look{3};
+    const auto begun = now();
+    const auto waits_for = [&](int peer) {
+      if (peer == transport_.rank() || transport_.fate(peer) != Transport::Fate::here) return false;
+      const auto since = now() - begun;
+      if (verdict.kind == Verdict::Kind::done && !verdict.members.contains(peer)) return since < longest_look;
+      return since < longest && !transport_.is_said(peer);
+    };
+    const auto is_over = [&] {
       for (int peer = 0; peer < transport_.size(); ++peer) {
-        if (peer != transport_.rank() && transport_.fate(peer) == Transport::Fate::here && !transport_.is_said(peer))
-          return false;
+        if (waits_for(peer)) return false;
       }
       return true;
     };
-    while (!is_said() && now() < until) {
+    while (!is_over()) {
       hear();
       transport_.sleep(1'000'000);
     }

@@ -36,11 +36,9 @@ void TcpTransport::open_doors() {
   watch(callers_->bell(), {Door::Kind::callers}, EPOLLIN);
 }
 
-// The number of their meeting follows from this one's and from who they are, by the key. Who is not among them is lost,
-// though only others may have seen it.
+// The number of their meeting follows from this one's and from who they are, by the key.
 std::unique_ptr<Transport> TcpTransport::regroup(std::span<const int> members, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  if (std::ssize(members) < size()) shared_->has_lost = true;
   Writer words;
   words.put(std::string_view("lockstep regroup")).put(std::span<const std::byte>(me_.meeting)).put(number);
   std::vector<Place> places;

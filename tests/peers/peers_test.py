@@ -68,6 +68,8 @@ class Words(unittest.TestCase):
                 sizes.parse_cluster(word, None)
 
     def test_parts_of_the_table(self):
+        self.addCleanup(setattr, cli, "check_memory", cli.check_memory)
+        cli.check_memory = lambda *_: None
         for words in (["table"], ["table", "--nodes", "--together", "--burst", "256K"]):
             options = cli.make_parser().parse_args(words)
             for part in scoreboard.chosen(None, options.nodes):
@@ -328,7 +330,9 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--json", "/nowhere/at/all.json"), "cannot be written"),
                             ((*compare, "--peers", "openmpi9"), "no peer 'openmpi9'"), ((*compare, "--cluster", "4by2"), "as 4x2"),
                             ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--gradients", "small", "--together"), "leave it out"),
-                            ((*compare, "--burst", "256K"), "--rate 1gbit as well"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
+                            ((*compare, "--burst", "256K"), "--rate 1gbit as well"),
+                            ((*compare, "--cluster", "2x1", "--rate", "1gbit", "--burst", "much"), "--burst much"),
+                            (("table", "--burst", "256K"), "none of these"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
                             ((*compare, "--gradients", "vgg"), "resnet50, bert, small"),
                             ((*compare, "--way", "strategy"), "it is for --gradients"),
                             ((*compare, "--gradients", "small", "--way", "best"), "one of batch, each, flat, strategy"),

@@ -76,7 +76,7 @@ class Cluster:
         return int(number)
 
     def set_rate(self, node: int, rate_bits: int | None) -> None:
-        mtu, burst = self.content["mtu"], self.content["burst"]
+        mtu, burst = self.content["mtu"], self.content.get("burst")
         for place, device in ((f"node{node}", "eth0"), ("fabric", f"port{node}")):
             line = network.shape(device, rate_bits, mtu, burst)
             self.output_of(place, ["tc"] + line.split())

@@ -164,6 +164,8 @@ def do_table(options) -> int:
     parts = scoreboard.chosen(options.only, options.nodes)
     if not parts:
         raise Misuse(f"--only '{options.only}': there are {'; '.join(part.title for part in scoreboard.chosen(None, options.nodes))}")
+    if options.burst and not any(part.rate for part in parts):
+        raise Misuse("--burst is of links that have a rate, and none of these comparisons has any; with --nodes some have")
     if options.out:
         check_writable(Path(options.out), "--out")
         Path(options.out).write_text(scoreboard.about_here(peers.ROOT) + "\n\n", encoding="utf-8")
@@ -198,7 +200,7 @@ def ask_of(options) -> compare.Ask:
         if value not in known:
             raise Misuse(f"{name} {value}: there are {', '.join(known)}")
     if options.burst and not options.rate:
-        raise Misuse("--burst is of links that have a rate; give --rate 1gbit as well, or a part of the table that has one")
+        raise Misuse("--burst is of links that have a rate; give --rate 1gbit as well")
     cluster = sizes.parse_cluster(options.cluster, options.rate, options.burst) if options.cluster else None
     if options.rate and not cluster:
         raise Misuse("--rate is of the links between virtual nodes; give --cluster 4x2 as well")

@@ -61,4 +61,6 @@ def parse_cluster(word: str, rate: str | None, burst: str | None = None) -> Clus
     ranks = [int(each) for each in found[2].split(",")] if found else []
     if not nodes or len(ranks) not in (1, nodes) or not all(ranks):
         raise Misuse(f"--cluster {word}: write NODESxRANKS, as 4x2 for four nodes of two ranks, or 3x3,2,1")
+    if burst and not re.fullmatch(r"[1-9][0-9]{0,8}[KkMm]?", burst):
+        raise Misuse(f"--burst {burst}: write bytes, as 65536, 256K or 4M")
     return Cluster(tuple(ranks if len(ranks) == nodes else ranks * nodes), rate, burst)

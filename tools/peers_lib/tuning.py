@@ -50,7 +50,8 @@ class Tuning:
         variants = variants_of(peer, self.collective, self.crowded, self.place.cluster is not None)
         if peer.ours and self.way:
             variants = [each for each in variants if each.name == self.way]
-        if peer.ours and self.place.cluster and self.collective not in WITHOUT_TABLE:
+        measured_so = (self.place.type, self.place.op) == ("f32", "sum")  # by lockstep tune
+        if peer.ours and self.place.cluster and measured_so and self.collective not in WITHOUT_TABLE:
             variants += self.with_table(peer)
         if len(variants) == 1:
             return {size: variants[0] for size in self.sizes}
