@@ -8,11 +8,15 @@
 #include <chrono>
 #include <latch>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
+#include "collectives/engine/forwarding_transport.hpp"
+#include "collectives/engine/local_transport.hpp"
 #include "tests/collectives/members.hpp"
 #include "topology/base/error.hpp"
+#include "topology/local_exchange.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -42,6 +46,25 @@ void expect_to_work(Communicator& all) {
   all.sendrecv(std::vector{all.rank()}, (all.rank() + 1) % n, letter, (all.rank() + n - 1) % n);
   EXPECT_EQ(letter[0], (all.rank() + n - 1) % n);
 }
+
+// Sees who has ended a second after all others.
+class SeesLate final : public ForwardingTransport {
+ public:
+  SeesLate(std::unique_ptr<Transport> to, bool& has_seen) : ForwardingTransport(std::move(to)), has_seen_(has_seen) {}
+
+  Fate fate(int peer) override {
+    const Fate found = ForwardingTransport::fate(peer);
+    if (found == Fate::here) return found;
+    const auto now = std::chrono::steady_clock::now();
+    if (!since_) since_ = now;
+    has_seen_ = now - *since_ > std::chrono::seconds(1);
+    return has_seen_ ? found : Fate::here;
+  }
+
+ private:
+  bool& has_seen_;
+  std::optional<std::chrono::steady_clock::time_point> since_;
+};
 
 class Shrink : public testing::Test {
  protected:
@@ -187,6 +210,28 @@ TEST_F(Shrink, who_lives_and_does_not_come_is_named_by_all) {
   with_members(3, body, {}, {std::chrono::milliseconds(100), std::chrono::milliseconds(400)});
   ASSERT_EQ(said.size(), 1U);
   EXPECT_NE(said.begin()->find("rank 1 did not come"), std::string::npos) << *said.begin();
+}
+
+// Half of them and the first one are enough to decide, but nobody goes on before he knows who is gone.
+TEST_F(Shrink, who_sees_a_loss_last_waits_for_that) {
+  run_local(
+      4,
+      [](Exchange& exchange) {
+        bool has_seen = exchange.rank() != 2;
+        const auto maker = [&](Exchange& of) -> std::unique_ptr<Transport> {
+          if (of.rank() != 2 || of.size() != 4) return local_transport(of);
+          return std::make_unique<SeesLate>(local_transport(of), has_seen);
+        };
+        Communicator world(exchange, local_topology(4), {0, 1, 2, 3}, maker, {.node_memory = false});
+        if (exchange.rank() == 3) {
+          const Communicator gone = std::move(world);
+          return;
+        }
+        Communicator smaller = world.shrink();
+        EXPECT_TRUE(has_seen) << exchange.rank();
+        EXPECT_EQ(smaller.size(), 3);
+      },
+      short_patience, Log(LogLevel::off));
 }
 
 // Many times, with deaths at any moment of the smaller one's making.
