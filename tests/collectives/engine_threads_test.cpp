@@ -45,9 +45,13 @@ TEST(EngineGuard, TwoThreadsAtOnceAreToldSo) {
     std::thread other([&] {
       while (thrown([&] { engine.wait(ticket); }) != "nothing") continue;
     });
+    // Who looks just when the other one has come in may see a mixture of its calls, so not the first time counts.
     std::string what = "nothing";
     Code code{};
-    while (what == "nothing") what = thrown([&] { engine.progress(); }, &code);
+    for (int told = 0; told < 100 && what.find("a wait for all_reduce (a.cpp:5)") == std::string::npos;) {
+      what = thrown([&] { engine.progress(); }, &code);
+      if (what != "nothing") ++told;
+    }
     EXPECT_EQ(code, Code::usage);
     EXPECT_PRED2(holds, what, "the communicator \"test\" is in a wait for all_reduce (a.cpp:5), and another thread");
     EXPECT_PRED2(holds, what, "makes a call of progress");
