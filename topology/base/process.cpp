@@ -99,8 +99,11 @@ std::string read_proc(const std::string& path, std::size_t most) {
   std::string all(most, '\0');
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   std::size_t length = 0;
-  for (ssize_t came = 1; file >= 0 && came > 0 && length<most; length += came> 0 ? static_cast<std::size_t>(came) : 0)
-    came = ::read(file, all.data() + length, most - length);
+  while (file >= 0 && length < most) {
+    const ssize_t came = ::read(file, all.data() + length, most - length);
+    if (came <= 0) break;
+    length += static_cast<std::size_t>(came);
+  }
   if (file >= 0) ::close(file);
   all.resize(length);
   return all;
