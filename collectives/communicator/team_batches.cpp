@@ -34,8 +34,10 @@ bool Team::works_on(int device, const Ask& whole, const Plan& plan) {
   if (shared != nullptr && (!shared->can_map() || shared->number_of(device) == node::Gpus::unknown)) return false;
   if (whole.stream) return gpu::layer()->device_of(*whole.stream) == device;
   if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
-  const bool have_agreed = shared != nullptr && shared->is_proven();
-  return node::pays_on_gpus(plan.spec, size(), have_agreed ? shared->costs() : gpu::layer()->costs(device), true);
+  // Processes that measured here would all do so at once, and find how they disturb each other. So the first batch goes
+  // there without knowing, and what they agree on in it is for the others.
+  if (shared != nullptr && !shared->is_proven()) return true;
+  return node::pays_on_gpus(plan.spec, size(), shared != nullptr ? shared->costs() : gpu::layer()->costs(device), true);
 }
 
 Staged Team::take_on_gpu(int device, std::size_t bytes) {

@@ -97,12 +97,25 @@ LOCKSTEP_BOTH T quick_over(T value, const Divisor<T>& divisor, bool& is_right) {
   return value == 0 ? value : quotient;
 }
 
+// By a power of two, whose reciprocal is no other number than it should be.
+template <class T>
+LOCKSTEP_BOTH T exactly_over(T value, const Divisor<T>& divisor) {
+  return times(value, divisor.reciprocal);
+}
+
 template <class T>
 LOCKSTEP_BOTH T over(T value, const Divisor<T>& divisor) {
   bool is_right = true;
   const T quotient = quick_over(value, divisor, is_right);
   return is_right ? quotient : over(value, divisor.value);
 }
+
+// How results are divided: kernels are made for each, since what one needs of a processor the others would pay for.
+enum class Dividing {
+  none,
+  exactly,  // floats by a power of two
+  by_any
+};
 
 // -0 is less than +0. Not for NaN.
 template <class T>
@@ -218,6 +231,9 @@ struct Float {
   LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
     return quiet(is_right != nullptr ? quick_over(value, divisor, *is_right) : over(value, divisor));
   }
+  LOCKSTEP_BOTH static Stored divide_exactly(Stored value, const Divisor& divisor) {
+    return quiet(exactly_over(value, divisor));
+  }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) { return quiet(times(value, static_cast<T>(factor))); }
   LOCKSTEP_BOTH static Stored convert(Wide wide) { return wide; }
 };
@@ -291,6 +307,9 @@ struct ShortFloat {
   LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
     return store(Float<float>::divide(load(value), divisor, is_right));
   }
+  LOCKSTEP_BOTH static Stored divide_exactly(Stored value, const Divisor& divisor) {
+    return store(Float<float>::divide_exactly(load(value), divisor));
+  }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
     return store(Float<float>::scale(load(value), factor));
   }
@@ -319,6 +338,9 @@ struct ComplexFloat {
   LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return divisor_of<T>(number); }
   LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
     return {Float<T>::divide(value.first, divisor, is_right), Float<T>::divide(value.second, divisor, is_right)};
+  }
+  LOCKSTEP_BOTH static Stored divide_exactly(Stored value, const Divisor& divisor) {
+    return {Float<T>::divide_exactly(value.first, divisor), Float<T>::divide_exactly(value.second, divisor)};
   }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
     return {Float<T>::scale(value.first, factor), Float<T>::scale(value.second, factor)};

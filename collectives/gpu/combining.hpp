@@ -43,13 +43,35 @@ struct DivisorOf<F> {
   LOCKSTEP_BOTH static Type of(std::int64_t number) { return F::by(number == 0 ? 1 : number); }
 };
 
+template <class F>
+constexpr bool divides = requires {
+  typename F::Divisor;
+};
+template <class F>
+constexpr bool divides_exactly = requires(typename F::Stored value, typename F::Divisor by) {
+  F::divide_exactly(value, by);
+};
+
+// Calls `use` with how elements of a format are divided by a number, of which 0 is none.
+template <class F, class Use>
+void with_dividing(std::int64_t divisor, const Use& use) {
+  if constexpr (divides_exactly<F>) {
+    if (divisor > 0 && (divisor & (divisor - 1)) == 0)
+      return use(std::integral_constant<Dividing, Dividing::exactly>());
+  }
+  if constexpr (divides<F>) {
+    if (divisor != 0) return use(std::integral_constant<Dividing, Dividing::by_any>());
+  }
+  use(std::integral_constant<Dividing, Dividing::none>());
+}
+
 template <class T, std::size_t lanes>
 struct alignas(sizeof(T) * lanes) Lanes {
   T at[lanes];  // NOLINT(modernize-avoid-c-arrays)
 };
 
 // The elements from `at` on, as many as lanes.
-template <class F, std::size_t lanes>
+template <class F, std::size_t lanes, Dividing dividing>
 struct Lane {
   using Stored = typename F::Stored;
   using Wide = typename F::Wide;
@@ -113,16 +135,20 @@ struct Lane {
     return whole;
   }
 
-  LOCKSTEP_BOTH static void combine(const Combining& all, const typename DivisorOf<F>::Type& divisor, std::size_t at) {
-    Whole whole = all.by_tree ? by_tree(all, at) : from_left(all, at);
-    if constexpr (requires { typename F::Divisor; }) {
-      if (all.divisor != 0) {
-        const Whole sums = whole;
-        bool is_right = true;
-        for (std::size_t i = 0; i < lanes; ++i) whole.at[i] = F::divide(sums.at[i], divisor, &is_right);
-        for (std::size_t i = 0; i < lanes && !is_right; ++i) whole.at[i] = F::divide(sums.at[i], divisor);
-      }
+  LOCKSTEP_BOTH static Whole divided(const Whole& sums, const typename DivisorOf<F>::Type& divisor) {
+    Whole whole = sums;
+    if constexpr (dividing == Dividing::exactly) {
+      for (std::size_t i = 0; i < lanes; ++i) whole.at[i] = F::divide_exactly(sums.at[i], divisor);
+    } else if constexpr (dividing == Dividing::by_any) {
+      bool is_right = true;
+      for (std::size_t i = 0; i < lanes; ++i) whole.at[i] = F::divide(sums.at[i], divisor, &is_right);
+      for (std::size_t i = 0; i < lanes && !is_right; ++i) whole.at[i] = F::divide(sums.at[i], divisor);
     }
+    return whole;
+  }
+
+  LOCKSTEP_BOTH static void combine(const Combining& all, const typename DivisorOf<F>::Type& divisor, std::size_t at) {
+    const Whole whole = divided(all.by_tree ? by_tree(all, at) : from_left(all, at), divisor);
     for (int output = 0; output < all.output_count; ++output) {
       void* const to = static_cast<Stored*>(all.outputs[output]) + at;
       if constexpr (lanes > 1)
@@ -134,13 +160,20 @@ struct Lane {
 };
 
 // The part of one thread of so many.
-template <class F>
+template <class F, Dividing dividing>
 LOCKSTEP_BOTH void combine_thread(const Combining& all, std::size_t thread, std::size_t threads) {
   constexpr std::size_t lanes = vector_bytes / sizeof(typename F::Stored);
   const std::size_t vectors = all.is_aligned ? all.count / lanes : 0;
   const auto divisor = DivisorOf<F>::of(all.divisor);
-  for (std::size_t i = thread; i < vectors; i += threads) Lane<F, lanes>::combine(all, divisor, i * lanes);
-  for (std::size_t i = vectors * lanes + thread; i < all.count; i += threads) Lane<F, 1>::combine(all, divisor, i);
+  for (std::size_t i = thread; i < vectors; i += threads) Lane<F, lanes, dividing>::combine(all, divisor, i * lanes);
+  for (std::size_t i = vectors * lanes + thread; i < all.count; i += threads)
+    Lane<F, 1, dividing>::combine(all, divisor, i);
+}
+template <class F>
+void combine_thread(const Combining& all, std::size_t thread, std::size_t threads) {
+  with_dividing<F>(all.divisor, [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) {
+    combine_thread<F, dividing>(all, thread, threads);
+  });
 }
 
 }  // namespace lockstep::gpu

@@ -9,9 +9,10 @@ namespace lockstep::gpu {
 namespace {
 
 constexpr unsigned threads_per_block = 256;
-template <class F>
+template <class F, Dividing dividing>
 __global__ void __launch_bounds__(threads_per_block) combine(const __grid_constant__ Combining all) {
-  combine_thread<F>(all, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
+  combine_thread<F, dividing>(all, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,
+                              std::size_t{gridDim.x} * blockDim.x);
 }
 
 template <class Way>
@@ -49,8 +50,11 @@ cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
   cudaGetLastError();  // of somebody else
   const std::size_t threads = (all.count * size_of(type) + vector_bytes - 1) / vector_bytes;
-  const bool known = with_format(
-      type, [&]<class F>(F) { combine<F><<<blocks_for(combine<F>, threads), threads_per_block, 0, stream>>>(all); });
+  const bool known = with_format(type, [&]<class F>(F) {
+    with_dividing<F>(all.divisor, [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) {
+      combine<F, dividing><<<blocks_for(combine<F, dividing>, threads), threads_per_block, 0, stream>>>(all);
+    });
+  });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }
 
@@ -70,14 +74,21 @@ cudaError_t load_kernels() {
   };
   for (int number = 0; number < data_type_count; ++number) {
     const auto type = static_cast<DataType>(number);
-    with_format(type, [&]<class F>(F) { add(load(reinterpret_cast<const void*>(combine<F>))); });
-    for (const DataType other : {type, DataType::f32}) {
-      for (const bool packs : {true, false}) {
-        Packing all;
-        all.in_pieces = type;
-        all.in_whole = other;
-        all.divisor = 1;
-        with_way(all, packs, [&]<class Way>(Way) { add(load(reinterpret_cast<const void*>(pack<Way>))); });
+    for (const std::int64_t divisor : {0, 2, 3}) {  // one of each kind
+      with_format(type, [&]<class F>(F) {
+        with_dividing<F>(divisor, [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) {
+          add(load(reinterpret_cast<const void*>(combine<F, dividing>)));
+        });
+      });
+      for (const DataType other : {type, DataType::f32}) {
+        for (const bool packs : {true, false}) {
+          Packing all;
+          all.in_pieces = type;
+          all.in_whole = other;
+          all.scales = true;
+          all.divisor = divisor;
+          with_way(all, packs, [&]<class Way>(Way) { add(load(reinterpret_cast<const void*>(pack<Way>))); });
+        }
       }
     }
   }

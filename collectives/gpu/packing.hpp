@@ -39,7 +39,6 @@ template <class Divisor>
 struct Change {
   bool scales;
   double factor;
-  bool divides;
   Divisor divisor;
 };
 
@@ -93,7 +92,8 @@ struct AsIs {
     return 1;
   }
 
-  // A vector each, both read before one is written; false where these are not aligned to it, as both are alike.
+  // A vector each, both read before one is written; false, and nothing is done, where these are not aligned to it, as
+  // both are alike, or not all quotients are found quickly.
   LOCKSTEP_BOTH static bool two(const Moved& one, const Moved& other, const Change& /*none*/) {
     using Vector = Lanes<std::uint32_t, 4>;
     if (!one.is_aligned<Vector, Vector>()) return false;
@@ -106,7 +106,7 @@ struct AsIs {
 };
 
 // From one format to another, or the same, with what happens to elements on the way.
-template <class From, class To>
+template <class From, class To, Dividing dividing>
 struct Recast {
   using Read = typename From::Stored;
   using Written = typename To::Stored;
@@ -117,15 +117,25 @@ struct Recast {
   // In the wider of the two; rounded once.
   using Wide = std::conditional_t<(sizeof(typename From::Wide) > sizeof(typename To::Wide)), typename From::Wide,
                                   typename To::Wide>;
-  using By = DivisorOf<std::conditional_t<std::is_same_v<From, To>, From, Float<Wide>>>;
+  using Divided = std::conditional_t<std::is_same_v<From, To>, From, Float<Wide>>;
+  using By = DivisorOf<Divided>;
   using Change = gpu::Change<typename By::Type>;
 
   // With `is_right` quickly, and perhaps not right: then it becomes false.
+  template <class Value>
+  LOCKSTEP_BOTH static Value divided(Value value, const Change& change, [[maybe_unused]] bool* is_right) {
+    if constexpr (dividing == Dividing::exactly)
+      return Divided::divide_exactly(value, change.divisor);
+    else if constexpr (dividing == Dividing::by_any)
+      return Divided::divide(value, change.divisor, is_right);
+    else
+      return value;
+  }
+
   LOCKSTEP_BOTH static Written one(Read value, const Change& change, bool* is_right = nullptr) {
     if constexpr (std::is_same_v<From, To>) {
       if (change.scales) value = From::scale(value, change.factor);
-      if (change.divides) value = From::divide(value, change.divisor, is_right);
-      return value;
+      return divided(value, change, is_right);
     } else {
       Wide wide;
       if constexpr (std::is_same_v<Wide, typename From::Wide>)
@@ -133,7 +143,7 @@ struct Recast {
       else
         wide = to_double(From::load(value));
       if (change.scales) wide = Float<Wide>::scale(wide, change.factor);
-      if (change.divides) wide = Float<Wide>::divide(wide, change.divisor, is_right);
+      wide = divided(wide, change, is_right);
       if constexpr (std::is_same_v<Wide, typename To::Wide>)
         return To::convert(wide);
       else
@@ -152,8 +162,7 @@ struct Recast {
     bool is_right = true;
     for (std::size_t i = 0; i < lanes; ++i) out.at[i] = one(in.at[i], change, &is_right);
     for (std::size_t i = 0; i < lanes; ++i) more_out.at[i] = one(more_in.at[i], change, &is_right);
-    for (std::size_t i = 0; i < lanes && !is_right; ++i) out.at[i] = one(in.at[i], change);
-    for (std::size_t i = 0; i < lanes && !is_right; ++i) more_out.at[i] = one(more_in.at[i], change);
+    if (!is_right) return false;
     *reinterpret_cast<Out*>(first.to) = out;
     *reinterpret_cast<Out*>(second.to) = more_out;
     return true;
@@ -196,7 +205,7 @@ struct Mover {
   typename Way::Change change;
 
   LOCKSTEP_BOTH Mover(const Packing& given, bool there)
-      : all(given), packs(there), change{all.scales, 1, all.divisor != 0, Way::By::of(all.divisor)} {}
+      : all(given), packs(there), change{all.scales, 1, Way::By::of(all.divisor)} {}
 
   LOCKSTEP_BOTH unsigned in_whole() const { return packs ? to_shift : from_shift; }
   LOCKSTEP_BOTH std::size_t step() const { return Way::lanes << in_whole(); }
@@ -263,12 +272,15 @@ bool with_way(const Packing& all, bool packs, const Use& use) {
   const DataType to = packs ? all.in_whole : all.in_pieces;
   if (from == to && !all.scales && all.divisor == 0) return use(AsIs()), true;
   bool is_known = false;
+  const auto use_recast = [&]<class From, class To>(From, To) {
+    with_dividing<typename Recast<From, To, Dividing::none>::Divided>(
+        all.divisor,
+        [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) { use(Recast<From, To, dividing>()); });
+    is_known = true;
+  };
   if (from == to) {
     with_format(from, [&]<class F>(F) {
-      if constexpr (requires(typename F::Stored value) { F::scale(value, 1.0); }) {
-        use(Recast<F, F>());
-        is_known = true;
-      }
+      if constexpr (requires(typename F::Stored value) { F::scale(value, 1.0); }) use_recast(F(), F());
     });
     return is_known;
   }
@@ -276,10 +288,9 @@ bool with_way(const Packing& all, bool packs, const Use& use) {
   with_format(from == DataType::f32 ? to : from, [&]<class F>(F) {
     if constexpr (requires(typename F::Wide wide) { F::convert(wide); }) {
       if (from == DataType::f32)
-        use(Recast<Float<float>, F>());
+        use_recast(Float<float>(), F());
       else
-        use(Recast<F, Float<float>>());
-      is_known = true;
+        use_recast(F(), Float<float>());
     }
   });
   return is_known;

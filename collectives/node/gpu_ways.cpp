@@ -71,28 +71,10 @@ bool Work::pays_on_gpus() const {
   return node::pays_on_gpus(spec(), members(), costs);
 }
 
-// By one member while the others wait: processes that measure on one GPU together measure how it takes turns.
-Work::Proof Work::prove() const {
+// By one member while the others wait: processes that use one GPU at the same time measure how it takes turns.
+gpu::Costs Work::measure() const {
   const int mine = std::max(input_device_, output_device_);
-  const bool measures = could_map_ && me() == 0;
-  return {could_map_, could_open_,
-          measures ? gpu::layer()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::Costs{}};
-}
-
-bool Work::conclude_proof() {
-  bool all_map = true;
-  bool all_open = true;
-  gpu::Costs costs;
-  for (int member = 0; member < members(); ++member) {
-    Proof proof;
-    std::memcpy(&proof, room_->line(member, at_step(step_)).payload, sizeof proof);
-    all_map = all_map && proof.could_map;
-    all_open = all_open && proof.could_open;
-    if (member == 0) costs = proof.costs;
-  }
-  room_->gpus()->conclude(all_map, costs);
-  if (all_have_events()) room_->gpus()->conclude_events(all_open);
-  return all_map;
+  return me() == 0 ? gpu::layer()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::Costs{};
 }
 
 }  // namespace lockstep::node

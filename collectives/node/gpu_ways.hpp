@@ -10,7 +10,7 @@
 namespace lockstep::node {
 
 // To tell each other where data lies costs members a step, also where all have it on the host: below, they would feel
-// that.
+// that, and ask only now and then, until they find some on a GPU.
 inline constexpr std::size_t gpu_asked_from = 4096;
 inline constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where there was none lately
 

@@ -117,10 +117,13 @@ std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, i
   return mappings_.back().here + place.offset;
 }
 
-void Gpus::conclude(bool all_could, const gpu::Costs& costs) {
+void Gpus::conclude(const gpu::Costs& costs) {
   costs_ = costs;
-  state_ = all_could ? State::proven : State::refused;
-  if (all_could) return;
+  state_ = State::proven;
+}
+
+void Gpus::refuse_to_map() {
+  state_ = State::refused;
   for (const Mapping& each : mappings_) unmap_later_.push_back(each);
   mappings_.clear();
 }

@@ -3,6 +3,8 @@
 // and write it as their own. All know a GPU by its number in the list of those that every member sees.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +43,8 @@ class Gpus {
   // same on all members between two calls.
   bool can_map() const { return state_ != State::refused; }
   bool is_proven() const { return state_ == State::proven; }
-  void conclude(bool all_could, const gpu::Costs& costs);
+  void conclude(const gpu::Costs& costs);  // they do
+  void refuse_to_map();                    // somebody does not
   // What work on these GPUs takes, as all agreed when they concluded; nothing until then.
   const gpu::Costs& costs() const { return costs_; }
   // Whether they find each other's events, too, by which they come one after the other on a GPU; else the host sees to
@@ -49,9 +52,15 @@ class Gpus {
   bool knows_of_events() const { return events_state_ != State::untried; }
   bool can_use_events() const { return events_state_ == State::proven; }
   void conclude_events(bool all_could) { events_state_ = all_could ? State::proven : State::refused; }
-  // Whether somebody had data on a GPU when members last asked each other where they have it.
-  bool is_worth_asking() const { return in_vain_ < most_in_vain; }
-  void note(bool found) { in_vain_ = found ? 0 : in_vain_ + 1; }
+  // Whether somebody had data on a GPU when members asked each other where they have it.
+  bool is_worth_asking() const { return in_vain_ < most_in_vain; }  // the last few times
+  // The same of calls of one kind alone: between those that have data there a program may have many others.
+  bool were_found(std::size_t kind) const { return still_asked_[kind % kinds] > 0; }
+  void note(bool found, std::size_t kind) {
+    in_vain_ = found ? 0 : in_vain_ + 1;
+    std::uint8_t& times = still_asked_[kind % kinds];
+    times = static_cast<std::uint8_t>(found ? most_in_vain : std::max(times - 1, 0));
+  }
 
   // Why this member could not, for people, as the end of a sentence about the members; once. By any thread.
   void keep_reason(std::string_view why);
@@ -77,6 +86,7 @@ class Gpus {
  private:
   enum class State : std::uint8_t { untried, proven, refused };
   static constexpr int most_in_vain = 8;
+  static constexpr std::size_t kinds = 64;
   static constexpr std::size_t most_mapped = 64;  // of each process
   struct Mapping {
     std::uint64_t process = 0;
@@ -100,6 +110,7 @@ class Gpus {
   State events_state_ = State::untried;
   const Events* events_ = nullptr;
   int in_vain_ = 0;
+  std::array<std::uint8_t, kinds> still_asked_{};
   std::atomic<bool> has_reason_ = false;
   std::mutex mutex_;
   std::string reason_;

@@ -189,8 +189,11 @@ void Work::give() {
   } else if (form_ == Form::undecided) {
     say_places();
   } else if (form_ == Form::proving) {
-    const Proof proof = prove();
+    const Proof proof{could_map_, could_open_};
     std::memcpy(room_->my_next_line().payload, &proof, sizeof proof);
+  } else if (form_ == Form::measuring) {
+    const gpu::Costs costs = measure();
+    std::memcpy(room_->my_next_line().payload, &costs, sizeof costs);
   }
 }
 
@@ -234,6 +237,7 @@ bool Work::collected(Looks& looks) {
 void Work::finish_step() {
   if (form_ == Form::undecided) return decide();
   if (form_ == Form::proving) return finish_proof();
+  if (form_ == Form::measuring) return finish_measuring();
   if (form_ == Form::catching_up) {
     form_ = Form::direct;
     phase_ = Phase::reaching;

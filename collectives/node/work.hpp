@@ -99,7 +99,7 @@ class Work {
   std::size_t steps() const { return steps_; }
 
  private:
-  enum class Form : std::uint8_t { single, halves, undecided, proving, catching_up, direct };
+  enum class Form : std::uint8_t { single, halves, undecided, proving, measuring, catching_up, direct };
   // Before: the host waits for what is in a stream. Filling: what is given comes from a GPU. Landing: what was taken
   // goes to one. Ending: GPUs do what was begun there.
   enum class Phase : std::uint8_t { before, giving, filling, collecting, reaching, landing, ending, done };
@@ -123,6 +123,7 @@ class Work {
   void begin_halves();
   void begin_direct();
   std::size_t most_bytes() const;
+  std::size_t kind() const;
   bool has_known_places() const;
   bool could_be_direct(Asks asks) const;
   bool could_go_across() const;
@@ -213,13 +214,13 @@ class Work {
   struct Proof {
     bool could_map = false;
     bool could_open = false;
-    gpu::Costs costs;
   };
-  static_assert(sizeof(Proof) <= Line::room);
+  static_assert(sizeof(Proof) <= Line::room && sizeof(gpu::Costs) <= Line::room);
   void begin_proof();
-  Proof prove() const;
-  bool conclude_proof();
   void finish_proof();
+  gpu::Costs measure() const;
+  void finish_measuring();
+  void take_another_step(Form form);
   void begin_reaching();
   void go_by_slots();
   void decide();

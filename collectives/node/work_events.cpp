@@ -146,10 +146,7 @@ void Work::begin_reaching() {
   bool anybody_waits = false;
   for (int member = 0; member < members(); ++member) anybody_waits = anybody_waits || places_of(member).waits != 0;
   if (!anybody_waits) return;
-  form_ = Form::catching_up;
-  phase_ = Phase::giving;
-  ++step_;
-  steps_ = step_ + 1;
+  take_another_step(Form::catching_up);
 }
 
 void Work::work_in_stream() {

@@ -3,6 +3,7 @@
 #include "collectives/node/work.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "collectives/kernels/copy.hpp"
@@ -95,6 +96,15 @@ void Work::take_shares(std::size_t part) {
 // where in the other's buffer its block lies.
 bool Work::has_known_places() const { return members() > 1 && has_known_places(collective()); }
 
+// Calls that a program repeats are of one kind.
+std::size_t Work::kind() const {
+  std::size_t all = static_cast<std::size_t>(collective());
+  for (const std::size_t each : {static_cast<std::size_t>(spec().type), static_cast<std::size_t>(spec().op),
+                                 static_cast<std::size_t>(std::bit_width(most_bytes()))})
+    all = all * 37 + each;
+  return all;
+}
+
 // Whether to ask all where their buffers are. The same on all members. Who may ask in vain asks where that is little
 // beside the rest.
 bool Work::could_be_direct(Asks asks) const {
@@ -105,10 +115,12 @@ bool Work::could_be_direct(Asks asks) const {
   // In a stream also of the smallest, which would wait on the host for what is before it: begin_reaching().
   if (plan().in_stream && asks_for_gpus() && (gpus == nullptr || gpus->can_map())) return true;
   if (gpus != nullptr && gpus->can_map()) {
-    // After calls in which nobody had data on a GPU, one in a while asks, and those that it costs little.
+    // Where one of the last few of its kind found data on a GPU it asks; else one in a while, and those that it costs
+    // little.
     constexpr Step once_in = 31;
-    const bool is_due = gpus->is_worth_asking() || (room_->last() + 1) % once_in == 0;
-    if (most_bytes() >= (is_due ? gpu_asked_from : gpu_asked_rarely_from)) return true;
+    const bool is_due = gpus->were_found(kind()) || (room_->last() + 1) % once_in == 0;
+    const std::size_t from = gpus->is_worth_asking() ? gpu_asked_from : gpu_asked_rarely_from;
+    if (most_bytes() >= (is_due ? 1 : from)) return true;
   }
   const std::size_t from = asks_for_gpus() ? std::min(tuning_.direct_from, gpu_asked_from) : tuning_.direct_from;
   return asks != Asks::none && most_bytes() / times >= from;
@@ -187,7 +199,7 @@ void Work::decide() {
     if (is_written) outputs_[m] = find(member, places.output, known_to_all);
     all = all && (!is_read || inputs_[m] != nullptr || across_[m] != 0) && (!is_written || outputs_[m] != nullptr);
   }
-  if (room_->gpus() != nullptr) room_->gpus()->note(is_on_gpus);
+  if (room_->gpus() != nullptr) room_->gpus()->note(is_on_gpus, kind());
   if (all && (!reduces(collective()) || can_reduce_on_gpu())) {
     if (reduces(collective())) common_device_ = device_of(places_of(spec().root).output);
     if (is_mapped_ && (!room_->gpus()->is_proven() || (all_have_events() && !room_->gpus()->knows_of_events())))

@@ -97,17 +97,40 @@ void Work::begin_proof() {
   } catch (const Error& error) {
     keep_reason("do not see each other's events on GPUs, so that the host waits for what is in their streams", error);
   }
-  form_ = Form::proving;
+  take_another_step(Form::proving);
+}
+
+void Work::take_another_step(Form form) {
+  form_ = form;
   phase_ = Phase::giving;
   ++step_;
   steps_ = step_ + 1;
 }
 
 void Work::finish_proof() {
-  if (!conclude_proof()) {
+  bool all_map = true;
+  bool all_open = true;
+  for (int member = 0; member < members(); ++member) {
+    Proof proof;
+    std::memcpy(&proof, room_->line(member, at_step(step_)).payload, sizeof proof);
+    all_map = all_map && proof.could_map;
+    all_open = all_open && proof.could_open;
+  }
+  if (all_have_events()) room_->gpus()->conclude_events(all_open);
+  if (!all_map) {
+    room_->gpus()->refuse_to_map();
     room_->gpus()->unmap_what_was_let_go(call_->stream.has_value());
     return go_by_slots();
   }
+  if (room_->gpus()->is_proven()) return begin_reaching();
+  take_another_step(Form::measuring);
+}
+
+// When all have mapped, and wait.
+void Work::finish_measuring() {
+  gpu::Costs costs;
+  std::memcpy(&costs, room_->line(0, at_step(step_)).payload, sizeof costs);
+  room_->gpus()->conclude(costs);
   begin_reaching();
 }
 

@@ -135,21 +135,23 @@ class Nodes(unittest.TestCase):
         self.assertIn("no network has an address of every node at the interface eth7", said)
 
     def heard_of_death(self, launcher, dies):
-        """Seconds until the last of the others has heard, which name it."""
+        """Seconds until the last of the others has heard, which name it, and all that was said. Open MPI ends those that
+        are not through after a second: who had no core for so long has heard nothing."""
         alive = f"{given.steps} die {dies}; exit 0"  # nobody else is ended for it
         code, out, err = self.cluster(["--nodes", "3", "--ranks-per-node", "2,1,1", *launcher], "sh", "-c", alive)
         died = re.search(r"died at (\d+)", out)
         self.assertTrue(died, out + err)
         heard = re.findall(r"rank (\d) heard at (\d+): .*LOCKSTEP-E015.*", out)
-        self.assertEqual({int(rank) for rank, _ in heard}, {0, 1, 2, 3} - {dies}, out + err)
-        return max(int(when) - int(died[1]) for _, when in heard) / 1e6
+        if {int(rank) for rank, _ in heard} != {0, 1, 2, 3} - {dies}:
+            return float("inf"), out + err
+        return max(int(when) - int(died[1]) for _, when in heard) / 1e6, out + err
 
     def check_death(self, launcher):
         for dies in (1, 3):
             tries = []
-            while len(tries) < 3 and min(tries, default=1) >= 0.8:  # other work on this machine takes its time
+            while len(tries) < 3 and min(tries, default=(1,))[0] >= 0.8:  # other work on this machine takes its time
                 tries.append(self.heard_of_death(launcher, dies))
-            self.assertLess(min(tries), 0.8, tries)
+            self.assertLess(min(tries)[0], 0.8, tries)
 
     def test_who_dies_is_named_on_all_nodes(self):
         if given.able != "1":

@@ -229,6 +229,18 @@ TEST_P(SharedGpu, packs_many_tensors_and_combines_them_there) {
   EXPECT_EQ(fake()->launches(), 2 * 3 * (2 * 4 + (world().rank() == 0 ? 2 : 0)));
 }
 
+// Also where a batch comes first: processes that measured together would measure each other.
+TEST_P(FakeSharedGpu, is_measured_by_one_of_them) {
+  Communicator all = members();
+  std::vector<DeviceVector<std::int32_t>> tensors;
+  for (int i = 0; i < 3; ++i) tensors.emplace_back(counting(count, all.rank()));
+  Batch batch(all);
+  for (auto& each : tensors) batch.all_reduce(each, sum);
+  batch.run();
+  EXPECT_EQ(on_host(tensors[2]), sum_of(all.size(), 0));
+  EXPECT_EQ(fake()->measurings(), all.rank() == 0 ? 1 : 0);
+}
+
 // What one member has elsewhere goes by way of the host, and so does what is little.
 TEST_P(SharedGpu, is_not_all_that_is_used) {
   Communicator all = members();

@@ -27,7 +27,9 @@ class RealProcesses : public NeedsRanks<2> {
   static Communicator members() {
     std::vector<int> ranks(static_cast<std::size_t>(world().size()));
     std::iota(ranks.begin(), ranks.end(), 0);
-    return {world(), session().shared_topology(), ranks, transport_of(session()), {}};
+    CommunicatorOptions options;
+    options.node_memory = session().settings().node_memory();
+    return {world(), session().shared_topology(), ranks, transport_of(session()), options};
   }
 };
 

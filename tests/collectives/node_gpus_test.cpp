@@ -208,6 +208,33 @@ TEST_F(NodeGpus, are_looked_for_where_they_were_found) {
   EXPECT_EQ(gpus().launches(), 2);
 }
 
+// The smallest calls do not look for it, but now and then; those of a kind that has found some do.
+TEST_F(NodeGpus, are_found_by_small_calls_as_well) {
+  std::mt19937 random(23);
+  const auto run = [&](auto& all, int device, std::size_t count) {
+    Case one = case_of(Collective::all_reduce, 2, count, 0);
+    const auto before = all[0]->last();
+    run_there(all, one, random, [&](int) { return Lies{device, device}; });
+    EXPECT_EQ(one.output, one.expected);
+    return all[0]->last() - before;
+  };
+  auto all = rooms_with_gpus(2);
+  int turns = 0;
+  for (; gpus().launches() == 0; ++turns) ASSERT_LT((run(all, 0, 2), turns), 64);
+  EXPECT_GT(turns, 4) << "but now and then";
+  const int launches = gpus().launches();
+  for (int turn = 0; turn < 10; ++turn) {
+    for (int other = 0; other < 10; ++other) run(all, -1, 100);  // of another kind
+    run(all, 0, 2);
+  }
+  EXPECT_EQ(gpus().launches(), launches + 10);
+  for (int turn = 0; turn < 10; ++turn) run(all, -1, 2);
+  int shorter = 0;
+  const auto asking = run(all, -1, much);
+  for (int turn = 0; turn < 20; ++turn) shorter += run(all, -1, 2) < asking ? 1 : 0;
+  EXPECT_GE(shorter, 15) << "what has left is not looked for";
+}
+
 // Each process has its own numbers for them, by CUDA_VISIBLE_DEVICES.
 TEST_F(NodeGpus, are_told_apart_by_their_serials) {
   std::mt19937 random(18);
