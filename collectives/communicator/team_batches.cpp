@@ -36,8 +36,9 @@ bool Team::works_on(int device, const Ask& whole, const Plan& plan) {
   if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
   // Processes that measured here would all do so at once, and find how they disturb each other. So the first batch goes
   // there without knowing, and what they agree on in it is for the others.
-  if (shared != nullptr && !shared->is_proven()) return true;
-  return node::pays_on_gpus(plan.spec, size(), shared != nullptr ? shared->costs() : gpu::layer()->costs(device), true);
+  const bool have_agreed = shared != nullptr && shared->is_proven();
+  if (shared != nullptr && !have_agreed && !shared->was_left_unproven()) return true;
+  return node::pays_on_gpus(plan.spec, size(), have_agreed ? shared->costs() : gpu::layer()->costs(device), true);
 }
 
 Staged Team::take_on_gpu(int device, std::size_t bytes) {

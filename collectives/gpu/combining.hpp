@@ -48,8 +48,8 @@ constexpr bool divides = requires {
   typename F::Divisor;
 };
 template <class F>
-constexpr bool divides_exactly = requires(typename F::Stored value, typename F::Divisor by) {
-  F::divide_exactly(value, by);
+constexpr bool divides_exactly = requires(typename F::Stored value) {
+  F::divide_exactly(value, F::by(1));
 };
 
 // Calls `use` with how elements of a format are divided by a number, of which 0 is none.

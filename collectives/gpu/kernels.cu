@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(threads_per_block) pack(const __grid_constant_
 }
 
 // As many as run at once and no more: each takes as large a part as the others, and none comes after the others.
-template <class Kernel>
-unsigned blocks_for(Kernel* kernel, std::size_t threads) {
+template <auto kernel>  // a value: kernels of one type differ in what they need
+unsigned blocks_for(std::size_t threads) {
   static const int at_once = [&] {
     int found = 0;
     const bool is_known =
@@ -52,7 +52,7 @@ cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream) {
   const std::size_t threads = (all.count * size_of(type) + vector_bytes - 1) / vector_bytes;
   const bool known = with_format(type, [&]<class F>(F) {
     with_dividing<F>(all.divisor, [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) {
-      combine<F, dividing><<<blocks_for(combine<F, dividing>, threads), threads_per_block, 0, stream>>>(all);
+      combine<F, dividing><<<blocks_for<&combine<F, dividing>>(threads), threads_per_block, 0, stream>>>(all);
     });
   });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
@@ -62,7 +62,7 @@ cudaError_t launch(const Packing& all, bool packs, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
   cudaGetLastError();  // of somebody else
   const bool known = with_way(all, packs, [&]<class Way>(Way) {
-    pack<Way><<<blocks_for(pack<Way>, threads_of<Way>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
+    pack<Way><<<blocks_for<&pack<Way>>(threads_of<Way>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
   });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }

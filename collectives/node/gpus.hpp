@@ -44,7 +44,10 @@ class Gpus {
   bool can_map() const { return state_ != State::refused; }
   bool is_proven() const { return state_ == State::proven; }
   void conclude(const gpu::Costs& costs);  // they do
-  void refuse_to_map();                    // somebody does not
+  // A call found data there and went by the host all the same, so that they still do not know.
+  bool was_left_unproven() const { return was_left_unproven_; }
+  void leave_unproven() { was_left_unproven_ = was_left_unproven_ || !is_proven(); }
+  void refuse_to_map();  // somebody does not
   // What work on these GPUs takes, as all agreed when they concluded; nothing until then.
   const gpu::Costs& costs() const { return costs_; }
   // Whether they find each other's events, too, by which they come one after the other on a GPU; else the host sees to
@@ -106,6 +109,7 @@ class Gpus {
   std::vector<std::uint64_t> processes_;
   std::size_t me_ = 0;
   State state_ = State::untried;
+  bool was_left_unproven_ = false;
   gpu::Costs costs_;
   State events_state_ = State::untried;
   const Events* events_ = nullptr;

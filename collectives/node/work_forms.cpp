@@ -206,6 +206,7 @@ void Work::decide() {
       return begin_proof();
     return begin_reaching();
   }
+  if (room_->gpus() != nullptr && is_on_gpus) room_->gpus()->leave_unproven();
   go_by_slots();
 }
 

@@ -228,9 +228,9 @@ TEST_F(NodeGpus, are_found_by_small_calls_as_well) {
     run(all, 0, 2);
   }
   EXPECT_EQ(gpus().launches(), launches + 10);
+  const auto asking = run(all, -1, 2);
   for (int turn = 0; turn < 10; ++turn) run(all, -1, 2);
   int shorter = 0;
-  const auto asking = run(all, -1, much);
   for (int turn = 0; turn < 20; ++turn) shorter += run(all, -1, 2) < asking ? 1 : 0;
   EXPECT_GE(shorter, 15) << "what has left is not looked for";
 }
