@@ -126,8 +126,8 @@ void Work::finish_proof() {
   take_another_step(Form::measuring);
 }
 
-// When all have mapped, and wait. Cards that are needed after it lie in slots of the first step still: their owners wait
-// for whoever takes from them before they go on.
+// When all have mapped, and wait. Cards that are needed after it lie in slots of the first step still: their owners
+// wait for whoever takes from them before they go on.
 void Work::finish_measuring() {
   gpu::Costs costs;
   std::memcpy(&costs, room_->line(0, at_step(step_)).payload, sizeof costs);
