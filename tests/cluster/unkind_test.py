@@ -185,9 +185,10 @@ class Unkindness:
             time.sleep(lasts)
 
 
-# The kernel has no memory for what a call needs: that may be told, with these words, by who met it, or by MPI, where its own messages need some. The
-# others then hear of that member.
-NO_MEMORY = re.compile(r"LOCKSTEP-E0(07|19|23) .*(Cannot allocate memory|No buffer space|not enough memory)|LOCKSTEP-E008 .*MPI_ERR_(INTERN|NO_MEM|OTHER)")
+# The kernel has no memory for what a call needs: that may be told, with these words, by who met it, or by MPI, where its own messages need some, or where
+# it does not get through its start. The others then hear of that member.
+NO_MEMORY = re.compile(r"LOCKSTEP-E0(07|19|23) .*(Cannot allocate memory|No buffer space|not enough memory)"
+                       r"|LOCKSTEP-E008 .*(MPI_ERR_(INTERN|NO_MEM|OTHER)|the MPI library could not start)")
 
 
 @unittest.skipUnless(PERMITTED, "the permission to make network namespaces (tools/cluster check says what is lacking)")
