@@ -124,7 +124,8 @@ TEST_F(RpcExchanges, set_the_others_free_when_one_fails_or_goes) {
       },
       {5s, 30s}, "others");
   EXPECT_NE(said[0].find("rank 1 of 2 is gone"), std::string::npos) << said[0];
-  EXPECT_NE(said[2].find("rank 1 of 3 is gone"), std::string::npos) << said[2] << ": its own part is whole";
+  // Rank 0 goes as well, when it has heard, and may be out of the whole before rank 1 is.
+  EXPECT_NE(said[2].find(" of 3 is gone"), std::string::npos) << said[2] << ": its own part is whole";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s);
 }
 
