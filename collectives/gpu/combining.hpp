@@ -32,21 +32,21 @@ struct Combining {
 // What elements of a format are divided by; nothing is made of it where they cannot be, or are not.
 struct NoDivisor {};
 template <class F>
+constexpr bool divides = requires {
+  typename F::Divisor;
+};
+template <class F>
 struct DivisorOf {
   using Type = NoDivisor;
   LOCKSTEP_BOTH static Type of(std::int64_t /*number*/) { return {}; }
 };
 template <class F>
-requires requires { typename F::Divisor; }
+requires divides<F>
 struct DivisorOf<F> {
   using Type = typename F::Divisor;
   LOCKSTEP_BOTH static Type of(std::int64_t number) { return F::by(number == 0 ? 1 : number); }
 };
 
-template <class F>
-constexpr bool divides = requires {
-  typename F::Divisor;
-};
 template <class F>
 constexpr bool divides_exactly = requires(typename F::Stored value) {
   F::divide_exactly(value, F::by(1));
