@@ -13,7 +13,7 @@
 #include "bench/in_stream.hpp"
 #include "bench/limits.hpp"
 #include "bench/statistics.hpp"
-#include "collectives/communicator/team.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 #include "topology/base/cgroup.hpp"
 #include "topology/base/text.hpp"
 
@@ -26,10 +26,10 @@ std::uint64_t times(std::uint64_t a, std::uint64_t b) {
 }
 
 // All members alike, or one would end and the others wait.
-void refuse_too_large(Communicator& world, const Wish& wish) {
+void refuse_too_large(Communicator& world, const BenchOptions& options) {
   std::uint64_t needed = 0;
-  for (const Subject& each : wish.subjects) {
-    for (const std::uint64_t size : wish.sizes) {
+  for (const Subject& each : options.subjects) {
+    for (const std::uint64_t size : options.sizes) {
       Subject subject = each;
       subject.count = count_of(each.collective, each.type, size, world.size());
       // The buffers, as much for what is staged, and the two of the copy.
@@ -48,7 +48,7 @@ void refuse_too_large(Communicator& world, const Wish& wish) {
               "give a smaller end (-e), or fewer members on each node");
 }
 
-Candidate copying(std::string name, const std::byte* from, std::byte* to, std::size_t bytes) {
+BenchCandidate copying(std::string name, const std::byte* from, std::byte* to, std::size_t bytes) {
   return {std::move(name), [from, to, bytes] {
             std::memcpy(to, from, bytes);
             asm volatile("" : : "r"(to) : "memory");
@@ -56,19 +56,19 @@ Candidate copying(std::string name, const std::byte* from, std::byte* to, std::s
 }
 
 // What a member does by its schedule.
-struct Work {
+struct ScheduleTraffic {
   std::uint64_t rounds = 0;
   std::uint64_t sent = 0;    // elements
   std::uint64_t narrow = 0;  // of them in the wire format
 };
 
-Work work_of(const Schedule& schedule) {
-  Work work;
+ScheduleTraffic traffic_of(const Schedule& schedule) {
+  ScheduleTraffic work;
   for (const Round& round : schedule.rounds) {
     if (!round.sends.empty() || !round.receives.empty()) work.rounds += static_cast<std::uint64_t>(round.times);
     for (int lap = 0; lap < round.times; ++lap) {
       for (const Message& message : round.sends) {
-        const std::uint64_t count = message.walk.at(lap).count;
+        const std::uint64_t count = message.slice.at(lap).count;
         work.sent += count;
         if (message.narrow) work.narrow += count;
       }
@@ -77,10 +77,10 @@ Work work_of(const Schedule& schedule) {
   return work;
 }
 
-Work work_of(const Plan& plan) {
-  Work work = work_of(plan.last);
+ScheduleTraffic traffic_of(const Plan& plan) {
+  ScheduleTraffic work = traffic_of(plan.last);
   if (plan.segments == 1) return work;
-  const Work each = work_of(plan.schedule);
+  const ScheduleTraffic each = traffic_of(plan.schedule);
   work.rounds += each.rounds * static_cast<std::uint64_t>(plan.segments - 1);
   work.sent += each.sent * static_cast<std::uint64_t>(plan.segments - 1);
   work.narrow += each.narrow * static_cast<std::uint64_t>(plan.segments - 1);
@@ -88,12 +88,12 @@ Work work_of(const Plan& plan) {
 }
 
 // Every subject in every size that differs from the one before.
-std::vector<Subject> rows_of(const Wish& wish, int members, std::vector<std::string>& left_out) {
+std::vector<Subject> rows_of(const BenchOptions& options, int members, std::vector<std::string>& left_out) {
   std::vector<Subject> rows;
-  for (const Subject& each : wish.subjects) {
+  for (const Subject& each : options.subjects) {
     const bool moves = each.collective != Collective::barrier;
     std::optional<std::size_t> last;
-    for (const std::uint64_t size : wish.sizes) {
+    for (const std::uint64_t size : options.sizes) {
       Subject subject = each;
       subject.count = moves ? count_of(each.collective, each.type, size, members) : 0;
       if (moves && subject.count == 0) {
@@ -108,7 +108,7 @@ std::vector<Subject> rows_of(const Wish& wish, int members, std::vector<std::str
   return rows;
 }
 
-void note_ceilings(const Ceilings& ceilings, Run& run) {
+void note_ceilings(const Ceilings& ceilings, BenchRun& run) {
   const auto note = [&](const char* what, double value) {
     if (value > 0) run.limits.push_back({what, text(value)});
   };
@@ -119,21 +119,23 @@ void note_ceilings(const Ceilings& ceilings, Run& run) {
 
 class RowMaker {
  public:
-  RowMaker(Communicator& world, const Wish& wish, const Subject& subject, const Ceilings& ceilings, double kernel)
+  RowMaker(Communicator& world, const BenchOptions& options, const Subject& subject, const Ceilings& ceilings,
+           double kernel)
       : world_(world),
-        wish_(wish),
+        options_(options),
         subject_(subject),
         ceilings_(ceilings),
         kernel_(kernel),
         buffers_(subject, world.size(), world.rank()) {
-    if (wish.gpu) there_.emplace(world, buffers_, *wish.gpu);
-    if (wish.gpu && wish.against_symmetric) symmetric_.emplace(world, buffers_, *wish.gpu, OnGpu::Memory::symmetric);
+    if (options.gpu) there_.emplace(world, buffers_, *options.gpu);
+    if (options.gpu && options.against_symmetric)
+      symmetric_.emplace(world, buffers_, *options.gpu, GpuBuffers::GpuAllocation::symmetric);
   }
 
   Row measure_it(bool& interrupted) {
     describe();
     candidates_.push_back(ours());
-    if (wish_.check) verify(candidates_.front().once);
+    if (options_.check) verify(candidates_.front().once);
     refill();
     const std::size_t copy = add_copy();
     std::vector<std::size_t> which;
@@ -145,7 +147,7 @@ class RowMaker {
       if (all) candidates_.push_back(std::move(*made));
     }
     if (subject_.cold) make_cold(copy);
-    const Measured measured = measure(world_, candidates_, wish_.effort, wish_.seed + row_.bytes);
+    const Measurement measured = measure(world_, candidates_, options_.effort, options_.seed + row_.bytes);
     interrupted = measured.interrupted;
     note_times(measured, copy);
     for (std::size_t i = 0; i < which.size(); ++i) {
@@ -155,8 +157,8 @@ class RowMaker {
                                 .time = summarize_blocks(measured.timings[which[i]].blocks),
                                 .ratio = ratio_of(measured, which[i])});
     }
-    for (const auto& [name, run] : wish_.earlier) add_earlier(name, run);
-    if (wish_.check && row_.check.wrong == 0) verify(candidates_.front().once);
+    for (const auto& [name, run] : options_.earlier) add_earlier(name, run);
+    if (options_.check && row_.check.wrong == 0) verify(candidates_.front().once);
     if (there_ && !interrupted && row_.check.wrong == 0) measure_in_stream(interrupted);
     return std::move(row_);
   }
@@ -173,34 +175,34 @@ class RowMaker {
     row_.cold = subject_.cold;
   }
 
-  std::vector<std::pair<std::string, MakeCandidate>> all_baselines() {
-    auto all = wish_.baselines;
+  std::vector<std::pair<std::string, CandidateMaker>> all_baselines() {
+    auto all = options_.baselines;
     for (auto& [name, make] : all) {
       if (!there_) continue;
-      make = [this, by_host = make](const Subject& of, Buffers& on) -> std::optional<Candidate> {
+      make = [this, by_host = make](const Subject& of, Buffers& on) -> std::optional<BenchCandidate> {
         auto made = by_host(of, on);
         return made ? std::optional(there_->staged(std::move(*made))) : std::nullopt;
       };
     }
-    if (wish_.against_nccl)
+    if (options_.against_nccl)
       all.emplace_back("nccl",
-                       [this](const Subject& of, Buffers&) { return wish_.against_nccl->candidate(of, *there_); });
+                       [this](const Subject& of, Buffers&) { return options_.against_nccl->candidate(of, *there_); });
     if (symmetric_) all.emplace_back("symmetric", [this](const Subject&, Buffers&) { return in_symmetric(); });
-    if (wish_.against_host) all.emplace_back("host", [this](const Subject&, Buffers&) { return by_host(); });
+    if (options_.against_host) all.emplace_back("host", [this](const Subject&, Buffers&) { return by_host(); });
     return all;
   }
 
-  std::optional<Candidate> by_host() {
+  std::optional<BenchCandidate> by_host() {
     if (subject_.collective == Collective::exchange) return std::nullopt;
-    return Candidate{"host", [this, ask = buffers_.ask()] { world_.team()->run(ask); }};
+    return BenchCandidate{"host", [this, request = buffers_.request()] { world_.core()->run(request); }};
   }
 
-  std::optional<Candidate> in_symmetric() {
+  std::optional<BenchCandidate> in_symmetric() {
     if (subject_.collective == Collective::exchange) return std::nullopt;
-    return Candidate{"symmetric", [this, ask = symmetric_->ask()] { world_.team()->run(ask); }};
+    return BenchCandidate{"symmetric", [this, request = symmetric_->request()] { world_.core()->run(request); }};
   }
 
-  Candidate ours() {
+  BenchCandidate ours() {
     if (subject_.collective == Collective::exchange) {
       row_.algorithm = "message";
       row_.rounds = 1;
@@ -211,23 +213,23 @@ class RowMaker {
       const auto out = there_ ? there_->output() : buffers_.output_bytes();
       return {"ours", [=, this] { world_.sendrecv(in, next, out, before); }};
     }
-    const detail::Ask ask = there_ ? there_->ask() : buffers_.ask();
-    const detail::Ready ready = world_.team()->prepare(ask);
-    const Plan& plan = *ready.call.plan;
-    if (there_) Prepared(world_.team(), ready).run();  // then it is known who does it
-    row_.algorithm = ready.algorithm();
+    const detail::CallRequest request = there_ ? there_->request() : buffers_.request();
+    const detail::BoundCall bound_call = world_.core()->prepare(request);
+    const Plan& plan = *bound_call.call.plan;
+    if (there_) PreparedCall(world_.core(), bound_call).run();  // then it is known who does it
+    row_.algorithm = bound_call.algorithm();
     if (row_.algorithm == plan.algorithm) wire_ = plan.wire;
-    const Work work = work_of(plan);
+    const ScheduleTraffic work = traffic_of(plan);
     const std::uint64_t sent = (work.sent - work.narrow) * plan.spec.element_bytes + work.narrow * sizeof(bf16);
     std::array<std::uint64_t, 2> most = {work.rounds, sent};
     world_.all_reduce(most, max);
     row_.rounds = most[0];
     row_.sent_bytes = most[1];
-    return {"ours", [this, ask] { world_.team()->run(ask); }};
+    return {"ours", [this, request] { world_.core()->run(request); }};
   }
 
   void make_cold(std::size_t copy) {
-    for (Candidate& each : candidates_) {
+    for (BenchCandidate& each : candidates_) {
       const bool of_copy = copy != 0 && &each == &candidates_[copy];
       each.before = [this, also = each.before, is_copy = of_copy] {
         if (also) also();
@@ -245,11 +247,11 @@ class RowMaker {
 
   void measure_in_stream(bool& interrupted) {
     if (subject_.collective == Collective::exchange || subject_.collective == Collective::barrier) return;
-    StreamRow row(world_, subject_, *there_, wish_.against_nccl.get());
+    StreamRow row(world_, subject_, *there_, options_.against_nccl.get());
     if (symmetric_) row.add_symmetric(*symmetric_);
-    if (wish_.check) verify([&] { row.once(); });
+    if (options_.check) verify([&] { row.once(); });
     refill();
-    row_.in_stream = row.measure(wish_.effort, wish_.seed + row_.bytes, row_.time.median, interrupted);
+    row_.in_stream = row.measure(options_.effort, options_.seed + row_.bytes, row_.time.median, interrupted);
   }
 
   void run_once(const std::function<void()>& ours) {
@@ -264,9 +266,9 @@ class RowMaker {
     std::uint64_t bits = 0;
     std::uint64_t wrong = buffers_.count_wrong(bits);
     if (buffers_.takes_random()) {
-      buffers_.fill_randomly(wish_.seed);
+      buffers_.fill_randomly(options_.seed);
       run_once(ours);
-      wrong += buffers_.count_beyond(wish_.seed, wire_);
+      wrong += buffers_.count_beyond(options_.seed, wire_);
     }
     wrong = world_.all_reduce(wrong, sum);
     const Collective collective = subject_.collective;
@@ -296,14 +298,14 @@ class RowMaker {
     return candidates_.size() - 1;
   }
 
-  void note_times(const Measured& measured, std::size_t copy) {
+  void note_times(const Measurement& measured, std::size_t copy) {
     row_.time = summarize_blocks(measured.timings.front().blocks);
     row_.noise = measured.noise;
     const auto bytes = static_cast<double>(row_.bytes);
     if (row_.time.median > 0) row_.algbw = bytes / row_.time.median / 1e3;
     row_.busbw = row_.algbw * bus_factor(subject_.collective, world_.size());
     const double copy_us = copy == 0 ? 0 : summarize_blocks(measured.timings[copy].blocks).min;
-    Moves moves = least_moves(subject_, world_.size(), world_.topology(), world_.ranks());
+    MinimumTraffic moves = minimum_traffic(subject_, world_.size(), world_.topology(), world_.ranks());
     if (wire_ != WireFormat::as_is) moves.link /= 2;
     row_.limit = limit_of(moves, ceilings_, kernel_, copy_us > 0 ? bytes / copy_us / 1e3 : 0);
     name_slowest(measured.timings.front().rank_medians);
@@ -321,7 +323,7 @@ class RowMaker {
     row_.slowest_percent = percent;
   }
 
-  void add_earlier(const std::string& name, const Run& run) {
+  void add_earlier(const std::string& name, const BenchRun& run) {
     const RowKey key = key_of(row_);
     const auto found = std::ranges::find(run.rows, key, key_of);
     if (found == run.rows.end() || found->time.median <= 0 || row_.time.median <= 0) return;
@@ -340,51 +342,52 @@ class RowMaker {
   }
 
   Communicator& world_;
-  const Wish& wish_;
+  const BenchOptions& options_;
   Subject subject_;
   const Ceilings& ceilings_;
   double kernel_;
   WireFormat wire_ = WireFormat::as_is;  // of ours
   Buffers buffers_;
-  std::optional<OnGpu> there_;
-  std::optional<OnGpu> symmetric_;  // the same, in memory that all members took together
-  std::vector<Candidate> candidates_;
+  std::optional<GpuBuffers> there_;
+  std::optional<GpuBuffers> symmetric_;  // the same, in memory that all members took together
+  std::vector<BenchCandidate> candidates_;
   std::vector<std::byte> copied_;  // from its first half to its second
   Row row_;
 };
 
 }  // namespace
 
-std::optional<Candidate> copy_candidate(const Subject& subject, Buffers& buffers) {
+std::optional<BenchCandidate> copy_candidate(const Subject& subject, Buffers& buffers) {
   const std::size_t bytes = std::min(buffers.input_count(), buffers.output_count()) * size_of(subject.type);
   if (buffers.input() == buffers.output() || bytes == 0) return std::nullopt;
   return copying("memcpy", static_cast<const std::byte*>(buffers.input()), static_cast<std::byte*>(buffers.output()),
                  bytes);
 }
 
-void run_bench(Communicator& world, const Wish& wish, Run& run, const std::function<void(const Run&)>& show) {
-  refuse_too_large(world, wish);
+void run_bench(Communicator& world, const BenchOptions& options, BenchRun& run,
+               const std::function<void(const BenchRun&)>& show) {
+  refuse_too_large(world, options);
   std::vector<std::string> left_out;
-  const std::vector<Subject> rows = rows_of(wish, world.size(), left_out);
+  const std::vector<Subject> rows = rows_of(options, world.size(), left_out);
   if (!left_out.empty()) run.settings.push_back({"left out, under one element for each rank", join(left_out, ", ")});
   // What is measured of the host is no limit to GPUs.
-  const Ceilings ceilings = wish.gpu ? Ceilings{} : measure_ceilings(world, wish.effort, wish.seed);
+  const Ceilings ceilings = options.gpu ? Ceilings{} : measure_ceilings(world, options.effort, options.seed);
   note_ceilings(ceilings, run);
   std::map<std::pair<DataType, ReduceOp>, double> kernels;
   const auto begin = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    const double each = i == 0 ? wish.effort.seconds : passed.count() / static_cast<double>(i);
-    if (wish.progress) wish.progress({i, rows.size(), each * static_cast<double>(rows.size() - i)});
+    const double each = i == 0 ? options.effort.seconds : passed.count() / static_cast<double>(i);
+    if (options.progress) options.progress({i, rows.size(), each * static_cast<double>(rows.size() - i)});
     const Subject& subject = rows[i];
     double kernel = 0;
-    if (reduces(subject.collective) && !wish.gpu) {
+    if (reduces(subject.collective) && !options.gpu) {
       const auto [found, is_new] = kernels.try_emplace({subject.type, subject.op}, 0);
       if (is_new) found->second = measure_kernel(world, subject.type, subject.op);
       kernel = found->second;
     }
     bool interrupted = false;
-    run.rows.push_back(RowMaker(world, wish, subject, ceilings, kernel).measure_it(interrupted));
+    run.rows.push_back(RowMaker(world, options, subject, ceilings, kernel).measure_it(interrupted));
     run.interrupted = interrupted;
     show(run);
     if (interrupted || run.rows.back().check.wrong > 0 || !run.rows.back().check.ranks_equal) return;

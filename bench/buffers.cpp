@@ -124,18 +124,18 @@ void Buffers::cut_unequally() {
   if (which == scatter_v && !root) gives_.clear();
 }
 
-detail::Ask Buffers::ask() {
+detail::CallRequest Buffers::request() {
   if (subject_.collective == barrier) return {.collective = barrier};
-  detail::Ask ask{.collective = subject_.collective,
-                  .type = subject_.type,
-                  .element_bytes = size_of(subject_.type),
-                  .root = subject_.root};
-  ask.reduction.op = subject_.op;
-  if (in_count_ > 0) ask.input = {input(), in_count_};
-  if (out_count_ > 0) ask.output = {output(), out_count_};
-  ask.gives = gives_;
-  ask.takes = takes_;
-  return ask;
+  detail::CallRequest request{.collective = subject_.collective,
+                              .type = subject_.type,
+                              .element_bytes = size_of(subject_.type),
+                              .root = subject_.root};
+  request.reduction.op = subject_.op;
+  if (in_count_ > 0) request.input = {input(), in_count_};
+  if (out_count_ > 0) request.output = {output(), out_count_};
+  request.gives = gives_;
+  request.takes = takes_;
+  return request;
 }
 
 // 1, and 2 where the element's turn is the member's: sums, products and all else stay small and exact.
@@ -185,7 +185,7 @@ std::size_t Buffers::begin_of_block(int from, int to) const {
   return begin;
 }
 
-std::vector<Buffers::Piece> Buffers::pieces() const {
+std::vector<Buffers::BufferPart> Buffers::pieces() const {
   switch (subject_.collective) {
     case broadcast:
       return {{subject_.root, 0, out_count_}};
@@ -197,7 +197,7 @@ std::vector<Buffers::Piece> Buffers::pieces() const {
     default:
       break;
   }
-  std::vector<Piece> all;
+  std::vector<BufferPart> all;
   all.reserve(static_cast<std::size_t>(members_));
   const bool crosses = subject_.collective == all_to_all || subject_.collective == all_to_all_v;
   for (int from = 0; from < members_; ++from)
@@ -222,7 +222,7 @@ std::uint64_t Buffers::count_wrong(std::uint64_t& bits) const {
     };
     if (!reduces(subject_.collective)) {
       std::size_t at = 0;
-      for (const Piece& piece : pieces()) {
+      for (const BufferPart& piece : pieces()) {
         for (std::size_t i = 0; i < piece.count; ++i) judge(at++, number<T>(given(piece.from, piece.begin + i)));
       }
       return;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/subject.hpp"
-#include "collectives/communicator/ask.hpp"
+#include "collectives/communicator/call_request.hpp"
 
 namespace lockstep::bench {
 
@@ -34,7 +34,7 @@ class Buffers {
   const std::vector<std::size_t>& gives() const { return gives_; }
   const std::vector<std::size_t>& takes() const { return takes_; }
   // Of a collective; an exchange is not asked for but sent.
-  detail::Ask ask();
+  detail::CallRequest request();
 
   void fill();
   // Wrong elements of the output, after fill() and one operation; `bits` becomes a hash of the output.
@@ -49,7 +49,7 @@ class Buffers {
 
  private:
   // Of the output: what lies in a member's input.
-  struct Piece {
+  struct BufferPart {
     int from;
     std::size_t begin;
     std::size_t count;
@@ -58,7 +58,7 @@ class Buffers {
   void cut_unequally();
   double given(int rank, std::size_t element) const;
   std::size_t begin_of_block(int from, int to) const;
-  std::vector<Piece> pieces() const;
+  std::vector<BufferPart> pieces() const;
   int contributors() const;             // members 0 to this, of a reduction
   std::size_t first_of_result() const;  // in everybody's input, of a reduction
   std::vector<double> combined() const;

@@ -15,8 +15,8 @@
 #include <tuple>
 #include <utility>
 
+#include "bench/number_text.hpp"
 #include "bench/statistics.hpp"
-#include "bench/words.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
@@ -28,12 +28,12 @@ constexpr double p_of_interval = 0.05;
 constexpr double normal_reach = 1.959964;  // of a 95 % interval, in standard errors
 
 // The rows of one key, one for each launch.
-struct Pair {
+struct LaunchRows {
   std::vector<const Row*> a;
   std::vector<const Row*> b;
 };
 
-struct Before {
+struct RowKeyOrder {
   static auto order(const RowKey& key) {
     return std::tie(key.collective, key.type, key.op, key.root, key.in_place, key.cold, key.bytes);
   }
@@ -47,12 +47,12 @@ struct Estimate {
   std::size_t degrees_of_freedom = 1;
 };
 
-std::string name_of(const Run& run) {
+std::string name_of(const BenchRun& run) {
   return printable(
       text(run.version, run.commit.empty() ? "" : " ", run.commit, run.started.empty() ? "" : ", ", run.started));
 }
 
-std::string cpu_of(const Run& run) {
+std::string cpu_of(const BenchRun& run) {
   std::vector<std::string> all;
   for (const Fact& fact : run.machine) {
     if (fact.name == "cpu") all.push_back(fact.value);
@@ -60,12 +60,12 @@ std::string cpu_of(const Run& run) {
   return all.empty() ? "unknown" : printable(join(all, ", "));
 }
 
-std::string size_of(const Run& run) {
+std::string size_of(const BenchRun& run) {
   return text(run.ranks, run.ranks == 1 ? " rank" : " ranks", " on ", run.nodes, run.nodes == 1 ? " node" : " nodes");
 }
 
 // Why no row of these runs can be compared.
-std::optional<Refusal> refusal_of_runs(const Run& a, const Run& b) {
+std::optional<Refusal> refusal_of_runs(const BenchRun& a, const BenchRun& b) {
   if (a.ranks != b.ranks || a.nodes != b.nodes) {
     return Refusal{.reason = text("the earlier run had ", size_of(a), ", the later ", size_of(b)),
                    .remedy = "Measure both with as many ranks on as many nodes."};
@@ -152,7 +152,7 @@ std::size_t degrees_of_difference(const Estimate& a, const Estimate& b) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(variance * variance / parts));
 }
 
-void fill_numbers(ComparedRow& row, const Pair& pair, double tolerance) {
+void fill_numbers(ComparedRow& row, const LaunchRows& pair, double tolerance) {
   const Estimate a = estimate_of(pair.a);
   const Estimate b = estimate_of(pair.b);
   row.a_us = std::exp(a.log_time);
@@ -191,20 +191,20 @@ void judge_rows(std::vector<ComparedRow>& rows, const CompareOptions& options) {
   }
 }
 
-std::size_t count(const Comparison& comparison, Verdict verdict) {
+std::size_t count_verdicts(const Comparison& comparison, Verdict verdict) {
   return static_cast<std::size_t>(std::count_if(comparison.rows.begin(), comparison.rows.end(),
                                                 [&](const ComparedRow& row) { return row.verdict == verdict; }));
 }
 
 Verdict verdict_of(const Comparison& comparison) {
-  if (count(comparison, Verdict::slower) > 0) return Verdict::slower;
-  const std::size_t inconclusive = count(comparison, Verdict::inconclusive);
+  if (count_verdicts(comparison, Verdict::slower) > 0) return Verdict::slower;
+  const std::size_t inconclusive = count_verdicts(comparison, Verdict::inconclusive);
   if (inconclusive == comparison.rows.size()) return Verdict::inconclusive;
-  if (inconclusive + count(comparison, Verdict::cannot_tell) > 0) return Verdict::cannot_tell;
-  return count(comparison, Verdict::faster) > 0 ? Verdict::faster : Verdict::same;
+  if (inconclusive + count_verdicts(comparison, Verdict::cannot_tell) > 0) return Verdict::cannot_tell;
+  return count_verdicts(comparison, Verdict::faster) > 0 ? Verdict::faster : Verdict::same;
 }
 
-std::string title_of(const RowKey& key) {
+std::string compared_title(const RowKey& key) {
   std::string title = printable(key.collective);
   if (!key.type.empty()) title += text(" ", printable(key.type));
   if (!key.op.empty()) title += text(" ", printable(key.op));
@@ -214,27 +214,27 @@ std::string title_of(const RowKey& key) {
   return title;
 }
 
-using Cells = std::array<std::string, 7>;
+using ComparisonCells = std::array<std::string, 7>;
 
-Cells cells_of(const ComparedRow& row) {
+ComparisonCells cells_of(const ComparedRow& row) {
   const std::string reason = row.refusal ? ": " + row.refusal->reason : "";
-  return {title_of(row.key),
+  return {compared_title(row.key),
           format_bytes(row.key.bytes),
-          words::fixed(row.a_us, 2),
-          words::fixed(row.b_us, 2),
-          words::fixed(row.ratio, 3),
-          text("[", words::fixed(row.ci.low, 3), ", ", words::fixed(row.ci.high, 3), "]"),
+          number_text::fixed(row.a_us, 2),
+          number_text::fixed(row.b_us, 2),
+          number_text::fixed(row.ratio, 3),
+          text("[", number_text::fixed(row.ci.low, 3), ", ", number_text::fixed(row.ci.high, 3), "]"),
           text(word_of(row.verdict), reason)};
 }
 
 // The first and the last column begin at the left, numbers end at the right.
-std::string aligned(std::span<const Cells> lines) {
+std::string aligned(std::span<const ComparisonCells> lines) {
   std::array<std::size_t, 7> widths{};
-  for (const Cells& cells : lines) {
+  for (const ComparisonCells& cells : lines) {
     for (std::size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], cells[i].size());
   }
   std::string all;
-  for (const Cells& cells : lines) {
+  for (const ComparisonCells& cells : lines) {
     for (std::size_t i = 0; i + 1 < cells.size(); ++i) {
       const std::string blanks(widths[i] - cells[i].size(), ' ');
       all += i == 0 ? text(cells[i], blanks, "  ") : text(blanks, cells[i], "  ");
@@ -244,7 +244,7 @@ std::string aligned(std::span<const Cells> lines) {
   return all;
 }
 
-std::string rows_word(std::size_t rows) { return words::counted(rows, "row"); }
+std::string rows_word(std::size_t rows) { return number_text::counted(rows, "row"); }
 
 // The row that has become slower by most, as "all_reduce f32 sum 1 MiB takes 12 % more time".
 std::string worst_of(const Comparison& comparison) {
@@ -253,23 +253,23 @@ std::string worst_of(const Comparison& comparison) {
     if (row.verdict == Verdict::slower && (worst == nullptr || row.ratio < worst->ratio)) worst = &row;
   }
   if (worst == nullptr) return "";
-  const auto percent = [](double ratio) { return words::fixed(100 * (1 / ratio - 1), 1); };
-  return text(title_of(worst->key), " of ", format_bytes(worst->key.bytes), " takes ", percent(worst->ratio),
+  const auto percent = [](double ratio) { return number_text::fixed(100 * (1 / ratio - 1), 1); };
+  return text(compared_title(worst->key), " of ", format_bytes(worst->key.bytes), " takes ", percent(worst->ratio),
               " % more time [", percent(worst->ci.high), ", ", percent(worst->ci.low), "]");
 }
 
 std::string advice_of(const Comparison& comparison) {
   const std::string within = text(100 * comparison.tolerance, " %");
-  const std::size_t cannot_tell = count(comparison, Verdict::cannot_tell);
-  const std::size_t untold = cannot_tell + count(comparison, Verdict::inconclusive);
+  const std::size_t cannot_tell = count_verdicts(comparison, Verdict::cannot_tell);
+  const std::size_t untold = cannot_tell + count_verdicts(comparison, Verdict::inconclusive);
   const std::string of_all = text(" of ", rows_word(comparison.rows.size()));
   switch (comparison.verdict) {
     case Verdict::slower:
-      return text(count(comparison, Verdict::slower), of_all, " by more than ", within, "; ", worst_of(comparison),
-                  ". Look at that row first",
+      return text(count_verdicts(comparison, Verdict::slower), of_all, " by more than ", within, "; ",
+                  worst_of(comparison), ". Look at that row first",
                   untold > 0 ? text(", and measure again the ", untold, " that could not be told.") : ".");
     case Verdict::faster:
-      return text(count(comparison, Verdict::faster), of_all, " by more than ", within,
+      return text(count_verdicts(comparison, Verdict::faster), of_all, " by more than ", within,
                   ", none slower. Keep the later run to compare the next one with.");
     case Verdict::same:
       return text(rows_word(comparison.rows.size()), ", all within ", within, ". Nothing to do.");
@@ -312,8 +312,8 @@ RowKey key_of(const Row& row) {
           .bytes = row.bytes};
 }
 
-Comparison compare(const Run& a, const Run& b, const CompareOptions& options) {
-  std::map<RowKey, Pair, Before> pairs;
+Comparison compare(const BenchRun& a, const BenchRun& b, const CompareOptions& options) {
+  std::map<RowKey, LaunchRows, RowKeyOrder> pairs;
   for (const Row& row : a.rows) pairs[key_of(row)].a.push_back(&row);
   for (const Row& row : b.rows) pairs[key_of(row)].b.push_back(&row);
   Comparison comparison;
@@ -348,7 +348,7 @@ Comparison compare(const Run& a, const Run& b, const CompareOptions& options) {
 }
 
 std::string to_text(const Comparison& comparison) {
-  std::vector<Cells> lines{{"collective", "size", "a (us)", "b (us)", "a / b", "[low, high]", "verdict"}};
+  std::vector<ComparisonCells> lines{{"collective", "size", "a (us)", "b (us)", "a / b", "[low, high]", "verdict"}};
   for (const ComparedRow& row : comparison.rows) lines.push_back(cells_of(row));
   std::string all = text("a: ", comparison.a, "\nb: ", comparison.b,
                          "\na / b above 1: b is the faster; in brackets the interval of 95 %\n", aligned(lines));

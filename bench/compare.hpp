@@ -71,7 +71,7 @@ struct Comparison {
   std::optional<Refusal> refusal;  // exactly where inconclusive
 };
 
-Comparison compare(const Run& a, const Run& b, const CompareOptions& options = {});
+Comparison compare(const BenchRun& a, const BenchRun& b, const CompareOptions& options = {});
 
 // "faster", ..., "cannot tell", "inconclusive".
 std::string_view word_of(Verdict verdict);

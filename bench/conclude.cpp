@@ -9,7 +9,7 @@ namespace lockstep::bench {
 namespace {
 
 // "; against mpi 2 faster, 1 equal, 9 slower"
-std::string against(const Run& run) {
+std::string against(const BenchRun& run) {
   std::string all;
   for (const Score& each : scores_of(run)) {
     if (!is_rival(each.baseline)) continue;
@@ -21,7 +21,7 @@ std::string against(const Run& run) {
 
 }  // namespace
 
-void conclude(Run& run) {
+void conclude(BenchRun& run) {
   const auto rows_with = [&](auto has) { return std::ranges::count_if(run.rows, has); };
   const auto wrong = rows_with([](const Row& row) { return row.check.wrong > 0 || !row.check.ranks_equal; });
   const auto noisy = rows_with([](const Row& row) { return row.noise.noisy; });

@@ -16,53 +16,55 @@ namespace {
 using Json = nlohmann::json;
 using Files = std::map<std::string, std::string>;
 
-constexpr Bar combining{0.9, 0.97};  // of a copy's rate
-constexpr Bar packing{0.8, 0.95};
-constexpr Bar above_nccl{3, 1, true};  // where one has a GPU for itself, above NCCL's own call
-constexpr Bar beside_nccl{2, 4};       // where several share one
-constexpr Bar beside_mpi{5, 20};       // the same, staged through the host
+constexpr Target combining{0.9, 0.97};  // of a copy's rate
+constexpr Target packing{0.8, 0.95};
+constexpr Target above_nccl{3, 1, true};  // where one has a GPU for itself, above NCCL's own call
+constexpr Target beside_nccl{2, 4};       // where several share one
+constexpr Target beside_mpi{5, 20};       // the same, staged through the host
 
 constexpr std::array members_on_one_gpu = {2, 4, 8};
 // Of members that share a GPU, in bytes.
 constexpr std::array<std::uint64_t, 6> shared_sizes = {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
 
-std::string words_of(const Bar& bar) {
-  return bar.is_cost ? text("at most ", bar.must, " us, aim ", bar.aim, " us")
-                     : text("at least ", bar.must, ", aim ", bar.aim);
+std::string words_of(const Target& target) {
+  return target.is_cost ? text("at most ", target.must, " us, aim ", target.aim, " us")
+                        : text("at least ", target.must, ", aim ", target.aim);
 }
 
-Number not_here(std::string what, const Bar& bar, std::string why) {
-  return {std::move(what), bar, std::nullopt, Met::not_measurable, std::move(why)};
+GpuNumber not_here(std::string what, const Target& target, std::string why) {
+  return {std::move(what), target, std::nullopt, TargetStatus::not_measurable, std::move(why)};
 }
 
-Number held(std::string what, const Bar& bar, double value) {
-  const auto reaches = [&](double wanted) { return bar.is_cost ? value <= wanted : value >= wanted; };
-  const Met met = reaches(bar.aim) ? Met::aim : reaches(bar.must) ? Met::met : Met::missed;
-  return {std::move(what), bar, value, met, {}};
+GpuNumber held(std::string what, const Target& target, double value) {
+  const auto reaches = [&](double wanted) { return target.is_cost ? value <= wanted : value >= wanted; };
+  const TargetStatus status = reaches(target.aim)    ? TargetStatus::aim
+                              : reaches(target.must) ? TargetStatus::met
+                                                     : TargetStatus::missed;
+  return {std::move(what), target, value, status, {}};
 }
 
 // Of one question of the probe: its figures that are shares.
-void from_question(const Json& questions, const std::string& id, const std::string& what, const Bar& bar,
-                   std::vector<Number>& all) {
+void from_question(const Json& questions, const std::string& id, const std::string& what, const Target& target,
+                   std::vector<GpuNumber>& all) {
   for (const Json& question : questions) {
     if (question.at("id") != id) continue;
     if (question.at("state") != "answered") {
       // A GPU that gives a wrong answer, or none, has missed what is asked for.
-      Number none = not_here(what, bar, text(id, ": ", question.at("answer").get<std::string>()));
-      if (question.at("state") != "no_gpu") none.met = Met::missed;
+      GpuNumber none = not_here(what, target, text(id, ": ", question.at("answer").get<std::string>()));
+      if (question.at("state") != "no_gpu") none.status = TargetStatus::missed;
       return all.push_back(none);
     }
     for (const Json& figure : question.at("figures")) {
       const auto name = figure.at("name").get<std::string>();
       if (name.ends_with("share of a copy's rate") && figure.at("value").is_number())
-        all.push_back(held(text(what, ": ", name), bar, figure.at("value").get<double>()));
+        all.push_back(held(text(what, ": ", name), target, figure.at("value").get<double>()));
     }
     return;
   }
-  all.push_back(not_here(what, bar, text("the probe was not asked ", id)));
+  all.push_back(not_here(what, target, text("the probe was not asked ", id)));
 }
 
-void from_probe(const Files& files, std::vector<Number>& all) {
+void from_probe(const Files& files, std::vector<GpuNumber>& all) {
   const std::string name = "gpu-probe.json";
   const auto file = files.find(name);
   Json parsed;
@@ -86,12 +88,12 @@ void from_probe(const Files& files, std::vector<Number>& all) {
 }
 
 // Nothing, and why, where there is none.
-std::optional<Run> run_of(const Files& files, const std::string& name, std::string& why) {
+std::optional<BenchRun> run_of(const Files& files, const std::string& name, std::string& why) {
   const auto file = files.find(name);
   why = text(name, " is not there");
   if (file == files.end()) return std::nullopt;
   try {
-    Run run = parse_run(file->second, name);
+    BenchRun run = parse_run(file->second, name);
     why = run.rows.empty() ? text(name, " has no rows: ", run.verdict) : std::string();
     return run.rows.empty() ? std::nullopt : std::optional(std::move(run));
   } catch (const Error& error) {
@@ -107,7 +109,7 @@ const Baseline* find(const std::vector<Baseline>& baselines, std::string_view na
 
 bool is_right(const Row& row) { return row.check.wrong == 0 && row.check.ranks_equal; }
 
-std::string why_without(const Run& run, std::string_view baseline) {
+std::string why_without(const BenchRun& run, std::string_view baseline) {
   for (const Fact& each : run.settings) {
     if (each.name.starts_with("left out") && each.value.starts_with(baseline)) return each.value;
   }
@@ -115,29 +117,29 @@ std::string why_without(const Run& run, std::string_view baseline) {
 }
 
 // Of data that are wrong no time counts.
-Number judged(Number number, const Row& row) {
+GpuNumber judged(GpuNumber number, const Row& row) {
   if (is_right(row)) return number;
-  number.met = Met::missed;
+  number.status = TargetStatus::missed;
   number.why = row.check.wrong == 0 ? "ranks have different bits" : text(row.check.wrong, " wrong elements");
   return number;
 }
 
 // What members on one GPU are held against.
-struct Other {
+struct SharedGpuBaseline {
   std::string file;  // its beginning
   std::string name;
   std::string baseline;
-  Bar bar;
+  Target target;
   bool is_in_stream;  // by the GPU's clock
 };
 
-const Baseline* find(const Row& row, const Other& other) {
+const Baseline* find(const Row& row, const SharedGpuBaseline& other) {
   if (!other.is_in_stream) return find(row.baselines, other.baseline);
   return row.in_stream ? find(row.in_stream->baselines, other.baseline) : nullptr;
 }
 
 // What was not measured at all; what two could not is not tried with more.
-std::string why_no_run(const Files& files, const Other& other, bool with_mps, const std::string& why) {
+std::string why_no_run(const Files& files, const SharedGpuBaseline& other, bool with_mps, const std::string& why) {
   const auto no_mps = files.find("no-mps.txt");
   if (with_mps && no_mps != files.end() && !no_mps->second.empty())
     return no_mps->second.substr(0, no_mps->second.find('\n'));
@@ -148,30 +150,31 @@ std::string why_no_run(const Files& files, const Other& other, bool with_mps, co
 }
 
 // Members on one GPU, at each size.
-void from_shared(const Files& files, int members, const Other& other, bool with_mps, std::vector<Number>& all) {
+void from_shared(const Files& files, int members, const SharedGpuBaseline& other, bool with_mps,
+                 std::vector<GpuNumber>& all) {
   const std::string who = text(members, " processes on one GPU", with_mps ? " under MPS" : "", ", ");
   std::string why;
   const auto run = run_of(files, text(other.file, with_mps ? "-mps-" : "-", members, ".json"), why);
   if (!run)
     return all.push_back(
-        not_here(text(who, "against ", other.name), other.bar, why_no_run(files, other, with_mps, why)));
+        not_here(text(who, "against ", other.name), other.target, why_no_run(files, other, with_mps, why)));
   const auto what = [&](std::uint64_t bytes) { return text(who, bytes, " B, ", other.name, "'s time by ours"); };
   for (const Row& row : run->rows) {
     const Baseline* const found = find(row, other);
-    all.push_back(found != nullptr ? judged(held(what(row.bytes), other.bar, found->ratio.value), row)
-                                   : not_here(what(row.bytes), other.bar, why_without(*run, other.baseline)));
+    all.push_back(found != nullptr ? judged(held(what(row.bytes), other.target, found->ratio.value), row)
+                                   : not_here(what(row.bytes), other.target, why_without(*run, other.baseline)));
   }
   for (const std::uint64_t bytes : shared_sizes) {
     if (std::ranges::find(run->rows, bytes, &Row::bytes) == run->rows.end())
-      all.push_back(not_here(what(bytes), other.bar, "the run ended before it"));
+      all.push_back(not_here(what(bytes), other.target, "the run ended before it"));
   }
 }
 
 // NCCL's runs are of their own, because it may hang there.
-void from_shared(const Files& files, std::vector<Number>& all) {
-  const Other mpi{"shared", "the host's best MPI", "mpi:best", beside_mpi, false};
-  const Other nccl{"shared-nccl", "NCCL", "nccl", beside_nccl, true};
-  for (const Other* const other : {&mpi, &nccl}) {
+void from_shared(const Files& files, std::vector<GpuNumber>& all) {
+  const SharedGpuBaseline mpi{"shared", "the host's best MPI", "mpi:best", beside_mpi, false};
+  const SharedGpuBaseline nccl{"shared-nccl", "NCCL", "nccl", beside_nccl, true};
+  for (const SharedGpuBaseline* const other : {&mpi, &nccl}) {
     for (const bool with_mps : {false, true}) {
       for (const int members : members_on_one_gpu) from_shared(files, members, *other, with_mps, all);
     }
@@ -179,7 +182,7 @@ void from_shared(const Files& files, std::vector<Number>& all) {
 }
 
 // A GPU for itself: what ours costs above NCCL's call, where the host waits for each, and where it waits for none.
-void from_one(const Files& files, std::vector<Number>& all) {
+void from_one(const Files& files, std::vector<GpuNumber>& all) {
   std::string why;
   const auto run = run_of(files, "one.json", why);
   if (!run) return all.push_back(not_here("one member, above NCCL's own call", above_nccl, why));
@@ -198,26 +201,28 @@ void from_one(const Files& files, std::vector<Number>& all) {
   }
 }
 
-std::string_view word_of(Met met) {
-  switch (met) {
-    case Met::aim:
+std::string_view word_of(TargetStatus status) {
+  switch (status) {
+    case TargetStatus::aim:
       return "aim reached";
-    case Met::met:
+    case TargetStatus::met:
       return "met";
-    case Met::missed:
+    case TargetStatus::missed:
       return "missed";
-    case Met::not_measurable:
+    case TargetStatus::not_measurable:
       return "not measurable here";
   }
   return "";
 }
 
-std::string counts_of(const std::vector<Number>& numbers, std::string_view form) {
-  const auto many = [&](Met met) { return std::ranges::count(numbers, met, &Number::met); };
-  return form == "json" ? text("\"aim_reached\": ", many(Met::aim), ", \"met\": ", many(Met::met),
-                               ", \"missed\": ", many(Met::missed), ", \"not_measurable\": ", many(Met::not_measurable))
-                        : text(many(Met::aim), " aim reached, ", many(Met::met), " met, ", many(Met::missed),
-                               " missed, ", many(Met::not_measurable), " not measurable here");
+std::string counts_of(const std::vector<GpuNumber>& numbers, std::string_view form) {
+  const auto many = [&](TargetStatus status) { return std::ranges::count(numbers, status, &GpuNumber::status); };
+  return form == "json" ? text("\"aim_reached\": ", many(TargetStatus::aim), ", \"met\": ", many(TargetStatus::met),
+                               ", \"missed\": ", many(TargetStatus::missed),
+                               ", \"not_measurable\": ", many(TargetStatus::not_measurable))
+                        : text(many(TargetStatus::aim), " aim reached, ", many(TargetStatus::met), " met, ",
+                               many(TargetStatus::missed), " missed, ", many(TargetStatus::not_measurable),
+                               " not measurable here");
 }
 
 std::string line_of(const nlohmann::ordered_json& json) {
@@ -226,8 +231,8 @@ std::string line_of(const nlohmann::ordered_json& json) {
 
 }  // namespace
 
-std::vector<Number> gpu_numbers(const Files& files) {
-  std::vector<Number> all;
+std::vector<GpuNumber> gpu_numbers(const Files& files) {
+  std::vector<GpuNumber> all;
   from_probe(files, all);
   from_one(files, all);
   from_shared(files, all);
@@ -259,14 +264,15 @@ std::vector<Fact> machine_of_gpu_numbers(const Files& files) {
   return all;
 }
 
-std::string numbers_as_json(const std::vector<Number>& numbers, const std::vector<Fact>& machine) {
+std::string numbers_as_json(const std::vector<GpuNumber>& numbers, const std::vector<Fact>& machine) {
   nlohmann::ordered_json facts = nlohmann::ordered_json::object();
   for (const Fact& each : machine) facts[each.name] = each.value;
   std::string rows;
-  for (const Number& each : numbers) {
-    nlohmann::ordered_json row = {
-        {"what", each.what}, {"must", each.bar.must},        {"aim", each.bar.aim}, {"is_cost_us", each.bar.is_cost},
-        {"value", nullptr},  {"verdict", word_of(each.met)}, {"why", nullptr}};
+  for (const GpuNumber& each : numbers) {
+    nlohmann::ordered_json row = {{"what", each.what},      {"must", each.target.must},
+                                  {"aim", each.target.aim}, {"is_cost_us", each.target.is_cost},
+                                  {"value", nullptr},       {"verdict", word_of(each.status)},
+                                  {"why", nullptr}};
     if (each.value) row["value"] = *each.value;
     if (!each.why.empty()) row["why"] = each.why;
     rows += text(rows.empty() ? "\n    " : ",\n    ", line_of(row));
@@ -275,10 +281,10 @@ std::string numbers_as_json(const std::vector<Number>& numbers, const std::vecto
               ",\n  \"machine\": ", line_of(facts), ",\n  \"rows\": [", rows, "\n  ]\n}\n");
 }
 
-std::string numbers_as_text(const std::vector<Number>& numbers) {
+std::string numbers_as_text(const std::vector<GpuNumber>& numbers) {
   std::string all;
-  for (const Number& each : numbers) {
-    all += text(word_of(each.met), ": ", each.what, " (", words_of(each.bar), ")");
+  for (const GpuNumber& each : numbers) {
+    all += text(word_of(each.status), ": ", each.what, " (", words_of(each.target), ")");
     if (each.value) all += text(", ", std::round(*each.value * 1000) / 1000);
     if (!each.why.empty()) all += text(": ", printable(each.why, 300));
     all += '\n';

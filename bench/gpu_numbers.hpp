@@ -12,23 +12,23 @@
 
 namespace lockstep::bench {
 
-enum class Met : std::uint8_t { aim, met, missed, not_measurable };
+enum class TargetStatus : std::uint8_t { aim, met, missed, not_measurable };
 
 // What must be, and what is aimed at: at least, or of a cost at most, in us.
-struct Bar {
+struct Target {
   double must;
   double aim;
   bool is_cost = false;
-  bool operator==(const Bar&) const = default;
+  bool operator==(const Target&) const = default;
 };
 
-struct Number {
+struct GpuNumber {
   std::string what;
-  Bar bar{};
+  Target target{};
   std::optional<double> value;
-  Met met = Met::not_measurable;
+  TargetStatus status = TargetStatus::not_measurable;
   std::string why;  // of what is not measurable, or missed otherwise than by the number
-  bool operator==(const Number&) const = default;
+  bool operator==(const GpuNumber&) const = default;
 };
 
 // From files by their names, as far as they are there: gpu-probe.json, which is the probe's, and of `lockstep bench
@@ -36,7 +36,7 @@ struct Number {
 // shared-N.json, beside the host's MPI, shared-nccl-N.json, beside NCCL, and the same under MPS, shared-mps-N.json and
 // shared-nccl-mps-N.json. no-mps.txt says why the latter are not there. A file that is none of these is a row that says
 // so.
-std::vector<Number> gpu_numbers(const std::map<std::string, std::string>& files);
+std::vector<GpuNumber> gpu_numbers(const std::map<std::string, std::string>& files);
 
 // The names of all that gpu_numbers looks at.
 std::vector<std::string> files_of_gpu_numbers();
@@ -44,7 +44,7 @@ std::vector<std::string> files_of_gpu_numbers();
 // On what they were measured, as those files say it.
 std::vector<Fact> machine_of_gpu_numbers(const std::map<std::string, std::string>& files);
 
-std::string numbers_as_json(const std::vector<Number>& numbers, const std::vector<Fact>& machine);
-std::string numbers_as_text(const std::vector<Number>& numbers);
+std::string numbers_as_json(const std::vector<GpuNumber>& numbers, const std::vector<Fact>& machine);
+std::string numbers_as_text(const std::vector<GpuNumber>& numbers);
 
 }  // namespace lockstep::bench

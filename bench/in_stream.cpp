@@ -5,19 +5,19 @@
 #include <thread>
 
 #include "bench/statistics.hpp"
-#include "collectives/communicator/team.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
 
-Stopwatch::Stopwatch(int device) : device_(device), stream_(gpu::layer()->make_stream(device)) {}
-Stopwatch::~Stopwatch() { gpu::layer()->end_stream(device_, stream_); }
+Stopwatch::Stopwatch(int device) : device_(device), stream_(gpu::backend()->make_stream(device)) {}
+Stopwatch::~Stopwatch() { gpu::backend()->end_stream(device_, stream_); }
 
 double Stopwatch::time(std::uint64_t operations, const std::function<void()>& put) const {
-  const auto first = gpu::layer()->mark_time(device_, stream_);
+  const auto first = gpu::backend()->mark_time(device_, stream_);
   for (std::uint64_t i = 0; i < operations; ++i) put();
-  const auto last = gpu::layer()->mark_time(device_, stream_);
+  const auto last = gpu::backend()->mark_time(device_, stream_);
   constexpr double most_us = 60e6;
   const double begin = now_us();
   while (!last->is_reached()) {
@@ -26,21 +26,21 @@ double Stopwatch::time(std::uint64_t operations, const std::function<void()>& pu
                   "look whether a rank is gone; NCCL_DEBUG=INFO shows what NCCL waits for");
     std::this_thread::yield();
   }
-  return gpu::layer()->microseconds(*first, *last) / static_cast<double>(operations);
+  return gpu::backend()->microseconds(*first, *last) / static_cast<double>(operations);
 }
 
-StreamRow::StreamRow(Communicator& world, const Subject& subject, OnGpu& on, NcclItself* nccl)
+StreamRow::StreamRow(Communicator& world, const Subject& subject, GpuBuffers& on, NcclBaseline* nccl)
     : world_(world),
       subject_(subject),
       moved_(world.all_reduce(on.input().size() + on.output().size(), max)),
       bytes_(bytes_of(subject, world.size())),
       watch_(on.device()) {
-  detail::Ask ask = on.ask();
-  ask.stream = watch_.stream();
-  ours_ = [this, ask] { world_.team()->run(ask); };
+  detail::CallRequest request = on.request();
+  request.stream = watch_.stream();
+  ours_ = [this, request] { world_.core()->run(request); };
   add("ours", ours_);
   // Planned once, it is started without asking the others.
-  add("plan", [plan = std::make_shared<Prepared>(world_.team(), world_.team()->prepare(ask))] { plan->run(); });
+  add("plan", [plan = std::make_shared<PreparedCall>(world_.core(), world_.core()->prepare(request))] { plan->run(); });
   if (nccl != nullptr) {
     if (const auto operation = nccl->operation(subject, on))
       add("nccl", [this, operation] { operation(watch_.stream()); });
@@ -49,26 +49,26 @@ StreamRow::StreamRow(Communicator& world, const Subject& subject, OnGpu& on, Ncc
 }
 
 void StreamRow::add(std::string name, std::function<void()> put) {
-  Candidate one{.name = std::move(name)};
+  BenchCandidate one{.name = std::move(name)};
   one.timed = [this, put = std::move(put)] { return watch_.time(operations_, put); };
   candidates_.push_back(std::move(one));
 }
 
-void StreamRow::add_symmetric(const OnGpu& on) {
-  detail::Ask ask = on.ask();
-  ask.stream = watch_.stream();
-  add("symmetric", [this, ask] { world_.team()->run(ask); });
+void StreamRow::add_symmetric(const GpuBuffers& on) {
+  detail::CallRequest request = on.request();
+  request.stream = watch_.stream();
+  add("symmetric", [this, request] { world_.core()->run(request); });
 }
 
 void StreamRow::once() { watch_.time(1, ours_); }
 
-InStream StreamRow::measure(const Effort& effort, std::uint64_t seed, double expected_us, bool& interrupted) {
+StreamTiming StreamRow::measure(const Effort& effort, std::uint64_t seed, double expected_us, bool& interrupted) {
   constexpr double fewest = 5;
   constexpr double most = 200;
   operations_ = static_cast<std::uint64_t>(std::clamp(effort.block_us / std::max(expected_us, 1e-3), fewest, most));
-  const Measured measured = bench::measure(world_, candidates_, effort, seed);
+  const Measurement measured = bench::measure(world_, candidates_, effort, seed);
   interrupted = interrupted || measured.interrupted;
-  InStream row;
+  StreamTiming row;
   row.operations = operations_;
   row.time = summarize_blocks(measured.timings.front().blocks);
   const auto rate = [](double bytes, double us) { return us > 0 ? bytes / us / 1e3 : 0; };

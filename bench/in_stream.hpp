@@ -4,8 +4,8 @@
 // by how many they are. Ours in turns with NCCL's own, and with copies of as many bytes within the GPU's memory.
 #pragma once
 
+#include "bench/gpu_buffers.hpp"
 #include "bench/measure.hpp"
-#include "bench/on_gpu.hpp"
 
 namespace lockstep::bench {
 
@@ -30,15 +30,15 @@ class Stopwatch {
 class StreamRow {
  public:
   // With no NCCL where there is none to measure.
-  StreamRow(Communicator& world, const Subject& subject, OnGpu& on, NcclItself* nccl);
+  StreamRow(Communicator& world, const Subject& subject, GpuBuffers& on, NcclBaseline* nccl);
 
   // Ours once more, on the same data in other memory; ahead of measure().
-  void add_symmetric(const OnGpu& on);
+  void add_symmetric(const GpuBuffers& on);
   gpu::Stream stream() const { return watch_.stream(); }
   // Ours, once; done when it returns.
   void once();
   // `expected_us`: about what one takes, the same for all members.
-  InStream measure(const Effort& effort, std::uint64_t seed, double expected_us, bool& interrupted);
+  StreamTiming measure(const Effort& effort, std::uint64_t seed, double expected_us, bool& interrupted);
 
  private:
   void add(std::string name, std::function<void()> put);
@@ -50,7 +50,7 @@ class StreamRow {
   Stopwatch watch_;
   std::function<void()> ours_;
   std::uint64_t operations_ = 1;
-  std::vector<Candidate> candidates_;
+  std::vector<BenchCandidate> candidates_;
 };
 
 }  // namespace lockstep::bench

@@ -28,18 +28,19 @@ void work(int steps) {
   }
 }
 
-struct Found {
+struct DetectionCounts {
   int holds_one = 0;
   int differs = 0;  // the whole interval is above 1
   std::vector<double> half_widths;
 };
 
-Found measure_often(Communicator& world, int ours, int theirs) {
-  Found found;
+DetectionCounts measure_often(Communicator& world, int ours, int theirs) {
+  DetectionCounts found;
   found.half_widths.reserve(runs);
-  const std::vector<bench::Candidate> both = {{"ours", [ours] { work(ours); }}, {"theirs", [theirs] { work(theirs); }}};
+  const std::vector<bench::BenchCandidate> both = {{"ours", [ours] { work(ours); }},
+                                                   {"theirs", [theirs] { work(theirs); }}};
   for (int i = 0; i < runs; ++i) {
-    const Measured measured = measure(world, both, {.seconds = 0.3}, static_cast<std::uint64_t>(i));
+    const Measurement measured = measure(world, both, {.seconds = 0.3}, static_cast<std::uint64_t>(i));
     const Ratio ratio = ratio_of(measured, 1);
     found.holds_one += ratio.ci.holds(1) ? 1 : 0;
     found.differs += ratio.ci.low > 1 ? 1 : 0;
@@ -50,8 +51,8 @@ Found measure_often(Communicator& world, int ours, int theirs) {
 
 int check(Communicator& world) {
   constexpr int steps = 40000;
-  const Found equal = measure_often(world, steps, steps);
-  const Found different = measure_often(world, steps, steps + steps / 20);
+  const DetectionCounts equal = measure_often(world, steps, steps);
+  const DetectionCounts different = measure_often(world, steps, steps + steps / 20);
   if (world.rank() != 0) return 0;
   const double half = 100 * median_of(equal.half_widths);
   std::cout << text("equal things: 1 is in the interval in ", equal.holds_one, " of ", runs,

@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int repetitions = 21;
 constexpr std::size_t buffers = 5;  // four sources and a target
 
-struct Case {
+struct KernelCase {
   DataType type;
   ReduceOp op;
   int sources;  // 2 is the two-way kernel
@@ -38,12 +38,12 @@ struct Case {
 };
 
 constexpr std::array cases = {
-    Case{DataType::f32, ReduceOp::sum, 2, false}, Case{DataType::f64, ReduceOp::sum, 2, false},
-    Case{DataType::f32, ReduceOp::sum, 2, true},  Case{DataType::f64, ReduceOp::sum, 2, true},
-    Case{DataType::f32, ReduceOp::sum, 4, false}, Case{DataType::f64, ReduceOp::sum, 4, false},
-    Case{DataType::f32, ReduceOp::max, 2, false}, Case{DataType::bf16, ReduceOp::sum, 2, false},
-    Case{DataType::f16, ReduceOp::sum, 2, false}, Case{DataType::i32, ReduceOp::sum, 2, false},
-    Case{DataType::u8, ReduceOp::max, 2, false},  Case{DataType::c64, ReduceOp::prod, 2, false},
+    KernelCase{DataType::f32, ReduceOp::sum, 2, false}, KernelCase{DataType::f64, ReduceOp::sum, 2, false},
+    KernelCase{DataType::f32, ReduceOp::sum, 2, true},  KernelCase{DataType::f64, ReduceOp::sum, 2, true},
+    KernelCase{DataType::f32, ReduceOp::sum, 4, false}, KernelCase{DataType::f64, ReduceOp::sum, 4, false},
+    KernelCase{DataType::f32, ReduceOp::max, 2, false}, KernelCase{DataType::bf16, ReduceOp::sum, 2, false},
+    KernelCase{DataType::f16, ReduceOp::sum, 2, false}, KernelCase{DataType::i32, ReduceOp::sum, 2, false},
+    KernelCase{DataType::u8, ReduceOp::max, 2, false},  KernelCase{DataType::c64, ReduceOp::prod, 2, false},
 };
 
 // One stretch of memory in which buffers and the halves of the copy lie.
@@ -56,7 +56,7 @@ struct Arena {
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-double time_kernel(const Arena& arena, const Case& which) {
+double time_kernel(const Arena& arena, const KernelCase& which) {
   const std::size_t count = arena.each / size_of(which.type);
   const std::array<const void*, 4> sources = {arena.buffer(1), arena.buffer(2), arena.buffer(3), arena.buffer(4)};
   const Kernel& kernel = *find_kernel(which.type, which.op);
@@ -96,7 +96,7 @@ double quantile(std::vector<double> values, double part) {
 }
 
 // Whether the case holds what is promised of it.
-bool measure(const Arena& arena, const Case& which) {
+bool measure(const Arena& arena, const KernelCase& which) {
   fill(arena, which.type);
   const auto parts = static_cast<std::size_t>(which.sources) + 1;
   const std::size_t copied = arena.each * parts / 2;  // read and written
@@ -176,7 +176,7 @@ int main() {
                     "; bandwidth of the kernel\n")
             << std::flush;
   bool good = true;
-  for (const Case& each_case : cases) good = measure(arena, each_case) && good;
+  for (const KernelCase& each_case : cases) good = measure(arena, each_case) && good;
   compare_copies(arena);
   return static_cast<int>(good ? Exit::well : Exit::gate);
 }

@@ -16,7 +16,7 @@ namespace {
 
 using enum Collective;
 
-double best_us(Communicator& world, const Candidate& one, const Effort& effort, std::uint64_t seed) {
+double best_us(Communicator& world, const BenchCandidate& one, const Effort& effort, std::uint64_t seed) {
   return summarize_blocks(measure(world, {&one, 1}, effort, seed).timings[0].blocks).min;
 }
 
@@ -31,15 +31,15 @@ double measure_read(Communicator& world, const Effort& effort, std::uint64_t see
   for (const std::size_t bytes : {std::size_t{1} << 16U, std::size_t{1} << 18U, NeighbourMemory::size}) {
     if (!any) break;
     unsigned char round = 0;
-    const Candidate read{"read",
-                         [&] {
-                           if (!memory.works()) return;
-                           for (std::size_t i = 0; i < bytes; i += kept.size()) {
-                             std::memcpy(kept.data(), memory.neighbours() + i, kept.size());
-                             asm volatile("" : : "r"(kept.data()) : "memory");
-                           }
-                         },
-                         [&] { std::memset(memory.own(), ++round, bytes); }};
+    const BenchCandidate read{"read",
+                              [&] {
+                                if (!memory.works()) return;
+                                for (std::size_t i = 0; i < bytes; i += kept.size()) {
+                                  std::memcpy(kept.data(), memory.neighbours() + i, kept.size());
+                                  asm volatile("" : : "r"(kept.data()) : "memory");
+                                }
+                              },
+                              [&] { std::memset(memory.own(), ++round, bytes); }};
     best = std::max(best, rate(bytes, best_us(world, read, effort, seed)));
   }
   return best;
@@ -75,10 +75,10 @@ double measure_link(Communicator& world, const Effort& effort, std::uint64_t see
   std::vector<std::byte> to(bytes);
   double best = 0;
   for (const std::size_t senders : {std::size_t{1}, flows}) {
-    const Candidate ring{"link", [&] {
-                           if (position >= senders) return;
-                           world.sendrecv(from, after[position], to, before[position]);
-                         }};
+    const BenchCandidate ring{"link", [&] {
+                                if (position >= senders) return;
+                                world.sendrecv(from, after[position], to, before[position]);
+                              }};
     best = std::max(best, rate(bytes * senders, best_us(world, ring, effort, seed)));
     if (flows == 1) break;
   }
@@ -97,9 +97,10 @@ Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64
   char theirs = 0;
   const int next = (world.rank() + 1) % world.size();
   const int before = (world.rank() + world.size() - 1) % world.size();
-  const Candidate message{"message", [&] { world.sendrecv(std::span(&mine, 1), next, std::span(&theirs, 1), before); }};
+  const BenchCandidate message{"message",
+                               [&] { world.sendrecv(std::span(&mine, 1), next, std::span(&theirs, 1), before); }};
   // Members that meet in memory know of each other sooner than by a message; nothing that waits for all can be quicker.
-  const Candidate barrier{"barrier", [&] { world.barrier(); }};
+  const BenchCandidate barrier{"barrier", [&] { world.barrier(); }};
   ceilings.message_us = std::min(best_us(world, message, quick, seed), best_us(world, barrier, quick, seed));
   ceilings.read = measure_read(world, quick, seed);
   ceilings.link = measure_link(world, quick, seed);
@@ -127,11 +128,12 @@ double measure_kernel(Communicator& world, DataType type, ReduceOp op) {
   return world.all_reduce(best, max);
 }
 
-Moves least_moves(const Subject& subject, int members, const Topology& topology, std::span<const int> ranks) {
+MinimumTraffic minimum_traffic(const Subject& subject, int members, const Topology& topology,
+                               std::span<const int> ranks) {
   const double n = members;
   const auto all = static_cast<double>(bytes_of(subject, members));
   const double block = has_blocks(subject.collective) ? all / n : all;
-  Moves moves;
+  MinimumTraffic moves;
   std::vector<double> on_node(static_cast<std::size_t>(topology.node_count()));
   for (const int rank : ranks) on_node[static_cast<std::size_t>(topology.member(rank).node)] += 1;
   const double nodes = static_cast<double>(std::ranges::count_if(on_node, [](double here) { return here > 0; }));
@@ -191,7 +193,7 @@ Moves least_moves(const Subject& subject, int members, const Topology& topology,
   return moves;
 }
 
-std::optional<Limit> limit_of(const Moves& moves, const Ceilings& ceilings, double kernel, double copy) {
+std::optional<Limit> limit_of(const MinimumTraffic& moves, const Ceilings& ceilings, double kernel, double copy) {
   Limit limit;
   const auto consider = [&](double us, std::string_view what) {
     if (us > limit.us) limit = {.us = us, .binding = std::string(what)};

@@ -25,16 +25,17 @@ Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64
 double measure_kernel(Communicator& world, DataType type, ReduceOp op);
 
 // What any algorithm must move, in bytes.
-struct Moves {
+struct MinimumTraffic {
   double memory = 0;    // read and written, of all members together, divided by their number
   double foreign = 0;   // of other members' data, read by a member or pushed to it
   double reduced = 0;   // results of the reduction that a member computes
   double link = 0;      // out of or into the node that has most of it
   double messages = 1;  // that follow each other; less where some only give, and may be done before others take
 };
-Moves least_moves(const Subject& subject, int members, const Topology& topology, std::span<const int> ranks);
+MinimumTraffic minimum_traffic(const Subject& subject, int members, const Topology& topology,
+                               std::span<const int> ranks);
 
 // `copy` is the rate at which all members copied at once, in bytes of the copy. Nothing where nothing was measured.
-std::optional<Limit> limit_of(const Moves& moves, const Ceilings& ceilings, double kernel, double copy);
+std::optional<Limit> limit_of(const MinimumTraffic& moves, const Ceilings& ceilings, double kernel, double copy);
 
 }  // namespace lockstep::bench

@@ -6,14 +6,14 @@
 #include <map>
 #include <set>
 
+#include "bench/number_text.hpp"
 #include "bench/statistics.hpp"
-#include "bench/words.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-constexpr auto number = words::short_number;
+constexpr auto short_text = number_text::short_number;
 
 struct Rates {
   std::map<int, double> out;
@@ -81,7 +81,7 @@ class Judge {
 
   std::string why_slow(const Rates& best, int member) const {
     const auto clause = [](std::string_view what, double here, double usual, std::string_view unit) {
-      return text(what, ' ', number(here), ' ', unit, " at best, where ", number(usual), " is usual");
+      return text(what, ' ', short_text(here), ' ', unit, " at best, where ", short_text(usual), " is usual");
     };
     const double out = typical(best.out, true);
     const double in = typical(best.in, true);
@@ -98,7 +98,7 @@ class Judge {
     const double back = std::min(best.out.at(link.b), best.in.at(link.a));
     const double latency = std::max(best.latency.at(link.a), best.latency.at(link.b));
     const auto clause = [](double here, double usual, std::string_view unit, std::string_view whither) {
-      return text(number(here), ' ', unit, whither, ", where both reach ", number(usual), " with others");
+      return text(short_text(here), ' ', unit, whither, ", where both reach ", short_text(usual), " with others");
     };
     if (too_little(link.there, there)) return clause(link.there, there, "GB/s", " there");
     if (too_little(link.back, back)) return clause(link.back, back, "GB/s", " back");
@@ -123,15 +123,15 @@ std::string padded(const std::string& words, std::size_t width) {
 constexpr std::size_t cell_width = 9;
 constexpr std::size_t most_columns = 16;
 
-using Value = std::function<double(const PairLink&, bool from_a)>;
+using LinkValue = std::function<double(const PairLink&, bool from_a)>;
 
 std::string matrix(std::string_view title, const std::vector<PairLink>& links, const std::vector<int>& members,
-                   const Value& value) {
+                   const LinkValue& value) {
   std::map<std::pair<int, int>, std::string> cells;
   for (const PairLink& link : links) {
     const char* const mark = link.slow ? "*" : "";
-    cells[{link.a, link.b}] = text(number(value(link, true)), mark);
-    cells[{link.b, link.a}] = text(number(value(link, false)), mark);
+    cells[{link.a, link.b}] = text(short_text(value(link, true)), mark);
+    cells[{link.b, link.a}] = text(short_text(value(link, false)), mark);
   }
   std::string all = text(title, '\n', padded("rank", cell_width));
   for (const int b : members) all += padded(text(b), cell_width);
@@ -145,7 +145,7 @@ std::string matrix(std::string_view title, const std::vector<PairLink>& links, c
   return all + '\n';
 }
 
-std::string summary(const std::string& kind, const std::vector<const PairLink*>& links) {
+std::string kind_summary(const std::string& kind, const std::vector<const PairLink*>& links) {
   std::vector<double> latency;
   std::vector<double> rate;
   std::vector<double> together;
@@ -155,9 +155,9 @@ std::string summary(const std::string& kind, const std::vector<const PairLink*>&
     together.push_back(link->both > 0 ? link->together / link->both : 0);
   }
   return text("  ", kind, ": ", links.size(), links.size() == 1 ? " pair" : " pairs", ", one way ",
-              number(median_of(latency)), " us and ", number(median_of(rate)), " GB/s (slowest ",
-              number(*std::ranges::min_element(rate)), "); with all pairs at work ", number(100 * median_of(together)),
-              " % of alone\n");
+              short_text(median_of(latency)), " us and ", short_text(median_of(rate)), " GB/s (slowest ",
+              short_text(*std::ranges::min_element(rate)), "); with all pairs at work ",
+              short_text(100 * median_of(together)), " % of alone\n");
 }
 
 }  // namespace
@@ -217,7 +217,7 @@ std::string links_text(const std::vector<PairLink>& links, const LinkVerdict& ve
     all += text("# ", members.size(), " ranks; --json has every pair, and `lockstep report` draws them\n");
   }
   all += "# kinds of links\n";
-  for (const auto& [kind, of_kind] : by_kind(links)) all += summary(kind, of_kind);
+  for (const auto& [kind, of_kind] : by_kind(links)) all += kind_summary(kind, of_kind);
   const auto name = [&](int member) {
     return text("rank ", member, " (", printable(hosts.at(static_cast<std::size_t>(member))), ')');
   };

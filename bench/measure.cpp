@@ -19,9 +19,10 @@ double now_us() {
 
 namespace {
 
-class Measuring {
+class MeasurementRun {
  public:
-  Measuring(Communicator& all, std::span<const Candidate> candidates, const Effort& effort, std::uint64_t seed)
+  MeasurementRun(Communicator& all, std::span<const BenchCandidate> candidates, const Effort& effort,
+                 std::uint64_t seed)
       : all_(all), candidates_(candidates), effort_(effort), random_(static_cast<std::uint32_t>(seed)) {
     order_.resize(candidates.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -29,7 +30,7 @@ class Measuring {
     own_.resize(candidates.size());
   }
 
-  Measured run() {
+  Measurement run() {
     warm_up();
     const NoiseMeter meter;
     const double begin = now_us();
@@ -51,7 +52,7 @@ class Measuring {
   // Enough that a block is long against the clock's own time, and short enough for many blocks.
   void warm_up() {
     double longest = 0;
-    for (const Candidate& each : candidates_) {
+    for (const BenchCandidate& each : candidates_) {
       double shortest = 1e18;
       for (std::size_t i = 0; i < std::max<std::size_t>(2, effort_.warm_ups); ++i) {
         if (each.before) each.before();
@@ -69,7 +70,7 @@ class Measuring {
     if (effort_.samples) in_block_ = std::clamp<std::size_t>(*effort_.samples / effort_.least_blocks, 1, in_block_);
   }
 
-  static double sample(const Candidate& candidate) {
+  static double sample(const BenchCandidate& candidate) {
     if (candidate.timed) return candidate.timed();
     const double begin = now_us();
     candidate.once();
@@ -88,7 +89,7 @@ class Measuring {
     std::shuffle(order_.begin(), order_.end(), random_);
     samples_.assign(candidates_.size() * in_block_ + 2, 0);
     for (const std::size_t which : order_) {
-      const Candidate& candidate = candidates_[which];
+      const BenchCandidate& candidate = candidates_[which];
       for (std::size_t i = 0; i < in_block_; ++i) {
         if (candidate.before) candidate.before();
         all_.barrier();
@@ -134,19 +135,19 @@ class Measuring {
   }
 
   Communicator& all_;
-  std::span<const Candidate> candidates_;
+  std::span<const BenchCandidate> candidates_;
   Effort effort_;
   std::minstd_rand random_;
   std::vector<std::size_t> order_;
   std::size_t in_block_ = 1;
   std::vector<double> samples_;  // of a block: by candidate; then what else is agreed on
   std::vector<std::vector<double>> own_;
-  Measured measured_;
+  Measurement measured_;
 };
 
 }  // namespace
 
-Ratio ratio_of(const Measured& measured, std::size_t which) {
+Ratio ratio_of(const Measurement& measured, std::size_t which) {
   std::vector<PairedBlock> pairs;
   const auto& ours = measured.timings.front().blocks;
   const auto& theirs = measured.timings.at(which).blocks;
@@ -155,8 +156,9 @@ Ratio ratio_of(const Measured& measured, std::size_t which) {
   return ratio_of_blocks(pairs);
 }
 
-Measured measure(Communicator& all, std::span<const Candidate> candidates, const Effort& effort, std::uint64_t seed) {
-  return Measuring(all, candidates, effort, seed).run();
+Measurement measure(Communicator& all, std::span<const BenchCandidate> candidates, const Effort& effort,
+                    std::uint64_t seed) {
+  return MeasurementRun(all, candidates, effort, seed).run();
 }
 
 }  // namespace lockstep::bench

@@ -17,7 +17,7 @@ namespace lockstep::bench {
 double now_us();
 
 // All members run it together, often.
-struct Candidate {
+struct BenchCandidate {
   std::string name;
   std::function<void()> once;
   std::function<void()> before = {};   // done ahead of each sample, and not timed
@@ -42,7 +42,7 @@ struct Timing {
   std::vector<double> rank_medians;         // of the members' own times
 };
 
-struct Measured {
+struct Measurement {
   std::vector<Timing> timings;  // by candidate
   Noise noise;
   bool interrupted = false;
@@ -52,9 +52,10 @@ struct Measured {
 extern std::atomic<bool> interrupt_wanted;
 
 // All members call it with as many candidates and the same effort and seed.
-Measured measure(Communicator& all, std::span<const Candidate> candidates, const Effort& effort, std::uint64_t seed);
+Measurement measure(Communicator& all, std::span<const BenchCandidate> candidates, const Effort& effort,
+                    std::uint64_t seed);
 
 // The first candidate against another: theirs divided by ours.
-Ratio ratio_of(const Measured& measured, std::size_t which);
+Ratio ratio_of(const Measurement& measured, std::size_t which);
 
 }  // namespace lockstep::bench

@@ -11,7 +11,7 @@
 namespace lockstep::bench {
 namespace {
 
-using Ticket = std::array<char, 128>;
+using TicketBytes = std::array<char, 128>;
 
 // Nothing where it cannot be had.
 template <class Make>
@@ -28,7 +28,7 @@ SharedMemory try_to(const Make& make) {
 NeighbourMemory::NeighbourMemory(Communicator& world) {
   // Taken now, so that too little memory is seen here and not by a signal later.
   own_ = try_to([] { return SharedMemory::make(size, true); });
-  Ticket mine{};
+  TicketBytes mine{};
   const std::string ticket = own_.memory() ? own_.ticket() : std::string();
   if (ticket.size() < mine.size()) std::ranges::copy(ticket, mine.begin());
   std::vector<char> all(mine.size() * static_cast<std::size_t>(world.size()));

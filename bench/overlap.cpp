@@ -49,9 +49,9 @@ struct Times {
   double most() const { return *std::ranges::max_element(all); }
 };
 
-class Way {
+class OverlapMeasurement {
  public:
-  Way(Communicator& world, bool progress_thread, std::size_t count)
+  OverlapMeasurement(Communicator& world, bool progress_thread, std::size_t count)
       : name_(progress_thread ? "with a progress thread" : "without one"), data_(count, 1.F), steps_(1'000'000) {
     CommunicatorOptions options = world.options();
     options.progress_thread = progress_thread;
@@ -128,15 +128,16 @@ int run(int argc, char** argv) {
   }
   Session session = start(argc, argv);
   Communicator& world = session.world();
-  std::array<Way, 2> ways{Way(world, false, bytes / sizeof(float)), Way(world, true, bytes / sizeof(float))};
-  for (Way& way : ways) way.calibrate();
+  std::array<OverlapMeasurement, 2> ways{OverlapMeasurement(world, false, bytes / sizeof(float)),
+                                         OverlapMeasurement(world, true, bytes / sizeof(float))};
+  for (OverlapMeasurement& way : ways) way.calibrate();
   for (int i = 0; i < turns; ++i) {
-    for (Way& way : ways) way.turn();
+    for (OverlapMeasurement& way : ways) way.turn();
   }
   if (world.rank() != 0) return 0;
   std::cout << text("all_reduce of ", bytes, " bytes by ", world.size(), " members on ",
                     session.topology().node_count(), " nodes, ", turns, " turns\n");
-  for (Way& way : ways) way.say();
+  for (OverlapMeasurement& way : ways) way.say();
   return 0;
 }
 

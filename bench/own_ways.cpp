@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "collectives/communicator/team.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
@@ -13,26 +13,27 @@ namespace {
 
 // `owner` is what must live as long as the candidate.
 template <class Owner>
-Candidate running(std::string_view name, Communicator& on, const detail::Ask& ask, Owner owner) {
-  const std::string algorithm = on.team()->prepare(ask).call.plan->algorithm;
-  return {.name = std::string(name), .once = [&on, ask, owner] { on.team()->run(ask); }, .algorithm = algorithm};
+BenchCandidate running(std::string_view name, Communicator& on, const detail::CallRequest& request, Owner owner) {
+  const std::string algorithm = on.core()->prepare(request).call.plan->algorithm;
+  return {
+      .name = std::string(name), .once = [&on, request, owner] { on.core()->run(request); }, .algorithm = algorithm};
 }
 
 // The same members with other options.
-MakeCandidate on_another(Communicator& world, const std::string& name, bool only_reductions,
-                         const CommunicatorOptions& options) {
-  const auto other = std::make_shared<Communicator>(world.team()->split(0, world.rank(), options));
-  return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<Candidate> {
+CandidateMaker on_another(Communicator& world, const std::string& name, bool only_reductions,
+                          const CommunicatorOptions& options) {
+  const auto other = std::make_shared<Communicator>(world.core()->split(0, world.rank(), options));
+  return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<BenchCandidate> {
     if (subject.collective == Collective::exchange || (only_reductions && !reduces(subject.collective)))
       return std::nullopt;
-    return running(name, *other, buffers.ask(), other);
+    return running(name, *other, buffers.request(), other);
   };
 }
 
 // What lies from the first to the last byte of a buffer, in symmetric memory.
-class Twin {
+class SymmetricCopy {
  public:
-  Twin(Communicator& world, const std::byte* begin, std::size_t bytes)
+  SymmetricCopy(Communicator& world, const std::byte* begin, std::size_t bytes)
       : begin_(begin), memory_(world.allocate<std::byte>(bytes)) {
     if (bytes > 0) std::memcpy(memory_.data(), begin, bytes);
   }
@@ -40,32 +41,32 @@ class Twin {
 
  private:
   const std::byte* begin_;
-  Symmetric<std::byte> memory_;
+  SymmetricBuffer<std::byte> memory_;
 };
 
-std::optional<Candidate> on_symmetric(Communicator& world, const Subject& subject, Buffers& buffers) {
+std::optional<BenchCandidate> on_symmetric(Communicator& world, const Subject& subject, Buffers& buffers) {
   const auto in = buffers.input_bytes();
   const auto out = buffers.output_bytes();
   if (subject.collective == Collective::exchange || subject.collective == Collective::barrier) return std::nullopt;
-  detail::Ask ask = buffers.ask();
+  detail::CallRequest request = buffers.request();
   // In place one of them lies in the other.
   const std::byte* const begin = subject.in_place ? std::min<const std::byte*>(in.data(), out.data()) : in.data();
   const std::byte* const end = subject.in_place
                                    ? std::max<const std::byte*>(in.data() + in.size(), out.data() + out.size())
                                    : in.data() + in.size();
-  const auto first = std::make_shared<Twin>(world, begin, static_cast<std::size_t>(end - begin));
-  const auto second = subject.in_place ? first : std::make_shared<Twin>(world, out.data(), out.size());
-  if (ask.input.data != nullptr) ask.input.data = first->at(ask.input.data);
-  if (ask.output.data != nullptr) ask.output.data = second->at(ask.output.data);
-  return running("symmetric", world, ask, std::pair(first, second));
+  const auto first = std::make_shared<SymmetricCopy>(world, begin, static_cast<std::size_t>(end - begin));
+  const auto second = subject.in_place ? first : std::make_shared<SymmetricCopy>(world, out.data(), out.size());
+  if (request.input.data != nullptr) request.input.data = first->at(request.input.data);
+  if (request.output.data != nullptr) request.output.data = second->at(request.output.data);
+  return running("symmetric", world, request, std::pair(first, second));
 }
 
 }  // namespace
 
-MakeCandidate own_way(Communicator& world, std::string_view name) {
+CandidateMaker own_way(Communicator& world, std::string_view name) {
   if (name == "symmetric")
     return [&world](const Subject& subject, Buffers& buffers) { return on_symmetric(world, subject, buffers); };
-  CommunicatorOptions options = world.team()->options();
+  CommunicatorOptions options = world.core()->options();
   options.name = text(options.name, '/', name);
   if (name == "messages") options.node_memory = false;
   if (name == "unwatched") options.is_watched = false;

@@ -11,6 +11,6 @@ namespace lockstep::bench {
 
 // All members call it; for a name that is_own_way() (scores.hpp). Nothing is made of what has no such way: an order
 // where nothing is reduced, symmetric memory where nothing is moved.
-MakeCandidate own_way(Communicator& world, std::string_view name);
+CandidateMaker own_way(Communicator& world, std::string_view name);
 
 }  // namespace lockstep::bench

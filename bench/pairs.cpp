@@ -17,9 +17,9 @@ struct PairMemory {
 };
 
 // What one pair does. The first of the two keeps the time and tells the other how often.
-class Pair {
+class PairMeasurement {
  public:
-  Pair(Communicator& world, PairMemory& memory, int peer, bool first, double seconds)
+  PairMeasurement(Communicator& world, PairMemory& memory, int peer, bool first, double seconds)
       : world_(world), memory_(memory), peer_(peer), first_(first), wanted_us_(seconds * 1e6) {}
 
   double latency() {
@@ -110,10 +110,10 @@ std::string kind_of(Link link) {
 // Measured where they are, known everywhere afterwards.
 constexpr std::size_t kept = 5;
 
-class Links {
+class LinkMeasurement {
  public:
-  Links(Communicator& world, const PairEffort& effort, std::vector<PairLink>& links,
-        const std::function<void(std::size_t, std::size_t)>& progress)
+  LinkMeasurement(Communicator& world, const PairEffort& effort, std::vector<PairLink>& links,
+                  const std::function<void(std::size_t, std::size_t)>& progress)
       : world_(world), effort_(effort), links_(links), progress_(progress) {
     find_pairs();
     done_of_ = rounds_.size() + (links_.size() <= effort_.most_alone ? links_.size() : 0);
@@ -177,7 +177,7 @@ class Links {
       step();
       for (const auto& [a, b] : round) {
         if (world_.rank() != a && world_.rank() != b) continue;
-        Pair pair(world_, memory_, world_.rank() == a ? b : a, world_.rank() == a, seconds_);
+        PairMeasurement pair(world_, memory_, world_.rank() == a ? b : a, world_.rank() == a, seconds_);
         double* const mine = &found[kept * place_.at({a, b})];
         if (only) measure_all(pair, mine);
         mine[4] = pair.both();
@@ -193,7 +193,8 @@ class Links {
       step();
       const PairLink& link = links_[i];
       if (world_.rank() != link.a && world_.rank() != link.b) continue;
-      Pair pair(world_, memory_, world_.rank() == link.a ? link.b : link.a, world_.rank() == link.a, seconds_);
+      PairMeasurement pair(world_, memory_, world_.rank() == link.a ? link.b : link.a, world_.rank() == link.a,
+                           seconds_);
       measure_all(pair, &found[kept * i]);
     }
     world_.all_reduce(found, max);
@@ -201,7 +202,7 @@ class Links {
   }
 
   // The latency by its inverse, so that of everything the largest is the best.
-  static void measure_all(Pair& pair, double* mine) {
+  static void measure_all(PairMeasurement& pair, double* mine) {
     mine[0] = 1 / std::max(pair.latency(), 1e-3);
     mine[1] = pair.there();
     mine[2] = pair.back();
@@ -261,7 +262,7 @@ std::vector<std::vector<std::pair<int, int>>> rounds_of(const std::vector<int>& 
 
 LinkVerdict measure_links(Communicator& world, const PairEffort& effort, const LinkBounds& bounds,
                           std::vector<PairLink>& links, const std::function<void(std::size_t, std::size_t)>& progress) {
-  return Links(world, effort, links, progress).run(bounds);
+  return LinkMeasurement(world, effort, links, progress).run(bounds);
 }
 
 }  // namespace lockstep::bench

@@ -73,13 +73,13 @@ bool is_real_float(DataType type) {
   return type == DataType::f16 || type == DataType::bf16 || type == DataType::f32 || type == DataType::f64;
 }
 
-struct Range {
+struct ValueRange {
   long double value;
   long double off;  // allowed on either side
 };
 
 // Of the values of several members, whatever the order in which they are combined.
-Range combined_range(ReduceOp op, const std::vector<double>& values, const Precision& precision) {
+ValueRange combined_range(ReduceOp op, const std::vector<double>& values, const Precision& precision) {
   long double value = values.front();
   long double size = std::abs(value);
   for (std::size_t i = 1; i < values.size(); ++i) {
@@ -130,7 +130,7 @@ std::uint64_t Buffers::count_beyond(std::uint64_t seed, WireFormat wire) const {
     const auto* const result = reinterpret_cast<const T*>(output_.data() + out_offset_);
     if (!reduces(subject_.collective)) {
       std::size_t at = 0;
-      for (const Piece& piece : pieces()) {
+      for (const BufferPart& piece : pieces()) {
         for (std::size_t i = 0; i < piece.count; i += step)
           if (result[at + i] != random_value<T>(word_of(seed, piece.from, piece.begin + i))) ++beyond;
         at += piece.count;
@@ -145,7 +145,7 @@ std::uint64_t Buffers::count_beyond(std::uint64_t seed, WireFormat wire) const {
         values.clear();
         for (int rank = 0; rank < contributors(); ++rank)
           values.push_back(as_double(random_value<T>(word_of(seed, rank, first_of_result() + i))));
-        const Range range = combined_range(subject_.op, values, precision);
+        const ValueRange range = combined_range(subject_.op, values, precision);
         // What is no number is not within, either.
         if (!(std::abs(as_double(result[i]) - range.value) <= range.off)) ++beyond;
       }

@@ -8,13 +8,13 @@
 #include <optional>
 #include <vector>
 
+#include "bench/html_text.hpp"
 #include "bench/report_chart.hpp"
 #include "bench/report_findings.hpp"
 #include "bench/report_groups.hpp"
 #include "bench/report_links.hpp"
 #include "bench/report_style.hpp"
 #include "bench/report_table.hpp"
-#include "bench/report_words.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
@@ -28,27 +28,27 @@ constexpr std::size_t most_open_rows = 40;      // of all tables of rows, before
 constexpr std::size_t most_compared_rows = 24;  // likewise
 constexpr std::array<std::string_view, 4> their_looks = {"theirs0", "theirs1", "theirs2", "theirs3"};
 
-struct Page {
+struct ReportPage {
   const ReportParts& parts;
-  const Run& run;
+  const BenchRun& run;
   std::optional<Comparison> comparison;
-  std::vector<Group> groups;
-  std::vector<Finding> findings;
+  std::vector<RowGroup> groups;
+  std::vector<ReportFinding> findings;
 };
 
-Page page_of(const ReportParts& parts) {
-  Page page{.parts = parts,
-            .run = *parts.run,
-            .comparison = {},
-            .groups = groups_of(*parts.run, parts.earlier),
-            .findings = {}};
+ReportPage page_of(const ReportParts& parts) {
+  ReportPage page{.parts = parts,
+                  .run = *parts.run,
+                  .comparison = {},
+                  .groups = groups_of(*parts.run, parts.earlier),
+                  .findings = {}};
   const bool rows = parts.earlier != nullptr && !(parts.run->rows.empty() && parts.earlier->rows.empty());
   if (rows) page.comparison = compare(*parts.earlier, *parts.run, parts.options);
   page.findings = findings_of(*parts.run, page.comparison ? &*page.comparison : nullptr);
   return page;
 }
 
-std::string_view look_of(Tone tone) {
+std::string_view look_of_tone(Tone tone) {
   return tone == Tone::bad ? "bad" : tone == Tone::look ? "look" : tone == Tone::good ? "good" : "note";
 }
 
@@ -63,20 +63,20 @@ std::string sentence(std::string_view words) {
   return all;
 }
 
-std::string finding_words(const Finding& finding) {
+std::string finding_text(const ReportFinding& finding) {
   return text("<span class=\"tone\">", word_of(finding.tone), ":</span> ", sentence(finding.what));
 }
 
-std::string verdict_of(const Page& page) {
-  const Finding& first = page.findings.front();
-  std::string all = text("<div class=\"verdict ", look_of(first.tone), "\"><p>", finding_words(first), "</p>");
+std::string verdict_section(const ReportPage& page) {
+  const ReportFinding& first = page.findings.front();
+  std::string all = text("<div class=\"verdict ", look_of_tone(first.tone), "\"><p>", finding_text(first), "</p>");
   if (!first.next.empty()) all += text("<p>", sentence(first.next), "</p>");
   all += "</div>\n";
   if (page.findings.size() == 1) return all;
   all += "<ul class=\"also\">\n";
   for (std::size_t i = 1; i < page.findings.size(); ++i) {
-    const Finding& each = page.findings[i];
-    all += text("<li class=\"", look_of(each.tone), "\">", finding_words(each), each.next.empty() ? "" : " ",
+    const ReportFinding& each = page.findings[i];
+    all += text("<li class=\"", look_of_tone(each.tone), "\">", finding_text(each), each.next.empty() ? "" : " ",
                 sentence(each.next), "</li>\n");
   }
   return all + "</ul>\n";
@@ -86,9 +86,9 @@ std::string tile(std::string_view value, std::string_view words) {
   return text("<li><b>", escaped(value), "</b><span>", escaped(words), "</span></li>\n");
 }
 
-std::string tiles_of(const Page& page) {
+std::string tiles_of(const ReportPage& page) {
   std::string all;
-  const Run& run = page.run;
+  const BenchRun& run = page.run;
   const Row* widest = nullptr;
   const Row* nearest_limit = nullptr;
   const auto share = [](const Row& row) {
@@ -119,7 +119,7 @@ std::string tiles_of(const Page& page) {
 
 std::string id_of(std::size_t group) { return text("case", group + 1); }
 
-std::string navigation(const Page& page) {
+std::string navigation(const ReportPage& page) {
   std::string all;
   const auto link = [&](std::string_view id, std::string_view words) {
     all += text("<a href=\"#", id, "\">", escaped(words), "</a>\n");
@@ -133,33 +133,33 @@ std::string navigation(const Page& page) {
 }
 
 // An interval of times is one of bandwidths, turned round.
-std::optional<Reading> bandwidth_of(double busbw, const Row& row, const Summary& time) {
+std::optional<RowValue> bandwidth_of(double busbw, const Row& row, const Summary& time) {
   if (!(row.time.median > 0) || !(time.median > 0)) return std::nullopt;
   const double volume = busbw * row.time.median;
-  return Reading{volume / time.median,
-                 {volume / time.ci.high, time.ci.low > 0 ? volume / time.ci.low : volume / time.median}};
+  return RowValue{volume / time.median,
+                  {volume / time.ci.high, time.ci.low > 0 ? volume / time.ci.low : volume / time.median}};
 }
 
-std::optional<Reading> limit_of(const Row& row) {
+std::optional<RowValue> limit_of(const Row& row) {
   if (!row.limit) return std::nullopt;
-  return Reading{row.limit->us, {row.limit->us, row.limit->us}};
+  return RowValue{row.limit->us, {row.limit->us, row.limit->us}};
 }
 
-Curve curve(std::string_view name, std::string_view look, int shape, std::vector<Point> points) {
+Curve curve(std::string_view name, std::string_view look, int shape, std::vector<CurvePoint> points) {
   return {std::string(name), std::string(look), shape, std::move(points)};
 }
 
 struct Charts {
-  Chart time{.title = {}, .unit = Unit::time, .curves = {}};
-  Chart bandwidth{.title = {}, .unit = Unit::bandwidth, .curves = {}};
-  Chart ratio{.title = {}, .unit = Unit::ratio, .curves = {}};
+  Chart time{.title = {}, .unit = ChartUnit::time, .curves = {}};
+  Chart bandwidth{.title = {}, .unit = ChartUnit::bandwidth, .curves = {}};
+  Chart ratio{.title = {}, .unit = ChartUnit::ratio, .curves = {}};
 };
 
 void add_times(Charts& charts, std::string_view name, std::string_view look, int shape,
                const std::vector<const Row*>& rows, const std::function<const Summary*(const Row&)>& summary) {
   const auto time = [&](const Row& row) {
     const Summary* found = summary(row);
-    return found == nullptr ? std::nullopt : std::optional(Reading{found->median, found->ci});
+    return found == nullptr ? std::nullopt : std::optional(RowValue{found->median, found->ci});
   };
   const auto bandwidth = [&](const Row& row) {
     const Summary* found = summary(row);
@@ -169,7 +169,7 @@ void add_times(Charts& charts, std::string_view name, std::string_view look, int
   charts.bandwidth.curves.push_back(curve(name, look, shape, points_of(rows, bandwidth)));
 }
 
-void add_baselines(Charts& charts, const Group& group) {
+void add_baselines(Charts& charts, const RowGroup& group) {
   const std::vector<std::string> names = baselines_of(group.rows);
   for (std::size_t i = names.size(); i-- > 0;) {  // what is drawn last is on top and first in the legend
     const std::string& name = names[i];
@@ -181,40 +181,40 @@ void add_baselines(Charts& charts, const Group& group) {
     });
     if (!is_rival(name)) continue;  // so far below 1 that the others would be pressed together
     charts.ratio.curves.push_back(
-        curve(name, look, shape, points_of(group.rows, [&](const Row& row) -> std::optional<Reading> {
+        curve(name, look, shape, points_of(group.rows, [&](const Row& row) -> std::optional<RowValue> {
                 const Baseline* baseline = baseline_of(row, name);
                 if (baseline == nullptr) return std::nullopt;
-                return Reading{baseline->ratio.value, baseline->ratio.ci};
+                return RowValue{baseline->ratio.value, baseline->ratio.ci};
               })));
   }
 }
 
-void add_comparison(Charts& charts, const Group& group, const Comparison& comparison) {
-  std::vector<Point> points;
+void add_comparison_curves(Charts& charts, const RowGroup& group, const Comparison& comparison) {
+  std::vector<CurvePoint> points;
   for (const ComparedRow& row : comparison.rows) {
     RowKey key = row.key;
     key.bytes = 0;
     if (key == group.key) points.push_back({row.key.bytes, row.ratio, row.ci, 1});
   }
-  std::erase_if(points, [](const Point& point) { return !(point.value > 0); });
+  std::erase_if(points, [](const CurvePoint& point) { return !(point.value > 0); });
   charts.ratio.curves.push_back(curve("earlier run", "earlier", 0, std::move(points)));
 }
 
-Charts charts_of(const Page& page, const Group& group) {
+Charts charts_of(const ReportPage& page, const RowGroup& group) {
   Charts charts;
   const auto own = [](const Row& row) { return &row.time; };
   const std::vector<const Row*>& any = group.rows.empty() ? group.earlier : group.rows;
   charts.time.curves.push_back(curve("limit", "limit", -1, points_of(any, limit_of)));
   charts.bandwidth.curves.push_back(
-      curve("limit", "limit", -1, points_of(any, [](const Row& row) -> std::optional<Reading> {
+      curve("limit", "limit", -1, points_of(any, [](const Row& row) -> std::optional<RowValue> {
               if (!row.limit || !(row.limit->us > 0)) return std::nullopt;
               const double value = row.busbw * row.time.median / row.limit->us;
-              return Reading{value, {value, value}};
+              return RowValue{value, {value, value}};
             })));
   if (!group.earlier.empty()) add_times(charts, "earlier run", "earlier", 0, group.earlier, own);
   add_baselines(charts, group);
   if (!group.rows.empty()) add_times(charts, "ours", "ours", 0, group.rows, own);
-  if (page.comparison) add_comparison(charts, group, *page.comparison);
+  if (page.comparison) add_comparison_curves(charts, group, *page.comparison);
   for (Chart* chart : {&charts.time, &charts.bandwidth, &charts.ratio})
     std::erase_if(chart->curves, [](const Curve& each) { return each.points.empty(); });
   charts.time.title = text("time over size, ", group.title);
@@ -234,20 +234,20 @@ std::string legend_of(const Charts& charts) {
   return text("<ul class=\"legend\">\n", all, "</ul>\n");
 }
 
-std::string figure(const Chart& chart, std::string_view title, std::string_view words) {
+std::string chart_figure(const Chart& chart, std::string_view title, std::string_view words) {
   const std::string svg = svg_of(chart);
   if (svg.empty()) return {};
   return text("<figure><figcaption><b>", title, "</b>", words, "</figcaption>\n", svg, "</figure>\n");
 }
 
-std::string group_of(const Page& page, std::size_t index) {
-  const Group& group = page.groups[index];
+std::string group_section(const ReportPage& page, std::size_t index) {
+  const RowGroup& group = page.groups[index];
   const Charts charts = charts_of(page, group);
   std::string all =
       text("<div class=\"group\" id=\"", id_of(index), "\"><h3>", escaped(group.title), "</h3>\n", legend_of(charts),
-           "<div class=\"charts\">\n", figure(charts.time, "Time", " of one operation; bands are 95 % intervals"),
-           figure(charts.bandwidth, "Bus bandwidth", ", GB/s"),
-           figure(charts.ratio, "Ratio", ", theirs / ours: above 1 ours is the faster"), "</div>\n");
+           "<div class=\"charts\">\n", chart_figure(charts.time, "Time", " of one operation; bands are 95 % intervals"),
+           chart_figure(charts.bandwidth, "Bus bandwidth", ", GB/s"),
+           chart_figure(charts.ratio, "Ratio", ", theirs / ours: above 1 ours is the faster"), "</div>\n");
   const auto table = [&](const std::vector<const Row*>& rows, bool open, std::string_view of) {
     if (rows.empty()) return;
     all += text("<details", open ? " open=\"open\"" : "", "><summary>", counted(rows.size(), "row"), of, "</summary>\n",
@@ -258,14 +258,14 @@ std::string group_of(const Page& page, std::size_t index) {
   return all + "</div>\n";
 }
 
-std::string groups_section(const Page& page) {
+std::string groups_section(const ReportPage& page) {
   if (page.groups.empty()) return {};
   std::string all = "<section id=\"rows\"><h2>Collectives</h2>\n";
   if (page.run.launches > 1) {
     all += text("<p class=\"pale\">Points are geometric means of ", page.run.launches,
                 " launches; bands and intervals span those of all of them.</p>\n");
   }
-  for (std::size_t i = 0; i < page.groups.size(); ++i) all += group_of(page, i);
+  for (std::size_t i = 0; i < page.groups.size(); ++i) all += group_section(page, i);
   return all + "</section>\n";
 }
 
@@ -288,7 +288,7 @@ bool reasons_differ(const Comparison& comparison) {
                              [&](const ComparedRow& row) { return row.refusal != comparison.rows.front().refusal; });
 }
 
-std::string comparison_section(const Page& page) {
+std::string comparison_section(const ReportPage& page) {
   if (!page.comparison) return {};
   const Comparison& comparison = *page.comparison;
   std::vector<const ComparedRow*> rows;
@@ -313,7 +313,7 @@ std::string comparison_section(const Page& page) {
   return all + "</section>\n";
 }
 
-std::string topology_section(const Page& page) {
+std::string topology_section(const ReportPage& page) {
   const ReportParts& parts = page.parts;
   if (parts.topology.empty() && parts.topology_note.empty()) return {};
   const std::string note = parts.topology_note.empty() ? "" : text("<p>", sentence(parts.topology_note), "</p>\n");
@@ -325,9 +325,9 @@ std::string topology_section(const Page& page) {
   return text("<section id=\"topology\"><h2>Topology</h2>\n", note, picture, "</section>\n");
 }
 
-std::string title_of(const Page& page) {
+std::string page_title(const ReportPage& page) {
   std::vector<std::string> collectives;
-  for (const Group& group : page.groups) {
+  for (const RowGroup& group : page.groups) {
     if (std::ranges::find(collectives, group.key.collective) == collectives.end())
       collectives.push_back(group.key.collective);
   }
@@ -336,7 +336,7 @@ std::string title_of(const Page& page) {
   return text(join(collectives, ", "), " on ", page.run.ranks, page.run.ranks == 1 ? " rank" : " ranks");
 }
 
-std::string subtitle_of(const Run& run) {
+std::string subtitle_of(const BenchRun& run) {
   std::vector<std::string> parts = {text("Lockstep ", run.version, run.commit.empty() ? "" : " ", run.commit)};
   if (!run.started.empty()) parts.push_back(run.started);
   for (const Fact& fact : run.machine) {
@@ -348,15 +348,15 @@ std::string subtitle_of(const Run& run) {
 }  // namespace
 
 std::string report_page(const ReportParts& parts) {
-  const Page page = page_of(parts);
-  const std::string title = escaped(title_of(page));
+  const ReportPage page = page_of(parts);
+  const std::string title = escaped(page_title(page));
   return text(
       "<!DOCTYPE html>\n<html lang=\"en\"><head>\n<meta charset=\"utf-8\"/>\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
       "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>",
       title, "</title>\n<style>", report_style(), "</style>\n</head>\n<body><main>\n<header><h1>", title, "</h1>\n<p>",
-      escaped(subtitle_of(page.run)), "</p></header>\n", verdict_of(page), tiles_of(page), navigation(page),
+      escaped(subtitle_of(page.run)), "</p></header>\n", verdict_section(page), tiles_of(page), navigation(page),
       comparison_section(page), groups_section(page), links_section(page.run), topology_section(page),
       "<section id=\"what\"><h2>What was run on what</h2>\n<div class=\"facts\">", facts_table(page.run, parts.earlier),
       "</div></section>\n<footer>Times are in microseconds (µs) unless said otherwise, 1 GB/s is 10<sup>9</sup> bytes "
@@ -367,7 +367,7 @@ std::string report_page(const ReportParts& parts) {
 }
 
 std::string headline(const ReportParts& parts) {
-  const Finding first = page_of(parts).findings.front();
+  const ReportFinding first = page_of(parts).findings.front();
   return text(word_of(first.tone), ": ", first.what, first.next.empty() ? "" : " ", first.next);
 }
 

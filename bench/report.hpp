@@ -12,8 +12,8 @@
 namespace lockstep::bench {
 
 struct ReportParts {
-  const Run* run = nullptr;      // the later, where there are two
-  const Run* earlier = nullptr;  // nothing: a run alone
+  const BenchRun* run = nullptr;      // the later, where there are two
+  const BenchRun* earlier = nullptr;  // nothing: a run alone
   CompareOptions options = {};
   std::string topology;       // an <svg> element, ready; empty: no picture
   std::string topology_note;  // a sentence, instead of the picture or below it

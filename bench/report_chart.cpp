@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "bench/report_words.hpp"
+#include "bench/html_text.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
@@ -24,7 +24,7 @@ constexpr double bottom = height - 26;
 constexpr double least_range = 1.5;  // a chart of nearly equal values is not stretched until noise fills it
 constexpr double most_reach = 4;     // an interval is drawn up to so many times beyond all values
 
-struct Range {
+struct AxisRange {
   double low = std::numeric_limits<double>::infinity();
   double high = 0;
   void take(double value) {
@@ -38,7 +38,7 @@ struct Range {
 // From values to places, logarithmic.
 class Axis {
  public:
-  Axis(const Range& range, double from, double to)
+  Axis(const AxisRange& range, double from, double to)
       : low_(std::log(range.low)), scale_((to - from) / (std::log(range.high) - low_)), from_(from) {}
   double at(double value) const { return from_ + (std::log(value) - low_) * scale_; }
 
@@ -48,7 +48,7 @@ class Axis {
   double from_;
 };
 
-Range widened(Range range, double least, double margin) {
+AxisRange widened(AxisRange range, double least, double margin) {
   const double missing = least / (range.high / range.low);
   const double factor = std::sqrt(std::max(missing, 1.0)) * std::pow(std::max(range.high / range.low, least), margin);
   return {range.low / factor, range.high * factor};
@@ -57,9 +57,9 @@ Range widened(Range range, double least, double margin) {
 // No size has no logarithm: it stands two steps before the first that has.
 double place_of(std::uint64_t bytes, double least) { return bytes == 0 ? least / 4 : static_cast<double>(bytes); }
 
-struct Frame {
-  Range sizes;
-  Range values;
+struct PlotArea {
+  AxisRange sizes;
+  AxisRange values;
   double least = 1;       // of the sizes above zero
   bool has_none = false;  // a point of size zero
   double slot = 14;       // between neighbouring sizes, at most
@@ -67,26 +67,26 @@ struct Frame {
   Axis y() const { return {values, bottom, top}; }
 };
 
-Frame frame_of(const Chart& chart) {
-  Frame frame;
-  Range sizes;
+PlotArea plot_area_of(const Chart& chart) {
+  PlotArea frame;
+  AxisRange sizes;
   std::vector<std::uint64_t> all;
   for (const Curve& curve : chart.curves) {
-    for (const Point& point : curve.points) {
+    for (const CurvePoint& point : curve.points) {
       sizes.take(static_cast<double>(point.bytes));
       frame.values.take(point.value);
       all.push_back(point.bytes);
     }
   }
   if (frame.values.empty()) return frame;
-  const Range plain = frame.values;
+  const AxisRange plain = frame.values;
   for (const Curve& curve : chart.curves) {
-    for (const Point& point : curve.points) {
+    for (const CurvePoint& point : curve.points) {
       frame.values.take(std::max(point.interval.low, plain.low / most_reach));
       frame.values.take(std::min(point.interval.high, plain.high * most_reach));
     }
   }
-  if (chart.unit == Unit::ratio) frame.values.take(1);
+  if (chart.unit == ChartUnit::ratio) frame.values.take(1);
   frame.values = widened(frame.values, least_range, 0.06);
   frame.least = sizes.empty() ? 4 : sizes.low;
   frame.has_none = std::ranges::find(all, 0U) != all.end();
@@ -102,7 +102,7 @@ Frame frame_of(const Chart& chart) {
   return frame;
 }
 
-std::string line(double x1, double y1, double x2, double y2, std::string_view look) {
+std::string svg_line(double x1, double y1, double x2, double y2, std::string_view look) {
   return text("<line class=\"", look, "\" x1=\"", coordinate(x1), "\" y1=\"", coordinate(y1), "\" x2=\"",
               coordinate(x2), "\" y2=\"", coordinate(y2), "\"/>");
 }
@@ -112,25 +112,26 @@ std::string words(double x, double y, std::string_view look, std::string_view al
               "</text>");
 }
 
-std::string tick_word(Unit unit, double value) {
-  return unit == Unit::time ? html::time_word(value) : html::short_number(value);
+std::string tick_word(ChartUnit unit, double value) {
+  return unit == ChartUnit::time ? html::time_word(value) : html::short_number(value);
 }
 
-std::string axes(const Frame& frame, Unit unit) {
+std::string axes(const PlotArea& frame, ChartUnit unit) {
   std::string all;
   const Axis x = frame.x();
   const Axis y = frame.y();
   const double first = frame.has_none ? frame.least / 1.01 : frame.sizes.low;
   for (const double size : size_ticks(first, frame.sizes.high, 9)) {
-    all += line(x.at(size), top, x.at(size), bottom, "grid");
+    all += svg_line(x.at(size), top, x.at(size), bottom, "grid");
     all += words(x.at(size), bottom + 16, "tick x", html::size_word(static_cast<std::uint64_t>(size)));
   }
   for (const double value : value_ticks(frame.values.low, frame.values.high)) {
-    all += line(left, y.at(value), right, y.at(value), unit == Unit::ratio && value == 1 ? "grid one" : "grid");
+    all +=
+        svg_line(left, y.at(value), right, y.at(value), unit == ChartUnit::ratio && value == 1 ? "grid one" : "grid");
     all += words(left - 6, y.at(value) + 3.5, "tick y", tick_word(unit, value));
   }
   if (frame.has_none) all += words(x.at(place_of(0, frame.least)), bottom + 16, "tick x", "0");
-  return text(all, line(left, bottom, right, bottom, "axis"), '\n');
+  return text(all, svg_line(left, bottom, right, bottom, "axis"), '\n');
 }
 
 std::string shape_of(int shape, double x, double y, std::string_view look, std::string_view title) {
@@ -153,19 +154,19 @@ std::string shape_of(int shape, double x, double y, std::string_view look, std::
   }
 }
 
-std::string value_word(Unit unit, double value) {
+std::string value_word(ChartUnit unit, double value) {
   switch (unit) {
-    case Unit::time:
+    case ChartUnit::time:
       return text(html::number(value), " µs");
-    case Unit::bandwidth:
+    case ChartUnit::bandwidth:
       return text(html::number(value), " GB/s");
-    case Unit::ratio:
+    case ChartUnit::ratio:
       break;
   }
   return html::ratio(value);
 }
 
-std::string title_of(const Curve& curve, const Point& point, Unit unit) {
+std::string point_title(const Curve& curve, const CurvePoint& point, ChartUnit unit) {
   const Interval& band = point.interval;
   std::string all = text(curve.name, ", ", html::size_word(point.bytes), ": ", value_word(unit, point.value));
   if (band.low < band.high) all += text(" [", value_word(unit, band.low), ", ", value_word(unit, band.high), ']');
@@ -173,9 +174,9 @@ std::string title_of(const Curve& curve, const Point& point, Unit unit) {
   return all;
 }
 
-std::string path_of(const Curve& curve, const Frame& frame, double shift) {
+std::string path_of(const Curve& curve, const PlotArea& frame, double shift) {
   std::string steps;
-  for (const Point& point : curve.points) {
+  for (const CurvePoint& point : curve.points) {
     steps += text(steps.empty() ? "M" : "L", coordinate(frame.x().at(place_of(point.bytes, frame.least)) + shift), ' ',
                   coordinate(frame.y().at(point.value)));
   }
@@ -185,15 +186,15 @@ std::string path_of(const Curve& curve, const Frame& frame, double shift) {
 double inside(double y) { return std::isfinite(y) ? std::clamp(y, top, bottom) : y > 0 ? bottom : top; }
 
 // The part of an interval that is in the frame.
-Interval drawn(const Point& point, const Frame& frame) {
+Interval drawn(const CurvePoint& point, const PlotArea& frame) {
   const Axis y = frame.y();
   return {point.interval.low > 0 ? inside(y.at(point.interval.low)) : bottom, inside(y.at(point.interval.high))};
 }
 
-std::string band_of(const Curve& curve, const Frame& frame) {
+std::string band_of(const Curve& curve, const PlotArea& frame) {
   std::string up;
   std::string down;
-  for (const Point& point : curve.points) {
+  for (const CurvePoint& point : curve.points) {
     const Interval ends = drawn(point, frame);
     const std::string x = coordinate(frame.x().at(place_of(point.bytes, frame.least)));
     up += text(up.empty() ? "M" : "L", x, ' ', coordinate(ends.high));
@@ -202,24 +203,24 @@ std::string band_of(const Curve& curve, const Frame& frame) {
   return text("<path class=\"band\" d=\"", up, down, "Z\"/>");
 }
 
-std::string curve_of(const Curve& curve, const Frame& frame, Unit unit) {
+std::string curve_of(const Curve& curve, const PlotArea& frame, ChartUnit unit) {
   std::string all = text("<g class=\"", curve.look, "\">");
   if (curve.shape >= 0 && curve.points.size() > 1) all += band_of(curve, frame);
   if (curve.points.size() > 1 || curve.shape < 0) all += path_of(curve, frame, 0);
-  for (const Point& point : curve.points) {
+  for (const CurvePoint& point : curve.points) {
     const bool marked = curve.shape >= 0 || curve.points.size() == 1;
     all += shape_of(std::max(curve.shape, 0), frame.x().at(place_of(point.bytes, frame.least)),
-                    frame.y().at(point.value), marked ? "" : " hidden", title_of(curve, point, unit));
+                    frame.y().at(point.value), marked ? "" : " hidden", point_title(curve, point, unit));
   }
   return all + "</g>\n";
 }
 
 // An interval for each size, beside those of the other curves; where it holds 1 its column is shaded.
-std::string ratios_of(const Curve& curve, const Frame& frame, double shift, double slot) {
+std::string ratios_of(const Curve& curve, const PlotArea& frame, double shift, double slot) {
   std::string shades;
   std::string boxes;
   std::string dots;
-  for (const Point& point : curve.points) {
+  for (const CurvePoint& point : curve.points) {
     const double x = frame.x().at(place_of(point.bytes, frame.least)) + shift;
     const Interval ends = drawn(point, frame);
     const bool equal = point.interval.holds(1);
@@ -230,13 +231,13 @@ std::string ratios_of(const Curve& curve, const Frame& frame, double shift, doub
     if (equal) shades += box("same", top, bottom, slot);
     boxes += box("reach", ends.high, ends.low, slot * 0.6);
     dots += shape_of(curve.shape, x, frame.y().at(point.value), equal ? " hollow" : "",
-                     text(title_of(curve, point, Unit::ratio), equal ? ", no difference shown" : ""));
+                     text(point_title(curve, point, ChartUnit::ratio), equal ? ", no difference shown" : ""));
   }
   return text("<g class=\"", curve.look, "\">", shades, boxes,
               curve.points.size() > 1 ? path_of(curve, frame, shift) : "", dots, "</g>\n");
 }
 
-std::string all_ratios(const Chart& chart, const Frame& frame) {
+std::string all_ratios(const Chart& chart, const PlotArea& frame) {
   std::string all;
   const auto count = static_cast<double>(chart.curves.size());
   const double slot = std::max(2.0, std::min(frame.slot / count, 10.0));
@@ -281,10 +282,10 @@ std::vector<double> value_ticks(double low, double high) {
 }
 
 std::string svg_of(const Chart& chart) {
-  const Frame frame = frame_of(chart);
+  const PlotArea frame = plot_area_of(chart);
   if (frame.values.empty()) return {};
   std::string inner = axes(frame, chart.unit);
-  if (chart.unit == Unit::ratio)
+  if (chart.unit == ChartUnit::ratio)
     inner += all_ratios(chart, frame);
   else
     for (const Curve& curve : chart.curves) inner += curve_of(curve, frame, chart.unit);

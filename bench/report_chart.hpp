@@ -16,14 +16,14 @@ struct Curve {
   std::string name;  // for the legend
   std::string look;  // class: "ours", "theirs0" to "theirs3", "earlier", "limit"
   int shape = -1;    // of its points: circle, square, triangle, diamond; -1: a line without points
-  std::vector<Point> points;
+  std::vector<CurvePoint> points;
 };
 
-enum class Unit : std::uint8_t { time, bandwidth, ratio };
+enum class ChartUnit : std::uint8_t { time, bandwidth, ratio };
 
 struct Chart {
   std::string title;  // said to those who cannot see it
-  Unit unit = Unit::time;
+  ChartUnit unit = ChartUnit::time;
   std::vector<Curve> curves;
 };
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <functional>
 
+#include "bench/html_text.hpp"
 #include "bench/report_groups.hpp"
 #include "bench/report_links.hpp"
-#include "bench/report_words.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -24,7 +24,7 @@ bool is_wrong(const Row& row) { return row.check.wrong > 0 || !row.check.ranks_e
 
 bool is_file(std::string_view baseline) { return baseline.starts_with("file:"); }
 
-void add_wrong(std::vector<Finding>& all, const Run& run) {
+void add_wrong(std::vector<ReportFinding>& all, const BenchRun& run) {
   const auto wrong = static_cast<std::size_t>(std::ranges::count_if(run.rows, is_wrong));
   if (wrong == 0) return;
   const Row& first = *std::ranges::find_if(run.rows, is_wrong);
@@ -35,7 +35,7 @@ void add_wrong(std::vector<Finding>& all, const Run& run) {
 }
 
 // What the run itself said of its end, where no row explains it.
-void add_end(std::vector<Finding>& all, const Run& run) {
+void add_end(std::vector<ReportFinding>& all, const BenchRun& run) {
   const auto ends_with = [&](Exit exit) { return run.exit_code == static_cast<int>(exit); };
   const std::string verdict = run.verdict.empty() ? text("The run ended with exit code ", run.exit_code) : run.verdict;
   if (ends_with(Exit::timeout))
@@ -56,14 +56,14 @@ void add_end(std::vector<Finding>& all, const Run& run) {
         {Tone::look, "The run ended early.", "What stands here is complete and counts; run it again for the rest."});
 }
 
-void add_comparison(std::vector<Finding>& all, const Comparison& comparison) {
+void add_comparison(std::vector<ReportFinding>& all, const Comparison& comparison) {
   const Tone tone = comparison.verdict == Verdict::slower                                          ? Tone::bad
                     : comparison.verdict == Verdict::faster || comparison.verdict == Verdict::same ? Tone::good
                                                                                                    : Tone::look;
   all.push_back({tone, text("Against the earlier run: ", verdict_line(comparison)), {}});
 }
 
-void add_links(std::vector<Finding>& all, const Run& run) {
+void add_links(std::vector<ReportFinding>& all, const BenchRun& run) {
   if (run.links.empty()) return;
   const std::vector<const PairLink*> slow = slow_links(run);
   if (slow.empty() && (run.links.size() < 3 || run.oversubscribed)) {
@@ -85,12 +85,12 @@ void add_links(std::vector<Finding>& all, const Run& run) {
   all.push_back(
       {Tone::bad,
        text(slow.size(), " of ", counted(run.links.size(), "link"), slow.size() == 1 ? " is" : " are",
-            " slow, first between ", pair_words(run, first), first.why.empty() ? "" : text(": ", first.why), '.'),
+            " slow, first between ", pair_text(run, first), first.why.empty() ? "" : text(": ", first.why), '.'),
        "Measure again with `lockstep links`; slow twice is slow: leave the node out (`--nodes-file`) and look at its "
        "cable, port and clock."});
 }
 
-void add_doubts(std::vector<Finding>& all, const Run& run) {
+void add_doubts(std::vector<ReportFinding>& all, const BenchRun& run) {
   const auto noisy =
       static_cast<std::size_t>(std::ranges::count_if(run.rows, [](const Row& row) { return row.noise.noisy; }));
   if (run.oversubscribed)
@@ -110,7 +110,7 @@ void add_doubts(std::vector<Finding>& all, const Run& run) {
                    "If that must not be, ask for the reproducible order."});
 }
 
-void add_scores(std::vector<Finding>& all, const Run& run) {
+void add_scores(std::vector<ReportFinding>& all, const BenchRun& run) {
   for (const Score& score : scores_of(run)) {
     if (!is_rival(score.baseline) || is_file(score.baseline)) continue;  // a file is for a comparison
     const std::size_t rows = score.faster + score.equal + score.slower;
@@ -129,7 +129,7 @@ void add_scores(std::vector<Finding>& all, const Run& run) {
   }
 }
 
-void add_limits(std::vector<Finding>& all, const Run& run) {
+void add_limits(std::vector<ReportFinding>& all, const BenchRun& run) {
   const auto beyond = static_cast<std::size_t>(std::ranges::count_if(run.rows, beats_limit));
   if (beyond > 0)
     all.push_back(
@@ -139,7 +139,7 @@ void add_limits(std::vector<Finding>& all, const Run& run) {
          "Measure with more time (`--seconds`) while nothing else runs here."});
 }
 
-void add_rest(std::vector<Finding>& all, const Run& run, const Comparison* comparison) {
+void add_rest(std::vector<ReportFinding>& all, const BenchRun& run, const Comparison* comparison) {
   const auto checked =
       static_cast<std::size_t>(std::ranges::count_if(run.rows, [](const Row& row) { return row.check.looked_at(); }));
   if (checked > 0 && !std::ranges::any_of(run.rows, is_wrong))
@@ -157,8 +157,8 @@ void add_rest(std::vector<Finding>& all, const Run& run, const Comparison* compa
 
 }  // namespace
 
-std::vector<Finding> findings_of(const Run& run, const Comparison* comparison) {
-  std::vector<Finding> all;
+std::vector<ReportFinding> findings_of(const BenchRun& run, const Comparison* comparison) {
+  std::vector<ReportFinding> all;
   add_wrong(all, run);
   add_end(all, run);
   if (comparison != nullptr) add_comparison(all, *comparison);
@@ -169,7 +169,7 @@ std::vector<Finding> findings_of(const Run& run, const Comparison* comparison) {
   add_rest(all, run, comparison);
   if (all.empty())
     all.push_back({Tone::look, "Nothing was measured.", "Run `lockstep bench` or `lockstep links` with --json."});
-  std::ranges::stable_sort(all, std::less<>(), &Finding::tone);
+  std::ranges::stable_sort(all, std::less<>(), &ReportFinding::tone);
   return all;
 }
 

@@ -14,14 +14,14 @@ namespace lockstep::bench {
 
 enum class Tone : std::uint8_t { bad, look, good, note };
 
-struct Finding {
+struct ReportFinding {
   Tone tone = Tone::good;
   std::string what;  // a sentence
   std::string next;  // what to do; a sentence, or empty
 };
 
 // At least one, the worst first. `comparison` is of an earlier run with this one.
-std::vector<Finding> findings_of(const Run& run, const Comparison* comparison);
+std::vector<ReportFinding> findings_of(const BenchRun& run, const Comparison* comparison);
 
 // "Bad", "Look here", "Good", "Note".
 std::string_view word_of(Tone tone);

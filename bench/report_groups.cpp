@@ -11,10 +11,10 @@ namespace lockstep::bench {
 namespace {
 
 // Of all sizes.
-Group& group_of(std::vector<Group>& groups, const Row& row) {
+RowGroup& group_of(std::vector<RowGroup>& groups, const Row& row) {
   RowKey key = key_of(row);
   key.bytes = 0;
-  const auto found = std::ranges::find_if(groups, [&](const Group& each) { return each.key == key; });
+  const auto found = std::ranges::find_if(groups, [&](const RowGroup& each) { return each.key == key; });
   if (found != groups.end()) return *found;
   groups.push_back({.key = key, .title = title_of(key)});
   return groups.back();
@@ -48,20 +48,20 @@ std::vector<std::string> baselines_of(const std::vector<const Row*>& rows) {
   return names;
 }
 
-std::vector<Group> groups_of(const Run& run, const Run* earlier) {
-  std::vector<Group> groups;
+std::vector<RowGroup> groups_of(const BenchRun& run, const BenchRun* earlier) {
+  std::vector<RowGroup> groups;
   for (const Row& row : run.rows) group_of(groups, row).rows.push_back(&row);
   if (earlier != nullptr) {
     for (const Row& row : earlier->rows) group_of(groups, row).earlier.push_back(&row);
   }
-  for (Group& group : groups) {
+  for (RowGroup& group : groups) {
     sort(group.rows);
     sort(group.earlier);
   }
   return groups;
 }
 
-std::vector<Point> points_of(const std::vector<const Row*>& rows, const Look& look) {
+std::vector<CurvePoint> points_of(const std::vector<const Row*>& rows, const RowReader& look) {
   struct Sum {
     double logarithms = 0;
     Interval interval;
@@ -78,7 +78,7 @@ std::vector<Point> points_of(const std::vector<const Row*>& rows, const Look& lo
         sum.launches == 0 ? own : Interval{std::min(sum.interval.low, own.low), std::max(sum.interval.high, own.high)};
     ++sum.launches;
   }
-  std::vector<Point> points;
+  std::vector<CurvePoint> points;
   for (const auto& [bytes, sum] : sums) {
     const double value = std::exp(sum.logarithms / static_cast<double>(sum.launches));
     points.push_back({bytes, value, sum.interval, sum.launches});

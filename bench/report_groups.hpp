@@ -14,7 +14,7 @@
 
 namespace lockstep::bench {
 
-struct Group {
+struct RowGroup {
   RowKey key;                       // its bytes mean nothing
   std::string title;                // "all_reduce f32 sum"
   std::vector<const Row*> rows;     // by size, then launch
@@ -27,16 +27,16 @@ std::vector<std::string> baselines_of(const std::vector<const Row*>& rows);
 std::string title_of(const RowKey& key);
 
 // Only what is worth a line: the values live as long as the runs.
-std::vector<Group> groups_of(const Run& run, const Run* earlier);
+std::vector<RowGroup> groups_of(const BenchRun& run, const BenchRun* earlier);
 
 // What a row says of one thing; nothing where it has not measured it.
-struct Reading {
+struct RowValue {
   double value = 0;
   Interval interval;
 };
-using Look = std::function<std::optional<Reading>(const Row& row)>;
+using RowReader = std::function<std::optional<RowValue>(const Row& row)>;
 
-struct Point {
+struct CurvePoint {
   std::uint64_t bytes = 0;
   double value = 0;
   Interval interval;
@@ -44,6 +44,6 @@ struct Point {
 };
 
 // Points above zero only, by size.
-std::vector<Point> points_of(const std::vector<const Row*>& rows, const Look& look);
+std::vector<CurvePoint> points_of(const std::vector<const Row*>& rows, const RowReader& look);
 
 }  // namespace lockstep::bench

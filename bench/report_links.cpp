@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <limits>
 
+#include "bench/html_text.hpp"
 #include "bench/report_style.hpp"
 #include "bench/report_table.hpp"
-#include "bench/report_words.hpp"
 #include "bench/statistics.hpp"
 #include "topology/base/text.hpp"
 
@@ -39,18 +40,18 @@ std::string_view kind_word(std::string_view kind) {
   return kind;
 }
 
-std::string host_of(const Run& run, int rank) {
+std::string host_of(const BenchRun& run, int rank) {
   const auto index = static_cast<std::size_t>(rank);
   return rank >= 0 && index < run.hosts.size() ? run.hosts[index] : std::string();
 }
 
-std::string rank_words(const Run& run, int rank) {
+std::string rank_text(const BenchRun& run, int rank) {
   const std::string host = host_of(run, rank);
   return host.empty() ? text("rank ", rank) : text("rank ", rank, " (", host, ')');
 }
 
 // One number of a link, from the member of the row to that of the column.
-struct Matrix {
+struct LinkMatrix {
   std::string title;
   std::string unit;
   bool more_is_better = true;
@@ -64,10 +65,13 @@ struct HeatCell {
   const PairLink* worst = nullptr;
 };
 
+// Where a heat map is drawn: in a page, whose style knows classes, or as a picture by itself, for any viewer.
+enum class Canvas : std::uint8_t { page, picture };
+
 // Members by cells of equal width.
-class Heat {
+class HeatMap {
  public:
-  Heat(const Run& run, const Matrix& matrix) : run_(run), matrix_(matrix) {
+  HeatMap(const BenchRun& run, const LinkMatrix& matrix, Canvas canvas) : run_(run), matrix_(matrix), canvas_(canvas) {
     std::size_t members = run.hosts.size();
     for (const PairLink& link : run.links) {
       if (drawable(link)) members = std::max(members, static_cast<std::size_t>(link.b) + 1);
@@ -126,9 +130,11 @@ class Heat {
   std::string cell_svg(const HeatCell& cell, std::size_t row, std::size_t column) const;
   std::string labels() const;
   std::string borders() const;
+  std::string looking_like(std::string_view name) const;
 
-  const Run& run_;
-  const Matrix& matrix_;
+  const BenchRun& run_;
+  const LinkMatrix& matrix_;
+  Canvas canvas_;
   std::size_t members_ = 0;
   std::size_t bin_ = 1;
   std::size_t side_ = 0;
@@ -141,62 +147,83 @@ class Heat {
 
 constexpr double edge = 40;  // for labels, left and above
 
-std::string Heat::title(const HeatCell& cell, std::size_t row, std::size_t column) const {
+// The paint of a class of the page's style, in its light colours, as attributes: not every viewer reads a style.
+std::string painted_like(std::string_view name) {
+  const auto line = [](std::string_view colour, std::string_view width) {
+    return text("fill=\"none\" stroke=\"", light_colour(colour), "\" stroke-width=\"", width, '"');
+  };
+  const auto words = [](std::string_view colour, std::string_view anchor) {
+    return text("fill=\"", light_colour(colour), "\" font-size=\"10\" text-anchor=\"", anchor, '"');
+  };
+  if (name == "none") return "fill=\"none\"";
+  if (name == "slow") return line("slow", "3");
+  if (name == "border") return line("ink", "1.5");
+  if (name == "tick x") return words("pale", "middle");
+  if (name == "tick y") return words("pale", "end");
+  if (name.starts_with('v')) return words(name < "v5" ? "v-low" : "v-high", "middle");
+  return text("fill=\"", light_colour(name), "\" stroke=\"", light_colour("card"), '"');
+}
+
+std::string HeatMap::looking_like(std::string_view name) const {
+  return canvas_ == Canvas::page ? text("class=\"", name, '"') : painted_like(name);
+}
+
+std::string HeatMap::title(const HeatCell& cell, std::size_t row, std::size_t column) const {
   const std::string value = text(html::number(cell.value), ' ', matrix_.unit);
   const std::string kind = text(", ", kind_word(cell.worst->kind));
   if (bin_ > 1)
     return text("ranks ", label(row), " to ", label(column), ": at worst ", value, " of ", cell.pairs, " links",
-                cell.slow != nullptr ? text(", slow: ", pair_words(run_, *cell.slow)) : "");
-  return text(rank_words(run_, static_cast<int>(row)), " to ", rank_words(run_, static_cast<int>(column)), ": ", value,
+                cell.slow != nullptr ? text(", slow: ", pair_text(run_, *cell.slow)) : "");
+  return text(rank_text(run_, static_cast<int>(row)), " to ", rank_text(run_, static_cast<int>(column)), ": ", value,
               kind, cell.slow != nullptr ? text(", slow: ", cell.slow->why) : "");
 }
 
-std::string Heat::cell_svg(const HeatCell& cell, std::size_t row, std::size_t column) const {
+std::string HeatMap::cell_svg(const HeatCell& cell, std::size_t row, std::size_t column) const {
   const double wide = cell_width();
   const double x = edge + static_cast<double>(column) * wide;
   const double y = edge + static_cast<double>(row) * wide;
   const std::string box = text("x=\"", coordinate(x), "\" y=\"", coordinate(y), "\" width=\"", coordinate(wide),
                                "\" height=\"", coordinate(wide), '"');
-  if (cell.pairs == 0) return text("<rect class=\"none\" ", box, "/>");
+  if (cell.pairs == 0) return text("<rect ", looking_like("none"), ' ', box, "/>");
   const int colour = shade(cell.value);
-  std::string all = text("<rect class=\"q", colour, "\" ", box, ">",
+  std::string all = text("<rect ", looking_like(text('q', colour)), ' ', box, ">",
                          element("title", "", escaped(title(cell, row, column))), "</rect>");
   if (side_ <= 24) {
-    all += text("<text class=\"v", colour, "\" x=\"", coordinate(x + wide / 2), "\" y=\"",
+    all += text("<text ", looking_like(text('v', colour)), " x=\"", coordinate(x + wide / 2), "\" y=\"",
                 coordinate(y + wide / 2 + 3.5), "\">", cell_number(cell.value), "</text>");
   }
   return all;
 }
 
-std::string Heat::labels() const {
+std::string HeatMap::labels() const {
   std::string all;
   const double wide = cell_width();
   const std::size_t every = side_ <= 24 ? 1 : 8;
   for (std::size_t i = 0; i < side_; i += every) {
     const double middle = edge + (static_cast<double>(i) + 0.5) * wide;
-    const std::string tip = bin_ == 1 ? element("title", "", escaped(rank_words(run_, static_cast<int>(i)))) : "";
-    all += text("<text class=\"tick y\" x=\"", coordinate(edge - 5), "\" y=\"", coordinate(middle + 3.5), "\">",
-                label(i), tip, "</text>");
-    all += text("<text class=\"tick x\" x=\"", coordinate(middle), "\" y=\"", coordinate(edge - 6), "\">",
+    const std::string tip = bin_ == 1 ? element("title", "", escaped(rank_text(run_, static_cast<int>(i)))) : "";
+    all += text("<text ", looking_like("tick y"), " x=\"", coordinate(edge - 5), "\" y=\"", coordinate(middle + 3.5),
+                "\">", label(i), tip, "</text>");
+    all += text("<text ", looking_like("tick x"), " x=\"", coordinate(middle), "\" y=\"", coordinate(edge - 6), "\">",
                 bin_ == 1 ? label(i) : text(i * bin_), tip, "</text>");
   }
   return all;
 }
 
 // Where one host ends and the next begins.
-std::string Heat::borders() const {
+std::string HeatMap::borders() const {
   std::string all;
   const double end = edge + static_cast<double>(side_) * cell_width();
   for (std::size_t rank = 1; bin_ == 1 && rank < std::min(run_.hosts.size(), members_); ++rank) {
     if (run_.hosts[rank] == run_.hosts[rank - 1]) continue;
     const std::string at = coordinate(edge + static_cast<double>(rank) * cell_width());
-    all += text("<path class=\"border\" d=\"M", at, ' ', coordinate(edge), 'V', coordinate(end), 'M', coordinate(edge),
-                ' ', at, 'H', coordinate(end), "\"/>");
+    all += text("<path ", looking_like("border"), " d=\"M", at, ' ', coordinate(edge), 'V', coordinate(end), 'M',
+                coordinate(edge), ' ', at, 'H', coordinate(end), "\"/>");
   }
   return all;
 }
 
-std::string Heat::svg() const {
+std::string HeatMap::svg() const {
   std::string all;
   std::string outlines;  // above all cells, so that neighbours do not cover them
   const double wide = cell_width();
@@ -205,20 +232,22 @@ std::string Heat::svg() const {
       const HeatCell& cell = cells_[row * side_ + column];
       all += cell_svg(cell, row, column);
       if (cell.slow == nullptr) continue;
-      outlines += text("<rect class=\"slow\" x=\"", coordinate(edge + static_cast<double>(column) * wide + 1.5),
-                       "\" y=\"", coordinate(edge + static_cast<double>(row) * wide + 1.5), "\" width=\"",
-                       coordinate(wide - 3), "\" height=\"", coordinate(wide - 3), "\"/>");
+      outlines +=
+          text("<rect ", looking_like("slow"), " x=\"", coordinate(edge + static_cast<double>(column) * wide + 1.5),
+               "\" y=\"", coordinate(edge + static_cast<double>(row) * wide + 1.5), "\" width=\"", coordinate(wide - 3),
+               "\" height=\"", coordinate(wide - 3), "\"/>");
     }
     all += '\n';
   }
   const double whole = edge + static_cast<double>(side_) * wide + 3;
   const std::string_view size = side_ <= small_side ? "small" : side_ <= 24 ? "middle" : "large";
-  return text("<svg class=\"heat ", size, "\" viewBox=\"0 0 ", coordinate(whole), ' ', coordinate(whole),
+  const std::string look = canvas_ == Canvas::page ? text("class=\"heat ", size, "\" ") : std::string();
+  return text("<svg ", look, "viewBox=\"0 0 ", coordinate(whole), ' ', coordinate(whole),
               "\" role=\"img\" aria-label=\"", escaped(text(matrix_.title, " between members")), "\">\n", all, labels(),
               borders(), outlines, "</svg>\n");
 }
 
-std::string Heat::legend() const {
+std::string HeatMap::legend() const {
   std::string all =
       text("<p class=\"scale\"><span>", matrix_.more_is_better ? html::short_number(high_) : html::short_number(low_),
            ' ', escaped(matrix_.unit), "</span>");
@@ -229,8 +258,8 @@ std::string Heat::legend() const {
               escaped(matrix_.unit), " (worst)</span></p>");
 }
 
-std::string figure(const Run& run, const Matrix& matrix) {
-  const Heat heat(run, matrix);
+std::string matrix_figure(const BenchRun& run, const LinkMatrix& matrix) {
+  const HeatMap heat(run, matrix, Canvas::page);
   if (heat.empty()) return {};
   const std::string note =
       heat.bin() > 1 ? text(" Each cell is the worst of ", heat.bin(), " × ", heat.bin(), " members.") : "";
@@ -240,7 +269,7 @@ std::string figure(const Run& run, const Matrix& matrix) {
               "\">", heat.svg(), "</div>", heat.legend(), "</figure>\n");
 }
 
-std::vector<Matrix> matrices_of() {
+std::vector<LinkMatrix> matrices_of() {
   return {{"Latency of 8 bytes", "µs", false, [](const PairLink& link, bool) { return link.latency_us; }},
           {"Bandwidth, one way", "GB/s", true,
            [](const PairLink& link, bool forth) { return forth ? link.there : link.back; }},
@@ -253,7 +282,7 @@ std::string median_word(std::vector<double> values) {
   return html::number(quantile(values, 0.5));
 }
 
-std::string kinds_table(const Run& run) {
+std::string kinds_table(const BenchRun& run) {
   std::vector<std::string> kinds;
   for (const PairLink& link : run.links) {
     if (std::ranges::find(kinds, link.kind) == kinds.end()) kinds.push_back(link.kind);
@@ -281,7 +310,7 @@ std::string kinds_table(const Run& run) {
   return table.done("medians of each kind of link");
 }
 
-std::string pairs_table(const Run& run) {
+std::string pairs_table(const BenchRun& run) {
   HtmlTable table;
   table.numbers("a").numbers("b").words("host of a").words("host of b").words("kind").numbers("latency µs");
   table.numbers("there GB/s").numbers("back GB/s").numbers("both GB/s").numbers("at once GB/s").words("remarks");
@@ -305,7 +334,7 @@ std::string pairs_table(const Run& run) {
 
 }  // namespace
 
-std::vector<const PairLink*> slow_links(const Run& run) {
+std::vector<const PairLink*> slow_links(const BenchRun& run) {
   std::vector<const PairLink*> slow;
   for (const PairLink& link : run.links) {
     if (link.slow) slow.push_back(&link);
@@ -313,33 +342,31 @@ std::vector<const PairLink*> slow_links(const Run& run) {
   return slow;
 }
 
-std::string pair_words(const Run& run, const PairLink& link) {
-  return text(rank_words(run, link.a), " and ", rank_words(run, link.b));
+std::string pair_text(const BenchRun& run, const PairLink& link) {
+  return text(rank_text(run, link.a), " and ", rank_text(run, link.b));
 }
 
-std::string links_svg(const Run& run) {
+std::string links_svg(const BenchRun& run) {
   constexpr int side = 480;
   constexpr int above = 34;
   constexpr int margin = 20;
   std::string inner;
   int x = margin;
-  for (const Matrix& matrix : matrices_of()) {
-    const Heat heat(run, matrix);
+  for (const LinkMatrix& matrix : matrices_of()) {
+    const HeatMap heat(run, matrix, Canvas::picture);
     if (heat.empty()) continue;
-    inner += text("<text class=\"title\" x=\"", x, "\" y=\"", above - 10, "\">",
-                  escaped(text(matrix.title, ", ", matrix.unit)), "</text>\n<svg x=\"", x, "\" y=\"", above,
-                  "\" width=\"", side, "\" height=\"", side, "\">", heat.svg(), "</svg>\n");
+    inner += text("<text fill=\"", light_colour("ink"), "\" font-size=\"14\" font-weight=\"600\" x=\"", x, "\" y=\"",
+                  above - 10, "\">", escaped(text(matrix.title, ", ", matrix.unit)), "</text>\n<svg x=\"", x, "\" y=\"",
+                  above, "\" width=\"", side, "\" height=\"", side, "\">", heat.svg(), "</svg>\n");
     x += side + margin;
   }
   return text("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", x, ' ', side + above + margin, "\" width=\"",
-              x, "\" height=\"", side + above + margin, "\">\n<style>", report_style(),
-              "svg{font-family:system-ui,sans-serif}.heat.heat{width:480px;height:480px;min-width:0;max-width:none}."
-              "title{font:600 14px system-ui,sans-serif;"
-              "fill:var(--ink)}</style>\n<rect width=\"100%\" height=\"100%\" style=\"fill:var(--card)\"/>\n",
-              inner, "</svg>\n");
+              x, "\" height=\"", side + above + margin,
+              "\" font-family=\"system-ui, sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"",
+              light_colour("card"), "\"/>\n", inner, "</svg>\n");
 }
 
-std::string links_section(const Run& run) {
+std::string links_section(const BenchRun& run) {
   if (run.links.empty()) return {};
   std::string all = "<section id=\"links\"><h2>Links</h2>\n";
   const std::vector<const PairLink*> slow = slow_links(run);
@@ -350,7 +377,7 @@ std::string links_section(const Run& run) {
                 " slow, outlined below:</p>\n<ul class=\"slow\">\n");
     for (std::size_t i = 0; i < std::min<std::size_t>(slow.size(), 50); ++i) {
       const PairLink& link = *slow[i];
-      all += text("<li>", element("b", "", escaped(pair_words(run, link))),
+      all += text("<li>", element("b", "", escaped(pair_text(run, link))),
                   escaped(text(", ", kind_word(link.kind), ": ", link.why.empty() ? "slow" : link.why)), "</li>\n");
     }
     all += slow.size() > 50 ? text("<li>and ", slow.size() - 50, " more, in the table of all pairs</li></ul>\n")
@@ -359,7 +386,7 @@ std::string links_section(const Run& run) {
   all += kinds_table(run);
   const bool wide = std::ranges::any_of(run.links, [](const PairLink& link) { return link.b >= small_side; });
   all += wide ? "<div class=\"charts wide\">\n" : "<div class=\"charts\">\n";
-  for (const Matrix& matrix : matrices_of()) all += figure(run, matrix);
+  for (const LinkMatrix& matrix : matrices_of()) all += matrix_figure(run, matrix);
   const std::string left_out = run.links.size() > most_pairs ? text(", the first ", most_pairs) : "";
   return text(all, "</div>\n<details><summary>", html::counted(run.links.size(), "pair"), " in numbers", left_out,
               "</summary>\n", pairs_table(run), "</details>\n</section>\n");

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/report_words.hpp"
+#include "bench/html_text.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
@@ -14,7 +14,7 @@ namespace {
 using html::element;
 using html::escaped;
 
-std::string interval(const Interval& of, std::string (*word)(double)) {
+std::string interval_cell(const Interval& of, std::string (*word)(double)) {
   return text('[', word(of.low), ", ", word(of.high), ']');
 }
 
@@ -34,25 +34,25 @@ std::string remarks(const Row& row) {
   return join(all, "; ");
 }
 
-std::string_view look_of(const Row& row) {
+std::string_view look_of_row(const Row& row) {
   if (row.check.wrong > 0 || !row.check.ranks_equal) return "wrong";
   return row.noise.noisy ? "noisy" : "";
 }
 
-std::string_view standing_word(Standing standing) {
+std::string_view standing_word(FasterSide standing) {
   switch (standing) {
-    case Standing::ours_faster:
+    case FasterSide::ours_faster:
       return "faster";
-    case Standing::equal:
+    case FasterSide::equal:
       return "=";
-    case Standing::theirs_faster:
+    case FasterSide::theirs_faster:
       break;
   }
   return "slower";
 }
 
-std::string_view standing_look(Standing standing) {
-  return standing == Standing::equal ? "even" : standing == Standing::ours_faster ? "good" : "bad";
+std::string_view standing_look(FasterSide standing) {
+  return standing == FasterSide::equal ? "even" : standing == FasterSide::ours_faster ? "good" : "bad";
 }
 
 void add_baseline(HtmlTable& table, const Baseline* baseline, bool rival) {
@@ -61,9 +61,9 @@ void add_baseline(HtmlTable& table, const Baseline* baseline, bool rival) {
     return;
   }
   table.cell(positive(baseline->time.median)).cell(html::ratio(baseline->ratio.value));
-  table.cell(interval(baseline->ratio.ci, html::ratio));
+  table.cell(interval_cell(baseline->ratio.ci, html::ratio));
   if (!rival) return;
-  const Standing standing = standing_of(baseline->ratio);
+  const FasterSide standing = faster_side_of(baseline->ratio);
   const std::string algorithm = baseline->algorithm.empty() ? "" : text(" (", baseline->algorithm, ')');
   table.markup(element("span", text(" class=\"", standing_look(standing), '"'),
                        escaped(text(standing_word(standing), algorithm))));
@@ -72,7 +72,7 @@ void add_baseline(HtmlTable& table, const Baseline* baseline, bool rival) {
 void add_row(HtmlTable& table, const Row& row, const std::vector<std::string>& baselines, bool launches) {
   const Summary& time = row.time;
   const bool timed = time.median > 0;
-  const std::string_view look = look_of(row);
+  const std::string_view look = look_of_row(row);
   table.row(look).markup(text(html::size_word(row.bytes), look.empty() ? "" : element("em", "", look)));
   table.cell(positive(time.median));
   table.cell(timed ? html::percent(50 * (time.ci.high - time.ci.low) / time.median) : "-");
@@ -99,8 +99,6 @@ struct FactLine {
   std::string before;
 };
 
-std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
-
 // In the order of the first run; what only the other has comes last.
 void add_facts(std::vector<FactLine>& lines, std::string_view what, const std::vector<Fact>& now,
                const std::vector<Fact>& before) {
@@ -117,21 +115,22 @@ void add_facts(std::vector<FactLine>& lines, std::string_view what, const std::v
   }
 }
 
-std::vector<FactLine> basic_facts(const Run& run, const Run& before) {
+std::vector<FactLine> basic_facts(const BenchRun& run, const BenchRun& before) {
   const auto both = [&](std::string_view name, const auto& word) {
     return FactLine{std::string(name), word(run), word(before)};
   };
-  return {both("Lockstep", [](const Run& of) { return text(of.version, of.commit.empty() ? "" : " ", of.commit); }),
-          both("started", [](const Run& of) { return of.started; }),
-          both("command", [](const Run& of) { return join(of.arguments, " "); }),
-          both("seed", [](const Run& of) { return text(of.seed); }),
-          both("ranks", [](const Run& of) { return text(of.ranks); }),
-          both("nodes", [](const Run& of) { return text(of.nodes); }),
-          both("launches", [](const Run& of) { return text(of.launches); }),
-          both("more ranks than cores", [](const Run& of) { return yes_or_no(of.oversubscribed); }),
-          both("ended early", [](const Run& of) { return yes_or_no(of.interrupted); }),
-          both("verdict", [](const Run& of) { return of.verdict; }),
-          both("exit code", [](const Run& of) { return text(of.exit_code); })};
+  return {
+      both("Lockstep", [](const BenchRun& of) { return text(of.version, of.commit.empty() ? "" : " ", of.commit); }),
+      both("started", [](const BenchRun& of) { return of.started; }),
+      both("command", [](const BenchRun& of) { return join(of.arguments, " "); }),
+      both("seed", [](const BenchRun& of) { return text(of.seed); }),
+      both("ranks", [](const BenchRun& of) { return text(of.ranks); }),
+      both("nodes", [](const BenchRun& of) { return text(of.nodes); }),
+      both("launches", [](const BenchRun& of) { return text(of.launches); }),
+      both("more ranks than cores", [](const BenchRun& of) { return number_text::yes_or_no(of.oversubscribed); }),
+      both("ended early", [](const BenchRun& of) { return number_text::yes_or_no(of.interrupted); }),
+      both("verdict", [](const BenchRun& of) { return of.verdict; }),
+      both("exit code", [](const BenchRun& of) { return text(of.exit_code); })};
 }
 
 }  // namespace
@@ -194,8 +193,8 @@ std::string rows_table(const std::vector<const Row*>& rows, std::string_view nam
   return table.done(name);
 }
 
-std::string facts_table(const Run& run, const Run* earlier) {
-  const Run& before = earlier == nullptr ? run : *earlier;
+std::string facts_table(const BenchRun& run, const BenchRun* earlier) {
+  const BenchRun& before = earlier == nullptr ? run : *earlier;
   std::vector<FactLine> lines = basic_facts(run, before);
   add_facts(lines, "", run.machine, before.machine);
   add_facts(lines, "set: ", run.settings, before.settings);
@@ -228,8 +227,8 @@ std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool r
                                                                     : "even";
     table.row().cell(title_of(row->key)).cell(html::size_word(row->key.bytes)).cell(positive(row->a_us));
     table.cell(positive(row->b_us)).cell(html::fixed(row->ratio, 3));
-    table.cell(interval(row->ci,
-                        [](double value) { return std::isfinite(value) ? html::fixed(value, 3) : std::string("∞"); }));
+    table.cell(interval_cell(
+        row->ci, [](double value) { return std::isfinite(value) ? html::fixed(value, 3) : std::string("∞"); }));
     table.markup(element("span", text(" class=\"", look, "\""),
                          row->verdict == Verdict::inconclusive ? "no verdict" : word_of(row->verdict)));
     if (reasons) table.cell(row->refusal ? text(row->refusal->reason, ". ", row->refusal->remedy) : "");

@@ -37,7 +37,7 @@ class HtmlTable {
 std::string rows_table(const std::vector<const Row*>& rows, std::string_view name);
 
 // What was run on what; with two runs a column for each, and a word where they differ.
-std::string facts_table(const Run& run, const Run* earlier);
+std::string facts_table(const BenchRun& run, const BenchRun* earlier);
 
 std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name);
 

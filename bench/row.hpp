@@ -55,13 +55,13 @@ struct Baseline {
   bool operator==(const Baseline&) const = default;
 };
 
-struct Check {
+struct ResultCheck {
   std::uint64_t wrong = 0;   // elements
   bool ranks_equal = true;   // the same bits on all ranks, where the collective promises it
   std::string hash;          // of the result's bits; empty: not looked at
   std::optional<bool> same;  // as in the file compared with
   bool looked_at() const { return !hash.empty() || wrong > 0 || !ranks_equal; }
-  bool operator==(const Check&) const = default;
+  bool operator==(const ResultCheck&) const = default;
 };
 
 struct Noise {
@@ -73,7 +73,7 @@ struct Noise {
 };
 
 // By a GPU's own clock: many put into a stream one after the other, with nothing waited for between them.
-struct InStream {
+struct StreamTiming {
   std::uint64_t operations = 0;  // of a sample, between its two marks
   Summary time;                  // of one: a sample is the slowest rank's time divided by how many they were
   double algbw = 0;
@@ -81,7 +81,7 @@ struct InStream {
   double moved = 0;   // what the rank that has most reads and writes of its own buffers
   double copied = 0;  // what a copy of as many bytes reads and writes, by all ranks at once; 0: not measured
   std::vector<Baseline> baselines;  // "plan", "nccl", "copy"
-  bool operator==(const InStream&) const = default;
+  bool operator==(const StreamTiming&) const = default;
 };
 
 struct Row {
@@ -102,8 +102,8 @@ struct Row {
   double busbw = 0;
   std::optional<Limit> limit;
   std::vector<Baseline> baselines;
-  std::optional<InStream> in_stream;  // of buffers on GPUs
-  Check check;
+  std::optional<StreamTiming> in_stream;  // of buffers on GPUs
+  ResultCheck check;
   Noise noise;
   std::optional<int> slowest_rank;  // whose median is the largest, when that tells
   double slowest_percent = 0;       // above the median rank's
@@ -133,7 +133,7 @@ struct Fact {
   bool operator==(const Fact&) const = default;
 };
 
-struct Run {
+struct BenchRun {
   std::string version;  // of Lockstep
   std::string commit;
   std::string started;  // ISO 8601, UTC
@@ -153,7 +153,7 @@ struct Run {
   bool interrupted = false;
   std::string verdict;  // one sentence
   int exit_code = 0;
-  bool operator==(const Run&) const = default;
+  bool operator==(const BenchRun&) const = default;
 };
 
 }  // namespace lockstep::bench

@@ -11,14 +11,14 @@
 namespace lockstep::bench {
 namespace {
 
-std::string number(double value) {
+std::string csv_number(double value) {
   if (!std::isfinite(value)) return {};
   std::array<char, 40> buffer{};
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   return {buffer.data(), end};
 }
 
-std::string yes_or_no(bool yes) { return yes ? "true" : "false"; }
+std::string true_or_false(bool yes) { return yes ? "true" : "false"; }
 
 template <class T>
 std::string if_any(const std::optional<T>& value) {
@@ -42,45 +42,52 @@ std::string csv_cell(const std::string& words) {
   return all + '"';
 }
 
-using Cells = std::vector<std::string>;
+using CsvCells = std::vector<std::string>;
 
-void append(Cells& cells, const Cells& more) { cells.insert(cells.end(), more.begin(), more.end()); }
+void append(CsvCells& cells, const CsvCells& more) { cells.insert(cells.end(), more.begin(), more.end()); }
 
-std::string csv_line(const Cells& cells) {
-  Cells quoted;
+std::string csv_line(const CsvCells& cells) {
+  CsvCells quoted;
   quoted.reserve(cells.size());
   for (const std::string& each : cells) quoted.push_back(csv_cell(each));
   return join(quoted, ",") + '\n';
 }
 
-Cells what(const Row& row) {
-  return {row.collective,   text(row.bytes),         text(row.count),           row.type,        row.op,
-          if_any(row.root), yes_or_no(row.in_place), row.cold ? "cold" : "hot", text(row.launch)};
+CsvCells what(const Row& row) {
+  return {row.collective,
+          text(row.bytes),
+          text(row.count),
+          row.type,
+          row.op,
+          if_any(row.root),
+          true_or_false(row.in_place),
+          row.cold ? "cold" : "hot",
+          text(row.launch)};
 }
 
-Cells times(const Summary& time) {
-  Cells cells = {text(time.n), number(time.median), number(time.ci.low), number(time.ci.high)};
+CsvCells times(const Summary& time) {
+  CsvCells cells = {text(time.n), csv_number(time.median), csv_number(time.ci.low), csv_number(time.ci.high)};
   const bool known = time.n > 0;
   for (const double each : {time.mean, time.min, time.p95, time.p99, time.max, time.mad})
-    cells.push_back(known ? number(each) : std::string());
+    cells.push_back(known ? csv_number(each) : std::string());
   return cells;
 }
 
-Cells own(const Row& row) {
-  return {number(row.algbw),
-          number(row.busbw),
-          row.limit ? number(row.limit->us) : std::string(),
+CsvCells own(const Row& row) {
+  return {csv_number(row.algbw),
+          csv_number(row.busbw),
+          row.limit ? csv_number(row.limit->us) : std::string(),
           row.limit ? row.limit->binding : std::string(),
           text(row.check.wrong),
-          yes_or_no(row.check.ranks_equal),
+          true_or_false(row.check.ranks_equal),
           row.check.hash,
-          row.check.same ? yes_or_no(*row.check.same) : std::string(),
-          yes_or_no(row.noise.noisy),
-          number(row.noise.steal_percent),
+          row.check.same ? true_or_false(*row.check.same) : std::string(),
+          true_or_false(row.noise.noisy),
+          csv_number(row.noise.steal_percent),
           text(row.noise.involuntary_switches),
-          number(row.noise.throttled_us),
+          csv_number(row.noise.throttled_us),
           if_any(row.slowest_rank),
-          row.slowest_rank ? number(row.slowest_percent) : std::string()};
+          row.slowest_rank ? csv_number(row.slowest_percent) : std::string()};
 }
 
 // XML 1.0 knows no control characters, escaped or not; of other bytes it is not known that they are UTF-8.
@@ -94,31 +101,31 @@ std::string xml(std::string_view words) {
   return xml_escaped(all);
 }
 
-std::string theirs(const Row& row, const Baseline& baseline, std::string_view prefix) {
+std::string baseline_csv(const Row& row, const Baseline& baseline, std::string_view prefix) {
   const Ratio& ratio = baseline.ratio;
-  Cells cells = what(row);
+  CsvCells cells = what(row);
   append(cells, {text(prefix, baseline.name), baseline.algorithm});
   append(cells, times(baseline.time));
-  append(cells, {number(ratio.value), number(ratio.ci.low), number(ratio.ci.high), text(ratio.blocks)});
-  append(cells, Cells(own_columns));
+  append(cells, {csv_number(ratio.value), csv_number(ratio.ci.low), csv_number(ratio.ci.high), text(ratio.blocks)});
+  append(cells, CsvCells(own_columns));
   return csv_line(cells);
 }
 
 // By the GPU's clock.
-std::string in_stream(const Row& row, const InStream& times_there) {
+std::string stream_csv(const Row& row, const StreamTiming& times_there) {
   constexpr std::string_view prefix = "stream:";
-  Cells cells = what(row);
+  CsvCells cells = what(row);
   append(cells, {text(prefix, "lockstep"), row.algorithm});
   append(cells, times(times_there.time));
-  append(cells, Cells(ratio_columns));
-  append(cells, {number(times_there.algbw), number(times_there.busbw)});
-  append(cells, Cells(own_columns - 2));
+  append(cells, CsvCells(ratio_columns));
+  append(cells, {csv_number(times_there.algbw), csv_number(times_there.busbw)});
+  append(cells, CsvCells(own_columns - 2));
   std::string all = csv_line(cells);
-  for (const Baseline& each : times_there.baselines) all += theirs(row, each, prefix);
+  for (const Baseline& each : times_there.baselines) all += baseline_csv(row, each, prefix);
   return all;
 }
 
-struct Case {
+struct JunitCase {
   std::string group;
   std::string name;
   double seconds = 0;
@@ -134,18 +141,18 @@ std::string case_name(const Row& row) {
               row.launch > 1 ? text(" launch ", row.launch) : std::string());
 }
 
-std::vector<Case> cases_of(const Run& run, std::span<const GateFailure> failures) {
-  std::vector<Case> cases;
+std::vector<JunitCase> cases_of(const BenchRun& run, std::span<const GateFailure> failures) {
+  std::vector<JunitCase> cases;
   bool explained = false;
   for (const Row& row : run.rows) {
     const bool timed = std::isfinite(row.time.median) && row.time.median > 0;
-    Case now{row.collective, case_name(row), timed ? row.time.median * 1e-6 : 0, {}};
+    JunitCase now{row.collective, case_name(row), timed ? row.time.median * 1e-6 : 0, {}};
     if (row.check.wrong > 0) now.problems.push_back(text(row.check.wrong, " wrong elements"));
     if (!row.check.ranks_equal) now.problems.emplace_back("ranks have unequal results");
     explained = explained || !now.problems.empty();
     cases.push_back(std::move(now));
   }
-  Case whole{"run", "the whole run", 0, {}};
+  JunitCase whole{"run", "the whole run", 0, {}};
   for (const GateFailure& each : failures) {
     explained = true;
     (each.row < run.rows.size() ? cases[each.row] : whole).problems.push_back(each.message);
@@ -166,26 +173,26 @@ std::string seconds(double value) {
 
 }  // namespace
 
-std::string to_csv(const Run& run) {
+std::string to_csv(const BenchRun& run) {
   std::string all(csv_head);
   for (const Row& row : run.rows) {
-    Cells cells = what(row);
+    CsvCells cells = what(row);
     append(cells, {"lockstep", row.algorithm});
     append(cells, times(row.time));
-    append(cells, Cells(ratio_columns));
+    append(cells, CsvCells(ratio_columns));
     append(cells, own(row));
     all += csv_line(cells);
-    for (const Baseline& each : row.baselines) all += theirs(row, each, {});
-    if (row.in_stream) all += in_stream(row, *row.in_stream);
+    for (const Baseline& each : row.baselines) all += baseline_csv(row, each, {});
+    if (row.in_stream) all += stream_csv(row, *row.in_stream);
   }
   return all;
 }
 
-std::string to_junit(const Run& run, std::span<const GateFailure> failures) {
-  const std::vector<Case> cases = cases_of(run, failures);
+std::string to_junit(const BenchRun& run, std::span<const GateFailure> failures) {
+  const std::vector<JunitCase> cases = cases_of(run, failures);
   std::size_t failed = 0;
   std::string lines;
-  for (const Case& each : cases) {
+  for (const JunitCase& each : cases) {
     const std::string head = text("    <testcase classname=\"lockstep.bench.", xml(each.group), "\" name=\"",
                                   xml(each.name), "\" time=\"", seconds(each.seconds), '"');
     if (each.problems.empty()) {

@@ -15,26 +15,26 @@
 namespace lockstep::bench {
 namespace {
 
-using Written = nlohmann::ordered_json;
-using Parsed = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr std::string_view schema = "lockstep.bench/1";
 constexpr std::string_view of_what = "max over ranks";
 constexpr std::string_view gpu_clock = "gpu";  // the one of two marks in a stream
 
-std::string dump(const Written& json) { return json.dump(-1, ' ', false, Written::error_handler_t::replace); }
+std::string dump(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
-Written word_or_null(const std::string& word) { return word.empty() ? Written(nullptr) : Written(word); }
+OrderedJson word_or_null(const std::string& word) { return word.empty() ? OrderedJson(nullptr) : OrderedJson(word); }
 
 template <class T>
-Written or_null(const std::optional<T>& value) {
-  return value ? Written(*value) : Written(nullptr);
+OrderedJson or_null(const std::optional<T>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
-Written json_of(const Interval& interval) { return Written::array({interval.low, interval.high}); }
+OrderedJson json_of(const Interval& interval) { return OrderedJson::array({interval.low, interval.high}); }
 
-Written json_of(const Summary& time) {
-  Written json = {{"median", time.median}};
+OrderedJson json_of(const Summary& time) {
+  OrderedJson json = {{"median", time.median}};
   if (time.n > 0) {
     json.update({{"mean", time.mean},
                  {"min", time.min},
@@ -47,8 +47,8 @@ Written json_of(const Summary& time) {
   return json;
 }
 
-Written json_of(const std::vector<Baseline>& baselines) {
-  Written json = Written::array();
+OrderedJson json_of(const std::vector<Baseline>& baselines) {
+  OrderedJson json = OrderedJson::array();
   for (const Baseline& each : baselines) {
     json.push_back({{"name", each.name},
                     {"algorithm", word_or_null(each.algorithm)},
@@ -60,54 +60,54 @@ Written json_of(const std::vector<Baseline>& baselines) {
   return json;
 }
 
-Written json_of(const InStream& row) {
+OrderedJson json_of(const StreamTiming& row) {
   return {{"clock", gpu_clock},           {"operations", row.operations},
           {"time_us", json_of(row.time)}, {"algbw_gbs", row.algbw},
           {"busbw_gbs", row.busbw},       {"moved_gbs", row.moved},
           {"copied_gbs", row.copied},     {"baselines", json_of(row.baselines)}};
 }
 
-Written json_of(const Row& row) {
-  Written limit;
+OrderedJson json_of(const Row& row) {
+  OrderedJson limit;
   if (row.limit) {
     limit = {{"us", row.limit->us},
              {"binding", row.limit->binding},
              {"percent", row.time.median > 0 ? 100 * row.limit->us / row.time.median : NAN}};
   }
-  Written json = {{"collective", row.collective},
-                  {"size_bytes", row.bytes},
-                  {"count", row.count},
-                  {"type", row.type},
-                  {"op", word_or_null(row.op)},
-                  {"root", or_null(row.root)},
-                  {"in_place", row.in_place},
-                  {"cache", row.cold ? "cold" : "hot"},
-                  {"algorithm", row.algorithm},
-                  {"rounds", row.rounds},
-                  {"sent_bytes", row.sent_bytes},
-                  {"launch", row.launch},
-                  {"time_us", json_of(row.time)},
-                  {"algbw_gbs", row.algbw},
-                  {"busbw_gbs", row.busbw},
-                  {"limit", std::move(limit)},
-                  {"baselines", json_of(row.baselines)},
-                  {"check",
-                   {{"wrong", row.check.wrong},
-                    {"ranks_equal", row.check.ranks_equal},
-                    {"hash", word_or_null(row.check.hash)},
-                    {"same", or_null(row.check.same)}}},
-                  {"noise",
-                   {{"noisy", row.noise.noisy},
-                    {"steal_percent", row.noise.steal_percent},
-                    {"involuntary_switches", row.noise.involuntary_switches},
-                    {"throttled_us", row.noise.throttled_us}}},
-                  {"slowest_rank", or_null(row.slowest_rank)},
-                  {"slowest_percent", row.slowest_percent}};
+  OrderedJson json = {{"collective", row.collective},
+                      {"size_bytes", row.bytes},
+                      {"count", row.count},
+                      {"type", row.type},
+                      {"op", word_or_null(row.op)},
+                      {"root", or_null(row.root)},
+                      {"in_place", row.in_place},
+                      {"cache", row.cold ? "cold" : "hot"},
+                      {"algorithm", row.algorithm},
+                      {"rounds", row.rounds},
+                      {"sent_bytes", row.sent_bytes},
+                      {"launch", row.launch},
+                      {"time_us", json_of(row.time)},
+                      {"algbw_gbs", row.algbw},
+                      {"busbw_gbs", row.busbw},
+                      {"limit", std::move(limit)},
+                      {"baselines", json_of(row.baselines)},
+                      {"check",
+                       {{"wrong", row.check.wrong},
+                        {"ranks_equal", row.check.ranks_equal},
+                        {"hash", word_or_null(row.check.hash)},
+                        {"same", or_null(row.check.same)}}},
+                      {"noise",
+                       {{"noisy", row.noise.noisy},
+                        {"steal_percent", row.noise.steal_percent},
+                        {"involuntary_switches", row.noise.involuntary_switches},
+                        {"throttled_us", row.noise.throttled_us}}},
+                      {"slowest_rank", or_null(row.slowest_rank)},
+                      {"slowest_percent", row.slowest_percent}};
   if (row.in_stream) json["in_stream"] = json_of(*row.in_stream);
   return json;
 }
 
-Written json_of(const PairLink& link) {
+OrderedJson json_of(const PairLink& link) {
   return {{"a", link.a},
           {"b", link.b},
           {"kind", link.kind},
@@ -120,7 +120,7 @@ Written json_of(const PairLink& link) {
           {"why", word_or_null(link.why)}};
 }
 
-Written json_of(const Fact& fact) { return {{"name", fact.name}, {"value", fact.value}}; }
+OrderedJson json_of(const Fact& fact) { return {{"name", fact.name}, {"value", fact.value}}; }
 
 // A line for each element.
 template <class T>
@@ -131,26 +131,26 @@ std::string list(const std::vector<T>& elements) {
 }
 
 // A value, and where it stands.
-class Field {
+class JsonField {
  public:
-  Field(const Parsed& value, std::string path, std::string_view file)
+  JsonField(const Json& value, std::string path, std::string_view file)
       : value_(&value), path_(std::move(path)), file_(file) {}
 
-  Field at(std::string_view name) const {
+  JsonField at(std::string_view name) const {
     if (!value_->is_object()) refuse("is no object");
     const auto found = value_->find(name);
-    Field field(found == value_->end() ? *value_ : *found, path_.empty() ? std::string(name) : text(path_, '.', name),
-                file_);
+    JsonField field(found == value_->end() ? *value_ : *found,
+                    path_.empty() ? std::string(name) : text(path_, '.', name), file_);
     if (found == value_->end()) field.refuse("is missing");
     return field;
   }
   bool has(std::string_view name) const { return value_->is_object() && value_->contains(name); }
   bool is_null() const { return value_->is_null(); }
 
-  std::vector<Field> elements() const {
+  std::vector<JsonField> elements() const {
     if (!value_->is_array()) refuse("is no list");
-    std::vector<Field> all;
-    for (const Parsed& each : *value_) all.emplace_back(each, text(path_, '[', all.size(), ']'), file_);
+    std::vector<JsonField> all;
+    for (const Json& each : *value_) all.emplace_back(each, text(path_, '[', all.size(), ']'), file_);
     return all;
   }
   std::string word() const {
@@ -187,39 +187,39 @@ class Field {
   }
 
  private:
-  const Parsed* value_;
+  const Json* value_;
   std::string path_;
   std::string_view file_;
 };
 
 template <class T, class Read>
-std::vector<T> read_all(const Field& list, Read read) {
+std::vector<T> read_all(const JsonField& list, Read read) {
   std::vector<T> all;
-  for (const Field& each : list.elements()) all.push_back(read(each));
+  for (const JsonField& each : list.elements()) all.push_back(read(each));
   return all;
 }
 
-std::optional<int> integer_if_any(const Field& field) {
+std::optional<int> integer_if_any(const JsonField& field) {
   return field.is_null() ? std::nullopt : std::optional(field.integer());
 }
 
-Interval interval(const Field& field) {
-  const std::vector<Field> both = field.elements();
+Interval interval_of(const JsonField& field) {
+  const std::vector<JsonField> both = field.elements();
   if (both.size() != 2) field.refuse("has not two elements");
   return {both[0].number(), both[1].number()};
 }
 
-Summary summary(const Field& field) {
-  const Field of = field.at("of");
+Summary summary_of(const JsonField& field) {
+  const JsonField of = field.at("of");
   if (of.word() != of_what) of.refuse(text("is not \"", of_what, '"'));
   Summary time;
   time.n = field.at("n").whole();
-  const Field median = field.at("median");
+  const JsonField median = field.at("median");
   time.median = median.number();
   // A picosecond to thirty years, or none.
   if (time.median < 0 || (time.median > 0 && time.median < 1e-6) || time.median > 1e15)
     median.refuse("is no time that a bench has measured");
-  time.ci = interval(field.at("ci95"));
+  time.ci = interval_of(field.at("ci95"));
   if (time.n == 0) return time;
   time.mean = field.at("mean").number();
   time.min = field.at("min").number();
@@ -230,19 +230,19 @@ Summary summary(const Field& field) {
   return time;
 }
 
-Baseline baseline(const Field& field) {
+Baseline baseline(const JsonField& field) {
   return {field.at("name").word(),
           field.at("algorithm").word_if_any(),
-          summary(field.at("time_us")),
-          {field.at("ratio").number(), interval(field.at("ratio_ci95")), field.at("blocks").whole()}};
+          summary_of(field.at("time_us")),
+          {field.at("ratio").number(), interval_of(field.at("ratio_ci95")), field.at("blocks").whole()}};
 }
 
-InStream in_stream(const Field& field) {
-  const Field its_clock = field.at("clock");
+StreamTiming stream_timing_of(const JsonField& field) {
+  const JsonField its_clock = field.at("clock");
   if (its_clock.word() != gpu_clock) its_clock.refuse(text("is not \"", gpu_clock, '"'));
-  InStream row;
+  StreamTiming row;
   row.operations = field.at("operations").whole();
-  row.time = summary(field.at("time_us"));
+  row.time = summary_of(field.at("time_us"));
   row.algbw = field.at("algbw_gbs").number();
   row.busbw = field.at("busbw_gbs").number();
   row.moved = field.at("moved_gbs").number();
@@ -251,24 +251,24 @@ InStream in_stream(const Field& field) {
   return row;
 }
 
-Check check(const Field& field) {
-  const Field same = field.at("same");
+ResultCheck check(const JsonField& field) {
+  const JsonField same = field.at("same");
   return {field.at("wrong").whole(), field.at("ranks_equal").flag(), field.at("hash").word_if_any(),
           same.is_null() ? std::nullopt : std::optional(same.flag())};
 }
 
-Noise noise(const Field& field) {
+Noise noise(const JsonField& field) {
   return {field.at("steal_percent").number(), field.at("involuntary_switches").whole(),
           field.at("throttled_us").number(), field.at("noisy").flag()};
 }
 
-bool is_cold(const Field& cache) {
+bool is_cold(const JsonField& cache) {
   const std::string word = cache.word();
   if (word != "cold" && word != "hot") cache.refuse("is neither \"hot\" nor \"cold\"");
   return word == "cold";
 }
 
-Row row(const Field& field) {
+Row row_of(const JsonField& field) {
   Row row;
   row.collective = field.at("collective").word();
   row.bytes = field.at("size_bytes").whole();
@@ -282,21 +282,21 @@ Row row(const Field& field) {
   if (field.has("rounds")) row.rounds = field.at("rounds").whole();
   if (field.has("sent_bytes")) row.sent_bytes = field.at("sent_bytes").whole();
   row.launch = field.at("launch").integer();
-  row.time = summary(field.at("time_us"));
+  row.time = summary_of(field.at("time_us"));
   row.algbw = field.at("algbw_gbs").number();
   row.busbw = field.at("busbw_gbs").number();
-  const Field limit = field.at("limit");
+  const JsonField limit = field.at("limit");
   if (!limit.is_null()) row.limit = Limit{limit.at("us").number(), limit.at("binding").word()};
   row.baselines = read_all<Baseline>(field.at("baselines"), baseline);
   row.check = check(field.at("check"));
   row.noise = noise(field.at("noise"));
   row.slowest_rank = integer_if_any(field.at("slowest_rank"));
   row.slowest_percent = field.at("slowest_percent").number();
-  if (field.has("in_stream")) row.in_stream = in_stream(field.at("in_stream"));
+  if (field.has("in_stream")) row.in_stream = stream_timing_of(field.at("in_stream"));
   return row;
 }
 
-PairLink pair_link(const Field& field) {
+PairLink pair_link(const JsonField& field) {
   return {field.at("a").integer(),         field.at("b").integer(),           field.at("kind").word(),
           field.at("latency_us").number(), field.at("there_gbs").number(),    field.at("back_gbs").number(),
           field.at("both_gbs").number(),   field.at("together_gbs").number(), field.at("slow").flag(),
@@ -304,13 +304,13 @@ PairLink pair_link(const Field& field) {
 }
 
 // Both members are among the ranks, the smaller first.
-PairLink pair_among(const Field& field, int ranks) {
+PairLink pair_among(const JsonField& field, int ranks) {
   PairLink link = pair_link(field);
   if (link.a < 0 || link.b <= link.a || link.b >= ranks) field.refuse(text("is no pair of ", ranks, " ranks"));
   return link;
 }
 
-Fact fact(const Field& field) { return {field.at("name").word(), field.at("value").word()}; }
+Fact fact(const JsonField& field) { return {field.at("name").word(), field.at("value").word()}; }
 
 // Line and column of the byte where the parser stopped.
 std::string place(std::string_view json, std::size_t byte) {
@@ -320,18 +320,18 @@ std::string place(std::string_view json, std::size_t byte) {
   return text("line ", lines + 1, ", column ", before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1);
 }
 
-Parsed parse(std::string_view json, std::string_view file) {
+Json parse(std::string_view json, std::string_view file) {
   const auto refuse = [&](std::string_view what) {
     throw Error(Code::file, text(file, what), "make the file anew, or copy it again if it was cut off");
   };
   if (trim(json).empty()) refuse(" is empty");
   try {
-    return Parsed::parse(json);
-  } catch (const Parsed::parse_error& error) {
+    return Json::parse(json);
+  } catch (const Json::parse_error& error) {
     if (error.byte > json.size())
       refuse(text(" is cut off: it ends in the midst of a value, at ", place(json, error.byte)));
     refuse(text(" is no JSON from ", place(json, error.byte), " on"));
-  } catch (const Parsed::exception&) {
+  } catch (const Json::exception&) {
     refuse(" has a number that no computer can hold");
   }
   return {};
@@ -339,23 +339,23 @@ Parsed parse(std::string_view json, std::string_view file) {
 
 }  // namespace
 
-std::string to_json(const Run& run) {
-  return text("{\n  \"schema\": ", dump(Written(schema)), ",\n  \"version\": ", dump(Written(run.version)),
-              ",\n  \"commit\": ", dump(Written(run.commit)), ",\n  \"started\": ", dump(Written(run.started)),
-              ",\n  \"arguments\": ", dump(Written(run.arguments)), ",\n  \"seed\": ", run.seed,
+std::string to_json(const BenchRun& run) {
+  return text("{\n  \"schema\": ", dump(OrderedJson(schema)), ",\n  \"version\": ", dump(OrderedJson(run.version)),
+              ",\n  \"commit\": ", dump(OrderedJson(run.commit)), ",\n  \"started\": ", dump(OrderedJson(run.started)),
+              ",\n  \"arguments\": ", dump(OrderedJson(run.arguments)), ",\n  \"seed\": ", run.seed,
               ",\n  \"ranks\": ", run.ranks, ",\n  \"nodes\": ", run.nodes, ",\n  \"launches\": ", run.launches,
-              ",\n  \"oversubscribed\": ", dump(Written(run.oversubscribed)), ",\n  \"machine\": ", list(run.machine),
-              ",\n  \"settings\": ", list(run.settings), ",\n  \"limits\": ", list(run.limits),
-              ",\n  \"topology\": ", dump(word_or_null(run.topology)), ",\n  \"rows\": ", list(run.rows),
-              ",\n  \"hosts\": ", dump(Written(run.hosts)), ",\n  \"links\": ", list(run.links),
-              ",\n  \"interrupted\": ", dump(Written(run.interrupted)),
-              ",\n  \"verdict\": ", dump(Written(run.verdict)), ",\n  \"exit_code\": ", run.exit_code, "\n}\n");
+              ",\n  \"oversubscribed\": ", dump(OrderedJson(run.oversubscribed)),
+              ",\n  \"machine\": ", list(run.machine), ",\n  \"settings\": ", list(run.settings),
+              ",\n  \"limits\": ", list(run.limits), ",\n  \"topology\": ", dump(word_or_null(run.topology)),
+              ",\n  \"rows\": ", list(run.rows), ",\n  \"hosts\": ", dump(OrderedJson(run.hosts)),
+              ",\n  \"links\": ", list(run.links), ",\n  \"interrupted\": ", dump(OrderedJson(run.interrupted)),
+              ",\n  \"verdict\": ", dump(OrderedJson(run.verdict)), ",\n  \"exit_code\": ", run.exit_code, "\n}\n");
 }
 
-Run parse_run(std::string_view json, std::string_view name) {
+BenchRun parse_run(std::string_view json, std::string_view name) {
   const std::string file = printable(name, 200);
-  const Parsed parsed = parse(json, file);
-  const Field whole(parsed, "", file);
+  const Json parsed = parse(json, file);
+  const JsonField whole(parsed, "", file);
   if (!whole.has("schema")) {
     throw Error(Code::file, text(file, " is no result of lockstep bench: it has no \"schema\""),
                 "give a file that lockstep bench has written as JSON");
@@ -366,11 +366,11 @@ Run parse_run(std::string_view json, std::string_view name) {
                 text(file, " has the schema \"", printable(its_schema), "\", and this version reads \"", schema, "\""),
                 "read it with the version of Lockstep that wrote it");
   }
-  Run run;
+  BenchRun run;
   run.version = whole.at("version").word();
   run.commit = whole.at("commit").word();
   run.started = whole.at("started").word();
-  run.arguments = read_all<std::string>(whole.at("arguments"), [](const Field& each) { return each.word(); });
+  run.arguments = read_all<std::string>(whole.at("arguments"), [](const JsonField& each) { return each.word(); });
   run.seed = whole.at("seed").whole();
   run.ranks = whole.at("ranks").integer();
   run.nodes = whole.at("nodes").integer();
@@ -379,11 +379,12 @@ Run parse_run(std::string_view json, std::string_view name) {
   run.machine = read_all<Fact>(whole.at("machine"), fact);
   run.settings = read_all<Fact>(whole.at("settings"), fact);
   run.limits = read_all<Fact>(whole.at("limits"), fact);
-  run.rows = read_all<Row>(whole.at("rows"), row);
+  run.rows = read_all<Row>(whole.at("rows"), row_of);
   if (whole.has("topology")) run.topology = whole.at("topology").word_if_any();
   if (whole.has("links")) {
-    run.links = read_all<PairLink>(whole.at("links"), [&](const Field& each) { return pair_among(each, run.ranks); });
-    run.hosts = read_all<std::string>(whole.at("hosts"), [](const Field& each) { return each.word(); });
+    run.links =
+        read_all<PairLink>(whole.at("links"), [&](const JsonField& each) { return pair_among(each, run.ranks); });
+    run.hosts = read_all<std::string>(whole.at("hosts"), [](const JsonField& each) { return each.word(); });
     if (!run.links.empty() && run.hosts.size() != static_cast<std::size_t>(run.ranks))
       whole.at("hosts").refuse(text("has not one name for each of ", run.ranks, " ranks"));
   }

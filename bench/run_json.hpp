@@ -12,10 +12,10 @@
 namespace lockstep::bench {
 
 // A line for each row, so that a difference of two files says which row differs; ends with a line feed.
-std::string to_json(const Run& run);
+std::string to_json(const BenchRun& run);
 
 // Fields that are not known are passed over. Anything else that is not what to_json writes is an Error
 // (Code::file) that begins with `name` and has the place: "rows[3].time_us.median is missing".
-Run parse_run(std::string_view json, std::string_view name);
+BenchRun parse_run(std::string_view json, std::string_view name);
 
 }  // namespace lockstep::bench

@@ -12,9 +12,9 @@ bool is_own_way(std::string_view baseline) {
 
 bool is_rival(std::string_view baseline) { return baseline != "memcpy" && !is_own_way(baseline); }
 
-Standing standing_of(const Ratio& ratio) {
-  if (!(ratio.ci.low > 1 || ratio.ci.high < 1)) return Standing::equal;
-  return ratio.ci.low > 1 ? Standing::ours_faster : Standing::theirs_faster;
+FasterSide faster_side_of(const Ratio& ratio) {
+  if (!(ratio.ci.low > 1 || ratio.ci.high < 1)) return FasterSide::equal;
+  return ratio.ci.low > 1 ? FasterSide::ours_faster : FasterSide::theirs_faster;
 }
 
 const Baseline* baseline_of(const Row& row, std::string_view name) {
@@ -22,17 +22,17 @@ const Baseline* baseline_of(const Row& row, std::string_view name) {
   return found == row.baselines.end() ? nullptr : &*found;
 }
 
-std::vector<Score> scores_of(const Run& run) {
+std::vector<Score> scores_of(const BenchRun& run) {
   std::vector<Score> scores;
   for (const Row& row : run.rows) {
     for (const Baseline& each : row.baselines) {
       auto score = std::ranges::find(scores, each.name, &Score::baseline);
       if (score == scores.end()) score = scores.insert(scores.end(), Score{.baseline = each.name});
-      const Standing standing = standing_of(each.ratio);
-      ++(standing == Standing::ours_faster ? score->faster
-         : standing == Standing::equal     ? score->equal
-                                           : score->slower);
-      if (standing != Standing::theirs_faster) continue;
+      const FasterSide standing = faster_side_of(each.ratio);
+      ++(standing == FasterSide::ours_faster ? score->faster
+         : standing == FasterSide::equal     ? score->equal
+                                             : score->slower);
+      if (standing != FasterSide::theirs_faster) continue;
       if (score->worst == nullptr || each.ratio.value < baseline_of(*score->worst, each.name)->ratio.value)
         score->worst = &row;
     }

@@ -19,8 +19,8 @@ bool is_own_way(std::string_view baseline);
 bool is_rival(std::string_view baseline);
 
 // How ours does against a baseline, by the interval of the ratio.
-enum class Standing : std::uint8_t { ours_faster, equal, theirs_faster };
-Standing standing_of(const Ratio& ratio);
+enum class FasterSide : std::uint8_t { ours_faster, equal, theirs_faster };
+FasterSide faster_side_of(const Ratio& ratio);
 
 // How often ours is faster, equal and slower than a baseline, and where it is slowest.
 struct Score {
@@ -30,6 +30,6 @@ struct Score {
   std::size_t slower = 0;
   const Row* worst = nullptr;  // of the slower
 };
-std::vector<Score> scores_of(const Run& run);
+std::vector<Score> scores_of(const BenchRun& run);
 
 }  // namespace lockstep::bench

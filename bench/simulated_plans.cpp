@@ -124,7 +124,7 @@ std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const
   const auto plan = planner.plan(spec);
   std::size_t segment = 0;
   if (!plan->in_node) {
-    for (const lockstep::Candidate& each : planner.candidates(spec)) {
+    for (const AlgorithmCandidate& each : planner.candidates(spec)) {
       if (each.chosen) segment = each.piece;
     }
     const Algorithm* const algorithm = find_algorithm(spec.collective, plan->algorithm);

@@ -15,48 +15,48 @@
 #include "bench/simulated_plans.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/simulated/named.hpp"
-#include "collectives/simulated/world.hpp"
+#include "collectives/simulated/simulated_world.hpp"
 #include "topology/base/shared_memory.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-using simulated::Network;
+using simulated::SimulatedNetwork;
 using simulating::Plans;
 using simulating::topology_of;
-using SimulatedEngine = Engine<simulated::World>;
+using SimulatedEngine = Engine<simulated::SimulatedWorld>;
 
 constexpr Duration tick = std::chrono::milliseconds(100);
 constexpr std::uint64_t most_acts_of_a_call = 100'000;  // and member: so many, and it goes round in a circle
 
 // A kernel whose work is counted.
-struct Counted {
+struct CountedKernel {
   const Kernel* kernel;
   std::size_t element_bytes;
   double bytes_per_us;
-  Network* network;
+  SimulatedNetwork* network;
   int rank;
 
   static void apply(const void* state, void* target, const void* left, const void* right, std::size_t count) {
-    const auto& mine = *static_cast<const Counted*>(state);
+    const auto& mine = *static_cast<const CountedKernel*>(state);
     const auto bytes = static_cast<double>(count * mine.element_bytes);
     mine.network->work(mine.rank, Duration(std::llround(bytes / mine.bytes_per_us * 1000)));
     mine.kernel->two(target, left, right, count);
   }
 };
-static_assert(sizeof(Counted) <= UserReduce::state_bytes);
+static_assert(sizeof(CountedKernel) <= UserReduce::state_bytes);
 
 // A member's program: one call after the other, some of them at a time.
 class Actor {
  public:
-  Actor(const Scenario& scenario, Network& network, Plans& plans, int rank, std::unique_ptr<node::Room> room,
+  Actor(const Scenario& scenario, SimulatedNetwork& network, Plans& plans, int rank, std::unique_ptr<node::Room> room,
         const Log& log)
       : scenario_(scenario), network_(network), plans_(plans), rank_(rank), finished_(scenario.calls.size()) {
     for (const SimulatedFault& fault : scenario.faults) {
       if (fault.member == rank) fault_ = fault;
     }
     engine_ = std::make_unique<SimulatedEngine>(
-        simulated::World(network, rank, std::move(room), scenario.has_checksums()),
+        simulated::SimulatedWorld(network, rank, std::move(room), scenario.has_checksums()),
         EngineOptions{.patience = scenario.patience, .log = log, .name = "simulated", .is_seen = false});
   }
 
@@ -68,16 +68,16 @@ class Actor {
   void allow(std::size_t calls) { allowed_ = calls; }
   std::size_t finished() const { return end_.finished; }
   bool is_over() const { return over_; }
-  bool is_gone() const { return end_.kind == SimulatedEnd::Kind::gone; }
+  bool is_gone() const { return end_.kind == SimulatedEndKind::gone; }
   const SimulatedEnd& end() const { return end_; }
   const std::string& wrong() const { return wrong_; }
   Duration stopped_until() const { return stopped_until_; }
   Duration finished(std::size_t call) const { return finished_[call]; }
 
  private:
-  struct Flight {
+  struct ActiveCall {
     std::size_t call;
-    Ticket ticket;
+    CallTicket ticket;
     std::unique_ptr<Buffers> buffers;
   };
   template <class Action>
@@ -88,22 +88,22 @@ class Actor {
   void work_in_room();
   void start(const SimulatedCall& call);
   bool finish_some();
-  void finish(Flight& flight);
-  void end(SimulatedEnd::Kind kind);
+  void finish(ActiveCall& active);
+  void end(SimulatedEndKind kind);
 
   const Scenario& scenario_;
-  Network& network_;
+  SimulatedNetwork& network_;
   Plans& plans_;
   int rank_;
   std::optional<SimulatedFault> fault_;
   std::byte presence_{1};  // what a barrier sends
   std::unique_ptr<SimulatedEngine> engine_;
-  std::deque<Flight> flights_;
-  std::deque<Flight> kept_;  // memory of what failed
+  std::deque<ActiveCall> active_;
+  std::deque<ActiveCall> kept_;  // memory of what failed
   std::vector<Duration> finished_;
   std::size_t next_ = 0;
   std::size_t allowed_ = std::numeric_limits<std::size_t>::max();
-  node::Step steps_ = 0;  // in the room, and the bytes moved there, that were counted already
+  node::StepNumber steps_ = 0;  // in the room, and the bytes moved there, that were counted already
   std::uint64_t moved_ = 0;
   Duration stopped_until_{};
   bool over_ = false;
@@ -118,7 +118,7 @@ bool Actor::guarded(const Action& action) {
   } catch (const Error& error) {
     end_.code = error.code();
     end_.error = error.what();
-    end(SimulatedEnd::Kind::failed);
+    end(SimulatedEndKind::failed);
     return true;
   }
 }
@@ -132,12 +132,12 @@ bool Actor::act() {
   return guarded([&] {
     for (bool more = true; more && !over_;) {
       more = finish_some();
-      while (!over_ && next_ < std::min(allowed_, scenario_.calls.size()) && flights_.size() < scenario_.in_flight &&
+      while (!over_ && next_ < std::min(allowed_, scenario_.calls.size()) && active_.size() < scenario_.in_flight &&
              begin())
         more = true;
       any = any || more;
     }
-    if (!over_ && next_ == scenario_.calls.size() && flights_.empty()) end(SimulatedEnd::Kind::well);
+    if (!over_ && next_ == scenario_.calls.size() && active_.empty()) end(SimulatedEndKind::well);
     return any;
   });
 }
@@ -153,12 +153,12 @@ void Actor::work_in_room() {
 }
 
 void Actor::look() {
-  if (is_gone() || over_ || network_.now() < stopped_until_ || flights_.empty()) return;
+  if (is_gone() || over_ || network_.now() < stopped_until_ || active_.empty()) return;
   guarded([&] {
-    const Ticket ticket = flights_.front().ticket;
+    const CallTicket ticket = active_.front().ticket;
     if (engine_->test(ticket)) {
-      finish(flights_.front());
-      flights_.pop_front();
+      finish(active_.front());
+      active_.pop_front();
     }
     return true;
   });
@@ -174,22 +174,22 @@ bool Actor::begin() {
 bool Actor::meets_fault() {
   const SimulatedFault fault = *fault_;
   switch (fault.kind) {
-    case SimulatedFault::Kind::dies:
-      end(SimulatedEnd::Kind::gone);
+    case SimulatedFaultKind::dies:
+      end(SimulatedEndKind::gone);
       return true;
-    case SimulatedFault::Kind::leaves:
-      end(SimulatedEnd::Kind::gone);
+    case SimulatedFaultKind::leaves:
+      end(SimulatedEndKind::gone);
       engine_.reset();
       return true;
-    case SimulatedFault::Kind::stops:
+    case SimulatedFaultKind::stops:
       stopped_until_ = network_.now() + fault.lasts;
       fault_.reset();
       return true;
-    case SimulatedFault::Kind::flips:
+    case SimulatedFaultKind::flips:
       network_.flip_next(rank_);
       fault_.reset();
       return false;
-    case SimulatedFault::Kind::differs:
+    case SimulatedFaultKind::differs:
       return false;
   }
   return false;
@@ -197,71 +197,71 @@ bool Actor::meets_fault() {
 
 void Actor::start(const SimulatedCall& call) {
   const auto plan = plans_.of(next_, rank_);
-  Flight& flight = flights_.emplace_back();
-  flight.call = next_;
-  flight.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
-  flight.buffers->fill();
+  ActiveCall& active = active_.emplace_back();
+  active.call = next_;
+  active.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
+  active.buffers->fill();
   Call made{.plan = plan,
-            .input = call.subject.collective == Collective::barrier ? &presence_ : flight.buffers->input(),
-            .output = flight.buffers->output(),
+            .input = call.subject.collective == Collective::barrier ? &presence_ : active.buffers->input(),
+            .output = active.buffers->output(),
             .kernel = reduces(call.subject.collective) ? find_kernel(call.subject.type, call.subject.op) : nullptr,
             .origin = {"call", static_cast<int>(next_) + 1}};
   if (scenario_.fabric && made.kernel != nullptr) {
-    const Counted counted{made.kernel, size_of(call.subject.type), scenario_.fabric->combined_bytes_per_us, &network_,
-                          rank_};
-    made.user.apply = Counted::apply;
+    const CountedKernel counted{made.kernel, size_of(call.subject.type), scenario_.fabric->combined_bytes_per_us,
+                                &network_, rank_};
+    made.user.apply = CountedKernel::apply;
     std::memcpy(made.user.state.data(), &counted, sizeof counted);
     made.user.has_state = true;
   }
   const bool differs =
-      fault_ && fault_->kind == SimulatedFault::Kind::differs && next_ + 1 == static_cast<std::size_t>(fault_->call);
+      fault_ && fault_->kind == SimulatedFaultKind::differs && next_ + 1 == static_cast<std::size_t>(fault_->call);
   if (differs) {
     auto other = std::make_shared<Plan>(*plan);
     other->spec.type = size_of(call.subject.type) == 1 ? DataType::f64 : DataType::u8;
     made.plan = std::move(other);
   }
   ++next_;
-  flight.ticket = engine_->start(made);
+  active.ticket = engine_->start(made);
 }
 
 bool Actor::finish_some() {
   bool any = false;
-  for (auto flight = flights_.begin(); flight != flights_.end();) {
-    if (!engine_->test(flight->ticket)) {
-      ++flight;
+  for (auto active = active_.begin(); active != active_.end();) {
+    if (!engine_->test(active->ticket)) {
+      ++active;
       continue;
     }
-    finish(*flight);
-    flight = flights_.erase(flight);
+    finish(*active);
+    active = active_.erase(active);
     any = true;
   }
   return any;
 }
 
-void Actor::finish(Flight& flight) {
-  if (scenario_.spoil) scenario_.spoil(rank_, flight.call, *flight.buffers);
+void Actor::finish(ActiveCall& active) {
+  if (scenario_.spoil) scenario_.spoil(rank_, active.call, *active.buffers);
   std::uint64_t bits = 0;
-  const std::uint64_t wrong = flight.buffers->count_wrong(bits);
+  const std::uint64_t wrong = active.buffers->count_wrong(bits);
   if (wrong > 0 && wrong_.empty())
-    wrong_ = text("rank ", rank_, " has ", wrong, " wrong elements after call ", flight.call + 1, ", ",
-                  scenario_.calls[flight.call].to_text(), " by ", plans_.algorithm(flight.call));
+    wrong_ = text("rank ", rank_, " has ", wrong, " wrong elements after call ", active.call + 1, ", ",
+                  scenario_.calls[active.call].to_text(), " by ", plans_.algorithm(active.call));
   work_in_room();
-  finished_[flight.call] = network_.free_at(rank_);
+  finished_[active.call] = network_.free_at(rank_);
   ++end_.finished;
 }
 
-void Actor::end(SimulatedEnd::Kind kind) {
+void Actor::end(SimulatedEndKind kind) {
   over_ = true;
   end_.kind = kind;
   end_.at = network_.now();
-  for (Flight& flight : flights_) kept_.push_back(std::move(flight));
-  flights_.clear();
+  for (ActiveCall& active : active_) kept_.push_back(std::move(active));
+  active_.clear();
 }
 
 // Who acts when, and what is judged of it.
-class Stage {
+class SimulationRun {
  public:
-  explicit Stage(const Scenario& scenario)
+  explicit SimulationRun(const Scenario& scenario)
       : scenario_(scenario),
         network_(scenario.size(), scenario.seed, scenario.fabric ? &*scenario.fabric : nullptr),
         plans_(scenario),
@@ -269,14 +269,14 @@ class Stage {
     for (int node = 0; node < scenario.nodes; ++node) enter(node);
   }
 
-  Simulated run();
+  SimulationResult run();
 
  private:
-  struct Turn {
+  struct WakeUp {
     Duration at;
     std::uint64_t order;
     int member;
-    bool operator>(const Turn& other) const { return at != other.at ? at > other.at : order > other.order; }
+    bool operator>(const WakeUp& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
   static constexpr Duration never = Duration::max();
 
@@ -290,22 +290,22 @@ class Stage {
   void act(int member);
   void begin_next();
   void wait_a_tick();
-  std::string judged(const Simulated& all) const;
+  std::string judged(const SimulationResult& all) const;
   std::string judged(int member, const SimulatedEnd& end) const;
 
   const Scenario& scenario_;
-  Network network_;
+  SimulatedNetwork network_;
   Plans plans_;
   Log log_{LogLevel::error, [](LogLevel, std::string_view) {}};
   std::vector<std::unique_ptr<Actor>> actors_;
   std::vector<Duration> due_;  // by member: when it acts next
-  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns_;
+  std::priority_queue<WakeUp, std::vector<WakeUp>, std::greater<>> wake_ups_;
   std::uint64_t order_ = 0;
   std::uint64_t acts_ = 0;
   std::vector<Duration> begun_{Duration{}};  // calls, where all begin them together
 };
 
-void Stage::enter(int node) {
+void SimulationRun::enter(int node) {
   std::shared_ptr<std::byte> memory;
   if (scenario_.meets()) memory = SharedMemory::make(node::Room::bytes_for(scenario_.members), false).memory();
   for (int i = 0; i < scenario_.members; ++i) {
@@ -318,7 +318,7 @@ void Stage::enter(int node) {
   }
 }
 
-void Stage::wake(int member, Duration at) {
+void SimulationRun::wake(int member, Duration at) {
   if (!scenario_.fabric) {  // mostly at once, now and then late
     at += std::chrono::microseconds(network_.draw(30));
     if (network_.chance(2)) at += std::chrono::microseconds(network_.draw(30'000));
@@ -326,10 +326,10 @@ void Stage::wake(int member, Duration at) {
   Duration& due = due_[static_cast<std::size_t>(member)];
   if (due <= at) return;
   due = at;
-  turns_.push({at, ++order_, member});
+  wake_ups_.push({at, ++order_, member});
 }
 
-void Stage::wake_node(int member, Duration at) {
+void SimulationRun::wake_node(int member, Duration at) {
   if (!scenario_.meets()) return;
   const int first = member / scenario_.members * scenario_.members;
   for (int each = first; each < first + scenario_.members; ++each) {
@@ -337,7 +337,7 @@ void Stage::wake_node(int member, Duration at) {
   }
 }
 
-void Stage::act(int member) {
+void SimulationRun::act(int member) {
   Actor& one = actor(member);
   ++acts_;
   due_[static_cast<std::size_t>(member)] = never;
@@ -353,11 +353,11 @@ void Stage::act(int member) {
 }
 
 // Where time is predicted, all begin a call together, when all have ended the one before.
-void Stage::begin_next() {
+void SimulationRun::begin_next() {
   const auto all_have = [&](std::size_t calls) {
     return std::ranges::all_of(actors_, [&](const auto& each) { return each->is_over() || each->finished() >= calls; });
   };
-  if (!turns_.empty() || !all_have(begun_.size()) || begun_.size() >= scenario_.calls.size()) return;
+  if (!wake_ups_.empty() || !all_have(begun_.size()) || begun_.size() >= scenario_.calls.size()) return;
   begun_.push_back(network_.now());
   for (int member = 0; member < scenario_.size(); ++member) {
     actor(member).allow(begun_.size());
@@ -366,7 +366,7 @@ void Stage::begin_next() {
 }
 
 // Nothing happens by itself before the next tick, so those who wait look at the clock.
-void Stage::wait_a_tick() {
+void SimulationRun::wait_a_tick() {
   network_.set_clock(network_.now() + tick);
   for (int member = 0; member < scenario_.size(); ++member) {
     actor(member).look();
@@ -374,13 +374,13 @@ void Stage::wait_a_tick() {
   }
 }
 
-Simulated Stage::run() {
-  Simulated all;
+SimulationResult SimulationRun::run() {
+  SimulationResult all;
   const std::uint64_t most = most_acts_of_a_call * static_cast<std::uint64_t>(scenario_.size());
   while (!all_over() && acts_ < most) {
     const Duration quiet = network_.now() + tick;
     const std::optional<Duration> event = network_.next();
-    const Duration turn = turns_.empty() ? never : turns_.top().at;
+    const Duration turn = wake_ups_.empty() ? never : wake_ups_.top().at;
     const Duration first = std::min(event.value_or(never), turn);
     if (first > quiet) {
       wait_a_tick();
@@ -389,9 +389,9 @@ Simulated Stage::run() {
     network_.set_clock(std::max(network_.now(), first));
     network_.deliver();
     for (const int member : network_.take_woken()) wake(member, network_.now());
-    while (!turns_.empty() && turns_.top().at <= network_.now()) {
-      const Turn now = turns_.top();
-      turns_.pop();
+    while (!wake_ups_.empty() && wake_ups_.top().at <= network_.now()) {
+      const WakeUp now = wake_ups_.top();
+      wake_ups_.pop();
       if (due_[static_cast<std::size_t>(now.member)] == now.at) act(now.member);
     }
     if (scenario_.fabric) begin_next();
@@ -419,7 +419,7 @@ Simulated Stage::run() {
   return all;
 }
 
-std::string Stage::judged(const Simulated& all) const {
+std::string SimulationRun::judged(const SimulationResult& all) const {
   for (int member = 0; member < scenario_.size(); ++member) {
     std::string wrong = judged(member, all.ends[static_cast<std::size_t>(member)]);
     if (!wrong.empty()) return wrong;
@@ -427,11 +427,10 @@ std::string Stage::judged(const Simulated& all) const {
   return {};
 }
 
-std::string Stage::judged(int member, const SimulatedEnd& end) const {
-  using Kind = SimulatedFault::Kind;
-  if (end.kind != SimulatedEnd::Kind::failed) return {};
+std::string SimulationRun::judged(int member, const SimulatedEnd& end) const {
+  if (end.kind != SimulatedEndKind::failed) return {};
   const auto is_harmless = [&](const SimulatedFault& fault) {
-    return fault.kind == Kind::stops && fault.lasts + std::chrono::seconds(1) < scenario_.patience.limit;
+    return fault.kind == SimulatedFaultKind::stops && fault.lasts + std::chrono::seconds(1) < scenario_.patience.limit;
   };
   if (std::ranges::all_of(scenario_.faults, is_harmless))
     return text("rank ", member, " fails, and nothing is wrong: ", end.error);
@@ -449,13 +448,13 @@ std::string Stage::judged(int member, const SimulatedEnd& end) const {
 }  // namespace
 
 // Where time is predicted every call is made twice: at the first time members tell each other what they are about.
-Simulated simulate(const Scenario& scenario) {
-  if (!scenario.fabric) return Stage(scenario).run();
+SimulationResult simulate(const Scenario& scenario) {
+  if (!scenario.fabric) return SimulationRun(scenario).run();
   Scenario twice = scenario;
   twice.calls.clear();
   for (const SimulatedCall& call : scenario.calls) twice.calls.insert(twice.calls.end(), 2, call);
   for (SimulatedFault& fault : twice.faults) fault.call *= 2;
-  Simulated all = Stage(twice).run();
+  SimulationResult all = SimulationRun(twice).run();
   for (std::size_t call = 0; call < scenario.calls.size(); ++call) {
     all.calls[call] = all.calls[2 * call + 1];
     all.algorithms[call] = all.algorithms[2 * call + 1];
@@ -470,7 +469,7 @@ double least_us(const Subject& subject, const simulated::FabricShape& fabric) {
   const auto topology = topology_of(scenario);
   std::vector<int> ranks(static_cast<std::size_t>(scenario.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const Moves moves = least_moves(subject, scenario.size(), *topology, ranks);
+  const MinimumTraffic moves = minimum_traffic(subject, scenario.size(), *topology, ranks);
   const bool far = fabric.nodes > 1;
   const double message = 2 * fabric.message_us + (far ? 2 * fabric.network_us : fabric.memory_us);
   const double moved = far ? moves.link / fabric.network_bytes_per_us : moves.foreign / fabric.memory_bytes_per_us;

@@ -26,12 +26,13 @@ struct SimulatedCall {
 // Throws Error usage.
 SimulatedCall parse_call(std::string_view words, int members);
 
+enum class SimulatedFaultKind : std::uint8_t { dies, stops, leaves, differs, flips };
+
 // What becomes of a member when it is about to make its call of that number, the first of which is 1.
 struct SimulatedFault {
-  enum class Kind : std::uint8_t { dies, stops, leaves, differs, flips };
   int member = 0;
   int call = 1;
-  Kind kind = Kind::dies;
+  SimulatedFaultKind kind = SimulatedFaultKind::dies;
   Duration lasts = std::chrono::seconds(2);  // of one that stops
   std::string to_text() const;               // "7@3:stops:2s"
 };
@@ -62,16 +63,17 @@ struct Scenario {
 Scenario draw_scenario(std::uint64_t seed);
 std::vector<SimulatedCall> draw_calls(std::uint64_t seed, int members, int calls);
 
+enum class SimulatedEndKind : std::uint8_t { well, failed, gone };
+
 struct SimulatedEnd {
-  enum class Kind : std::uint8_t { well, failed, gone };
-  Kind kind = Kind::well;
+  SimulatedEndKind kind = SimulatedEndKind::well;
   Code code = Code::internal;
   std::string error;
   Duration at{};
   std::size_t finished = 0;  // calls
 };
 
-struct Simulated {
+struct SimulationResult {
   std::vector<SimulatedEnd> ends;       // by member
   std::vector<Duration> calls;          // how long each took, where a fabric was described
   std::vector<std::string> algorithms;  // of each
@@ -82,7 +84,7 @@ struct Simulated {
 };
 
 // Every member that is there ends with right results or with an error that names who is at fault, within its patience.
-Simulated simulate(const Scenario& scenario);
+SimulationResult simulate(const Scenario& scenario);
 
 // A smaller scenario that is wrong, too.
 Scenario shrunk(Scenario scenario);

@@ -17,24 +17,24 @@ namespace {
 
 constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();
 
-struct Unit {
+struct SizeUnit {
   std::string_view name;
   std::uint64_t bytes;
 };
-constexpr std::array units = {Unit{"", 1},
-                              Unit{"b", 1},
-                              Unit{"k", 1ULL << 10U},
-                              Unit{"kib", 1ULL << 10U},
-                              Unit{"kb", 1000ULL},
-                              Unit{"m", 1ULL << 20U},
-                              Unit{"mib", 1ULL << 20U},
-                              Unit{"mb", 1000'000ULL},
-                              Unit{"g", 1ULL << 30U},
-                              Unit{"gib", 1ULL << 30U},
-                              Unit{"gb", 1000'000'000ULL},
-                              Unit{"t", 1ULL << 40U},
-                              Unit{"tib", 1ULL << 40U},
-                              Unit{"tb", 1000'000'000'000ULL}};
+constexpr std::array units = {SizeUnit{"", 1},
+                              SizeUnit{"b", 1},
+                              SizeUnit{"k", 1ULL << 10U},
+                              SizeUnit{"kib", 1ULL << 10U},
+                              SizeUnit{"kb", 1000ULL},
+                              SizeUnit{"m", 1ULL << 20U},
+                              SizeUnit{"mib", 1ULL << 20U},
+                              SizeUnit{"mb", 1000'000ULL},
+                              SizeUnit{"g", 1ULL << 30U},
+                              SizeUnit{"gib", 1ULL << 30U},
+                              SizeUnit{"gb", 1000'000'000ULL},
+                              SizeUnit{"t", 1ULL << 40U},
+                              SizeUnit{"tib", 1ULL << 40U},
+                              SizeUnit{"tb", 1000'000'000'000ULL}};
 
 [[noreturn]] void refuse_size(std::string_view words, std::string_view why) {
   throw Error(Code::usage, text("the size \"", printable(words), "\" ", why),
@@ -99,7 +99,7 @@ std::uint64_t parse_size(std::string_view words) {
   }
   const std::string name = lower(trim(left));
   const auto* const unit =
-      std::find_if(units.begin(), units.end(), [&](const Unit& each) { return each.name == name; });
+      std::find_if(units.begin(), units.end(), [&](const SizeUnit& each) { return each.name == name; });
   if (digits.empty() || (has_point && places.empty()) || unit == units.end()) refuse_size(words, "is not understood");
   const auto part = part_of(unit->bytes, places);
   if (!part) refuse_size(words, "is no whole number of bytes");

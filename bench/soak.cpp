@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/measure.hpp"
-#include "collectives/communicator/team.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
@@ -29,13 +29,13 @@ Random random_of(std::uint64_t seed, std::uint64_t what) {
 }
 
 // The world, cut in several ways; every member has its own part of each, or none.
-struct Cut {
+struct SoakCommunicator {
   std::string name;
   std::optional<Communicator> part;
 };
 
-std::vector<Cut> cuts_of(Communicator& world, Random random) {
-  std::vector<Cut> cuts;
+std::vector<SoakCommunicator> cuts_of(Communicator& world, Random random) {
+  std::vector<SoakCommunicator> cuts;
   cuts.push_back({"a duplicate of the world", world.duplicate()});
   cuts.push_back({"the world in reproducible order", world.reproducible()});
   cuts.push_back({"odd and even ranks", world.split(world.rank() % 2)});
@@ -49,15 +49,15 @@ std::vector<Cut> cuts_of(Communicator& world, Random random) {
   return cuts;
 }
 
-struct Draw {
+struct RandomOperation {
   std::size_t cut;
   Subject subject;
   std::uint64_t root;
   bool blocking;
 };
 
-Draw draw(Random& random, std::size_t cuts, std::uint64_t most_bytes) {
-  Draw one{.cut = below(random, cuts), .subject = {}, .root = random(), .blocking = below(random, 3) == 0};
+RandomOperation draw(Random& random, std::size_t cuts, std::uint64_t most_bytes) {
+  RandomOperation one{.cut = below(random, cuts), .subject = {}, .root = random(), .blocking = below(random, 3) == 0};
   do {
     one.subject.collective = static_cast<Collective>(below(random, collective_count));
     one.subject.type = static_cast<DataType>(below(random, static_cast<std::uint64_t>(DataType::boolean)));
@@ -71,17 +71,17 @@ Draw draw(Random& random, std::size_t cuts, std::uint64_t most_bytes) {
 }
 
 // One operation under way.
-struct Under {
+struct PendingOperation {
   Communicator* where = nullptr;  // none: this member has no part in it
   Subject subject;
   std::unique_ptr<Buffers> buffers;
   std::optional<Request> request;
 };
 
-Request start(const Under& one, int tag) {
+Request start(const PendingOperation& one, int tag) {
   Communicator& here = *one.where;
   Buffers& buffers = *one.buffers;
-  if (one.subject.collective != Collective::exchange) return {here.team(), here.team()->start(buffers.ask())};
+  if (one.subject.collective != Collective::exchange) return {here.core(), here.core()->start(buffers.request())};
   return here.sendrecv_async(buffers.input_bytes(), (here.rank() + 1) % here.size(), buffers.output_bytes(),
                              (here.rank() + here.size() - 1) % here.size(), tag);
 }
@@ -94,24 +94,24 @@ std::string in_words(const Subject& subject, const std::string& cut) {
 
 class Soak {
  public:
-  Soak(Communicator& world, const SoakWish& wish) : world_(world), wish_(wish) {}
+  Soak(Communicator& world, const SoakOptions& options) : world_(world), options_(options) {}
 
   void round(std::uint64_t number, SoakResult& result) {
     constexpr std::uint64_t rounds_of_cuts = 16;
     const std::uint64_t epoch = number / rounds_of_cuts;
     if (cuts_.empty() || epoch != epoch_) {
       cuts_.clear();
-      cuts_ = cuts_of(world_, random_of(wish_.seed ^ 0x5eedU, epoch));
+      cuts_ = cuts_of(world_, random_of(options_.seed ^ 0x5eedU, epoch));
       epoch_ = epoch;
     }
-    Random random = random_of(wish_.seed, number);
+    Random random = random_of(options_.seed, number);
     constexpr std::uint64_t most_at_once = 6;
     const std::uint64_t count = 1 + below(random, most_at_once);
-    std::vector<Draw> draws;
-    for (std::uint64_t i = 0; i < count; ++i) draws.push_back(draw(random, cuts_.size() + 1, wish_.most_bytes));
-    std::deque<Under> all;
+    std::vector<RandomOperation> draws;
+    for (std::uint64_t i = 0; i < count; ++i) draws.push_back(draw(random, cuts_.size() + 1, options_.most_bytes));
+    std::deque<PendingOperation> all;
     for (std::size_t i = 0; i < draws.size(); ++i) begin(draws[i], static_cast<int>(i), all.emplace_back());
-    wait_in_own_order(all, random_of(wish_.seed + static_cast<std::uint64_t>(world_.rank()) + 1, number));
+    wait_in_own_order(all, random_of(options_.seed + static_cast<std::uint64_t>(world_.rank()) + 1, number));
     judge(draws, all, number, result);
   }
 
@@ -122,7 +122,7 @@ class Soak {
   }
   std::string name(std::size_t cut) const { return cut == cuts_.size() ? "the world" : cuts_[cut].name; }
 
-  void begin(const Draw& draw, int tag, Under& one) {
+  void begin(const RandomOperation& draw, int tag, PendingOperation& one) {
     one.where = part(draw.cut);
     if (one.where == nullptr) return;
     one.subject = draw.subject;
@@ -134,7 +134,7 @@ class Soak {
     if (draw.blocking) one.request->wait();
   }
 
-  static void wait_in_own_order(std::deque<Under>& all, Random random) {
+  static void wait_in_own_order(std::deque<PendingOperation>& all, Random random) {
     std::vector<std::size_t> order(all.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[below(random, i)]);
@@ -143,12 +143,13 @@ class Soak {
     }
   }
 
-  void judge(const std::vector<Draw>& draws, const std::deque<Under>& all, std::uint64_t number, SoakResult& result) {
+  void judge(const std::vector<RandomOperation>& draws, const std::deque<PendingOperation>& all, std::uint64_t number,
+             SoakResult& result) {
     std::vector<std::uint64_t> wrong(all.size(), 0);
     std::vector<int> who(all.size(), world_.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (all[i].where == nullptr) continue;
-      if (wish_.spoil) wish_.spoil(number, *all[i].buffers);
+      if (options_.spoil) options_.spoil(number, *all[i].buffers);
       std::uint64_t bits = 0;
       wrong[i] = all[i].buffers->count_wrong(bits);
       if (wrong[i] > 0) who[i] = world_.rank();
@@ -168,20 +169,21 @@ class Soak {
   }
 
   Communicator& world_;
-  const SoakWish& wish_;
-  std::vector<Cut> cuts_;
+  const SoakOptions& options_;
+  std::vector<SoakCommunicator> cuts_;
   std::uint64_t epoch_ = 0;
 };
 
 }  // namespace
 
-SoakResult soak(Communicator& world, const SoakWish& wish, const std::function<void(const SoakResult&)>& progress) {
+SoakResult soak(Communicator& world, const SoakOptions& options,
+                const std::function<void(const SoakResult&)>& progress) {
   SoakResult result;
-  Soak work(world, wish);
+  Soak work(world, options);
   const auto begin = std::chrono::steady_clock::now();
-  for (std::uint64_t number = wish.first_round;; ++number) {
+  for (std::uint64_t number = options.first_round;; ++number) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    const bool over = wish.rounds ? result.rounds >= *wish.rounds : passed.count() >= wish.seconds;
+    const bool over = options.rounds ? result.rounds >= *options.rounds : passed.count() >= options.seconds;
     std::array<int, 2> ends = {over ? 1 : 0, interrupt_wanted ? 1 : 0};
     world.all_reduce(ends, max);
     result.interrupted = ends[1] == 1;

@@ -13,7 +13,7 @@
 
 namespace lockstep::bench {
 
-struct SoakWish {
+struct SoakOptions {
   double seconds = 60;
   std::optional<std::uint64_t> rounds;  // so many instead of a time
   std::uint64_t seed = 1;
@@ -32,6 +32,7 @@ struct SoakResult {
 };
 
 // All members call it and have the same `wrong`. `progress` is called after each round.
-SoakResult soak(Communicator& world, const SoakWish& wish, const std::function<void(const SoakResult&)>& progress);
+SoakResult soak(Communicator& world, const SoakOptions& options,
+                const std::function<void(const SoakResult&)>& progress);
 
 }  // namespace lockstep::bench

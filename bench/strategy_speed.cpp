@@ -58,10 +58,10 @@ std::vector<Tensor<float>> resnet50() {
 }
 
 // Of the microseconds that it took, each time: the median and the quarters beside it.
-struct Spread {
+struct Quartiles {
   double low = 0, median = 0, high = 0;
 };
-Spread spread_of(std::vector<double> times) {
+Quartiles spread_of(std::vector<double> times) {
   std::ranges::sort(times);
   const auto at = [&](std::size_t quarter) { return times[(times.size() - 1) * quarter / 4]; };
   return {at(1), at(2), at(3)};
@@ -73,7 +73,7 @@ std::string fixed(double number, int digits) {
   return words.data();
 }
 
-std::string words(const Spread& spread) {
+std::string words(const Quartiles& spread) {
   return text(fixed(spread.median, 2), " us [", fixed(spread.low, 2), ", ", fixed(spread.high, 2), "]");
 }
 
@@ -84,21 +84,21 @@ double microseconds(const std::function<void()>& what) {
 }
 
 // They take turns, so that both see the same neighbours.
-std::vector<Spread> in_turns(int times, const std::vector<std::function<void()>>& ways) {
+std::vector<Quartiles> in_turns(int times, const std::vector<std::function<void()>>& ways) {
   std::vector<std::vector<double>> taken(ways.size());
   for (const auto& way : ways) way();
   for (int i = 0; i < times; ++i) {
     for (std::size_t way = 0; way < ways.size(); ++way) taken[way].push_back(microseconds(ways[way]));
   }
-  std::vector<Spread> all;
+  std::vector<Quartiles> all;
   all.reserve(taken.size());
   for (auto& each : taken) all.push_back(spread_of(std::move(each)));
   return all;
 }
 
-class Bench {
+class StrategyBench {
  public:
-  Bench(Strategy& strategy, Strategy& fast, bool speaks) : strategy_(strategy), fast_(fast), speaks_(speaks) {}
+  StrategyBench(Strategy& strategy, Strategy& fast, bool speaks) : strategy_(strategy), fast_(fast), speaks_(speaks) {}
 
   // Only the part that is compared with TensorFlow's (tools/peers variables).
   int only_variables() {
@@ -199,7 +199,7 @@ class Bench {
     GradientReducer reducer(strategy_, std::move(specs), {.op = avg});
     const auto in_buckets = [&] {
       strategy_.run([&](ReplicaContext& replica) {
-        GradientReducer::Step step(reducer, replica);
+        GradientReducer::BackwardPass step(reducer, replica);
         auto& list = mine(replica);
         for (std::size_t i = list.size(); i-- > 0;) step.ready(static_cast<int>(i), list[i]);
         step.finish();
@@ -235,7 +235,7 @@ int main(int argc, char** argv) {
     Session session = start(argc, argv);
     const auto strategy = make(session, Order::reproducible);
     const auto fast = make(session, Order::fast);
-    Bench bench(*strategy, *fast, session.rank() == 0);
+    StrategyBench bench(*strategy, *fast, session.rank() == 0);
     const bool is_short = argc > 1 && std::string_view(argv[1]) == "--variables";
     return is_short ? bench.only_variables() : bench.all();
   } catch (const std::exception& error) {

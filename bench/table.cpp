@@ -10,17 +10,17 @@
 #include <numeric>
 #include <span>
 
-#include "bench/words.hpp"
+#include "bench/number_text.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-using words::counted;
-using words::number;
-using words::percent;
-using words::ratio;
+using number_text::counted;
+using number_text::number;
+using number_text::percent;
+using number_text::ratio;
 
 constexpr std::size_t page_width = 100;
 constexpr std::string_view nothing = "-";
@@ -31,7 +31,7 @@ constexpr std::array<std::size_t, 6> ours_widths = {12, 9, 9, 6, 6, 7};  // time
 constexpr std::array<std::size_t, 4> theirs_widths = {12, 8, 16, 19};    // time ratio interval algorithm
 constexpr std::array<std::size_t, 3> check_widths = {8, 5, 6};           // wrong same repro
 
-class Cells {
+class TableLine {
  public:
   void right(std::string_view words, std::size_t width) {
     edge_ += width;
@@ -58,11 +58,9 @@ class Cells {
 // Of what was not measured there is nothing to print.
 std::string time(double us) { return us > 0 ? number(us) : std::string(nothing); }
 
-std::string interval(const Interval& interval) {
+std::string interval_text(const Interval& interval) {
   return text('[', ratio(interval.low), ',', ratio(interval.high), ']');
 }
-
-std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
 
 std::string word(std::string_view any) { return printable(any, 200); }
 
@@ -73,11 +71,11 @@ std::string cell(std::string_view any) {
   return all.empty() ? std::string(nothing) : all;
 }
 
-void theirs(Cells& cells, const Baseline& baseline) {
+void add_baseline(TableLine& cells, const Baseline& baseline) {
   const Ratio& of = baseline.ratio;
   cells.right(time(baseline.time.median), theirs_widths[0]);
   cells.right(text(ratio(of.value), of.ci.holds(1) ? '=' : ' '), theirs_widths[1]);
-  cells.right(interval(of.ci), theirs_widths[2]);
+  cells.right(interval_text(of.ci), theirs_widths[2]);
 }
 
 std::string remark(const Baseline& baseline) {
@@ -101,10 +99,10 @@ std::size_t sum_of(std::span<const std::size_t> widths) {
 }
 
 std::string further(const Baseline& baseline) {
-  Cells cells;
+  TableLine cells;
   cells.left("", 2 + sum_of(what_widths) + sum_of(ours_widths));
   cells.bar();
-  theirs(cells, baseline);
+  add_baseline(cells, baseline);
   cells.left("", theirs_widths[3]);
   cells.bar();
   std::string all = cells.done();
@@ -113,11 +111,11 @@ std::string further(const Baseline& baseline) {
 }
 
 // In the columns of the row, by the GPU's clock; its limit is the rate of a copy there.
-std::string in_stream(const InStream& row) {
+std::string stream_line(const StreamTiming& row) {
   const Summary& times = row.time;
   const double half = times.median > 0 && times.n != 1 ? 50 * (times.ci.high - times.ci.low) / times.median : NAN;
   const bool has_copy = row.copied > 0;
-  Cells cells;
+  TableLine cells;
   cells.left(text(" GPU's clock, one of ", row.operations, " in a stream"), sum_of(what_widths));
   cells.bar();
   cells.all_right(ours_widths, {time(times.median), number(row.algbw), number(row.busbw), percent(half),
@@ -127,8 +125,8 @@ std::string in_stream(const InStream& row) {
   std::string all = cells.done();
   all.front() = '#';
   if (row.baselines.empty()) return text(all, '\n');
-  Cells first;
-  theirs(first, row.baselines.front());
+  TableLine first;
+  add_baseline(first, row.baselines.front());
   first.left("", theirs_widths[3]);
   first.bar();
   all += text(first.done(), remark(row.baselines.front()), '\n');
@@ -167,7 +165,7 @@ std::string facts(std::string_view what, const std::vector<Fact>& all) {
   return comment(parts);
 }
 
-std::string command(const Run& run) {
+std::string command(const BenchRun& run) {
   std::vector<std::string> parts;
   for (const std::string& each : run.arguments) {
     const bool plain = !each.empty() && each.find(' ') == std::string::npos;
@@ -177,7 +175,7 @@ std::string command(const Run& run) {
 }
 
 std::string heads() {
-  Cells cells;
+  TableLine cells;
   cells.all_right(what_widths, {"size", "count", "type", "redop", "root"});
   cells.bar();
   cells.all_right(ours_widths, {"time(us)", "algbw", "busbw", "+-%", "%lim", "bind"});
@@ -193,37 +191,37 @@ std::string heads() {
   return text(all, '\n');
 }
 
-struct Slowest {
+struct SlowestRank {
   int rank = 0;
   std::size_t rows = 0;
   double percent = 0;
 };
 
 // The rank that most rows name.
-std::optional<Slowest> slowest(const std::vector<Row>& rows) {
-  std::map<int, Slowest> all;
+std::optional<SlowestRank> slowest(const std::vector<Row>& rows) {
+  std::map<int, SlowestRank> all;
   for (const Row& row : rows) {
     if (!row.slowest_rank) continue;
-    Slowest& here = all[*row.slowest_rank];
+    SlowestRank& here = all[*row.slowest_rank];
     here.rank = *row.slowest_rank;
     ++here.rows;
     here.percent = std::max(here.percent, row.slowest_percent);
   }
-  std::optional<Slowest> most;
+  std::optional<SlowestRank> most;
   for (const auto& [rank, here] : all) {
     if (!most || here.rows > most->rows) most = here;
   }
   return most;
 }
 
-struct Counts {
+struct ProblemCounts {
   std::uint64_t wrong = 0;
   std::size_t unequal = 0;
   std::size_t noisy = 0;
 };
 
-Counts count(const std::vector<Row>& rows) {
-  Counts counts;
+ProblemCounts count_problems(const std::vector<Row>& rows) {
+  ProblemCounts counts;
   for (const Row& row : rows) {
     counts.wrong += row.check.wrong;
     counts.unequal += row.check.ranks_equal ? 0 : 1;
@@ -232,7 +230,7 @@ Counts count(const std::vector<Row>& rows) {
   return counts;
 }
 
-std::string_view next(const Run& run, const Counts& counts) {
+std::string_view next(const BenchRun& run, const ProblemCounts& counts) {
   const auto ends_with = [&](Exit exit) { return run.exit_code == static_cast<int>(exit); };
   if (counts.wrong > 0 || counts.unequal > 0 || ends_with(Exit::wrong_data))
     return "Trust no time of a wrong row: repeat it alone with the same seed, and report it.";
@@ -252,7 +250,7 @@ std::string_view next(const Run& run, const Counts& counts) {
 
 }  // namespace
 
-std::string header(const Run& run) {
+std::string header(const BenchRun& run) {
   std::vector<std::string> first = {text("lockstep ", run.version.empty() ? "unknown" : word(run.version))};
   if (!run.commit.empty()) first.push_back(text("commit ", word(run.commit)));
   std::vector<Fact> others;
@@ -284,7 +282,7 @@ std::string line(const Row& row, const Row* before) {
   const bool timed = times.median > 0;
   const double half = timed && times.n != 1 ? 50 * (times.ci.high - times.ci.low) / times.median : NAN;
   const double share = timed && row.limit ? 100 * row.limit->us / times.median : NAN;
-  Cells cells;
+  TableLine cells;
   cells.all_right(what_widths, {text(row.bytes), text(row.count), cell(row.type),
                                 row.op.empty() ? "none" : cell(row.op), text(row.root.value_or(-1))});
   cells.bar();
@@ -296,14 +294,14 @@ std::string line(const Row& row, const Row* before) {
     cells.right("- ", theirs_widths[1]);
     cells.right(nothing, theirs_widths[2]);
   } else {
-    theirs(cells, row.baselines.front());
+    add_baseline(cells, row.baselines.front());
   }
   cells.left(cell(row.algorithm), theirs_widths[3]);
   cells.bar();
   const bool checked = row.check.looked_at();
   cells.all_right(check_widths, {checked ? text(row.check.wrong) : std::string(nothing),
-                                 checked ? yes_or_no(row.check.ranks_equal) : std::string(nothing),
-                                 row.check.same ? yes_or_no(*row.check.same) : std::string(nothing)});
+                                 checked ? number_text::yes_or_no(row.check.ranks_equal) : std::string(nothing),
+                                 row.check.same ? number_text::yes_or_no(*row.check.same) : std::string(nothing)});
   std::string all = cells.done();
   if (!row.baselines.empty()) all += remark(row.baselines.front());
   all += unsteady(row);
@@ -313,13 +311,13 @@ std::string line(const Row& row, const Row* before) {
   }
   all += '\n';
   for (std::size_t i = 1; i < row.baselines.size(); ++i) all += further(row.baselines[i]);
-  if (row.in_stream) all += in_stream(*row.in_stream);
+  if (row.in_stream) all += stream_line(*row.in_stream);
   const std::string above = section(row);
   return before != nullptr && section(*before) == above ? all : text(above, '\n', all);
 }
 
-std::string footer(const Run& run) {
-  const Counts counts = count(run.rows);
+std::string footer(const BenchRun& run) {
+  const ProblemCounts counts = count_problems(run.rows);
   const bool checked =
       run.rows.empty() || std::ranges::any_of(run.rows, [](const Row& row) { return row.check.looked_at(); });
   std::vector<std::string> parts = {counted(run.rows.size(), "row"),

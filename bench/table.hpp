@@ -11,13 +11,13 @@
 namespace lockstep::bench {
 
 // What runs on what, and the heads of the columns; asks nothing of the rows, so that it comes before them.
-std::string header(const Run& run);
+std::string header(const BenchRun& run);
 
 // A row, and a line for each baseline after the first. Before it comes a line that says what is measured,
 // where that is another than in the row before.
 std::string line(const Row& row, const Row* before = nullptr);
 
 // Verdict, counts, exit code, and what to do next.
-std::string footer(const Run& run);
+std::string footer(const BenchRun& run);
 
 }  // namespace lockstep::bench

@@ -10,7 +10,7 @@
 #include "bench/measure.hpp"
 #include "bench/statistics.hpp"
 #include "bench/subject.hpp"
-#include "collectives/communicator/team.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 #include "collectives/planner.hpp"
 #include "topology/base/text.hpp"
 
@@ -18,33 +18,34 @@ namespace lockstep::bench {
 namespace {
 
 // Of everything that is measured: what may be tried for it, the model's own first.
-struct Cell {
+struct TuneCase {
   Subject subject;
   std::uint64_t bytes = 0;
-  std::vector<lockstep::Candidate> able;
+  std::vector<AlgorithmCandidate> able;
 };
 
 class Tuner {
  public:
-  Tuner(Communicator& world, const TuneWish& wish) : world_(world), wish_(wish), begin_us_(now_us()) {
-    CommunicatorOptions options = world.team()->options();
+  Tuner(Communicator& world, const TuneOptions& tune_options)
+      : world_(world), tune_options_(tune_options), begin_us_(now_us()) {
+    CommunicatorOptions options = world.core()->options();
     options.name = text(options.name, "/tune");
     options.table.clear();
     options.algorithm.clear();
-    free_ = std::make_unique<Communicator>(world.team()->split(0, world.rank(), options));
+    free_ = std::make_unique<Communicator>(world.core()->split(0, world.rank(), options));
   }
 
-  Tuning run() {
+  TuneResult run() {
     const Topology& topology = world_.topology();
-    std::vector<Cell> cells = find_cells();
-    Tuning tuning{.members = world_.size(), .kind = topology.kind(), .wanted = cells.size()};
+    std::vector<TuneCase> cells = find_cells();
+    TuneResult tuning{.members = world_.size(), .kind = topology.kind(), .wanted = cells.size()};
     std::set<int> nodes;
     for (const int rank : world_.ranks()) nodes.insert(topology.member(rank).node);
     tuning.nodes = static_cast<int>(nodes.size());
     make_communicators(cells);
     for (std::size_t i = 0; i < cells.size() && !tuning.interrupted; ++i) {
-      if (wish_.progress) wish_.progress(i, cells.size());
-      const double left = world_.broadcast(wish_.seconds * 1e6 - (now_us() - begin_us_), 0);
+      if (tune_options_.progress) tune_options_.progress(i, cells.size());
+      const double left = world_.broadcast(tune_options_.seconds * 1e6 - (now_us() - begin_us_), 0);
       if (left <= 0) break;
       const double seconds = left / 1e6 / static_cast<double>(cells.size() - i);
       auto size = measured(cells[i], seconds, tuning.interrupted);
@@ -54,12 +55,12 @@ class Tuner {
   }
 
  private:
-  std::vector<Cell> find_cells() {
-    std::vector<Cell> cells;
-    for (const Collective collective : wish_.collectives) {
+  std::vector<TuneCase> find_cells() {
+    std::vector<TuneCase> cells;
+    for (const Collective collective : tune_options_.collectives) {
       std::size_t last = 0;
-      for (const std::uint64_t size : wish_.sizes) {
-        Cell cell{.subject = {.collective = collective}};
+      for (const std::uint64_t size : tune_options_.sizes) {
+        TuneCase cell{.subject = {.collective = collective}};
         cell.subject.count = count_of(collective, cell.subject.type, size, world_.size());
         if (cell.subject.count == 0 || cell.subject.count == last) continue;
         last = cell.subject.count;
@@ -72,15 +73,15 @@ class Tuner {
   }
 
   // The model's choice, then the others as it ranks them, as long as they are not hopeless.
-  void find_able(Cell& cell) {
+  void find_able(TuneCase& cell) {
     constexpr double hopeless = 10;
     Buffers buffers(cell.subject, world_.size(), world_.rank());
-    const auto plan = free_->team()->prepare(buffers.ask()).call.plan;
+    const auto plan = free_->core()->prepare(buffers.request()).call.plan;
     double least = 0;
-    for (lockstep::Candidate each : free_->team()->candidates(plan->spec)) {
+    for (AlgorithmCandidate each : free_->core()->candidates(plan->spec)) {
       if (!each.why_not.empty()) continue;
       if (least == 0) least = each.predicted_us;
-      const bool may_be = each.predicted_us <= least * hopeless && cell.able.size() < wish_.most;
+      const bool may_be = each.predicted_us <= least * hopeless && cell.able.size() < tune_options_.most;
       if (each.chosen)
         cell.able.insert(cell.able.begin(), std::move(each));
       else if (may_be)
@@ -89,17 +90,17 @@ class Tuner {
   }
 
   // As few as will do: each forces an algorithm of every collective.
-  void make_communicators(const std::vector<Cell>& cells) {
+  void make_communicators(const std::vector<TuneCase>& cells) {
     std::map<Collective, std::vector<std::string>> names;
-    for (const Cell& cell : cells) {
-      for (const lockstep::Candidate& each : cell.able) {
+    for (const TuneCase& cell : cells) {
+      for (const AlgorithmCandidate& each : cell.able) {
         auto& known = names[cell.subject.collective];
         if (!each.chosen && std::ranges::find(known, each.name) == known.end()) known.emplace_back(each.name);
       }
     }
     for (std::size_t i = 0;; ++i) {
       std::vector<std::string> forced;
-      CommunicatorOptions options = free_->team()->options();
+      CommunicatorOptions options = free_->core()->options();
       for (const auto& [collective, known] : names) {
         if (i >= known.size()) continue;
         forced.push_back(text(to_string(collective), ':', known[i]));
@@ -107,38 +108,38 @@ class Tuner {
       }
       if (forced.empty()) return;
       options.algorithm = join(forced, ",");
-      forced_.push_back(std::make_unique<Communicator>(world_.team()->split(0, world_.rank(), options)));
+      forced_.push_back(std::make_unique<Communicator>(world_.core()->split(0, world_.rank(), options)));
     }
   }
 
-  TunedSize measured(const Cell& cell, double seconds, bool& interrupted) {
+  TunedSize measured(const TuneCase& cell, double seconds, bool& interrupted) {
     Buffers buffers(cell.subject, world_.size(), world_.rank());
     buffers.fill();
     TunedSize size{.collective = cell.subject.collective, .bytes = cell.bytes};
-    std::vector<bench::Candidate> all;
-    const detail::Ask ask = buffers.ask();
-    for (const lockstep::Candidate& each : cell.able) {
+    std::vector<BenchCandidate> all;
+    const detail::CallRequest request = buffers.request();
+    for (const AlgorithmCandidate& each : cell.able) {
       Communicator* const on =
           each.chosen ? free_.get() : forced_.at(place_.at({cell.subject.collective, std::string(each.name)})).get();
-      const auto plan = on->team()->prepare(ask).call.plan;
-      size.tried.push_back({.algorithm = std::string(each.name),
-                            .segment_bytes = segment_of(*plan, each),
-                            .of_the_model = each.chosen,
-                            .predicted_us = each.predicted_us});
-      all.push_back({.name = std::string(each.name), .once = [on, ask] { on->team()->run(ask); }});
+      const auto plan = on->core()->prepare(request).call.plan;
+      size.timings.push_back({.algorithm = std::string(each.name),
+                              .segment_bytes = segment_of(*plan, each),
+                              .of_the_model = each.chosen,
+                              .predicted_us = each.predicted_us});
+      all.push_back({.name = std::string(each.name), .once = [on, request] { on->core()->run(request); }});
     }
     const Effort effort{.precision = 0.02, .seconds = seconds, .warm_ups = 3, .least_blocks = 6};
-    const Measured found = measure(world_, all, effort, wish_.seed + cell.bytes);
+    const Measurement found = measure(world_, all, effort, tune_options_.seed + cell.bytes);
     interrupted = found.interrupted;
     for (std::size_t i = 0; i < all.size() && !interrupted; ++i) {
-      size.tried[i].time = summarize_blocks(found.timings[i].blocks);
-      if (i > 0) size.tried[i].against_model = inverse(ratio_of(found, i));
+      size.timings[i].time = summarize_blocks(found.timings[i].blocks);
+      if (i > 0) size.timings[i].against_model = inverse(ratio_of(found, i));
     }
     return size;
   }
 
   // As a table has it: the piece of an algorithm that sends in pieces, or the segment of the buffer.
-  static std::uint64_t segment_of(const Plan& plan, const lockstep::Candidate& candidate) {
+  static std::uint64_t segment_of(const Plan& plan, const AlgorithmCandidate& candidate) {
     const Algorithm* const algorithm = find_algorithm(plan.spec.collective, plan.algorithm);
     if (algorithm == nullptr) return 0;
     if (algorithm->pieces) return candidate.piece * plan.spec.element_bytes;
@@ -152,7 +153,7 @@ class Tuner {
   }
 
   Communicator& world_;
-  const TuneWish& wish_;
+  const TuneOptions& tune_options_;
   double begin_us_;
   std::unique_ptr<Communicator> free_;  // in which nothing is forced
   std::vector<std::unique_ptr<Communicator>> forced_;
@@ -161,6 +162,6 @@ class Tuner {
 
 }  // namespace
 
-Tuning tune(Communicator& world, const TuneWish& wish) { return Tuner(world, wish).run(); }
+TuneResult tune(Communicator& world, const TuneOptions& tune_options) { return Tuner(world, tune_options).run(); }
 
 }  // namespace lockstep::bench

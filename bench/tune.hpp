@@ -17,7 +17,7 @@ class Communicator;
 namespace lockstep::bench {
 
 // One algorithm for one size.
-struct Tried {
+struct AlgorithmTiming {
   std::string algorithm;
   std::uint64_t segment_bytes = 0;  // as a row of a table has it
   bool of_the_model = false;        // what is taken without a table
@@ -29,14 +29,14 @@ struct Tried {
 struct TunedSize {
   Collective collective = Collective::all_reduce;
   std::uint64_t bytes = 0;  // as a row of a table counts them: the whole buffer, or a block
-  std::vector<Tried> tried;
+  std::vector<AlgorithmTiming> timings;
 
   // The fastest; the model's own where no other is faster beyond the noise.
-  const Tried& best() const;
-  const Tried& of_the_model() const;
+  const AlgorithmTiming& best() const;
+  const AlgorithmTiming& of_the_model() const;
 };
 
-struct Tuning {
+struct TuneResult {
   int members = 1;
   int nodes = 1;
   std::uint64_t kind = 0;  // Topology::kind()
@@ -47,11 +47,13 @@ struct Tuning {
 };
 
 // How many times as long as the tuned choices the model's take: the geometric mean over all sizes; 1 of none.
-double cost_of_model(const Tuning& tuning);
+double cost_of_model(const TuneResult& tuning);
+// Returns that in words: "1.23 times as long", or "as long, within 0.5 %".
+std::string cost_text(const TuneResult& tuning);
 // A table for LOCKSTEP_TABLE: a row for neighbouring sizes that are done alike, and what was measured as comments.
-std::string table_of(const Tuning& tuning);
+std::string table_of(const TuneResult& tuning);
 
-struct TuneWish {
+struct TuneOptions {
   std::vector<Collective> collectives;
   std::vector<std::uint64_t> sizes;  // of all data of a member, as in a bench
   double seconds = 60;               // for all of it, about
@@ -60,7 +62,7 @@ struct TuneWish {
   std::function<void(std::size_t done, std::size_t all)> progress = {};
 };
 
-// All members call it with the same wish.
-Tuning tune(Communicator& world, const TuneWish& wish);
+// All members call it with the same options.
+TuneResult tune(Communicator& world, const TuneOptions& options);
 
 }  // namespace lockstep::bench

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Copies lockstep.hpp and every header of ours that it reaches to PREFIX/include/lockstep. Run by `meson install`."""
+"""Copies lockstep.hpp, lockstep_mpi.hpp and the headers of ours that they reach to PREFIX/include/lockstep. Run by `meson install`."""
 import os
 import re
 import shutil
@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 
-def reached(source: Path, first: str) -> list[str]:
+def reached(source: Path, first: list[str]) -> list[str]:
     """Paths from the source's root."""
-    found, rest = [], [first]
+    found, rest = [], list(first)
     while rest:
         path = rest.pop()
         if path in found:
@@ -23,7 +23,7 @@ def reached(source: Path, first: str) -> list[str]:
 
 def main() -> int:
     source, target = Path(os.environ["MESON_SOURCE_ROOT"]), Path(os.environ["MESON_INSTALL_DESTDIR_PREFIX"]) / "include" / "lockstep"
-    for path in reached(source, "bindings/lockstep.hpp"):
+    for path in reached(source, ["bindings/lockstep.hpp", "bindings/lockstep_mpi.hpp"]):
         to = target / path.removeprefix("bindings/")
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / path, to)

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
 constexpr double narrow_share = 0.5;            // of the bytes of 32-bit floats, where messages carry 16 bits
-constexpr double turn_us = 3;                   // starting guess: of a core that members share, for a meeting
+constexpr double turn_us = 3;                   // starting guess: of a core that members share, for a step in memory
 constexpr double meeting_us = 2;          // starting guess: of members of a node in memory, from message to message
 constexpr double further_message = 0.25;  // starting guess: of a latency, for each message beside the first
 // How often as long as the work itself a member waits for its turn of a core that others share, in each round. On
@@ -53,7 +53,7 @@ Traffic traffic_of(const std::vector<Message>& messages, int lap, int index, con
   const int node = facts.node_of[static_cast<std::size_t>(index)];
   Traffic all;
   for (const Message& message : messages) {
-    const auto bytes = static_cast<double>(message.walk.at(lap).count);
+    const auto bytes = static_cast<double>(message.slice.at(lap).count);
     if (bytes == 0) continue;
     const auto peer = static_cast<std::size_t>(message.peer_at(lap));
     const int other = facts.node_of.at(peer);
@@ -84,7 +84,7 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int index, 
   const Traffic received = traffic_of(round.receives, lap, index, facts);
   const int messages = std::max(sent.messages, received.messages);
   const double far = std::max(sent.far_bytes, received.far_bytes);
-  for (const Local& local : round.locals)
+  for (const LocalStep& local : round.locals)
     load.combined_bytes += weight * static_cast<double>(local.target.at(lap).count);
   if (messages == 0) return;
   const bool is_close = sent.is_close && received.is_close && !facts.package_of.empty();
@@ -103,7 +103,7 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int index, 
 }
 
 // What is given is read once more by those who take it; what is combined is read from all.
-void add_near(Load& load, const Near& near) {
+void add_near(Load& load, const IntraNodeStep& near) {
   ++load.meetings;
   load.latency_us += meeting_us;
   // Of a buffer that blocks cut, only these.
@@ -120,7 +120,7 @@ Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool 
   constexpr int most_laps = 64;  // of a round that are looked at
   Load load;
   for (const Round& round : schedule.rounds) {
-    for (const Near& near : round.near) add_near(load, near);
+    for (const IntraNodeStep& near : round.near) add_near(load, near);
     const int looked_at = std::min(round.times, most_laps);
     const double weight = static_cast<double>(round.times) / looked_at;
     for (int i = 0; i < looked_at; ++i) {
@@ -132,7 +132,7 @@ Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool 
 }
 
 bool sends_input_only(const Round& round) {
-  return std::ranges::all_of(round.sends, [](const Message& message) { return message.walk.space() == Space::input; });
+  return std::ranges::all_of(round.sends, [](const Message& message) { return message.slice.space() == Space::input; });
 }
 
 // Members of the first node, evenly spread where there are many.
@@ -258,6 +258,26 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
 
 double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments) {
   return price_us(workload_of(algorithm, problem, facts), 1, facts, segments);
+}
+
+// What the busiest member reads of others' memory, at the rate of messages. `bytes` are those of Spec::count.
+double price_of_meeting_us(Collective collective, std::uint64_t bytes, const GroupFacts& facts) {
+  if (has_own_counts(collective)) return 0;
+  const auto each = static_cast<double>(bytes);
+  const double others = facts.size - 1;
+  Load load;
+  ++load.meetings;
+  load.latency_us = meeting_us;
+  if (collective == Collective::all_reduce || collective == Collective::reduce) {  // shared out, then collected
+    load.combined_bytes = each * others / facts.size;
+    load.room_bytes = 2 * load.combined_bytes;
+  } else if (collective == Collective::broadcast || collective == Collective::scatter) {
+    load.room_bytes = each;
+  } else if (collective != Collective::barrier) {
+    load.room_bytes = each * others;
+    if (reduces(collective)) load.combined_bytes = load.room_bytes;
+  }
+  return price_us(Workload{.loads = {load}, .near_ones = 1}, 1, facts);
 }
 
 std::size_t segment_that_suits(const GroupFacts& facts) {

@@ -96,6 +96,9 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
 // interface of its node. The problem is counted in bytes: elements of one byte. One that rounds off has messages
 // between nodes of half as many bytes.
 double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1);
+// Returns the time of one collective of all members in their node's memory, from starting guesses. For people: the
+// planner takes this way wherever it can. 0: the members do not know each other's counts.
+double price_of_meeting_us(Collective collective, std::uint64_t bytes, const GroupFacts& facts);
 // As long as makes the messages of a round between so many nodes take several times as long as their latency; 0: nobody
 // has measured.
 std::size_t segment_that_suits(const GroupFacts& facts);

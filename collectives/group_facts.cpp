@@ -26,7 +26,7 @@ constexpr std::array<LinkCost, 7> table = {{
 constexpr double near_work_us = 3;
 constexpr double far_work_us = 8;
 
-const LinkCost& cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
+const LinkCost& link_cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
 
 // Bytes per microsecond of the fastest interfaces of a node; 0: it does not say.
 double network_rate(const MachineShape& machine) {
@@ -58,10 +58,10 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
     facts.network_known = facts.network_known && rate > 0;
     slowest = slowest == 0 ? rate : std::min(slowest, rate);
   }
-  facts.network_bytes_per_us = facts.network_known ? slowest : cost_of(Link::network).bytes_per_us;
+  facts.network_bytes_per_us = facts.network_known ? slowest : link_cost_of(Link::network).bytes_per_us;
   facts.short_bytes_per_us = facts.network_bytes_per_us;
-  facts.network_latency_us = cost_of(Link::network).latency_us;
-  facts.near_latency_us = cost_of(facts.near).latency_us;
+  facts.network_latency_us = link_cost_of(Link::network).latency_us;
+  facts.near_latency_us = link_cost_of(facts.near).latency_us;
   facts.far_work_us = far_work_us;
   facts.near_work_us = near_work_us;
   const Topology::Network& measured = topology.network();
@@ -133,7 +133,7 @@ void add_packages(GroupFacts& facts, const Topology& topology, const Group& grou
   Link within = Link::self;
   for (int index = 0; index < facts.size; ++index) {
     const int rank = group.rank(index);
-    const int package = topology.span_of(rank).package;
+    const int package = topology.shared_units_of(rank).package;
     if (package == none) return;
     const int node = facts.node_of[static_cast<std::size_t>(index)];
     const auto [entry, is_new] = number.try_emplace({node, package}, static_cast<int>(packages.nodes.size()));
@@ -153,8 +153,9 @@ void add_packages(GroupFacts& facts, const Topology& topology, const Group& grou
   if (nodes.nodes.size() > 1) packages.above = std::make_shared<const Levels>(std::move(nodes));
   facts.packages = std::make_shared<const Levels>(std::move(packages));
   facts.package_of = std::move(package_of);
-  facts.package_share = cost_of(facts.near).bytes_per_us / cost_of(within).bytes_per_us;
-  facts.package_latency_us = facts.near_latency_us * cost_of(within).latency_us / cost_of(facts.near).latency_us;
+  facts.package_share = link_cost_of(facts.near).bytes_per_us / link_cost_of(within).bytes_per_us;
+  facts.package_latency_us =
+      facts.near_latency_us * link_cost_of(within).latency_us / link_cost_of(facts.near).latency_us;
 }
 
 }  // namespace

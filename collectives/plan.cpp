@@ -26,8 +26,10 @@ std::uint64_t hash_counts(const Blocks& blocks) {
 std::string amount(const Signature& signature) {
   const bool counted = !is_unequal(signature.collective) || all_know_counts(signature.collective);
   const std::string number = counted ? text(signature.count, ' ') : std::string();
-  if (signature.type != DataType::opaque) return text(" of ", number, to_string(signature.type));
-  return text(" of ", number, "elements of ", signature.element_bytes, " bytes");
+  const std::uint64_t tensors = tensors_in(signature.fingerprints.layout);
+  const std::string in = tensors > 1 ? text(" in ", tensors, " tensors") : std::string();
+  if (signature.type != DataType::opaque) return text(" of ", number, to_string(signature.type), in);
+  return text(" of ", number, "elements of ", signature.element_bytes, " bytes", in);
 }
 
 // None that all must have alike.
@@ -50,12 +52,19 @@ bool may_be_narrow(const Spec& spec) {
 
 Signature signature_of(const Spec& spec) {
   Signature signature{.collective = spec.collective};
+  signature.fingerprints.place = spec.fingerprints.place;
   if (has_no_data(spec.collective)) return signature;
+  signature.fingerprints.layout = spec.fingerprints.layout;
+  signature.fingerprints.variable = spec.fingerprints.variable;
   signature.type = spec.type;
   signature.element_bytes = static_cast<std::uint32_t>(spec.element_bytes);
   if (reduces(spec.collective)) {
     signature.op = spec.op;
     signature.order = spec.order;
+    if (spec.op == ReduceOp::user) {
+      signature.fingerprints.function = spec.fingerprints.function;
+      signature.is_ordered = spec.commutes ? 0 : 1;
+    }
     if (may_be_narrow(spec)) signature.wire = spec.wire;
   }
   if (is_rooted(spec.collective)) signature.root = spec.root;
@@ -73,11 +82,15 @@ std::uint64_t hash(const Signature& signature) {
   std::uint64_t value = mix(0, static_cast<std::uint64_t>(signature.collective));
   value = mix(value, static_cast<std::uint64_t>(signature.type));
   value = mix(value, static_cast<std::uint64_t>(signature.op));
-  value = mix(value, static_cast<std::uint64_t>(signature.order) | static_cast<std::uint64_t>(signature.wire) << 8U);
+  value = mix(value, static_cast<std::uint64_t>(signature.order) | static_cast<std::uint64_t>(signature.wire) << 8U |
+                         static_cast<std::uint64_t>(signature.is_ordered) << 16U);
   value = mix(value, static_cast<std::uint64_t>(signature.root));
   value = mix(value, signature.element_bytes);
   value = mix(value, signature.count);
   value = mix(value, signature.counts_hash);
+  const Fingerprints& prints = signature.fingerprints;
+  for (const std::uint64_t each : {prints.layout, prints.function, prints.variable, prints.place})
+    value = mix(value, each);
   return value == 0 ? 1 : value;
 }
 
@@ -89,10 +102,12 @@ std::string to_text(const Signature& signature) {
   if (all_know_counts(collective)) all += " in all";
   if (is_rooted(collective)) all += text(root_word(collective), signature.root);
   if (reduces(collective)) {
-    all += text(", ", to_string(signature.op));
+    all += text(", ", to_string(signature.op), signature.is_ordered != 0 ? ", ordered" : "");
     if (signature.order == Order::reproducible) all += ", reproducible";
     if (signature.wire != WireFormat::as_is) all += text(", ", to_string(signature.wire), " between nodes");
   }
+  if (signature.fingerprints.variable != 0)
+    all += text(", for variable ", variable_in(signature.fingerprints.variable));
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/fingerprints.hpp"
 #include "collectives/shape.hpp"
 
 namespace lockstep {
@@ -27,6 +28,7 @@ struct Spec {
   Blocks gives = {};
   Blocks takes = {};
   WireFormat wire = WireFormat::as_is;  // what messages between nodes may be, where it saves time
+  Fingerprints fingerprints = {};       // compared by members; no plan depends on them
   bool operator==(const Spec&) const = default;
 };
 
@@ -46,6 +48,8 @@ struct Signature {
   std::uint32_t element_bytes = 0;
   std::uint64_t count = 0;
   std::uint64_t counts_hash = 0;  // of the unequal forms that all members know
+  std::uint8_t is_ordered = 0;    // 1: a user's function that does not commute
+  Fingerprints fingerprints = {};
   bool operator==(const Signature&) const = default;
 };
 
@@ -69,9 +73,9 @@ struct Plan {
   Schedule schedule;  // of every segment but the last, with offsets from its beginning
   Schedule last;      // of the last one, or of the only one
   // What its rounds in the memory of a node do there, in their order: the same in every segment but for the counts.
-  using Nears = std::vector<std::vector<std::shared_ptr<const Plan>>>;
-  Nears near;
-  Nears near_last;
+  using IntraNodePlans = std::vector<std::vector<std::shared_ptr<const Plan>>>;
+  IntraNodePlans near;
+  IntraNodePlans near_last;
   // Where the result lies in the output when all is done, for avg.
   Slice result;
   std::size_t input_count = 0;  // of the whole buffers
@@ -82,11 +86,11 @@ struct Plan {
   std::size_t narrow_sends = 0;         // most elements of a round that are sent so
   std::size_t narrow_receives = 0;
   bool in_stream = false;  // all members have given a stream of a GPU
-  // Of a call in which members only meet, to decide how another one is done: that one.
+  // If members only vote in this call on how another one is done: that one.
   std::optional<Spec> stands_for = {};
 
   const Schedule& schedule_of(int number) const { return number + 1 == segments ? last : schedule; }
-  const Nears& near_of(int number) const { return number + 1 == segments ? near_last : near; }
+  const IntraNodePlans& near_of(int number) const { return number + 1 == segments ? near_last : near; }
   // Its turns in the room: of every segment as many.
   std::size_t meetings() const { return near_last.size(); }
 };

@@ -67,21 +67,21 @@ std::string_view next_word(std::string_view& line) {
   return word;
 }
 
-std::optional<Range> parse_range(std::string_view word) {
-  if (word == "*") return Range{};
+std::optional<AmountRange> parse_range(std::string_view word) {
+  if (word == "*") return AmountRange{};
   const bool more = word.ends_with('+');
   if (more) word.remove_suffix(1);
   const std::size_t dash = word.find('-');
   const auto least = parse_amount(word.substr(0, dash));
   if (!least || (more && dash != std::string_view::npos)) return std::nullopt;
-  if (more) return Range{.least = *least};
-  if (dash == std::string_view::npos) return Range{*least, *least};
+  if (more) return AmountRange{.least = *least};
+  if (dash == std::string_view::npos) return AmountRange{*least, *least};
   const auto most = parse_amount(word.substr(dash + 1));
   if (!most || *most < *least) return std::nullopt;
-  return Range{*least, *most};
+  return AmountRange{*least, *most};
 }
 
-Range range_named(std::string_view word, std::string_view column, std::string_view where) {
+AmountRange range_named(std::string_view word, std::string_view column, std::string_view where) {
   const auto range = parse_range(word);
   if (!range) refuse(text(where, ": \"", printable(word), "\" is no range of ", column), text("allowed is ", ranges));
   return *range;
@@ -189,8 +189,8 @@ void refuse_foreign_table(std::string_view text, std::string_view name, const To
   });
 }
 
-std::vector<Forced> parse_forced(std::string_view text, std::string_view name) {
-  std::vector<Forced> all;
+std::vector<ForcedAlgorithm> parse_forced_algorithms(std::string_view text, std::string_view name) {
+  std::vector<ForcedAlgorithm> all;
   if (trim(text).empty() || trim(text) == "auto") return all;
   for (const std::string& entry : split(text, ',')) {
     const std::string_view word = trim(entry);
@@ -201,7 +201,7 @@ std::vector<Forced> parse_forced(std::string_view text, std::string_view name) {
     const Collective collective = collective_named(trim(word.substr(0, colon)), where);
     const std::string_view wanted = trim(word.substr(colon + 1));
     algorithm_named(collective, wanted, where);
-    if (std::ranges::find(all, collective, &Forced::collective) != all.end())
+    if (std::ranges::find(all, collective, &ForcedAlgorithm::collective) != all.end())
       refuse(lockstep::text(where, ": ", to_string(collective), " is named twice"), "leave one of them");
     all.push_back({collective, std::string(wanted)});
   }

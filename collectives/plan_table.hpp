@@ -16,19 +16,19 @@
 
 namespace lockstep {
 
-struct Range {
+struct AmountRange {
   std::uint64_t least = 0;
   std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   bool holds(std::uint64_t value) const { return least <= value && value <= most; }
-  bool operator==(const Range&) const = default;
+  bool operator==(const AmountRange&) const = default;
 };
 
 // One measured answer. Bytes are those of the whole buffer, or of one block where a collective deals in blocks.
 struct TableRow {
   Collective collective = Collective::all_reduce;
-  Range members;
-  Range nodes;
-  Range bytes;
+  AmountRange members;
+  AmountRange nodes;
+  AmountRange bytes;
   std::string algorithm;
   std::uint64_t segment_bytes = 0;  // pieces in which it is sent; 0: whole
   std::string provenance;
@@ -54,14 +54,15 @@ std::vector<TableRow> parse_plan_table(std::string_view text, std::string_view n
 // Throws Error bad_setting where the table says that it is for others than these.
 void refuse_foreign_table(std::string_view text, std::string_view name, const Topology& topology);
 
-struct Forced {
+struct ForcedAlgorithm {
   Collective collective = Collective::all_reduce;
   std::string algorithm;
 };
 
 // "all_reduce:ring,broadcast:chain", or "auto" for none. Throws Error bad_setting with the nearest names; `name` is
 // who says so.
-std::vector<Forced> parse_forced(std::string_view text, std::string_view name = "LOCKSTEP_ALGORITHM");
+std::vector<ForcedAlgorithm> parse_forced_algorithms(std::string_view text,
+                                                     std::string_view name = "LOCKSTEP_ALGORITHM");
 
 // "16K" is 16384. Nothing when it is no whole number of at most 2^63.
 std::optional<std::uint64_t> parse_amount(std::string_view text);

@@ -62,7 +62,7 @@ Planner::Planner(const std::shared_ptr<const Topology>& topology, Group group, P
     : group_(std::move(group)),
       options_(std::move(options)),
       facts_(facts_of(*topology, group_)),
-      forced_(parse_forced(options_.algorithm, options_.algorithm_name)),
+      forced_(parse_forced_algorithms(options_.algorithm, options_.algorithm_name)),
       table_(parse_plan_table(options_.table, options_.table_name)) {}
 
 void Planner::check(const Spec& spec) const {
@@ -135,9 +135,9 @@ double Planner::whole_us(const Algorithm& algorithm, const Shape& problem) {
   return price_us(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_, segments);
 }
 
-Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow) {
+Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow) {
   if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced, false, not_priced};
-  Priced best{&algorithm, 0, whole_us(algorithm, problem)};
+  PricedAlgorithm best{&algorithm, 0, whole_us(algorithm, problem)};
   best.plain_us = best.us;
   if (may_be_narrow && algorithm.keeps.once) {
     problem.rounds_off = true;
@@ -159,7 +159,7 @@ Planner::Priced Planner::priced(const Algorithm& algorithm, Shape problem, bool 
   return best;
 }
 
-const std::vector<Planner::Priced>& Planner::ranking(const Spec& spec) {
+const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec) {
   const std::uint64_t bytes = std::min(rounded(common_bytes(spec, facts_.size)), most_bytes(facts_.size));
   const bool narrow = spec.wire != WireFormat::as_is && may_be_narrow(spec);
   const auto [entry, is_new] = rankings_.try_emplace({spec.collective, bytes, narrow});
@@ -170,12 +170,12 @@ const std::vector<Planner::Priced>& Planner::ranking(const Spec& spec) {
     if (each.collective == spec.collective)
       entry->second.push_back(priced(each, common_shape(each, like, bytes, 0), narrow));
   }
-  std::ranges::stable_sort(entry->second, {}, &Priced::us);
+  std::ranges::stable_sort(entry->second, {}, &PricedAlgorithm::us);
   return entry->second;
 }
 
-Planner::Choice Planner::choose(const Spec& spec) {
-  const auto forced = std::ranges::find(forced_, spec.collective, &Forced::collective);
+Planner::AlgorithmChoice Planner::choose(const Spec& spec) {
+  const auto forced = std::ranges::find(forced_, spec.collective, &ForcedAlgorithm::collective);
   if (forced != forced_.end()) return choose_forced(spec, forced->algorithm);
   if (auto measured = choose_measured(spec)) return *measured;
   if (node_objection(spec).empty()) return {.why = "the members share this node's memory", .in_node = true};
@@ -188,17 +188,18 @@ std::string Planner::node_objection(const Spec& spec) const {
   return text("reduces elements of at most ", options_.node_element, " bytes here, not of ", spec.element_bytes);
 }
 
-Planner::Choice Planner::choose_forced(const Spec& spec, const std::string& name) {
-  const std::vector<Priced>& all = ranking(spec);
+Planner::AlgorithmChoice Planner::choose_forced(const Spec& spec, const std::string& name) {
+  const std::vector<PricedAlgorithm>& all = ranking(spec);
   const std::string node_why_not = node_objection(spec);
   if (name == node_algorithm && node_why_not.empty())
     return {.why = text("forced by ", options_.algorithm_name), .in_node = true};
-  const auto found = std::ranges::find_if(all, [&](const Priced& each) { return each.algorithm->name == name; });
+  const auto found =
+      std::ranges::find_if(all, [&](const PricedAlgorithm& each) { return each.algorithm->name == name; });
   if (const std::string why_not = found == all.end() ? node_why_not : objection(*found->algorithm, spec);
       !why_not.empty()) {
     std::vector<std::string> others;
     if (node_why_not.empty()) others.emplace_back(node_algorithm);
-    for (const Priced& each : all) {
+    for (const PricedAlgorithm& each : all) {
       if (objection(*each.algorithm, spec).empty()) others.emplace_back(each.algorithm->name);
     }
     throw Error(Code::bad_setting,
@@ -211,7 +212,7 @@ Planner::Choice Planner::choose_forced(const Spec& spec, const std::string& name
           .narrow = found->narrow};
 }
 
-std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) {
+std::optional<Planner::AlgorithmChoice> Planner::choose_measured(const Spec& spec) {
   const std::uint64_t bytes = common_bytes(spec, facts_.size);
   for (const TableRow& row : table_) {
     if (row.collective != spec.collective || !row.members.holds(static_cast<std::uint64_t>(facts_.size)) ||
@@ -220,57 +221,58 @@ std::optional<Planner::Choice> Planner::choose_measured(const Spec& spec) {
     const Algorithm* algorithm = find_algorithm(row.collective, row.algorithm);
     const bool in_node = algorithm == nullptr;
     if (!(in_node ? node_objection(spec) : objection(*algorithm, spec)).empty()) continue;
-    Choice choice{.algorithm = algorithm,
-                  .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance),
-                  .in_node = in_node};
+    AlgorithmChoice choice{
+        .algorithm = algorithm,
+        .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance),
+        .in_node = in_node};
     if (in_node) return choice;
     // Without a wire format nobody need look at prices.
     if (spec.wire != WireFormat::as_is)
-      choice.narrow = std::ranges::find(ranking(spec), algorithm, &Priced::algorithm)->narrow;
+      choice.narrow = std::ranges::find(ranking(spec), algorithm, &PricedAlgorithm::algorithm)->narrow;
     (algorithm->pieces ? choice.piece_bytes : choice.segment_bytes.emplace()) = row.segment_bytes;
     return choice;
   }
   return std::nullopt;
 }
 
-Planner::Choice Planner::choose_priced(const Spec& spec) {
-  std::vector<const Priced*> able;
-  const std::vector<Priced>& all = ranking(spec);
-  for (const Priced& each : all) {
+Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
+  std::vector<const PricedAlgorithm*> able;
+  const std::vector<PricedAlgorithm>& all = ranking(spec);
+  for (const PricedAlgorithm& each : all) {
     if (objection(*each.algorithm, spec).empty()) able.push_back(&each);
   }
   if (able.empty())
     throw Error(Code::internal, text("no algorithm for ", to_text(signature_of(spec)), " of ", facts_.size, " members"),
                 "report it with the call that led here");
   // What rounds off has to be worth it beside the best that does not.
-  const auto plain = std::ranges::min_element(able, {}, [](const Priced* each) { return each->plain_us; });
+  const auto plain = std::ranges::min_element(able, {}, [](const PricedAlgorithm* each) { return each->plain_us; });
   const bool narrow = able.front()->narrow && able.front()->us <= worth * (*plain)->plain_us;
-  const Priced& best = narrow ? *able.front() : **plain;
+  const PricedAlgorithm& best = narrow ? *able.front() : **plain;
   std::string why = "the only one that can do this";
   if (able.size() > 1) {
-    const auto us = [narrow](const Priced* each) { return narrow ? each->us : each->plain_us; };
+    const auto us = [narrow](const PricedAlgorithm* each) { return narrow ? each->us : each->plain_us; };
     const std::size_t number = able.size();
     std::erase(able, &best);
-    const Priced* const next = *std::ranges::min_element(able, {}, us);
+    const PricedAlgorithm* const next = *std::ranges::min_element(able, {}, us);
     why = text("the cost model's cheapest of ", number, ": ", time_text(us(&best)), "; next comes ",
                next->algorithm->name, us(next) < not_priced ? text(" with ", time_text(us(next))) : std::string());
   }
   return {.algorithm = best.algorithm, .piece_bytes = best.piece_bytes, .why = std::move(why), .narrow = narrow};
 }
 
-std::vector<Candidate> Planner::candidates(const Spec& spec) {
+std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {
   check(spec);
   if (facts_.size == 1) return {};
-  const Choice choice = choose(spec);
+  const AlgorithmChoice choice = choose(spec);
   const std::size_t count = common_count(spec, facts_.size);
-  std::vector<Candidate> able;
-  std::vector<Candidate> unable;
-  Candidate node{.name = node_algorithm, .chosen = choice.in_node, .why_not = node_objection(spec)};
+  std::vector<AlgorithmCandidate> able;
+  std::vector<AlgorithmCandidate> unable;
+  AlgorithmCandidate node{.name = node_algorithm, .chosen = choice.in_node, .why_not = node_objection(spec)};
   (node.why_not.empty() ? able : unable).push_back(std::move(node));
-  std::vector<Priced> all = ranking(spec);
-  if (!choice.narrow) std::ranges::stable_sort(all, {}, &Priced::plain_us);
-  for (const Priced& each : all) {
-    Candidate candidate{.name = each.algorithm->name, .why_not = objection(*each.algorithm, spec)};
+  std::vector<PricedAlgorithm> all = ranking(spec);
+  if (!choice.narrow) std::ranges::stable_sort(all, {}, &PricedAlgorithm::plain_us);
+  for (const PricedAlgorithm& each : all) {
+    AlgorithmCandidate candidate{.name = each.algorithm->name, .why_not = objection(*each.algorithm, spec)};
     if (!candidate.why_not.empty()) {
       unable.push_back(std::move(candidate));
       continue;

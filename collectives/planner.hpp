@@ -33,7 +33,7 @@ struct PlannerOptions {
 };
 
 // What was considered for a specification.
-struct Candidate {
+struct AlgorithmCandidate {
   std::string_view name;
   std::size_t piece = 0;       // elements sent at a time; 0: whole
   int segments = 1;            // that flow through its stages one behind the other
@@ -58,21 +58,21 @@ class Planner {
   // The same object again for an equal specification. Throws Error bad_setting when a forced algorithm does not fit.
   std::shared_ptr<const Plan> plan(const Spec& spec);
   // All algorithms of the collective, the cheapest first, those that cannot be taken last. None for a member alone.
-  std::vector<Candidate> candidates(const Spec& spec);
+  std::vector<AlgorithmCandidate> candidates(const Spec& spec);
 
   const GroupFacts& facts() const { return facts_; }
   const Group& group() const { return group_; }
   std::size_t kept() const { return plans_.size(); }
 
  private:
-  struct Priced {
+  struct PricedAlgorithm {
     const Algorithm* algorithm;
     std::size_t piece_bytes;
     double us;
     bool narrow = false;  // with messages in the wire format, which saves enough
     double plain_us = 0;  // without
   };
-  struct Choice {
+  struct AlgorithmChoice {
     const Algorithm* algorithm = nullptr;
     std::size_t piece_bytes = 0;                              // 0: whole
     std::optional<std::size_t> segment_bytes = std::nullopt;  // as a row of the table says; nothing: by the rule
@@ -80,13 +80,13 @@ class Planner {
     bool in_node = false;
     bool narrow = false;
   };
-  struct Amount {
+  struct RankingKey {
     Collective collective;
     std::uint64_t bytes;
     bool may_be_narrow;
-    auto operator<=>(const Amount&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
+    auto operator<=>(const RankingKey&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
   };
-  struct Cut {
+  struct Segmentation {
     std::size_t segment = 0;
     int segments = 1;
     int depth = 1;
@@ -98,30 +98,31 @@ class Planner {
   Shape my_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const;
   Shape my_shape(const Spec& spec) const;  // whatever it is done by
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
-  const std::vector<Priced>& ranking(const Spec& spec);
-  Priced priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
+  const std::vector<PricedAlgorithm>& ranking(const Spec& spec);
+  PricedAlgorithm priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
   double whole_us(const Algorithm& algorithm, const Shape& problem);
   std::size_t blocks_cut(const Algorithm& algorithm) const;
   int segments_of(const Algorithm& algorithm, std::size_t bytes) const;
   std::string node_objection(const Spec& spec) const;
-  Choice choose(const Spec& spec);
-  Choice choose_forced(const Spec& spec, const std::string& name);
-  std::optional<Choice> choose_measured(const Spec& spec);
-  Choice choose_priced(const Spec& spec);
-  Cut cut_for(const Spec& spec, const Choice& choice, std::size_t piece) const;
-  std::size_t cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const;
+  AlgorithmChoice choose(const Spec& spec);
+  AlgorithmChoice choose_forced(const Spec& spec, const std::string& name);
+  std::optional<AlgorithmChoice> choose_measured(const Spec& spec);
+  AlgorithmChoice choose_priced(const Spec& spec);
+  Segmentation cut_for(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const;
+  std::size_t cut_segment_bytes(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const;
   // Of an algorithm whose stages use different links, so that segments overlap; 0: whole.
   std::size_t staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const;
-  Schedule build(const Choice& choice, const Spec& spec, std::size_t count, std::size_t piece) const;
+  Schedule build(const AlgorithmChoice& choice, const Spec& spec, std::size_t count, std::size_t piece) const;
   std::shared_ptr<const Plan> make(const Spec& spec);
+  std::shared_ptr<const Plan> plan_like(const Spec& spec);
   void keep(const std::shared_ptr<const Plan>& plan);
 
   Group group_;
   PlannerOptions options_;
   GroupFacts facts_;
-  std::vector<Forced> forced_;
+  std::vector<ForcedAlgorithm> forced_;
   std::vector<TableRow> table_;
-  std::map<Amount, std::vector<Priced>> rankings_;
+  std::map<RankingKey, std::vector<PricedAlgorithm>> rankings_;
   // Of large groups; true: with what crosses between nodes rounded off.
   std::map<std::pair<const Algorithm*, bool>, Workload> workloads_;
   std::unordered_map<Spec, std::shared_ptr<const Plan>, SpecHash> plans_;

@@ -36,7 +36,7 @@ bool is_in_turns(const Algorithm& algorithm) {
   return algorithm.collective == Collective::all_to_all && algorithm.keeps.apart;
 }
 
-std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
+std::uint64_t mix_key(std::uint64_t value, std::uint64_t more) {
   value = (value ^ more) * 0x9e3779b97f4a7c15U;
   return value ^ (value >> 29U);
 }
@@ -44,10 +44,11 @@ std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
 // Some blocks of many, and of a table all counts in their sum.
 std::uint64_t hash_blocks(std::uint64_t value, const Blocks& blocks) {
   const int parts = blocks.parts();
-  value = mix(value, static_cast<std::uint64_t>(parts));
-  value = mix(value, blocks.total());
+  value = mix_key(value, static_cast<std::uint64_t>(parts));
+  value = mix_key(value, blocks.total());
   const int step = std::max(1, parts / 16);
-  for (int block = 0; block < parts; block += step) value = mix(mix(value, blocks.offset(block)), blocks.count(block));
+  for (int block = 0; block < parts; block += step)
+    value = mix_key(mix_key(value, blocks.offset(block)), blocks.count(block));
   return value;
 }
 
@@ -63,13 +64,13 @@ Schedule alone(const Spec& spec, const Shape& shape) {
   return only.done();
 }
 
-struct Extents {
+struct SegmentExtents {
   std::size_t input;
   std::size_t output;
 };
 
 // How far the whole buffers of this member reach.
-Extents extents_of(Collective collective, const Shape& shape) {
+SegmentExtents extents_of(Collective collective, const Shape& shape) {
   const bool root = shape.index == shape.root;
   const int me = shape.index;
   switch (collective) {
@@ -106,7 +107,7 @@ Slice result_of(Collective collective, const Shape& shape, std::size_t output_co
 
 // One member's part of what its node does, as the room knows it: a plan of its own, for the members of the node. What
 // is multiplied by factors or divided is so before and afterwards.
-std::shared_ptr<const Plan> near_plan(const Spec& whole, const Near& near, int me) {
+std::shared_ptr<const Plan> near_plan(const Spec& whole, const IntraNodeStep& near, int me) {
   auto plan = std::make_shared<Plan>();
   Spec& spec = plan->spec;
   spec = whole;
@@ -126,12 +127,12 @@ std::shared_ptr<const Plan> near_plan(const Spec& whole, const Near& near, int m
   return plan;
 }
 
-Plan::Nears nears_of(const Spec& whole, const Schedule& schedule, int me) {
-  Plan::Nears all;
+Plan::IntraNodePlans intra_node_plans_of(const Spec& whole, const Schedule& schedule, int me) {
+  Plan::IntraNodePlans all;
   for (const Round& round : schedule.rounds) {
     if (round.near.empty()) continue;
     auto& one = all.emplace_back();
-    for (const Near& near : round.near) one.push_back(near_plan(whole, near, me));
+    for (const IntraNodeStep& near : round.near) one.push_back(near_plan(whole, near, me));
   }
   return all;
 }
@@ -143,7 +144,7 @@ std::size_t most_narrow(const Schedule& schedule, std::vector<Message> Round::*m
     for (int lap = 0; lap < round.times; ++lap) {
       std::size_t all = 0;
       for (const Message& message : round.*messages) {
-        if (message.narrow) all += message.walk.at(lap).count;
+        if (message.narrow) all += message.slice.at(lap).count;
       }
       most = std::max(most, all);
     }
@@ -151,24 +152,44 @@ std::size_t most_narrow(const Schedule& schedule, std::vector<Message> Round::*m
   return most;
 }
 
+// Copies the blocks of the input to scratch, side by side, before anything is written: of a segment its part of each
+// block, so that other segments may be under way. Others need not be in place, and cut the call alike.
+Schedule staged_by_blocks(const Algorithm& algorithm, Shape shape) {
+  const Blocks apart = shape.gives;
+  shape.gives = Blocks::even(shape.count, shape.size);
+  Schedule schedule = algorithm.build(shape);
+  const std::size_t at = schedule.scratch;
+  MovingSlice copies(Space::scratch, shape.gives, 0, 1);
+  copies.move_to(Space::scratch, at);
+  ScheduleBuilder first;
+  first.round(shape.size).copy(copies, MovingSlice(Space::input, apart, 0, 1));
+  return then(first.done(), moved(std::move(schedule), Space::input, Space::scratch, at));
+}
+
 }  // namespace
 
 std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
-  std::uint64_t value = mix(0, static_cast<std::uint64_t>(spec.collective));
-  value = mix(value, static_cast<std::uint64_t>(spec.type));
-  value = mix(value, static_cast<std::uint64_t>(spec.op) << 2U | static_cast<std::uint64_t>(spec.commutes) << 1U |
-                         static_cast<std::uint64_t>(spec.in_place));
-  value = mix(value, static_cast<std::uint64_t>(spec.order) | static_cast<std::uint64_t>(spec.wire) << 8U);
-  value = mix(value, spec.element_bytes);
-  value = mix(value, spec.count);
-  value = mix(value, static_cast<std::uint64_t>(spec.root));
+  std::uint64_t value = mix_key(0, static_cast<std::uint64_t>(spec.collective));
+  value = mix_key(value, static_cast<std::uint64_t>(spec.type));
+  value = mix_key(value, static_cast<std::uint64_t>(spec.op) << 2U | static_cast<std::uint64_t>(spec.commutes) << 1U |
+                             static_cast<std::uint64_t>(spec.in_place));
+  value = mix_key(value, static_cast<std::uint64_t>(spec.order) | static_cast<std::uint64_t>(spec.wire) << 8U);
+  value = mix_key(value, spec.element_bytes);
+  value = mix_key(value, spec.count);
+  value = mix_key(value, static_cast<std::uint64_t>(spec.root));
+  const Fingerprints& prints = spec.fingerprints;
+  if (prints != Fingerprints{}) {
+    for (const std::uint64_t each : {prints.layout, prints.function, prints.variable, prints.place})
+      value = mix_key(value, each);
+  }
   return hash_blocks(hash_blocks(value, spec.gives), spec.takes);
 }
 
-Schedule Planner::build(const Choice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
+Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
   const Algorithm& algorithm = *choice.algorithm;
   Shape shape = my_shape(algorithm, spec, count, piece);
   shape.rounds_off = choice.narrow;
+  if (spec.in_place && !algorithm.keeps.in_place && algorithm.keeps.apart) return staged_by_blocks(algorithm, shape);
   Schedule schedule = algorithm.build(shape);
   if (choice.narrow)
     narrow_between_nodes(schedule, facts_.node_of, facts_.node_of[static_cast<std::size_t>(shape.index)]);
@@ -209,7 +230,7 @@ int Planner::segments_of(const Algorithm& algorithm, std::size_t bytes) const {
   return segment == 0 ? 1 : static_cast<int>((bytes + segment - 1) / segment);
 }
 
-std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, std::size_t piece) const {
+std::size_t Planner::cut_segment_bytes(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const {
   if (choice.segment_bytes) return *choice.segment_bytes;
   const std::size_t bytes = spec.count * spec.element_bytes * blocks_cut(*choice.algorithm);
   if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
@@ -224,11 +245,9 @@ std::size_t Planner::cut_segment_bytes(const Spec& spec, const Choice& choice, s
   return std::max<std::size_t>(1, bytes / (scratch / segment_scratch_bytes));
 }
 
-Planner::Cut Planner::cut_for(const Spec& spec, const Choice& choice, std::size_t piece) const {
-  Cut cut{.segment = spec.count};
+Planner::Segmentation Planner::cut_for(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const {
+  Segmentation cut{.segment = spec.count};
   if (!can_be_cut(*choice.algorithm)) return cut;
-  // What is copied away first is copied whole.
-  if (choice.algorithm->keeps.apart && spec.in_place && !choice.algorithm->keeps.in_place) return cut;
   const std::size_t bytes = cut_segment_bytes(spec, choice, piece);
   if (bytes == 0) return cut;
   const auto up = [](std::size_t number, std::size_t by) { return (number + by - 1) / by; };
@@ -247,7 +266,7 @@ Planner::Cut Planner::cut_for(const Spec& spec, const Choice& choice, std::size_
 
 std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   const Shape whole = my_shape(spec);
-  const Extents extents = extents_of(spec.collective, whole);
+  const SegmentExtents extents = extents_of(spec.collective, whole);
   auto plan = std::make_shared<Plan>();
   plan->spec = spec;
   plan->size = facts_.size;
@@ -256,12 +275,12 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->output_count = extents.output;
   plan->result = result_of(spec.collective, whole, extents.output);
   std::size_t piece = 0;
-  Cut cut{.segment = spec.count};
+  Segmentation cut{.segment = spec.count};
   if (facts_.size == 1) {
     plan->algorithm = "copy";
     plan->why = "there is nobody else";
     plan->last = alone(spec, whole);
-  } else if (const Choice choice = choose(spec); choice.in_node) {
+  } else if (const AlgorithmChoice choice = choose(spec); choice.in_node) {
     plan->algorithm = node_algorithm;
     plan->in_node = true;
     plan->why = choice.why;
@@ -282,8 +301,8 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
     plan->narrow_sends = std::max(plan->narrow_sends, most_narrow(*each, &Round::sends));
     plan->narrow_receives = std::max(plan->narrow_receives, most_narrow(*each, &Round::receives));
   }
-  if (cut.segments > 1) plan->near = nears_of(spec, plan->schedule, group_.index());
-  plan->near_last = nears_of(spec, plan->last, group_.index());
+  if (cut.segments > 1) plan->near = intra_node_plans_of(spec, plan->schedule, group_.index());
+  plan->near_last = intra_node_plans_of(spec, plan->last, group_.index());
   plan->segment = cut.segment;
   plan->segments = cut.segments;
   plan->depth = cut.depth;
@@ -304,8 +323,19 @@ void Planner::keep(const std::shared_ptr<const Plan>& plan) {
   if (is_new) oldest_.push_back(&entry->first);
 }
 
+// As the call would be done without its fingerprints.
+std::shared_ptr<const Plan> Planner::plan_like(const Spec& spec) {
+  Spec plain = spec;
+  plain.fingerprints = {};
+  auto made = std::make_shared<Plan>(*plan(plain));
+  made->spec = spec;
+  keep(made);
+  return made;
+}
+
 std::shared_ptr<const Plan> Planner::plan(const Spec& spec) {
   if (const auto found = plans_.find(spec); found != plans_.end()) return found->second;
+  if (spec.fingerprints != Fingerprints{}) return plan_like(spec);
   check(spec);
   std::shared_ptr<const Plan> made = make(spec);
   keep(made);

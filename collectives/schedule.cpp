@@ -42,7 +42,7 @@ Blocks Blocks::packed(std::span<const std::size_t> counts) {
 }
 
 Blocks Blocks::placed(std::span<const std::size_t> offsets, std::span<const std::size_t> counts) {
-  auto table = std::make_shared<std::vector<Entry>>(counts.size());
+  auto table = std::make_shared<std::vector<BlockEntry>>(counts.size());
   for (std::size_t i = 0; i < counts.size(); ++i) (*table)[i] = {offsets[i], counts[i]};
   Blocks blocks;
   blocks.parts_ = static_cast<int>(counts.size());
@@ -53,13 +53,13 @@ Blocks Blocks::placed(std::span<const std::size_t> offsets, std::span<const std:
 std::size_t Blocks::total() const {
   if (!table_) return static_cast<std::size_t>(parts_) * each_ + larger_ - missing_;
   return std::accumulate(table_->begin(), table_->end(), std::size_t{0},
-                         [](std::size_t sum, const Entry& each) { return sum + each.count; });
+                         [](std::size_t sum, const BlockEntry& each) { return sum + each.count; });
 }
 
 std::size_t Blocks::extent() const {
   if (!table_) return total() + (each_ > 0 ? static_cast<std::size_t>(parts_ - 1) * (stride_ - each_) : 0);
   std::size_t furthest = 0;
-  for (const Entry& each : *table_) {
+  for (const BlockEntry& each : *table_) {
     if (each.count > 0) furthest = std::max(furthest, each.offset + each.count);
   }
   return furthest;
@@ -68,14 +68,14 @@ std::size_t Blocks::extent() const {
 std::size_t Blocks::largest() const {
   if (!table_) return each_ + (larger_ > 0 ? 1 : 0);
   std::size_t largest = 0;
-  for (const Entry& each : *table_) largest = std::max(largest, each.count);
+  for (const BlockEntry& each : *table_) largest = std::max(largest, each.count);
   return largest;
 }
 
 std::size_t Blocks::smallest() const {
   if (!table_) return each_ - missing_;
   std::size_t smallest = std::numeric_limits<std::size_t>::max();
-  for (const Entry& each : *table_) smallest = std::min(smallest, each.count);
+  for (const BlockEntry& each : *table_) smallest = std::min(smallest, each.count);
   return smallest;
 }
 
@@ -86,18 +86,18 @@ bool Blocks::operator==(const Blocks& other) const {
   return table_ && other.table_ && *table_ == *other.table_;
 }
 
-Walk::Walk(const Slice& slice)
+MovingSlice::MovingSlice(const Slice& slice)
     : space_(slice.space), base_(slice.offset), blocks_(Blocks::even(slice.count, 1)), first_(0), step_(0) {}
 
-Walk::Walk(Space space, Blocks blocks, int first, int step)
+MovingSlice::MovingSlice(Space space, Blocks blocks, int first, int step)
     : space_(space), blocks_(std::move(blocks)), first_(wrap(first, blocks_.parts())), step_(step) {}
 
-Walk Walk::in_slots(Blocks blocks, int first, int step, int slot, int slots) {
-  Walk walk(Space::scratch, std::move(blocks), first, step);
-  walk.slot_ = slot;
-  walk.slots_ = slots;
-  walk.slot_size_ = walk.blocks_.largest();
-  return walk;
+MovingSlice MovingSlice::in_slots(Blocks blocks, int first, int step, int slot, int slots) {
+  MovingSlice moving_slice(Space::scratch, std::move(blocks), first, step);
+  moving_slice.slot_ = slot;
+  moving_slice.slots_ = slots;
+  moving_slice.slot_size_ = moving_slice.blocks_.largest();
+  return moving_slice;
 }
 
 std::size_t Schedule::laps() const {
@@ -110,7 +110,7 @@ std::size_t Schedule::size_bytes() const {
   std::size_t all = sizeof *this + rounds.capacity() * sizeof(Round);
   for (const Round& round : rounds) {
     all += (round.sends.capacity() + round.receives.capacity()) * sizeof(Message);
-    all += round.locals.capacity() * sizeof(Local) + round.near.capacity() * sizeof(Near);
+    all += round.locals.capacity() * sizeof(LocalStep) + round.near.capacity() * sizeof(IntraNodeStep);
   }
   return all;
 }
@@ -120,46 +120,46 @@ ScheduleBuilder& ScheduleBuilder::round(int times) {
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::send(int peer, const Walk& from) { return send(peer, 0, 1, from); }
-ScheduleBuilder& ScheduleBuilder::receive(int peer, const Walk& to) { return receive(peer, 0, 1, to); }
+ScheduleBuilder& ScheduleBuilder::send(int peer, const MovingSlice& from) { return send(peer, 0, 1, from); }
+ScheduleBuilder& ScheduleBuilder::receive(int peer, const MovingSlice& to) { return receive(peer, 0, 1, to); }
 
-ScheduleBuilder& ScheduleBuilder::send(int peer, int peer_step, int around, const Walk& from) {
+ScheduleBuilder& ScheduleBuilder::send(int peer, int peer_step, int around, const MovingSlice& from) {
   last().sends.push_back({peer, from, peer_step, around});
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::receive(int peer, int peer_step, int around, const Walk& to) {
+ScheduleBuilder& ScheduleBuilder::receive(int peer, int peer_step, int around, const MovingSlice& to) {
   last().receives.push_back({peer, to, peer_step, around});
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::copy(const Walk& target, const Walk& from) {
-  last().locals.push_back({Local::Kind::copy, target, from, from});
+ScheduleBuilder& ScheduleBuilder::copy(const MovingSlice& target, const MovingSlice& from) {
+  last().locals.push_back({LocalStepKind::copy, target, from, from});
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::reduce(const Walk& target, const Walk& left, const Walk& right) {
-  last().locals.push_back({Local::Kind::reduce, target, left, right});
+ScheduleBuilder& ScheduleBuilder::reduce(const MovingSlice& target, const MovingSlice& left, const MovingSlice& right) {
+  last().locals.push_back({LocalStepKind::reduce, target, left, right});
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::round_off(const Walk& target) {
-  last().locals.push_back({Local::Kind::round, target, target, target});
+ScheduleBuilder& ScheduleBuilder::round_off(const MovingSlice& target) {
+  last().locals.push_back({LocalStepKind::round, target, target, target});
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::near(Near near) {
+ScheduleBuilder& ScheduleBuilder::near(IntraNodeStep near) {
   last().near.push_back(std::move(near));
   return *this;
 }
 
 namespace {
 
-// Calls visit(walk) for every walk of a round.
+// Calls visit(slice) for every moving slice of a round.
 template <class SomeRound, class Visit>
-void each_walk(SomeRound& round, const Visit& visit) {
-  for (auto& message : round.sends) visit(message.walk);
-  for (auto& message : round.receives) visit(message.walk);
+void each_slice(SomeRound& round, const Visit& visit) {
+  for (auto& message : round.sends) visit(message.slice);
+  for (auto& message : round.receives) visit(message.slice);
   for (auto& local : round.locals) {
     visit(local.target);
     visit(local.left);
@@ -169,39 +169,39 @@ void each_walk(SomeRound& round, const Visit& visit) {
 
 template <class Visit>
 void each_near(Round& round, const Visit& visit) {
-  for (Near& near : round.near) {
+  for (IntraNodeStep& near : round.near) {
     visit(near.from);
     visit(near.to);
   }
 }
 
-bool always_empty(const Walk& walk, int times) {
+bool always_empty(const MovingSlice& moving_slice, int times) {
   for (int lap = 0; lap < times; ++lap) {
-    if (walk.at(lap).count > 0) return false;
+    if (moving_slice.at(lap).count > 0) return false;
   }
   return true;
 }
 
 void drop_empty(Round& round, bool keeps_messages = false) {
-  const auto empty = [&](const Message& message) { return always_empty(message.walk, round.times); };
+  const auto empty = [&](const Message& message) { return always_empty(message.slice, round.times); };
   if (!keeps_messages) {
     std::erase_if(round.sends, empty);
     std::erase_if(round.receives, empty);
   }
-  std::erase_if(round.locals, [&](const Local& local) { return always_empty(local.target, round.times); });
+  std::erase_if(round.locals, [&](const LocalStep& local) { return always_empty(local.target, round.times); });
 }
 
 std::size_t scratch_used(const Schedule& schedule) {
   std::size_t used = 0;
   for (const Round& round : schedule.rounds) {
-    each_walk(round, [&](const Walk& walk) {
-      if (walk.space() != Space::scratch) return;
+    each_slice(round, [&](const MovingSlice& moving_slice) {
+      if (moving_slice.space() != Space::scratch) return;
       for (int lap = 0; lap < round.times; ++lap) {
-        const Slice slice = walk.at(lap);
+        const Slice slice = moving_slice.at(lap);
         if (slice.count > 0) used = std::max(used, slice.offset + slice.count);
       }
     });
-    for (const Near& near : round.near) {
+    for (const IntraNodeStep& near : round.near) {
       for (const Slice& slice : {near.from, near.to}) {
         if (slice.space == Space::scratch) used = std::max(used, slice.offset + slice.count);
       }
@@ -245,10 +245,10 @@ void write_out(const Round& round, const Group& group, std::vector<Round>& all) 
   for (int lap = 0; lap < round.times; ++lap) {
     Round one;
     for (const Message& message : round.sends)
-      one.sends.push_back({group.rank(message.peer_at(lap)), message.walk.at(lap)});
+      one.sends.push_back({group.rank(message.peer_at(lap)), message.slice.at(lap)});
     for (const Message& message : round.receives)
-      one.receives.push_back({group.rank(message.peer_at(lap)), message.walk.at(lap)});
-    for (const Local& local : round.locals)
+      one.receives.push_back({group.rank(message.peer_at(lap)), message.slice.at(lap)});
+    for (const LocalStep& local : round.locals)
       one.locals.push_back({local.kind, local.target.at(lap), local.left.at(lap), local.right.at(lap)});
     drop_empty(one);
     all.push_back(std::move(one));
@@ -268,7 +268,7 @@ Schedule on(const Group& group, Schedule schedule) {
     }
     for (Message& message : round.sends) message.peer = group.rank(message.peer);
     for (Message& message : round.receives) message.peer = group.rank(message.peer);
-    for (Near& near : round.near) {
+    for (IntraNodeStep& near : round.near) {
       for (int& member : near.members) member = group.rank(member);
     }
     mapped.rounds.push_back(std::move(round));
@@ -288,8 +288,8 @@ void narrow_between_nodes(Schedule& schedule, const std::vector<int>& node_of, i
 
 Schedule within(const Slice& slice, Schedule schedule) {
   for (Round& round : schedule.rounds) {
-    each_walk(round, [&](Walk& walk) {
-      if (walk.space() != Space::scratch) walk.move_to(walk.space(), slice.offset);
+    each_slice(round, [&](MovingSlice& moving_slice) {
+      if (moving_slice.space() != Space::scratch) moving_slice.move_to(moving_slice.space(), slice.offset);
     });
     each_near(round, [&](Slice& near) {
       if (near.space != Space::scratch) near.offset += slice.offset;
@@ -300,15 +300,16 @@ Schedule within(const Slice& slice, Schedule schedule) {
 
 Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset) {
   for (Round& round : schedule.rounds) {
-    each_walk(round, [&](Walk& walk) {
-      if (walk.space() == from) walk.move_to(to, offset);
+    each_slice(round, [&](MovingSlice& moving_slice) {
+      if (moving_slice.space() == from) moving_slice.move_to(to, offset);
     });
     each_near(round, [&](Slice& near) {
       if (near.space == from) near = {to, near.offset + offset, near.count};
     });
     // A copy onto itself says nothing any more.
-    std::erase_if(round.locals,
-                  [](const Local& local) { return local.kind == Local::Kind::copy && local.target == local.left; });
+    std::erase_if(round.locals, [](const LocalStep& local) {
+      return local.kind == LocalStepKind::copy && local.target == local.left;
+    });
   }
   schedule.scratch = std::max(schedule.scratch, scratch_used(schedule));
   return schedule;

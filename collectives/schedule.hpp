@@ -74,28 +74,28 @@ class Blocks {
   bool operator==(const Blocks& other) const;
 
  private:
-  struct Entry {
+  struct BlockEntry {
     std::size_t offset;
     std::size_t count;
-    bool operator==(const Entry&) const = default;
+    bool operator==(const BlockEntry&) const = default;
   };
   int parts_ = 1;
   std::size_t each_ = 0;
   std::size_t stride_ = 0;
   std::size_t larger_ = 0;   // so many blocks have one element more
   std::size_t missing_ = 0;  // so many elements the last of several blocks has less
-  std::shared_ptr<const std::vector<Entry>> table_;
+  std::shared_ptr<const std::vector<BlockEntry>> table_;
 };
 
 // A slice that moves from lap to lap of a repeated round: block `first`, then `first + step`, and so on, around
 // the blocks. A slice alone is one that stays.
-class Walk {
+class MovingSlice {
  public:
-  Walk(const Slice& slice);  // NOLINT(google-explicit-constructor): a slice is the simplest walk
-  Walk(Space space, Blocks blocks, int first, int step);
+  MovingSlice(const Slice& slice);  // NOLINT(google-explicit-constructor): a slice is one that stays
+  MovingSlice(Space space, Blocks blocks, int first, int step);
   // As many elements as the block of the lap has, but in scratch: in slot `slot`, then the next, around `slots` of
   // them, each as large as the largest block.
-  static Walk in_slots(Blocks blocks, int first, int step, int slot, int slots);
+  static MovingSlice in_slots(Blocks blocks, int first, int step, int slot, int slots);
 
   Slice at(int lap) const {
     const int block = step_ == 0 ? first_ : wrap(first_ + static_cast<long long>(step_) * lap, blocks_.parts());
@@ -108,7 +108,7 @@ class Walk {
     space_ = space;
     base_ += offset;
   }
-  bool operator==(const Walk&) const = default;
+  bool operator==(const MovingSlice&) const = default;
 
  private:
   Space space_;
@@ -125,7 +125,7 @@ class Walk {
 // members arrive in the order in which they are written down. One of no elements is not sent at all.
 struct Message {
   int peer;
-  Walk walk;
+  MovingSlice slice;
   int peer_step = 0;
   int around = 1;
   bool narrow = false;  // in the plan's wire format
@@ -135,20 +135,21 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
+enum class LocalStepKind : std::uint8_t { copy, reduce, round };
+
 // target = left, or target = left op right. The target is exactly one of the two, or apart from both. Or the target as
 // messages in the plan's wire format would carry it.
-struct Local {
-  enum class Kind : std::uint8_t { copy, reduce, round };
-  Kind kind;
-  Walk target;
-  Walk left;
-  Walk right;  // of a copy: the same as left; of rounding all are the same
-  bool operator==(const Local&) const = default;
+struct LocalStep {
+  LocalStepKind kind;
+  MovingSlice target;
+  MovingSlice left;
+  MovingSlice right;  // of a copy: the same as left; of rounding all are the same
+  bool operator==(const LocalStep&) const = default;
 };
 
 // What the members of a node do among themselves in the memory that they share: one of barrier, broadcast, reduce,
 // all_reduce, reduce_scatter_v, all_gather_v, gather_v, scatter_v, scan, exscan. All of them know all blocks.
-struct Near {
+struct IntraNodeStep {
   Collective collective;
   std::vector<int> members;  // as the node numbers them
   int root = 0;              // which of them
@@ -156,7 +157,7 @@ struct Near {
   Slice to = {};
   Blocks blocks = {};  // of the v-forms: cut what is read, or what is written
   std::size_t count() const { return from.count > to.count ? from.count : to.count; }
-  bool operator==(const Near&) const = default;
+  bool operator==(const IntraNodeStep&) const = default;
 };
 
 // A round, done `times` times with its slices moving. Or, once and with nothing else, what a node does: one thing after
@@ -165,8 +166,8 @@ struct Round {
   int times = 1;
   std::vector<Message> sends;
   std::vector<Message> receives;
-  std::vector<Local> locals;
-  std::vector<Near> near = {};
+  std::vector<LocalStep> locals;
+  std::vector<IntraNodeStep> near = {};
   bool operator==(const Round&) const = default;
 };
 
@@ -183,15 +184,15 @@ struct Schedule {
 class ScheduleBuilder {
  public:
   ScheduleBuilder& round(int times = 1);
-  ScheduleBuilder& send(int peer, const Walk& from);
-  ScheduleBuilder& receive(int peer, const Walk& to);
+  ScheduleBuilder& send(int peer, const MovingSlice& from);
+  ScheduleBuilder& receive(int peer, const MovingSlice& to);
   // The peer moves around `around` members by peer_step each lap.
-  ScheduleBuilder& send(int peer, int peer_step, int around, const Walk& from);
-  ScheduleBuilder& receive(int peer, int peer_step, int around, const Walk& to);
-  ScheduleBuilder& copy(const Walk& target, const Walk& from);
-  ScheduleBuilder& reduce(const Walk& target, const Walk& left, const Walk& right);
-  ScheduleBuilder& round_off(const Walk& target);
-  ScheduleBuilder& near(Near near);
+  ScheduleBuilder& send(int peer, int peer_step, int around, const MovingSlice& from);
+  ScheduleBuilder& receive(int peer, int peer_step, int around, const MovingSlice& to);
+  ScheduleBuilder& copy(const MovingSlice& target, const MovingSlice& from);
+  ScheduleBuilder& reduce(const MovingSlice& target, const MovingSlice& left, const MovingSlice& right);
+  ScheduleBuilder& round_off(const MovingSlice& target);
+  ScheduleBuilder& near(IntraNodeStep near);
   // Messages of nothing stay: where members do not know each other's counts, silence would hide that they differ.
   ScheduleBuilder& keep_empty_messages();
   // Rounds in which nothing happens are left out; scratch is as large as what was used of it.

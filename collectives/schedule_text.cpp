@@ -13,27 +13,27 @@ std::string to_text(const Slice& slice) {
 
 namespace {
 
-std::string to_text(const Walk& walk, int times) {
-  std::string first = lockstep::to_text(walk.at(0));
-  if (times < 2 || walk.at(0) == walk.at(1)) return first;
-  return text(first, "..", lockstep::to_text(walk.at(times - 1)));
+std::string to_text(const MovingSlice& moving_slice, int times) {
+  std::string first = lockstep::to_text(moving_slice.at(0));
+  if (times < 2 || moving_slice.at(0) == moving_slice.at(1)) return first;
+  return text(first, "..", lockstep::to_text(moving_slice.at(times - 1)));
 }
 
 std::string to_text(std::string_view arrow, const Message& message, int times) {
   std::string peer = text(arrow, message.peer_at(0));
   if (times > 1 && message.peer_step != 0) peer += text("..", message.peer_at(times - 1));
-  return text(peer, ' ', to_text(message.walk, times), message.narrow ? " narrow" : "");
+  return text(peer, ' ', to_text(message.slice, times), message.narrow ? " narrow" : "");
 }
 
-std::string to_text(const Local& local, int times) {
+std::string to_text(const LocalStep& local, int times) {
   const std::string target = to_text(local.target, times);
-  if (local.kind == Local::Kind::copy) return text(target, " = ", to_text(local.left, times));
-  if (local.kind == Local::Kind::round) return text(target, " = rounded");
+  if (local.kind == LocalStepKind::copy) return text(target, " = ", to_text(local.left, times));
+  if (local.kind == LocalStepKind::round) return text(target, " = rounded");
   return text(target, " = ", to_text(local.left, times), " op ", to_text(local.right, times));
 }
 
 // "node reduce_scatter_v of 0 1 2: in[0,12) to out[0,4)"
-std::string to_text(const Near& near) {
+std::string to_text(const IntraNodeStep& near) {
   std::string all = text("node ", to_string(near.collective), " of");
   for (const int member : near.members) all += text(' ', member);
   if (is_rooted(near.collective)) all += text(", root ", near.members[static_cast<std::size_t>(near.root)]);
@@ -50,8 +50,8 @@ std::string to_text(const Schedule& schedule) {
     std::vector<std::string> parts;
     for (const Message& message : round.sends) parts.push_back(to_text("->", message, round.times));
     for (const Message& message : round.receives) parts.push_back(to_text("<-", message, round.times));
-    for (const Local& local : round.locals) parts.push_back(to_text(local, round.times));
-    for (const Near& near : round.near) parts.push_back(to_text(near));
+    for (const LocalStep& local : round.locals) parts.push_back(to_text(local, round.times));
+    for (const IntraNodeStep& near : round.near) parts.push_back(to_text(near));
     all += text(round.times, "x  ", join(parts, "  "), '\n');
   }
   return all;
@@ -65,7 +65,7 @@ std::uint64_t fingerprint(const Schedule& schedule) {
     all.put(messages.size());
     for (const Message& message : messages) {
       all.put(message.peer_at(lap));
-      put(message.walk.at(lap));
+      put(message.slice.at(lap));
       if (message.narrow) all.put(message.narrow);
     }
   };
@@ -74,13 +74,13 @@ std::uint64_t fingerprint(const Schedule& schedule) {
       put_messages(round.sends, lap);
       put_messages(round.receives, lap);
       all.put(round.locals.size());
-      for (const Local& local : round.locals) {
+      for (const LocalStep& local : round.locals) {
         all.put(local.kind);
         put(local.target.at(lap));
         put(local.left.at(lap));
         put(local.right.at(lap));
       }
-      for (const Near& near : round.near) {
+      for (const IntraNodeStep& near : round.near) {
         all.put(near.collective).put(near.members.size()).put(near.root);
         for (const int member : near.members) all.put(member);
         put(near.from);

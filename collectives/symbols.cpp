@@ -29,8 +29,8 @@ Expression Expressions::combine(Expression left, Expression right) {
   const auto next = static_cast<Expression>(nodes_.size());
   const auto [found, fresh] = known_.try_emplace(key, next);
   if (!fresh) return found->second;
-  const Node& a = nodes_[left];
-  const Node& b = nodes_[right];
+  const ExpressionNode& a = nodes_[left];
+  const ExpressionNode& b = nodes_[right];
   nodes_.push_back({a.first, b.last, a.in_order && b.in_order && a.last == b.first});
   words_.resize(words_.size() + width_);
   for (std::size_t i = 0; i < width_; ++i) words(next)[i] = words(left)[i] | words(right)[i];
@@ -54,18 +54,18 @@ bool Expressions::holds_exactly(Expression all, int first, int last) const {
   return true;
 }
 
-void Memory::set(std::int64_t begin, std::int64_t end, Value value) {
+void SymbolicMemory::set(std::int64_t begin, std::int64_t end, SymbolicValue value) {
   if (begin == end) return;
-  auto first = std::ranges::lower_bound(pieces_, begin, {}, &Piece::end);  // ends at or after begin
+  auto first = std::ranges::lower_bound(pieces_, begin, {}, &SymbolicRange::end);  // ends at or after begin
   if (first != pieces_.end() && first->end == begin && first->value != value) ++first;
-  auto last = std::ranges::upper_bound(pieces_, end, {}, &Piece::begin);  // begins after end
+  auto last = std::ranges::upper_bound(pieces_, end, {}, &SymbolicRange::begin);  // begins after end
   if (last != pieces_.begin() && std::prev(last)->begin == end && std::prev(last)->value != value) --last;
-  Piece fresh{begin, end, value};
-  Piece pieces[3];
+  SymbolicRange fresh{begin, end, value};
+  SymbolicRange pieces[3];
   std::size_t count = 0;
   if (first < last) {
-    const Piece before = *first;
-    const Piece after = *std::prev(last);
+    const SymbolicRange before = *first;
+    const SymbolicRange after = *std::prev(last);
     if (before.value == value)
       fresh.begin = std::min(fresh.begin, before.begin);
     else if (before.begin < begin)
@@ -86,10 +86,10 @@ void Memory::set(std::int64_t begin, std::int64_t end, Value value) {
     pieces_.erase(first + static_cast<std::ptrdiff_t>(kept), last);
 }
 
-void Memory::get(std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces) const {
+void SymbolicMemory::get(std::int64_t begin, std::int64_t end, std::vector<SymbolicRange>& pieces) const {
   pieces.clear();
   std::int64_t at = begin;
-  for (auto each = std::ranges::upper_bound(pieces_, begin, {}, &Piece::end);
+  for (auto each = std::ranges::upper_bound(pieces_, begin, {}, &SymbolicRange::end);
        each != pieces_.end() && each->begin < end; ++each) {
     if (each->begin > at) pieces.push_back({at, each->begin, {}});
     pieces.push_back({std::max(at, each->begin), std::min(end, each->end), each->value});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Symbols that stand for data in simulate: expressions over the members' contributions, each stored once, and
+// Symbols that stand for data in prove: expressions over the members' contributions, each stored once, and
 // memory that holds them by ranges. A part of the proof; nothing else uses it.
 #pragma once
 
@@ -26,7 +26,7 @@ class Expressions {
   bool in_order(Expression each) const { return nodes_[each].in_order; }
 
  private:
-  struct Node {
+  struct ExpressionNode {
     int first;
     int last;       // of an ordered one: the members [first, last)
     bool in_order;  // every left operand before its right one, without a gap
@@ -35,33 +35,33 @@ class Expressions {
   const std::uint64_t* words(Expression each) const { return &words_[each * width_]; }
 
   std::size_t width_;  // words of 64 members
-  std::vector<Node> nodes_;
+  std::vector<ExpressionNode> nodes_;
   std::vector<std::uint64_t> words_;  // which members, a bit each
   std::unordered_map<std::uint64_t, Expression> known_;
 };
 
 // What a range of memory holds: element p is element p + shift of what the contributors gave.
-struct Value {
+struct SymbolicValue {
   Expression expression = unset;
   std::int64_t shift = 0;
-  bool operator==(const Value&) const = default;
+  bool operator==(const SymbolicValue&) const = default;
 };
 
-struct Piece {
+struct SymbolicRange {
   std::int64_t begin;
   std::int64_t end;
-  Value value;
-  bool operator==(const Piece&) const = default;
+  SymbolicValue value;
+  bool operator==(const SymbolicRange&) const = default;
 };
 
-class Memory {
+class SymbolicMemory {
  public:
-  void set(std::int64_t begin, std::int64_t end, Value value);
+  void set(std::int64_t begin, std::int64_t end, SymbolicValue value);
   // What lies in [begin, end), in order, without gaps: unset where nobody has written.
-  void get(std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces) const;
+  void get(std::int64_t begin, std::int64_t end, std::vector<SymbolicRange>& pieces) const;
 
  private:
-  std::vector<Piece> pieces_;  // ascending, apart, neighbours differ
+  std::vector<SymbolicRange> pieces_;  // ascending, apart, neighbours differ
 };
 
 }  // namespace lockstep::symbols

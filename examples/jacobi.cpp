@@ -10,7 +10,7 @@
 namespace {
 
 using lockstep::Face;
-using lockstep::Side;
+using lockstep::GridSide;
 
 // A part of the plate with a rim of one on each side.
 struct Field {
@@ -32,10 +32,10 @@ std::vector<Face<double>> faces_of(Field& field) {
   const std::size_t h = field.height;
   const std::size_t w = field.width;
   return {
-      {0, Side::lower, {field.at(1, 1), 1, 0, w}, {field.at(0, 1), 1, 0, w}},
-      {0, Side::upper, {field.at(h, 1), 1, 0, w}, {field.at(h + 1, 1), 1, 0, w}},
-      {1, Side::lower, {field.at(1, 1), h, w + 2}, {field.at(1, 0), h, w + 2}},
-      {1, Side::upper, {field.at(1, w), h, w + 2}, {field.at(1, w + 1), h, w + 2}},
+      {0, GridSide::lower, {field.at(1, 1), 1, 0, w}, {field.at(0, 1), 1, 0, w}},
+      {0, GridSide::upper, {field.at(h, 1), 1, 0, w}, {field.at(h + 1, 1), 1, 0, w}},
+      {1, GridSide::lower, {field.at(1, 1), h, w + 2}, {field.at(1, 0), h, w + 2}},
+      {1, GridSide::upper, {field.at(1, w), h, w + 2}, {field.at(1, w + 1), h, w + 2}},
   };
 }
 
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   lockstep::Session session(argc, argv);
   // With the reproducible order the residual, and so the number of steps, is the same bits on every run.
   auto world = session.world().reproducible("plate");
-  lockstep::Cartesian grid(world, lockstep::even_grid(world.size(), 2), {false, false});
+  lockstep::CartesianGrid grid(world, lockstep::even_grid(world.size(), 2), {false, false});
   const std::size_t plate = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 48;
   const auto place = grid.coordinates();
   Field now(share(plate, place[0], grid.extents()[0]), share(plate, place[1], grid.extents()[1]));

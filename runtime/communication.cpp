@@ -38,25 +38,27 @@ const CommunicationOptions& CommunicationOptions::checked() const {
   return *this;
 }
 
-Way way_of(CommunicationImplementation wished, const std::vector<std::string>& devices, bool has_nccl, Order order) {
+CommunicationChoice choose_communication(CommunicationImplementation wished, const std::vector<std::string>& devices,
+                                         bool has_nccl, Order order) {
   const auto gpus = static_cast<std::size_t>(std::ranges::count(devices, "GPU"));
   if (wished == CommunicationImplementation::ring) {
     if (order == Order::reproducible)
-      return {Way::By::own, "a ring adds in an order of its own, which the order `reproducible` is not; `fast` lets it",
-              false};
-    return {Way::By::ring, "asked for"};
+      return {CommunicationBackend::own,
+              "a ring adds in an order of its own, which the order `reproducible` is not; `fast` lets it", false};
+    return {CommunicationBackend::ring, "asked for"};
   }
   if (gpus > 0 && gpus < devices.size())
-    return {Way::By::one_device, text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus, " processors"),
+    return {CommunicationBackend::one_device,
+            text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus, " processors"),
             wished == CommunicationImplementation::automatic};
   if (gpus > 0) {
-    if (has_nccl) return {Way::By::nccl, "all replicas are on GPUs"};
-    return {Way::By::own, "all replicas are on GPUs, but there is no NCCL to use",
+    if (has_nccl) return {CommunicationBackend::nccl, "all replicas are on GPUs"};
+    return {CommunicationBackend::own, "all replicas are on GPUs, but there is no NCCL to use",
             wished != CommunicationImplementation::nccl};
   }
   if (wished == CommunicationImplementation::nccl)
-    return {Way::By::own, "Enabled NCCL communication but no GPUs detected", false};
-  return {Way::By::own, "no replica is on a GPU; algorithms by size, topology and what was measured here"};
+    return {CommunicationBackend::own, "Enabled NCCL communication but no GPUs detected", false};
+  return {CommunicationBackend::own, "no replica is on a GPU; algorithms by size, topology and what was measured here"};
 }
 
 std::vector<std::pair<std::size_t, std::size_t>> plan_packs_of_bytes(const std::vector<std::size_t>& bytes,

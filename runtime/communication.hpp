@@ -40,15 +40,16 @@ struct CommunicationOptions {
   const CommunicationOptions& checked() const;
 };
 
-// What reductions are done by, and why, in words for people.
-struct Way {
-  enum class By : std::uint8_t { own, ring, nccl, one_device };
-  By by = By::own;
+enum class CommunicationBackend : std::uint8_t { own, ring, nccl, one_device };
+// The backend of reductions, with the reason, in words for people.
+struct CommunicationChoice {
+  CommunicationBackend backend = CommunicationBackend::own;
   std::string why;
-  bool is_wished = true;  // not what was asked for otherwise
+  bool is_requested = true;  // not what was asked for otherwise
 };
 // `devices` are those of all replicas, by type: "CPU", "GPU".
-Way way_of(CommunicationImplementation wished, const std::vector<std::string>& devices, bool has_nccl, Order order);
+CommunicationChoice choose_communication(CommunicationImplementation wished, const std::vector<std::string>& devices,
+                                         bool has_nccl, Order order);
 
 // The places [first, end) of values of so many bytes, that go together: one after the other until they are more than
 // bytes_per_pack; with 0 all of them.

@@ -13,7 +13,7 @@ namespace lockstep {
 class Strategy;
 class ReplicaContext;
 namespace gpu {
-class Using;
+class DeviceGuard;
 }
 
 // As long as it lives, its strategy is the current one of this thread. Of the same strategy there may be several, one
@@ -46,27 +46,27 @@ namespace detail {
 
 // In a replica's thread, or, without a replica, where one of them speaks for all; with a part, while that replica's
 // part of a variable is changed by whoever speaks for all. A replica's GPU is the thread's own then.
-class Enter {
+class ScopedContext {
  public:
-  Enter(Strategy& strategy, ReplicaContext* replica, int part = -1);
-  ~Enter();
-  Enter(const Enter&) = delete;
-  Enter& operator=(const Enter&) = delete;
+  ScopedContext(Strategy& strategy, ReplicaContext* replica, int part = -1);
+  ~ScopedContext();
+  ScopedContext(const ScopedContext&) = delete;
+  ScopedContext& operator=(const ScopedContext&) = delete;
 
  private:
-  std::unique_ptr<gpu::Using> gpu_;
+  std::unique_ptr<gpu::DeviceGuard> gpu_;
   const void* frame_;
 };
 
 // For whom a call on something of the strategy's is made: for all replicas, by one of them, to one replica's part, or
 // by a replica of another strategy, to something that was made outside of all strategies.
-struct Speaker {
-  enum class Kind { all, replica, part, stranger };
-  Kind kind = Kind::all;
+enum class CallerKind { all, replica, part, foreign_replica };
+struct CallerContext {
+  CallerKind kind = CallerKind::all;
   ReplicaContext* replica = nullptr;  // kind replica
   int local = 0;                      // kinds replica and part
 };
-Speaker speaker(const Strategy& strategy);  // an Error usage in the scope of another strategy
+CallerContext caller_context(const Strategy& strategy);  // an Error usage in the scope of another strategy
 
 // Whether this thread speaks for all replicas in the middle of a run of the strategy.
 bool is_merged(const Strategy& strategy);

@@ -12,14 +12,14 @@ namespace lockstep {
 namespace {
 
 // Of local replicas at a level: one takes in the others.
-struct Met {
+struct LevelGroup {
   std::size_t main;
   std::vector<std::size_t> others;
 };
 
 // Who meets at a level, of those that took in others at the level before; `turn` says which of them does it here.
-std::vector<Met> meetings(const detail::Level& level, const std::vector<std::vector<Met>>& before, int replicas,
-                          std::size_t turn) {
+std::vector<LevelGroup> groups_at(const detail::ReplicaLevel& level, const std::vector<std::vector<LevelGroup>>& before,
+                                  int replicas, std::size_t turn) {
   std::vector<std::vector<std::size_t>> groups(static_cast<std::size_t>(replicas));
   const auto come = [&](std::size_t replica) {
     groups[static_cast<std::size_t>(level.groups[replica])].push_back(replica);
@@ -27,9 +27,9 @@ std::vector<Met> meetings(const detail::Level& level, const std::vector<std::vec
   if (before.empty()) {
     for (std::size_t replica = 0; replica < groups.size(); ++replica) come(replica);
   } else {
-    for (const Met& each : before.back()) come(each.main);
+    for (const LevelGroup& each : before.back()) come(each.main);
   }
-  std::vector<Met> all;
+  std::vector<LevelGroup> all;
   for (std::vector<std::size_t>& group : groups) {
     if (group.empty()) continue;
     const auto main = group.begin() + static_cast<std::ptrdiff_t>(turn % group.size());
@@ -44,21 +44,21 @@ std::vector<Met> meetings(const detail::Level& level, const std::vector<std::vec
 
 // All wait as long as the call says.
 void ReplicaGroup::run_all(const Start& start) {
-  std::vector<std::optional<detail::Hurry>> until_all_have_ended(static_cast<std::size_t>(local()));
+  std::vector<std::optional<detail::ScopedTimeout>> until_all_have_ended(static_cast<std::size_t>(local()));
   strategy_->run_all(
       [&](Communicator& member, int local) {
         until_all_have_ended[static_cast<std::size_t>(local)].emplace(member, options_.timeout);
         return start(member, local);
       },
-      origin_);
+      origin_, subject_);
 }
 
-void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<Views>& values) {
+void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<TensorViews>& values) {
   std::vector<std::optional<Batch>> batches(static_cast<std::size_t>(local()));
   run_all([&](Communicator& member, int local) {
     const auto i = static_cast<std::size_t>(local);
     Batch& batch = batches[i].emplace(member);
-    for (const Views& each : values) detail::add_view(batch, each[i], NamedOp(op), origin_);
+    for (const TensorViews& each : values) detail::add_view(batch, each[i], NamedOp(op), origin_);
     return batch.start(origin_);
   });
 }
@@ -76,20 +76,21 @@ int ReplicaGroup::find(const std::string& device) {
   return all.front();
 }
 
-void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const Views& values) {
+void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const TensorViews& values) {
   strategy_->run_leader([&](Communicator& leader) {
-    const detail::Hurry hurry(leader, options_.timeout);
+    const detail::ScopedTimeout scoped_timeout(leader, options_.timeout);
+    const detail::ScopedCallSubject scoped_subject(leader, subject_);
     Batch batch(leader);
-    for (const View& each : values) detail::add_view(batch, each, NamedOp(op), origin_);
+    for (const TensorView& each : values) detail::add_view(batch, each, NamedOp(op), origin_);
     batch.run(origin_);
   });
 }
 
-std::vector<std::byte> ReplicaGroup::gather(const Views& value, int at) {
+std::vector<std::byte> ReplicaGroup::gather(const TensorViews& value, int at) {
   const std::size_t bytes = value.front().bytes();
   std::vector<std::byte> all(has(at) ? bytes * static_cast<std::size_t>(size()) : 0);
   run_all([&](Communicator& member, int local) {
-    const View& mine = value[static_cast<std::size_t>(local)];
+    const TensorView& mine = value[static_cast<std::size_t>(local)];
     const std::span<const std::byte> part(static_cast<const std::byte*>(mine.data), bytes);
     const bool takes = first() + local == at;
     return member.gather_async(part, takes ? std::span<std::byte>(all) : std::span<std::byte>(), at, origin_);
@@ -97,17 +98,17 @@ std::vector<std::byte> ReplicaGroup::gather(const Views& value, int at) {
   return all;
 }
 
-void ReplicaGroup::broadcast(const Views& value, int from) {
+void ReplicaGroup::broadcast(const TensorViews& value, int from) {
   run_all([&](Communicator& member, int local) {
-    const View& mine = value[static_cast<std::size_t>(local)];
+    const TensorView& mine = value[static_cast<std::size_t>(local)];
     return member.broadcast_async(std::span<std::byte>(static_cast<std::byte*>(mine.data), mine.bytes()), from,
                                   origin_);
   });
 }
 
-void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<Views>& values,
-                             const CommunicationOptions& options, Origin origin) {
-  ReplicaGroup group(strategy, options, origin);
+void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<TensorViews>& values,
+                             const CommunicationOptions& options, Origin origin, const detail::CallSubject& subject) {
+  ReplicaGroup group(strategy, options, origin, subject);
   if (group.size() == 1 || values.empty()) return;  // of one, everything is what it is
   if (values.size() == 1)
     reduce_implementation(group, op, values.front());
@@ -115,7 +116,7 @@ void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<
     batch_reduce_implementation(group, op, values);
 }
 
-std::vector<int> CrossDeviceOps::places(const Strategy& strategy, const Devices& to) {
+std::vector<int> CrossDeviceOps::places(const Strategy& strategy, const DeviceList& to) {
   std::vector<int> all;
   for (const std::string& each : to) {
     if (const std::optional<int> local = strategy.local_on(each))
@@ -151,35 +152,36 @@ void PackedOps::say(ReplicaGroup& group, const std::string& what) {
   said_ = true;
 }
 
-void PackedOps::reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) {
+void PackedOps::reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) {
   reduce_pack(group, op, {value}, 0);
 }
 
-void PackedOps::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack, std::size_t /*number*/) {
+void PackedOps::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack,
+                            std::size_t /*number*/) {
   group.all_reduce(op, pack);
 }
 
 // The last values first, since their gradients are there first.
-void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& values) {
-  std::vector<Views> order(values.rbegin(), values.rend());
+void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& values) {
+  std::vector<TensorViews> order(values.rbegin(), values.rend());
   if (group.options().bytes_per_pack > 0) return reduce_by_bytes(group, op, order);
   if (num_packs_ == 0) {
     for (std::size_t i = 0; i < order.size(); ++i) reduce_pack(group, op, {order[i]}, i);
     return;
   }
   std::size_t count = 0;
-  for (const Views& each : order) count += each.front().count;
+  for (const TensorViews& each : order) count += each.front().count;
   std::size_t before = 0;  // of the value
   std::size_t number = 0;
   auto value = order.begin();
   for (const auto& [first, end] : plan_packs(count, num_packs_)) {
-    std::vector<Views> pack;
+    std::vector<TensorViews> pack;
     while (value != order.end() && before < end) {
       const std::size_t length = value->front().count;
       const std::size_t from = std::max(first, before) - before;
       const std::size_t to = std::min(end - before, length);
-      Views cut;
-      for (const View& each : *value) cut.push_back(each.part(from, to - from));
+      TensorViews cut;
+      for (const TensorView& each : *value) cut.push_back(each.part(from, to - from));
       if (to > from) pack.push_back(std::move(cut));
       if (before + length > end) break;
       before += length;
@@ -190,10 +192,10 @@ void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, co
   }
 }
 
-void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& order) {
+void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& order) {
   std::vector<std::size_t> bytes;
   bytes.reserve(order.size());
-  for (const Views& each : order) bytes.push_back(each.front().bytes());
+  for (const TensorViews& each : order) bytes.push_back(each.front().bytes());
   std::size_t number = 0;
   for (const auto& [first, end] : plan_packs_of_bytes(bytes, group.options().bytes_per_pack))
     reduce_pack(group, op,
@@ -201,7 +203,7 @@ void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vec
                 number++);
 }
 
-void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack,
+void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack,
                                 std::size_t /*number*/) {
   say(group,
       group.by_nccl()
@@ -210,7 +212,7 @@ void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vec
   group.all_reduce(op, pack);
 }
 
-void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack,
+void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack,
                                             std::size_t number) {
   const ReduceOp step = op == ReduceOp::avg ? ReduceOp::sum : op;
   const bool several = group.size() > group.local();
@@ -219,18 +221,18 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
     return group.all_reduce(op, pack);
   }
   std::vector<std::string> levels;
-  for (const detail::Level& each : group.levels()) levels.push_back(each.name);
+  for (const detail::ReplicaLevel& each : group.levels()) levels.push_back(each.name);
   if (several) levels.emplace_back("processes");
   say(group, text("replicas meet by ", join(levels, ", then by ")));
-  std::vector<std::vector<std::vector<Met>>> met(pack.size());  // by value and level
-  Views mains;
+  std::vector<std::vector<std::vector<LevelGroup>>> groups(pack.size());  // by value and level
+  TensorViews mains;
   for (std::size_t i = 0; i < pack.size(); ++i) {
     std::size_t main = 0;
-    for (const detail::Level& level : group.levels()) {
-      met[i].push_back(meetings(level, met[i], group.local(), number + i));
-      for (const Met& each : met[i].back()) {
-        for (const std::size_t other : each.others) detail::take_in(step, pack[i][each.main], pack[i][other]);
-        moved_at(level.name) += 2 * each.others.size() * pack[i].front().bytes();
+    for (const detail::ReplicaLevel& level : group.levels()) {
+      groups[i].push_back(groups_at(level, groups[i], group.local(), number + i));
+      for (const LevelGroup& each : groups[i].back()) {
+        for (const std::size_t other : each.others) detail::reduce_into(step, pack[i][each.main], pack[i][other]);
+        traffic_at(level.name) += 2 * each.others.size() * pack[i].front().bytes();
         main = each.main;  // of the last level there is one
       }
     }
@@ -238,21 +240,21 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
   }
   if (several) {
     group.all_reduce_of_processes(step, mains);
-    for (const View& each : mains) moved_at("processes") += 2 * each.bytes();
+    for (const TensorView& each : mains) traffic_at("processes") += 2 * each.bytes();
   }
   for (std::size_t i = 0; i < pack.size(); ++i) {
     if (op == ReduceOp::avg) detail::average(mains[i], group.size());
-    for (auto level = met[i].rbegin(); level != met[i].rend(); ++level) {
-      for (const Met& each : *level) {
+    for (auto level = groups[i].rbegin(); level != groups[i].rend(); ++level) {
+      for (const LevelGroup& each : *level) {
         for (const std::size_t other : each.others) detail::copy(pack[i][other], pack[i][each.main]);
       }
     }
   }
 }
 
-std::uint64_t& HierarchicalCopyAllReduce::moved_at(const std::string& level) {
-  const auto found = std::ranges::find(moved_, level, &Moved::level);
-  return found != moved_.end() ? found->bytes : moved_.emplace_back(Moved{level}).bytes;
+std::uint64_t& HierarchicalCopyAllReduce::traffic_at(const std::string& level) {
+  const auto found = std::ranges::find(traffic_, level, &LevelTraffic::level);
+  return found != traffic_.end() ? found->bytes : traffic_.emplace_back(LevelTraffic{level}).bytes;
 }
 
 ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumulate accumulate)
@@ -263,21 +265,21 @@ ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumul
 
 ReductionToOneDevice::ReductionToOneDevice(Accumulate accumulate) : accumulate_(std::move(accumulate)) {
   if (accumulate_) return;
-  accumulate_ = [](ReduceOp op, const Views& parts) {
-    for (std::size_t i = 1; i < parts.size(); ++i) detail::take_in(op, parts[0], parts[i]);
+  accumulate_ = [](ReduceOp op, const TensorViews& parts) {
+    for (std::size_t i = 1; i < parts.size(); ++i) detail::reduce_into(op, parts[0], parts[i]);
   };
 }
 
-void ReductionToOneDevice::reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) {
+void ReductionToOneDevice::reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) {
   const int main = device_.empty() ? 0 : group.find(device_);
   const std::size_t here = group.has(main) ? static_cast<std::size_t>(main - group.first()) : 0;
   if (!said_ && group.has(main))
     group.log().info(
-        text("Reduce to ", group.device(main - group.first()), " then broadcast to ", group.devices_in_words(), '.'));
+        text("Reduce to ", group.device(main - group.first()), " then broadcast to ", group.devices_text(), '.'));
   said_ = true;
   std::vector<std::byte> all = group.gather(value, main);
   if (group.has(main) && value.front().count > 0) {
-    Views parts;
+    TensorViews parts;
     for (int i = 0; i < group.size(); ++i)
       parts.push_back(
           {all.data() + static_cast<std::size_t>(i) * value.front().bytes(), value.front().type, value.front().count});

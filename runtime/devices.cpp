@@ -6,24 +6,24 @@
 #include <algorithm>
 #include <cctype>
 
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/device_backend.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/device.hpp"
 #include "topology/machine/read_machine.hpp"
-#include "topology/pieces.hpp"
+#include "topology/machine_pieces.hpp"
 
 namespace lockstep {
 namespace {
 
 // As it was when somebody first asked: what this process binds itself to later is not the machine's doing.
-struct Here {
+struct ProcessMachine {
   MachineShape machine = read_this_machine(Log(LogLevel::off));
   IndexSet allowed = allowed_pus(machine);
 };
-const Here& here() {
-  static const Here one;
-  return one;
+const ProcessMachine& here() {
+  static const ProcessMachine* const one = new ProcessMachine;  // replicas may run while exit() destroys statics
+  return *one;
 }
 
 [[noreturn]] void refuse_name(std::string_view words) {
@@ -34,7 +34,7 @@ const Here& here() {
 std::string short_name(const DeviceName& device) { return text(device.type == "GPU" ? "gpu:" : "cpu:", device.index); }
 
 std::size_t number_of_gpus() {
-  const gpu::Layer* const all = gpu::layer();
+  const gpu::DeviceBackend* const all = gpu::backend();
   return all == nullptr ? 0 : static_cast<std::size_t>(all->devices());
 }
 
@@ -44,26 +44,26 @@ IndexSet cores() {
   return all;
 }
 
-Piece piece_of(int core) {
-  Piece piece{{}, text("core ", core)};
+MachinePiece piece_of(int core) {
+  MachinePiece piece{{}, text("core ", core)};
   for (const int pu : here().allowed.members()) {
     if (here().machine.pus[static_cast<std::size_t>(pu)].core == core) piece.pus.insert(pu);
   }
   return piece;
 }
 
-detail::Seat seat_of(DeviceName device, const Piece& piece) {
-  detail::Seat seat{std::move(device), piece.name, {}, span_of(here().machine, piece.pus)};
-  if (piece.pus == here().allowed) return seat;  // it may be anywhere as it is
+detail::ReplicaPlacement placement_of(DeviceName device, const MachinePiece& piece) {
+  detail::ReplicaPlacement placement{std::move(device), piece.name, {}, shared_units_of(here().machine, piece.pus)};
+  if (piece.pus == here().allowed) return placement;  // it may be anywhere as it is
   for (const int pu : piece.pus.members())
-    seat.cpus.push_back(here().machine.pus[static_cast<std::size_t>(pu)].os_index);
-  return seat;
+    placement.cpus.push_back(here().machine.pus[static_cast<std::size_t>(pu)].os_index);
+  return placement;
 }
 
 // Processors at the GPUs among these, as far as the machine says where those are.
-std::vector<Piece> pieces_near(const std::vector<DeviceName>& names) {
-  const bool are_real = gpu::layer() != nullptr && gpu::layer() == gpu::own_layer();
-  const std::vector<SeenGpu> seen = are_real ? read_devices().gpus : std::vector<SeenGpu>();
+std::vector<MachinePiece> pieces_near(const std::vector<DeviceName>& names) {
+  const bool are_real = gpu::backend() != nullptr && gpu::backend() == gpu::own_backend();
+  const std::vector<VisibleGpu> seen = are_real ? read_visible_gpus().gpus : std::vector<VisibleGpu>();
   std::vector<std::string> buses;
   for (const DeviceName& name : names) {
     const bool is_known = name.type == "GPU" && static_cast<std::size_t>(name.index) < seen.size();
@@ -157,7 +157,7 @@ std::vector<std::string> physical_devices(std::string_view type) {
 
 namespace detail {
 
-int Seat::gpu() const { return device.type == "GPU" ? device.index : gpu::Where::host; }
+int ReplicaPlacement::gpu() const { return device.type == "GPU" ? device.index : gpu::MemoryLocation::host; }
 
 std::string upper(std::string_view words) {
   std::string all(words);
@@ -166,14 +166,14 @@ std::string upper(std::string_view words) {
   return all;
 }
 
-std::vector<Seat> seats_for(int replicas) {
-  std::vector<Seat> seats;
-  for (const Piece& piece : divide(here().machine, here().allowed, replicas))
-    seats.push_back(seat_of({.type = "CPU", .index = static_cast<int>(seats.size())}, piece));
-  return seats;
+std::vector<ReplicaPlacement> placements_for(int replicas) {
+  std::vector<ReplicaPlacement> placements;
+  for (const MachinePiece& piece : divide(here().machine, here().allowed, replicas))
+    placements.push_back(placement_of({.type = "CPU", .index = static_cast<int>(placements.size())}, piece));
+  return placements;
 }
 
-std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
+std::vector<ReplicaPlacement> placements_for(const std::vector<std::string>& devices) {
   if (devices.empty()) throw Error(Code::usage, "a strategy with no devices", "name one at least, such as cpu:0");
   std::vector<DeviceName> names;
   for (const std::string& each : devices) {
@@ -184,30 +184,31 @@ std::vector<Seat> seats_for(const std::vector<std::string>& devices) {
   }
   const std::vector<int> all_cores = cores().members();
   const int number = static_cast<int>(all_cores.size());
-  std::vector<Seat> seats;
-  const std::vector<Piece> near = pieces_near(names);
+  std::vector<ReplicaPlacement> placements;
+  const std::vector<MachinePiece> near = pieces_near(names);
   for (const DeviceName& name : names) {
     if (name.job != "localhost" || name.task != 0) refuse_missing(name, {}, "it is not of this process");
     if (name.type == "GPU") {
       if (static_cast<std::size_t>(name.index) >= number_of_gpus())
         refuse_missing(name, physical_devices("gpu"), gpu::why_none());
-      const Piece& piece = near[seats.size()];
-      seats.push_back(piece.pus.empty() ? Seat{name, text("GPU ", name.index)} : seat_of(name, piece));
-      if (!piece.pus.empty()) seats.back().place = text("GPU ", name.index, ", near ", piece.name);
+      const MachinePiece& piece = near[placements.size()];
+      placements.push_back(piece.pus.empty() ? ReplicaPlacement{name, text("GPU ", name.index)}
+                                             : placement_of(name, piece));
+      if (!piece.pus.empty()) placements.back().place = text("GPU ", name.index, ", near ", piece.name);
       continue;
     }
     if (name.index >= number) refuse_missing(name, {}, {});
-    seats.push_back(seat_of(name, piece_of(all_cores[static_cast<std::size_t>(name.index)])));
+    placements.push_back(placement_of(name, piece_of(all_cores[static_cast<std::size_t>(name.index)])));
   }
-  return seats;
+  return placements;
 }
 
-Seated::Seated(const std::vector<int>& cpus) {
+ScopedCpuBinding::ScopedCpuBinding(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
   before_ = bound_to();
   if (before_.empty() || before_ == cpus || !bind_to(cpus)) before_.clear();
 }
-Seated::~Seated() {
+ScopedCpuBinding::~ScopedCpuBinding() {
   if (!before_.empty()) bind_to(before_);
 }
 

@@ -37,26 +37,26 @@ namespace detail {
 std::string upper(std::string_view words);
 
 // Where a replica of this process runs.
-struct Seat {
+struct ReplicaPlacement {
   DeviceName device;
-  std::string place;      // "core 1", for people
-  std::vector<int> cpus;  // as the system counts them; none: wherever the system likes
-  Span within = {};       // what all of it shares
-  // Of a replica on a GPU: its number; else gpu::Where::host.
+  std::string place;        // "core 1", for people
+  std::vector<int> cpus;    // as the system counts them; none: wherever the system likes
+  SharedUnits within = {};  // what all of it shares
+  // Of a replica on a GPU: its number; else gpu::MemoryLocation::host.
   int gpu() const;
 };
 // The machine in so many pieces.
-std::vector<Seat> seats_for(int replicas);
+std::vector<ReplicaPlacement> placements_for(int replicas);
 // Those of the names; an Error usage for one that is not there, with what is, and for one that comes twice.
-std::vector<Seat> seats_for(const std::vector<std::string>& devices);
+std::vector<ReplicaPlacement> placements_for(const std::vector<std::string>& devices);
 
 // While it lives, this thread stays on those processors. Where the system refuses, it runs where it is.
-class Seated {
+class ScopedCpuBinding {
  public:
-  explicit Seated(const std::vector<int>& cpus);
-  ~Seated();
-  Seated(const Seated&) = delete;
-  Seated& operator=(const Seated&) = delete;
+  explicit ScopedCpuBinding(const std::vector<int>& cpus);
+  ~ScopedCpuBinding();
+  ScopedCpuBinding(const ScopedCpuBinding&) = delete;
+  ScopedCpuBinding& operator=(const ScopedCpuBinding&) = delete;
 
  private:
   std::vector<int> before_;  // none: it was not moved

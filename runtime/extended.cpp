@@ -3,9 +3,9 @@
 
 namespace lockstep {
 
-Extended::Devices Extended::parameter_devices() const {
-  Devices all = strategy_->devices();
-  if (strategy_->keeps() == Strategy::Keeps::central) all.resize(1);
+Extended::DeviceList Extended::parameter_devices() const {
+  DeviceList all = strategy_->devices();
+  if (strategy_->variable_placement() == Strategy::VariablePlacement::central) all.resize(1);
   return all;
 }
 
@@ -20,11 +20,11 @@ void Extended::refuse_stranger(std::string_view call, const Strategy& other) con
 }
 
 std::int64_t detail::rows_of_all(std::span<const std::int64_t> words) {
-  constexpr std::size_t length = std::tuple_size_v<ShapeWords>;
+  constexpr std::size_t length = std::tuple_size_v<EncodedShape>;
   std::int64_t rows = 0;
-  const TensorShape first = shapes_of(words.first(length)).front();
+  const TensorShape first = decode_shapes(words.first(length)).front();
   for (std::size_t i = 0; i < words.size(); i += length + 1) {
-    const TensorShape each = shapes_of(words.subspan(i, length)).front();
+    const TensorShape each = decode_shapes(words.subspan(i, length)).front();
     if (each != first)
       throw Error(
           Code::usage,

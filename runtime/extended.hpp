@@ -13,29 +13,29 @@ namespace lockstep {
 
 class Extended {
  public:
-  using Devices = CrossDeviceOps::Devices;
+  using DeviceList = CrossDeviceOps::DeviceList;
 
   explicit Extended(Strategy& strategy) : strategy_(&strategy) {}
 
   // Where replicas compute, and where variables are.
-  Devices worker_devices() const { return strategy_->devices(); }
-  Devices parameter_devices() const;
+  DeviceList worker_devices() const { return strategy_->devices(); }
+  DeviceList parameter_devices() const;
   template <class T>
-  Devices devices_of(const Variable<T>& variable) const {
-    Devices all = strategy_->devices();
-    all.resize(variable.core().values.size());
+  DeviceList devices_of(const Variable<T>& variable) const {
+    DeviceList all = strategy_->devices();
+    all.resize(variable.state().values.size());
     return all;
   }
 
   // Everybody's tensors combined, at these devices; at all where none are named.
   template <class T>
-  Mirrored<Tensor<T>> reduce_to(NamedOp op, PerReplica<Tensor<T>> value, const Devices& to = {},
+  Mirrored<Tensor<T>> reduce_to(NamedOp op, PerReplica<Tensor<T>> value, const DeviceList& to = {},
                                 const CommunicationOptions& options = {}, Origin origin = Origin::here()) {
     return ops().reduce(*strategy_, op, std::move(value), to, options, origin);
   }
   template <class T>
   std::vector<Mirrored<Tensor<T>>> batch_reduce_to(NamedOp op,
-                                                   std::vector<std::pair<PerReplica<Tensor<T>>, Devices>> values,
+                                                   std::vector<std::pair<PerReplica<Tensor<T>>, DeviceList>> values,
                                                    const CommunicationOptions& options = {},
                                                    Origin origin = Origin::here()) {
     return ops().batch_reduce(*strategy_, op, std::move(values), options, origin);
@@ -43,20 +43,20 @@ class Extended {
   // Of slices those of all replicas, in their order; with MEAN, each divided by the number of replicas. Many of them
   // are added up, as in a replica's all_reduce.
   template <class T>
-  Mirrored<IndexedSlices<T>> reduce_to(NamedOp op, const PerReplica<IndexedSlices<T>>& value, const Devices& to = {},
+  Mirrored<IndexedSlices<T>> reduce_to(NamedOp op, const PerReplica<IndexedSlices<T>>& value, const DeviceList& to = {},
                                        Origin origin = Origin::here()) {
     return ops().broadcast(*strategy_, slices_of_all(op, value, origin), to);
   }
   template <class T>
   std::vector<Mirrored<IndexedSlices<T>>> batch_reduce_to(
-      NamedOp op, const std::vector<std::pair<PerReplica<IndexedSlices<T>>, Devices>>& values,
+      NamedOp op, const std::vector<std::pair<PerReplica<IndexedSlices<T>>, DeviceList>>& values,
       Origin origin = Origin::here()) {
     std::vector<Mirrored<IndexedSlices<T>>> all;
     for (const auto& [value, to] : values) all.push_back(reduce_to(op, value, to, origin));
     return all;
   }
   template <class T>
-  Mirrored<Tensor<T>> broadcast_to(const Tensor<T>& value, const Devices& to = {}) {
+  Mirrored<Tensor<T>> broadcast_to(const Tensor<T>& value, const DeviceList& to = {}) {
     return ops().broadcast(*strategy_, value, to);
   }
   template <class T, class F, class... A>
@@ -67,11 +67,11 @@ class Extended {
   // is called as `function(arguments...)` once for each device, with its part of each PerReplica; what it returns is
   // regrouped, as by run().
   template <class T>
-  Devices non_slot_devices(const std::vector<Variable<T>>& /*variables*/) const {
+  DeviceList non_slot_devices(const std::vector<Variable<T>>& /*variables*/) const {
     return parameter_devices();
   }
   template <class F, class... A>
-  auto update_non_slot(const Devices& at, F&& function, const A&... arguments);
+  auto update_non_slot(const DeviceList& at, F&& function, const A&... arguments);
   // The older name of run().
   template <class F, class... A>
   auto call_for_each_replica(F&& function, A&&... arguments) {
@@ -107,9 +107,9 @@ IndexedSlices<T> Extended::slices_of_all(NamedOp op, const PerReplica<IndexedSli
   check_slices(op.op());
   detail::require_cross_replica(*strategy_, "reduce_to");
   strategy_->check_parts(value.size());
-  std::vector<detail::RowsOfOne> words;
+  std::vector<detail::EncodedRows> words;
   for (const IndexedSlices<T>& each : value.local()) words.push_back(detail::rows_of(each));
-  const std::int64_t all_rows = detail::rows_of_all(strategy_->everybodys(words, origin));
+  const std::int64_t all_rows = detail::rows_of_all(strategy_->values_of_all(words, origin));
   if (detail::goes_dense<T>(op.op(), strategy_->num_replicas_in_sync(), all_rows, value[0].dense_shape()[0])) {
     std::deque<Tensor<T>> wholes;
     std::deque<std::vector<std::uint8_t>> touched;
@@ -137,12 +137,12 @@ IndexedSlices<T> Extended::slices_of_all(NamedOp op, const PerReplica<IndexedSli
 }
 
 template <class F, class... A>
-auto Extended::update_non_slot(const Devices& at, F&& function, const A&... arguments) {
+auto Extended::update_non_slot(const DeviceList& at, F&& function, const A&... arguments) {
   detail::require_cross_replica(*strategy_, "update_non_slot");
   (strategy_->check_argument(arguments), ...);
   using Result = std::remove_cvref_t<decltype(std::invoke(function, detail::part_of(arguments, 0)...))>;
   const auto call = [&](int local) -> decltype(auto) {
-    const detail::Enter inside(*strategy_, nullptr, local);
+    const detail::ScopedContext inside(*strategy_, nullptr, local);
     return std::invoke(function, detail::part_of(arguments, local)...);
   };
   if constexpr (std::is_void_v<Result>) {

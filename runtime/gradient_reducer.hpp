@@ -44,10 +44,10 @@ class GradientReducer {
 
   const std::vector<GradientSpec>& gradients() const { return gradients_; }
   // What a replica of this process combines together; frozen after its first step.
-  const std::vector<std::vector<int>>& buckets(int local = 0) const { return mine_.at(index(local)).buckets; }
-  bool is_frozen(int local = 0) const { return mine_.at(index(local)).frozen; }
+  const std::vector<std::vector<int>>& buckets(int local = 0) const { return reductions_.at(index(local)).buckets; }
+  bool is_frozen(int local = 0) const { return reductions_.at(index(local)).frozen; }
 
-  class Step;
+  class BackwardPass;
 
  private:
   struct Bucket {
@@ -56,42 +56,42 @@ class GradientReducer {
     std::size_t ready = 0;
     bool is_elsewhere = false;  // than its batch knows
     // What the streams that were named were given before their gradients were ready; and whether some named none.
-    std::vector<std::shared_ptr<gpu::Mark>> behind;
+    std::vector<std::shared_ptr<gpu::StreamMark>> behind;
     bool is_in_default_stream = false;
   };
   // Of one replica of this process, used by its thread alone.
-  struct Mine {
+  struct ReplicaReduction {
     bool frozen = false;
     std::vector<std::vector<int>> buckets;
     std::vector<int> bucket_of;  // by gradient
     std::vector<Bucket> state;
-    std::vector<View> views;  // where each gradient was last
+    std::vector<TensorView> views;  // where each gradient was last
     std::vector<bool> is_ready;
     std::vector<int> order;  // in which they became ready in this step
     std::size_t begun = 0;   // buckets, the first ones
     std::size_t ended = 0;
-    std::weak_ptr<detail::Team> team;  // that the batches are for
+    std::weak_ptr<detail::CommunicatorCore> core;  // that the batches are for
   };
   static std::size_t index(int local) { return static_cast<std::size_t>(local); }
 
-  void lay_out(Mine& mine, const std::vector<int>& order) const;
+  void lay_out(ReplicaReduction& reduction, const std::vector<int>& order) const;
   std::vector<int> reversed() const;
   std::string name_of(int which) const;
 
   Strategy* strategy_;
   std::vector<GradientSpec> gradients_;
   BucketOptions options_;
-  std::deque<Mine> mine_;
+  std::deque<ReplicaReduction> reductions_;
 };
 
 // One backward pass of a replica, made in its function, after the memory of the gradients: one that ends without
 // finish(), by an exception, lets go of that memory, and fails the run.
-class GradientReducer::Step {
+class GradientReducer::BackwardPass {
  public:
-  Step(GradientReducer& reducer, ReplicaContext& replica);
-  ~Step();
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
+  BackwardPass(GradientReducer& reducer, ReplicaContext& replica);
+  ~BackwardPass();
+  BackwardPass(const BackwardPass&) = delete;
+  BackwardPass& operator=(const BackwardPass&) = delete;
 
   // Gradient number `which` has its value, and stays where it is until finish(). Each comes once, in any order. In a
   // GPU's memory it has it when the GPU has done what is in the default stream now.
@@ -113,16 +113,16 @@ class GradientReducer::Step {
   void finish(Origin origin = Origin::here());
 
  private:
-  void take(int which, const View& gradient, std::optional<gpu::Stream> stream, Origin origin);
+  void take(int which, const TensorView& gradient, std::optional<gpu::Stream> stream, Origin origin);
   static void mark(Bucket& bucket, std::optional<gpu::Stream> stream);
-  void check(int which, const View& gradient) const;
+  void check(int which, const TensorView& gradient) const;
   void begin_full_ones(Origin origin);
   void freeze(Origin origin);
   [[noreturn]] void refuse_missing() const;
 
   GradientReducer& reducer_;
   ReplicaContext& replica_;
-  Mine& mine_;
+  ReplicaReduction& reduction_;
 };
 
 }  // namespace lockstep

@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 // My piece of the machine for each of my threads. Processes that are bound to the same processors share them out.
-std::vector<detail::Seat> seats_beside_others(const Session& session, const std::vector<int>& numbers) {
+std::vector<detail::ReplicaPlacement> placements_beside_others(const Session& session,
+                                                               const std::vector<int>& numbers) {
   const Topology& topology = session.topology();
   const Member& me = topology.member(session.rank());
   int before = 0;
@@ -24,12 +25,12 @@ std::vector<detail::Seat> seats_beside_others(const Session& session, const std:
     before += rank < session.rank() ? theirs : 0;
     all += theirs;
   }
-  std::vector<detail::Seat> seats = detail::seats_for(all);
+  std::vector<detail::ReplicaPlacement> placements = detail::placements_for(all);
   const auto mine = static_cast<std::ptrdiff_t>(numbers[static_cast<std::size_t>(session.rank())]);
-  seats = {seats.begin() + before, seats.begin() + before + mine};
-  for (int local = 0; local < static_cast<int>(seats.size()); ++local)
-    seats[static_cast<std::size_t>(local)].device.index = local;
-  return seats;
+  placements = {placements.begin() + before, placements.begin() + before + mine};
+  for (int local = 0; local < static_cast<int>(placements.size()); ++local)
+    placements[static_cast<std::size_t>(local)].device.index = local;
+  return placements;
 }
 
 // What body throws ends the others' wait.
@@ -44,14 +45,14 @@ auto telling_the_others(const Exchanges& exchanges, const F& body) {
 }
 
 // Where a rank wants its replicas; or what is wrong with that, which is for all to hear.
-struct Wanted {
-  std::vector<detail::Seat> seats = {};
+struct RequestedPlacements {
+  std::vector<detail::ReplicaPlacement> placements = {};
   std::string wrong = {};
 };
 
-Wanted wanted_here(const std::vector<std::string>* devices) {
+RequestedPlacements requested_placements(const std::vector<std::string>* devices) {
   try {
-    return devices == nullptr ? Wanted() : Wanted{detail::seats_for(*devices)};
+    return devices == nullptr ? RequestedPlacements() : RequestedPlacements{detail::placements_for(*devices)};
   } catch (const Error& error) {
     return {.wrong = std::string(error.detail())};
   }
@@ -87,36 +88,36 @@ std::vector<int> replicas_of_all(Session& session, int mine, const std::string& 
 }
 
 // What a rank says of the cluster that it was told of.
-struct Known {
+struct ClusterReport {
   std::string wrong;
   std::string cluster;
   Task task;
   int place = 0;  // among the tasks that train
 };
 
-Known known_from(const Resolver& resolver) {
-  Known known;
+ClusterReport cluster_report(const Resolver& resolver) {
+  ClusterReport report;
   try {
     const ClusterSpec spec = resolver.cluster_spec();
-    known.cluster = to_string(spec);
+    report.cluster = to_string(spec);
     const std::optional<Task> task = resolver.task();
     check_roles(spec, task);
     if (!task) throw Error(Code::cluster, "it does not say which task this is");
-    known.task = *task;
+    report.task = *task;
     if (task->type != "chief" && task->type != "worker")
       throw Error(Code::cluster, text("this is ", task->type, ' ', task->index, ", and only chief and workers train"));
-    known.place = id_in_cluster(spec, *task);
+    report.place = id_in_cluster(spec, *task);
   } catch (const Error& error) {
-    known.wrong = error.detail();
+    report.wrong = error.detail();
   } catch (const std::exception& error) {
-    known.wrong = error.what();
+    report.wrong = error.what();
   }
-  return known;
+  return report;
 }
 
 // All ranks, in the order of their tasks, are the chief and the workers of one cluster; else all throw the same.
 void check_cluster(Session& session, const Resolver& resolver) {
-  const Known mine = known_from(resolver);
+  const ClusterReport mine = cluster_report(resolver);
   const Bytes bytes =
       Writer().put(mine.wrong).put(mine.cluster).put(mine.task.type).put(mine.task.index).put(mine.place).take();
   std::string first;
@@ -176,28 +177,29 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                                                .algorithm = session.settings().algorithm(),
                                                .node_memory = session.settings().node_memory(),
                                                .nccl = session.settings().nccl(),
+                                               .strict = session.settings().strict(),
                                                .pin = options.pin,
                                                .ops = options.cross_device_ops,
                                                .communication = options.communication}) {
-  auto [seats, wrong] = wanted_here(devices);
+  auto [placements, wrong] = requested_placements(devices);
   const std::vector<int> all =
       replicas_of_all(session, replicas, wrong, most_here, options.cluster_resolver != nullptr, wants_leader());
   set_resolver(cluster_of(session, options.cluster_resolver));
   if (session.size() > 1) set_home("worker", session.rank(), session.size());
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
-  if (session.size() == 1 && !seats.empty())
-    begin_here(std::move(seats));
+  if (session.size() == 1 && !placements.empty())
+    begin_here(std::move(placements));
   else if (one_each)
-    begin_ranks(session, std::move(seats));
+    begin_ranks(session, std::move(placements));
   else if (session.size() == 1)
     begin_here(replicas);
   else
-    begin_threads(session, all, std::move(seats));
+    begin_threads(session, all, std::move(placements));
   say_devices(session);
 }
 
-void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::Seat> seats) {
-  sit(std::move(seats), 1);
+void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements) {
+  set_placements(std::move(placements), 1);
   begin(1, session.rank(), session.size(), [&](int) { return of_ranks(session, "replicas"); });
 }
 
@@ -205,44 +207,48 @@ std::unique_ptr<Communicator> MultiWorkerMirroredStrategy::of_ranks(Session& ses
   CommunicatorOptions options = session.world().options();
   options.order = order();
   options.name = name;
-  options.algorithm = terms().algorithm;
-  options.nccl = terms().nccl;
+  options.algorithm = resolved_options().algorithm;
+  options.nccl = resolved_options().nccl;
   return std::make_unique<Communicator>(session.world().duplicate(std::move(options)));
 }
 
-bool MultiWorkerMirroredStrategy::wants_leader() const { return terms().ops && terms().ops->wants_leader(); }
+bool MultiWorkerMirroredStrategy::wants_leader() const {
+  return resolved_options().ops && resolved_options().ops->wants_leader();
+}
 
 void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vector<int>& all,
-                                                std::vector<detail::Seat> seats) {
+                                                std::vector<detail::ReplicaPlacement> placements) {
   const auto me = all.begin() + session.rank();
   telling_the_others(std::array{&session.exchange()}, [&] {
-    if (seats.empty() && terms().pin) seats = seats_beside_others(session, all);
-    sit(std::move(seats), *me);
+    if (placements.empty() && resolved_options().pin) placements = placements_beside_others(session, all);
+    set_placements(std::move(placements), *me);
     if (wants_leader()) set_leader(of_ranks(session, "processes"));
   });
-  const ThreadsOfAll threads = session.threads_of_all(*me);
+  const ThreadMembers threads = session.threads_of_all(*me);
   std::vector<Exchange*> mine;
   mine.reserve(threads.exchanges->size());
   for (const auto& each : *threads.exchanges) mine.push_back(each.get());
   telling_the_others(mine, [&] {
     begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
-          session.members(
-              threads, {.order = order(), .name = "replicas", .algorithm = terms().algorithm, .nccl = terms().nccl}));
+          session.members(threads, {.order = order(),
+                                    .name = "replicas",
+                                    .algorithm = resolved_options().algorithm,
+                                    .nccl = resolved_options().nccl}));
   });
 }
 
 Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {
   const int local = num_local_replicas();
-  return local == num_replicas_in_sync() ? members_here(local, terms()) : MakeMember();
+  return local == num_replicas_in_sync() ? members_here(local, resolved_options()) : MakeMember();
 }
 
 void MultiWorkerMirroredStrategy::say_devices(const Session& session) const {
   if (session.size() == 1)
-    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_in_words(),
+    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_text(),
                     ", communication = CommunicationImplementation.", to_string(communication().implementation)));
   else if (session.rank() == 0)
     log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
-                    ", local_devices = ", devices_in_words(), ", communication = CommunicationImplementation.",
+                    ", local_devices = ", devices_text(), ", communication = CommunicationImplementation.",
                     to_string(communication().implementation)));
 }
 

@@ -15,7 +15,7 @@ class NamedOp {
   requires(which == ReduceOp::sum || which == ReduceOp::avg || which == ReduceOp::min || which == ReduceOp::max ||
            which == ReduceOp::prod)
       // NOLINTNEXTLINE(google-explicit-constructor): `sum` is one
-      constexpr NamedOp(BuiltIn<which> /*op*/)
+      constexpr NamedOp(BuiltInOp<which> /*op*/)
       : op_(which) {}
   explicit NamedOp(ReduceOp op) : op_(op) {}  // one of these
   // "SUM", "MEAN", "MIN", "MAX", "PROD", in any case; an Error usage for anything else.

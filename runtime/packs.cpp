@@ -15,7 +15,7 @@ namespace {
 
 // Calls `function` with the memory as a span of its type.
 template <class F>
-decltype(auto) typed(const View& view, F&& function) {
+decltype(auto) typed(const TensorView& view, F&& function) {
   const auto with = [&]<class T>(T* data) -> decltype(auto) { return function(std::span<T>(data, view.count)); };
   switch (view.type) {
     case DataType::f16:
@@ -49,34 +49,34 @@ decltype(auto) typed(const View& view, F&& function) {
 }
 
 // What a view shows, where the host can read and write it: of a GPU's memory a copy.
-class Seen {
+class HostView {
  public:
-  explicit Seen(const View& view) : view_(view), where_(gpu::where(view.data)) {
+  explicit HostView(const TensorView& view) : view_(view), where_(gpu::where(view.data)) {
     if (!where_.on_device()) return;
     copy_.resize(view.bytes());
     view_.data = copy_.data();
     gpu::copy(where_.device, copy_.data(), static_cast<const std::byte*>(view.data), view.bytes());
   }
-  const View& view() const { return view_; }
+  const TensorView& view() const { return view_; }
   // What was written, to where it is.
-  void put_back(const View& view) const {
+  void put_back(const TensorView& view) const {
     if (where_.on_device()) gpu::copy(where_.device, static_cast<std::byte*>(view.data), copy_.data(), view.bytes());
   }
 
  private:
-  View view_;
-  gpu::Where where_;
+  TensorView view_;
+  gpu::MemoryLocation where_;
   std::vector<std::byte> copy_;
 };
 
 }  // namespace
 
 // An average is a sum so far.
-void take_in(ReduceOp op, const View& there, const View& from_there) {
-  const Seen seen(there);
-  const Seen seen_from(from_there);
-  const View& to = seen.view();
-  const View& from = seen_from.view();
+void reduce_into(ReduceOp op, const TensorView& there, const TensorView& from_there) {
+  const HostView seen(there);
+  const HostView seen_from(from_there);
+  const TensorView& to = seen.view();
+  const TensorView& from = seen_from.view();
   const Kernel* const kernel = find_kernel(to.type, op == ReduceOp::avg ? ReduceOp::sum : op);
   if (kernel == nullptr)
     throw Error(Code::usage, text("no ", to_string(op), " of ", to_string(to.type)), "use numbers");
@@ -84,9 +84,9 @@ void take_in(ReduceOp op, const View& there, const View& from_there) {
   seen.put_back(there);
 }
 
-void copy(const View& to, const View& from) {
+void copy(const TensorView& to, const TensorView& from) {
   if (from.bytes() == 0) return;
-  gpu::Where where = gpu::where(to.data);
+  gpu::MemoryLocation where = gpu::where(to.data);
   if (!where.on_device()) where = gpu::where(from.data);
   if (where.on_device())
     gpu::copy(where.device, static_cast<std::byte*>(to.data), static_cast<const std::byte*>(from.data), from.bytes());
@@ -94,22 +94,22 @@ void copy(const View& to, const View& from) {
     std::memcpy(to.data, from.data, from.bytes());
 }
 
-void average(const View& there, int of) {
-  const Seen seen(there);
+void average(const TensorView& there, int of) {
+  const HostView seen(there);
   divide(there.type, seen.view().data, seen.view().data, there.count, of);
   seen.put_back(there);
 }
 
-void add_view(Batch& batch, const View& view, NamedOp op, Origin origin) {
+void add_view(Batch& batch, const TensorView& view, NamedOp op, Origin origin) {
   op.with([&](auto known) { typed(view, [&](auto span) { batch.all_reduce(span, known, origin); }); });
 }
 
-void all_reduce_packs(Communicator& member, const Views& values, NamedOp op, std::int64_t bytes_per_pack,
+void all_reduce_packs(Communicator& member, const TensorViews& values, NamedOp op, std::int64_t bytes_per_pack,
                       Origin origin) {
-  const Views reversed(values.rbegin(), values.rend());
+  const TensorViews reversed(values.rbegin(), values.rend());
   std::vector<std::size_t> bytes;
   bytes.reserve(reversed.size());
-  for (const View& each : reversed) bytes.push_back(each.bytes());
+  for (const TensorView& each : reversed) bytes.push_back(each.bytes());
   std::deque<Batch> packs;
   std::vector<Request> requests;
   for (const auto& [first, end] : plan_packs_of_bytes(bytes, bytes_per_pack)) {

@@ -26,25 +26,27 @@ CommunicationOptions ReplicaContext::options_with(const CommunicationOptions& op
   return strategy_->communication_with(options);
 }
 
-void ReplicaContext::by_own_ops(NamedOp op, Views mine, const CommunicationOptions& options, Origin origin) {
-  const auto together = [&](Strategy& strategy, const PerReplica<Views>& all) {
-    strategy.combine(op, detail::transposed({all.local().begin(), all.local().end()}), options, origin);
+void ReplicaContext::by_own_ops(NamedOp op, TensorViews mine, const CommunicationOptions& options, Origin origin) {
+  const auto together = [&](Strategy& strategy, const PerReplica<TensorViews>& all) {
+    strategy.combine(op, detail::transposed({all.local().begin(), all.local().end()}), options, origin,
+                     strategy.common_subject(origin));
   };
   merge_call(together, std::move(mine), origin);
 }
 
 void ReplicaContext::check_size(int parts) const { strategy_->check_parts(parts); }
 
-void ReplicaContext::meet(Origin origin, const void* kind, void* mine, const Meeting::Lead& lead) {
+void ReplicaContext::arrive_at_barrier(Origin origin, const void* kind, void* mine,
+                                       const ReplicaBarrier::Completion& completion) {
   communicator();  // for its check
   const auto merged = [&](const std::vector<void*>& brought) {
-    const detail::Enter inside(*strategy_, nullptr);
-    lead(brought);
+    const detail::ScopedContext inside(*strategy_, nullptr);
+    completion(brought);
   };
   if (strategy_->num_local_replicas() == 1)
     merged({mine});
   else
-    strategy_->meeting_->meet(local_, origin, kind, mine, merged);
+    strategy_->barrier_->arrive_and_wait(local_, origin, kind, mine, merged);
 }
 
 }  // namespace lockstep

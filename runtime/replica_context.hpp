@@ -14,14 +14,15 @@
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/communication.hpp"
 #include "runtime/context.hpp"
-#include "runtime/gathering.hpp"
-#include "runtime/meeting.hpp"
+#include "runtime/gather_layout.hpp"
 #include "runtime/named_op.hpp"
 #include "runtime/packs.hpp"
+#include "runtime/replica_barrier.hpp"
 #include "runtime/values/arithmetic.hpp"
+#include "runtime/values/layout.hpp"
 #include "runtime/values/slices.hpp"
 #include "runtime/values/structure.hpp"
-#include "runtime/values/view.hpp"
+#include "runtime/values/tensor_view.hpp"
 
 namespace lockstep {
 
@@ -50,8 +51,8 @@ Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
 
 // Of the leaves of what one replica has.
 template <class S>
-Views views_of_one(S& structure) {
-  Views all;
+TensorViews views_of_one(S& structure) {
+  TensorViews all;
   for_each_dense_leaf(structure, [&](auto& leaf) {
     using Leaf = std::remove_cvref_t<decltype(leaf)>;
     if constexpr (Number<Leaf>)
@@ -62,9 +63,9 @@ Views views_of_one(S& structure) {
   return all;
 }
 // From those of each replica to those of each value.
-inline std::vector<Views> transposed(const std::vector<Views>& replicas) {
-  std::vector<Views> values(replicas.front().size());
-  for (const Views& each : replicas) {
+inline std::vector<TensorViews> transposed(const std::vector<TensorViews>& replicas) {
+  std::vector<TensorViews> values(replicas.front().size());
+  for (const TensorViews& each : replicas) {
     if (each.size() != values.size()) refuse_regrouping(text(values.size(), " and ", each.size(), " values to reduce"));
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!values[i].empty() && values[i].front().count != each[i].count)
@@ -116,11 +117,14 @@ class ReplicaContext {
       if constexpr (detail::is_slices<std::remove_cvref_t<decltype(leaf)>>)
         leaf = this->all_reduce(leaf, op, options, origin);
     });
+    std::optional<detail::ScopedCallSubject> shapes;
+    if (const std::uint64_t layout = detail::layout_of_value(data); layout != 0)
+      shapes.emplace(communicator(), detail::CallSubject{.layout = layout});
     if constexpr (detail::is_nameable<Op> && detail::is_viewable<R>) {
       if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), all, origin);
     }
     Communicator& mine = next(origin);
-    const detail::Hurry hurry(mine, options.timeout);
+    const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
     if constexpr (!detail::Structure<R>) {
       mine.all_reduce(data, op, origin);
     } else {
@@ -138,7 +142,9 @@ class ReplicaContext {
   }
   template <class R, class Op>
   Request all_reduce_async(R&& data, Op op, Origin origin = Origin::here()) {
-    return next(origin).all_reduce_async(data, op, origin);
+    Communicator& mine = next(origin);
+    const detail::ScopedCallSubject shapes(mine, {.layout = detail::layout_of_value(data)});
+    return mine.all_reduce_async(data, op, origin);
   }
   // One element of each replica, by its number in the sync group.
   template <class T>
@@ -158,7 +164,7 @@ class ReplicaContext {
                        Origin origin = Origin::here()) {
     options.checked();
     Communicator& mine = next(origin);
-    const detail::Hurry hurry(mine, options.timeout);
+    const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
     return detail::gather_at(mine, value, axis, origin);
   }
   // The same for all tensors of a structure, one after the other.
@@ -182,7 +188,9 @@ class ReplicaContext {
   template <class R>
   requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void broadcast(R&& data, int from,
                                                                          Origin origin = Origin::here()) {
-    next(origin).broadcast(data, from, origin);
+    Communicator& mine = next(origin);
+    const detail::ScopedCallSubject shapes(mine, {.layout = detail::layout_of_value(data)});
+    mine.broadcast(data, from, origin);
   }
   template <class T>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T broadcast(T value, int from, Origin origin = Origin::here()) {
@@ -217,14 +225,14 @@ class ReplicaContext {
 
   // By the operations that the program has given the strategy: all replicas of this process stop for them.
   bool has_own_ops() const;
-  void by_own_ops(NamedOp op, Views mine, const CommunicationOptions& options, Origin origin);
+  void by_own_ops(NamedOp op, TensorViews mine, const CommunicationOptions& options, Origin origin);
   // The strategy's, and what is said beyond them.
   CommunicationOptions options_with(const CommunicationOptions& options) const;
   // For the next collective, which every replica must make.
   Communicator& next(Origin origin);
   template <class F, class... A>
   auto merge(Origin origin, F& function, A&... values);
-  void meet(Origin origin, const void* kind, void* mine, const Meeting::Lead& lead);
+  void arrive_at_barrier(Origin origin, const void* kind, void* mine, const ReplicaBarrier::Completion& completion);
   void check_size(int parts) const;
 
   Strategy* strategy_;
@@ -236,18 +244,18 @@ class ReplicaContext {
 namespace detail {
 
 // What a replica brings to merge_call, and takes away.
-template <class Kept, class... A>
-struct Brought {
+template <class R, class... A>
+struct MergeContribution {
   static constexpr char kind = 0;  // its address tells it from others
   std::tuple<A&...> values;
-  std::optional<Kept> result;
+  std::optional<R> result;
 };
 
 // One of the values, of everybody.
-template <std::size_t which, class Each, class... A>
-auto everybodys(const std::vector<void*>& all) {
+template <std::size_t which, class Contribution, class... A>
+auto values_of_all(const std::vector<void*>& all) {
   std::deque<std::tuple_element_t<which, std::tuple<A...>>> values;
-  for (void* brought : all) values.push_back(std::get<which>(static_cast<Each*>(brought)->values));
+  for (void* brought : all) values.push_back(std::get<which>(static_cast<Contribution*>(brought)->values));
   return PerReplica(std::move(values));
 }
 
@@ -255,24 +263,25 @@ auto everybodys(const std::vector<void*>& all) {
 
 template <class F, class... A>
 auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
-  using Whole = std::invoke_result_t<F&, Strategy&, PerReplica<A>...>;
-  using Mine = typename detail::PartOf<Whole>::Type;
-  using Each = detail::Brought<std::conditional_t<std::is_void_v<Mine>, std::nullptr_t, Mine>, A...>;
-  Each mine{std::tuple<A&...>(values...), {}};
-  meet(origin, &Each::kind, &mine, [&](const std::vector<void*>& all) {
-    const auto call = [&]<std::size_t... i>(std::index_sequence<i...> /*values*/)->Whole {
-      return std::invoke(function, *strategy_, detail::everybodys<i, Each, A...>(all)...);
+  using MergedResult = std::invoke_result_t<F&, Strategy&, PerReplica<A>...>;
+  using LocalResult = typename detail::PartOf<MergedResult>::Type;
+  using Contribution =
+      detail::MergeContribution<std::conditional_t<std::is_void_v<LocalResult>, std::nullptr_t, LocalResult>, A...>;
+  Contribution mine{std::tuple<A&...>(values...), {}};
+  arrive_at_barrier(origin, &Contribution::kind, &mine, [&](const std::vector<void*>& all) {
+    const auto call = [&]<std::size_t... i>(std::index_sequence<i...> /*values*/)->MergedResult {
+      return std::invoke(function, *strategy_, detail::values_of_all<i, Contribution, A...>(all)...);
     };
-    if constexpr (std::is_void_v<Whole>) {
+    if constexpr (std::is_void_v<MergedResult>) {
       call(std::index_sequence_for<A...>());
     } else {
-      const Whole whole = call(std::index_sequence_for<A...>());
+      const MergedResult whole = call(std::index_sequence_for<A...>());
       detail::for_each_number_of_parts(whole, [&](int parts) { check_size(parts); });
       for (std::size_t i = 0; i < all.size(); ++i)
-        static_cast<Each*>(all[i])->result.emplace(detail::take_part(whole, static_cast<int>(i)));
+        static_cast<Contribution*>(all[i])->result.emplace(detail::take_part(whole, static_cast<int>(i)));
     }
   });
-  if constexpr (!std::is_void_v<Whole>) return std::move(*mine.result);
+  if constexpr (!std::is_void_v<MergedResult>) return std::move(*mine.result);
 }
 
 }  // namespace lockstep

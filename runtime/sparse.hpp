@@ -17,15 +17,16 @@ namespace lockstep {
 namespace detail {
 
 // What a replica says of its slices first: the shape of the whole tensor, and how many rows it has.
-using RowsOfOne = std::array<std::int64_t, std::tuple_size_v<ShapeWords> + 1>;
+using EncodedRows = std::array<std::int64_t, std::tuple_size_v<EncodedShape> + 1>;
 template <class T>
-RowsOfOne rows_of(const IndexedSlices<T>& slices) {
-  RowsOfOne words{};
-  std::ranges::copy(words_of(slices.dense_shape()), words.begin());
+EncodedRows rows_of(const IndexedSlices<T>& slices) {
+  EncodedRows words{};
+  std::ranges::copy(encode_shape(slices.dense_shape()), words.begin());
   words.back() = static_cast<std::int64_t>(slices.indices().size());
   return words;
 }
-// How many rows all have, from everybody's words; an Error usage, the same at all, for slices of different tensors.
+// Returns how many rows all have, from every member's numbers. Throws an Error usage, the same at all, for slices of
+// different tensors.
 std::int64_t rows_of_all(std::span<const std::int64_t> words);
 
 // Gathering brings the rows of all to everybody; a sum brings each the whole tensor, twice over: once up, once down. A
@@ -61,7 +62,7 @@ IndexedSlices<T> slices_of(const Tensor<T>& whole, const std::vector<std::uint8_
 
 template <class T>
 std::int64_t rows_of_all(ReplicaContext& replica, const IndexedSlices<T>& slices, Origin origin) {
-  const RowsOfOne mine = rows_of(slices);
+  const EncodedRows mine = rows_of(slices);
   const Tensor<std::int64_t> words = replica.all_gather(row(std::vector(mine.begin(), mine.end())), 0, origin);
   return rows_of_all(words.span());
 }
@@ -89,7 +90,7 @@ IndexedSlices<T> gather_slices(ReplicaContext& replica, const IndexedSlices<T>& 
 template <class T, class Op>
 requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg) IndexedSlices<T> ReplicaContext::all_reduce(
     const IndexedSlices<T>& slices, Op op, const CommunicationOptions& options, Origin origin) {
-  const detail::Hurry hurry(communicator(), options.checked().timeout);
+  const detail::ScopedTimeout scoped_timeout(communicator(), options.checked().timeout);
   const std::int64_t rows = detail::rows_of_all(*this, slices, origin);
   if (!detail::goes_dense<T>(Op::op, size_, rows, slices.dense_shape()[0]))
     return detail::gather_slices(*this, slices, Op::op, origin);

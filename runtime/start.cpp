@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/start.hpp"
 
-#include "runtime/tasks.hpp"
+#include "runtime/task_session_backend.hpp"
 #include "topology/machine/last_word.hpp"
 
 namespace lockstep {
@@ -16,7 +16,7 @@ bool launched_by_mpi() {
 }
 
 // Nothing: this process is alone, or MPI knows the others.
-std::shared_ptr<Ground> ground_for(StartOptions& options) {
+std::shared_ptr<SessionBackend> backend_for(StartOptions& options) {
   if (launched_by_mpi()) return nullptr;
   const Settings settings = options.session.settings ? *options.session.settings : Settings::from_environment();
   const Log log(settings.log_level(), options.session.log);
@@ -35,20 +35,20 @@ std::shared_ptr<Ground> ground_for(StartOptions& options) {
                 text("this is ", me->type, ' ', me->index, ", and only chief and workers train together"),
                 "let it make a lockstep::Server instead");
   if (worker_count(cluster, me->type) < 2) return nullptr;
-  return ground_of_tasks(cluster, *me, resolver->describe(), settings, log);
+  return make_task_session_backend(cluster, *me, resolver->describe(), settings, log);
 }
 
 }  // namespace
 
 Session start(StartOptions options) {
   end_by_exit_codes();
-  if (auto ground = ground_for(options)) return Session(std::move(ground), std::move(options.session));
+  if (auto backend = backend_for(options)) return Session(std::move(backend), std::move(options.session));
   return Session(std::move(options.session));
 }
 
 Session start(int& argc, char**& argv, StartOptions options) {
   end_by_exit_codes();
-  if (auto ground = ground_for(options)) return Session(std::move(ground), std::move(options.session));
+  if (auto backend = backend_for(options)) return Session(std::move(backend), std::move(options.session));
   return {argc, argv, std::move(options.session)};
 }
 

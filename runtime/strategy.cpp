@@ -8,6 +8,7 @@
 
 #include "collectives/communicator/local.hpp"
 #include "collectives/engine/local_transport.hpp"
+#include "collectives/engine/stall.hpp"
 #include "collectives/nccl/library.hpp"
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/default_strategy.hpp"
@@ -20,12 +21,12 @@ namespace {
 // For every thread by itself: nobody need know that somebody else uses it as well.
 class DefaultStrategy final : public Strategy {
  public:
-  DefaultStrategy() : Strategy("the default strategy", terms_here({})) { add_replica(0, 1); }
+  DefaultStrategy() : Strategy("the default strategy", resolved_options_here({})) { add_replica(0, 1); }
 
  private:
-  Keeps keeps() const override { return Keeps::plain; }
-  void run_job(const Crew::Job& job) override {
-    const detail::Enter inside(*this, &replica(0));
+  VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
+  void run_job(const ReplicaThreads::ReplicaFunction& job) override {
+    const detail::ScopedContext inside(*this, &replica(0));
     try {
       job(0);
     } catch (...) {
@@ -34,7 +35,7 @@ class DefaultStrategy final : public Strategy {
   }
   Communicator& member(int /*local*/) override {
     thread_local std::unique_ptr<Communicator> mine;
-    if (!mine || mine->failed()) mine = members_here(1, terms())(0);
+    if (!mine || mine->failed()) mine = members_here(1, resolved_options())(0);
     return *mine;
   }
 };
@@ -52,29 +53,30 @@ bool is_consequence(const std::exception_ptr& cause) {
 
 }  // namespace
 
+// Never destroyed: exit() may be called in its replica's function.
 Strategy& default_strategy() {
-  static DefaultStrategy one;
-  return one;
+  static DefaultStrategy* const one = new DefaultStrategy;
+  return *one;
 }
 
 // Taken by whoever speaks for all replicas: runs do not nest, and do not overlap.
-class Strategy::Turn {
+class Strategy::RunGuard {
  public:
-  Turn(Strategy& strategy, std::string_view call) : flag_(strategy.running_) {
+  RunGuard(Strategy& strategy, std::string_view call) : flag_(strategy.running_) {
     if (flag_.exchange(true))
       throw Error(Code::usage,
                   text(call, " of ", strategy.describe(), " while it runs: inside merge_call, or in another thread"),
                   "let one run() end before the next");
   }
-  ~Turn() { flag_ = false; }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ~RunGuard() { flag_ = false; }
+  RunGuard(const RunGuard&) = delete;
+  RunGuard& operator=(const RunGuard&) = delete;
 
  private:
   std::atomic<bool>& flag_;
 };
 
-Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
+Strategy::ResolvedOptions Strategy::resolved_options_here(const StrategyOptions& options) {
   const Settings settings = Settings::from_environment();
   return {.order = options.order,
           .patience = options.patience.value_or(Patience{settings.stall_warn(), settings.timeout()}),
@@ -82,48 +84,55 @@ Strategy::Terms Strategy::terms_here(const StrategyOptions& options) {
           .algorithm = settings.algorithm(),
           .node_memory = settings.node_memory(),
           .nccl = settings.nccl(),
+          .strict = settings.strict(),
           .pin = options.pin,
           .ops = options.cross_device_ops,
           .communication = options.communication};
 }
 
-Strategy::Strategy(std::string name, Terms terms)
-    : name_(std::move(name)),
-      terms_(std::move(terms)),
-      ops_(terms_.ops ? terms_.ops : std::make_shared<PackedOps>("all_reduce", 1)) {
-  terms_.communication.checked();
+Strategy::Strategy(std::string name, ResolvedOptions resolved_options) {
+  here_ = std::make_shared<const Strategy*>(this);
+  name_ = std::move(name);
+  resolved_options_ = std::move(resolved_options);
+  ops_ = resolved_options_.ops ? resolved_options_.ops : std::make_shared<PackedOps>("all_reduce", 1);
+  resolved_options_.communication.checked();
 }
 
-void Strategy::sit(std::vector<detail::Seat> seats, int replicas) {
-  seats_ = std::move(seats);
-  for (detail::Seat& each : seats_) {
-    if (!terms_.pin && each.gpu() != gpu::Where::host) each.cpus.clear();
+void Strategy::set_placements(std::vector<detail::ReplicaPlacement> placements, int replicas) {
+  placements_ = std::move(placements);
+  for (detail::ReplicaPlacement& each : placements_) {
+    if (!resolved_options_.pin && each.gpu() != gpu::MemoryLocation::host) each.cpus.clear();
   }
   std::vector<std::string> types;
-  for (const detail::Seat& each : seats_) types.push_back(each.device.type);
+  for (const detail::ReplicaPlacement& each : placements_) types.push_back(each.device.type);
   if (types.empty()) types.emplace_back("CPU");
-  way_ = way_of(communication().implementation, types, terms_.nccl && nccl::library() != nullptr, terms_.order);
+  communication_choice_ =
+      choose_communication(communication().implementation, types, resolved_options_.nccl && nccl::library() != nullptr,
+                           resolved_options_.order);
   // A replica on no device in particular may have data on any. Several of those that one thread starts may not ask each
   // other where they have it.
-  terms_.nccl = terms_.nccl && (way_.by == Way::By::nccl || (seats_.empty() && replicas == 1));
-  const bool is_free = terms_.algorithm.empty() || terms_.algorithm == "auto";
-  if (way_.by != Way::By::ring) return;
+  resolved_options_.nccl = resolved_options_.nccl && (communication_choice_.backend == CommunicationBackend::nccl ||
+                                                      (placements_.empty() && replicas == 1));
+  const bool is_free = resolved_options_.algorithm.empty() || resolved_options_.algorithm == "auto";
+  if (communication_choice_.backend != CommunicationBackend::ring) return;
   if (is_free)
-    terms_.algorithm = "all_reduce:ring,all_gather:ring";
+    resolved_options_.algorithm = "all_reduce:ring,all_gather:ring";
   else
-    way_ = {Way::By::own, text("LOCKSTEP_ALGORITHM says otherwise: ", terms_.algorithm), false};
+    communication_choice_ = {CommunicationBackend::own,
+                             text("LOCKSTEP_ALGORITHM says otherwise: ", resolved_options_.algorithm), false};
 }
 
-Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
+Strategy::MakeMember Strategy::members_here(int size, const ResolvedOptions& resolved_options) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const auto exchanges =
-      std::make_shared<std::vector<std::unique_ptr<Exchange>>>(make_local_exchanges(size, terms.patience, terms.log));
-  const CommunicatorOptions options{.order = terms.order,
+  const auto exchanges = std::make_shared<std::vector<std::unique_ptr<Exchange>>>(
+      make_local_exchanges(size, resolved_options.patience, resolved_options.log));
+  const CommunicatorOptions options{.order = resolved_options.order,
                                     .name = "replicas",
-                                    .node_memory = terms.node_memory,
-                                    .algorithm = terms.algorithm,
-                                    .nccl = terms.nccl};
+                                    .node_memory = resolved_options.node_memory,
+                                    .algorithm = resolved_options.algorithm,
+                                    .nccl = resolved_options.nccl,
+                                    .strict = resolved_options.strict};
   return [=, topology = local_topology(size)](int local) {
     return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(local)), topology, ranks,
                                           local_transport, options);
@@ -132,7 +141,10 @@ Strategy::MakeMember Strategy::members_here(int size, const Terms& terms) {
 
 Strategy::~Strategy() {
   detail::forget(*this);
-  end_members();
+  if (running_)  // exit() in a replica's function: the others may still be at work, and nobody can wait for them
+    static_cast<void>(state_.release());
+  else
+    end_members();
 }
 
 void Strategy::add_replica(int global, int size) {
@@ -142,42 +154,42 @@ void Strategy::add_replica(int global, int size) {
 
 void Strategy::begin(int local, int first, int size, const MakeMember& make) {
   for (int i = 0; i < local; ++i) add_replica(first + i, size);
-  progress_ = std::make_unique<Progress[]>(static_cast<std::size_t>(local));
-  meeting_ = std::make_unique<Meeting>(local, terms_.patience, terms_.log);
+  progress_ = std::make_unique<ReplicaProgress[]>(static_cast<std::size_t>(local));
+  barrier_ = std::make_unique<ReplicaBarrier>(local, resolved_options_.patience, resolved_options_.log);
   std::vector<std::vector<int>> cpus;
-  for (const detail::Seat& each : seats_) cpus.push_back(each.cpus);
-  std::vector<Span> within(static_cast<std::size_t>(local));
-  for (std::size_t i = 0; i < seats_.size(); ++i) within[i] = seats_[i].within;
-  levels_ = detail::levels_of(within);
-  crew_ = std::make_unique<Crew>(local, std::move(cpus));
+  for (const detail::ReplicaPlacement& each : placements_) cpus.push_back(each.cpus);
+  std::vector<SharedUnits> within(static_cast<std::size_t>(local));
+  for (std::size_t i = 0; i < placements_.size(); ++i) within[i] = placements_[i].within;
+  levels_ = detail::replica_levels(within);
+  replica_threads_ = std::make_unique<ReplicaThreads>(local, std::move(cpus));
   make_members(make);
-  say_way();
+  log_communication_choice();
 }
 
 void Strategy::begin_here(int replicas) {
   if (replicas < 1 || replicas > most_here)
     throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most_here));
   // One has it all: nothing to read of the machine, and nothing to divide.
-  if (terms_.pin && replicas > 1) return begin_here(detail::seats_for(replicas));
-  sit({}, replicas);
-  begin(replicas, 0, replicas, members_here(replicas, terms_));
+  if (resolved_options_.pin && replicas > 1) return begin_here(detail::placements_for(replicas));
+  set_placements({}, replicas);
+  begin(replicas, 0, replicas, members_here(replicas, resolved_options_));
 }
 
-void Strategy::begin_here(std::vector<detail::Seat> seats) {
-  const int replicas = static_cast<int>(seats.size());
-  sit(std::move(seats), replicas);
-  begin(replicas, 0, replicas, members_here(replicas, terms_));
+void Strategy::begin_here(std::vector<detail::ReplicaPlacement> placements) {
+  const int replicas = static_cast<int>(placements.size());
+  set_placements(std::move(placements), replicas);
+  begin(replicas, 0, replicas, members_here(replicas, resolved_options_));
 }
 
 // What GPUs have not ended is waited for, by all members together; not where an exception is on its way.
 void Strategy::end_members() noexcept {
-  if (way_.by == Way::By::nccl && communicators_.size() > 1) {
+  if (communication_choice_.backend == CommunicationBackend::nccl && communicators_.size() > 1) {
     const bool is_left = std::uncaught_exceptions() > 0;
     for (const auto& each : communicators_) {
-      if (is_left) each->team()->refuse(Error(Code::peer_failed, "an exception ends the strategy"));
+      if (is_left) each->core()->refuse(Error(Code::peer_failed, "an exception ends the strategy"));
     }
-    crew_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
-               [](int, const std::string&) {});
+    replica_threads_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
+                          [](int, const std::string&) {});
   }
 }
 
@@ -186,8 +198,8 @@ void Strategy::make_members(const MakeMember& make) {
   end_members();
   communicators_.clear();
   std::vector<std::unique_ptr<Communicator>> made(replicas_.size());
-  const auto failures = crew_->run([&](int local) { made[static_cast<std::size_t>(local)] = make(local); },
-                                   [](int, const std::string&) {});
+  const auto failures = replica_threads_->run([&](int local) { made[static_cast<std::size_t>(local)] = make(local); },
+                                              [](int, const std::string&) {});
   if (!failures.empty()) std::rethrow_exception(failures.front().cause);
   communicators_ = std::move(made);
   for (const auto& each : communicators_) each->set_timeout(limit());
@@ -207,21 +219,22 @@ void Strategy::mend() {
     throw Error(Code::poisoned, text(describe(), " could not be made again after a failure"), "make a new strategy");
 }
 
-void Strategy::run_job(const Crew::Job& job) {
+void Strategy::run_job(const ReplicaThreads::ReplicaFunction& job) {
   detail::require_cross_replica(*this, "run");
-  const Turn turn(*this, "run()");
+  const RunGuard guard(*this, "run()");
   mend();
-  meeting_->begin();
+  barrier_->begin();
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
     progress_[i].begun.store(0, std::memory_order_relaxed);
     progress_[i].left.store(false, std::memory_order_relaxed);
   }
   const auto whole = [&](int local) {
-    const detail::Enter inside(*this, &replica(local));
+    const detail::ScopedContext inside(*this, &replica(local));
     job(local);
     leave(local);
   };
-  const auto failures = crew_->run(whole, [&](int local, const std::string& what) { alarm(local, what); });
+  const auto failures =
+      replica_threads_->run(whole, [&](int local, const std::string& what) { handle_failure(local, what); });
   if (!failures.empty()) throw_first(failures);
   if (std::ranges::any_of(communicators_, [](const auto& each) { return each->failed(); }))
     throw Error(Code::poisoned, text("a collective of a run of ", describe(), " failed, and no replica said so"),
@@ -229,48 +242,77 @@ void Strategy::run_job(const Crew::Job& job) {
 }
 
 // The first by time, but for those who only felt it.
-void Strategy::throw_first(const std::vector<Crew::Failure>& failures) const {
-  auto first = std::ranges::find_if_not(failures, is_consequence, &Crew::Failure::cause);
+void Strategy::throw_first(const std::vector<ReplicaThreads::ReplicaFailure>& failures) const {
+  auto first = std::ranges::find_if_not(failures, is_consequence, &ReplicaThreads::ReplicaFailure::cause);
   if (first == failures.end()) first = failures.begin();
   const int global = replicas_.at(static_cast<std::size_t>(first->replica)).replica_id_in_sync_group();
   throw ReplicaError(global, size_, first->cause, num_local_replicas() == size_);
 }
 
-void Strategy::alarm(int local, const std::string& what) {
+void Strategy::handle_failure(int local, const std::string& what) {
   const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
-  meeting_->cancel(why);
-  member(local).team()->refuse(Error(Code::peer_failed, why));
-  if (leader_) leader_->team()->refuse(Error(Code::peer_failed, why));
+  barrier_->cancel(why);
+  member(local).core()->refuse(Error(Code::peer_failed, why));
+  if (leader_) leader_->core()->refuse(Error(Code::peer_failed, why));
 }
 
 CrossDeviceOps& Strategy::cross_device_ops() { return *ops_; }
 
-void Strategy::combine(NamedOp op, const std::vector<Views>& values, const CommunicationOptions& options,
-                       Origin origin) {
-  cross_device_ops().combine(*this, op.op(), values, options, origin);
+void Strategy::combine(NamedOp op, const std::vector<TensorViews>& values, const CommunicationOptions& options,
+                       Origin origin, const detail::CallSubject& subject) {
+  cross_device_ops().combine(*this, op.op(), values, options, origin, subject);
+}
+
+detail::CallSubject Strategy::common_subject(Origin origin) {
+  const detail::CallSubject first = member(0).core()->subject();
+  for (int local = 1; local < num_local_replicas(); ++local) {
+    const detail::CallSubject other = member(local).core()->subject();
+    if (other == first) continue;
+    const bool is_same_variable =
+        first.variable != other.variable && variable_in(first.variable) == variable_in(other.variable);
+    const auto words = [](const detail::CallSubject& subject) {
+      return subject.variable == 0 ? std::string("values") : text("variable ", variable_in(subject.variable));
+    };
+    throw Error(Code::mismatch,
+                text("replicas combine different things at ", place(origin), ": replica ",
+                     replica(0).replica_id_in_sync_group(), ' ', words(first), ", replica ",
+                     replica(local).replica_id_in_sync_group(), ' ', words(other),
+                     is_same_variable               ? "; they change it in different ways"
+                     : other.layout == first.layout ? ""
+                                                    : "; their tensors differ in order, shape or key"),
+                is_same_variable
+                    ? same_change_remedy
+                    : "let all replicas give the same tensors and change the same variables in the same order");
+  }
+  return first;
 }
 
 // For a call for all, unless a run has it that calls for all in its merge_call.
-void Strategy::take_turn(std::optional<Turn>& turn) {
-  if (detail::is_merged(*this) || !crew_) return;
-  turn.emplace(*this, "reduce()");
+void Strategy::acquire_run_guard(std::optional<RunGuard>& guard) {
+  if (detail::is_merged(*this) || !replica_threads_) return;
+  guard.emplace(*this, "reduce()");
   mend();
 }
 
 void Strategy::run_leader(const std::function<void(Communicator&)>& call) {
-  std::optional<Turn> turn;
-  take_turn(turn);
+  std::optional<RunGuard> guard;
+  acquire_run_guard(guard);
   call(leader_ ? *leader_ : member(0));
 }
 
-void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) {
-  std::optional<Turn> turn;
-  take_turn(turn);
-  if (way_.by == Way::By::nccl && replicas_.size() > 1) return run_apart(start, origin);
+void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin,
+                       const detail::CallSubject& subject) {
+  std::optional<RunGuard> guard;
+  acquire_run_guard(guard);
+  if (communication_choice_.backend == CommunicationBackend::nccl && replicas_.size() > 1)
+    return run_apart(start, origin, subject);
   std::vector<Request> requests;
   requests.reserve(replicas_.size());
   try {
-    for (int i = 0; i < num_local_replicas(); ++i) requests.push_back(start(member(i), i));
+    for (int i = 0; i < num_local_replicas(); ++i) {
+      const detail::ScopedCallSubject scoped_subject(member(i), subject);
+      requests.push_back(start(member(i), i));
+    }
   } catch (const std::exception& error) {
     give_up(requests, error.what(), origin);
     throw;
@@ -278,7 +320,7 @@ void Strategy::run_all(const std::function<Request(Communicator&, int)>& start, 
   wait_all(requests, origin);
 }
 
-void Strategy::in_new_threads(const Crew::Job& job) {
+void Strategy::in_new_threads(const ReplicaThreads::ReplicaFunction& job) {
   std::vector<std::jthread> others;
   others.reserve(replicas_.size());
   try {
@@ -286,28 +328,30 @@ void Strategy::in_new_threads(const Crew::Job& job) {
   } catch (const std::system_error& error) {  // those that have begun need not wait for the rest
     const Error why = system_error(text("threads for the calls of ", replicas_.size(), " replicas"),
                                    error.code().value(), "raise the limit of threads (ulimit -u)");
-    for (std::size_t i = others.size() + 1; i < replicas_.size(); ++i) member(static_cast<int>(i)).team()->refuse(why);
-    member(0).team()->refuse(why);
+    for (std::size_t i = others.size() + 1; i < replicas_.size(); ++i) member(static_cast<int>(i)).core()->refuse(why);
+    member(0).core()->refuse(why);
     throw why;
   }
   job(0);
 }
 
-void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start, Origin origin) {
+void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start, Origin origin,
+                         const detail::CallSubject& subject) {
   std::vector<std::exception_ptr> failures(replicas_.size());
   const auto run_one = [&](int local) {
-    const detail::Seated seated(seats_[static_cast<std::size_t>(local)].cpus);
+    const detail::ScopedCpuBinding binding(placements_[static_cast<std::size_t>(local)].cpus);
     try {
+      const detail::ScopedCallSubject scoped_subject(member(local), subject);
       start(member(local), local).wait(origin);
     } catch (const std::exception& error) {
       failures[static_cast<std::size_t>(local)] = std::current_exception();
-      member(local).team()->refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
+      member(local).core()->refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
     }
   };
   if (detail::is_merged(*this))
     in_new_threads(run_one);  // the replicas' own wait for this one
   else
-    crew_->run(run_one, [](int, const std::string&) {});
+    replica_threads_->run(run_one, [](int, const std::string&) {});
   auto first = std::ranges::find_if(failures, [](const auto& each) { return each && !is_consequence(each); });
   if (first == failures.end()) first = std::ranges::find_if(failures, [](const auto& each) { return each != nullptr; });
   if (first != failures.end()) std::rethrow_exception(*first);
@@ -316,7 +360,7 @@ void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start
 // What was begun ends with the words of the one that could not be. All say them, before others hear that one leave.
 void Strategy::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
   const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
-  for (int i = 0; i < num_local_replicas() && !begun.empty(); ++i) member(i).team()->refuse(why);
+  for (int i = 0; i < num_local_replicas() && !begun.empty(); ++i) member(i).core()->refuse(why);
   for (Request& each : begun) {
     try {
       each.wait(origin);
@@ -329,7 +373,7 @@ void Strategy::give_up(std::vector<Request>& begun, const char* what, Origin ori
 // Sequentially consistent on both sides: of a replica that begins one more and one that leaves, one sees the other.
 void Strategy::count_collective(int local, Origin origin) {
   if (replicas_.size() < 2) return;
-  Progress& mine = progress_[static_cast<std::size_t>(local)];
+  ReplicaProgress& mine = progress_[static_cast<std::size_t>(local)];
   mine.file.store(origin.file, std::memory_order_relaxed);
   mine.line.store(origin.line, std::memory_order_relaxed);
   const std::uint64_t begun = mine.begun.fetch_add(1) + 1;
@@ -339,8 +383,8 @@ void Strategy::count_collective(int local, Origin origin) {
 }
 
 void Strategy::leave(int local) {
-  meeting_->leave(local);
-  Progress& mine = progress_[static_cast<std::size_t>(local)];
+  barrier_->leave(local);
+  ReplicaProgress& mine = progress_[static_cast<std::size_t>(local)];
   mine.left.store(true);
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
     if (progress_[i].begun.load() > mine.begun.load()) refuse_difference(static_cast<int>(i), local);
@@ -349,7 +393,7 @@ void Strategy::leave(int local) {
 
 // `local` has made more collectives than `other`, which has returned.
 void Strategy::refuse_difference(int local, int other) const {
-  const auto of = [&](int which) -> const Progress& { return progress_[static_cast<std::size_t>(which)]; };
+  const auto of = [&](int which) -> const ReplicaProgress& { return progress_[static_cast<std::size_t>(which)]; };
   const auto name = [&](int which) { return replicas_[static_cast<std::size_t>(which)].replica_id_in_sync_group(); };
   const auto at = [&](int which) { return place({of(which).file.load(), of(which).line.load()}); };
   const std::uint64_t done = of(other).begun.load();

@@ -14,11 +14,11 @@
 #include <utility>
 
 #include "runtime/communication.hpp"
-#include "runtime/crew.hpp"
 #include "runtime/devices.hpp"
-#include "runtime/levels.hpp"
 #include "runtime/named_op.hpp"
 #include "runtime/replica_context.hpp"
+#include "runtime/replica_levels.hpp"
+#include "runtime/replica_threads.hpp"
 #include "runtime/values/fold.hpp"
 #include "topology/machine/session.hpp"
 
@@ -30,7 +30,7 @@ template <class T>
 class Variable;
 
 namespace detail {
-class Enter;
+class ScopedContext;
 class VariableBase;
 }  // namespace detail
 
@@ -51,10 +51,10 @@ struct RunOptions {
 class Strategy {
  public:
   // How variables that are made in its scope are kept: plainly, mirrored, or once for all.
-  enum class Keeps { plain, mirrored, central };
+  enum class VariablePlacement { plain, mirrored, central };
 
   virtual ~Strategy();
-  virtual Keeps keeps() const { return Keeps::mirrored; }
+  virtual VariablePlacement variable_placement() const { return VariablePlacement::mirrored; }
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
@@ -65,11 +65,11 @@ class Strategy {
   int num_local_replicas() const { return static_cast<int>(replicas_.size()); }
   // Where the cluster is known from; nothing for strategies of one process.
   const Resolver* cluster_resolver() const { return resolver_.get(); }
-  Order order() const { return terms_.order; }
-  const CommunicationOptions& communication() const { return terms_.communication; }
+  Order order() const { return resolved_options_.order; }
+  const CommunicationOptions& communication() const { return resolved_options_.communication; }
   // The same, but for what a call says otherwise: how long, and how much at once.
   CommunicationOptions communication_with(const CommunicationOptions& call);
-  const Log& log() const { return terms_.log; }
+  const Log& log() const { return resolved_options_.log; }
 
   // Of the replicas of this process: "/job:localhost/replica:0/task:0/device:CPU:0", and, for people, what that is.
   std::vector<std::string> devices() const;
@@ -88,9 +88,9 @@ class Strategy {
     return run(std::forward<F>(function), std::forward<A>(arguments)...);
   }
 
-  // Everybody's value combined, on every process. Of a plain value the average and the extremes are itself, and a sum
-  // is refused with several replicas: nobody knows whose it is.
-  // A structure, leaf by leaf; tensors, of one shape, element by element.
+  // Combines the values of all replicas, and returns the result on every process. The average and the extremes of a
+  // plain value are the value itself. A sum of one is refused with several replicas: nobody knows whose value it is.
+  // Structures are combined leaf by leaf; tensors, of one shape, element by element.
   template <class T>
   T reduce(NamedOp op, PerReplica<T> value, Origin origin = Origin::here());
   // The same along an axis of each replica's tensor as well, or along several. Their lengths there may differ, and be
@@ -166,69 +166,74 @@ class Strategy {
   using MakeMember = std::function<std::unique_ptr<Communicator>(int local)>;
 
   // The options, with what they leave open.
-  struct Terms {
+  struct ResolvedOptions {
     Order order = Order::reproducible;
     Patience patience = {};
     Log log = Log();
     std::string algorithm = {};
     bool node_memory = true;
     bool nccl = true;
+    bool strict = false;
     bool pin = true;
     std::shared_ptr<CrossDeviceOps> ops = nullptr;
     CommunicationOptions communication = {};
   };
-  static Terms terms_here(const StrategyOptions& options);  // as the LOCKSTEP_ variables say
+  static ResolvedOptions resolved_options_here(const StrategyOptions& options);  // completed by LOCKSTEP_ variables
 
-  Strategy(std::string name, Terms terms);
+  Strategy(std::string name, ResolvedOptions resolved_options);
   // `first` is the number of this process's first replica among all `size`.
   void begin(int local, int first, int size, const MakeMember& make);
   static constexpr int most_here = 256;  // replicas of a process
   void begin_here(int replicas);         // with all of them in this process
-  void begin_here(std::vector<detail::Seat> seats);
+  void begin_here(std::vector<detail::ReplicaPlacement> placements);
   // Before the members are made; none: wherever the process is, so many.
-  void sit(std::vector<detail::Seat> seats, int replicas);
+  void set_placements(std::vector<detail::ReplicaPlacement> placements, int replicas);
   // As which task of a job this process has its devices, of so many.
   void set_home(std::string job, int task, int tasks) {
     home_ = {.job = std::move(job), .task = task};
     tasks_ = tasks;
   }
-  std::string devices_in_words(char open = '(', char close = ')') const;
+  std::string devices_text(char open = '(', char close = ')') const;
   void set_resolver(std::shared_ptr<Resolver> resolver) { resolver_ = std::move(resolver); }
-  const Terms& terms() const { return terms_; }
+  const ResolvedOptions& resolved_options() const { return resolved_options_; }
   void add_replica(int global, int size);
   // Members that are threads of this process, so many.
-  static MakeMember members_here(int size, const Terms& terms);
+  static MakeMember members_here(int size, const ResolvedOptions& resolved_options);
   // After a failure; nothing where members cannot be made again.
   virtual MakeMember make_again() { return {}; }
-  virtual void run_job(const Crew::Job& job);
+  virtual void run_job(const ReplicaThreads::ReplicaFunction& job);
   virtual Communicator& member(int local) { return *communicators_.at(static_cast<std::size_t>(local)); }
-  // Of one member for each process, and of as many as there are. Nothing where each has one replica.
+  // Sets the communicator that has one member for each process. None is needed if each process has one replica.
   void set_leader(std::unique_ptr<Communicator> leader);
-  [[noreturn]] void throw_first(const std::vector<Crew::Failure>& failures) const;
+  [[noreturn]] void throw_first(const std::vector<ReplicaThreads::ReplicaFailure>& failures) const;
 
  private:
   friend class ReplicaContext;
   friend class Extended;
   friend class ReplicaGroup;
   friend class CrossDeviceOps;
-  friend class detail::Enter;
+  friend class detail::ScopedContext;
   friend class detail::VariableBase;
 
   // One run, or one call for all, at a time; what merge_call does for all is part of a run.
-  class Turn;
+  class RunGuard;
   void mend();
   void make_members(const MakeMember& make);
   void end_members() noexcept;
-  void alarm(int local, const std::string& what);
-  // Of a local replica; gpu::Where::host where it is on processors.
-  int gpu_of(int local) const { return seats_.empty() ? -1 : seats_[static_cast<std::size_t>(local)].gpu(); }
+  void handle_failure(int local, const std::string& what);
+  // Of a local replica; gpu::MemoryLocation::host where it is on processors.
+  int gpu_of(int local) const { return placements_.empty() ? -1 : placements_[static_cast<std::size_t>(local)].gpu(); }
   // Each member by a thread of its own, as calls want that begin by asking the others.
-  void run_apart(const std::function<Request(Communicator& member, int local)>& start, Origin origin);
-  void in_new_threads(const Crew::Job& job);
-  // Whether the program has said how values are combined; if so, by that.
-  bool has_own_ops() const { return terms_.ops != nullptr; }
-  void combine(NamedOp op, const std::vector<Views>& values, const CommunicationOptions& options, Origin origin);
-  void say_way() const;
+  void run_apart(const std::function<Request(Communicator& member, int local)>& start, Origin origin,
+                 const detail::CallSubject& subject);
+  void in_new_threads(const ReplicaThreads::ReplicaFunction& job);
+  // True if the program gave cross-device operations of its own, which then combine all values.
+  bool has_own_ops() const { return resolved_options_.ops != nullptr; }
+  void combine(NamedOp op, const std::vector<TensorViews>& values, const CommunicationOptions& options, Origin origin,
+               const detail::CallSubject& subject);
+  // Of the calls that replicas of this process are in; an Error mismatch where these are not about the same.
+  detail::CallSubject common_subject(Origin origin);
+  void log_communication_choice() const;
   void refuse_ambiguous(NamedOp op, double value) const;
   void check_parts(int parts) const;
   // Of every replica, in order. All processes call it.
@@ -236,7 +241,8 @@ class Strategy {
   std::vector<TensorShape> shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call, Origin origin);
   // What each replica says, as many numbers of all of them, in order; `mine` by local replica. All processes call it.
   template <class Numbers>
-  std::vector<typename Numbers::value_type> everybodys(const std::vector<Numbers>& mine, Origin origin);
+  std::vector<typename Numbers::value_type> values_of_all(const std::vector<Numbers>& mine, Origin origin,
+                                                          const detail::CallSubject& subject = {});
   template <class T>
   void check_argument(const T& argument) const {
     detail::for_each_number_of_parts(argument, [&](int parts) { check_parts(parts); });
@@ -250,7 +256,8 @@ class Strategy {
     return all;
   }
   // All values at once, each by the member that it belongs to; perhaps in several threads.
-  void run_all(const std::function<Request(Communicator& member, int local)>& start, Origin origin);
+  void run_all(const std::function<Request(Communicator& member, int local)>& start, Origin origin,
+               const detail::CallSubject& subject = {});
   void give_up(std::vector<Request>& begun, const char* what, Origin origin);
   // Among the processes alone.
   void run_leader(const std::function<void(Communicator& leader)>& call);
@@ -258,9 +265,9 @@ class Strategy {
   // Whether a name is that of another process's device.
   bool is_elsewhere(std::string_view device) const;
   Duration limit() const {
-    return communication().timeout > Duration{} ? communication().timeout : terms_.patience.limit;
+    return communication().timeout > Duration{} ? communication().timeout : resolved_options_.patience.limit;
   }
-  void take_turn(std::optional<Turn>& turn);
+  void acquire_run_guard(std::optional<RunGuard>& guard);
   DeviceName device(int local) const;
   // The first replica here that is meant by a device's name.
   std::optional<int> local_on(std::string_view device) const;
@@ -270,32 +277,53 @@ class Strategy {
   [[noreturn]] void refuse_difference(int local, int other) const;
 
   // Of each local replica: how many collectives it has begun in this job, where the last, and whether that was all.
-  struct Progress {
+  struct ReplicaProgress {
     std::atomic<std::uint64_t> begun{0};
     std::atomic<const char*> file{""};
     std::atomic<int> line{0};
     std::atomic<bool> left{false};
   };
 
-  std::shared_ptr<const Strategy*> here_ = std::make_shared<const Strategy*>(this);  // until it goes
-  std::string name_;
-  Terms terms_;
-  Way way_;
+  // What replicas' threads use. It outlives the strategy if exit() in a replica's function destroys one with static
+  // storage, because the other replicas still run.
+  struct StrategyState {
+    std::shared_ptr<const Strategy*> here;  // expires when the strategy ends; its variables look
+    std::string name;
+    ResolvedOptions resolved_options;
+    CommunicationChoice communication_choice;
+    std::shared_ptr<Resolver> resolver;
+    std::shared_ptr<CrossDeviceOps> ops;               // there from the beginning: replicas may ask for them at once
+    std::vector<detail::ReplicaPlacement> placements;  // by local replica; none: they are where the process is
+    std::vector<detail::ReplicaLevel> levels;          // of those, and of local replicas that are anywhere
+    DeviceName home;
+    std::deque<ReplicaContext> replicas;
+    std::vector<std::unique_ptr<Communicator>> communicators;
+    std::unique_ptr<Communicator> leader;  // of several processes with several replicas, where it is wanted
+    std::unique_ptr<ReplicaProgress[]> progress;
+    std::unique_ptr<ReplicaBarrier> barrier;
+    std::unique_ptr<ReplicaThreads> replica_threads;
+  };
+  std::unique_ptr<StrategyState> state_ = std::make_unique<StrategyState>();
+  std::shared_ptr<const Strategy*>& here_ = state_->here;
+  std::string& name_ = state_->name;
+  ResolvedOptions& resolved_options_ = state_->resolved_options;
+  CommunicationChoice& communication_choice_ = state_->communication_choice;
+  std::shared_ptr<Resolver>& resolver_ = state_->resolver;
+  std::shared_ptr<CrossDeviceOps>& ops_ = state_->ops;
+  std::vector<detail::ReplicaPlacement>& placements_ = state_->placements;
+  std::vector<detail::ReplicaLevel>& levels_ = state_->levels;
+  DeviceName& home_ = state_->home;
+  std::deque<ReplicaContext>& replicas_ = state_->replicas;
+  std::vector<std::unique_ptr<Communicator>>& communicators_ = state_->communicators;
+  std::unique_ptr<Communicator>& leader_ = state_->leader;
+  std::unique_ptr<ReplicaProgress[]>& progress_ = state_->progress;
+  std::unique_ptr<ReplicaBarrier>& barrier_ = state_->barrier;
+  std::unique_ptr<ReplicaThreads>& replica_threads_ = state_->replica_threads;
   int size_ = 1;
-  std::shared_ptr<Resolver> resolver_;
-  std::shared_ptr<CrossDeviceOps> ops_;  // there from the beginning: replicas may ask for them at once
-  std::vector<detail::Seat> seats_;      // by local replica; none: they are where the process is
-  std::vector<detail::Level> levels_;    // of those, and of local replicas that are anywhere
-  DeviceName home_;
   int tasks_ = 1;
-  std::deque<ReplicaContext> replicas_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;
-  std::unique_ptr<Communicator> leader_;  // of several processes with several replicas, where it is wanted
-  std::unique_ptr<Progress[]> progress_;
-  std::unique_ptr<Meeting> meeting_;
-  std::unique_ptr<Crew> crew_;
   std::atomic<bool> running_{false};
-  std::atomic<bool> warned_{false};  // that the implementation is not a call's matter
+  std::atomic<std::uint64_t> variables_{0};  // that were made, the same on all processes
+  std::atomic<bool> warned_{false};          // that the implementation is not a call's matter
 };
 
 // Replicas of one process: threads.
@@ -326,8 +354,8 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  private:
   MultiWorkerMirroredStrategy(Session& session, int replicas, const std::vector<std::string>* devices,
                               const StrategyOptions& options);
-  void begin_ranks(Session& session, std::vector<detail::Seat> seats);
-  void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::Seat> seats);
+  void begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements);
+  void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::ReplicaPlacement> placements);
   std::unique_ptr<Communicator> of_ranks(Session& session, const char* name) const;
   bool wants_leader() const;
   void say_devices(const Session& session) const;
@@ -342,7 +370,7 @@ class OneDeviceStrategy final : public Strategy {
   explicit OneDeviceStrategy(const std::string& device, const StrategyOptions& options = {});
 
  private:
-  Keeps keeps() const override { return Keeps::plain; }
+  VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
   MakeMember make_again() override;
 };
 
@@ -355,7 +383,9 @@ class CentralStorageStrategy final : public Strategy {
 
  private:
   void say_devices() const;
-  Keeps keeps() const override { return num_local_replicas() > 1 ? Keeps::central : Keeps::plain; }
+  VariablePlacement variable_placement() const override {
+    return num_local_replicas() > 1 ? VariablePlacement::central : VariablePlacement::plain;
+  }
   MakeMember make_again() override;
 };
 

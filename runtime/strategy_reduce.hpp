@@ -21,15 +21,16 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
   });
   for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
   if (has_own_ops()) {
-    std::vector<Views> replicas;
+    std::vector<TensorViews> replicas;
     replicas.reserve(replicas_.size());
     for (int local = 0; local < value.size(); ++local) replicas.push_back(detail::views_of_one(value[local]));
-    combine(op, detail::transposed(replicas), {}, origin);
+    combine(op, detail::transposed(replicas), {}, origin, {.layout = detail::layout_of_value(value[0])});
     return std::move(value[0]);
   }
   std::vector<std::optional<Batch>> batches(replicas_.size());
   run_all(
       [&](Communicator& member, int local) {
+        const detail::ScopedCallSubject shapes(member, {.layout = detail::layout_of_value(value[local])});
         return op.with([&](auto known) {
           auto& mine = batches[static_cast<std::size_t>(local)];
           mine.emplace(detail::batch_of(member, value[local], known, origin));
@@ -46,14 +47,16 @@ requires(detail::Structure<S>&& detail::PartOf<S>::differs)
   detail::require_cross_replica(*this, "reduce");
   const auto parts = parts_of(structure);
   detail::for_each_leaf(structure, []<class Leaf>(const Leaf& leaf) {
-    static_assert(detail::Own<Leaf>, "lockstep: what is reduced has a value for each replica in all of its places");
+    static_assert(detail::IsPerReplica<Leaf>,
+                  "lockstep: what is reduced has a value for each replica in all of its places");
     for (int local = 1; local < leaf.size(); ++local) detail::require_alike(leaf[0], leaf[local]);
   });
   return reduce(op, PerReplica(std::deque(parts.begin(), parts.end())), origin);
 }
 
 template <class Numbers>
-std::vector<typename Numbers::value_type> Strategy::everybodys(const std::vector<Numbers>& mine, Origin origin) {
+std::vector<typename Numbers::value_type> Strategy::values_of_all(const std::vector<Numbers>& mine, Origin origin,
+                                                                  const detail::CallSubject& subject) {
   const std::size_t numbers = static_cast<std::size_t>(size_) * mine.front().size();
   std::vector<std::vector<typename Numbers::value_type>> all(mine.size(),
                                                              std::vector<typename Numbers::value_type>(numbers));
@@ -62,7 +65,7 @@ std::vector<typename Numbers::value_type> Strategy::everybodys(const std::vector
         const auto i = static_cast<std::size_t>(local);
         return member.all_gather_async(mine[i], all[i], origin);
       },
-      origin);
+      origin, subject);
   return std::move(all.front());
 }
 
@@ -71,9 +74,9 @@ std::vector<TensorShape> Strategy::shapes_of_all(const PerReplica<Tensor<T>>& va
                                                  Origin origin) {
   detail::require_cross_replica(*this, call);
   check_parts(value.size());
-  std::vector<detail::ShapeWords> mine;
-  for (const Tensor<T>& part : value.local()) mine.push_back(detail::words_of(part.shape()));
-  return detail::shapes_of(everybodys(mine, origin));
+  std::vector<detail::EncodedShape> mine;
+  for (const Tensor<T>& part : value.local()) mine.push_back(detail::encode_shape(part.shape()));
+  return detail::decode_shapes(values_of_all(mine, origin));
 }
 
 template <class T>
@@ -91,25 +94,25 @@ Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::
     return parts;
   };
   if (op.op() != ReduceOp::avg)
-    return reduce(op, PerReplica(detail::all_converted<T>(folded(detail::Sums<T>()))), origin);
+    return reduce(op, PerReplica(detail::all_converted<T>(folded(detail::SumType<T>()))), origin);
   // The mean of means would weigh elements by how they are spread.
-  auto sums = reduce(sum, PerReplica(folded(detail::Means<T>())), origin);
+  auto sums = reduce(sum, PerReplica(folded(detail::MeanType<T>())), origin);
   for (auto& each : sums) each = detail::divided(each, count);
   return detail::converted<T>(sums);
 }
 
 template <class T>
 Tensor<T> Strategy::gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin) {
-  const detail::Gathering gathering(shapes_of_all(value, "gather", origin), axis);
+  const detail::GatherLayout layout(shapes_of_all(value, "gather", origin), axis);
   std::vector<Tensor<T>> all(static_cast<std::size_t>(value.size()),
-                             Tensor<T>(TensorShape({static_cast<std::int64_t>(gathering.count())})));
+                             Tensor<T>(TensorShape({static_cast<std::int64_t>(layout.count())})));
   run_all(
       [&](Communicator& member, int local) {
-        return member.all_gather_v_async(value[local], all[static_cast<std::size_t>(local)], gathering.counts(), {},
+        return member.all_gather_v_async(value[local], all[static_cast<std::size_t>(local)], layout.counts(), {},
                                          origin);
       },
       origin);
-  return gathering.assemble(all.front());
+  return layout.assemble(all.front());
 }
 
 }  // namespace lockstep

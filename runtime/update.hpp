@@ -20,14 +20,14 @@ template <class T, class F, class... A>
 auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments) {
   detail::require_cross_replica(*this, "update");
   (check_argument(arguments), ...);
-  variable.core().require_all("update");
+  variable.state().require_all("update");
   if (&variable.strategy() != this)
     throw Error(Code::usage, text("update of variable '", variable.name(), "', which is not of ", describe()),
                 "make it in the strategy's scope");
-  const int parts = static_cast<int>(variable.core().values.size());
+  const int parts = static_cast<int>(variable.state().values.size());
   using Result = std::remove_cvref_t<decltype(std::invoke(function, variable, detail::part_of(arguments, 0)...))>;
   const auto call = [&](int local) -> decltype(auto) {
-    const detail::Enter inside(*this, nullptr, local);
+    const detail::ScopedContext inside(*this, nullptr, local);
     return std::invoke(function, variable, detail::part_of(arguments, local)...);
   };
   if constexpr (std::is_void_v<Result>) {

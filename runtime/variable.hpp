@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/part.hpp"
+#include "runtime/replica_storage.hpp"
 #include "runtime/variable_base.hpp"
 
 namespace lockstep {
@@ -22,7 +22,7 @@ class Variable {
 
  public:
   using value_type = T;
-  using Change = detail::Change;
+  using UpdateOp = detail::UpdateOp;
 
   // In a scope: all processes of the strategy make it together, and replica 0's initial value is everybody's. In
   // replicas: all of them make it, and it is one variable.
@@ -35,12 +35,12 @@ class Variable {
   Variable(Variable&&) noexcept = default;
   Variable& operator=(Variable&&) noexcept = default;
 
-  const std::string& name() const { return core().options().name; }
-  const TensorShape& shape() const { return core().values.front().shape(); }
-  bool trainable() const { return *core().options().trainable; }
-  Synchronization synchronization() const { return core().options().synchronization; }
-  Aggregation aggregation() const { return core().options().aggregation; }
-  Strategy& strategy() const { return core().strategy(); }
+  const std::string& name() const { return state().options().name; }
+  const TensorShape& shape() const { return state().values.front().shape(); }
+  bool trainable() const { return *state().options().trainable; }
+  Synchronization synchronization() const { return state().options().synchronization; }
+  Aggregation aggregation() const { return state().options().aggregation; }
+  Strategy& strategy() const { return state().strategy(); }
 
   // In a replica its part. For all replicas what they have in common: of one synchronised on read the parts as its
   // aggregation combines them, for which all processes must ask.
@@ -54,13 +54,13 @@ class Variable {
   // In a replica: of a mirrored variable every replica's value, as its aggregation combines them; without one each
   // replica changes its own part alone. For all replicas, or in update(): the value as it is.
   void assign(const Tensor<T>& value, Origin origin = Origin::here()) {
-    change(Change::assign, value, "assign", origin);
+    change(UpdateOp::assign, value, "assign", origin);
   }
   void assign_add(const Tensor<T>& value, Origin origin = Origin::here()) {
-    change(Change::add, value, "assign_add", origin);
+    change(UpdateOp::add, value, "assign_add", origin);
   }
   void assign_sub(const Tensor<T>& value, Origin origin = Origin::here()) {
-    change(Change::subtract, value, "assign_sub", origin);
+    change(UpdateOp::subtract, value, "assign_sub", origin);
   }
   void assign(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) { assign(value.value(), origin); }
   void assign_add(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
@@ -79,25 +79,25 @@ class Variable {
 
   // The same for some rows.
   void scatter_add(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
-    scatter(Change::add, rows, "scatter_add", origin);
+    scatter(UpdateOp::add, rows, "scatter_add", origin);
   }
   void scatter_sub(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
-    scatter(Change::subtract, rows, "scatter_sub", origin);
+    scatter(UpdateOp::subtract, rows, "scatter_sub", origin);
   }
   void scatter_mul(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
-    scatter(Change::multiply, rows, "scatter_mul", origin);
+    scatter(UpdateOp::multiply, rows, "scatter_mul", origin);
   }
   void scatter_div(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
-    scatter(Change::divide, rows, "scatter_div", origin);
+    scatter(UpdateOp::divide, rows, "scatter_div", origin);
   }
   void scatter_min(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
-    scatter(Change::min, rows, "scatter_min", origin);
+    scatter(UpdateOp::min, rows, "scatter_min", origin);
   }
   void scatter_max(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
-    scatter(Change::max, rows, "scatter_max", origin);
+    scatter(UpdateOp::max, rows, "scatter_max", origin);
   }
   void scatter_update(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
-    scatter(Change::assign, rows, "scatter_update", origin);
+    scatter(UpdateOp::assign, rows, "scatter_update", origin);
   }
 
   // What a checkpoint keeps: read() for all, but without an aggregation the first part. All processes must ask.
@@ -111,7 +111,7 @@ class Variable {
   // Of this process.
   std::vector<Tensor<T>> parts() const {
     std::vector<Tensor<T>> all;
-    for (const detail::Part<T>& each : core().values) all.push_back(each.value());
+    for (const detail::ReplicaStorage<T>& each : state().values) all.push_back(each.value());
     return all;
   }
 
@@ -119,49 +119,51 @@ class Variable {
   friend class Strategy;
   friend class Extended;
   template <class U>
-  friend struct detail::Shared;
-  using Speaker = detail::Speaker;
-  using Part = detail::Part<T>;
-  struct Core : detail::VariableBase {
+  friend struct detail::SharedObject;
+  using CallerContext = detail::CallerContext;
+  using CallerKind = detail::CallerKind;
+  using Storage = detail::ReplicaStorage<T>;
+  struct VariableState : detail::VariableBase {
     using VariableBase::VariableBase;
-    std::deque<Part> values;  // by local replica; kept centrally: one
-    Part& part(int local) { return values[is_central() ? 0 : static_cast<std::size_t>(local)]; }
+    std::deque<Storage> values;  // by local replica; kept centrally: one
+    Storage& part(int local) { return values[is_central() ? 0 : static_cast<std::size_t>(local)]; }
   };
 
-  Core& core() const {
-    if (!core_) throw Error(Code::usage, "a Variable that was moved from", "use the one it was moved to");
-    return *core_;
+  VariableState& state() const {
+    if (!state_) throw Error(Code::usage, "a Variable that was moved from", "use the one it was moved to");
+    return *state_;
   }
   template <class F>
-  static std::shared_ptr<Core> make_core(Strategy& strategy, F& make, const VariableOptions& options, Origin origin);
-  static void set(Change how, Part& part, const Tensor<T>& value) {
-    if (how == Change::assign) return part.assign(value);
+  static std::shared_ptr<VariableState> make_state(Strategy& strategy, F& make, const VariableOptions& options,
+                                                   Origin origin);
+  static void set(UpdateOp how, Storage& part, const Tensor<T>& value) {
+    if (how == UpdateOp::assign) return part.assign(value);
     part.change([&](Tensor<T>& all) {
       for (std::size_t i = 0; i < all.size(); ++i) all[i] = detail::changed(how, all[i], value[i]);
     });
   }
-  static void set(Change how, Part& part, const IndexedSlices<T>& rows) {
+  static void set(UpdateOp how, Storage& part, const IndexedSlices<T>& rows) {
     part.change([&](Tensor<T>& all) {
       rows.scatter(all, [&](T& element, const T& by) { element = detail::changed(how, element, by); });
     });
   }
   std::span<T> own_part(std::string_view call, bool for_host);
   template <class Value>
-  void set_all(Change how, const Value& value) {
-    for (Part& part : core().values) set(how, part, value);
+  void set_all(UpdateOp how, const Value& value) {
+    for (Storage& part : state().values) set(how, part, value);
   }
-  void set_on_read(Change how, const Tensor<T>& value, std::string_view call);
-  void change(Change how, const Tensor<T>& value, std::string_view call, Origin origin);
-  void scatter(Change how, const IndexedSlices<T>& rows, std::string_view call, Origin origin);
+  void set_on_read(UpdateOp how, const Tensor<T>& value, std::string_view call);
+  void change(UpdateOp how, const Tensor<T>& value, std::string_view call, Origin origin);
+  void scatter(UpdateOp how, const IndexedSlices<T>& rows, std::string_view call, Origin origin);
   // A replica's value becomes everybody's.
   void agree(ReplicaContext& replica, Tensor<T>& value, Origin origin) const;
   IndexedSlices<T> agree(ReplicaContext& replica, const IndexedSlices<T>& rows, Origin origin) const;
   // All agree on the value, and their parts change by it.
   template <class Value>
-  void change_in_replica(const Speaker& who, Change how, Value value, Origin origin);
+  void change_in_replica(const CallerContext& who, UpdateOp how, Value value, Origin origin);
   Tensor<T> combined(Origin origin) const;
 
-  std::shared_ptr<Core> core_;
+  std::shared_ptr<VariableState> state_;
 };
 
 template <class T>
@@ -173,10 +175,10 @@ namespace detail {
 
 // Replicas that make a variable have made one.
 template <class T>
-struct Shared<Variable<T>> {
+struct SharedObject<Variable<T>> {
   static Variable<T> unite(std::deque<Variable<T>>& all) {
     for (const Variable<T>& each : all) {
-      if (each.core_ != all.front().core_) refuse_regrouping("different variables");
+      if (each.state_ != all.front().state_) refuse_regrouping("different variables");
     }
     return std::move(all.front());
   }
@@ -188,7 +190,7 @@ template <class T>
 template <class F>
 requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F make, VariableOptions options, Origin origin) {
   ReplicaContext* const replica = replica_context();
-  const auto here = [&](Strategy& strategy, auto& initial) { return make_core(strategy, initial, options, origin); };
+  const auto here = [&](Strategy& strategy, auto& initial) { return make_state(strategy, initial, options, origin); };
   const auto for_all = [&](Strategy& strategy, const PerReplica<std::string>& names) {
     auto named = [&] {
       detail::check_names(names, origin);
@@ -197,33 +199,36 @@ requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F make, Var
     return here(strategy, named);
   };
   const bool is_shared = replica != nullptr && has_strategy();
-  core_ = is_shared ? replica->merge_call(for_all, options.name, origin) : here(get_strategy(), make);
+  state_ = is_shared ? replica->merge_call(for_all, options.name, origin) : here(get_strategy(), make);
 }
 
 template <class T>
 template <class F>
-std::shared_ptr<typename Variable<T>::Core> Variable<T>::make_core(Strategy& strategy, F& make,
-                                                                   const VariableOptions& options, Origin origin) {
-  std::shared_ptr<Core> core;
+std::shared_ptr<typename Variable<T>::VariableState> Variable<T>::make_state(Strategy& strategy, F& make,
+                                                                             const VariableOptions& options,
+                                                                             Origin origin) {
+  const std::uint64_t number = detail::VariableBase::next_number(strategy);
+  std::shared_ptr<VariableState> state;
   try {
     const Tensor<T> initial = make();
-    core = std::make_shared<Core>(strategy, options, detail::is_fractional_number<T>, !std::is_same_v<T, bool>);
-    for (int i = 0; i < core->parts(); ++i) core->values.emplace_back(initial, core->gpu_of(i));
+    state = std::make_shared<VariableState>(strategy, number, options, detail::is_fractional_number<T>,
+                                            !std::is_same_v<T, bool>);
+    for (int i = 0; i < state->parts(); ++i) state->values.emplace_back(initial, state->gpu_of(i));
   } catch (...) {
     detail::VariableBase::agree_on_shape(strategy, nullptr, origin);  // the others need not wait
     throw;
   }
-  detail::VariableBase::agree_on_shape(strategy, &core->values.front().shape(), origin);
-  if (core->is_spread())
-    core->run_all(
-        [&](Communicator& member, int local) { return member.broadcast_async(core->part(local).span(), 0, origin); },
+  detail::VariableBase::agree_on_shape(strategy, &state->values.front().shape(), origin);
+  if (state->is_spread())
+    state->run_all(
+        [&](Communicator& member, int local) { return member.broadcast_async(state->part(local).span(), 0, origin); },
         origin);
-  return core;
+  return state;
 }
 
 template <class T>
 Tensor<T> Variable<T>::combined(Origin origin) const {
-  Core& mine = core();
+  VariableState& mine = state();
   const Aggregation how = mine.options().aggregation;
   if (how == Aggregation::none) mine.refuse_reading_for_all();
   if (how == Aggregation::only_first_replica && !mine.is_spread()) return mine.values.front().value();
@@ -243,32 +248,32 @@ Tensor<T> Variable<T>::combined(Origin origin) const {
 
 template <class T>
 Tensor<T> Variable<T>::read(Origin origin) const {
-  Core& mine = core();
-  const Speaker who = mine.speaker("read");
-  const bool is_local = who.kind == Speaker::Kind::replica || who.kind == Speaker::Kind::part;
+  VariableState& mine = state();
+  const CallerContext who = mine.caller_context("read");
+  const bool is_local = who.kind == CallerKind::replica || who.kind == CallerKind::part;
   if (is_local) return mine.part(who.local).value();
   return mine.is_on_read() ? combined(origin) : mine.values.front().value();
 }
 
 template <class T>
 std::span<T> Variable<T>::own_part(std::string_view call, bool for_host) {
-  Core& mine = core();
-  const Speaker who = mine.speaker(call);
-  const bool is_only = who.kind == Speaker::Kind::all && mine.parts() == 1 && mine.replicas() == 1;
-  const bool is_mine = who.kind == Speaker::Kind::part || (who.kind == Speaker::Kind::replica && !mine.is_central());
+  VariableState& mine = state();
+  const CallerContext who = mine.caller_context(call);
+  const bool is_only = who.kind == CallerKind::all && mine.parts() == 1 && mine.replicas() == 1;
+  const bool is_mine = who.kind == CallerKind::part || (who.kind == CallerKind::replica && !mine.is_central());
   if (!is_mine && !is_only) mine.refuse_part(call);
-  Part& part = mine.part(is_only ? 0 : who.local);
+  Storage& part = mine.part(is_only ? 0 : who.local);
   if (part.is_here() != for_host) mine.refuse_place(call, part.is_here());
   return part.span();
 }
 
 template <class T>
-void Variable<T>::set_on_read(Change how, const Tensor<T>& value, std::string_view call) {
-  Core& mine = core();
+void Variable<T>::set_on_read(UpdateOp how, const Tensor<T>& value, std::string_view call) {
+  VariableState& mine = state();
   if (mine.options().aggregation != Aggregation::sum) return set_all(how, value);
-  if (how != Change::assign) mine.refuse_change_for_all(call);
+  if (how != UpdateOp::assign) mine.refuse_change_for_all(call);
   // The first replica has it all: shares of it need not add up to it.
-  for (Part& part : mine.values) set(how, part, Tensor<T>(part.shape()));
+  for (Storage& part : mine.values) set(how, part, Tensor<T>(part.shape()));
   if (mine.has_first_replica()) set(how, mine.values.front(), value);
 }
 
@@ -315,10 +320,12 @@ IndexedSlices<T> Variable<T>::agree(ReplicaContext& replica, const IndexedSlices
 
 template <class T>
 template <class Value>
-void Variable<T>::change_in_replica(const Speaker& who, Change how, Value value, Origin origin) {
-  Core& mine = core();
+void Variable<T>::change_in_replica(const CallerContext& who, UpdateOp how, Value value, Origin origin) {
+  VariableState& mine = state();
   if (mine.is_agreed(who)) {
-    if constexpr (std::is_same_v<Value, Tensor<T>>)
+    constexpr bool is_of_rows = !std::is_same_v<Value, Tensor<T>>;
+    const detail::ScopedCallSubject scoped_subject(who.replica->communicator(), mine.subject(how, is_of_rows));
+    if constexpr (!is_of_rows)
       agree(*who.replica, value, origin);
     else
       value = agree(*who.replica, value, origin);
@@ -329,14 +336,14 @@ void Variable<T>::change_in_replica(const Speaker& who, Change how, Value value,
 }
 
 template <class T>
-void Variable<T>::change(Change how, const Tensor<T>& value, std::string_view call, Origin origin) {
-  Core& mine = core();
+void Variable<T>::change(UpdateOp how, const Tensor<T>& value, std::string_view call, Origin origin) {
+  VariableState& mine = state();
   mine.check_shape(shape(), value.shape(), call);
-  const Speaker who = mine.speaker(call);
+  const CallerContext who = mine.caller_context(call);
   switch (who.kind) {
-    case Speaker::Kind::all:
+    case CallerKind::all:
       return mine.is_on_read() ? set_on_read(how, value, call) : set_all(how, value);
-    case Speaker::Kind::replica:
+    case CallerKind::replica:
       return change_in_replica(who, how, value, origin);
     default:
       return set(how, mine.part(who.local), value);
@@ -344,18 +351,18 @@ void Variable<T>::change(Change how, const Tensor<T>& value, std::string_view ca
 }
 
 template <class T>
-void Variable<T>::scatter(Change how, const IndexedSlices<T>& rows, std::string_view call, Origin origin) {
-  Core& mine = core();
+void Variable<T>::scatter(UpdateOp how, const IndexedSlices<T>& rows, std::string_view call, Origin origin) {
+  VariableState& mine = state();
   mine.check_shape(shape(), rows.dense_shape(), call);
-  const Speaker who = mine.speaker(call);
-  const bool only_of_one = how == Change::min || how == Change::max || how == Change::assign;
-  mine.refuse_scatter(call, only_of_one, who.kind == Speaker::Kind::replica);
-  if (how == Change::divide && !detail::is_fractional_number<T> && std::ranges::count(rows.values(), T{}) > 0)
+  const CallerContext who = mine.caller_context(call);
+  const bool only_of_one = how == UpdateOp::min || how == UpdateOp::max || how == UpdateOp::assign;
+  mine.refuse_scatter(call, only_of_one, who.kind == CallerKind::replica);
+  if (how == UpdateOp::divide && !detail::is_fractional_number<T> && std::ranges::count(rows.values(), T{}) > 0)
     detail::refuse_change("division of an integer by zero");  // before anything is changed
   switch (who.kind) {
-    case Speaker::Kind::all:
+    case CallerKind::all:
       return set_all(how, rows);
-    case Speaker::Kind::replica:
+    case CallerKind::replica:
       return change_in_replica(who, how, rows, origin);
     default:
       return set(how, mine.part(who.local), rows);
@@ -364,25 +371,25 @@ void Variable<T>::scatter(Change how, const IndexedSlices<T>& rows, std::string_
 
 template <class T>
 Tensor<T> Variable<T>::saved(Origin origin) const {
-  Core& mine = core();
+  VariableState& mine = state();
   mine.require_all("saved");
   return mine.is_on_read() && aggregation() != Aggregation::none ? combined(origin) : mine.values.front().value();
 }
 
 template <class T>
 void Variable<T>::restore(const Tensor<T>& value, Origin origin) {
-  core().require_all("restore");
-  change(Change::assign, value, "restore", origin);
+  state().require_all("restore");
+  change(UpdateOp::assign, value, "restore", origin);
 }
 
 template <class T>
 void Variable<T>::check_sync(Origin origin) const {
-  core().require_all("check_sync");
+  state().require_all("check_sync");
   std::deque<Tensor<T>> copies;
   std::vector<std::span<const std::byte>> bytes;
-  for (Part& part : core().values)
+  for (Storage& part : state().values)
     bytes.push_back(std::as_bytes(part.is_here() ? part.span() : copies.emplace_back(part.value()).span()));
-  core().check_sync(bytes, sizeof(T), origin);
+  state().check_sync(bytes, sizeof(T), origin);
 }
 
 template <class T>
@@ -397,7 +404,7 @@ std::string Variable<T>::to_string() const {
     values.push_back(part.shape().rank() == 0 ? lockstep::to_string(part)
                                               : text("array(", lockstep::to_string(part),
                                                      ", dtype=", detail::numpy_name(data_type_of<T>), ')'));
-  return core().words(values, shape(), data_type_of<T>);
+  return state().to_text(values, shape(), data_type_of<T>);
 }
 
 }  // namespace lockstep

@@ -44,9 +44,9 @@ int one_of_most(const std::vector<std::uint64_t>& digests) {
 }
 
 // The first element that differs, and the one behind the last.
-using Difference = std::array<std::uint64_t, 2>;
-Difference compare(std::span<const std::byte> mine, std::span<const std::byte> theirs, std::size_t element) {
-  Difference difference = {std::numeric_limits<std::uint64_t>::max(), 0};
+using DifferenceRange = std::array<std::uint64_t, 2>;
+DifferenceRange compare(std::span<const std::byte> mine, std::span<const std::byte> theirs, std::size_t element) {
+  DifferenceRange difference = {std::numeric_limits<std::uint64_t>::max(), 0};
   for (std::size_t i = 0; i * element < mine.size(); ++i) {
     if (std::memcmp(mine.data() + i * element, theirs.data() + i * element, element) == 0) continue;
     difference[0] = std::min<std::uint64_t>(difference[0], i);
@@ -55,9 +55,9 @@ Difference compare(std::span<const std::byte> mine, std::span<const std::byte> t
   return difference;
 }
 
-std::string_view class_name(Strategy::Keeps keeps, bool is_on_read) {
+std::string_view class_name(Strategy::VariablePlacement placement, bool is_on_read) {
   if (is_on_read) return "SyncOnReadVariable";
-  return keeps == Strategy::Keeps::central ? "AggregatingVariable" : "MirroredVariable";
+  return placement == Strategy::VariablePlacement::central ? "AggregatingVariable" : "MirroredVariable";
 }
 
 }  // namespace
@@ -101,11 +101,15 @@ void check_names(const PerReplica<std::string>& names, Origin origin) {
   }
 }
 
-VariableBase::VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions, bool adds)
+std::uint64_t VariableBase::next_number(Strategy& strategy) { return ++strategy.variables_; }
+
+VariableBase::VariableBase(Strategy& strategy, std::uint64_t number, VariableOptions options, bool has_fractions,
+                           bool adds)
     : here_(strategy.here_),
       strategy_(&strategy),
+      number_(number),
       options_(std::move(options)),
-      keeps_(strategy.keeps()),
+      placement_(strategy.variable_placement()),
       local_(strategy.num_local_replicas()),
       size_(strategy.num_replicas_in_sync()),
       first_(strategy.replica(0).replica_id_in_sync_group()) {
@@ -130,7 +134,7 @@ VariableBase::VariableBase(Strategy& strategy, VariableOptions options, bool has
     refuse("a variable that is synchronised on read cannot be trained: its replicas differ",
            "leave out trainable, or synchronise it on write");
   if (!options_.trainable) options_.trainable = !reads;
-  if (options_.synchronization == Synchronization::automatic || keeps_ == Strategy::Keeps::plain)
+  if (options_.synchronization == Synchronization::automatic || placement_ == Strategy::VariablePlacement::plain)
     options_.synchronization = Synchronization::on_write;
 }
 
@@ -142,25 +146,25 @@ Strategy& VariableBase::strategy() const {
 
 void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, Origin origin) {
   if (strategy.num_replicas_in_sync() == strategy.num_local_replicas()) return;
-  ShapeWords words{};
-  if (mine != nullptr) words = words_of(*mine);
+  EncodedShape words{};
+  if (mine != nullptr) words = encode_shape(*mine);
   words[0] = mine == nullptr ? -1 : words[0];
-  const std::vector<ShapeWords> local(static_cast<std::size_t>(strategy.num_local_replicas()), words);
+  const std::vector<EncodedShape> local(static_cast<std::size_t>(strategy.num_local_replicas()), words);
   if (mine == nullptr) {
     try {
-      strategy.everybodys(local, origin);
+      strategy.values_of_all(local, origin);
     } catch (const Error&) {  // others could not make theirs either: what was thrown here is thrown on
     }
     return;
   }
-  const std::vector<std::int64_t> all = strategy.everybodys(local, origin);
+  const std::vector<std::int64_t> all = strategy.values_of_all(local, origin);
   for (std::size_t i = 0; i < all.size(); i += words.size()) {
     if (all[i] < 0)
       throw Error(Code::peer_failed,
                   text("replica ", i / words.size(), " could not make its variable, at ", place(origin)),
                   "look at what it says itself");
   }
-  const std::vector<TensorShape> shapes = shapes_of(all);
+  const std::vector<TensorShape> shapes = decode_shapes(all);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     if (shapes[i] != shapes.front())
       throw Error(Code::usage,
@@ -171,15 +175,15 @@ void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, O
 }
 
 void VariableBase::require_all(std::string_view call) const {
-  if (speaker(call).kind != Speaker::Kind::all)
+  if (caller_context(call).kind != CallerKind::all)
     throw Error(Code::usage,
                 text(call, " of ", quoted(options_), " is for all replicas, and was called in one, or in update()"),
                 "call it outside of run(), or inside the context's merge_call()");
 }
 
-Speaker VariableBase::speaker(std::string_view call) const {
-  const Speaker who = lockstep::detail::speaker(strategy());
-  if (who.kind == Speaker::Kind::stranger && call != "read")
+CallerContext VariableBase::caller_context(std::string_view call) const {
+  const CallerContext who = lockstep::detail::caller_context(strategy());
+  if (who.kind == CallerKind::foreign_replica && call != "read")
     throw Error(Code::usage,
                 text(call, " in a replica of ", get_strategy().describe(), ": ", quoted(options_),
                      " was made outside of its scope, and the replicas would change it all at once"),
@@ -187,7 +191,7 @@ Speaker VariableBase::speaker(std::string_view call) const {
   return who;
 }
 
-bool VariableBase::is_agreed(const Speaker& who) const {
+bool VariableBase::is_agreed(const CallerContext& who) const {
   if (is_on_read() || size_ == 1 || who.replica == nullptr) return false;
   if (is_central() && options_.aggregation == Aggregation::none)
     throw Error(Code::usage,
@@ -198,7 +202,7 @@ bool VariableBase::is_agreed(const Speaker& who) const {
 }
 
 void VariableBase::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) const {
-  strategy().run_all(start, origin);
+  strategy().run_all(start, origin, subject());
 }
 
 bool VariableBase::is_spread() const { return size_ > local_; }
@@ -256,7 +260,7 @@ void VariableBase::check_sync(const std::vector<std::span<const std::byte>>& par
   std::vector<std::array<std::uint64_t, 1>> mine;
   mine.reserve(parts.size());
   for (const auto& part : parts) mine.push_back({digest(part)});
-  const std::vector<std::uint64_t> digests = strategy().everybodys(mine, origin);
+  const std::vector<std::uint64_t> digests = strategy().values_of_all(mine, origin, subject());
   if (std::ranges::count(digests, digests.front()) == size_) return;
   say_difference(parts, element, digests, origin);
 }
@@ -271,10 +275,10 @@ void VariableBase::say_difference(const std::vector<std::span<const std::byte>>&
   run_all([&](Communicator& member,
               int local) { return member.broadcast_async(theirs[static_cast<std::size_t>(local)], good, origin); },
           origin);
-  std::vector<Difference> mine;
+  std::vector<DifferenceRange> mine;
   mine.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) mine.push_back(compare(parts[i], theirs[i], element));
-  const std::vector<std::uint64_t> all = strategy().everybodys(mine, origin);
+  const std::vector<std::uint64_t> all = strategy().values_of_all(mine, origin, subject());
   std::string words;
   IndexSet alike;
   for (std::size_t replica = 0; replica < digests.size(); ++replica) {
@@ -292,16 +296,17 @@ void VariableBase::say_difference(const std::vector<std::span<const std::byte>>&
               "restore it from a checkpoint, or assign it for all; then look for who writes to one replica alone");
 }
 
-std::string VariableBase::words(const std::vector<std::string>& values, const TensorShape& shape, DataType type) const {
+std::string VariableBase::to_text(const std::vector<std::string>& values, const TensorShape& shape,
+                                  DataType type) const {
   const auto one = [&](int replica) {
     const std::string suffix = replica == 0 ? std::string() : text("/replica_", replica);
     return text("<tf.Variable '", printable(options_.name), suffix, ":0' shape=", shape.to_string(),
                 " dtype=", numpy_name(type), ", numpy=", values[static_cast<std::size_t>(replica)], '>');
   };
-  if (keeps_ == Strategy::Keeps::plain) return one(0);
+  if (placement_ == Strategy::VariablePlacement::plain) return one(0);
   std::string all;
   for (int i = 0; i < static_cast<int>(values.size()); ++i) all += text(i == 0 ? "\n  " : ",\n  ", i, ": ", one(i));
-  return text(class_name(keeps_, is_on_read()), ":{", all, "\n}");
+  return text(class_name(placement_, is_on_read()), ":{", all, "\n}");
 }
 
 }  // namespace lockstep::detail

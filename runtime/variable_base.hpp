@@ -41,14 +41,23 @@ void check_names(const PerReplica<std::string>& names, Origin origin);
 
 class VariableBase {
  public:
-  VariableBase(Strategy& strategy, VariableOptions options, bool has_fractions, bool adds);
+  // `number` is from next_number().
+  VariableBase(Strategy& strategy, std::uint64_t number, VariableOptions options, bool has_fractions, bool adds);
 
+  // Of the variables of a strategy, from 1; the same on all processes, also where one cannot make its variable.
+  static std::uint64_t next_number(Strategy& strategy);
+  // By which members compare calls about it, and about changes of it.
+  CallSubject subject() const { return {.variable = number_}; }
+  CallSubject subject(UpdateOp how, bool of_rows) const {
+    const int way = 1 + 2 * static_cast<int>(how) + (of_rows ? 1 : 0);
+    return {.variable = variable_changed(number_, static_cast<std::uint8_t>(way))};
+  }
   const VariableOptions& options() const { return options_; }
   bool is_on_read() const { return options_.synchronization == Synchronization::on_read; }
   // One part that all replicas read.
-  bool is_central() const { return keeps_ == Strategy::Keeps::central && !is_on_read(); }
+  bool is_central() const { return placement_ == Strategy::VariablePlacement::central && !is_on_read(); }
   int parts() const { return is_central() ? 1 : local_; }
-  // In whose memory a part is: gpu::Where::host, or a GPU's.
+  // In whose memory a part is: gpu::MemoryLocation::host, or a GPU's.
   int gpu_of(int part) const;
   Strategy& strategy() const;  // an Error usage once it is gone
 
@@ -58,9 +67,9 @@ class VariableBase {
   // An Error usage unless the call speaks for all replicas.
   void require_all(std::string_view call) const;
   // For whom the call speaks.
-  Speaker speaker(std::string_view call) const;
+  CallerContext caller_context(std::string_view call) const;
   // Of a replica, on the way to an assignment for all of them: whether there is anything to agree on.
-  bool is_agreed(const Speaker& who) const;
+  bool is_agreed(const CallerContext& who) const;
   // Each part starts a call of its member, and all are waited for.
   void run_all(const std::function<Request(Communicator&, int local)>& start, Origin origin) const;
   // Whether other processes have replicas as well.
@@ -78,7 +87,7 @@ class VariableBase {
   void check_sync(const std::vector<std::span<const std::byte>>& parts, std::size_t element, Origin origin) const;
 
   // "MirroredVariable:{...}" around each part's words.
-  std::string words(const std::vector<std::string>& values, const TensorShape& shape, DataType type) const;
+  std::string to_text(const std::vector<std::string>& values, const TensorShape& shape, DataType type) const;
 
  private:
   void say_difference(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
@@ -86,8 +95,9 @@ class VariableBase {
 
   std::weak_ptr<const Strategy*> here_;
   Strategy* strategy_;
+  std::uint64_t number_;
   VariableOptions options_;
-  Strategy::Keeps keeps_;
+  Strategy::VariablePlacement placement_;
   int local_;
   int size_;
   int first_;  // the number of the first replica of this process

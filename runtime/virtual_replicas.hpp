@@ -37,15 +37,15 @@ void add_to(S& left, S& right) {
   for_each_leaf(left, []<class Leaf>(const Leaf&) {
     static_assert(!is_slices<Leaf>, "lockstep: slices have no order of additions to keep");
   });
-  const Views ours = views_of_one(left);
-  const Views theirs = views_of_one(right);
+  const TensorViews ours = views_of_one(left);
+  const TensorViews theirs = views_of_one(right);
   if (ours.size() != theirs.size()) refuse_regrouping("values of different structures in virtual replicas");
   for (std::size_t i = 0; i < ours.size(); ++i) {
     if (ours[i].count != theirs[i].count || ours[i].type == DataType::f16 || ours[i].type == DataType::bf16)
       throw Error(Code::usage,
                   text("virtual replicas gave ", ours[i].count, " and ", theirs[i].count, ' ', to_string(ours[i].type)),
                   "let all give values of one shape, and sum 16-bit floats as f32");
-    take_in(ReduceOp::sum, ours[i], theirs[i]);
+    reduce_into(ReduceOp::sum, ours[i], theirs[i]);
   }
 }
 

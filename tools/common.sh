@@ -8,8 +8,8 @@ export PATH="/usr/bin:$PATH"  # meson and its Python are the system's, whatever 
 packages_build=(g++ meson ninja-build pkg-config python3 libopenmpi-dev openmpi-bin libhwloc-dev libboost-program-options-dev
                 nlohmann-json3-dev libhwy-dev libgtest-dev librapidcheck-dev libgrpc++-dev libssl-dev libucx-dev)
 packages_test=(python3-jsonschema iproute2 util-linux procps git)
-packages_ci=(clang libclang-rt-14-dev libfuzzer-14-dev clang-format clang-tidy mpich libmpich-dev)
-packages_night=(g++-aarch64-linux-gnu qemu-user valgrind)
+packages_ci=(clang libclang-rt-14-dev libfuzzer-14-dev clang-format clang-tidy mpich libmpich-dev valgrind)
+packages_night=(g++-aarch64-linux-gnu qemu-user)
 
 if [ "$(id -u)" = 0 ]; then  # Open MPI asks root twice whether it is meant
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -84,14 +84,27 @@ build_in() {
   return $state
 }
 
+# build_release OPTION... : the folder build, with these options, or with those that it was configured with if none are
+# given.
+build_release() {
+  local options=("$@")
+  install_missing "${packages_build[@]}"
+  [ $# -gt 0 ] || [ ! -e "$root/build/options" ] || read -r -a options <"$root/build/options" || true
+  build_in "$root/build" ${options[@]+"${options[@]}"}
+}
+
 build_alone() {
   local folder=$1
   shift
   local wanted="$*"
   if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/options" 2>/dev/null)" != "$wanted" ]; then
-    [ ! -d "$folder" ] || find "$folder" -mindepth 1 -maxdepth 1 ! -name peers -exec rm -rf {} +  # tools/peers has its own there
-    echo "configuring and building $(basename "$folder") (a minute or two the first time)" >&2
-    quietly "configuring" "$folder.configure.log" meson setup "$folder" "$root" "$@" || return 1
+    local again=()
+    if [ -e "$folder/build.ninja" ] && holds_all "$wanted" "$(cat "$folder/options" 2>/dev/null)"; then
+      again=(--reconfigure)  # what is built and does not depend on the new options stays
+    elif [ -d "$folder" ]; then
+      find "$folder" -mindepth 1 -maxdepth 1 ! -name peers -exec rm -rf {} +  # tools/peers has its own there
+    fi
+    quietly "configuring" "$folder.configure.log" meson setup ${again[@]+"${again[@]}"} "$folder" "$root" "$@" || return 1
     mv "$folder.configure.log" "$folder/configure.log"
     printf '%s' "$wanted" >"$folder/options"
   fi
@@ -105,5 +118,33 @@ build_alone() {
     fi
     mapfile -t -O ${#wanted_targets[@]} wanted_targets <<<"$found"
   fi
-  quietly "building" "$folder/build.log" ninja -C "$folder" ${wanted_targets[@]+"${wanted_targets[@]}"}
+  local steps
+  steps=$(ninja -n -C "$folder" ${wanted_targets[@]+"${wanted_targets[@]}"} 2>/dev/null | sed -n 's|^\[1/\([0-9]*\)\].*|\1|p')
+  [ "${steps:-0}" -lt 20 ] || echo "building $(basename "$folder"): $steps steps on $(nproc) processors" >&2
+  exec 9>&2
+  quietly "building" "$folder/build.log" ninja_with_progress "$folder" ${wanted_targets[@]+"${wanted_targets[@]}"}
+}
+
+# holds_all NEW OLD : whether each option of OLD (-Dx=..., --y=...) has a value in NEW.
+holds_all() {
+  local each
+  for each in $2; do
+    case " $1" in *" ${each%%=*}="*) ;; *) return 1 ;; esac
+  done
+}
+
+# ninja_with_progress FOLDER TARGET... : ninja, which tells a terminal (descriptor 9) how far it is, and about how long
+# the rest takes if its steps take as long as those before.
+ninja_with_progress() {
+  local began=$SECONDS line left
+  if [ ! -t 9 ]; then ninja -C "$@"; return; fi
+  ninja -C "$@" | while IFS= read -r line; do
+    printf '%s\n' "$line"
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    left=$(((SECONDS - began) * (BASH_REMATCH[2] - BASH_REMATCH[1]) / BASH_REMATCH[1]))
+    printf '\r%d of %d steps built, about %d:%02d minutes left ' "${BASH_REMATCH[@]:1:2}" $((left / 60)) $((left % 60)) >&9
+  done
+  local state=${PIPESTATUS[0]}
+  printf '\r%60s\r' '' >&9
+  return "$state"
 }

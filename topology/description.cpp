@@ -170,13 +170,13 @@ std::vector<NodeDescription> parse_description(std::string_view description) {
 
 namespace {
 
-struct Spot {
+struct DevicePosition {
   int numa = none;
   int package = none;
 };
 
 // The i-th of `count` devices sits at the hardware thread that far into the machine.
-Spot spot_of(const MachineShape& shape, std::size_t i, std::size_t count) {
+DevicePosition device_position(const MachineShape& shape, std::size_t i, std::size_t count) {
   const Pu& pu = shape.pus.at(i * shape.pus.size() / count);
   return {pu.numa, pu.package};
 }
@@ -186,7 +186,7 @@ Spot spot_of(const MachineShape& shape, std::size_t i, std::size_t count) {
 MachineShape with_devices(MachineShape shape, const NodeDescription& description) {
   const auto gpus = static_cast<std::size_t>(description.gpus);
   for (std::size_t i = 0; i < gpus; ++i) {
-    const Spot spot = spot_of(shape, i, gpus);
+    const DevicePosition spot = device_position(shape, i, gpus);
     shape.gpus.push_back({text("gpu", i), "", spot.numa, spot.package});
   }
   if (gpus > 0) shape.gpu_links.clear();
@@ -199,7 +199,7 @@ MachineShape with_devices(MachineShape shape, const NodeDescription& description
   }
   const auto& rates = description.nic_mbit_per_s;
   for (std::size_t i = 0; i < rates.size(); ++i) {
-    const Spot spot = spot_of(shape, i, rates.size());
+    const DevicePosition spot = device_position(shape, i, rates.size());
     shape.nics.push_back({text("nic", i), rates[i], spot.numa, spot.package});
   }
   return shape;

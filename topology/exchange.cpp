@@ -83,19 +83,30 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
     std::unique_ptr<Exchange> made;
     std::exception_ptr thrown;
     std::string wrong;
+    Bytes opening;
     try {
       if (colour >= 0) made = make_split(ranks, used);
+      if (made) opening = made->opening();
     } catch (const std::exception& error) {
       thrown = std::current_exception();
       wrong = error.what();
     }
-    const auto taken = all_gather("split: all have taken their channels", to_bytes(wrong), rest());
+    const Bytes told = Writer().put(std::string_view(wrong)).put(std::span<const std::byte>(opening)).take();
+    const auto taken = all_gather("split: all have taken their channels", told, rest());
     if (thrown) std::rethrow_exception(thrown);
+    std::vector<Bytes> openings;
+    openings.reserve(taken.size());
     for (int rank = 0; rank < size_; ++rank) {
-      if (const Bytes& theirs = taken[static_cast<std::size_t>(rank)]; !theirs.empty())
-        throw Error(Code::peer_failed, text("rank ", rank, " could not split: ", printable(to_string(theirs), 500)),
+      Reader reader(taken[static_cast<std::size_t>(rank)]);
+      if (const std::string theirs = reader.get_string(); !theirs.empty())
+        throw Error(Code::peer_failed, text("rank ", rank, " could not split: ", printable(theirs, 500)),
                     "look at what that member says itself");
+      openings.push_back(reader.get_bytes());
     }
+    std::vector<Bytes> of_members;
+    of_members.reserve(ranks.size());
+    for (const int rank : ranks) of_members.push_back(std::move(openings[static_cast<std::size_t>(rank)]));
+    if (made) made->open(of_members);
     return made;
   }
 }

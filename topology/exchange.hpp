@@ -70,6 +70,10 @@ class Exchange {
   // channels it has in use, from which the implementation picks a free one.
   virtual std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) = 0;
   virtual Bytes channels_in_use() = 0;
+  // Begins what a new exchange does before its first use, and returns what its other members must know for it.
+  virtual Bytes opening() { return {}; }
+  // Ends it, with what each member's opening() returned.
+  virtual void open(const std::vector<Bytes>& /*openings*/) {}
   // Held while this process takes part in choosing: not owned where another thread does so just now. Where several
   // members are threads of one process, one of them holds it, and nobody goes on before all have what was chosen.
   virtual std::unique_lock<std::mutex> try_choosing() { return {}; }

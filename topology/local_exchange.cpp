@@ -9,21 +9,21 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
-#include "topology/base/movers.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep {
 namespace {
 
-// The place where the threads of one exchange meet. A meeting is filled by all, read by all, and then
-// empty again; nobody enters the next one before everybody has read this one.
-class Room {
+// The threads of one exchange bring their blocks here. All threads fill a round, all read it, and then it
+// is empty again; none enters the next round before every thread has read this one.
+class ThreadRendezvous {
  public:
-  explicit Room(int size) : size_(size), blocks_(static_cast<std::size_t>(size)) {}
+  explicit ThreadRendezvous(int size) : size_(size), blocks_(static_cast<std::size_t>(size)) {}
 
   std::vector<Bytes> meet(Exchange& who, std::string_view what, std::span<const std::byte> mine, Patience patience);
   void fail(std::string_view why);
   std::optional<std::string> failure();
-  std::shared_ptr<Room> side_room(const std::vector<int>& ranks);
+  std::shared_ptr<ThreadRendezvous> side_rendezvous(const std::vector<int>& ranks);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -37,14 +37,14 @@ class Room {
   std::condition_variable changed_;
   std::vector<Bytes> blocks_;
   IndexSet arrived_;
-  int readers_ = 0;  // who still has to read the meeting that is complete
+  int readers_ = 0;  // threads that still have to read the round that is complete
   std::string what_;
   int who_first_ = -1;
   std::exception_ptr failure_;
-  std::map<std::vector<int>, std::pair<std::shared_ptr<Room>, std::size_t>> side_rooms_;
+  std::map<std::vector<int>, std::pair<std::shared_ptr<ThreadRendezvous>, std::size_t>> side_rendezvous_;
 };
 
-std::string Room::missing(std::string_view what) const {
+std::string ThreadRendezvous::missing(std::string_view what) const {
   IndexSet absent;
   for (int rank = 0; rank < size_; ++rank) {
     if (!arrived_.contains(rank)) absent.insert(rank);
@@ -52,21 +52,21 @@ std::string Room::missing(std::string_view what) const {
   return text("\"", what, "\" among ", size_, " threads: rank ", absent.to_string(), " did not come");
 }
 
-void Room::check_failure(Lock&) const {
+void ThreadRendezvous::check_failure(Lock&) const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Room::fail_locked(const Error& error) {
+void ThreadRendezvous::fail_locked(const Error& error) {
   if (!failure_) failure_ = std::make_exception_ptr(error);
   changed_.notify_all();
 }
 
-void Room::fail(std::string_view why) {
+void ThreadRendezvous::fail(std::string_view why) {
   const Lock lock(mutex_);
   fail_locked(Error(Code::peer_failed, why));
 }
 
-std::optional<std::string> Room::failure() {
+std::optional<std::string> ThreadRendezvous::failure() {
   const Lock lock(mutex_);
   if (!failure_) return std::nullopt;
   try {
@@ -76,18 +76,18 @@ std::optional<std::string> Room::failure() {
   }
 }
 
-void Room::wait(Lock& lock, Exchange& who, std::string_view what, Patience patience,
-                const std::function<bool()>& done) {
+void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Patience patience,
+                            const std::function<bool()>& done) {
   const auto begin = std::chrono::steady_clock::now();
   const auto ready = [&] { return done() || failure_ != nullptr; };
   // Without an end, or until then.
   const auto wait_until = [&](std::optional<Duration> after) {
-    while (anything_to_move()) {  // what this thread has in flight elsewhere goes on
+    while (has_busy_hooks()) {  // what this thread has in flight elsewhere goes on
       constexpr std::chrono::microseconds slice{200};
       if (changed_.wait_for(lock, slice, ready)) return true;
       if (after && std::chrono::steady_clock::now() >= begin + *after) return false;
       lock.unlock();
-      move_others(0);
+      run_progress_hooks(0);
       lock.lock();
     }
     if (after) return changed_.wait_until(lock, begin + *after, ready);
@@ -108,8 +108,8 @@ void Room::wait(Lock& lock, Exchange& who, std::string_view what, Patience patie
   check_failure(lock);
 }
 
-std::vector<Bytes> Room::meet(Exchange& who, std::string_view what, std::span<const std::byte> mine,
-                              Patience patience) {
+std::vector<Bytes> ThreadRendezvous::meet(Exchange& who, std::string_view what, std::span<const std::byte> mine,
+                                          Patience patience) {
   Lock lock(mutex_);
   check_failure(lock);
   wait(lock, who, what, patience, [&] { return readers_ == 0; });
@@ -139,47 +139,47 @@ std::vector<Bytes> Room::meet(Exchange& who, std::string_view what, std::span<co
   return all;
 }
 
-std::shared_ptr<Room> Room::side_room(const std::vector<int>& ranks) {
+std::shared_ptr<ThreadRendezvous> ThreadRendezvous::side_rendezvous(const std::vector<int>& ranks) {
   const Lock lock(mutex_);
-  auto& [room, takers] = side_rooms_[ranks];
-  if (!room) room = std::make_shared<Room>(static_cast<int>(ranks.size()));
-  auto taken = room;
-  if (++takers == ranks.size()) side_rooms_.erase(ranks);
+  auto& [rendezvous, takers] = side_rendezvous_[ranks];
+  if (!rendezvous) rendezvous = std::make_shared<ThreadRendezvous>(static_cast<int>(ranks.size()));
+  auto taken = rendezvous;
+  if (++takers == ranks.size()) side_rendezvous_.erase(ranks);
   return taken;
 }
 
 class LocalExchange final : public Exchange {
  public:
-  LocalExchange(std::shared_ptr<Room> room, int rank, int size, Patience patience, Log log)
-      : Exchange(rank, size, patience, std::move(log)), room_(std::move(room)) {}
+  LocalExchange(std::shared_ptr<ThreadRendezvous> rendezvous, int rank, int size, Patience patience, Log log)
+      : Exchange(rank, size, patience, std::move(log)), rendezvous_(std::move(rendezvous)) {}
 
-  std::optional<std::string> known_loss() override { return room_->failure(); }
+  std::optional<std::string> known_loss() override { return rendezvous_->failure(); }
 
  private:
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
-    return room_->meet(*this, what, mine, patience);
+    return rendezvous_->meet(*this, what, mine, patience);
   }
-  void tell_failure(std::string_view why) override { room_->fail(text("rank ", rank(), " failed: ", why)); }
+  void tell_failure(std::string_view why) override { rendezvous_->fail(text("rank ", rank(), " failed: ", why)); }
   Bytes channels_in_use() override { return {}; }
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>&) override {
     int index = 0;
     while (ranks.at(static_cast<std::size_t>(index)) != rank()) ++index;
-    return std::make_unique<LocalExchange>(room_->side_room(ranks), index, static_cast<int>(ranks.size()), patience(),
-                                           log());
+    return std::make_unique<LocalExchange>(rendezvous_->side_rendezvous(ranks), index, static_cast<int>(ranks.size()),
+                                           patience(), log());
   }
 
-  std::shared_ptr<Room> room_;
+  std::shared_ptr<ThreadRendezvous> rendezvous_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Exchange>> make_local_exchanges(int size, Patience patience, const Log& log) {
   if (size < 1) throw Error(Code::usage, text("an exchange among ", size, " members"), "give at least 1");
-  auto room = std::make_shared<Room>(size);
+  auto rendezvous = std::make_shared<ThreadRendezvous>(size);
   std::vector<std::unique_ptr<Exchange>> all;
   all.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
-    all.push_back(std::make_unique<LocalExchange>(room, rank, size, patience,
+    all.push_back(std::make_unique<LocalExchange>(rendezvous, rank, size, patience,
                                                   log.speaking_as(text("rank ", rank, " of ", size))));
   }
   return all;

@@ -99,7 +99,7 @@ int common(const MachineShape& machine, const std::vector<int>& pus, int Pu::*wh
 
 }  // namespace
 
-Span span_of(const MachineShape& machine, const IndexSet& pus) {
+SharedUnits shared_units_of(const MachineShape& machine, const IndexSet& pus) {
   const std::vector<int> all = pus.members();
   return {.core = common(machine, all, &Pu::core),
           .l2 = common(machine, all, &Pu::l2),

@@ -76,16 +76,16 @@ struct MachineShape {
 };
 
 // What a set of hardware threads shares: the one core, cache, NUMA node, package that holds all of it.
-struct Span {
+struct SharedUnits {
   int core = none;
   int l2 = none;
   int l3 = none;
   int numa = none;
   int package = none;
-  bool operator==(const Span&) const = default;
+  bool operator==(const SharedUnits&) const = default;
 };
 
 // `pus` are positions in `machine.pus`.
-Span span_of(const MachineShape& machine, const IndexSet& pus);
+SharedUnits shared_units_of(const MachineShape& machine, const IndexSet& pus);
 
 }  // namespace lockstep

@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::string_view uplink = "uplink";
 
-class Reading {
+class RackParser {
  public:
-  explicit Reading(std::string_view where) : where_(where) {}
+  explicit RackParser(std::string_view where) : where_(where) {}
 
   void take(std::string_view sentence, std::size_t line) {
     line_ = line;
@@ -88,7 +88,7 @@ std::string Racks::of(std::string_view host) const {
 }
 
 Racks parse_racks(std::string_view words, std::string_view where) {
-  Reading reading(where);
+  RackParser reading(where);
   const bool has_lines = words.find('\n') != std::string_view::npos;
   std::size_t line = 0;
   for (const std::string& each : split(words, '\n')) {

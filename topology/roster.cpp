@@ -13,15 +13,15 @@ void Roster::introduce(Writer& writer, std::string_view label) {
 }
 
 void Roster::add(Reader& reader) {
-  One one;
+  RosterEntry one;
   one.name = ProcessName::read(reader);
   one.label = printable(reader.get_string(), 300);
-  if (one.name.space == own_.space && one.name != own_) one.process = Watched::find(one.name);
+  if (one.name.space == own_.space && one.name != own_) one.process = WatchedProcess::find(one.name);
   all_.push_back(std::move(one));
 }
 
 std::string Roster::name_of(int rank) const {
-  const One& one = at(rank);
+  const RosterEntry& one = at(rank);
   return text("rank ", rank, " (", one.label, one.label.empty() ? "" : ", ", "process ", one.name.number, ')');
 }
 
@@ -39,7 +39,7 @@ std::optional<std::string> Roster::end_of(int rank) const {
 
 bool Roster::has_neighbour(int rank) const {
   const ProcessName& its = at(rank).name;
-  return its.space != 0 && std::ranges::any_of(all_, [&](const One& each) {
+  return its.space != 0 && std::ranges::any_of(all_, [&](const RosterEntry& each) {
            return each.name.space == its.space && each.name.number != its.number;
          });
 }

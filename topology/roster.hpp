@@ -17,19 +17,19 @@ namespace lockstep {
 
 // Of a member that is gone, as whoever carries the members' exchange knows it. Rank -1: it is none of them, but the
 // process where they meet.
-struct Lost {
+struct LostMember {
   int rank = -1;
   std::string words;
   bool says_how = false;
 };
 // Asked often.
-using LookForLost = std::function<std::optional<Lost>()>;
+using LostMemberLookup = std::function<std::optional<LostMember>()>;
 
 class Roster {
  public:
   // What a member tells the others of itself.
   static void introduce(Writer& writer, std::string_view label);
-  // The next rank's word.
+  // Reads what the next rank wrote with introduce().
   void add(Reader& reader);
 
   // Of these members alone.
@@ -38,22 +38,22 @@ class Roster {
   // "rank 3 (worker 3 at host:12345, process 4711)"
   std::string name_of(int rank) const;
   // Nothing: it is not of this host, is this one, or cannot be watched.
-  const std::shared_ptr<const Watched>& process_of(int rank) const { return at(rank).process; }
+  const std::shared_ptr<const WatchedProcess>& process_of(int rank) const { return at(rank).process; }
   // "rank 3 (...) is gone: its process was ended by signal 9 (Killed)". Nothing: it lives, or nobody here can tell.
   std::optional<std::string> end_of(int rank) const;
   // Whether another member than this one lives where that one does, and can tell how it ended.
   bool has_neighbour(int rank) const;
 
  private:
-  struct One {
+  struct RosterEntry {
     std::string label;
     ProcessName name;
-    std::shared_ptr<const Watched> process;
+    std::shared_ptr<const WatchedProcess> process;
   };
-  const One& at(int rank) const { return all_[static_cast<std::size_t>(rank)]; }
+  const RosterEntry& at(int rank) const { return all_[static_cast<std::size_t>(rank)]; }
 
   ProcessName own_ = own_process();
-  std::vector<One> all_;
+  std::vector<RosterEntry> all_;
 };
 
 }  // namespace lockstep

@@ -46,7 +46,7 @@ int TopologyParts::intern(const Place& place) { return intern_in(places, place);
 Topology::Topology(TopologyParts parts) : parts_(std::move(parts)) {
   check();
   for (const Place& place : parts_.places) {
-    spans_.push_back(lockstep::span_of(at(parts_.machines, place.machine), place.pus));
+    shared_units_.push_back(lockstep::shared_units_of(at(parts_.machines, place.machine), place.pus));
   }
   sort_members();
 }
@@ -143,13 +143,13 @@ bool Topology::equal_nodes() const {
 Link Topology::link(int a, int b) const {
   if (a == b) return Link::self;
   if (member(a).node != member(b).node) return Link::network;
-  const Span& one = span_of(a);
-  const Span& two = span_of(b);
-  const auto share = [&](int Span::*what) { return one.*what != none && one.*what == two.*what; };
-  if (share(&Span::core)) return Link::same_core;
-  if (share(&Span::l2) || share(&Span::l3)) return Link::shared_cache;
-  if (share(&Span::numa)) return Link::same_numa;
-  if (share(&Span::package)) return Link::same_package;
+  const SharedUnits& one = shared_units_of(a);
+  const SharedUnits& two = shared_units_of(b);
+  const auto share = [&](int SharedUnits::*what) { return one.*what != none && one.*what == two.*what; };
+  if (share(&SharedUnits::core)) return Link::same_core;
+  if (share(&SharedUnits::l2) || share(&SharedUnits::l3)) return Link::shared_cache;
+  if (share(&SharedUnits::numa)) return Link::same_numa;
+  if (share(&SharedUnits::package)) return Link::same_package;
   return Link::same_node;
 }
 
@@ -160,20 +160,22 @@ GpuLink Topology::gpu_link(int a, int gpu_of_a, int b, int gpu_of_b) const {
 
 namespace {
 
-// 0 in the same NUMA node, 1 in the same package or where the machine does not say, 2 beyond.
+// 0 in the same NUMA node, 1 in the same package or where the machine does not say, 2 beyond. A NUMA node that spans
+// packages, as in a machine that is described with packages alone, brings nothing of another package near.
 template <class Device>
-int distance(const Span& span, const Device& device) {
-  if (device.numa != none && device.numa == span.numa) return 0;
-  const bool elsewhere = device.package != none && span.package != none && device.package != span.package;
-  return elsewhere ? 2 : 1;
+int distance(const SharedUnits& units, const Device& device) {
+  const bool elsewhere = device.package != none && units.package != none && device.package != units.package;
+  if (elsewhere) return 2;
+  return device.numa != none && device.numa == units.numa ? 0 : 1;
 }
 
 template <class Device>
-std::vector<int> nearest_devices(const Span& span, const std::vector<Device>& devices, const std::vector<int>& seen) {
+std::vector<int> nearest_devices(const SharedUnits& units, const std::vector<Device>& devices,
+                                 const std::vector<int>& seen) {
   std::vector<int> near;
   int best = 3;
   for (const int each : seen) {
-    const int far = distance(span, devices.at(static_cast<std::size_t>(each)));
+    const int far = distance(units, devices.at(static_cast<std::size_t>(each)));
     if (far < best) near.clear();
     best = std::min(best, far);
     if (far == best) near.push_back(each);
@@ -184,14 +186,14 @@ std::vector<int> nearest_devices(const Span& span, const std::vector<Device>& de
 }  // namespace
 
 std::vector<int> Topology::near_gpus(int rank) const {
-  return nearest_devices(span_of(rank), machine_of(rank).gpus, place_of(rank).gpus);
+  return nearest_devices(shared_units_of(rank), machine_of(rank).gpus, place_of(rank).gpus);
 }
 
 std::vector<int> Topology::near_nics(int rank) const {
   const auto& nics = machine_of(rank).nics;
   std::vector<int> all(nics.size());
   std::iota(all.begin(), all.end(), 0);
-  return nearest_devices(span_of(rank), nics, all);
+  return nearest_devices(shared_units_of(rank), nics, all);
 }
 
 Topology Topology::with_network(const Network& measured) const {
@@ -248,7 +250,7 @@ std::size_t Topology::size_bytes() const {
   std::size_t all = sizeof *this;
   for (const MachineShape& machine : parts_.machines) all += machine.size_bytes();
   for (const Place& place : parts_.places) {
-    all += sizeof place + place.pus.ranges().capacity() * sizeof(IndexSet::Range) + place.gpus.capacity() * sizeof(int);
+    all += sizeof place + place.pus.ranges().capacity() * sizeof(IndexRange) + place.gpus.capacity() * sizeof(int);
   }
   for (const Node& node : parts_.nodes) {
     all += sizeof node + node.host.capacity() + node.rack.capacity() + node.gpu_ids.capacity() * sizeof(std::string) +
@@ -256,7 +258,7 @@ std::size_t Topology::size_bytes() const {
     for (const std::string& gpu : node.gpu_ids) all += gpu.capacity();
     for (const NicAddress& address : node.addresses) all += address.address.capacity();
   }
-  all += parts_.members.capacity() * sizeof(Member) + spans_.capacity() * sizeof(Span);
+  all += parts_.members.capacity() * sizeof(Member) + shared_units_.capacity() * sizeof(SharedUnits);
   return all + (order_.capacity() + begins_.capacity() + index_in_node_.capacity()) * sizeof(int);
 }
 

@@ -75,7 +75,7 @@ class Topology {
   const Member& member(int rank) const { return at(parts_.members, rank); }
   const Node& node(int node) const { return at(parts_.nodes, node); }
   const Place& place_of(int rank) const { return at(parts_.places, member(rank).place); }
-  const Span& span_of(int rank) const { return at(spans_, member(rank).place); }
+  const SharedUnits& shared_units_of(int rank) const { return at(shared_units_, member(rank).place); }
   const MachineShape& machine_of(int rank) const { return machine_of_node(member(rank).node); }
   const MachineShape& machine_of_node(int node) const { return at(parts_.machines, this->node(node).machine); }
   const std::vector<MachineShape>& machines() const { return parts_.machines; }
@@ -148,9 +148,9 @@ class Topology {
 
   TopologyParts parts_;
   Network network_;
-  std::vector<Span> spans_;  // by place
-  std::vector<int> order_;   // all ranks in ring order
-  std::vector<int> begins_;  // by node: where its ranks begin in order_; one more at the end
+  std::vector<SharedUnits> shared_units_;  // by place
+  std::vector<int> order_;                 // all ranks in ring order
+  std::vector<int> begins_;                // by node: where its ranks begin in order_; one more at the end
   std::vector<int> index_in_node_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/mpi/forced.hpp"
 
-#include <sched.h>
+#include <dlfcn.h>
 
 #include <array>
 #include <cstdlib>
@@ -58,15 +58,15 @@ std::string_view mpi_name(Collective collective) {
   return "sendrecv";
 }
 
-struct Value {
+struct ControlValue {
   int number;
   std::string name;
 };
 
 // A control variable of the library, a whole number.
-class Variable {
+class ControlVariable {
  public:
-  static std::optional<Variable> find(const std::string& name) {
+  static std::optional<ControlVariable> find(const std::string& name) {
     int index = 0;
     if (MPI_T_cvar_get_index(name.c_str(), &index) != MPI_SUCCESS) return std::nullopt;
     MPI_Datatype type = MPI_DATATYPE_NULL;
@@ -81,7 +81,7 @@ class Variable {
             MPI_SUCCESS ||
         (type != MPI_INT && type != MPI_UNSIGNED))
       return std::nullopt;
-    Variable variable;
+    ControlVariable variable;
     int count = 0;
     if (MPI_T_cvar_handle_alloc(index, nullptr, &variable.handle_, &count) != MPI_SUCCESS || count != 1)
       return std::nullopt;
@@ -95,7 +95,7 @@ class Variable {
     MPI_T_cvar_read(handle_, &value);
     return value;
   }
-  const std::vector<Value>& values() const { return values_; }
+  const std::vector<ControlValue>& values() const { return values_; }
 
  private:
   void read_values(MPI_T_enum values) {
@@ -112,7 +112,7 @@ class Variable {
   }
 
   MPI_T_cvar_handle handle_ = MPI_T_CVAR_HANDLE_NULL;
-  std::vector<Value> values_;
+  std::vector<ControlValue> values_;
 };
 
 MPI_Comm copy_of(MPI_Comm comm) {
@@ -123,13 +123,13 @@ MPI_Comm copy_of(MPI_Comm comm) {
 }
 
 // Open MPI's: read when a communicator is made, and only if `coll_tuned_use_dynamic_rules` was set before MPI began.
-void add_tuned(std::vector<Forced>& all, Collective collective, MPI_Comm comm) {
+void add_tuned(std::vector<MpiAlgorithm>& all, Collective collective, MPI_Comm comm) {
   const std::string name = text("coll_tuned_", mpi_name(collective), "_algorithm");
-  const auto algorithm = Variable::find(name);
+  const auto algorithm = ControlVariable::find(name);
   if (!algorithm) return;
-  const auto segment = Variable::find(text(name, "_segmentsize"));
+  const auto segment = ControlVariable::find(text(name, "_segmentsize"));
   const int before = algorithm->get();
-  for (const Value& each : algorithm->values()) {
+  for (const ControlValue& each : algorithm->values()) {
     if (each.number == 0) continue;
     constexpr std::array sizes = {0, 1 << 15, 1 << 20};
     for (const int size : sizes) {
@@ -150,13 +150,13 @@ void add_tuned(std::vector<Forced>& all, Collective collective, MPI_Comm comm) {
 }
 
 // MPICH's: read at every call.
-void add_mpich(std::vector<Forced>& all, Collective collective, MPI_Comm comm) {
+void add_mpich(std::vector<MpiAlgorithm>& all, Collective collective, MPI_Comm comm) {
   std::string upper(mpi_name(collective));
   for (char& letter : upper) letter = letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
-  const auto algorithm = Variable::find(text("MPIR_CVAR_", upper, "_INTRA_ALGORITHM"));
+  const auto algorithm = ControlVariable::find(text("MPIR_CVAR_", upper, "_INTRA_ALGORITHM"));
   if (!algorithm) return;
   const int own = algorithm->get();
-  for (const Value& each : algorithm->values()) {
+  for (const ControlValue& each : algorithm->values()) {
     if (each.number == own) continue;
     all.push_back({.name = text("mpich:", each.name),
                    .comm = comm,
@@ -165,19 +165,31 @@ void add_mpich(std::vector<Forced>& all, Collective collective, MPI_Comm comm) {
   }
 }
 
-void set_unless_set(const char* name, const char* value) { ::setenv(name, value, 0); }
+// Open MPI's, which its variable mpi_yield_when_idle calls once, when MPI begins. It returns what was before.
+using SetYield = bool (*)(bool yields);
+SetYield set_yield() {
+  static const auto found = reinterpret_cast<SetYield>(::dlsym(RTLD_DEFAULT, "opal_progress_set_yield_when_idle"));
+  return found;
+}
 
 }  // namespace
 
-void prepare_for_forcing() {
-  set_unless_set("OMPI_MCA_coll_tuned_use_dynamic_rules", "1");
-  // Ranks that share cores do best when they yield to each other.
-  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  const auto ranks = parse_integer(here == nullptr ? "" : here);
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (ranks && ::sched_getaffinity(0, sizeof cores, &cores) == 0 && *ranks > CPU_COUNT(&cores))
-    set_unless_set("OMPI_MCA_mpi_yield_when_idle", "1");
+void prepare_for_forcing() { ::setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0); }
+
+std::optional<bool> yields_when_idle() {
+  const SetYield set = set_yield();
+  if (set == nullptr) return std::nullopt;
+  const bool yields = set(false);
+  set(yields);
+  return yields;
+}
+
+YieldWhenIdle::YieldWhenIdle(std::optional<bool> yields) {
+  if (yields && set_yield() != nullptr) before_ = set_yield()(*yields);
+}
+
+YieldWhenIdle::~YieldWhenIdle() {
+  if (before_) set_yield()(*before_);
 }
 
 ForcedAlgorithms::ForcedAlgorithms() {
@@ -189,14 +201,14 @@ ForcedAlgorithms::~ForcedAlgorithms() {
   int ended = 0;
   MPI_Finalized(&ended);
   for (auto& [collective, all] : all_) {
-    for (Forced& each : all) {
+    for (MpiAlgorithm& each : all) {
       if (ended == 0 && each.name.starts_with("tuned:")) MPI_Comm_free(&each.comm);
     }
   }
   if (works_) MPI_T_finalize();
 }
 
-const std::vector<Forced>& ForcedAlgorithms::of(Collective collective, MPI_Comm comm) {
+const std::vector<MpiAlgorithm>& ForcedAlgorithms::of(Collective collective, MPI_Comm comm) {
   const auto [found, is_new] = all_.try_emplace(collective);
   if (is_new && works_) {
     add_tuned(found->second, collective, comm);
@@ -207,9 +219,9 @@ const std::vector<Forced>& ForcedAlgorithms::of(Collective collective, MPI_Comm 
 
 std::string ForcedAlgorithms::what() const {
   if (!works_) return "nothing: this library has no tools interface";
-  if (Variable::find("coll_tuned_allreduce_algorithm"))
+  if (ControlVariable::find("coll_tuned_allreduce_algorithm"))
     return "all of Open MPI's tuned, in this process; han, sm and adapt need launches of their own (tools/peers)";
-  if (Variable::find("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM")) return "all of MPICH's, in this process";
+  if (ControlVariable::find("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM")) return "all of MPICH's, in this process";
   return "nothing that is known of this library";
 }
 

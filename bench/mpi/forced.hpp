@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,28 @@
 
 namespace lockstep::bench {
 
-struct Forced {
+struct MpiAlgorithm {
   std::string name;  // "tuned:ring"
   MPI_Comm comm = MPI_COMM_NULL;
   std::function<void()> before = [] {};  // ahead of every call
   std::function<void()> after = [] {};   // and when others come again
+  std::optional<bool> yields = {};       // nothing: as the library is configured
+};
+
+// Returns whether ranks of this library yield their core while they wait. Nothing: it cannot be told while it runs, as
+// Open MPI can.
+std::optional<bool> yields_when_idle();
+
+// Tells the library, as long as it lives. Nothing: leaves it as it is.
+class YieldWhenIdle {
+ public:
+  explicit YieldWhenIdle(std::optional<bool> yields);
+  ~YieldWhenIdle();
+  YieldWhenIdle(const YieldWhenIdle&) = delete;
+  YieldWhenIdle& operator=(const YieldWhenIdle&) = delete;
+
+ private:
+  std::optional<bool> before_;
 };
 
 // What has to stand in the environment before MPI begins.
@@ -32,12 +50,12 @@ class ForcedAlgorithms {
   ForcedAlgorithms& operator=(const ForcedAlgorithms&) = delete;
 
   // All members of `comm` call it, in the same order.
-  const std::vector<Forced>& of(Collective collective, MPI_Comm comm);
+  const std::vector<MpiAlgorithm>& of(Collective collective, MPI_Comm comm);
   std::string what() const;
 
  private:
   bool works_ = false;
-  std::map<Collective, std::vector<Forced>> all_;
+  std::map<Collective, std::vector<MpiAlgorithm>> all_;
 };
 
 }  // namespace lockstep::bench

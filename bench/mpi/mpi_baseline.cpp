@@ -9,9 +9,10 @@
 #include <numeric>
 #include <vector>
 
+#include "bench/mpi/call_watchdog.hpp"
 #include "bench/mpi/forced.hpp"
-#include "bench/mpi/pulse.hpp"
 #include "bench/statistics.hpp"
+#include "topology/base/environment.hpp"
 #include "topology/machine/mpi/check.hpp"
 
 namespace lockstep::bench {
@@ -84,7 +85,7 @@ std::vector<int> starts(const std::vector<int>& counts) {
 }
 
 // What a call takes.
-struct Words {
+struct MpiCallArguments {
   Collective collective;
   const void* in;
   void* out;
@@ -104,7 +105,7 @@ struct Words {
   std::vector<int> takes_at;
 };
 
-int call_unequal(const Words& w, MPI_Comm comm) {
+int call_unequal(const MpiCallArguments& w, MPI_Comm comm) {
   switch (w.collective) {
     case Collective::reduce_scatter_v:
       return MPI_Reduce_scatter(w.in, w.out, w.gives.data(), w.type, w.op, comm);
@@ -120,7 +121,7 @@ int call_unequal(const Words& w, MPI_Comm comm) {
   }
 }
 
-int call(const Words& w, MPI_Comm comm) {
+int call(const MpiCallArguments& w, MPI_Comm comm) {
   const void* const in = w.in_place ? MPI_IN_PLACE : w.in;
   const bool at_root = w.in_place && w.rank == w.root;
   const void* const in_at_root = at_root ? MPI_IN_PLACE : w.in;
@@ -156,7 +157,7 @@ int call(const Words& w, MPI_Comm comm) {
 }
 
 // Nothing where MPI has no such type, operation or so large a count.
-std::optional<Words> words_of(const Subject& subject, Buffers& buffers, MPI_Comm comm) {
+std::optional<MpiCallArguments> words_of(const Subject& subject, Buffers& buffers, MPI_Comm comm) {
   const MPI_Datatype type = type_of(subject.type);
   const MPI_Op op = op_of(subject.op);
   const bool moves = subject.collective != Collective::barrier;
@@ -165,22 +166,22 @@ std::optional<Words> words_of(const Subject& subject, Buffers& buffers, MPI_Comm
       is_unequal(subject.collective) ? std::max(buffers.input_count(), buffers.output_count()) : subject.count;
   if (moves && (type == MPI_DATATYPE_NULL || largest > most)) return std::nullopt;
   if (reduces(subject.collective) && op == MPI_OP_NULL) return std::nullopt;
-  Words words{.collective = subject.collective,
-              .in = buffers.input_count() > 0 ? buffers.input() : nullptr,
-              .out = buffers.output_count() > 0 ? buffers.output() : nullptr,
-              .in_count = static_cast<int>(std::min(buffers.input_count(), most)),
-              .out_count = static_cast<int>(std::min(buffers.output_count(), most)),
-              .count = static_cast<int>(subject.count),
-              .type = type,
-              .op = op,
-              .root = subject.root,
-              .rank = 0,
-              .size = 1,
-              .in_place = subject.in_place,
-              .gives = ints(buffers.gives()),
-              .gives_at = {},
-              .takes = ints(buffers.takes()),
-              .takes_at = {}};
+  MpiCallArguments words{.collective = subject.collective,
+                         .in = buffers.input_count() > 0 ? buffers.input() : nullptr,
+                         .out = buffers.output_count() > 0 ? buffers.output() : nullptr,
+                         .in_count = static_cast<int>(std::min(buffers.input_count(), most)),
+                         .out_count = static_cast<int>(std::min(buffers.output_count(), most)),
+                         .count = static_cast<int>(subject.count),
+                         .type = type,
+                         .op = op,
+                         .root = subject.root,
+                         .rank = 0,
+                         .size = 1,
+                         .in_place = subject.in_place,
+                         .gives = ints(buffers.gives()),
+                         .gives_at = {},
+                         .takes = ints(buffers.takes()),
+                         .takes_at = {}};
   words.gives_at = starts(words.gives);
   words.takes_at = starts(words.takes);
   check_mpi(MPI_Comm_rank(comm, &words.rank));
@@ -194,42 +195,118 @@ bool agreed(bool mine, MPI_Comm comm) {
   return all == 1;
 }
 
-// A few samples, the slowest rank's each; nothing where the algorithm refuses or is wrong.
-std::optional<double> try_it(const Words& words, const Forced& forced, Buffers& buffers, MPI_Comm comm) {
-  buffers.fill();
-  const auto once = [&] {
-    forced.before();
-    const int code = call(words, forced.comm);
-    forced.after();
-    return code;
-  };
-  const int code = once();
-  std::uint64_t bits = 0;
-  if (!agreed(code == MPI_SUCCESS && buffers.count_wrong(bits) == 0, comm)) return std::nullopt;
-  constexpr std::size_t few = 7;
+double slowest(double mine, MPI_Comm comm) {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_DOUBLE, MPI_MAX, comm));
+  return mine;
+}
+
+// A way to make a call, and what it took so far. The same on all ranks, as times are the slowest rank's.
+struct MpiCandidate {
+  MpiAlgorithm algorithm;
+  std::vector<double> medians = {};
+  double time() const { return median_of(medians); }
+};
+
+// Of one sample, in seconds.
+double once(const MpiCallArguments& words, const MpiAlgorithm& algorithm, MPI_Comm comm) {
+  const YieldWhenIdle yields(algorithm.yields);
+  algorithm.before();
+  check_mpi(MPI_Barrier(comm));
+  const double begin = MPI_Wtime();
+  const int code = call(words, algorithm.comm);
+  const double took = MPI_Wtime() - begin;
+  algorithm.after();
+  check_mpi(code);
+  return took;
+}
+
+constexpr std::size_t few = 7;
+
+void sample(const MpiCallArguments& words, MpiCandidate& candidate, MPI_Comm comm) {
   std::vector<double> times(few);
-  for (double& each : times) {
-    check_mpi(MPI_Barrier(comm));
-    const double begin = MPI_Wtime();
-    check_mpi(once());
-    each = MPI_Wtime() - begin;
-  }
+  for (double& each : times) each = once(words, candidate.algorithm, comm);
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, times.data(), static_cast<int>(few), MPI_DOUBLE, MPI_MAX, comm));
-  return median_of(times);
+  candidate.medians.push_back(median_of(times));
+}
+
+// False if the algorithm refuses or is wrong, or takes so much longer than `least` that samples would be in vain.
+bool try_it(const MpiCallArguments& words, MpiCandidate& candidate, Buffers& buffers, std::optional<double> least,
+            MPI_Comm comm) {
+  constexpr double hopeless = 10;
+  buffers.fill();
+  int code = MPI_SUCCESS;
+  {
+    const YieldWhenIdle yields(candidate.algorithm.yields);
+    candidate.algorithm.before();
+    code = call(words, candidate.algorithm.comm);
+    candidate.algorithm.after();
+  }
+  std::uint64_t bits = 0;
+  if (!agreed(code == MPI_SUCCESS && buffers.count_wrong(bits) == 0, comm)) return false;
+  if (least && slowest(once(words, candidate.algorithm, comm), comm) > hopeless * *least) return false;
+  sample(words, candidate, comm);
+  return true;
+}
+
+// The fastest, after the first few have been measured again in turns: of many, one looks fast by chance.
+const MpiAlgorithm& fastest(const MpiCallArguments& words, std::vector<MpiCandidate>& all, MPI_Comm comm) {
+  constexpr std::size_t finalists = 4;
+  constexpr std::size_t most_turns = 6;
+  constexpr double enough_s = 0.1;
+  const auto by_time = [](const MpiCandidate& a, const MpiCandidate& b) { return a.time() < b.time(); };
+  std::ranges::stable_sort(all, by_time);
+  all.resize(std::min(all.size(), finalists));
+  double turn_s = 0;
+  for (const MpiCandidate& each : all) turn_s += static_cast<double>(few) * each.time();
+  const auto turns = static_cast<std::size_t>(std::clamp(enough_s / turn_s, 1.0, static_cast<double>(most_turns)));
+  for (std::size_t turn = 0; turn < turns && all.size() > 1; ++turn) {
+    for (MpiCandidate& each : all) sample(words, each, comm);
+  }
+  return std::ranges::min_element(all, by_time)->algorithm;
+}
+
+// Of each way two, where the library can be told: one that yields, and one that does not.
+std::vector<MpiAlgorithm> with_and_without_yielding(std::vector<MpiAlgorithm> ways, bool yields_first) {
+  if (!yields_when_idle()) return ways;
+  std::vector<MpiAlgorithm> all;
+  for (const bool yields : {yields_first, !yields_first}) {
+    for (MpiAlgorithm each : ways) {
+      each.yields = yields;
+      if (yields) each.name += ", yielding";
+      all.push_back(std::move(each));
+    }
+  }
+  return all;
+}
+
+// From then on until others come again.
+void make_yield(BenchCandidate& candidate, std::optional<bool> yields) {
+  if (!yields) return;
+  const auto own = std::make_shared<std::optional<YieldWhenIdle>>();
+  candidate.before = [before = candidate.before, own, yields] {
+    if (!*own) own->emplace(yields);
+    if (before) before();
+  };
+  candidate.after = [after = candidate.after, own] {
+    if (after) after();
+    own->reset();
+  };
 }
 
 }  // namespace
 
 struct MpiBaseline::Parts {
-  Parts(Patience patience, Log log) : pulse(patience, std::move(log)) {}
-  Pulse pulse;
+  Parts(Patience patience, Log log, bool shares) : watchdog(patience, std::move(log)), shares_cores(shares) {}
+  MpiCallWatchdog watchdog;
+  bool shares_cores;
   MPI_Comm comm = MPI_COMM_NULL;
   ForcedAlgorithms algorithms;
 };
 
 void MpiBaseline::prepare_for_best() { prepare_for_forcing(); }
 
-MpiBaseline::MpiBaseline(Patience patience, Log log) : parts_(std::make_unique<Parts>(patience, std::move(log))) {
+MpiBaseline::MpiBaseline(Patience patience, Log log, bool shares_cores)
+    : parts_(std::make_unique<Parts>(patience, std::move(log), shares_cores)) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &parts_->comm));
   check_mpi(MPI_Comm_set_errhandler(parts_->comm, MPI_ERRORS_RETURN));
 }
@@ -240,40 +317,59 @@ MpiBaseline::~MpiBaseline() {
   if (ended == 0) MPI_Comm_free(&parts_->comm);
 }
 
-std::optional<Candidate> MpiBaseline::candidate(const Subject& subject, Buffers& buffers) {
+std::optional<BenchCandidate> MpiBaseline::candidate(const Subject& subject, Buffers& buffers) {
   auto words = words_of(subject, buffers, parts_->comm);
   if (!words) return std::nullopt;
-  return Candidate{"mpi", [words = std::move(*words), comm = parts_->comm, &pulse = parts_->pulse] {
-                     pulse.beat();
-                     check_mpi(call(words, comm));
-                     pulse.beat();
-                   }};
+  BenchCandidate candidate{"mpi", [words = std::move(*words), comm = parts_->comm, &watchdog = parts_->watchdog] {
+                             watchdog.beat();
+                             check_mpi(call(words, comm));
+                             watchdog.beat();
+                           }};
+  if (tells_to_yield()) {
+    candidate.algorithm = "yielding";
+    make_yield(candidate, true);
+  }
+  return candidate;
 }
 
-std::optional<Candidate> MpiBaseline::best(const Subject& subject, Buffers& buffers) {
+bool MpiBaseline::tells_to_yield() const {
+  return parts_->shares_cores && yields_when_idle() == false &&
+         process_environment("OMPI_MCA_mpi_yield_when_idle") == nullptr;
+}
+
+std::optional<BenchCandidate> MpiBaseline::best(const Subject& subject, Buffers& buffers) {
   auto words = words_of(subject, buffers, parts_->comm);
   if (!agreed(words.has_value(), parts_->comm)) return std::nullopt;
-  std::optional<double> least;
-  Forced best{.name = "its own choice", .comm = parts_->comm};
-  std::vector<Forced> all = parts_->algorithms.of(subject.collective, parts_->comm);
-  all.insert(all.begin(), best);
-  for (const Forced& each : all) {
-    parts_->pulse.beat();
-    const auto time = try_it(*words, each, buffers, parts_->comm);
-    parts_->pulse.beat();
-    if (!time || (least && *time >= *least)) continue;
-    least = time;
-    best = each;
+  MpiAlgorithm best{.name = "its own choice", .comm = parts_->comm};
+  std::vector<MpiAlgorithm> ways = parts_->algorithms.of(subject.collective, parts_->comm);
+  ways.insert(ways.begin(), best);
+  {
+    const YieldWhenIdle between(parts_->shares_cores ? std::optional(true) : std::nullopt);
+    std::vector<MpiCandidate> all;
+    std::optional<double> least;
+    for (MpiAlgorithm& each : with_and_without_yielding(std::move(ways), parts_->shares_cores)) {
+      MpiCandidate timed{std::move(each)};
+      parts_->watchdog.beat();
+      const bool is_well = try_it(*words, timed, buffers, least, parts_->comm);
+      parts_->watchdog.beat();
+      if (!is_well) continue;
+      least = std::min(least.value_or(timed.time()), timed.time());
+      all.push_back(std::move(timed));
+    }
+    parts_->watchdog.beat();
+    if (!all.empty()) best = fastest(*words, all, parts_->comm);
+    parts_->watchdog.beat();
   }
   buffers.fill();
-  Candidate candidate{"mpi:best", [words = std::move(*words), comm = best.comm, &pulse = parts_->pulse] {
-                        pulse.beat();
-                        check_mpi(call(words, comm));
-                        pulse.beat();
-                      }};
+  BenchCandidate candidate{"mpi:best", [words = std::move(*words), comm = best.comm, &watchdog = parts_->watchdog] {
+                             watchdog.beat();
+                             check_mpi(call(words, comm));
+                             watchdog.beat();
+                           }};
   candidate.before = best.before;
   candidate.after = best.after;
   candidate.algorithm = best.name;
+  make_yield(candidate, best.yields);
   return candidate;
 }
 

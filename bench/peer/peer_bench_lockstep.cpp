@@ -19,12 +19,12 @@ namespace {
 
 using lockstep::Communicator;
 
-struct Subject {
+struct PeerState {
   lockstep::Session* session;
   Communicator* world;
   std::function<void()> run;
   std::string refusal;
-  std::vector<lockstep::Symmetric<std::byte>> buffers;  // of a job
+  std::vector<lockstep::SymmetricBuffer<std::byte>> buffers;  // of a job
 };
 
 template <class T>
@@ -34,9 +34,9 @@ std::span<T> blocks(const PeerCall& call, void* at, std::size_t times) {
 
 // A list of tensors, in the ways that a program may choose from.
 template <class T>
-class List {
+class TensorList {
  public:
-  explicit List(const PeerCall& call) {
+  explicit TensorList(const PeerCall& call) {
     std::size_t total = 0;
     for (std::size_t i = 0; i < call.tensors; ++i) {
       tensors_.emplace_back(static_cast<T*>(call.tensor[i]), call.tensor_count[i]);
@@ -90,7 +90,7 @@ class List {
 template <class T, class Op>
 std::function<void()> of_list(lockstep::Session& session, Communicator& world, const PeerCall& call,
                               const std::string& variant, Op op) {
-  const List<T> list(call);
+  const TensorList<T> list(call);
   if (variant == "batch") return list.batch(world, op);
   if (variant == "each") return list.each(world, op);
   if (variant == "flat") return list.flat(world, op);
@@ -146,7 +146,7 @@ std::function<void()> moving(Communicator& world, const PeerCall& call) {
 }
 
 template <class T, class Op>
-std::function<void()> with_op(const Subject& subject, const PeerCall& call, const std::string& variant, Op op) {
+std::function<void()> with_op(const PeerState& subject, const PeerCall& call, const std::string& variant, Op op) {
   Communicator& world = *subject.world;
   if (call.collective == peer_list) return of_list<T>(*subject.session, world, call, variant, op);
   if (variant != "plain" && variant != "symmetric") return {};
@@ -155,7 +155,7 @@ std::function<void()> with_op(const Subject& subject, const PeerCall& call, cons
 }
 
 template <class T>
-std::function<void()> with_type(const Subject& subject, const PeerCall& call, const std::string& variant) {
+std::function<void()> with_type(const PeerState& subject, const PeerCall& call, const std::string& variant) {
   switch (call.op) {
     case peer_sum:
       return with_op<T>(subject, call, variant, lockstep::sum);
@@ -168,7 +168,7 @@ std::function<void()> with_type(const Subject& subject, const PeerCall& call, co
   }
 }
 
-std::function<void()> make_run(const Subject& subject, const PeerCall& call, const std::string& variant) {
+std::function<void()> make_run(const PeerState& subject, const PeerCall& call, const std::string& variant) {
   switch (call.type) {
     case peer_f32:
       return with_type<float>(subject, call, variant);
@@ -182,13 +182,13 @@ std::function<void()> make_run(const Subject& subject, const PeerCall& call, con
 }
 
 void* memory(void* self, std::size_t bytes, const char* variant) {
-  auto& subject = *static_cast<Subject*>(self);
+  auto& subject = *static_cast<PeerState*>(self);
   if (std::string_view(variant) != "symmetric") return nullptr;
   return subject.buffers.emplace_back(subject.world->allocate<std::byte>(bytes)).data();
 }
 
 const char* begin(void* self, const PeerCall* call, const char* variant) {
-  auto& subject = *static_cast<Subject*>(self);
+  auto& subject = *static_cast<PeerState*>(self);
   subject.run = make_run(subject, *call, variant);
   if (subject.run) return nullptr;
   subject.refusal = std::string("Lockstep has no variant ") + variant;
@@ -201,12 +201,12 @@ int main(int argc, char** argv) {
   try {
     lockstep::Session session(argc, argv);
     if (session.rank() == 0) std::cout << "peer_bench version Lockstep " << lockstep::version() << std::endl;
-    Subject subject{&session, &session.world(), {}, {}, {}};
+    PeerState subject{&session, &session.world(), {}, {}, {}};
     const auto end = [](void* self) {
-      static_cast<Subject*>(self)->run = {};
-      static_cast<Subject*>(self)->buffers.clear();
+      static_cast<PeerState*>(self)->run = {};
+      static_cast<PeerState*>(self)->buffers.clear();
     };
-    const PeerLibrary library{&subject, memory, begin, [](void* self) { static_cast<Subject*>(self)->run(); }, end};
+    const PeerLibrary library{&subject, memory, begin, [](void* self) { static_cast<PeerState*>(self)->run(); }, end};
     return peer_main(argc, argv, &library);
   } catch (const std::exception& error) {
     std::cerr << "peer_bench_lockstep: " << error.what() << "\n";

@@ -8,15 +8,16 @@
 namespace lockstep {
 
 std::span<const Algorithm> algorithms() {
-  static const std::vector<Algorithm> all = [] {
+  // Never destroyed: communicators may make plans while exit() destroys statics.
+  static const auto& all = *new const std::vector<Algorithm>([] {
     std::vector<Algorithm> joined;
-    for (const auto& family :
-         {ring_algorithms(), flat_algorithms(), exchange_algorithms(), scan_algorithms(), barrier_algorithms(),
-          doubling_algorithms(), tree_algorithms(), chain_algorithms(), balanced_algorithms(),
-          hierarchical_algorithms(), hierarchical_block_algorithms(), near_algorithms(), near_leader_algorithms()})
+    for (const auto& family : {ring_algorithms(), flat_algorithms(), exchange_algorithms(), scan_algorithms(),
+                               barrier_algorithms(), doubling_algorithms(), tree_algorithms(), chain_algorithms(),
+                               balanced_algorithms(), hierarchical_algorithms(), hierarchical_block_algorithms(),
+                               intra_node_algorithms(), intra_node_leader_algorithms()})
       joined.insert(joined.end(), family.begin(), family.end());
     return joined;
-  }();
+  }());
   return all;
 }
 

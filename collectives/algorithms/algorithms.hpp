@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The algorithms, each a pure function from a shape to a schedule, and the one table that names them. To add
-// one, write its function and its line; simulate proves it from then on, and the planner considers it.
+// one, write its function and its row. From then on prove() checks it, and the planner considers it.
 #pragma once
 
 #include <span>
@@ -10,6 +10,18 @@
 
 namespace lockstep {
 
+// The promises that the proof holds an algorithm to.
+struct AlgorithmProperties {
+  bool order = false;     // left operands come from lower indices: fit for operations that do not commute
+  bool balanced = false;  // exactly the tree of balanced(): fit for the reproducible order
+  bool in_place = true;   // right when input and output are one memory
+  // Whoever makes the sum of an element whole is the only one, and all others copy it from there: if it is rounded
+  // off there (Shape::rounds_off), all have the same bits, however messages round what is on its way.
+  bool once = false;
+  bool node = false;   // has rounds in memory that the members of a node share
+  bool apart = false;  // right when blocks of one size do not lie side by side, so that each of them can be cut
+};
+
 struct Algorithm {
   Collective collective;
   std::string_view name;
@@ -18,17 +30,7 @@ struct Algorithm {
   // barrier: always), else an upper bound that is off by what rounding blocks up adds. Of all_to_all_v, of whose counts
   // nobody knows all, only the rounds are a bound; what is sent is as if everybody gave as much as the one who asks.
   Cost (*cost)(const Shape&);
-  // The promises that the proof holds it to.
-  struct Keeps {
-    bool order = false;     // left operands come from lower indices: fit for operations that do not commute
-    bool balanced = false;  // exactly the tree of balanced(): fit for the reproducible order
-    bool in_place = true;   // right when input and output are one memory
-    // Whoever makes the sum of an element whole is the only one, and all others copy it from there: if it is rounded
-    // off there (Shape::rounds_off), all have the same bits, however messages round what is on its way.
-    bool once = false;
-    bool node = false;   // has rounds in memory that the members of a node share
-    bool apart = false;  // right when blocks of one size do not lie side by side, so that each of them can be cut
-  } keeps = {};
+  AlgorithmProperties keeps = {};
   bool (*fits)(const Shape&) = nullptr;  // null: any shape
   bool pieces = false;                   // uses Shape::segment
 };
@@ -59,7 +61,7 @@ std::span<const Algorithm> barrier_algorithms();
 std::span<const Algorithm> balanced_algorithms();
 std::span<const Algorithm> hierarchical_algorithms();
 std::span<const Algorithm> hierarchical_block_algorithms();
-std::span<const Algorithm> near_algorithms();
-std::span<const Algorithm> near_leader_algorithms();
+std::span<const Algorithm> intra_node_algorithms();
+std::span<const Algorithm> intra_node_leader_algorithms();
 
 }  // namespace lockstep

@@ -20,8 +20,8 @@ namespace {
 
 // In a round two halves of a group meet, the left [first, middle) and the right [middle, last), which may be smaller
 // in the last group, or missing.
-struct Meeting {
-  Meeting(int index, int half, int size)
+struct HalfExchange {
+  HalfExchange(int index, int half, int size)
       : first(index & ~(2 * half - 1)), middle(first + half), last(std::min(middle + half, size)) {}
   int first;
   int middle;
@@ -51,7 +51,7 @@ Schedule balanced_doubling_all_reduce(const Shape& shape) {
   ScheduleBuilder doubling;
   if (shape.size == 1) return doubling.round().copy(sum, mine).done();
   for (int half = 1; half < shape.size; half *= 2) {
-    const Meeting meeting(shape.index, half, shape.size);
+    const HalfExchange meeting(shape.index, half, shape.size);
     if (!meeting.has_right()) continue;
     const int giver = meeting.giver(shape.index);
     doubling.round().receive(giver, theirs);
@@ -69,7 +69,7 @@ Cost cost_of_balanced_doubling(const Shape& shape) {
   for (int index = 0; index < shape.size; ++index) {
     std::size_t sent = 0;
     for (int half = 1; half < shape.size; half *= 2) {
-      const Meeting meeting(index, half, shape.size);
+      const HalfExchange meeting(index, half, shape.size);
       if (meeting.has_right()) meeting.each_taker(index, [&](int) { ++sent; });
     }
     most = std::max(most, sent);
@@ -81,7 +81,7 @@ Cost cost_of_balanced_doubling(const Shape& shape) {
 Schedule balanced_halving_all_reduce(const Shape& shape) {
   ScheduleBuilder halving;
   if (shape.size == 1) return halving.round().copy(output(0, shape.count), input(0, shape.count)).done();
-  const Steps steps = balanced_steps(shape.index, Blocks::split(shape.count, shape.size));
+  const HalvingSteps steps = balanced_steps(shape.index, Blocks::split(shape.count, shape.size));
   reduce_by_halves(halving, steps, shape.index, {Space::input}, {Space::output}, 0);
   if (shape.rounds_off) round_off(halving, steps, {Space::output});
   gather_back(halving, steps);
@@ -107,14 +107,14 @@ Schedule balanced_halving_reduce_scatter(const Shape& shape) {
   const Slice own = output(0, blocks.count(me));
   ScheduleBuilder halving;
   if (shape.size == 1) return halving.round().copy(own, input(0, own.count)).done();
-  const Steps steps = balanced_steps(me, blocks);
+  const HalvingSteps steps = balanced_steps(me, blocks);
   std::size_t begin = blocks.total();
   std::size_t end = 0;
-  for (const Portion& part : steps.front().takes) {
+  for (const HalvingTransfer& part : steps.front().takes) {
     begin = std::min(begin, part.range.offset);
     end = std::max(end, part.range.offset + part.range.count);
   }
-  const Buffer sums{Space::scratch, begin};
+  const PlacedBuffer sums{Space::scratch, begin};
   reduce_by_halves(halving, steps, me, {Space::input}, sums, end - std::min(begin, end));
   const int held = balanced_block(me, shape.size);
   const Slice sum = sums.at(blocks.slice(Space::output, held));
@@ -138,10 +138,10 @@ Cost cost_of_reduce_scatter(const Shape& shape) {
   return cost;
 }
 
-constexpr Algorithm::Keeps balanced{.order = true, .balanced = true};
+constexpr AlgorithmProperties balanced{.order = true, .balanced = true};
 constexpr auto reduce_scatter = balanced_halving_reduce_scatter;
 
-constexpr std::array<Algorithm, 4> table = {{
+constexpr std::array<Algorithm, 4> balanced_table = {{
     {Collective::all_reduce, "balanced_doubling", balanced_doubling_all_reduce, cost_of_balanced_doubling, balanced},
     {Collective::all_reduce,
      "balanced_halving",
@@ -154,6 +154,6 @@ constexpr std::array<Algorithm, 4> table = {{
 
 }  // namespace
 
-std::span<const Algorithm> balanced_algorithms() { return table; }
+std::span<const Algorithm> balanced_algorithms() { return balanced_table; }
 
 }  // namespace lockstep

@@ -69,7 +69,7 @@ Cost cost_of_tree(const Shape& shape) {
   return {2 * depth, static_cast<std::size_t>(doublings(shape.size)), 2 * static_cast<std::size_t>(shape.size - 1)};
 }
 
-constexpr std::array<Algorithm, 3> table = {{
+constexpr std::array<Algorithm, 3> barrier_table = {{
     {Collective::barrier, "dissemination", dissemination_barrier, cost_of_dissemination},
     {Collective::barrier, "flat", flat_barrier, cost_of_flat},
     {Collective::barrier, "tree", tree_barrier, cost_of_tree},
@@ -77,6 +77,6 @@ constexpr std::array<Algorithm, 3> table = {{
 
 }  // namespace
 
-std::span<const Algorithm> barrier_algorithms() { return table; }
+std::span<const Algorithm> barrier_algorithms() { return barrier_table; }
 
 }  // namespace lockstep

@@ -14,19 +14,19 @@
 namespace lockstep {
 Schedule chain_broadcast(const Shape& shape) {
   const Blocks pieces = Blocks::pieces(shape.count, shape.segment);
-  const auto walk = [&](Space space, int first) { return Walk(space, pieces, first, 1); };
+  const auto moving_slice = [&](Space space, int first) { return MovingSlice(space, pieces, first, 1); };
   const bool last = shape.from_root() == shape.size - 1;
   ScheduleBuilder chain;
   if (shape.index == shape.root) {
-    chain.round(pieces.parts()).copy(walk(Space::output, 0), walk(Space::input, 0));
-    if (!last) chain.send(shape.next(), walk(Space::input, 0));
+    chain.round(pieces.parts()).copy(moving_slice(Space::output, 0), moving_slice(Space::input, 0));
+    if (!last) chain.send(shape.next(), moving_slice(Space::input, 0));
   } else if (last) {
-    chain.round(pieces.parts()).receive(shape.before(), walk(Space::output, 0));
+    chain.round(pieces.parts()).receive(shape.before(), moving_slice(Space::output, 0));
   } else {
     chain.round().receive(shape.before(), pieces.slice(Space::output, 0));
     chain.round(pieces.parts() - 1)
-        .send(shape.next(), walk(Space::output, 0))
-        .receive(shape.before(), walk(Space::output, 1));
+        .send(shape.next(), moving_slice(Space::output, 0))
+        .receive(shape.before(), moving_slice(Space::output, 1));
     chain.round().send(shape.next(), pieces.slice(Space::output, pieces.parts() - 1));
   }
   return chain.done();
@@ -37,12 +37,12 @@ namespace {
 // Partial sums travel through two slots of scratch.
 Schedule chain_reduce(const Shape& shape) {
   const Blocks pieces = Blocks::pieces(shape.count, shape.segment);
-  const auto given = [&](int first) { return Walk(Space::input, pieces, first, 1); };
-  const auto sum = [&](int first) { return Walk::in_slots(pieces, first, 1, first % 2, 2); };
+  const auto given = [&](int first) { return MovingSlice(Space::input, pieces, first, 1); };
+  const auto sum = [&](int first) { return MovingSlice::in_slots(pieces, first, 1, first % 2, 2); };
   const bool last = shape.from_root() == shape.size - 1;
   ScheduleBuilder chain;
   if (shape.index == shape.root) {
-    const Walk result(Space::output, pieces, 0, 1);
+    const MovingSlice result(Space::output, pieces, 0, 1);
     chain.round(pieces.parts());
     if (last)
       chain.copy(result, given(0));
@@ -73,13 +73,13 @@ Cost cost_of_chain(const Shape& shape) {
 
 namespace {
 
-constexpr std::array<Algorithm, 2> table = {{
+constexpr std::array<Algorithm, 2> chain_table = {{
     {Collective::broadcast, "chain", chain_broadcast, cost_of_chain, {}, nullptr, true},
     {Collective::reduce, "chain", chain_reduce, cost_of_chain, {}, nullptr, true},
 }};
 
 }  // namespace
 
-std::span<const Algorithm> chain_algorithms() { return table; }
+std::span<const Algorithm> chain_algorithms() { return chain_table; }
 
 }  // namespace lockstep

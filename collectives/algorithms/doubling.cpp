@@ -69,14 +69,14 @@ Schedule rabenseifner_all_reduce(const Shape& shape) {
   ScheduleBuilder halving;
   if (!folding.works(shape.index))
     return halving.round().send(pair, input(0, shape.count)).round().receive(pair, sum).done();
-  const Steps steps = folding.steps(shape.index, Blocks::split(shape.count, shape.size));
+  const HalvingSteps steps = folding.steps(shape.index, Blocks::split(shape.count, shape.size));
   const bool paired = folding.is_paired(shape.index);
   halving.round();
   if (paired) {
     const Slice theirs = scratch(0, shape.count);
     halving.receive(pair, theirs).reduce(sum, input(0, shape.count), theirs);
   }
-  const Buffer from{paired ? Space::output : Space::input};
+  const PlacedBuffer from{paired ? Space::output : Space::input};
   reduce_by_halves(halving, steps, shape.index, from, {Space::output}, 0);
   if (shape.rounds_off) round_off(halving, steps, {Space::output});
   gather_back(halving, steps);
@@ -98,10 +98,10 @@ Schedule halving_reduce_scatter(const Shape& shape) {
     halving.round().send(pair, input(0, blocks.total())).round().receive(pair, own);
     return with_packed_input(halving.done(), shape.gives);
   }
-  const Steps steps = folding.steps(me, blocks);
+  const HalvingSteps steps = folding.steps(me, blocks);
   const Slice half = steps.front().takes.front().range;
-  Buffer from{Space::input};
-  Buffer sums{Space::scratch, half.offset};
+  PlacedBuffer from{Space::input};
+  PlacedBuffer sums{Space::scratch, half.offset};
   std::size_t incoming = half.count;
   if (folding.is_paired(me)) {
     incoming = blocks.total();
@@ -155,9 +155,9 @@ Cost cost_of_doubling_all_gather(const Shape& shape) {
   return cost_of_doubling_gather(shape.size, packed(shape.takes));
 }
 
-constexpr Algorithm::Keeps order{.order = true};
+constexpr AlgorithmProperties order{.order = true};
 
-constexpr std::array<Algorithm, 6> table = {{
+constexpr std::array<Algorithm, 6> doubling_table = {{
     {Collective::all_reduce, "recursive_doubling", recursive_doubling_all_reduce, cost_of_recursive_doubling, order},
     {Collective::all_reduce, "rabenseifner", rabenseifner_all_reduce, cost_of_rabenseifner, {.once = true}},
     {Collective::reduce_scatter, "recursive_halving", halving_reduce_scatter, cost_of_halving},
@@ -201,6 +201,6 @@ Cost cost_of_doubling_gather(int size, const Blocks& blocks) {
   return {folding.rounds() + 2 * folds(folding), most, others * blocks.total()};
 }
 
-std::span<const Algorithm> doubling_algorithms() { return table; }
+std::span<const Algorithm> doubling_algorithms() { return doubling_table; }
 
 }  // namespace lockstep

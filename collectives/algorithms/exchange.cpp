@@ -66,7 +66,7 @@ Schedule neighbor_all_gather(const Shape& shape) {
 }
 
 // Slots whose bit is set, packed and unpacked: runs of `bit` slots, every second one, of which the last may be short.
-struct Runs {
+struct BruckSlots {
   int bit;
   int size;
   std::size_t count;
@@ -74,12 +74,14 @@ struct Runs {
   int whole() const { return size / (2 * bit); }
   int rest() const { return std::max(size % (2 * bit) - bit, 0); }  // slots of the short one
   std::size_t elements() const { return static_cast<std::size_t>(whole() * bit + rest()) * count; }
-  Blocks cut(int parts) const { return Blocks::even(static_cast<std::size_t>(bit) * count, std::max(parts, 1)); }
-  Walk spread() const { return {Space::scratch, cut(2 * whole()), 1, 2}; }
-  Walk packed(std::size_t at) const {
-    Walk walk(Space::scratch, cut(whole()), 0, 1);
-    walk.move_to(Space::scratch, at);
-    return walk;
+  Blocks exchange_cut(int parts) const {
+    return Blocks::even(static_cast<std::size_t>(bit) * count, std::max(parts, 1));
+  }
+  MovingSlice spread() const { return {Space::scratch, exchange_cut(2 * whole()), 1, 2}; }
+  MovingSlice packed(std::size_t at) const {
+    MovingSlice moving_slice(Space::scratch, exchange_cut(whole()), 0, 1);
+    moving_slice.move_to(Space::scratch, at);
+    return moving_slice;
   }
   Slice short_spread() const {
     return scratch(static_cast<std::size_t>((2 * whole() + 1) * bit) * count, static_cast<std::size_t>(rest()) * count);
@@ -95,7 +97,7 @@ Schedule bruck_all_to_all(const Shape& shape) {
   ScheduleBuilder bruck;
   rotate(bruck.round(), Space::scratch, Space::input, shape.count, shape.size, shape.index);
   for (int bit = 1; bit < shape.size; bit *= 2) {
-    const Runs runs{bit, shape.size, shape.count};
+    const BruckSlots runs{bit, shape.size, shape.count};
     const std::size_t other = slots + runs.elements();
     bruck.round(runs.whole()).copy(runs.packed(slots), runs.spread());
     bruck.round().copy(runs.short_packed(slots), runs.short_spread());
@@ -106,7 +108,8 @@ Schedule bruck_all_to_all(const Shape& shape) {
     bruck.round(runs.whole()).copy(runs.spread(), runs.packed(other));
   }
   const Blocks blocks = Blocks::even(shape.count, shape.size);
-  bruck.round(shape.size).copy(Walk(Space::output, blocks, shape.index, -1), Walk(Space::scratch, blocks, 0, 1));
+  bruck.round(shape.size)
+      .copy(MovingSlice(Space::output, blocks, shape.index, -1), MovingSlice(Space::scratch, blocks, 0, 1));
   return bruck.done();
 }
 
@@ -115,8 +118,8 @@ Schedule pairwise_all_to_all(const Shape& shape) {
   if (shape.takes.listed()) pairwise.keep_empty_messages();
   pairwise.round().copy(shape.takes.slice(Space::output, shape.index), shape.gives.slice(Space::input, shape.index));
   pairwise.round(shape.size - 1)
-      .send(shape.next(), 1, shape.size, Walk(Space::input, shape.gives, shape.index + 1, 1))
-      .receive(shape.before(), -1, shape.size, Walk(Space::output, shape.takes, shape.index - 1, -1));
+      .send(shape.next(), 1, shape.size, MovingSlice(Space::input, shape.gives, shape.index + 1, 1))
+      .receive(shape.before(), -1, shape.size, MovingSlice(Space::output, shape.takes, shape.index - 1, -1));
   return pairwise.done();
 }
 
@@ -135,7 +138,7 @@ Cost cost_of_neighbor(const Shape& shape) { return alike(shape, shape.size / 2, 
 
 Cost cost_of_bruck_all_to_all(const Shape& shape) {
   std::size_t each = 0;
-  for (int bit = 1; bit < shape.size; bit *= 2) each += Runs{bit, shape.size, shape.count}.elements();
+  for (int bit = 1; bit < shape.size; bit *= 2) each += BruckSlots{bit, shape.size, shape.count}.elements();
   return alike(shape, doublings(shape.size), each);
 }
 
@@ -144,19 +147,19 @@ Cost cost_of_pairwise(const Shape& shape) {
   return alike(shape, shape.size - 1, shape.gives.total() - shape.gives.count(shape.index));
 }
 
-constexpr Algorithm::Keeps apart{.in_place = false};
-constexpr Algorithm::Keeps cut{.in_place = false, .apart = true};
+constexpr AlgorithmProperties apart{.in_place = false};
+constexpr AlgorithmProperties exchange_cut{.in_place = false, .apart = true};
 
-constexpr std::array<Algorithm, 5> table = {{
+constexpr std::array<Algorithm, 5> exchange_table = {{
     {Collective::all_gather, "bruck", bruck_all_gather, cost_of_bruck_all_gather},
     {Collective::all_gather, "neighbor", neighbor_all_gather, cost_of_neighbor, {}, is_even},
     {Collective::all_to_all, "bruck", bruck_all_to_all, cost_of_bruck_all_to_all},
-    {Collective::all_to_all, "pairwise", pairwise_all_to_all, cost_of_pairwise, cut},
+    {Collective::all_to_all, "pairwise", pairwise_all_to_all, cost_of_pairwise, exchange_cut},
     {Collective::all_to_all_v, "pairwise", pairwise_all_to_all, cost_of_pairwise, apart},
 }};
 
 }  // namespace
 
-std::span<const Algorithm> exchange_algorithms() { return table; }
+std::span<const Algorithm> exchange_algorithms() { return exchange_table; }
 
 }  // namespace lockstep

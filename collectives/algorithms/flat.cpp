@@ -120,7 +120,7 @@ Cost cost_of_reduce(const Shape& shape) {
 }
 
 // Who has the smallest block sends most.
-Cost cost_of_reduce_scatter(const Shape& shape) {
+Cost flat_cost_of_reduce_scatter(const Shape& shape) {
   return {rounds(shape), shape.gives.total() - shape.gives.smallest(), others(shape) * shape.gives.total()};
 }
 
@@ -148,8 +148,8 @@ Cost cost_of_all_to_all(const Shape& shape) {
   return {rounds(shape), each, (others(shape) + 1) * each};
 }
 
-constexpr Algorithm::Keeps tree{.order = true, .balanced = true};
-constexpr Algorithm::Keeps apart{.in_place = false};
+constexpr AlgorithmProperties tree{.order = true, .balanced = true};
+constexpr AlgorithmProperties flat_apart{.in_place = false};
 
 // Where everybody adds up what everybody gave: with more members nobody would want to write that down.
 bool is_for(const Shape& shape) {
@@ -157,11 +157,11 @@ bool is_for(const Shape& shape) {
   return shape.size <= most;
 }
 
-constexpr std::array<Algorithm, 13> table = {{
+constexpr std::array<Algorithm, 13> flat_table = {{
     {Collective::all_reduce, "flat", flat_all_reduce, cost_of_all_reduce, tree, is_for},
     {Collective::reduce, "flat", flat_reduce, cost_of_reduce, tree},
-    {Collective::reduce_scatter, "flat", flat_reduce_scatter, cost_of_reduce_scatter, tree, is_for},
-    {Collective::reduce_scatter_v, "flat", flat_reduce_scatter, cost_of_reduce_scatter, tree, is_for},
+    {Collective::reduce_scatter, "flat", flat_reduce_scatter, flat_cost_of_reduce_scatter, tree, is_for},
+    {Collective::reduce_scatter_v, "flat", flat_reduce_scatter, flat_cost_of_reduce_scatter, tree, is_for},
     {Collective::all_gather, "flat", flat_all_gather, cost_of_all_gather},
     {Collective::all_gather_v, "flat", flat_all_gather, cost_of_all_gather},
     {Collective::broadcast, "flat", flat_broadcast, cost_of_broadcast},
@@ -169,12 +169,12 @@ constexpr std::array<Algorithm, 13> table = {{
     {Collective::gather_v, "flat", flat_gather, cost_of_gather},
     {Collective::scatter, "flat", flat_scatter, cost_of_scatter},
     {Collective::scatter_v, "flat", flat_scatter, cost_of_scatter},
-    {Collective::all_to_all, "flat", flat_all_to_all, cost_of_all_to_all, apart},
-    {Collective::all_to_all_v, "flat", flat_all_to_all, cost_of_all_to_all, apart},
+    {Collective::all_to_all, "flat", flat_all_to_all, cost_of_all_to_all, flat_apart},
+    {Collective::all_to_all_v, "flat", flat_all_to_all, cost_of_all_to_all, flat_apart},
 }};
 
 }  // namespace
 
-std::span<const Algorithm> flat_algorithms() { return table; }
+std::span<const Algorithm> flat_algorithms() { return flat_table; }
 
 }  // namespace lockstep

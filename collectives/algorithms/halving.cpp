@@ -23,15 +23,15 @@ void combine(ScheduleBuilder& schedule, const Slice& target, int me, const Slice
     schedule.reduce(target, mine, theirs);
 }
 
-void reduce_by_halves(ScheduleBuilder& schedule, const Steps& steps, int me, Buffer from, const Buffer& sums,
-                      std::size_t incoming) {
-  for (const Step& step : steps) {
+void reduce_by_halves(ScheduleBuilder& schedule, const HalvingSteps& steps, int me, PlacedBuffer from,
+                      const PlacedBuffer& sums, std::size_t incoming) {
+  for (const HalvingStep& step : steps) {
     schedule.round();
-    for (const Portion& part : step.gives) schedule.send(part.peer, from.at(part.range));
+    for (const HalvingTransfer& part : step.gives) schedule.send(part.peer, from.at(part.range));
     // Where sums lie in scratch, the first ones are made where their contributions come in.
     const bool right_there = sums.space == Space::scratch && from.space != Space::scratch;
     std::size_t at = incoming;
-    for (const Portion& part : step.takes) {
+    for (const HalvingTransfer& part : step.takes) {
       const Slice theirs = right_there ? sums.at(part.range) : scratch(at, part.range.count);
       at += part.range.count;
       schedule.receive(part.peer, theirs);
@@ -41,17 +41,17 @@ void reduce_by_halves(ScheduleBuilder& schedule, const Steps& steps, int me, Buf
   }
 }
 
-void round_off(ScheduleBuilder& schedule, const Steps& steps, const Buffer& sums) {
-  for (const Portion& part : steps.back().takes) schedule.round_off(sums.at(part.range));
+void round_off(ScheduleBuilder& schedule, const HalvingSteps& steps, const PlacedBuffer& sums) {
+  for (const HalvingTransfer& part : steps.back().takes) schedule.round_off(sums.at(part.range));
 }
 
-void gather_back(ScheduleBuilder& schedule, const Steps& steps) {
-  const Buffer all{Space::output};
+void gather_back(ScheduleBuilder& schedule, const HalvingSteps& steps) {
+  const PlacedBuffer all{Space::output};
   for (std::size_t i = steps.size(); i-- > 0;) {
-    const Step& step = steps[i];
+    const HalvingStep& step = steps[i];
     schedule.round();
-    for (const Portion& part : step.takes) schedule.send(part.peer, all.at(part.range));
-    for (const Portion& part : step.gives) schedule.receive(part.peer, all.at(part.range));
+    for (const HalvingTransfer& part : step.takes) schedule.send(part.peer, all.at(part.range));
+    for (const HalvingTransfer& part : step.gives) schedule.receive(part.peer, all.at(part.range));
   }
 }
 
@@ -85,10 +85,10 @@ Schedule with_packed_input(Schedule schedule, const Blocks& blocks) {
   if (is_packed(blocks)) return schedule;
   const Blocks together = packed(blocks);
   const std::size_t at = schedule.scratch;
-  Walk to(Space::scratch, together, 0, 1);
+  MovingSlice to(Space::scratch, together, 0, 1);
   to.move_to(Space::scratch, at);
   ScheduleBuilder pack;
-  pack.round(blocks.parts()).copy(to, Walk(Space::input, blocks, 0, 1));
+  pack.round(blocks.parts()).copy(to, MovingSlice(Space::input, blocks, 0, 1));
   return then(pack.done(), moved(std::move(schedule), Space::input, Space::scratch, at));
 }
 
@@ -96,10 +96,10 @@ Schedule with_packed_output(Schedule schedule, const Blocks& blocks) {
   if (is_packed(blocks)) return schedule;
   const Blocks together = packed(blocks);
   const std::size_t at = schedule.scratch;
-  Walk from(Space::scratch, together, 0, 1);
+  MovingSlice from(Space::scratch, together, 0, 1);
   from.move_to(Space::scratch, at);
   ScheduleBuilder unpack;
-  unpack.round(blocks.parts()).copy(Walk(Space::output, blocks, 0, 1), from);
+  unpack.round(blocks.parts()).copy(MovingSlice(Space::output, blocks, 0, 1), from);
   return then(moved(std::move(schedule), Space::output, Space::scratch, at), unpack.done());
 }
 
@@ -109,10 +109,10 @@ Folding::Folding(int members, int the_root)
       extra(members - workers),
       root(the_root) {}
 
-Steps Folding::steps(int index, const Blocks& blocks) const {
+HalvingSteps Folding::steps(int index, const Blocks& blocks) const {
   const int me = number(index);
   const auto group = [&](int worker, int width) { return range(blocks, worker / width * width, width); };
-  Steps all;
+  HalvingSteps all;
   for (int width = workers / 2; width > 0; width /= 2) {
     const int peer = member(me ^ width);
     all.push_back({{{peer, group(me ^ width, width)}}, {{peer, group(me, width)}}});
@@ -157,9 +157,9 @@ int class_holder(int ending, int bits, int first, int size) {
 
 }  // namespace
 
-Steps balanced_steps(int index, const Blocks& blocks) {
+HalvingSteps balanced_steps(int index, const Blocks& blocks) {
   const int size = blocks.parts();
-  Steps all;
+  HalvingSteps all;
   for (int bits = 0; 1 << bits < size; ++bits) {
     const int half = 1 << bits;
     const int first = index & ~(2 * half - 1);
@@ -168,7 +168,7 @@ Steps balanced_steps(int index, const Blocks& blocks) {
     // In the left half every class has its own member, in a whole right one as well.
     const bool only_one = index < middle || middle + half <= size;
     const int partner = index < middle ? index : index - half;
-    Step step;
+    HalvingStep step;
     for (int left = only_one ? partner : first; left < (only_one ? partner + 1 : middle); ++left) {
       const int ending = left - first;
       const int right = class_holder(ending, bits, middle, size);

@@ -12,20 +12,20 @@
 namespace lockstep {
 
 // Elements of the whole buffer, wherever it lies, that travel to or from a peer.
-struct Portion {
+struct HalvingTransfer {
   int peer;
   Slice range;
 };
 
-struct Step {
-  std::vector<Portion> gives;  // no longer mine afterwards
-  std::vector<Portion> takes;  // exactly what is mine afterwards
+struct HalvingStep {
+  std::vector<HalvingTransfer> gives;  // no longer mine afterwards
+  std::vector<HalvingTransfer> takes;  // exactly what is mine afterwards
 };
 
-using Steps = std::vector<Step>;
+using HalvingSteps = std::vector<HalvingStep>;
 
 // Where the buffer lies, from its element `origin` on.
-struct Buffer {
+struct PlacedBuffer {
   Space space;
   std::size_t origin = 0;
   Slice at(const Slice& range) const { return {space, range.offset - origin, range.count}; }
@@ -35,12 +35,12 @@ struct Buffer {
 void combine(ScheduleBuilder& schedule, const Slice& target, int me, const Slice& mine, int peer, const Slice& theirs);
 
 // Reduces: what I hold lies in `from` at first, and sums lie in `sums`. What comes lies in scratch, from `incoming` on.
-void reduce_by_halves(ScheduleBuilder& schedule, const Steps& steps, int me, Buffer from, const Buffer& sums,
-                      std::size_t incoming);
+void reduce_by_halves(ScheduleBuilder& schedule, const HalvingSteps& steps, int me, PlacedBuffer from,
+                      const PlacedBuffer& sums, std::size_t incoming);
 // What is mine afterwards, where it is as it will be for all.
-void round_off(ScheduleBuilder& schedule, const Steps& steps, const Buffer& sums);
+void round_off(ScheduleBuilder& schedule, const HalvingSteps& steps, const PlacedBuffer& sums);
 // Gathers: the same steps backwards, all in the output.
-void gather_back(ScheduleBuilder& schedule, const Steps& steps);
+void gather_back(ScheduleBuilder& schedule, const HalvingSteps& steps);
 
 // Blocks [first, last), which lie side by side.
 Slice range_of(const Blocks& blocks, int first, int last);
@@ -72,7 +72,7 @@ struct Folding {
     return range_of(blocks, first + std::min(first, extra), first + count + std::min(first + count, extra));
   }
   // Steps of a worker, the furthest partner first: worker f has its own blocks in the end.
-  Steps steps(int index, const Blocks& blocks) const;
+  HalvingSteps steps(int index, const Blocks& blocks) const;
   // What a worker sends when it gathers by these steps.
   std::size_t gathers(const Blocks& blocks, int number) const;
   std::size_t rounds() const;  // of the steps
@@ -82,7 +82,7 @@ inline int folded_with(int index) { return index ^ 1; }
 
 // Steps of the balanced tree, the nearest partners first, for any number of members. Member i has block
 // balanced_block(i) in the end: for powers of two its bits backwards, so that all that is sent lies side by side.
-Steps balanced_steps(int index, const Blocks& blocks);
+HalvingSteps balanced_steps(int index, const Blocks& blocks);
 int balanced_block(int index, int size);
 int balanced_member(int block, int size);  // the other way round
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Near and far are treated differently: members of a node are near, and rail l is the l-th members of all nodes. With
-// 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3:
+// These treat members of one node and members of different nodes differently. Rail l is the l-th members of all nodes.
+// With 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3:
 //
 //   hierarchical, all-reduce   in the nodes, halves a b of their sums:   a to 0, b to 1 | a to 2, b to 3
 //                              on the rails, halves of the whole sum:    a of 0 and 2, b of 1 and 3
@@ -14,33 +14,33 @@
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/algorithms/halving.hpp"
+#include "collectives/algorithms/node_position.hpp"
 #include "collectives/algorithms/parts.hpp"
 #include "collectives/algorithms/shared.hpp"
-#include "collectives/algorithms/standing.hpp"
 
 namespace lockstep {
 namespace {
 
 using Build = Schedule (*)(const Shape&);
 using Price = Cost (*)(const Shape&);
-using Suits = bool (*)(const Shape&);
+using ShapePredicate = bool (*)(const Shape&);
 
-Schedule rail_all_reduce(const Standing& me, Build build, const Slice& mine) {
+Schedule rail_all_reduce(const NodePosition& me, Build build, const Slice& mine) {
   return on(me.rail_group(), within(mine, of_result(build(me.on_rail(mine.count)))));
 }
 
 // On a rail by levels again, if there are more.
-template <Build flat, Build levels, Suits suits>
+template <Build flat, Build levels, ShapePredicate suits>
 Schedule by_levels(const Shape& shape) {
   return suits(shape) ? levels(shape) : flat(shape);
 }
 
 // By the halves of the balanced tree in the nodes.
-template <Build rail, Suits suits>
+template <Build rail, ShapePredicate suits>
 Schedule halving(const Shape& shape) {
-  const Standing me(shape, shape.index);
+  const NodePosition me(shape, shape.index);
   const Blocks blocks = Blocks::split(shape.count, me.members());
-  const Steps steps = balanced_steps(me.local, blocks);
+  const HalvingSteps steps = balanced_steps(me.local, blocks);
   const Slice mine = blocks.slice(Space::output, balanced_block(me.local, me.members()));
   ScheduleBuilder sums;
   reduce_by_halves(sums, steps, me.local, {Space::input}, {Space::output}, 0);
@@ -51,9 +51,9 @@ Schedule halving(const Shape& shape) {
 }
 
 // In all nodes at once an all-reduce of everything, and in the midst of it one of its slice on every rail.
-template <Price near, Price rail, Suits suits>
+template <Price near, Price rail, ShapePredicate suits>
 Cost cost_of_hierarchical(const Shape& shape) {
-  const Standing any(shape, 0);
+  const NodePosition any(shape, 0);
   const Price across = suits(any.on_rail(0)) ? cost_of_hierarchical<near, rail, suits> : rail;
   const Cost in_node = near(any.in_node(shape.count));
   const Cost slice = across(any.on_rail(Blocks::split(shape.count, any.members()).largest()));
@@ -82,7 +82,7 @@ Schedule leaders_reduce(const Shape& shape) {
 // All of a node come to its leader, the leaders hear of each other, and it lets them go.
 Schedule leaders_barrier(const Shape& shape) {
   const Leaders leaders(shape, shape.levels->nodes.front().front());
-  const Standing& me = leaders.me;
+  const NodePosition& me = leaders.me;
   const Slice presence = input(0, 1);
   ScheduleBuilder up;
   ScheduleBuilder across;
@@ -111,16 +111,16 @@ std::size_t deepest(const Shape& shape) {
   return static_cast<std::size_t>(most);
 }
 
-std::size_t others(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
+std::size_t other_members(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
 
 // Of a leader: in its node it has as many children as its node has bits.
-std::size_t near_children(const Standing& any, int node) {
+std::size_t near_children(const NodePosition& any, int node) {
   return static_cast<std::size_t>(doublings(count_of(any.nodes[static_cast<std::size_t>(node)])));
 }
 
 // Rounds are exact where the nodes are equal. Leaders of folded pairs send differently much.
 Cost cost_of_leaders_all_reduce(const Shape& shape) {
-  const Standing any(shape, 0);
+  const NodePosition any(shape, 0);
   const Folding folding(any.all_nodes());
   const Cost among = cost_of_recursive_doubling(any.on_rail(shape.count));
   Cost cost{2 * deepest(shape) + among.rounds, 0, among.sent_total};
@@ -138,8 +138,8 @@ Cost cost_of_leaders_all_reduce(const Shape& shape) {
 std::size_t sends_by_levels(const Shape& shape, int member) {
   const int from_root = wrap(static_cast<long long>(member) - shape.root, shape.size);
   if (!has_nodes(shape)) return static_cast<std::size_t>(binomial_children(from_root, shape.size));
-  const Standing me(shape, member);
-  const Standing top(shape, shape.root);
+  const NodePosition me(shape, member);
+  const NodePosition top(shape, shape.root);
   Shape node = me.in_node(shape.count);
   node.root = me.node == top.node ? top.local : 0;
   Shape among = top.on_rail(shape.count);
@@ -149,7 +149,7 @@ std::size_t sends_by_levels(const Shape& shape, int member) {
 }
 
 Cost cost_of_leaders_reduce(const Shape& shape) {
-  return {rounds_by_levels(shape), shape.count, others(shape) * shape.count};
+  return {rounds_by_levels(shape), shape.count, other_members(shape) * shape.count};
 }
 
 Cost cost_of_leaders_barrier(const Shape& shape) {
@@ -163,10 +163,10 @@ Cost cost_of_leaders_barrier(const Shape& shape) {
   return cost;
 }
 
-constexpr Algorithm::Keeps balanced{.order = true, .balanced = true};
-constexpr Algorithm::Keeps balanced_once{.order = true, .balanced = true, .once = true};
+constexpr AlgorithmProperties balanced_groups{.order = true, .balanced = true};
+constexpr AlgorithmProperties balanced_groups_once{.order = true, .balanced = true, .once = true};
 
-constexpr std::array<Algorithm, 8> table = {{
+constexpr std::array<Algorithm, 8> hierarchical_table = {{
     {Collective::all_reduce,
      "hierarchical_ring",
      hierarchical_ring,
@@ -180,9 +180,9 @@ constexpr std::array<Algorithm, 8> table = {{
      {},
      has_equal_nodes},
     {Collective::all_reduce, "hierarchical_balanced", hierarchical_balanced, cost_of_hierarchical_balanced,
-     balanced_once, has_aligned_nodes},
+     balanced_groups_once, has_aligned_nodes},
     {Collective::all_reduce, "hierarchical_balanced_doubling", hierarchical_balanced_doubling,
-     cost_of_hierarchical_balanced_doubling, balanced, has_aligned_nodes},
+     cost_of_hierarchical_balanced_doubling, balanced_groups, has_aligned_nodes},
     {Collective::all_reduce, "leaders", leaders_all_reduce, cost_of_leaders_all_reduce, {}, has_nodes},
     {Collective::broadcast, "leaders", broadcast_by_levels, cost_of_broadcast_by_levels, {}, has_nodes},
     {Collective::reduce, "leaders", leaders_reduce, cost_of_leaders_reduce, {}, has_nodes},
@@ -192,7 +192,7 @@ constexpr std::array<Algorithm, 8> table = {{
 }  // namespace
 
 Schedule hierarchical_ring(const Shape& shape) {
-  const Standing me(shape, shape.index);
+  const NodePosition me(shape, shape.index);
   const Shape node = me.in_node(shape.count);
   const Blocks blocks = Blocks::split(shape.count, node.size);
   const Slice mine = blocks.slice(Space::output, me.local);
@@ -238,13 +238,13 @@ Schedule broadcast_by_levels(const Shape& shape) {
 
 std::size_t rounds_by_levels(const Shape& shape) {
   if (!has_nodes(shape)) return static_cast<std::size_t>(doublings(shape.size));
-  return deepest(shape) + rounds_by_levels(Standing(shape, 0).on_rail(0));
+  return deepest(shape) + rounds_by_levels(NodePosition(shape, 0).on_rail(0));
 }
 
 Cost cost_of_broadcast_by_levels(const Shape& shape) {
-  Cost cost{rounds_by_levels(shape), 0, others(shape) * shape.count};
+  Cost cost{rounds_by_levels(shape), 0, other_members(shape) * shape.count};
   if (!has_nodes(shape)) return {cost.rounds, sends_by_levels(shape, shape.root) * shape.count, cost.sent_total};
-  const Standing top(shape, shape.root);
+  const NodePosition top(shape, shape.root);
   for (int node = 0; node < top.all_nodes(); ++node) {  // of each the one that sends most
     const int leader = node == top.node ? shape.root : top.nodes[static_cast<std::size_t>(node)].front();
     cost.sent_most = std::max(cost.sent_most, sends_by_levels(shape, leader) * shape.count);
@@ -261,6 +261,6 @@ Schedule reduce_by_levels(const Slice& sum, const Slice& incoming, const Shape& 
   return then(std::move(up), on(leaders.all, moved(std::move(across), Space::input, sum.space, 0)));
 }
 
-std::span<const Algorithm> hierarchical_algorithms() { return table; }
+std::span<const Algorithm> hierarchical_algorithms() { return hierarchical_table; }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of what is cut into blocks, too, near and far are treated differently: members of a node are near, and rail l is the
+// Collectives of blocks, too, treat members of one node and members of different nodes differently. Rail l is the
 // l-th members of all nodes. With 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3:
 //
 //   all-gather       on the rails: 0 2 | 1 3 | 0 2 | 1 3          in the nodes, the rails of the others
@@ -13,17 +13,17 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "collectives/algorithms/node_position.hpp"
 #include "collectives/algorithms/parts.hpp"
-#include "collectives/algorithms/standing.hpp"
 
 namespace lockstep {
 namespace {
 
-std::size_t others(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
+std::size_t members_beside(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
 
 // Of every rail its blocks, by its number.
 std::vector<Blocks> by_rail(const Shape& shape, const Blocks& blocks) {
-  Standing any(shape, 0);
+  NodePosition any(shape, 0);
   std::vector<Blocks> rails;
   for (any.local = 0; any.local < any.members(); ++any.local)
     rails.push_back(blocks_of(blocks, any.rail_group().ranks()));
@@ -36,13 +36,15 @@ Schedule all_gather(const Shape& shape) {
   return then(own.done(), gather_by_levels(shape, shape.takes));
 }
 
-Cost cost_of_all_gather(const Shape& shape) { return cost_of_gather_by_levels(shape, shape.takes); }
+Cost hierarchical_blocks_cost_of_all_gather(const Shape& shape) { return cost_of_gather_by_levels(shape, shape.takes); }
 
-Schedule reduce_scatter(const Shape& shape) {
+Schedule hierarchical_blocks_reduce_scatter(const Shape& shape) {
   return reduce_scatter_by_levels(output(0, shape.gives.count(shape.index)), shape, shape.gives);
 }
 
-Cost cost_of_reduce_scatter(const Shape& shape) { return cost_of_reduce_scatter_by_levels(shape, shape.gives); }
+Cost hierarchical_blocks_cost_of_reduce_scatter(const Shape& shape) {
+  return cost_of_reduce_scatter_by_levels(shape, shape.gives);
+}
 
 Schedule all_to_all(const Shape& shape) {
   const std::size_t whole = static_cast<std::size_t>(shape.size) * shape.count;
@@ -64,16 +66,26 @@ Schedule to_each(const Shape& shape, const Slice& given, const Slice& taken) {
   return across.done();
 }
 
-constexpr std::array<Algorithm, 5> table = {{
-    {Collective::all_gather, "hierarchical", all_gather, cost_of_all_gather, {.apart = true}, has_equal_nodes},
-    {Collective::all_gather_v, "hierarchical", all_gather, cost_of_all_gather, {}, has_equal_nodes},
-    {Collective::reduce_scatter,
+constexpr std::array<Algorithm, 5> hierarchical_blocks_table = {{
+    {Collective::all_gather,
      "hierarchical",
-     reduce_scatter,
-     cost_of_reduce_scatter,
+     all_gather,
+     hierarchical_blocks_cost_of_all_gather,
      {.apart = true},
      has_equal_nodes},
-    {Collective::reduce_scatter_v, "hierarchical", reduce_scatter, cost_of_reduce_scatter, {}, has_equal_nodes},
+    {Collective::all_gather_v, "hierarchical", all_gather, hierarchical_blocks_cost_of_all_gather, {}, has_equal_nodes},
+    {Collective::reduce_scatter,
+     "hierarchical",
+     hierarchical_blocks_reduce_scatter,
+     hierarchical_blocks_cost_of_reduce_scatter,
+     {.apart = true},
+     has_equal_nodes},
+    {Collective::reduce_scatter_v,
+     "hierarchical",
+     hierarchical_blocks_reduce_scatter,
+     hierarchical_blocks_cost_of_reduce_scatter,
+     {},
+     has_equal_nodes},
     {Collective::all_to_all, "hierarchical", all_to_all, cost_of_all_to_all_by_levels, {}, has_equal_nodes},
 }};
 
@@ -82,7 +94,7 @@ constexpr std::array<Algorithm, 5> table = {{
 // Around the ring of the rail, then the rails around the ring of the node: of a rail, the block of each node.
 Schedule gather_by_levels(const Shape& shape, const Blocks& blocks) {
   if (!has_equal_nodes(shape)) return ring_gather(shape, blocks);
-  const Standing me(shape, shape.index);
+  const NodePosition me(shape, shape.index);
   const Group rail = me.rail_group();
   Schedule across = on(rail, gather_by_levels(me.on_rail(0), blocks_of(blocks, rail.ranks())));
   const Shape node = me.in_node(0);
@@ -90,8 +102,8 @@ Schedule gather_by_levels(const Shape& shape, const Blocks& blocks) {
   around.round(node.size - 1);
   for (const auto& members : me.nodes) {
     const Blocks theirs = blocks_of(blocks, members);
-    around.send(node.next(), Walk(Space::output, theirs, me.local, -1))
-        .receive(node.before(), Walk(Space::output, theirs, me.local - 1, -1));
+    around.send(node.next(), MovingSlice(Space::output, theirs, me.local, -1))
+        .receive(node.before(), MovingSlice(Space::output, theirs, me.local - 1, -1));
   }
   return then(std::move(across), on(me.node_group(), around.done()));
 }
@@ -99,11 +111,11 @@ Schedule gather_by_levels(const Shape& shape, const Blocks& blocks) {
 // A member sends all blocks of its rail but the next node's, and all rails but the next one.
 Cost cost_of_gather_by_levels(const Shape& shape, const Blocks& blocks) {
   const std::size_t all = blocks.total();
-  if (!has_equal_nodes(shape)) return {others(shape), all - blocks.smallest(), others(shape) * all};
+  if (!has_equal_nodes(shape)) return {members_beside(shape), all - blocks.smallest(), members_beside(shape) * all};
   const std::vector<Blocks> rails = by_rail(shape, blocks);
-  Cost cost{0, 0, others(shape) * all};
+  Cost cost{0, 0, members_beside(shape) * all};
   for (std::size_t local = 0; local < rails.size(); ++local) {
-    const Cost far = cost_of_gather_by_levels(Standing(shape, 0).on_rail(0), rails[local]);
+    const Cost far = cost_of_gather_by_levels(NodePosition(shape, 0).on_rail(0), rails[local]);
     cost.rounds = far.rounds + rails.size() - 1;
     cost.sent_most = std::max(cost.sent_most, far.sent_most + all - rails[(local + 1) % rails.size()].total());
   }
@@ -113,7 +125,7 @@ Cost cost_of_gather_by_levels(const Shape& shape, const Blocks& blocks) {
 // In scratch the sums of my node for my rail, a block for each node; then each node of the rail its own.
 Schedule reduce_scatter_by_levels(const Slice& mine, const Shape& shape, const Blocks& blocks) {
   if (!has_equal_nodes(shape)) return ring_reduce_scatter_to(mine, shape, blocks);
-  const Standing me(shape, shape.index);
+  const NodePosition me(shape, shape.index);
   std::vector<std::size_t> counts;
   counts.reserve(me.nodes.size());
   for (const auto& members : me.nodes) counts.push_back(blocks.count(members[static_cast<std::size_t>(me.local)]));
@@ -135,11 +147,11 @@ Schedule reduce_scatter_by_levels(const Slice& mine, const Shape& shape, const B
 // A member sends all rails but its own, and of that all blocks but its own.
 Cost cost_of_reduce_scatter_by_levels(const Shape& shape, const Blocks& blocks) {
   const std::size_t all = blocks.total();
-  if (!has_equal_nodes(shape)) return {others(shape), all - blocks.smallest(), others(shape) * all};
+  if (!has_equal_nodes(shape)) return {members_beside(shape), all - blocks.smallest(), members_beside(shape) * all};
   const std::vector<Blocks> rails = by_rail(shape, blocks);
-  Cost cost{0, 0, others(shape) * all};
+  Cost cost{0, 0, members_beside(shape) * all};
   for (const Blocks& rail : rails) {
-    const Cost far = cost_of_reduce_scatter_by_levels(Standing(shape, 0).on_rail(0), rail);
+    const Cost far = cost_of_reduce_scatter_by_levels(NodePosition(shape, 0).on_rail(0), rail);
     cost.rounds = far.rounds + rails.size() - 1;
     cost.sent_most = std::max(cost.sent_most, far.sent_most + all - rail.total());
   }
@@ -150,7 +162,7 @@ Cost cost_of_reduce_scatter_by_levels(const Shape& shape, const Blocks& blocks) 
 // of two, member 0 has afterwards for its own node and for the other:   0->0 1->0 | 0->2 1->2
 Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slice& taken, std::size_t free) {
   if (!has_equal_nodes(shape)) return to_each(shape, given, taken);
-  const Standing me(shape, shape.index);
+  const NodePosition me(shape, shape.index);
   const auto members = static_cast<std::size_t>(me.members());
   const auto nodes = static_cast<std::size_t>(me.all_nodes());
   const std::size_t each = shape.count;
@@ -200,10 +212,10 @@ Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slic
 // others.
 Cost cost_of_all_to_all_by_levels(const Shape& shape) {
   if (!has_equal_nodes(shape)) {
-    const std::size_t sent = others(shape) * shape.count;
+    const std::size_t sent = members_beside(shape) * shape.count;
     return {1, sent, static_cast<std::size_t>(shape.size) * sent};
   }
-  const Standing any(shape, 0);
+  const NodePosition any(shape, 0);
   const auto members = static_cast<std::size_t>(any.members());
   const auto nodes = static_cast<std::size_t>(any.all_nodes());
   const Cost far = cost_of_all_to_all_by_levels(any.on_rail(members * shape.count));
@@ -211,6 +223,6 @@ Cost cost_of_all_to_all_by_levels(const Shape& shape) {
   return {1 + far.rounds, near + far.sent_most, static_cast<std::size_t>(shape.size) * near + members * far.sent_total};
 }
 
-std::span<const Algorithm> hierarchical_block_algorithms() { return table; }
+std::span<const Algorithm> hierarchical_block_algorithms() { return hierarchical_blocks_table; }
 
 }  // namespace lockstep

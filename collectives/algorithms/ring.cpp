@@ -29,36 +29,36 @@ Schedule ring_reduce_scatters(std::span<const RingPart> parts, const Shape& shap
   }
   const int last = shape.size - 2;  // its round
   std::size_t at = 0;
-  struct Walks {
+  struct RingPartSlices {
     const RingPart* part;
     std::size_t at;
     int index;
-    Walk given(int round) const { return {Space::input, part->blocks, index - 1 - round, -1}; }
-    Walk partial(int round) const {
-      Walk walk = Walk::in_slots(part->blocks, index - 2 - round, -1, round % 2, 2);
-      walk.move_to(Space::scratch, at);
-      return walk;
+    MovingSlice given(int round) const { return {Space::input, part->blocks, index - 1 - round, -1}; }
+    MovingSlice partial(int round) const {
+      MovingSlice moving_slice = MovingSlice::in_slots(part->blocks, index - 2 - round, -1, round % 2, 2);
+      moving_slice.move_to(Space::scratch, at);
+      return moving_slice;
     }
   };
-  std::vector<Walks> all;
+  std::vector<RingPartSlices> all;
   all.reserve(parts.size());
   for (const RingPart& part : parts) {
     all.push_back({&part, at, shape.index});
     at += 2 * part.blocks.largest();
   }
-  for (const Walks& part : all) {
+  for (const RingPartSlices& part : all) {
     ring.send(shape.next(), part.given(0).at(0)).receive(shape.before(), part.partial(0).at(0));
     if (last > 0) ring.reduce(part.partial(0).at(0), part.partial(0).at(0), part.given(1).at(0));
   }
   if (last > 1) ring.round(last - 1);
-  for (const Walks& part : all) {
+  for (const RingPartSlices& part : all) {
     if (last > 1)
       ring.send(shape.next(), part.partial(0))
           .receive(shape.before(), part.partial(1))
           .reduce(part.partial(1), part.partial(1), part.given(2));
   }
   if (last > 0) ring.round();
-  for (const Walks& part : all) {
+  for (const RingPartSlices& part : all) {
     if (last > 0)
       ring.send(shape.next(), part.partial(last - 1).at(0)).receive(shape.before(), part.partial(last).at(0));
     ring.reduce(part.part->mine, part.partial(last).at(0), part.given(last + 1).at(0));
@@ -69,8 +69,8 @@ Schedule ring_reduce_scatters(std::span<const RingPart> parts, const Shape& shap
 Schedule ring_gather(const Shape& shape, const Blocks& blocks) {
   ScheduleBuilder ring;
   ring.round(shape.size - 1)
-      .send(shape.next(), Walk(Space::output, blocks, shape.index, -1))
-      .receive(shape.before(), Walk(Space::output, blocks, shape.index - 1, -1));
+      .send(shape.next(), MovingSlice(Space::output, blocks, shape.index, -1))
+      .receive(shape.before(), MovingSlice(Space::output, blocks, shape.index - 1, -1));
   return ring.done();
 }
 
@@ -100,15 +100,15 @@ Cost cost_of_once_around(const Blocks& blocks, int size) {
   return {rounds, blocks.total() - blocks.smallest(), rounds * blocks.total()};
 }
 
-Cost cost_of_reduce_scatter(const Shape& shape) { return cost_of_once_around(shape.gives, shape.size); }
-Cost cost_of_all_gather(const Shape& shape) { return cost_of_once_around(shape.takes, shape.size); }
+Cost ring_cost_of_reduce_scatter(const Shape& shape) { return cost_of_once_around(shape.gives, shape.size); }
+Cost ring_cost_of_all_gather(const Shape& shape) { return cost_of_once_around(shape.takes, shape.size); }
 
-constexpr std::array<Algorithm, 5> table = {{
+constexpr std::array<Algorithm, 5> ring_table = {{
     {Collective::all_reduce, "ring", ring_all_reduce, cost_of_ring_all_reduce, {.once = true}},
-    {Collective::reduce_scatter, "ring", ring_reduce_scatter, cost_of_reduce_scatter},
-    {Collective::reduce_scatter_v, "ring", ring_reduce_scatter, cost_of_reduce_scatter},
-    {Collective::all_gather, "ring", ring_all_gather, cost_of_all_gather},
-    {Collective::all_gather_v, "ring", ring_all_gather, cost_of_all_gather},
+    {Collective::reduce_scatter, "ring", ring_reduce_scatter, ring_cost_of_reduce_scatter},
+    {Collective::reduce_scatter_v, "ring", ring_reduce_scatter, ring_cost_of_reduce_scatter},
+    {Collective::all_gather, "ring", ring_all_gather, ring_cost_of_all_gather},
+    {Collective::all_gather_v, "ring", ring_all_gather, ring_cost_of_all_gather},
 }};
 
 }  // namespace
@@ -118,6 +118,6 @@ Cost cost_of_ring_all_reduce(const Shape& shape) {
   return {2 * once.rounds, 2 * once.sent_most, 2 * once.sent_total};
 }
 
-std::span<const Algorithm> ring_algorithms() { return table; }
+std::span<const Algorithm> ring_algorithms() { return ring_table; }
 
 }  // namespace lockstep

@@ -89,21 +89,21 @@ Cost cost_of_doubling(const Shape& shape) {
   return {rounds, rounds * shape.count, messages * shape.count};
 }
 
-Cost cost_of_flat(const Shape& shape) {
+Cost scan_cost_of_flat(const Shape& shape) {
   const auto after = static_cast<std::size_t>(shape.size - 1);  // those after member 0
   return {std::min<std::size_t>(after, 1), after * shape.count, (after + 1) * after / 2 * shape.count};
 }
 
-constexpr Algorithm::Keeps order{.order = true};
-constexpr Algorithm::Keeps tree{.order = true, .balanced = true};
+constexpr AlgorithmProperties scan_order{.order = true};
+constexpr AlgorithmProperties scan_tree{.order = true, .balanced = true};
 
-constexpr std::array<Algorithm, 6> table = {{
-    {Collective::scan, "linear", linear_scan, cost_of_linear, order},
-    {Collective::scan, "recursive_doubling", doubling_scan, cost_of_doubling, order},
-    {Collective::scan, "flat_balanced", flat_scan, cost_of_flat, tree},
-    {Collective::exscan, "linear", linear_exscan, cost_of_linear, order},
-    {Collective::exscan, "recursive_doubling", doubling_exscan, cost_of_doubling, order},
-    {Collective::exscan, "flat_balanced", flat_exscan, cost_of_flat, tree},
+constexpr std::array<Algorithm, 6> scan_table = {{
+    {Collective::scan, "linear", linear_scan, cost_of_linear, scan_order},
+    {Collective::scan, "recursive_doubling", doubling_scan, cost_of_doubling, scan_order},
+    {Collective::scan, "flat_balanced", flat_scan, scan_cost_of_flat, scan_tree},
+    {Collective::exscan, "linear", linear_exscan, cost_of_linear, scan_order},
+    {Collective::exscan, "recursive_doubling", doubling_exscan, cost_of_doubling, scan_order},
+    {Collective::exscan, "flat_balanced", flat_exscan, scan_cost_of_flat, scan_tree},
 }};
 
 }  // namespace
@@ -131,6 +131,6 @@ Schedule doubling_exscan(const Shape& shape) {
 
 Cost cost_of_doubling_exscan(const Shape& shape) { return cost_of_doubling(shape); }
 
-std::span<const Algorithm> scan_algorithms() { return table; }
+std::span<const Algorithm> scan_algorithms() { return scan_table; }
 
 }  // namespace lockstep

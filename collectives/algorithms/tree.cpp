@@ -155,16 +155,17 @@ Schedule scatter_all_gather_broadcast(const Shape& shape) {
     tree.round().send(shape.at_root(child), range_of(blocks, child, child + below(child, shape.size)));
   }
   tree.round(shape.size - 1);
-  if (shape.next() != shape.root) tree.send(shape.next(), Walk(Space::output, blocks, me, -1));
-  if (me > 0) tree.receive(shape.before(), Walk(Space::output, blocks, me - 1, -1));
+  if (shape.next() != shape.root) tree.send(shape.next(), MovingSlice(Space::output, blocks, me, -1));
+  if (me > 0) tree.receive(shape.before(), MovingSlice(Space::output, blocks, me - 1, -1));
   return tree.done();
 }
 
 // The steps of halving backwards, among those whose steps before were the root's.
-void gather_to(ScheduleBuilder& schedule, const Steps& steps, int distance_from_root, const Buffer& place) {
+void gather_to(ScheduleBuilder& schedule, const HalvingSteps& steps, int distance_from_root,
+               const PlacedBuffer& place) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step, distance_from_root /= 2) {
-    const Portion& mine = step->takes.front();
-    const Portion& theirs = step->gives.front();
+    const HalvingTransfer& mine = step->takes.front();
+    const HalvingTransfer& theirs = step->gives.front();
     schedule.round();
     if (distance_from_root % 2 != 0) {
       schedule.send(mine.peer, place.at(mine.range));
@@ -183,13 +184,13 @@ Schedule rabenseifner_reduce(const Shape& shape) {
   const int me = shape.index;
   const Folding folding(shape.size, shape.root);
   if (!folding.works(me)) return halving.round().send(folded_with(me), whole).done();
-  const Steps steps = folding.steps(me, Blocks::split(shape.count, shape.size));
+  const HalvingSteps steps = folding.steps(me, Blocks::split(shape.count, shape.size));
   const Slice half = steps.front().takes.front().range;
   const bool paired = folding.is_paired(me);
   const std::size_t held = me == shape.root ? 0 : paired ? shape.count : half.count;
-  Buffer sums{Space::scratch, paired ? 0 : half.offset};
+  PlacedBuffer sums{Space::scratch, paired ? 0 : half.offset};
   if (me == shape.root) sums = {Space::output};
-  Buffer from{Space::input};
+  PlacedBuffer from{Space::input};
   if (paired) {
     const Slice theirs = scratch(0, shape.count);
     halving.round().receive(folded_with(me), theirs);
@@ -201,21 +202,21 @@ Schedule rabenseifner_reduce(const Shape& shape) {
   return halving.done();
 }
 
-std::size_t others(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
+std::size_t tree_others(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
 std::size_t bits(const Shape& shape) { return static_cast<std::size_t>(doublings(shape.size)); }
 
 // The root has most children.
-Cost cost_of_broadcast(const Shape& shape) {
-  return {bits(shape), bits(shape) * shape.count, others(shape) * shape.count};
+Cost tree_cost_of_broadcast(const Shape& shape) {
+  return {bits(shape), bits(shape) * shape.count, tree_others(shape) * shape.count};
 }
 
-Cost cost_of_reduce(const Shape& shape) {
-  return {bits(shape), std::min<std::size_t>(bits(shape), 1) * shape.count, others(shape) * shape.count};
+Cost tree_cost_of_reduce(const Shape& shape) {
+  return {bits(shape), std::min<std::size_t>(bits(shape), 1) * shape.count, tree_others(shape) * shape.count};
 }
 
 // Member 0 sends most when it gives the sum to all.
 Cost cost_of_tree_all_reduce(const Shape& shape) {
-  return {2 * bits(shape), bits(shape) * shape.count, 2 * others(shape) * shape.count};
+  return {2 * bits(shape), bits(shape) * shape.count, 2 * tree_others(shape) * shape.count};
 }
 
 // A block passes a member for each bit of its number from the root.
@@ -227,7 +228,7 @@ std::size_t hops(const Shape& shape, const Blocks& blocks) {
 }
 
 // Of the root's children, the two furthest have most below them.
-Cost cost_of_gather(const Shape& shape) {
+Cost tree_cost_of_gather(const Shape& shape) {
   if (shape.size == 1) return {};
   const int far = lowest_bit(0, shape.size) / 2;
   const int most = std::max(below(far, shape.size), far / 2);
@@ -235,21 +236,21 @@ Cost cost_of_gather(const Shape& shape) {
           hops(shape, Blocks::even(shape.count, shape.size))};
 }
 
-Cost cost_of_scatter(const Shape& shape) {
-  return {bits(shape), others(shape) * shape.count, hops(shape, Blocks::even(shape.count, shape.size))};
+Cost tree_cost_of_scatter(const Shape& shape) {
+  return {bits(shape), tree_others(shape) * shape.count, hops(shape, Blocks::even(shape.count, shape.size))};
 }
 
 // The root scatters all blocks but its own, and sends all but the next one's around; who is before it sends none.
 Cost cost_of_scatter_all_gather(const Shape& shape) {
   if (shape.size == 1) return {};
   const Blocks blocks = Blocks::split(shape.count, shape.size);
-  const std::size_t around = (others(shape) - 1) * shape.count + blocks.count(0);
-  return {bits(shape) + others(shape), 2 * shape.count - blocks.count(0) - blocks.count(1),
+  const std::size_t around = (tree_others(shape) - 1) * shape.count + blocks.count(0);
+  return {bits(shape) + tree_others(shape), 2 * shape.count - blocks.count(0) - blocks.count(1),
           hops(shape, blocks) + around};
 }
 
 // Worker by worker, as all halve alike and gather by how far from the root they are.
-Cost cost_of_rabenseifner(const Shape& shape) {
+Cost tree_cost_of_rabenseifner(const Shape& shape) {
   if (shape.size == 1) return {};
   const Folding folding(shape.size, shape.root);
   const Blocks blocks = Blocks::split(shape.count, shape.size);
@@ -266,20 +267,20 @@ Cost cost_of_rabenseifner(const Shape& shape) {
   return cost;
 }
 
-constexpr Algorithm::Keeps balanced{.order = true, .balanced = true};
+constexpr AlgorithmProperties tree_balanced{.order = true, .balanced = true};
 
-constexpr std::array<Algorithm, 7> table = {{
-    {Collective::broadcast, "binomial", binomial_broadcast, cost_of_broadcast},
+constexpr std::array<Algorithm, 7> tree_table = {{
+    {Collective::broadcast, "binomial", binomial_broadcast, tree_cost_of_broadcast},
     {Collective::broadcast, "scatter_all_gather", scatter_all_gather_broadcast, cost_of_scatter_all_gather},
-    {Collective::reduce, "binomial", binomial_reduce, cost_of_reduce, balanced},
-    {Collective::reduce, "rabenseifner", rabenseifner_reduce, cost_of_rabenseifner},
-    {Collective::gather, "binomial", binomial_gather, cost_of_gather},
-    {Collective::scatter, "binomial", binomial_scatter, cost_of_scatter},
-    {Collective::all_reduce, "tree", tree_all_reduce, cost_of_tree_all_reduce, balanced},
+    {Collective::reduce, "binomial", binomial_reduce, tree_cost_of_reduce, tree_balanced},
+    {Collective::reduce, "rabenseifner", rabenseifner_reduce, tree_cost_of_rabenseifner},
+    {Collective::gather, "binomial", binomial_gather, tree_cost_of_gather},
+    {Collective::scatter, "binomial", binomial_scatter, tree_cost_of_scatter},
+    {Collective::all_reduce, "tree", tree_all_reduce, cost_of_tree_all_reduce, tree_balanced},
 }};
 
 }  // namespace
 
-std::span<const Algorithm> tree_algorithms() { return table; }
+std::span<const Algorithm> tree_algorithms() { return tree_table; }
 
 }  // namespace lockstep

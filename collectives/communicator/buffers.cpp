@@ -5,24 +5,24 @@
 
 namespace lockstep::detail {
 
-std::optional<Complaint> complaint(const Data& data, std::size_t element_bytes, bool written) {
+std::optional<BufferError> buffer_error(const BufferView& data, std::size_t element_bytes, bool written) {
   constexpr std::size_t largest = std::numeric_limits<std::size_t>::max() / 2;
   if (data.count > largest)
-    return Complaint{text("a count of ", data.count),
-                     "it looks like a negative number that became unsigned; check how it is computed"};
+    return BufferError{text("a count of ", data.count),
+                       "it looks like a negative number that became unsigned; check how it is computed"};
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(data.count, element_bytes, &bytes) || bytes > largest)
-    return Complaint{text(data.count, " times ", element_bytes, " is more than any memory holds"),
-                     "look whether the count was negative once"};
+    return BufferError{text(data.count, " times ", element_bytes, " is more than any memory holds"),
+                       "look whether the count was negative once"};
   if (!data.extent(element_bytes))
-    return Complaint{text(data.blocks, " runs ", data.stride, " elements apart are more than any memory holds"),
-                     "look whether the stride was negative once"};
+    return BufferError{text(data.blocks, " runs ", data.stride, " elements apart are more than any memory holds"),
+                       "look whether the stride was negative once"};
   if (written && data.overlaps_itself())
-    return Complaint{text("the runs of the output overlap: they are ", data.stride, " elements apart and ",
-                          data.count / data.blocks, " long"),
-                     "give a stride of at least the length of a run"};
+    return BufferError{text("the runs of the output overlap: they are ", data.stride, " elements apart and ",
+                            data.count / data.blocks, " long"),
+                       "give a stride of at least the length of a run"};
   if (data.count > 0 && data.data == nullptr)
-    return Complaint{text("a buffer of ", data.count, " elements at address 0"), "give memory that is there"};
+    return BufferError{text("a buffer of ", data.count, " elements at address 0"), "give memory that is there"};
   return std::nullopt;
 }
 

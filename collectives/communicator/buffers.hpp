@@ -20,7 +20,7 @@ namespace lockstep {
 // `blocks` runs of `block` elements, whose beginnings lie `stride` elements apart: a column of a matrix, a face of a
 // cube. Packed before it is sent, unpacked after it has come.
 template <class T>
-struct Strided {
+struct StridedBuffer {
   T* first;
   std::size_t blocks;
   std::size_t stride;
@@ -30,7 +30,7 @@ struct Strided {
 
 namespace detail {
 
-struct Data {
+struct BufferView {
   void* data = nullptr;  // of an input never written
   std::size_t count = 0;
   // Of strided data; in elements. One run: contiguous.
@@ -54,28 +54,28 @@ struct Data {
 };
 
 // A sentence in two parts: what is wrong, and how to mend it.
-struct Complaint {
+struct BufferError {
   std::string what;
   std::string mend;
 };
 // About data that is read, or written into: counts and strides that no memory holds, runs that overlap where they are
 // written, no address.
-std::optional<Complaint> complaint(const Data& data, std::size_t element_bytes, bool written);
+std::optional<BufferError> buffer_error(const BufferView& data, std::size_t element_bytes, bool written);
 
 template <class T>
 inline constexpr bool is_strided = false;
 template <class T>
-inline constexpr bool is_strided<Strided<T>> = true;
+inline constexpr bool is_strided<StridedBuffer<T>> = true;
 
 template <class R>
 struct ElementOf {
   static_assert(std::ranges::contiguous_range<R> && std::ranges::sized_range<R>,
                 "lockstep: a buffer is contiguous memory of known size: std::vector, std::array, std::span (not "
-                "std::vector<bool>, not std::list), or lockstep::Strided");
+                "std::vector<bool>, not std::list), or lockstep::StridedBuffer");
   using type = std::remove_reference_t<std::ranges::range_reference_t<R>>;
 };
 template <class T>
-struct ElementOf<Strided<T>> {
+struct ElementOf<StridedBuffer<T>> {
   using type = T;
 };
 
@@ -94,7 +94,7 @@ constexpr void check_element() {
 }
 
 template <class R>
-Data input_of(const R& range) {
+BufferView input_of(const R& range) {
   using T = Element<R>;
   check_element<T>();
   if constexpr (is_strided<std::remove_cvref_t<R>>) {
@@ -108,7 +108,7 @@ Data input_of(const R& range) {
 }
 
 template <class R>
-Data output_of(R&& range) {
+BufferView output_of(R&& range) {
   check_element<Element<R>>();
   if constexpr (is_strided<std::remove_cvref_t<R>>) {
     static_assert(!std::is_const_v<QualifiedElement<R>>, "lockstep: the result cannot be written to const elements");

@@ -34,7 +34,7 @@ std::vector<int> even_grid(int members, int dimensions) {
   return extents;
 }
 
-Cartesian::Cartesian(Communicator& communicator, std::vector<int> extents, std::vector<bool> periodic)
+CartesianGrid::CartesianGrid(Communicator& communicator, std::vector<int> extents, std::vector<bool> periodic)
     : communicator_(&communicator), extents_(std::move(extents)), periodic_(std::move(periodic)) {
   long long places = 1;
   for (const int extent : extents_) {
@@ -50,7 +50,7 @@ Cartesian::Cartesian(Communicator& communicator, std::vector<int> extents, std::
                 "give one for each dimension");
 }
 
-std::vector<int> Cartesian::coordinates(int rank) const {
+std::vector<int> CartesianGrid::coordinates(int rank) const {
   std::vector<int> found(extents_.size());
   for (std::size_t i = extents_.size(); i-- > 0;) {
     found[i] = rank % extents_[i];
@@ -59,7 +59,7 @@ std::vector<int> Cartesian::coordinates(int rank) const {
   return found;
 }
 
-std::optional<int> Cartesian::rank_at(std::span<const int> coordinates) const {
+std::optional<int> CartesianGrid::rank_at(std::span<const int> coordinates) const {
   if (coordinates.size() != extents_.size())
     throw Error(Code::usage, text(coordinates.size(), " coordinates in ", extents_.size(), " dimensions"),
                 "give one for each dimension");
@@ -72,24 +72,24 @@ std::optional<int> Cartesian::rank_at(std::span<const int> coordinates) const {
   return rank;
 }
 
-std::optional<int> Cartesian::neighbour(int dimension, Side side) const {
+std::optional<int> CartesianGrid::neighbour(int dimension, GridSide side) const {
   if (dimension < 0 || dimension >= dimensions())
     throw Error(Code::usage, text("dimension ", dimension, " of ", dimensions()), "dimensions are counted from 0");
   std::vector<int> there = coordinates();
-  there[static_cast<std::size_t>(dimension)] += side == Side::upper ? 1 : -1;
+  there[static_cast<std::size_t>(dimension)] += side == GridSide::upper ? 1 : -1;
   return rank_at(there);
 }
 
-void Cartesian::add(int dimension, Side side, const detail::Data& gives, const detail::Data& takes,
-                    std::size_t element_bytes, Origin origin) {
+void CartesianGrid::add(int dimension, GridSide side, const detail::BufferView& gives, const detail::BufferView& takes,
+                        std::size_t element_bytes, Origin origin) {
   const std::optional<int> peer = neighbour(dimension, side);
   if (gives.count != takes.count)
     throw Error(Code::usage,
                 text("a face that gives ", gives.count, " elements and takes ", takes.count, " (", place(origin), ')'),
                 "neighbours exchange equally much; use sendrecv for what is not");
   if (!peer) return;
-  sends_.push_back({*peer, gives, element_bytes, tag_of(dimension, side == Side::upper), true});
-  receives_.push_back({*peer, takes, element_bytes, tag_of(dimension, side == Side::lower), true});
+  sends_.push_back({*peer, gives, element_bytes, tag_of(dimension, side == GridSide::upper), true});
+  receives_.push_back({*peer, takes, element_bytes, tag_of(dimension, side == GridSide::lower), true});
 }
 
 }  // namespace lockstep

@@ -7,17 +7,17 @@ namespace lockstep {
 
 Communicator::Communicator(Exchange& exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
                            TransportMaker maker, CommunicatorOptions options)
-    : team_(std::make_shared<detail::Team>(exchange.duplicate(), std::move(topology), std::move(ranks),
-                                           std::move(maker), std::move(options))) {}
+    : core_(std::make_shared<detail::CommunicatorCore>(exchange.duplicate(), std::move(topology), std::move(ranks),
+                                                       std::move(maker), std::move(options))) {}
 
 Communicator::~Communicator() {
-  if (team_) team_->close();
+  if (core_) core_->close();
 }
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this == &other) return *this;
-  if (team_) team_->close();
-  team_ = std::move(other.team_);
+  if (core_) core_->close();
+  core_ = std::move(other.core_);
   return *this;
 }
 
@@ -28,9 +28,9 @@ void Communicator::refuse_moved() {
 std::optional<Communicator> Communicator::split(int colour, int key, std::string name, Origin origin) {
   CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
-  auto team = here().split(colour, key, std::move(options), origin);
-  if (!team) return std::nullopt;
-  return Communicator(std::move(team));
+  auto core = here().split(colour, key, std::move(options), origin);
+  if (!core) return std::nullopt;
+  return Communicator(std::move(core));
 }
 
 Communicator Communicator::shrink(std::string name) {

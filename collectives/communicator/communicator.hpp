@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users meet: the members of a group and what they do together. Buffers are contiguous ranges or Strided; the
-// compiler checks types and operations. One thread at a time uses a communicator; several communicators may be used
+// What users meet: the members of a group and what they do together. Buffers are contiguous ranges or StridedBuffer;
+// the compiler checks types and operations. One thread at a time uses a communicator; several communicators may be used
 // by several threads. After the first failure every later call says why it is refused.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class Communicator : public Collectives<Communicator> {
  public:
-  explicit Communicator(std::shared_ptr<detail::Team> team) : team_(std::move(team)) {}
+  explicit Communicator(std::shared_ptr<detail::CommunicatorCore> core) : core_(std::move(core)) {}
   // Of the members of an exchange, which it duplicates; all of them make it together. `ranks` are theirs in the
   // topology. Most programs take session.world() instead.
   Communicator(Exchange& exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
@@ -36,7 +36,7 @@ class Communicator : public Collectives<Communicator> {
   // names whom they wait for; zero: as LOCKSTEP_TIMEOUT says.
   void set_timeout(Duration timeout) { here().set_timeout(timeout); }
   // Whether an operation failed here, so that all later ones are refused.
-  bool failed() const { return team_ && team_->failed(); }
+  bool failed() const { return core_ && core_->failed(); }
 
   // Members with the same colour, ordered by key, then by rank; nothing where the colour is negative. All members
   // call it. `name` is for messages.
@@ -57,8 +57,8 @@ class Communicator : public Collectives<Communicator> {
   // Memory for buffers that collectives of this communicator work in without copies, where its members share a node:
   // all members call it, each with its own count, and so with resize(). It is freed by its destructor, in any order.
   template <class T>
-  Symmetric<T> allocate(std::size_t count, Origin origin = Origin::here()) {
-    return Symmetric<T>(team_, here().allocate(count, sizeof(T), origin), count);
+  SymmetricBuffer<T> allocate(std::size_t count, Origin origin = Origin::here()) {
+    return SymmetricBuffer<T>(core_, here().allocate(count, sizeof(T), origin), count);
   }
 
   // The same in a GPU's memory: where every member has a GPU of its own, and NCCL, which then need not copy what is in
@@ -70,9 +70,9 @@ class Communicator : public Collectives<Communicator> {
   }
 
   // The same collectives, in the order of a stream of a GPU (CUDA's cudaStream_t); all members call them so.
-  OnStream on(gpu::Stream stream) const {
+  StreamCollectives on(gpu::Stream stream) const {
     here();
-    return {team_, stream};
+    return {core_, stream};
   }
 
   // To a member and from a member; messages between two members with the same tag arrive in their order.
@@ -82,7 +82,7 @@ class Communicator : public Collectives<Communicator> {
   }
   template <class R>
   Request send_async(const R& data, int to, int tag = 0, Origin origin = Origin::here()) {
-    return letters({letter(to, detail::input_of(data), data, tag)}, {}, origin);
+    return messages({message(to, detail::input_of(data), data, tag)}, {}, origin);
   }
   template <class R>
   void recv(R&& data, int from, int tag = 0, Origin origin = Origin::here()) {
@@ -90,7 +90,7 @@ class Communicator : public Collectives<Communicator> {
   }
   template <class R>
   Request recv_async(R&& data, int from, int tag = 0, Origin origin = Origin::here()) {
-    return letters({}, {letter(from, detail::output_of(data), data, tag)}, origin);
+    return messages({}, {message(from, detail::output_of(data), data, tag)}, origin);
   }
   // Both at once, as one operation; the two buffers must not overlap.
   template <class In, class Out>
@@ -99,34 +99,35 @@ class Communicator : public Collectives<Communicator> {
   }
   template <class In, class Out>
   Request sendrecv_async(const In& in, int to, Out&& out, int from, int tag = 0, Origin origin = Origin::here()) {
-    return letters({letter(to, detail::input_of(in), in, tag)}, {letter(from, detail::output_of(out), out, tag)},
-                   origin);
+    return messages({message(to, detail::input_of(in), in, tag)}, {message(from, detail::output_of(out), out, tag)},
+                    origin);
   }
 
-  const std::shared_ptr<detail::Team>& team() const { return team_; }
+  const std::shared_ptr<detail::CommunicatorCore>& core() const { return core_; }
 
  private:
-  detail::Team& here() const {
-    if (!team_) refuse_moved();
-    return *team_;
+  detail::CommunicatorCore& here() const {
+    if (!core_) refuse_moved();
+    return *core_;
   }
   [[noreturn]] static void refuse_moved();
 
   friend class Collectives<Communicator>;
-  using Letter = detail::Team::Letter;
+  using PeerMessage = detail::CommunicatorCore::PeerMessage;
 
   template <class R>
-  static Letter letter(int peer, const detail::Data& data, const R& /*for its type*/, int tag) {
+  static PeerMessage message(int peer, const detail::BufferView& data, const R& /*for its type*/, int tag) {
     return {peer, data, sizeof(detail::Element<R>), tag};
   }
-  Request letters(std::initializer_list<Letter> sends, std::initializer_list<Letter> receives, Origin origin) {
-    return {team_, here().exchange(sends, receives, origin)};
+  Request messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
+                   Origin origin) {
+    return {core_, here().exchange(sends, receives, origin)};
   }
-  void run(const detail::Ask& ask) { here().run(ask); }
-  Request begin(const detail::Ask& ask) { return {team_, here().start(ask)}; }
-  Prepared prepare(const detail::Ask& ask) { return {team_, here().prepare(ask)}; }
+  void run(const detail::CallRequest& request) { here().run(request); }
+  Request begin(const detail::CallRequest& request) { return {core_, here().start(request)}; }
+  PreparedCall prepare(const detail::CallRequest& request) { return {core_, here().prepare(request)}; }
 
-  std::shared_ptr<detail::Team> team_;
+  std::shared_ptr<detail::CommunicatorCore> core_;
 };
 
 }  // namespace lockstep

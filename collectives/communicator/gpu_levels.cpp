@@ -3,19 +3,24 @@
 
 #include <algorithm>
 
-#include "collectives/communicator/team.hpp"
-#include "collectives/gpu/layer.hpp"
+#include "collectives/communicator/communicator_core.hpp"
+#include "collectives/gpu/device_backend.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "collectives/gpu/packing.hpp"
 
 namespace lockstep::detail {
 
-GpuLevels::GpuLevels(Arrangement arrangement, Form form, int me, int device, Teams teams)
-    : arrangement_(std::move(arrangement)), form_(form), me_(me), device_(device), teams_(std::move(teams)) {}
+GpuLevels::GpuLevels(MemberGroups member_groups, LevelScheme scheme, int me, int device,
+                     SubCommunicators sub_communicators)
+    : member_groups_(std::move(member_groups)),
+      scheme_(scheme),
+      me_(me),
+      device_(device),
+      sub_communicators_(std::move(sub_communicators)) {}
 
 GpuLevels::~GpuLevels() {
-  for (const auto& team : {teams_.near, teams_.across}) {
-    if (team) team->close();
+  for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
+    if (core) core->close();
   }
 }
 
@@ -24,7 +29,7 @@ bool GpuLevels::can_do(const Spec& spec) const {
     case Collective::all_reduce:
     case Collective::reduce:
     case Collective::reduce_scatter:
-      return spec.op != ReduceOp::user && (spec.order == Order::fast || arrangement_.is_aligned());
+      return spec.op != ReduceOp::user && (spec.order == Order::fast || member_groups_.is_aligned());
     case Collective::all_gather:
     case Collective::broadcast:
       return true;
@@ -34,39 +39,39 @@ bool GpuLevels::can_do(const Spec& spec) const {
 }
 
 void GpuLevels::refuse(const Error& error) noexcept {
-  for (const auto& team : {teams_.near, teams_.across}) {
-    if (team) team->refuse_together(error);
+  for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
+    if (core) core->refuse_together(error);
   }
 }
 
-void GpuLevels::run(std::span<const nccl::Step> steps, Duration limit, const Origin& origin) {
-  for (const auto& team : {teams_.near, teams_.across}) {
-    if (team) team->set_timeout(limit);
+void GpuLevels::run(std::span<const nccl::NcclCall> steps, Duration limit, const Origin& origin) {
+  for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
+    if (core) core->set_timeout(limit);
   }
-  const gpu::Using mine(device_);
+  const gpu::DeviceGuard mine(device_);
   if (steps.size() == 1) return run_one(steps.front(), origin);
   run_together(steps, origin);
 }
 
-void GpuLevels::run_one(const nccl::Step& step, const Origin& origin) {
+void GpuLevels::run_one(const nccl::NcclCall& step, const Origin& origin) {
   if (step.spec.count == 0) return;
-  Job job{step.spec, step.input, step.output, step.spec.op == ReduceOp::avg, origin};
+  LevelCall level_call{step.spec, step.input, step.output, step.spec.op == ReduceOp::avg, origin};
   if (step.spec.op == ReduceOp::premul_sum)
-    job.input =
+    level_call.input =
         scale(step, step.spec.count *
-                        (cuts_input(step.spec.collective) ? static_cast<std::size_t>(arrangement_.members()) : 1));
-  if (step.spec.op == ReduceOp::premul_sum || job.divides) job.spec.op = ReduceOp::sum;
-  if (form_ == Form::owners)
-    by_owners(job);
+                        (cuts_input(step.spec.collective) ? static_cast<std::size_t>(member_groups_.members()) : 1));
+  if (step.spec.op == ReduceOp::premul_sum || level_call.divides) level_call.spec.op = ReduceOp::sum;
+  if (scheme_ == LevelScheme::owners)
+    by_owners(level_call);
   else
-    by_rails(job);
+    by_rails(level_call);
 }
 
 // As one of all that they have. What is packed is multiplied on the way, and what is unpacked is divided.
-void GpuLevels::run_together(std::span<const nccl::Step> steps, const Origin& origin) {
-  nccl::Step all = steps.front();
+void GpuLevels::run_together(std::span<const nccl::NcclCall> steps, const Origin& origin) {
+  nccl::NcclCall all = steps.front();
   all.spec.count = 0;
-  for (const nccl::Step& step : steps) all.spec.count += step.spec.count;
+  for (const nccl::NcclCall& step : steps) all.spec.count += step.spec.count;
   std::byte* const data = take(whole, all.spec.count * all.spec.element_bytes);
   all.input = all.output = data;
   all.spec.in_place = true;
@@ -76,220 +81,227 @@ void GpuLevels::run_together(std::span<const nccl::Step> steps, const Origin& or
   pack(steps, data, false);
 }
 
-void GpuLevels::by_owners(const Job& job) {
-  switch (job.spec.collective) {
+void GpuLevels::by_owners(const LevelCall& level_call) {
+  switch (level_call.spec.collective) {
     case Collective::all_reduce:
-      return all_reduce_by_owners(job);
+      return all_reduce_by_owners(level_call);
     case Collective::reduce:
-      return reduce_by_owners(job);
+      return reduce_by_owners(level_call);
     case Collective::reduce_scatter:
-      return scatter_by_owners(job);
+      return scatter_by_owners(level_call);
     case Collective::all_gather:
-      return gather_by_owners(job);
+      return gather_by_owners(level_call);
     default:
-      return broadcast_by_owners(job);
+      return broadcast_by_owners(level_call);
   }
 }
 
-void GpuLevels::by_rails(const Job& job) {
-  switch (job.spec.collective) {
+void GpuLevels::by_rails(const LevelCall& level_call) {
+  switch (level_call.spec.collective) {
     case Collective::all_reduce:
     case Collective::reduce:
-      return reduce_by_rails(job);
+      return reduce_by_rails(level_call);
     case Collective::reduce_scatter:
-      return scatter_by_rails(job);
+      return scatter_by_rails(level_call);
     case Collective::all_gather:
-      return gather_by_rails(job);
+      return gather_by_rails(level_call);
     default:
-      return broadcast_by_rails(job);
+      return broadcast_by_rails(level_call);
   }
 }
 
-void GpuLevels::all_reduce_by_owners(const Job& job) {
-  const std::size_t count = job.spec.count;
-  near(job, Collective::reduce, {job.input, count}, {job.output, count});
+void GpuLevels::all_reduce_by_owners(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  near(level_call, Collective::reduce, {level_call.input, count}, {level_call.output, count});
   if (is_owner()) {
-    across(job, Collective::all_reduce, {job.output, count}, {job.output, count});
-    divide(job, job.output, count);
+    across(level_call, Collective::all_reduce, {level_call.output, count}, {level_call.output, count});
+    divide(level_call, level_call.output, count);
   }
-  near(job, Collective::broadcast, {}, {job.output, count});
+  near(level_call, Collective::broadcast, {}, {level_call.output, count});
 }
 
 // The owner on the root's GPU gets it; where that is not the root, all there hear it, in memory that is not asked for.
-void GpuLevels::reduce_by_owners(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const int root_group = arrangement_.group_of(job.spec.root);
-  const bool is_near_root = arrangement_.group_of(me_) == root_group;
-  const bool is_handed_on = arrangement_.place_of(job.spec.root) != 0;
-  std::byte* result = job.output;
-  if (me_ != job.spec.root && (is_owner() || (is_near_root && is_handed_on))) result = take(first, job.bytes(count));
-  near(job, Collective::reduce, {job.input, count}, {result, count});
+void GpuLevels::reduce_by_owners(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const int root_group = member_groups_.group_of(level_call.spec.root);
+  const bool is_near_root = member_groups_.group_of(me_) == root_group;
+  const bool is_handed_on = member_groups_.place_of(level_call.spec.root) != 0;
+  std::byte* result = level_call.output;
+  if (me_ != level_call.spec.root && (is_owner() || (is_near_root && is_handed_on)))
+    result = take(first, level_call.bytes(count));
+  near(level_call, Collective::reduce, {level_call.input, count}, {result, count});
   if (is_owner()) {
-    across(job, Collective::reduce, {result, count}, {result, count}, root_group);
-    if (is_near_root) divide(job, result, count);
+    across(level_call, Collective::reduce, {result, count}, {result, count}, root_group);
+    if (is_near_root) divide(level_call, result, count);
   }
-  if (is_near_root && is_handed_on) near(job, Collective::broadcast, {}, {result, count});
+  if (is_near_root && is_handed_on) near(level_call, Collective::broadcast, {}, {result, count});
 }
 
-void GpuLevels::scatter_by_owners(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const std::size_t all = count * static_cast<std::size_t>(arrangement_.members());
-  const std::size_t ours = count * arrangement_.group(me_).size();
-  std::byte* const sum = is_owner() ? take(first, job.bytes(all)) : nullptr;
+void GpuLevels::scatter_by_owners(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
+  const std::size_t ours = count * member_groups_.group(me_).size();
+  std::byte* const sum = is_owner() ? take(first, level_call.bytes(all)) : nullptr;
   std::byte* part = nullptr;
-  near(job, Collective::reduce, {job.input, all}, {sum, all});
+  near(level_call, Collective::reduce, {level_call.input, all}, {sum, all});
   if (is_owner()) {
     const std::byte* from = sum;
-    if (!arrangement_.is_in_order()) {
-      std::byte* const by_group = take(second, job.bytes(all));
-      reorder(arrangement_.by_group(), sum, by_group, job.bytes(count), true);
+    if (!member_groups_.is_in_order()) {
+      std::byte* const by_group = take(second, level_call.bytes(all));
+      reorder(member_groups_.by_group(), sum, by_group, level_call.bytes(count), true);
       from = by_group;
     }
-    part = take(third, job.bytes(ours));
-    across_blocks(job, Collective::reduce_scatter, {from, all}, {part, ours});
-    divide(job, part, ours);
+    part = take(third, level_call.bytes(ours));
+    across_blocks(level_call, Collective::reduce_scatter, {from, all}, {part, ours});
+    divide(level_call, part, ours);
   }
-  near(job, Collective::scatter, {part, ours}, {job.output, count});
+  near(level_call, Collective::scatter, {part, ours}, {level_call.output, count});
 }
 
-void GpuLevels::gather_by_owners(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const std::size_t all = count * static_cast<std::size_t>(arrangement_.members());
-  const std::size_t ours = count * arrangement_.group(me_).size();
-  std::byte* const part = is_owner() ? take(first, job.bytes(ours)) : nullptr;
-  near(job, Collective::gather, {job.input, count}, {part, ours});
+void GpuLevels::gather_by_owners(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
+  const std::size_t ours = count * member_groups_.group(me_).size();
+  std::byte* const part = is_owner() ? take(first, level_call.bytes(ours)) : nullptr;
+  near(level_call, Collective::gather, {level_call.input, count}, {part, ours});
   if (is_owner()) {
-    const bool is_in_order = arrangement_.is_in_order();
-    std::byte* const by_group = is_in_order ? job.output : take(second, job.bytes(all));
-    across_blocks(job, Collective::all_gather, {part, ours}, {by_group, all});
-    if (!is_in_order) reorder(arrangement_.by_group(), job.output, by_group, job.bytes(count), false);
+    const bool is_in_order = member_groups_.is_in_order();
+    std::byte* const by_group = is_in_order ? level_call.output : take(second, level_call.bytes(all));
+    across_blocks(level_call, Collective::all_gather, {part, ours}, {by_group, all});
+    if (!is_in_order) reorder(member_groups_.by_group(), level_call.output, by_group, level_call.bytes(count), false);
   }
-  near(job, Collective::broadcast, {}, {job.output, all});
+  near(level_call, Collective::broadcast, {}, {level_call.output, all});
 }
 
-void GpuLevels::broadcast_by_owners(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const int root_group = arrangement_.group_of(job.spec.root);
-  const bool is_near_root = arrangement_.group_of(me_) == root_group;
-  if (is_near_root) near(job, Collective::broadcast, {}, {job.output, count}, arrangement_.place_of(job.spec.root));
-  if (is_owner()) across(job, Collective::broadcast, {}, {job.output, count}, root_group);
-  if (!is_near_root) near(job, Collective::broadcast, {}, {job.output, count});
+void GpuLevels::broadcast_by_owners(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const int root_group = member_groups_.group_of(level_call.spec.root);
+  const bool is_near_root = member_groups_.group_of(me_) == root_group;
+  if (is_near_root)
+    near(level_call, Collective::broadcast, {}, {level_call.output, count},
+         member_groups_.place_of(level_call.spec.root));
+  if (is_owner()) across(level_call, Collective::broadcast, {}, {level_call.output, count}, root_group);
+  if (!is_near_root) near(level_call, Collective::broadcast, {}, {level_call.output, count});
 }
 
 // Each has as much on its rail, the last one perhaps something that nobody needs.
-void GpuLevels::reduce_by_rails(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const std::size_t places = arrangement_.groups().front().size();
+void GpuLevels::reduce_by_rails(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const std::size_t places = member_groups_.groups().front().size();
   const std::size_t each = (count + places - 1) / places;
   const bool is_whole = each * places == count;
-  const bool has_root = job.spec.collective == Collective::reduce;
-  const int root_group = arrangement_.group_of(job.spec.root);
-  const bool has_result = !has_root || arrangement_.group_of(me_) == root_group;
-  const bool takes = !has_root || me_ == job.spec.root;
-  const std::byte* input = job.input;
+  const bool has_root = level_call.spec.collective == Collective::reduce;
+  const int root_group = member_groups_.group_of(level_call.spec.root);
+  const bool has_result = !has_root || member_groups_.group_of(me_) == root_group;
+  const bool takes = !has_root || me_ == level_call.spec.root;
+  const std::byte* input = level_call.input;
   std::byte* padded = nullptr;
   if (!is_whole) {
-    padded = take(first, job.bytes(each * places));
-    copy(padded, job.input, job.bytes(count));
+    padded = take(first, level_call.bytes(each * places));
+    copy(padded, level_call.input, level_call.bytes(count));
     input = padded;
   }
-  std::byte* const part = take(second, job.bytes(each));
-  near(job, Collective::reduce_scatter, {input, each * places}, {part, each});
-  across(job, has_root ? Collective::reduce : Collective::all_reduce, {part, each}, {part, each}, root_group);
+  std::byte* const part = take(second, level_call.bytes(each));
+  near(level_call, Collective::reduce_scatter, {input, each * places}, {part, each});
+  across(level_call, has_root ? Collective::reduce : Collective::all_reduce, {part, each}, {part, each}, root_group);
   if (!has_result) return;
-  divide(job, part, each);
-  std::byte* const result = is_whole ? job.output : padded;
-  near(job, has_root ? Collective::gather : Collective::all_gather, {part, each}, {result, each * places},
-       has_root ? arrangement_.place_of(job.spec.root) : 0);
-  if (!is_whole && takes) copy(job.output, padded, job.bytes(count));
+  divide(level_call, part, each);
+  std::byte* const result = is_whole ? level_call.output : padded;
+  near(level_call, has_root ? Collective::gather : Collective::all_gather, {part, each}, {result, each * places},
+       has_root ? member_groups_.place_of(level_call.spec.root) : 0);
+  if (!is_whole && takes) copy(level_call.output, padded, level_call.bytes(count));
 }
 
-void GpuLevels::scatter_by_rails(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const std::size_t all = count * static_cast<std::size_t>(arrangement_.members());
-  const std::size_t rail = count * arrangement_.groups().size();
-  std::byte* const by_place = take(first, job.bytes(all));
-  std::byte* const part = take(second, job.bytes(rail));
-  reorder(arrangement_.by_place(), const_cast<std::byte*>(job.input), by_place, job.bytes(count), true);
-  near(job, Collective::reduce_scatter, {by_place, all}, {part, rail});
-  across(job, Collective::reduce_scatter, {part, rail}, {job.output, count});
-  divide(job, job.output, count);
+void GpuLevels::scatter_by_rails(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
+  const std::size_t rail = count * member_groups_.groups().size();
+  std::byte* const by_place = take(first, level_call.bytes(all));
+  std::byte* const part = take(second, level_call.bytes(rail));
+  reorder(member_groups_.by_place(), const_cast<std::byte*>(level_call.input), by_place, level_call.bytes(count), true);
+  near(level_call, Collective::reduce_scatter, {by_place, all}, {part, rail});
+  across(level_call, Collective::reduce_scatter, {part, rail}, {level_call.output, count});
+  divide(level_call, level_call.output, count);
 }
 
-void GpuLevels::gather_by_rails(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const std::size_t all = count * static_cast<std::size_t>(arrangement_.members());
-  const std::size_t rail = count * arrangement_.groups().size();
-  std::byte* const part = take(first, job.bytes(rail));
-  std::byte* const by_place = take(second, job.bytes(all));
-  across(job, Collective::all_gather, {job.input, count}, {part, rail});
-  near(job, Collective::all_gather, {part, rail}, {by_place, all});
-  reorder(arrangement_.by_place(), job.output, by_place, job.bytes(count), false);
+void GpuLevels::gather_by_rails(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
+  const std::size_t rail = count * member_groups_.groups().size();
+  std::byte* const part = take(first, level_call.bytes(rail));
+  std::byte* const by_place = take(second, level_call.bytes(all));
+  across(level_call, Collective::all_gather, {level_call.input, count}, {part, rail});
+  near(level_call, Collective::all_gather, {part, rail}, {by_place, all});
+  reorder(member_groups_.by_place(), level_call.output, by_place, level_call.bytes(count), false);
 }
 
-void GpuLevels::broadcast_by_rails(const Job& job) {
-  const std::size_t count = job.spec.count;
-  const std::size_t places = arrangement_.groups().front().size();
+void GpuLevels::broadcast_by_rails(const LevelCall& level_call) {
+  const std::size_t count = level_call.spec.count;
+  const std::size_t places = member_groups_.groups().front().size();
   const std::size_t each = (count + places - 1) / places;
   const bool is_whole = each * places == count;
-  const int root_group = arrangement_.group_of(job.spec.root);
-  std::byte* const all = is_whole ? job.output : take(first, job.bytes(each * places));
-  std::byte* const part = take(second, job.bytes(each));
-  if (!is_whole && me_ == job.spec.root) copy(all, job.output, job.bytes(count));
-  if (arrangement_.group_of(me_) == root_group)
-    near(job, Collective::scatter, {all, each * places}, {part, each}, arrangement_.place_of(job.spec.root));
-  across(job, Collective::broadcast, {}, {part, each}, root_group);
-  near(job, Collective::all_gather, {part, each}, {all, each * places});
-  if (!is_whole) copy(job.output, all, job.bytes(count));
+  const int root_group = member_groups_.group_of(level_call.spec.root);
+  std::byte* const all = is_whole ? level_call.output : take(first, level_call.bytes(each * places));
+  std::byte* const part = take(second, level_call.bytes(each));
+  if (!is_whole && me_ == level_call.spec.root) copy(all, level_call.output, level_call.bytes(count));
+  if (member_groups_.group_of(me_) == root_group)
+    near(level_call, Collective::scatter, {all, each * places}, {part, each},
+         member_groups_.place_of(level_call.spec.root));
+  across(level_call, Collective::broadcast, {}, {part, each}, root_group);
+  near(level_call, Collective::all_gather, {part, each}, {all, each * places});
+  if (!is_whole) copy(level_call.output, all, level_call.bytes(count));
 }
 
-void GpuLevels::near(const Job& job, Collective collective, Side input, Side output, int root) const {
-  go(teams_.near.get(), job, collective, input, output, root);
+void GpuLevels::near(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
+                     int root) const {
+  go(sub_communicators_.near.get(), level_call, collective, input, output, root);
 }
 
-void GpuLevels::across(const Job& job, Collective collective, Side input, Side output, int root) const {
-  go(teams_.across.get(), job, collective, input, output, root);
+void GpuLevels::across(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
+                       int root) const {
+  go(sub_communicators_.across.get(), level_call, collective, input, output, root);
 }
 
-void GpuLevels::across_blocks(const Job& job, Collective collective, Side input, Side output) const {
-  if (arrangement_.is_even()) return across(job, collective, input, output);
+void GpuLevels::across_blocks(const LevelCall& level_call, Collective collective, LevelBuffer input,
+                              LevelBuffer output) const {
+  if (member_groups_.is_even()) return across(level_call, collective, input, output);
   std::vector<std::size_t> counts;
-  for (const auto& group : arrangement_.groups()) counts.push_back(group.size() * job.spec.count);
+  for (const auto& group : member_groups_.groups()) counts.push_back(group.size() * level_call.spec.count);
   const bool scatters = collective == Collective::reduce_scatter;
-  go(teams_.across.get(), job, scatters ? Collective::reduce_scatter_v : Collective::all_gather_v, input, output, 0,
-     counts);
+  go(sub_communicators_.across.get(), level_call, scatters ? Collective::reduce_scatter_v : Collective::all_gather_v,
+     input, output, 0, counts);
 }
 
 // Only the root gives what is broadcast or scattered, and takes what is reduced or gathered.
-void GpuLevels::go(Team* team, const Job& job, Collective collective, Side input, Side output, int root,
-                   std::span<const std::size_t> counts) const {
+void GpuLevels::go(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
+                   LevelBuffer output, int root, std::span<const std::size_t> counts) const {
   if (collective == Collective::broadcast) input = output;
-  if (team == nullptr)
+  if (core == nullptr)
     return copy(static_cast<std::byte*>(const_cast<void*>(output.data)), static_cast<const std::byte*>(input.data),
-                job.bytes(std::min(input.count, output.count)));
-  const bool is_root = team->rank() == root;
+                level_call.bytes(std::min(input.count, output.count)));
+  const bool is_root = core->rank() == root;
   const bool gives_at_root = collective == Collective::broadcast || collective == Collective::scatter;
   const bool takes_at_root = collective == Collective::reduce || collective == Collective::gather;
   if (gives_at_root && !is_root) input = {};
   if (takes_at_root && !is_root) output = {};
   const bool scatters = collective == Collective::reduce_scatter_v;
-  team->run_as_agreed({.collective = collective,
-                       .type = job.spec.type,
-                       .element_bytes = job.spec.element_bytes,
-                       .reduction = {.op = job.spec.op},
-                       .order = job.spec.order,
+  core->run_as_agreed({.collective = collective,
+                       .type = level_call.spec.type,
+                       .element_bytes = level_call.spec.element_bytes,
+                       .reduction = {.op = level_call.spec.op},
+                       .order = level_call.spec.order,
                        .root = root,
                        .input = {const_cast<void*>(input.data), input.count},
                        .output = {const_cast<void*>(output.data), output.count},
                        .gives = scatters ? counts : std::span<const std::size_t>(),
                        .takes = scatters ? std::span<const std::size_t>() : counts,
-                       .origin = job.origin},
+                       .origin = level_call.origin},
                       device_);
 }
 
 // What was too short stays as well, together as much as the last one: CUDA would wait for the whole GPU to free it.
 std::byte* GpuLevels::take(Scratch which, std::size_t bytes) {
-  Kept& kept = kept_[which];
+  ScratchBuffers& kept = kept_[which];
   if (bytes > kept.bytes) {
     const std::size_t size = std::max(bytes, 2 * kept.bytes);
     kept.memories.push_back(gpu::allocate(device_, size, 1));
@@ -326,7 +338,7 @@ class Packer {
   }
   void launch() {
     if (next_.count == 0) return;
-    gpu::layer()->pack(device_, next_, packs_);
+    gpu::backend()->pack(device_, next_, packs_);
     next_.whole += next_.begins[next_.count];
     next_.count = 0;
   }
@@ -334,7 +346,7 @@ class Packer {
  private:
   int device_;
   bool packs_;
-  gpu::Packing next_{};
+  gpu::PackArguments next_{};
 };
 
 }  // namespace
@@ -346,28 +358,29 @@ void GpuLevels::reorder(const std::vector<int>& order, std::byte* in_order, std:
   packer.launch();
 }
 
-void GpuLevels::pack(std::span<const nccl::Step> steps, std::byte* all, bool packs) const {
+void GpuLevels::pack(std::span<const nccl::NcclCall> steps, std::byte* all, bool packs) const {
   const Spec& spec = steps.front().spec;
   Packer packer(device_, all, packs);
   if (packs && spec.op == ReduceOp::premul_sum) packer.scale(spec.type);
-  if (!packs && spec.op == ReduceOp::avg) packer.divide(spec.type, arrangement_.members());
-  for (const nccl::Step& step : steps) packer.add(step.output, step.spec.count * step.spec.element_bytes, step.factor);
+  if (!packs && spec.op == ReduceOp::avg) packer.divide(spec.type, member_groups_.members());
+  for (const nccl::NcclCall& step : steps)
+    packer.add(step.output, step.spec.count * step.spec.element_bytes, step.factor);
   packer.launch();
 }
 
-void GpuLevels::divide(const Job& job, std::byte* data, std::size_t count) const {
-  if (!job.divides) return;
-  gpu::Combining all{};
+void GpuLevels::divide(const LevelCall& level_call, std::byte* data, std::size_t count) const {
+  if (!level_call.divides) return;
+  gpu::CombineArguments all{};
   all.inputs[0] = all.outputs[0] = data;
   all.input_count = all.output_count = 1;
   all.count = count;
-  all.divisor = arrangement_.members();
+  all.divisor = member_groups_.members();
   all.is_aligned = reinterpret_cast<std::uintptr_t>(data) % gpu::vector_bytes == 0;
-  gpu::layer()->combine(device_, job.spec.type, all);
+  gpu::backend()->combine(device_, level_call.spec.type, all);
 }
 
-const std::byte* GpuLevels::scale(const nccl::Step& step, std::size_t count) {
-  gpu::Combining all{};
+const std::byte* GpuLevels::scale(const nccl::NcclCall& step, std::size_t count) {
+  gpu::CombineArguments all{};
   all.inputs[0] = step.input;
   all.outputs[0] = take(scaled, count * step.spec.element_bytes);
   all.factors[0] = step.factor;
@@ -375,7 +388,7 @@ const std::byte* GpuLevels::scale(const nccl::Step& step, std::size_t count) {
   all.count = count;
   all.scales = true;
   all.is_aligned = reinterpret_cast<std::uintptr_t>(step.input) % gpu::vector_bytes == 0;
-  gpu::layer()->combine(device_, step.spec.type, all);
+  gpu::backend()->combine(device_, step.spec.type, all);
   return kept_[scaled].latest();
 }
 

@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::size_t most_kept = 256U << 20U;  // bytes that nobody has, as of pinned memory
 
-bool is_free(const Staged& memory) { return memory.use_count() == 1; }
+bool is_free(const StagingBuffer& memory) { return memory.use_count() == 1; }
 
 // Also with a failure, which is heard where the stream is waited for: nothing runs there any more.
-bool is_over(gpu::Mark& mark) {
+bool is_over(gpu::StreamMark& mark) {
   try {
     return mark.is_reached();
   } catch (const Error&) {
@@ -27,14 +27,14 @@ bool is_over(gpu::Mark& mark) {
 }  // namespace
 
 // The one that fits best, unless it is much too large.
-Staged GpuScratch::take(int device, std::size_t bytes) {
+StagingBuffer GpuScratch::take(int device, std::size_t bytes) {
   constexpr std::size_t most_times = 2;
   is_in_use();
-  const auto fits = [&](const Kept& each) {
+  const auto fits = [&](const CachedMemory& each) {
     return each.device == device && each.bytes >= bytes && each.bytes / most_times <= bytes && is_free(each.memory);
   };
-  Kept* best = nullptr;
-  for (Kept& each : kept_) {
+  CachedMemory* best = nullptr;
+  for (CachedMemory& each : kept_) {
     if (fits(each) && (best == nullptr || each.bytes < best->bytes)) best = &each;
   }
   if (best != nullptr) return best->memory;
@@ -52,20 +52,20 @@ void GpuScratch::drop_some() {
     all += kept_[i].bytes;
     if (all > most_kept) kept_[i].bytes = 0;
   }
-  std::erase_if(kept_, [](const Kept& each) { return each.bytes == 0; });
+  std::erase_if(kept_, [](const CachedMemory& each) { return each.bytes == 0; });
 }
 
-void GpuScratch::use_until(std::shared_ptr<gpu::Mark> mark, Staged memory) {
+void GpuScratch::use_until(std::shared_ptr<gpu::StreamMark> mark, StagingBuffer memory) {
   uses_.push_back({std::move(mark), std::move(memory)});
 }
 
 bool GpuScratch::is_in_use() {
-  std::erase_if(uses_, [](const Use& each) { return is_over(*each.mark); });
+  std::erase_if(uses_, [](const StreamUse& each) { return is_over(*each.mark); });
   return !uses_.empty();
 }
 
 void GpuScratch::keep_what_is_in_use() {
-  for (Use& each : uses_) keep_for_ever(std::move(each.memory));
+  for (StreamUse& each : uses_) keep_for_ever(std::move(each.memory));
   uses_.clear();
 }
 

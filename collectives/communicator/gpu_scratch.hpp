@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/communicator/staging.hpp"
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/device_backend.hpp"
 
 namespace lockstep::detail {
 
@@ -16,28 +16,28 @@ namespace lockstep::detail {
 class GpuScratch {
  public:
   // At least so many bytes, for who holds it. Throws Error out_of_memory or device.
-  Staged take(int device, std::size_t bytes);
+  StagingBuffer take(int device, std::size_t bytes);
   // What is in a stream until that mark uses it.
-  void use_until(std::shared_ptr<gpu::Mark> mark, Staged memory);
+  void use_until(std::shared_ptr<gpu::StreamMark> mark, StagingBuffer memory);
   // Whether something does.
   bool is_in_use();
   // Nobody knows what becomes of what is in the streams.
   void keep_what_is_in_use();
 
  private:
-  struct Kept {
+  struct CachedMemory {
     int device = 0;
     std::size_t bytes = 0;
-    Staged memory;
+    StagingBuffer memory;
   };
-  struct Use {
-    std::shared_ptr<gpu::Mark> mark;
-    Staged memory;
+  struct StreamUse {
+    std::shared_ptr<gpu::StreamMark> mark;
+    StagingBuffer memory;
   };
   void drop_some();
 
-  std::vector<Kept> kept_;  // and what somebody has
-  std::vector<Use> uses_;
+  std::vector<CachedMemory> kept_;  // and what somebody has
+  std::vector<StreamUse> uses_;
 };
 
 }  // namespace lockstep::detail

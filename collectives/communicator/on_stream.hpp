@@ -8,26 +8,27 @@ namespace lockstep {
 
 // Of a communicator that lives as long. What is called comes after what is in the stream, and before what is put there
 // later. Where GPUs do it by themselves the call returns at once; a Request may be waited for all the same.
-class OnStream : public Collectives<OnStream> {
+class StreamCollectives : public Collectives<StreamCollectives> {
  public:
-  OnStream(std::shared_ptr<detail::Team> team, gpu::Stream stream) : team_(std::move(team)), stream_(stream) {}
+  StreamCollectives(std::shared_ptr<detail::CommunicatorCore> core, gpu::Stream stream)
+      : core_(std::move(core)), stream_(stream) {}
 
-  int rank() const { return team_->rank(); }
-  int size() const { return team_->size(); }
+  int rank() const { return core_->rank(); }
+  int size() const { return core_->size(); }
 
  private:
-  friend class Collectives<OnStream>;
+  friend class Collectives<StreamCollectives>;
   friend class Batch;
 
-  detail::Ask ordered(detail::Ask ask) const {
-    ask.stream = stream_;
-    return ask;
+  detail::CallRequest ordered(detail::CallRequest request) const {
+    request.stream = stream_;
+    return request;
   }
-  void run(const detail::Ask& ask) { team_->run(ordered(ask)); }
-  Request begin(const detail::Ask& ask) { return {team_, team_->start(ordered(ask))}; }
-  Prepared prepare(const detail::Ask& ask) { return {team_, team_->prepare(ordered(ask))}; }
+  void run(const detail::CallRequest& request) { core_->run(ordered(request)); }
+  Request begin(const detail::CallRequest& request) { return {core_, core_->start(ordered(request))}; }
+  PreparedCall prepare(const detail::CallRequest& request) { return {core_, core_->prepare(ordered(request))}; }
 
-  std::shared_ptr<detail::Team> team_;
+  std::shared_ptr<detail::CommunicatorCore> core_;
   gpu::Stream stream_;
 };
 

@@ -4,31 +4,34 @@
 #pragma once
 
 #include <cstring>
+#include <string_view>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
-#include "collectives/gpu/own_launch.hpp"
+#include "collectives/fingerprints.hpp"
+#include "collectives/gpu/user_launch.hpp"
 #include "collectives/node/call.hpp"
 #include "collectives/types.hpp"
 
 namespace lockstep {
 
 template <ReduceOp which>
-struct BuiltIn {
+struct BuiltInOp {
   static constexpr ReduceOp op = which;
 };
 
-inline constexpr BuiltIn<ReduceOp::sum> sum;
-inline constexpr BuiltIn<ReduceOp::prod> prod;
-inline constexpr BuiltIn<ReduceOp::min> min;
-inline constexpr BuiltIn<ReduceOp::max> max;
-inline constexpr BuiltIn<ReduceOp::avg> avg;
-inline constexpr BuiltIn<ReduceOp::logical_and> logical_and;
-inline constexpr BuiltIn<ReduceOp::logical_or> logical_or;
-inline constexpr BuiltIn<ReduceOp::logical_xor> logical_xor;
-inline constexpr BuiltIn<ReduceOp::bit_and> bit_and;
-inline constexpr BuiltIn<ReduceOp::bit_or> bit_or;
-inline constexpr BuiltIn<ReduceOp::bit_xor> bit_xor;
+inline constexpr BuiltInOp<ReduceOp::sum> sum;
+inline constexpr BuiltInOp<ReduceOp::prod> prod;
+inline constexpr BuiltInOp<ReduceOp::min> min;
+inline constexpr BuiltInOp<ReduceOp::max> max;
+inline constexpr BuiltInOp<ReduceOp::avg> avg;
+inline constexpr BuiltInOp<ReduceOp::logical_and> logical_and;
+inline constexpr BuiltInOp<ReduceOp::logical_or> logical_or;
+inline constexpr BuiltInOp<ReduceOp::logical_xor> logical_xor;
+inline constexpr BuiltInOp<ReduceOp::bit_and> bit_and;
+inline constexpr BuiltInOp<ReduceOp::bit_or> bit_or;
+inline constexpr BuiltInOp<ReduceOp::bit_xor> bit_xor;
 
 // The sum of every member's data times that member's factor.
 struct PremulSum {
@@ -44,29 +47,62 @@ inline PremulSum premul_sum(double factor) { return {factor}; }
 // const T* left and right, T* out, and a cudaStream_t as void*, puts out[i] = function(left[i], right[i]) into that
 // stream of the current GPU, whose parameters are addresses there; out may be exactly left or right. It is copied as
 // the function is, may be called by any thread that calls or waits, and throws where it cannot.
-struct NotOnGpu {};
-template <class Function, bool does_commute, class Launcher = NotOnGpu>
-struct OwnFunction {
+//
+// Members compare their functions: the type and, of a pointer, where its code lies in which library. What a function
+// has captured is not compared. A name that is given is compared instead; so members may run different programs.
+struct NoLauncher {};
+template <class Function, bool does_commute, class Launcher = NoLauncher>
+struct UserFunction {
   static constexpr ReduceOp op = ReduceOp::user;
   static constexpr bool commutes = does_commute;
   Function function;
   Launcher launcher = {};
+  std::uint64_t name = 0;  // its fingerprint; 0: none was given
 
   template <class Other>
-  OwnFunction<Function, does_commute, Other> on_gpu(Other other) const {
-    return {function, std::move(other)};
+  UserFunction<Function, does_commute, Other> on_gpu(Other other) const {
+    return {function, std::move(other), name};
   }
 };
 template <class Function>
-OwnFunction<Function, true> commutative(Function function) {
-  return {std::move(function), {}};
+UserFunction<Function, true> commutative(Function function, std::string_view name = {}) {
+  return {std::move(function), {}, name.empty() ? 0 : Fingerprint().add(name).value()};
 }
 template <class Function>
-OwnFunction<Function, false> ordered(Function function) {
-  return {std::move(function), {}};
+UserFunction<Function, false> ordered(Function function, std::string_view name = {}) {
+  return {std::move(function), {}, name.empty() ? 0 : Fingerprint().add(name).value()};
 }
 
 namespace detail {
+
+// Of where code lies: the name of its library and the distance from the beginning of that, which are the same in all
+// processes. 0 where no library has it.
+std::uint64_t fingerprint_of_code(const void* code);
+
+// Of a function's type, the same in all processes, and the type of the user's elements.
+template <class T, class Function>
+std::uint64_t fingerprint_of_type() {
+#ifdef __cpp_rtti
+  static const std::uint64_t known = [] {
+    Fingerprint print;
+    print.add(typeid(Function).name());
+    if (data_type_of<T> == DataType::opaque) print.add(typeid(T).name());
+    return print.value();
+  }();
+  return known;
+#else
+  return 0;
+#endif
+}
+
+template <class T, class Function>
+std::uint64_t fingerprint_of(const Function& function) {
+  const std::uint64_t type = fingerprint_of_type<T, Function>();
+  if constexpr (std::is_pointer_v<Function>)
+    return Fingerprint().add(type).add(fingerprint_of_code(reinterpret_cast<const void*>(function))).value();
+  else
+    return type;
+}
 
 // A reduction, after the compiler has seen what it can.
 struct Reduction {
@@ -74,7 +110,9 @@ struct Reduction {
   bool commutes = true;
   double factor = 1;
   UserReduce user = {};
-  gpu::OwnLaunch on_gpu = {};
+  gpu::UserLaunch on_gpu = {};
+  std::uint64_t fingerprint = 0;  // of the user's function
+  bool is_named = false;          // other members may have another function of that name
 };
 
 template <class T, class Function>
@@ -98,7 +136,7 @@ constexpr bool is_located(DataType type) { return type >= DataType::located_i32 
 constexpr bool is_fractional(DataType type) { return type >= DataType::f16 && type <= DataType::c128; }
 
 template <class T, class Function>
-Reduction own_reduction(const Function& function, bool commutes) {
+Reduction user_reduction(const Function& function, bool commutes) {
   static_assert(std::is_invocable_r_v<T, Function, const T&, const T&>,
                 "lockstep: your reduction must be callable as T(T, T), T being the element type of the buffers");
   static_assert(
@@ -113,15 +151,15 @@ Reduction own_reduction(const Function& function, bool commutes) {
 }
 
 template <class T, class Launcher>
-gpu::OwnLaunch own_launch(const Launcher& launcher) {
+gpu::UserLaunch user_launch(const Launcher& launcher) {
   static_assert(std::is_invocable_v<Launcher, const T*, const T*, T*, std::size_t, gpu::Stream>,
                 "lockstep: what on_gpu() is given must be callable with (const T* left, const T* right, T* out, "
                 "std::size_t count, void* stream), T being the element type of the buffers");
   static_assert(
-      std::is_trivially_copyable_v<Launcher> && sizeof(Launcher) <= gpu::OwnLaunch::state_bytes,
+      std::is_trivially_copyable_v<Launcher> && sizeof(Launcher) <= gpu::UserLaunch::state_bytes,
       "lockstep: what on_gpu() is given is copied byte by byte: capture plain values of at most 48 bytes in all, or a "
       "pointer to what is larger");
-  gpu::OwnLaunch own{.put = &put_each<T, Launcher>};
+  gpu::UserLaunch own{.put = &put_each<T, Launcher>};
   std::memcpy(own.state.data(), &launcher, sizeof launcher);
   return own;
 }
@@ -130,8 +168,10 @@ template <class T, class Op>
 Reduction reduction_of(const Op& op) {
   constexpr DataType type = data_type_of<T>;
   if constexpr (Op::op == ReduceOp::user) {
-    Reduction reduction = own_reduction<T>(op.function, Op::commutes);
-    if constexpr (!std::is_same_v<decltype(op.launcher), NotOnGpu>) reduction.on_gpu = own_launch<T>(op.launcher);
+    Reduction reduction = user_reduction<T>(op.function, Op::commutes);
+    reduction.is_named = op.name != 0;
+    reduction.fingerprint = reduction.is_named ? op.name : fingerprint_of<T>(op.function);
+    if constexpr (!std::is_same_v<decltype(op.launcher), NoLauncher>) reduction.on_gpu = user_launch<T>(op.launcher);
     return reduction;
   } else {
     static_assert(type != DataType::opaque,

@@ -6,39 +6,39 @@
 namespace lockstep {
 
 Request::~Request() {
-  if (team_) team_->drop(handle_);
+  if (core_) core_->drop(handle_);
 }
 
 Request& Request::operator=(Request&& other) noexcept {
   if (this == &other) return *this;
-  if (team_) team_->drop(handle_);
-  team_ = std::move(other.team_);
+  if (core_) core_->drop(handle_);
+  core_ = std::move(other.core_);
   handle_ = other.handle_;
   return *this;
 }
 
 void Request::wait(Origin origin) {
-  if (!team_) return;
+  if (!core_) return;
   bool over = false;
   try {
-    team_->wait(handle_, origin, over);
+    core_->wait(handle_, origin, over);
   } catch (...) {
-    if (over) team_ = nullptr;  // else it was refused because of another thread, and is still under way
+    if (over) core_ = nullptr;  // else it was refused because of another thread, and is still under way
     throw;
   }
-  team_ = nullptr;
+  core_ = nullptr;
 }
 
 bool Request::test(Origin origin) {
-  if (!team_) return true;
+  if (!core_) return true;
   bool over = false;
   try {
-    if (!team_->test(handle_, origin, over)) return false;
+    if (!core_->test(handle_, origin, over)) return false;
   } catch (...) {
-    if (over) team_ = nullptr;
+    if (over) core_ = nullptr;
     throw;
   }
-  team_ = nullptr;
+  core_ = nullptr;
   return true;
 }
 

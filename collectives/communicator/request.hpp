@@ -6,16 +6,17 @@
 #include <memory>
 #include <span>
 
-#include "collectives/communicator/team.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 
 namespace lockstep {
 
 class Request {
  public:
   Request() = default;
-  Request(std::shared_ptr<detail::Team> team, detail::Handle handle) : team_(std::move(team)), handle_(handle) {}
+  Request(std::shared_ptr<detail::CommunicatorCore> core, detail::CallHandle handle)
+      : core_(std::move(core)), handle_(handle) {}
   ~Request();
-  Request(Request&& other) noexcept : team_(std::move(other.team_)), handle_(other.handle_) {}
+  Request(Request&& other) noexcept : core_(std::move(other.core_)), handle_(other.handle_) {}
   Request& operator=(Request&& other) noexcept;
 
   // Returns when the operation is done and its result is in place; throws what went wrong.
@@ -23,31 +24,31 @@ class Request {
   // Whether it is done; moves it on without blocking. After true there is nothing left to wait for.
   bool test(Origin origin = Origin::here());
   // Neither started nor done yet.
-  bool pending() const { return team_ != nullptr; }
+  bool pending() const { return core_ != nullptr; }
 
  private:
-  std::shared_ptr<detail::Team> team_;  // none: nothing under way
-  detail::Handle handle_;
+  std::shared_ptr<detail::CommunicatorCore> core_;  // none: nothing under way
+  detail::CallHandle handle_;
 };
 
 // For each of them; the first error is thrown after all have ended.
 void wait_all(std::span<Request> requests, Origin origin = Origin::here());
 
 // A call that is checked and planned once and started many times, on the same memory. Starting allocates nothing.
-class Prepared {
+class PreparedCall {
  public:
-  Prepared(std::shared_ptr<detail::Team> team, detail::Ready ready)
-      : team_(std::move(team)), ready_(std::move(ready)) {}
-  Request start(Origin origin = Origin::here()) { return {team_, team_->start(ready_, origin)}; }
+  PreparedCall(std::shared_ptr<detail::CommunicatorCore> core, detail::BoundCall bound_call)
+      : core_(std::move(core)), bound_call_(std::move(bound_call)) {}
+  Request start(Origin origin = Origin::here()) { return {core_, core_->start(bound_call_, origin)}; }
   // In a stream it need not be waited for, where GPUs do it.
-  void run(Origin origin = Origin::here()) { team_->run(ready_, origin); }
+  void run(Origin origin = Origin::here()) { core_->run(bound_call_, origin); }
   // What was decided, for people.
-  const std::string& why() const { return ready_.why(); }
-  const std::string& algorithm() const { return ready_.algorithm(); }
+  const std::string& why() const { return bound_call_.why(); }
+  const std::string& algorithm() const { return bound_call_.algorithm(); }
 
  private:
-  std::shared_ptr<detail::Team> team_;
-  detail::Ready ready_;
+  std::shared_ptr<detail::CommunicatorCore> core_;
+  detail::BoundCall bound_call_;
 };
 
 }  // namespace lockstep

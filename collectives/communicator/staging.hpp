@@ -7,12 +7,12 @@
 #include <span>
 
 #include "collectives/communicator/buffers.hpp"
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/device_backend.hpp"
 
 namespace lockstep::detail {
 
 // What happens to elements while they are copied in, or back.
-struct OnTheWay {
+struct CopyTransform {
   DataType type = DataType::opaque;
   bool scales = false;
   double factor = 1;
@@ -20,31 +20,33 @@ struct OnTheWay {
   bool changes() const { return scales || divisor != 0; }
 };
 
-struct Copy {
-  Data data;
+struct StagingCopy {
+  BufferView data;
   std::byte* staged;
   std::size_t element_bytes;
-  gpu::Where where = {};  // of the data
-  OnTheWay way = {};
+  gpu::MemoryLocation where = {};  // of the data
+  CopyTransform transform = {};
 };
 
-inline gpu::Where where_is(const Data& data) { return data.count > 0 ? gpu::where(data.data) : gpu::Where{}; }
+inline gpu::MemoryLocation where_is(const BufferView& data) {
+  return data.count > 0 ? gpu::where(data.data) : gpu::MemoryLocation{};
+}
 
 // `reaches_gpus`: the call can work on what is in their memory.
-inline bool needs_staging(const Data& data, gpu::Where where, bool reaches_gpus = false) {
+inline bool needs_staging(const BufferView& data, gpu::MemoryLocation where, bool reaches_gpus = false) {
   return data.count > 0 && (!data.contiguous() || (where.on_device() && !reaches_gpus));
 }
 
-using Staged = std::shared_ptr<std::byte>;
+using StagingBuffer = std::shared_ptr<std::byte>;
 
 // `for_gpu`: pinned, so that GPUs copy at full speed.
-Staged make_staged(std::size_t bytes, bool for_gpu);
+StagingBuffer make_staging_buffer(std::size_t bytes, bool for_gpu);
 
 // In GPUs' memory as well, there many at once; done when they return.
-void copy_in(std::span<const Copy> copies);
-void copy_back(std::span<const Copy> copies);
+void copy_in(std::span<const StagingCopy> copies);
+void copy_back(std::span<const StagingCopy> copies);
 // The same between data in a GPU's memory and one stretch of memory there: put into a stream of that GPU.
-void begin_copy_in(std::span<const Copy> copies, gpu::Stream stream);
-void begin_copy_back(std::span<const Copy> copies, gpu::Stream stream);
+void begin_copy_in(std::span<const StagingCopy> copies, gpu::Stream stream);
+void begin_copy_back(std::span<const StagingCopy> copies, gpu::Stream stream);
 
 }  // namespace lockstep::detail

@@ -6,18 +6,18 @@
 #include <algorithm>
 #include <span>
 
-#include "collectives/communicator/team.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 
 namespace lockstep {
 
 template <class T>
-class Symmetric {
+class SymmetricBuffer {
   static_assert(std::is_trivially_copyable_v<T>, "lockstep: symmetric memory holds trivially copyable elements");
 
  public:
-  Symmetric() = default;
-  Symmetric(std::shared_ptr<detail::Team> team, node::SymmetricPart part, std::size_t count)
-      : team_(std::move(team)), part_(std::move(part)), count_(count) {}
+  SymmetricBuffer() = default;
+  SymmetricBuffer(std::shared_ptr<detail::CommunicatorCore> core, node::SymmetricPart part, std::size_t count)
+      : core_(std::move(core)), part_(std::move(part)), count_(count) {}
 
   T* data() const { return reinterpret_cast<T*>(part_.data()); }
   std::size_t size() const { return count_; }
@@ -28,17 +28,17 @@ class Symmetric {
 
   // All members call it. What fits of the old elements stays; new ones are zeros. Addresses change.
   void resize(std::size_t count, Origin origin = Origin::here()) {
-    if (!team_)
+    if (!core_)
       throw Error(Code::usage, "resize() of symmetric memory that no communicator allocated",
                   "take it from allocate()");
-    node::SymmetricPart part = team_->allocate(count, sizeof(T), origin);
+    node::SymmetricPart part = core_->allocate(count, sizeof(T), origin);
     std::copy_n(data(), std::min(count, count_), reinterpret_cast<T*>(part.data()));
     part_ = std::move(part);
     count_ = count;
   }
 
  private:
-  std::shared_ptr<detail::Team> team_;
+  std::shared_ptr<detail::CommunicatorCore> core_;
   node::SymmetricPart part_;
   std::size_t count_ = 0;
 };

@@ -41,8 +41,8 @@ std::vector<int> Agreement::told(std::uint32_t bits) const {
   return all;
 }
 
-std::vector<std::pair<int, CallWord>> Agreement::take_kept(std::uint64_t number) {
-  std::vector<std::pair<int, CallWord>> taken;
+std::vector<std::pair<int, CallDescription>> Agreement::take_kept(std::uint64_t number) {
+  std::vector<std::pair<int, CallDescription>> taken;
   std::erase_if(early_, [&](auto& kept) {
     if (kept.second.number != number) return false;
     taken.push_back(std::move(kept));

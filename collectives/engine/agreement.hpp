@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is asked whether all are in the same call, and what was agreed on before. Each member tells the members 1, 2,
-// 4, ... after it and hears of those 1, 2, 4, ... before it: every difference is seen by somebody, at the cost of
-// log2(size) words, once for every kind of call. Values only; the engine does the talking.
+// Knows which members compare whether all are in the same call, and what was agreed on before. Each member tells the
+// members 1, 2, 4, ... after it and hears those 1, 2, 4, ... before it: some member sees every difference, at the cost
+// of log2(size) control messages, once for every kind of call. It holds values only; the engine sends and receives.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/engine/words.hpp"
+#include "collectives/engine/control_message.hpp"
 
 namespace lockstep {
 
@@ -33,9 +33,9 @@ class Agreement {
   // The other way round, bit k: the member 2^k after me.
   std::vector<int> told(std::uint32_t bits) const;
 
-  // Words about calls that this member has not come to yet.
-  void keep(int peer, CallWord call) { early_.emplace_back(peer, std::move(call)); }
-  std::vector<std::pair<int, CallWord>> take_kept(std::uint64_t number);
+  // Keeps control messages about calls that this member has not come to yet.
+  void keep(int peer, CallDescription call) { early_.emplace_back(peer, std::move(call)); }
+  std::vector<std::pair<int, CallDescription>> take_kept(std::uint64_t number);
   bool keeps_any() const { return !early_.empty(); }
 
  private:
@@ -46,7 +46,7 @@ class Agreement {
   std::vector<int> listeners_;
   std::unordered_set<std::uint64_t> kinds_;
   std::uint64_t forgotten_ = 0;
-  std::vector<std::pair<int, CallWord>> early_;
+  std::vector<std::pair<int, CallDescription>> early_;
 };
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 // Where the slices of a part lie.
-struct Bound {
+struct BoundSlices {
   const std::byte* input;
   std::byte* output;
   std::byte* scratch;
@@ -21,7 +21,7 @@ struct Bound {
   }
 };
 
-inline Bound bind(const Operation& operation, const Part& part) {
+inline BoundSlices bind(const Operation& operation, const OperationPart& part) {
   const Plan& plan = operation.plan();
   const std::size_t bytes = plan.spec.element_bytes;
   const std::size_t offset = static_cast<std::size_t>(part.segment) * plan.segment * bytes;
@@ -37,7 +37,7 @@ inline constexpr std::size_t narrow_bytes = 2;  // of an element in a wire forma
 template <class Visit>
 void each_message(const std::vector<Message>& messages, int lap, std::byte* at, const Visit& visit) {
   for (const Message& message : messages) {
-    const Slice slice = message.walk.at(lap);
+    const Slice slice = message.slice.at(lap);
     visit(message, slice, message.narrow ? at : nullptr);
     if (message.narrow) at += slice.count * narrow_bytes;
   }

@@ -30,55 +30,57 @@ class CheckedTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
 
-  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
+  void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+            std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
   void tell(int peer, Bytes bytes) override;
-  std::optional<Heard> hear() override;
+  std::optional<SmallMessage> hear() override;
   void tell_all(const Bytes& bytes) override { to().tell_all(sealed(bytes)); }
   void leave(const Bytes& last_words) override { to().leave(last_words.empty() ? last_words : sealed(last_words)); }
 
  private:
   // Of the round that is under way on a lane.
-  struct Round {
+  struct CheckedRound {
     std::vector<std::uint64_t> sums;  // of what is sent, then those that came
-    std::vector<Incoming> receives;
-    std::vector<Outgoing> all_sends;
-    std::vector<Incoming> all_receives;
+    std::vector<ReceiveDescriptor> receives;
+    std::vector<SendDescriptor> all_sends;
+    std::vector<ReceiveDescriptor> all_receives;
     bool is_checked = true;
   };
   static Bytes sealed(Bytes bytes);
 
-  std::deque<Round> rounds_;  // by lane
+  std::deque<CheckedRound> rounds_;  // by lane
 };
 
-void CheckedTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
-  while (static_cast<std::size_t>(stamp.lane) >= rounds_.size()) rounds_.emplace_back();
-  Round& round = rounds_[static_cast<std::size_t>(stamp.lane)];
+void CheckedTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+                            std::span<const ReceiveDescriptor> receives) {
+  while (static_cast<std::size_t>(round_tag.lane) >= rounds_.size()) rounds_.emplace_back();
+  CheckedRound& round = rounds_[static_cast<std::size_t>(round_tag.lane)];
   round.sums.assign(sends.size() + receives.size(), 0);
   round.receives.assign(receives.begin(), receives.end());
   round.all_sends.clear();
   round.all_receives.clear();
   std::size_t next = 0;
-  for (const Outgoing& each : sends) {
+  for (const SendDescriptor& each : sends) {
     std::uint64_t& sum = round.sums[next++];
     sum = checksum({static_cast<const std::byte*>(each.data), each.bytes});
     round.all_sends.push_back(each);
     round.all_sends.push_back({each.peer, &sum, sizeof sum});
   }
-  for (const Incoming& each : receives) {
+  for (const ReceiveDescriptor& each : receives) {
     round.all_receives.push_back(each);
     round.all_receives.push_back({each.peer, &round.sums[next++], sizeof(std::uint64_t)});
   }
   round.is_checked = false;
-  to().post(stamp, round.all_sends, round.all_receives);
+  to().post(round_tag, round.all_sends, round.all_receives);
 }
 
 bool CheckedTransport::done(int lane) {
   if (!to().done(lane)) return false;
-  Round& round = rounds_[static_cast<std::size_t>(lane)];
+  CheckedRound& round = rounds_[static_cast<std::size_t>(lane)];
   if (std::exchange(round.is_checked, true)) return true;
   std::size_t next = round.sums.size() - round.receives.size();
-  for (const Incoming& each : round.receives) {
+  for (const ReceiveDescriptor& each : round.receives) {
     if (checksum({static_cast<const std::byte*>(each.data), each.bytes}) == round.sums[next++]) continue;
     throw Error(Code::corrupt, text(each.bytes, " bytes from rank ", each.peer, " to rank ", rank()), remedy);
   }
@@ -93,8 +95,8 @@ Bytes CheckedTransport::sealed(Bytes bytes) {
 
 void CheckedTransport::tell(int peer, Bytes bytes) { to().tell(peer, sealed(std::move(bytes))); }
 
-std::optional<Transport::Heard> CheckedTransport::hear() {
-  std::optional<Heard> heard = to().hear();
+std::optional<Transport::SmallMessage> CheckedTransport::hear() {
+  std::optional<SmallMessage> heard = to().hear();
   if (!heard) return heard;
   std::uint64_t sum = 0;
   const std::size_t bytes = heard->bytes.size() - std::min(heard->bytes.size(), sizeof sum);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport whose messages and words carry a checksum: what changes on its way is an error that names both ends.
+// All messages of this transport carry a checksum, control messages too. A changed one is an error that names both
+// ends.
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,7 @@ std::size_t most_messages(const Plan& plan) {
 }  // namespace
 
 Core::Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room,
-           const node::Looks& looks, bool is_seen, std::uint64_t id)
+           const node::PollLimits& looks, bool is_seen, std::uint64_t id, Members members)
     : transport_(transport),
       patience_(patience),
       log_(std::move(log)),
@@ -37,25 +37,29 @@ Core::Core(Transport& transport, Patience patience, Log log, std::string name, n
       size_(transport.size()),
       id_(id),
       runner_(transport, room, looks),
-      agreement_(rank_, size_) {
+      agreement_(rank_, size_),
+      members_(std::move(members)) {
   left_.resize(static_cast<std::size_t>(size_));
-  history_ = transport.generation();
-  if (is_seen) page_ = book::take_page(name_, rank_, size_, id);
+  requested_.resize(static_cast<std::size_t>(size_));
+  call_hash_ = transport.generation();
+  if (is_seen) status_ = status::claim_status(name_, rank_, size_, id);
+  notes_ = status::MemberNotes(status_, members_, size_);
   track_ = timeline::take_track(name_, rank_, size_, id);
 }
 
 Core::~Core() {
   leave_track();
-  book::give_back(page_);
+  notes_.clear();
+  status::give_back(status_);
   if (!keeps_memory_) return;
   for (auto& slot : slots_) keep_for_ever(std::shared_ptr<Operation>(std::move(slot)));
 }
 
-Ticket Core::start(const Call& call) {
+CallTicket Core::start(const Call& call) {
   check_usable();
   if (call.plan->size != size_ || call.plan->index != rank_)
     throw Error(Code::internal, text("a plan for another communicator was given to \"", name_, '"'));
-  Prepared& prepared = prepare(call.plan);
+  PlanEntry& prepared = prepare(call.plan);
   if (call.plan->in_node) make_home(prepared, call);
   Operation& operation = take_slot();
   operation.call = call;
@@ -63,8 +67,8 @@ Ticket Core::start(const Call& call) {
   operation.most_messages = prepared.most_messages;
   operation.quiet = {};
   operation.answers.clear();
-  operation.words_missing = operation.words_held = 0;
-  operation.state = Operation::State::flying;
+  operation.agreements_missing = operation.agreements_held = 0;
+  operation.state = OperationState::flying;
   guarded([&] {
     listen();
     if (failed()) return;
@@ -73,39 +77,39 @@ Ticket Core::start(const Call& call) {
     runner_.enlist(operation);
     move(operation);
   });
-  if (failed()) operation.state = Operation::State::failed;
+  if (failed()) operation.state = OperationState::failed;
   sweep();
-  const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, call.origin};
+  const CallTicket ticket{operation.slot, operation.generation, operation.signature.collective, call.origin};
   if (failed()) take(ticket);  // throws
   return ticket;
 }
 
 // Whether a call is repeated there depends on what else is under way, but what it will need is taken with the first
 // one.
-void Core::make_home(Prepared& prepared, const Call& call) {
+void Core::make_home(PlanEntry& prepared, const Call& call) {
   if (prepared.home == nullptr) {
     prepared.home = &take_slot();
     prepared.home->at_home = true;
   }
   Operation& home = *prepared.home;
-  if (home.state != Operation::State::unused || home.call.plan == call.plan) return;
+  if (home.state != OperationState::unused || home.call.plan == call.plan) return;
   home.call.plan.reset();  // another plan was here, which is not repeated any more
   home.work.reserve(call);
 }
 
 // Which of all calls it is.
-inline void Core::mark(Operation& operation, const Prepared& prepared) {
+inline void Core::set_call_tag(Operation& operation, const PlanEntry& prepared) {
   operation.number = ++last_started_;
-  // All calls so far are in the mark, so that data never meets again after a call in which members differed unseen:
+  // All calls so far are in the tag, so that data never matches again after a call in which members differed unseen:
   // one that only sends ends without hearing of the others.
-  history_ = stir(stir(history_, prepared.kind), operation.number);
-  operation.mark = fold(history_);
+  call_hash_ = stir(stir(call_hash_, prepared.kind), operation.number);
+  operation.call_tag = fold(call_hash_);
   if (track_) operation.begun_ns = timeline::now_ns();
-  Recorded& recorded = record_.add(operation.number);
+  CallRecord& recorded = call_history_.add(operation.number);
   recorded.origin = operation.call.origin;
-  static_assert(Record::length == book::calls_kept);
+  static_assert(CallHistory::length == status::calls_kept);
   const bool is_same = recorded.plan == operation.call.plan;
-  if (page_ != nullptr) page_->begin(operation.number, operation.signature, recorded.origin, is_same);
+  if (status_ != nullptr) status_->begin(operation.number, operation.signature, recorded.origin, is_same);
   if (is_same) return;
   recorded.signature = operation.signature;
   recorded.choice = operation.plan().choice;
@@ -113,17 +117,17 @@ inline void Core::mark(Operation& operation, const Prepared& prepared) {
 }
 
 // Nothing unless the call is repeated and finds nothing else under way.
-Core::Prepared* Core::repeated(const Call& call) {
-  Prepared& known = last_repeated_->plan == call.plan ? *last_repeated_ : place_of(call.plan);
+Core::PlanEntry* Core::repeated(const Call& call) {
+  PlanEntry& known = last_repeated_->plan == call.plan ? *last_repeated_ : place_of(call.plan);
   const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.forgotten() + 1 &&
                     active_.empty() && !failed() && !anybody_left_ && !agreement_.keeps_any();
   return fits ? &known : nullptr;
 }
 
-std::optional<Ticket> Core::run(const Call& call) {
-  Prepared* const known = repeated(call);
+std::optional<CallTicket> Core::run(const Call& call) {
+  PlanEntry* const known = repeated(call);
   if (known == nullptr) return start(call);
-  Prepared& prepared = *known;
+  PlanEntry& prepared = *known;
   last_repeated_ = known;
   Operation& operation = *prepared.home;
   const bool same = operation.call.plan == call.plan;
@@ -136,10 +140,10 @@ std::optional<Ticket> Core::run(const Call& call) {
     operation.signature = prepared.signature;
     operation.most_messages = 0;
   }
-  operation.state = Operation::State::flying;
+  operation.state = OperationState::flying;
   moving_ = &operation;
   guarded([&] {
-    mark(operation, prepared);
+    set_call_tag(operation, prepared);
     if (same) {
       runner_.repeat(operation);
     } else {
@@ -148,36 +152,36 @@ std::optional<Ticket> Core::run(const Call& call) {
     }
     moving_ = nullptr;
   });
-  if (operation.state != Operation::State::finished) {
+  if (operation.state != OperationState::finished) {
     operation.call.limit = call.limit;
     return keep(operation);
   }
   finish(operation);
-  operation.state = Operation::State::unused;
+  operation.state = OperationState::unused;
   return std::nullopt;
 }
 
 // It has to wait.
-Ticket Core::keep(Operation& operation) {
+CallTicket Core::keep(Operation& operation) {
   operation.quiet = {};
   operation.answers.clear();
-  operation.words_missing = operation.words_held = 0;
-  const Ticket ticket{operation.slot, operation.generation, operation.signature.collective, operation.call.origin};
+  operation.agreements_missing = operation.agreements_held = 0;
+  const CallTicket ticket{operation.slot, operation.generation, operation.signature.collective, operation.call.origin};
   if (failed()) {
-    operation.state = Operation::State::failed;
+    operation.state = OperationState::failed;
     take(ticket);  // throws
   }
   active_.push_back(&operation);
   return ticket;
 }
 
-Core::Prepared& Core::place_of(const std::shared_ptr<const Plan>& plan) {
+Core::PlanEntry& Core::place_of(const std::shared_ptr<const Plan>& plan) {
   const auto address = reinterpret_cast<std::uintptr_t>(plan.get());
-  return prepared_[stir(0, address) % prepared_.size()];
+  return plan_entries_[stir(0, address) % plan_entries_.size()];
 }
 
-Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
-  Prepared& known = place_of(plan);
+Core::PlanEntry& Core::prepare(const std::shared_ptr<const Plan>& plan) {
+  PlanEntry& known = place_of(plan);
   if (known.plan != plan) {
     known.agreed = 0;
     known.plan = plan;
@@ -188,40 +192,40 @@ Core::Prepared& Core::prepare(const std::shared_ptr<const Plan>& plan) {
   return known;
 }
 
-void Core::number(Operation& operation, Prepared& prepared) {
+void Core::number(Operation& operation, PlanEntry& prepared) {
   if (operation.is_exchange()) {
     operation.number = ++last_exchange_;
-    if (page_ != nullptr) page_->exchanges.store(last_exchange_, std::memory_order_relaxed);
-    operation.mark = static_cast<std::uint32_t>(operation.plan().spec.root);  // the tag
+    if (status_ != nullptr) status_->exchanges.store(last_exchange_, std::memory_order_relaxed);
+    operation.call_tag = static_cast<std::uint32_t>(operation.plan().spec.root);  // the tag
     return;
   }
-  mark(operation, prepared);
+  set_call_tag(operation, prepared);
   if (anybody_left_) check_present(operation);
-  if (size_ > 1 && agreement_.first_use(prepared.kind)) agree(operation, *record_.find(operation.number));
+  if (size_ > 1 && agreement_.first_use(prepared.kind)) agree(operation, *call_history_.find(operation.number));
   prepared.agreed = agreement_.forgotten() + 1;
   for (const auto& [peer, theirs] : agreement_.take_kept(operation.number)) {
     compare(peer, theirs);
-    operation.words_missing &= ~agreement_.bit_of(peer);
+    operation.agreements_missing &= ~agreement_.bit_of(peer);
   }
 }
 
 // Tells the others, whatever they have told already.
-void Core::agree(Operation& operation, const Recorded& recorded) {
-  operation.words_missing = operation.words_held = agreement_.everybody_asked();
-  const Word word = Agree{word_of(recorded)};
-  for (const int peer : agreement_.listeners()) tell(peer, word);
+void Core::agree(Operation& operation, const CallRecord& recorded) {
+  operation.agreements_missing = operation.agreements_held = agreement_.everybody_asked();
+  const ControlMessage message = AgreeMessage{description_of(recorded)};
+  for (const int peer : agreement_.listeners()) tell(peer, message);
   send_off(operation);
 }
 
-// Who left this call with words that wait for a connection, and then waits for something else, would keep others
-// waiting for them.
+// A member that left this call while its control messages wait for a connection, and then waits for something else,
+// would keep others waiting for them.
 bool Core::send_off(Operation& operation) {
-  const std::uint32_t before = operation.words_held;
+  const std::uint32_t before = operation.agreements_held;
   for (std::size_t k = 0; k < agreement_.listeners().size(); ++k) {
     const std::uint32_t bit = std::uint32_t{1} << k;
-    if ((before & bit) != 0 && transport_.is_said(agreement_.listeners()[k])) operation.words_held &= ~bit;
+    if ((before & bit) != 0 && transport_.is_said(agreement_.listeners()[k])) operation.agreements_held &= ~bit;
   }
-  return operation.words_held != before;
+  return operation.agreements_held != before;
 }
 
 Operation& Core::take_slot() {
@@ -237,7 +241,7 @@ Operation& Core::take_slot() {
 }
 
 void Core::release(Operation& operation) {
-  operation.state = Operation::State::unused;
+  operation.state = OperationState::unused;
   ++operation.generation;
   if (operation.at_home) return;  // it may be repeated
   operation.call.plan.reset();
@@ -245,10 +249,10 @@ void Core::release(Operation& operation) {
   free_slots_.push_back(operation.slot);
 }
 
-Operation& Core::operation_of(const Ticket& ticket) const {
+Operation& Core::operation_of(const CallTicket& ticket) const {
   if (ticket.slot < slots_.size()) {
     Operation& operation = *slots_[ticket.slot];
-    if (operation.generation == ticket.generation && operation.state != Operation::State::unused) return operation;
+    if (operation.generation == ticket.generation && operation.state != OperationState::unused) return operation;
   }
   throw Error(Code::usage,
               text("a request of \"", name_, "\" was waited for that had already been finished: of ",
@@ -256,11 +260,11 @@ Operation& Core::operation_of(const Ticket& ticket) const {
               "wait for a request once, and only on the communicator that made it");
 }
 
-bool Core::is_over(const Ticket& ticket) const { return operation_of(ticket).state != Operation::State::flying; }
+bool Core::is_over(const CallTicket& ticket) const { return operation_of(ticket).state != OperationState::flying; }
 
-void Core::take(const Ticket& ticket) {
+void Core::take(const CallTicket& ticket) {
   Operation& operation = operation_of(ticket);
-  const bool finished = operation.state == Operation::State::finished;
+  const bool finished = operation.state == OperationState::finished;
   release(operation);
   if (finished) return;
   told_user_ = true;
@@ -273,7 +277,7 @@ bool Core::turn(bool listening) {
   runner_.end_if_given_up();
   guarded([&] {
     if (listening || std::ranges::any_of(active_, &Operation::is_agreeing)) moved = listen();
-    for (Operation* operation : active_) moved |= operation->words_held != 0 && send_off(*operation);
+    for (Operation* operation : active_) moved |= operation->agreements_held != 0 && send_off(*operation);
     for (Operation* operation : active_) moved |= move(*operation);
   });
   if (moved || failed()) sweep();
@@ -285,37 +289,37 @@ bool Core::move(Operation& operation) {
   moving_ = &operation;
   const bool moved = runner_.advance(operation);
   moving_ = nullptr;
-  if (moved && operation.quiet.since != Quiet::unknown) wait_anew(operation);
-  if (operation.state == Operation::State::finished && !operation.is_exchange()) finish(operation);
+  if (moved && operation.quiet.since != StallWatch::unknown) wait_anew(operation);
+  if (operation.state == OperationState::finished && !operation.is_exchange()) finish(operation);
   return moved;
 }
 
 // Something has moved.
 void Core::wait_anew(Operation& operation) {
   operation.quiet = {};
-  if (page_ != nullptr) page_->wait_no_more();
+  if (status_ != nullptr) status_->wait_no_more();
 }
 
 // Calls may end in another order than they began.
 std::uint64_t Core::all_finished() const {
   std::uint64_t all = last_finished_;
   for (const Operation* each : active_) {
-    if (each->state == Operation::State::flying && !each->is_exchange()) all = std::min(all, each->number - 1);
+    if (each->state == OperationState::flying && !each->is_exchange()) all = std::min(all, each->number - 1);
   }
   return all;
 }
 
 inline void Core::finish(const Operation& operation) {
-  record_.finish(operation.number);
+  call_history_.finish(operation.number);
   last_finished_ = std::max(last_finished_, operation.number);
-  if (page_ != nullptr) page_->finish(all_finished());
+  if (status_ != nullptr) status_->finish(all_finished());
   if (track_) [[unlikely]]
     track_->add(operation.number, operation.begun_ns, timeline::now_ns(), operation.signature, operation.call.origin);
 }
 
 // Out of the list with those that are over.
 void Core::sweep() {
-  std::erase_if(active_, [](const Operation* each) { return each->state != Operation::State::flying; });
+  std::erase_if(active_, [](const Operation* each) { return each->state != OperationState::flying; });
 }
 
 }  // namespace lockstep

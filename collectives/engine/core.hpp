@@ -11,18 +11,20 @@
 #include <optional>
 
 #include "collectives/engine/agreement.hpp"
-#include "collectives/engine/book.hpp"
-#include "collectives/engine/record.hpp"
+#include "collectives/engine/call_history.hpp"
 #include "collectives/engine/runner.hpp"
 #include "collectives/engine/stall.hpp"
+#include "collectives/engine/status_file.hpp"
+#include "collectives/engine/status_members.hpp"
 #include "collectives/engine/timeline.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
+#include "topology/members.hpp"
 
 namespace lockstep {
 
 // A call in flight, for who started it. To be waited for, or tested until it is true, or dropped; once.
-struct Ticket {
+struct CallTicket {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   Collective collective = Collective::barrier;
@@ -30,52 +32,53 @@ struct Ticket {
 };
 
 // Why a communicator cannot be used any more.
-struct Failure {
+struct CommunicatorFailure {
   Code code = Code::internal;
   std::string text;
 };
 
 class Core {
  public:
-  // Calls that are planned for the node are done in the room, looking so often at what is missing, which may change.
-  // `is_seen`: others may read what is called here; `id` is what all members have, and no other communicator.
+  // Calls that are planned for the node are done in the room. `looks` says how often they look for what is missing; it
+  // may change. `is_seen`: others may read what is called here. `id` is the same on all members, and no other
+  // communicator has it. `members` names them in errors.
   Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room = nullptr,
-       const node::Looks& looks = no_looks, bool is_seen = true, std::uint64_t id = 0);
+       const node::PollLimits& looks = no_looks, bool is_seen = true, std::uint64_t id = 0, Members members = {});
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  Ticket start(const Call& call);
+  CallTicket start(const Call& call);
   // As start(), for a call that is waited for at once. Nothing: it is done already. A call in the node's memory that is
   // made again, while no other is under way, is done in a few hundred instructions.
-  std::optional<Ticket> run(const Call& call);
+  std::optional<CallTicket> run(const Call& call);
   // Moves what can be moved, and listens to the others if told to or if something waits for it; false when there was
   // nothing to do.
   bool turn(bool listening);
   // Whether there is nothing left to wait for: it is finished, or all has failed.
-  bool is_over(const Ticket& ticket) const;
+  bool is_over(const CallTicket& ticket) const;
   // Throws what failed.
   void check_usable();
   // Gives the ticket back; throws what failed.
-  void take(const Ticket& ticket);
+  void take(const CallTicket& ticket);
   // Nothing moved: asks, warns, and fails as time goes by.
-  void watch(const Ticket& ticket, Duration now);
-  void drop(const Ticket& ticket) noexcept;
+  void watch(const CallTicket& ticket, Duration now);
+  void drop(const CallTicket& ticket) noexcept;
   // What the caller was refused for before a call began: the others would wait for it in vain, so they are told.
   void refuse(const Error& error) noexcept;
   void leave() noexcept;
-  // For who makes a smaller communicator of this one: fails it if it has not failed, and gives back what others have
-  // said of that. From then on the transport's words are the caller's.
-  std::vector<Transport::Heard> begin_shrinking();
+  // Fails the communicator if it has not failed, so that a smaller one can be made of it. Returns the SurviveMessages
+  // that have come so far. From then on the caller takes the transport's control messages.
+  std::vector<Transport::SmallMessage> begin_shrinking();
 
   bool is_idle() const { return active_.empty(); }
-  // Whether what is waited for may be a neighbour in the room.
+  // True if a call under way may wait for a member in the room.
   bool is_meeting() const {
-    return std::ranges::any_of(active_,
-                               [](const Operation* each) { return each->plan().in_node || each->meets != nullptr; });
+    return std::ranges::any_of(
+        active_, [](const Operation* each) { return each->plan().in_node || each->part_in_room != nullptr; });
   }
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  const std::optional<Failure>& failure() const { return failure_; }
+  const std::optional<CommunicatorFailure>& failure() const { return failure_; }
   // Whether the transport could not call back all that was posted: its memory stays until the program ends.
   bool keeps_memory() const { return keeps_memory_; }
   const std::string& name() const { return name_; }
@@ -83,52 +86,54 @@ class Core {
 
  private:
   // What does not change from call to call of the same plan.
-  struct Prepared {
+  struct PlanEntry {
     std::shared_ptr<const Plan> plan;
     Signature signature;
     std::uint64_t kind = 0;
     std::size_t most_messages = 0;
-    std::uint64_t agreed = 0;   // when it was: so often had been forgotten, and once
+    std::uint64_t agreed = 0;   // agreement_.forgotten() + 1 when members agreed on it; 0: not yet
     Operation* home = nullptr;  // where it is repeated; stays here when another plan comes
   };
 
-  Prepared& prepare(const std::shared_ptr<const Plan>& plan);
-  Prepared& place_of(const std::shared_ptr<const Plan>& plan);
-  Prepared* repeated(const Call& call);
-  void make_home(Prepared& prepared, const Call& call);
-  Ticket keep(Operation& operation);
+  PlanEntry& prepare(const std::shared_ptr<const Plan>& plan);
+  PlanEntry& place_of(const std::shared_ptr<const Plan>& plan);
+  PlanEntry* repeated(const Call& call);
+  void make_home(PlanEntry& prepared, const Call& call);
+  CallTicket keep(Operation& operation);
   Operation& take_slot();
-  Operation& operation_of(const Ticket& ticket) const;
+  Operation& operation_of(const CallTicket& ticket) const;
   void release(Operation& operation);
-  void number(Operation& operation, Prepared& prepared);
-  void mark(Operation& operation, const Prepared& prepared);
-  void agree(Operation& operation, const Recorded& recorded);
+  void number(Operation& operation, PlanEntry& prepared);
+  void set_call_tag(Operation& operation, const PlanEntry& prepared);
+  void agree(Operation& operation, const CallRecord& recorded);
   bool send_off(Operation& operation);
   void check_present(const Operation& operation);
   bool move(Operation& operation);
   void sweep();
 
   bool listen();
-  void hear(int peer, const Agree& word);
-  void hear(int peer, const Ask& word);
-  void hear(int peer, const Answer& word);
-  void hear(int peer, const Fail& word);
-  void hear(int peer, const Left& word);
-  void hear(int peer, const Survive& word);
-  void compare(int peer, const CallWord& theirs);
-  CallWord word_of(const Recorded& recorded) const;
-  void tell(int peer, const Word& word);
-  void tell_all(const Word& word);
+  void hear(int peer, const AgreeMessage& message);
+  void hear(int peer, const AskMessage& message);
+  void hear(int peer, const AnswerMessage& message);
+  void hear(int peer, const FailMessage& message);
+  void hear(int peer, const LeaveMessage& message);
+  void hear(int peer, const SurviveMessage& message);
+  void compare(int peer, const CallDescription& theirs);
+  CallDescription description_of(const CallRecord& recorded) const;
+  void tell(int peer, const ControlMessage& message);
+  void tell_all(const ControlMessage& message);
 
   Operation& what_it_waits_for(Operation& operation);
   void look(Operation& operation, Duration limit, Duration now);
+  void refuse_if_in_another(const Operation& operation) const;
   void ask(Operation& operation, const IndexSet& peers, bool anew);
-  IndexSet near(const Operation& operation) const;
-  IndexSet far(const Operation& operation) const;
+  void ask_as_requested();
+  IndexSet direct_peers(const Operation& operation) const;
+  IndexSet all_peers(const Operation& operation) const;
   std::string standing(const Operation& operation, Duration quiet) const;
   Error stalled(const Operation& operation, Duration quiet, bool by_program) const;
   void write_what_is_waited_for(const Operation& operation, const IndexSet& peers);
-  void leave_book() noexcept;
+  void write_status_file() noexcept;
   void leave_track() noexcept;
   void finish(const Operation& operation);
   std::uint64_t all_finished() const;
@@ -144,7 +149,7 @@ class Core {
       moving_ = nullptr;
     }
   }
-  void fail(std::exception_ptr error, Failure failure, bool tell_others) noexcept;
+  void fail(std::exception_ptr error, CommunicatorFailure failure, bool tell_others) noexcept;
   void fail_with(const Error& error) noexcept;
   void fail_now(const Operation* during) noexcept;
 
@@ -157,17 +162,21 @@ class Core {
   std::uint64_t id_;
   Runner runner_;
   Agreement agreement_;
-  Record record_;
-  book::Page* page_ = nullptr;  // what others may read of this; perhaps none
+  CallHistory call_history_;
+  Members members_;
+  status::CommunicatorStatus* status_ = nullptr;  // what others may read of this; perhaps none
+  status::MemberNotes notes_;                     // the same, of the other members
+  std::int64_t requested_ns_ = 0;                 // when a reader's request was last served
+  std::vector<bool> requested_;  // by rank: whether it has yet to answer the question of such a request
   std::unique_ptr<timeline::Track> track_;
 
   std::vector<std::unique_ptr<Operation>> slots_;
   std::vector<std::uint32_t> free_slots_;  // the last one given back is taken first
   std::vector<Operation*> active_;         // in the order of their calls
-  std::array<Prepared, 64> prepared_ = {};
-  Prepared* last_repeated_ = prepared_.data();
+  std::array<PlanEntry, 64> plan_entries_ = {};
+  PlanEntry* last_repeated_ = plan_entries_.data();
   std::uint64_t last_started_ = 0;  // collective call
-  std::uint64_t history_ = 0;       // of all of them
+  std::uint64_t call_hash_ = 0;     // of all of them
   std::uint64_t last_exchange_ = 0;
   std::uint64_t last_finished_ = 0;
 
@@ -175,14 +184,14 @@ class Core {
   bool anybody_left_ = false;
 
   std::atomic<bool> failed_{false};
-  std::optional<Failure> failure_;
+  std::optional<CommunicatorFailure> failure_;
   std::exception_ptr error_;
   bool told_user_ = false;
   bool keeps_memory_ = false;
-  std::vector<Transport::Heard> of_survivors_;  // what they said before this member was one
-  Operation* moving_ = nullptr;                 // for the text of what it throws
+  std::vector<Transport::SmallMessage> of_survivors_;  // SurviveMessages before begin_shrinking()
+  Operation* moving_ = nullptr;                        // for the text of what it throws
 
-  static constexpr node::Looks no_looks{};
+  static constexpr node::PollLimits no_looks{};
 };
 
 }  // namespace lockstep

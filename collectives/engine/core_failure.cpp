@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a communicator fails, or ends, and what is left of it.
-#include "collectives/engine/book_reading.hpp"
 #include "collectives/engine/core.hpp"
+#include "collectives/engine/memory_fault.hpp"
+#include "collectives/engine/status_reader.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
@@ -14,9 +15,29 @@ Error left_behind(const std::string& what, std::string_view how, std::string_vie
           "look at what that member says itself"};
 }
 
+bool is_in(const void* at, const void* begin, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  const auto first = reinterpret_cast<std::uintptr_t>(begin);
+  return address >= first && address - first < bytes;
+}
+
+// The owner of memory that cannot be used, and what it is to the call.
+std::string owner_of(const MemoryFault& fault, const Operation* during, int rank) {
+  std::string_view buffer = "memory";
+  if (during != nullptr) {
+    const Plan& plan = during->plan();
+    if (is_in(fault.at(), during->call.input, plan.input_count * plan.spec.element_bytes)) buffer = "input";
+    if (is_in(fault.at(), during->call.output, plan.output_count * plan.spec.element_bytes)) buffer = "output";
+  }
+  const bool is_read = fault.access() == Access::read;
+  return text("the ", buffer, " of rank ", rank, " cannot be ", is_read ? "read" : "written", ": ", fault.bytes(),
+              " bytes at ", MemoryFault::address(fault.at()), " -> give memory that is mapped ",
+              is_read ? "" : "for writing ", "until the call ends");
+}
+
 }  // namespace
 
-void Core::drop(const Ticket& ticket) noexcept {
+void Core::drop(const CallTicket& ticket) noexcept {
   guarded([&] {
     Operation& operation = operation_of(ticket);
     if (!failed()) {
@@ -53,11 +74,11 @@ void Core::leave() noexcept {
       fail_with(error);
     }
     if (failed()) return;  // the others know more than that it leaves
-    Left word{last_started_, {}};
+    LeaveMessage message{last_started_, {}};
     constexpr std::uint64_t told = 4;  // so many of the last calls, for who waits in a different one
     for (std::uint64_t back = 0; back < std::min(told, last_started_); ++back)
-      word.last.push_back(word_of(*record_.find(last_started_ - back)));
-    last_words = to_bytes(word);
+      message.last.push_back(description_of(*call_history_.find(last_started_ - back)));
+    last_words = to_bytes(message);
   });
   guarded([&] { transport_.leave(last_words); });
 }
@@ -72,14 +93,14 @@ void Core::leave_track() noexcept {
 }
 
 // Who has gone on tells why, for who has failed may have died before it told everybody.
-void Core::hear(int peer, const Survive& word) {
-  of_survivors_.push_back({peer, word.bytes});
-  const Error error(Code::peer_failed, text("rank ", peer, " goes on with those that are left: ", word.why),
+void Core::hear(int peer, const SurviveMessage& message) {
+  of_survivors_.push_back({peer, message.bytes});
+  const Error error(Code::peer_failed, text("rank ", peer, " goes on with those that are left: ", message.why),
                     "shrink() as well, or end the program");
   fail(std::make_exception_ptr(error), {error.code(), std::string(error.detail())}, false);
 }
 
-std::vector<Transport::Heard> Core::begin_shrinking() {
+std::vector<Transport::SmallMessage> Core::begin_shrinking() {
   refuse(Error(Code::peer_failed, text("rank ", rank_, " makes a smaller communicator of \"", name_, '"'),
                "shrink() on all members"));
   return std::exchange(of_survivors_, {});
@@ -97,9 +118,13 @@ void Core::check_usable() {
 
 // What is being thrown becomes the failure.
 void Core::fail_now(const Operation* during) noexcept {
-  Failure failure;
+  CommunicatorFailure failure;
+  bool names_call = false;  // also to this member
   try {
     throw;
+  } catch (const MemoryFault& fault) {
+    failure = {fault.code(), owner_of(fault, during, rank_)};
+    names_call = true;
   } catch (const Error& error) {
     failure = {error.code(), std::string(error.detail())};
   } catch (const std::bad_alloc&) {
@@ -113,6 +138,7 @@ void Core::fail_now(const Operation* during) noexcept {
     const std::string line = place(during->call.origin);
     failure.text = text("in ", describe(*during), line.empty() ? "" : " at ", line, ": ", failure.text);
   }
+  if (names_call) return fail_with(Error(failure.code, failure.text));
   fail(std::current_exception(), std::move(failure), true);
 }
 
@@ -120,13 +146,13 @@ void Core::fail_with(const Error& error) noexcept {
   fail(std::make_exception_ptr(error), {error.code(), std::string(error.detail())}, true);
 }
 
-void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noexcept {
+void Core::fail(std::exception_ptr error, CommunicatorFailure failure, bool tell_others) noexcept {
   if (failed()) return;
   failed_.store(true, std::memory_order_relaxed);
   error_ = std::move(error);
   failure_ = std::move(failure);
   for (Operation* operation : active_) {
-    if (operation->state == Operation::State::flying) operation->state = Operation::State::failed;
+    if (operation->state == OperationState::flying) operation->state = OperationState::failed;
   }
   keeps_memory_ = true;  // also when giving up fails
   try {
@@ -136,20 +162,20 @@ void Core::fail(std::exception_ptr error, Failure failure, bool tell_others) noe
     log_.error(text("while giving up the messages of \"", name_, "\": ", second.what()));
   }
   try {
-    if (tell_others) tell_all(Fail{failure_->code, failure_->text});
+    if (tell_others) tell_all(FailMessage{failure_->code, failure_->text});
   } catch (const std::exception& second) {
     log_.error(text("while telling the others of \"", name_, "\" of a failure: ", second.what()));
   }
-  leave_book();
+  write_status_file();
 }
 
 // For `lockstep stat`, and, where a folder is named for that, as a file.
-void Core::leave_book() noexcept {
-  if (page_ == nullptr) return;
+void Core::write_status_file() noexcept {
+  if (status_ == nullptr) return;
   try {
-    page_->failure.write(text(id(failure_->code), ' ', failure_->text));
-    book::mark_failed(page_);
-    if (const auto folder = book::leave())
+    status_->failure.write(text(id(failure_->code), ' ', failure_->text));
+    status::mark_failed(status_);
+    if (const auto folder = status::leave())
       log_.info(text("what the members on this host did last is in ", *folder, " -> lockstep why ", *folder));
   } catch (const std::exception& second) {
     log_.warn(second.what());

@@ -10,7 +10,7 @@
 #include "collectives/engine/core.hpp"
 #include "collectives/engine/guard.hpp"
 #include "collectives/engine/progress_thread.hpp"
-#include "topology/base/movers.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep {
 
@@ -22,12 +22,13 @@ struct EngineOptions {
   bool is_seen = true;     // from outside, by `lockstep stat`
   bool is_watched = true;  // a wait has an end, says who is missing, and asks
   std::uint64_t id = 0;    // that all members have, and no other communicator
+  Members members = {};    // where they run, for errors and `lockstep stat`
 };
 
-// World (with node::Room* room() and node::Looks looks() where members may meet in memory): Duration now(); void
+// World (with node::Room* room() and node::PollLimits looks() where members may meet in memory): Duration now(); void
 // idle(unsigned turns), or with whether members meet in memory, called after so many turns in a row in which nothing
-// moved; Transport& transport(); static constexpr bool moves_others: whether a wait moves other engines of its thread,
-// too.
+// moved; Transport& transport(); static constexpr bool runs_progress_hooks: whether a wait moves other engines of its
+// thread, too.
 template <class World>
 class Engine {
  public:
@@ -36,10 +37,10 @@ class Engine {
   Engine(World world, Options options)
       : world_(std::move(world)),
         core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
-              looks_of(world_), options.is_seen, options.id),
+              looks_of(world_), options.is_seen, options.id, std::move(options.members)),
         is_watched_(options.is_watched) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
-    if constexpr (World::moves_others) mover_.emplace([this] { progress_beside(); });
+    if constexpr (World::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
   }
   // Calls in flight are given up; the others are told.
   ~Engine() { close(); }
@@ -49,36 +50,36 @@ class Engine {
   // What the destructor does; afterwards nothing else may be called but what asks.
   void close() noexcept {
     if (std::exchange(closed_, true)) return;
-    mover_.reset();
+    hook_.reset();
     thread_.reset();
     core_.leave();
   }
 
   // Begins a call; never blocks. Throws what failed before, and what is found to have failed.
-  Ticket start(const Call& call) {
-    const Inside inside(guard_, {Doing::Act::starting, call.plan->spec.collective, call.origin}, core_.name());
-    const Ticket ticket = core_.start(call);
-    if (mover_) mover_->busy();
+  CallTicket start(const Call& call) {
+    const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
+    const CallTicket ticket = core_.start(call);
+    if (hook_) hook_->busy();
     if (thread_) thread_->wake();
     return ticket;
   }
 
   // Starts it and waits for it.
   void run(const Call& call) {
-    const Inside inside(guard_, {Doing::Act::waiting, call.plan->spec.collective, call.origin}, core_.name());
-    const std::optional<Ticket> ticket = core_.run(call);
+    const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
+    const std::optional<CallTicket> ticket = core_.run(call);
     if (!ticket) [[likely]]
       return;
-    if (mover_) mover_->busy();
+    if (hook_) hook_->busy();
     if (thread_) thread_->wake();
     wait_inside(*ticket);
   }
 
   // Whether it is done; then the ticket is spent. Throws what failed, which spends the ticket too.
-  bool test(const Ticket& ticket) {
-    const Inside inside(guard_, {Doing::Act::testing, ticket.collective, ticket.origin}, core_.name());
+  bool test(const CallTicket& ticket) {
+    const EngineScope inside(guard_, {EngineAction::testing, ticket.collective, ticket.origin}, core_.name());
     if (!core_.is_over(ticket) && !core_.turn(true)) {
-      if constexpr (World::moves_others) move_others(1);
+      if constexpr (World::runs_progress_hooks) run_progress_hooks(1);
       core_.watch(ticket, world_.now());
     }
     if (!core_.is_over(ticket)) return false;
@@ -86,15 +87,15 @@ class Engine {
     return true;
   }
 
-  void wait(const Ticket& ticket) {
-    const Inside inside(guard_, {Doing::Act::waiting, ticket.collective, ticket.origin}, core_.name());
+  void wait(const CallTicket& ticket) {
+    const EngineScope inside(guard_, {EngineAction::waiting, ticket.collective, ticket.origin}, core_.name());
     wait_inside(ticket);
   }
 
   // For a request that is destroyed before it was waited for, which fails the communicator. Does not throw.
-  void drop(const Ticket& ticket) noexcept {
+  void drop(const CallTicket& ticket) noexcept {
     try {
-      const Inside inside(guard_, {Doing::Act::dropping, ticket.collective, ticket.origin}, core_.name());
+      const EngineScope inside(guard_, {EngineAction::dropping, ticket.collective, ticket.origin}, core_.name());
       core_.drop(ticket);
     } catch (const std::exception& error) {
       core_.log().error(error.what());
@@ -105,7 +106,7 @@ class Engine {
   // an error that the caller throws.
   void refuse(const Error& error) noexcept {
     try {
-      const Inside inside(guard_, {}, core_.name());
+      const EngineScope inside(guard_, {}, core_.name());
       core_.refuse(error);
     } catch (const std::exception& second) {
       core_.log().error(second.what());
@@ -113,21 +114,21 @@ class Engine {
   }
 
   // For who makes a smaller communicator of it, as Core has it.
-  std::vector<Transport::Heard> begin_shrinking() {
-    const Inside inside(guard_, {}, core_.name());
+  std::vector<Transport::SmallMessage> begin_shrinking() {
+    const EngineScope inside(guard_, {}, core_.name());
     return core_.begin_shrinking();
   }
 
   // Moves everything in flight as far as it goes without waiting; whether anything moved. What fails is thrown by the
   // next call.
   bool progress() {
-    const Inside inside(guard_, {}, core_.name());
+    const EngineScope inside(guard_, {}, core_.name());
     return core_.turn(true);
   }
 
   // The same, and throws it.
   void progress_or_throw() {
-    const Inside inside(guard_, {}, core_.name());
+    const EngineScope inside(guard_, {}, core_.name());
     core_.turn(true);
     core_.check_usable();
   }
@@ -135,32 +136,35 @@ class Engine {
   // Runs the action while nobody else is inside, such as the progress thread.
   template <class Action>
   void alone(const Action& action) {
-    const Inside inside(guard_, {}, core_.name());
+    const EngineScope inside(guard_, {}, core_.name());
     action();
   }
+
+  // For a destructor: whether a call is under way inside, perhaps this thread's own. Waits a second for other threads.
+  bool is_occupied() const { return guard_.is_occupied(); }
 
   bool failed() const { return core_.failed(); }
   bool keeps_memory() const { return core_.keeps_memory(); }
   // Why, if it failed; not while a progress thread runs and failed() is false.
-  const std::optional<Failure>& failure() const { return core_.failure(); }
+  const std::optional<CommunicatorFailure>& failure() const { return core_.failure(); }
 
   int rank() { return world_.transport().rank(); }
   int size() { return world_.transport().size(); }
   const std::string& name() const { return core_.name(); }
   const Log& log() const { return core_.log(); }
-  std::uint32_t marks_across() { return world_.transport().marks_across(); }
+  std::uint32_t exchange_tags() { return world_.transport().exchange_tags(); }
   World& world() { return world_; }
 
  private:
-  void wait_inside(const Ticket& ticket) {
+  void wait_inside(const CallTicket& ticket) {
     for (unsigned turns = 0; !core_.is_over(ticket);) {
-      const bool often_enough = turns % turns_between_words == turns_between_words - 1;
+      const bool often_enough = turns % turns_between_messages == turns_between_messages - 1;
       if (core_.turn(often_enough)) {
         turns = 0;
         continue;
       }
       if (turns % turns_between_looks == turns_between_looks - 1) {
-        if constexpr (World::moves_others) move_others(1);
+        if constexpr (World::runs_progress_hooks) run_progress_hooks(1);
         if (is_watched_) core_.watch(ticket, world_.now());
       }
       if constexpr (requires { world_.idle(turns, true); })
@@ -171,21 +175,21 @@ class Engine {
     take(ticket);
   }
 
-  void take(const Ticket& ticket) {
-    if (mover_ && core_.is_idle()) mover_->idle();
+  void take(const CallTicket& ticket) {
+    if (hook_ && core_.is_idle()) hook_->idle();
     core_.take(ticket);
   }
 
   // Fruitless ones, in a wait. Listening and the clock cost about as much as looking for data does.
-  static constexpr unsigned turns_between_words = 4;
+  static constexpr unsigned turns_between_messages = 4;
   static constexpr unsigned turns_between_looks = 8;
 
   static node::Room* room_of(World& world) {
     if constexpr (requires { world.room(); }) return world.room();
     return nullptr;
   }
-  static const node::Looks& looks_of(World& world) {
-    static constexpr node::Looks no_looks{};
+  static const node::PollLimits& looks_of(World& world) {
+    static constexpr node::PollLimits no_looks{};
     if constexpr (requires { world.looks(); })
       return world.looks();
     else
@@ -199,22 +203,22 @@ class Engine {
   }
 
   // One turn of the progress thread.
-  Progress progress_beside() {
-    if (!guard_.try_enter_as_progress()) return Progress::waiting;  // the user drives
+  ProgressState progress_beside() {
+    if (!guard_.try_enter_as_progress()) return ProgressState::waiting;  // the user drives
     const bool moved = core_.turn(true);
     const bool idle = core_.is_idle();
     guard_.leave();
-    if (moved) return Progress::moved;
-    return idle ? Progress::nothing_to_do : Progress::waiting;
+    if (moved) return ProgressState::moved;
+    return idle ? ProgressState::nothing_to_do : ProgressState::waiting;
   }
 
   World world_;
   Core core_;
-  Guard guard_;
+  EngineGuard guard_;
   bool is_watched_;
   bool closed_ = false;
   std::optional<ProgressThread> thread_;
-  std::optional<Mover> mover_;
+  std::optional<ProgressHook> hook_;
 };
 
 }  // namespace lockstep

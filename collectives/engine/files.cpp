@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/files.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
 
 namespace lockstep {
 
@@ -44,29 +44,20 @@ void make_folder(const std::string& folder, std::string_view setting) {
   struct stat what {};
   const bool is_there = ::stat(folder.c_str(), &what) == 0;
   const bool is_folder = is_there && S_ISDIR(what.st_mode);
+  // Another user has made it for all to write to, perhaps to replace what is left there.
+  if (is_folder && what.st_uid != ::geteuid() && what.st_uid != 0 && (what.st_mode & S_IWOTH) != 0)
+    throw system_error(
+        text("writing to the folder ", shown, ", which belongs to another user and is open to everybody"), EPERM,
+        text("let ", setting, " name a folder of your own, of your group, or of root"));
   if (is_folder && ::access(folder.c_str(), W_OK | X_OK) == 0) return;
   throw system_error(text("writing to the folder ", shown), is_there && !is_folder ? ENOTDIR : errno,
                      text("let ", setting, " name a folder that can be written to"));
 }
 
 void write_whole_file(const std::string& path, const std::string& words, std::string_view setting) {
-  const std::string before = text(path, '.', ::getpid());
-  ::unlink(before.c_str());  // of an earlier process of this number
-  const int file = ::open(before.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-  int error = file < 0 ? errno : 0;
-  for (std::size_t written = 0; error == 0 && written < words.size();) {
-    const ssize_t moved = ::write(file, words.data() + written, words.size() - written);
-    if (moved > 0)
-      written += static_cast<std::size_t>(moved);
-    else if (moved == 0 || errno != EINTR)
-      error = moved == 0 ? EIO : errno;
-  }
-  if (file >= 0) ::close(file);
-  if (error == 0 && ::rename(before.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return;
-  ::unlink(before.c_str());
-  throw system_error(text("writing ", printable(path, path.size())), error,
-                     text("let ", setting, " name a folder that can be written to"));
+  if (const int error = replace_file(path, words); error != 0)
+    throw system_error(text("writing ", printable(path, path.size())), error,
+                       text("let ", setting, " name a folder that can be written to"));
 }
 
 }  // namespace lockstep

@@ -16,18 +16,19 @@ class ForwardingTransport : public Transport {
   int rank() const override { return to_->rank(); }
   int size() const override { return to_->size(); }
   int lanes() const override { return to_->lanes(); }
-  std::uint32_t marks_across() const override { return to_->marks_across(); }
+  std::uint32_t exchange_tags() const override { return to_->exchange_tags(); }
   std::uint32_t generation() const override { return to_->generation(); }
 
-  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override {
-    to_->post(stamp, sends, receives);
+  void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+            std::span<const ReceiveDescriptor> receives) override {
+    to_->post(round_tag, sends, receives);
   }
   bool done(int lane) override { return to_->done(lane); }
   bool abandon() override { return to_->abandon(); }
 
   void tell(int peer, Bytes bytes) override { to_->tell(peer, std::move(bytes)); }  // and so tell_all()
   bool is_said(int peer) override { return to_->is_said(peer); }
-  std::optional<Heard> hear() override { return to_->hear(); }
+  std::optional<SmallMessage> hear() override { return to_->hear(); }
   void sleep(std::int64_t nanoseconds) override { to_->sleep(nanoseconds); }
   bool sleeps_beside() const override { return to_->sleeps_beside(); }
 

@@ -1,47 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/guard.hpp"
 
+#include <chrono>
+
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
 
-std::string to_text(const Doing& doing) {
-  if (doing.act == Doing::Act::progressing) return "a call of progress";
+std::string to_text(const EngineActivity& activity) {
+  if (activity.action == EngineAction::progressing) return "a call of progress";
   constexpr std::string_view names[] = {"the start of ", "a test of ", "a wait for ", "the end of "};
-  std::string all = text(names[static_cast<std::size_t>(doing.act)], to_string(doing.collective));
-  if (doing.origin.line > 0) all += text(" (", doing.origin.file, ':', doing.origin.line, ')');
+  std::string all = text(names[static_cast<std::size_t>(activity.action)], to_string(activity.collective));
+  if (activity.origin.line > 0) all += text(" (", activity.origin.file, ':', activity.origin.line, ')');
   return all;
 }
 
 // Somebody was inside.
-void Guard::enter_late(const Doing& doing, std::string_view name) {
-  Owner seen = Owner::nobody;
-  while (!owner_.compare_exchange_weak(seen, Owner::user, std::memory_order_acquire, std::memory_order_relaxed)) {
-    if (seen == Owner::user) {
-      const Doing other{act_.load(std::memory_order_relaxed),
-                        collective_.load(std::memory_order_relaxed),
-                        {file_.load(std::memory_order_relaxed), line_.load(std::memory_order_relaxed)}};
-      refuse(doing, other, name);
+void EngineGuard::enter_late(const EngineActivity& activity, std::string_view name) {
+  EngineOwner seen = EngineOwner::nobody;
+  while (!owner_.compare_exchange_weak(seen, EngineOwner::user, std::memory_order_acquire, std::memory_order_relaxed)) {
+    if (seen == EngineOwner::user) {
+      const EngineActivity other{act_.load(std::memory_order_relaxed),
+                                 collective_.load(std::memory_order_relaxed),
+                                 {file_.load(std::memory_order_relaxed), line_.load(std::memory_order_relaxed)}};
+      refuse(activity, other, name);
     }
-    if (seen == Owner::progress) {
-      if (progress_.load(std::memory_order_relaxed) == std::this_thread::get_id()) refuse(doing, {}, name);
+    if (seen == EngineOwner::progress) {
+      if (progress_.load(std::memory_order_relaxed) == std::this_thread::get_id()) refuse(activity, {}, name);
       std::this_thread::yield();
     }
-    seen = Owner::nobody;
+    seen = EngineOwner::nobody;
   }
 }
 
-void Guard::refuse(const Doing& doing, const Doing& other, std::string_view name) const {
+void EngineGuard::refuse(const EngineActivity& activity, const EngineActivity& other, std::string_view name) const {
   throw Error(Code::usage,
               text("the communicator \"", name, "\" is in ", to_text(other), ", and another thread (or the user's ",
-                   "own reduction inside that call) makes ", to_text(doing)),
+                   "own reduction inside that call) makes ", to_text(activity)),
               "give every thread a communicator of its own (duplicate), or let one thread make the calls");
 }
 
-bool Guard::try_enter_as_progress() {
-  Owner seen = Owner::nobody;
-  if (!owner_.compare_exchange_strong(seen, Owner::progress, std::memory_order_acquire, std::memory_order_relaxed))
+bool EngineGuard::is_occupied() const {
+  constexpr std::chrono::seconds longest{1};
+  const auto begin = std::chrono::steady_clock::now();
+  while (true) {
+    const EngineOwner owner = owner_.load(std::memory_order_acquire);
+    if (owner == EngineOwner::nobody) return false;
+    if (owner == EngineOwner::progress) return progress_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    if (std::chrono::steady_clock::now() - begin > longest) return true;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+bool EngineGuard::try_enter_as_progress() {
+  EngineOwner seen = EngineOwner::nobody;
+  if (!owner_.compare_exchange_strong(seen, EngineOwner::progress, std::memory_order_acquire,
+                                      std::memory_order_relaxed))
     return false;
   progress_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   return true;

@@ -20,54 +20,55 @@ long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, cons
 
 }  // namespace
 
-void Bell::wake() {
+void WakeBell::wake() {
   rings_.fetch_add(1, std::memory_order_release);
   futex(rings_, FUTEX_WAKE_PRIVATE, 1, nullptr);
 }
 
-void Bell::wait(std::uint32_t before, std::int64_t nanoseconds) {
+void WakeBell::wait(std::uint32_t before, std::int64_t nanoseconds) {
   constexpr std::int64_t second = 1'000'000'000;
   const timespec longest{nanoseconds / second, nanoseconds % second};
   futex(rings_, FUTEX_WAIT_PRIVATE, before, &longest);  // however it ends, the caller looks again
 }
 
-void Box::put(Transport::Heard heard) {
+void MessageBox::put(Transport::SmallMessage heard) {
   const std::lock_guard lock(mutex_);
   words_.push_back(std::move(heard));
   count_.fetch_add(1, std::memory_order_seq_cst);
 }
 
-std::optional<Transport::Heard> Box::take() {
+std::optional<Transport::SmallMessage> MessageBox::take() {
   if (count_.load(std::memory_order_relaxed) == 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  std::optional<Transport::Heard> heard(std::move(words_.front()));
+  std::optional<Transport::SmallMessage> heard(std::move(words_.front()));
   words_.pop_front();
   count_.fetch_sub(1, std::memory_order_relaxed);
   return heard;
 }
 
-Hub::Hub(int size)
-    : seats_(static_cast<std::size_t>(size)), rings_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)) {}
+LocalHub::LocalHub(int size)
+    : endpoints_(static_cast<std::size_t>(size)),
+      rings_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)) {}
 
-Hub::~Hub() {
-  for (std::atomic<Ring*>& ring : rings_) delete ring.load(std::memory_order_relaxed);
+LocalHub::~LocalHub() {
+  for (std::atomic<MessageRing*>& ring : rings_) delete ring.load(std::memory_order_relaxed);
 }
 
-std::shared_ptr<Hub> Hub::side(std::span<const int> members, std::uint64_t number) {
+std::shared_ptr<LocalHub> LocalHub::side(std::span<const int> members, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   const std::pair key{std::vector<int>(members.begin(), members.end()), number};
-  Side& side = sides_[key];
-  if (!side.hub) side.hub = std::make_shared<Hub>(static_cast<int>(members.size()));
+  SubgroupHub& side = sides_[key];
+  if (!side.hub) side.hub = std::make_shared<LocalHub>(static_cast<int>(members.size()));
   auto taken = side.hub;
   if (++side.takers == members.size()) sides_.erase(key);
   return taken;
 }
 
-Ring& Hub::ring_to_send(int sender, int receiver) {
-  std::atomic<Ring*>& ring = slot(sender, receiver);
-  Ring* known = ring.load(std::memory_order_relaxed);
+MessageRing& LocalHub::ring_to_send(int sender, int receiver) {
+  std::atomic<MessageRing*>& ring = slot(sender, receiver);
+  MessageRing* known = ring.load(std::memory_order_relaxed);
   if (known == nullptr) {
-    known = std::make_unique<Ring>().release();  // the hub's, from here on
+    known = std::make_unique<MessageRing>().release();  // the hub's, from here on
     ring.store(known, std::memory_order_seq_cst);
   }
   return *known;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What threads that are members of one communicator share: a ring of messages for every ordered pair that talks, a
-// box for words and a bell for every member. Everything that one thread looks at while another changes it is an
-// atomic or under a mutex. Part of the local transport only.
+// Threads that are members of one communicator share a ring of messages for every ordered pair that talks, and a box
+// for control messages and a bell for every member. Everything that one thread looks at while another changes it is an
+// atomic or under a mutex. Only the local transport uses it.
 #pragma once
 
 #include <array>
@@ -20,30 +20,31 @@ namespace lockstep::local {
 
 inline constexpr std::size_t cache_line = 64;
 
+enum class LocalMessageState : std::uint32_t { posted, copying, done, withdrawn };
+
 // A message on its way. Its sender fills it in, and later sees that it is done or takes it back; its receiver copies
 // from the sender's memory.
-struct alignas(cache_line) Cell {
-  enum class State : std::uint32_t { posted, copying, done, withdrawn };
-  std::atomic<State> state{State::done};
+struct alignas(cache_line) LocalMessage {
+  std::atomic<LocalMessageState> state{LocalMessageState::done};
   std::uint64_t key = 0;  // equal for messages that belong together
   const void* data = nullptr;
   std::size_t bytes = 0;
 };
 
 // One thread puts in, one thread takes out.
-class Ring {
+class MessageRing {
  public:
-  bool push(Cell* cell) {
+  bool push(LocalMessage* cell) {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) == cells_.size()) return false;
     cells_[tail % cells_.size()] = cell;
     tail_.store(tail + 1, std::memory_order_seq_cst);  // before the look at the receiver's bell
     return true;
   }
-  Cell* pop() {
+  LocalMessage* pop() {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     if (head == tail_.load(std::memory_order_acquire)) return nullptr;
-    Cell* cell = cells_[head % cells_.size()];
+    LocalMessage* cell = cells_[head % cells_.size()];
     head_.store(head + 1, std::memory_order_release);
     return cell;
   }
@@ -53,11 +54,11 @@ class Ring {
  private:
   alignas(cache_line) std::atomic<std::uint32_t> head_{0};
   alignas(cache_line) std::atomic<std::uint32_t> tail_{0};
-  std::array<Cell*, 64> cells_ = {};
+  std::array<LocalMessage*, 64> cells_ = {};
 };
 
 // Whoever brings something rings, which costs nothing unless the other sleeps.
-class Bell {
+class WakeBell {
  public:
   // After what was brought has been stored (seq_cst).
   void ring() {
@@ -80,55 +81,57 @@ class Bell {
   std::atomic<std::uint32_t> rings_{0};
 };
 
-class Box {
+class MessageBox {
  public:
-  void put(Transport::Heard heard);
-  std::optional<Transport::Heard> take();
+  void put(Transport::SmallMessage heard);
+  std::optional<Transport::SmallMessage> take();
   bool has_any() const { return count_.load(std::memory_order_seq_cst) > 0; }
 
  private:
   std::atomic<std::size_t> count_{0};
   std::mutex mutex_;
-  std::deque<Transport::Heard> words_;
+  std::deque<Transport::SmallMessage> words_;
 };
 
 // What belongs to a member and may be looked at by others even when it has gone.
-struct alignas(cache_line) Seat {
-  Bell bell;
-  Box box;
-  std::deque<Cell> cells;  // of the messages that it sent
+struct alignas(cache_line) LocalEndpoint {
+  WakeBell bell;
+  MessageBox box;
+  std::deque<LocalMessage> cells;  // of the messages that it sent
   std::atomic<bool> has_left{false};
 };
 
-class Hub {
+class LocalHub {
  public:
-  explicit Hub(int size);
-  ~Hub();
-  Hub(const Hub&) = delete;
-  Hub& operator=(const Hub&) = delete;
+  explicit LocalHub(int size);
+  ~LocalHub();
+  LocalHub(const LocalHub&) = delete;
+  LocalHub& operator=(const LocalHub&) = delete;
 
-  int size() const { return static_cast<int>(seats_.size()); }
-  Seat& seat(int member) { return seats_[static_cast<std::size_t>(member)]; }
+  int size() const { return static_cast<int>(endpoints_.size()); }
+  LocalEndpoint& endpoint(int member) { return endpoints_[static_cast<std::size_t>(member)]; }
   // Of the sender, who makes it when it first sends.
-  Ring& ring_to_send(int sender, int receiver);
+  MessageRing& ring_to_send(int sender, int receiver);
   // Nothing yet if it was never sent to.
-  Ring* ring_to_receive(int sender, int receiver) { return slot(sender, receiver).load(std::memory_order_acquire); }
+  MessageRing* ring_to_receive(int sender, int receiver) {
+    return slot(sender, receiver).load(std::memory_order_acquire);
+  }
   // The one in which these of its members meet, under that number.
-  std::shared_ptr<Hub> side(std::span<const int> members, std::uint64_t number);
+  std::shared_ptr<LocalHub> side(std::span<const int> members, std::uint64_t number);
 
  private:
-  std::atomic<Ring*>& slot(int sender, int receiver) {
-    return rings_[static_cast<std::size_t>(sender) * seats_.size() + static_cast<std::size_t>(receiver)];
+  std::atomic<MessageRing*>& slot(int sender, int receiver) {
+    return rings_[static_cast<std::size_t>(sender) * endpoints_.size() + static_cast<std::size_t>(receiver)];
   }
 
-  std::deque<Seat> seats_;
-  std::vector<std::atomic<Ring*>> rings_;
+  std::deque<LocalEndpoint> endpoints_;
+  std::vector<std::atomic<MessageRing*>> rings_;
   std::mutex mutex_;
-  struct Side {
-    std::shared_ptr<Hub> hub;
+  struct SubgroupHub {
+    std::shared_ptr<LocalHub> hub;
     std::size_t takers = 0;
   };
-  std::map<std::pair<std::vector<int>, std::uint64_t>, Side> sides_;  // that not all have taken
+  std::map<std::pair<std::vector<int>, std::uint64_t>, SubgroupHub> sides_;  // that not all have taken
 };
 
 }  // namespace lockstep::local

@@ -14,25 +14,26 @@
 namespace lockstep {
 namespace {
 
-using local::Cell;
-using local::Hub;
-using local::Ring;
-using local::Seat;
+using local::LocalEndpoint;
+using local::LocalHub;
+using local::LocalMessage;
+using local::LocalMessageState;
+using local::MessageRing;
 
 constexpr int lane_count = 16;
 
 class LocalTransport final : public Transport {
  public:
-  LocalTransport(std::shared_ptr<Hub> hub, int rank)
+  LocalTransport(std::shared_ptr<LocalHub> hub, int rank)
       : hub_(std::move(hub)),
         rank_(rank),
-        seat_(hub_->seat(rank)),
+        endpoint_(hub_->endpoint(rank)),
         sources_(static_cast<std::size_t>(hub_->size())),
         backlogs_(static_cast<std::size_t>(hub_->size())),
         lanes_(lane_count) {}
   ~LocalTransport() override {
     withdraw();
-    seat_.has_left.store(true, std::memory_order_release);
+    endpoint_.has_left.store(true, std::memory_order_release);
   }
   LocalTransport(const LocalTransport&) = delete;
   LocalTransport& operator=(const LocalTransport&) = delete;
@@ -40,18 +41,19 @@ class LocalTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
   int lanes() const override { return lane_count; }
-  std::uint32_t marks_across() const override { return 1U << 31U; }
+  std::uint32_t exchange_tags() const override { return 1U << 31U; }
 
-  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
+  void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+            std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
   bool abandon() override;
   void tell(int peer, Bytes bytes) override;
-  std::optional<Heard> hear() override { return seat_.box.take(); }
+  std::optional<SmallMessage> hear() override { return endpoint_.box.take(); }
   void sleep(std::int64_t nanoseconds) override {
-    seat_.bell.sleep(nanoseconds, [this] { return anything_new(); });
+    endpoint_.bell.sleep(nanoseconds, [this] { return anything_new(); });
   }
   Fate fate(int peer) override {
-    return hub_->seat(peer).has_left.load(std::memory_order_acquire) ? Fate::ended : Fate::here;
+    return hub_->endpoint(peer).has_left.load(std::memory_order_acquire) ? Fate::ended : Fate::here;
   }
   bool can_regroup() const override { return true; }
   std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
@@ -61,64 +63,66 @@ class LocalTransport final : public Transport {
 
  private:
   // A receive that has not met its message.
-  struct Want {
+  struct UnmatchedReceive {
     std::uint64_t key;
     void* data;
     std::size_t bytes;
     int lane;
   };
-  struct Source {
-    std::vector<Want> wants;   // in the order of their posting
-    std::vector<Cell*> aside;  // messages that nobody has wanted yet
+  struct ReceiveQueue {
+    std::vector<UnmatchedReceive> wants;  // in the order of their posting
+    std::vector<LocalMessage*> aside;     // messages that nobody has wanted yet
   };
-  struct Lane {
-    std::vector<Cell*> sends;
+  struct LocalLane {
+    std::vector<LocalMessage*> sends;
     std::size_t first_unfinished = 0;
     std::vector<int> sources;
     std::size_t receives_left = 0;
   };
 
-  Lane& lane(int number) { return lanes_[static_cast<std::size_t>(number)]; }
-  Source& source(int peer) { return sources_[static_cast<std::size_t>(peer)]; }
-  void want(int peer, const Want& want);
-  void send(Lane& lane, std::uint64_t key, const Outgoing& outgoing);
+  LocalLane& lane(int number) { return lanes_[static_cast<std::size_t>(number)]; }
+  ReceiveQueue& source(int peer) { return sources_[static_cast<std::size_t>(peer)]; }
+  void want(int peer, const UnmatchedReceive& want);
+  void send(LocalLane& lane, std::uint64_t key, const SendDescriptor& outgoing);
   void flush();
   void poll(int peer);
-  bool accept(int peer, Cell& cell, const Want& want);
-  Cell& take_cell(Lane& lane);
+  bool accept(int peer, LocalMessage& cell, const UnmatchedReceive& want);
+  LocalMessage& take_cell(LocalLane& lane);
   bool anything_new();
   void withdraw();
 
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<LocalHub> hub_;
   int rank_;
-  Seat& seat_;
-  std::vector<Source> sources_;
-  std::vector<std::vector<Cell*>> backlogs_;  // by receiver: what did not fit in the ring
-  std::vector<int> backlogged_;               // receivers with a backlog
-  std::vector<Lane> lanes_;
-  std::vector<Cell*> free_cells_;
+  LocalEndpoint& endpoint_;
+  std::vector<ReceiveQueue> sources_;
+  std::vector<std::vector<LocalMessage*>> backlogs_;  // by receiver: what did not fit in the ring
+  std::vector<int> backlogged_;                       // receivers with a backlog
+  std::vector<LocalLane> lanes_;
+  std::vector<LocalMessage*> free_cells_;
   bool abandoned_ = false;
 };
 
-std::uint64_t key_of(const Stamp& stamp) {
-  const auto channel = static_cast<std::uint64_t>(stamp.across ? lane_count : stamp.lane);
-  return channel << 32U | stamp.mark;
+std::uint64_t key_of(const RoundTag& round_tag) {
+  const auto channel = static_cast<std::uint64_t>(round_tag.is_exchange ? lane_count : round_tag.lane);
+  return channel << 32U | round_tag.call_tag;
 }
 
-void LocalTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+void LocalTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+                          std::span<const ReceiveDescriptor> receives) {
   if (abandoned_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
-  const std::uint64_t key = key_of(stamp);
-  if (static_cast<std::size_t>(stamp.lane) >= lanes_.size()) lanes_.resize(static_cast<std::size_t>(stamp.lane) + 1);
-  Lane& posted = lane(stamp.lane);
+  const std::uint64_t key = key_of(round_tag);
+  if (static_cast<std::size_t>(round_tag.lane) >= lanes_.size())
+    lanes_.resize(static_cast<std::size_t>(round_tag.lane) + 1);
+  LocalLane& posted = lane(round_tag.lane);
   posted.receives_left += receives.size();
-  for (const Incoming& each : receives) {
+  for (const ReceiveDescriptor& each : receives) {
     posted.sources.push_back(each.peer);
-    want(each.peer, {key, each.data, each.bytes, stamp.lane});
+    want(each.peer, {key, each.data, each.bytes, round_tag.lane});
   }
-  for (const Outgoing& each : sends) send(posted, key, each);
+  for (const SendDescriptor& each : sends) send(posted, key, each);
 }
 
-void LocalTransport::want(int peer, const Want& want) {
+void LocalTransport::want(int peer, const UnmatchedReceive& want) {
   auto& [wants, aside] = source(peer);
   if (wants.capacity() == 0) {
     constexpr std::size_t usual = 32;
@@ -130,33 +134,33 @@ void LocalTransport::want(int peer, const Want& want) {
       ++cell;
       continue;
     }
-    Cell& found = **cell;
+    LocalMessage& found = **cell;
     cell = aside.erase(cell);
     if (accept(peer, found, want)) return;
   }
   wants.push_back(want);
 }
 
-void LocalTransport::send(Lane& lane, std::uint64_t key, const Outgoing& outgoing) {
-  Cell& cell = take_cell(lane);
+void LocalTransport::send(LocalLane& lane, std::uint64_t key, const SendDescriptor& outgoing) {
+  LocalMessage& cell = take_cell(lane);
   cell.key = key;
   cell.data = outgoing.data;
   cell.bytes = outgoing.bytes;
-  cell.state.store(Cell::State::posted, std::memory_order_relaxed);
+  cell.state.store(LocalMessageState::posted, std::memory_order_relaxed);
   auto& backlog = backlogs_[static_cast<std::size_t>(outgoing.peer)];
   if (backlog.empty() && hub_->ring_to_send(rank_, outgoing.peer).push(&cell)) {
-    hub_->seat(outgoing.peer).bell.ring();
+    hub_->endpoint(outgoing.peer).bell.ring();
     return;
   }
   if (backlog.empty()) backlogged_.push_back(outgoing.peer);
   backlog.push_back(&cell);
 }
 
-Cell& LocalTransport::take_cell(Lane& lane) {
+LocalMessage& LocalTransport::take_cell(LocalLane& lane) {
   if (free_cells_.empty()) {
     constexpr std::size_t at_once = 32;
-    free_cells_.reserve(seat_.cells.size() + at_once);
-    for (std::size_t i = 0; i < at_once; ++i) free_cells_.push_back(&seat_.cells.emplace_back());
+    free_cells_.reserve(endpoint_.cells.size() + at_once);
+    for (std::size_t i = 0; i < at_once; ++i) free_cells_.push_back(&endpoint_.cells.emplace_back());
   }
   lane.sends.push_back(free_cells_.back());
   free_cells_.pop_back();
@@ -167,20 +171,20 @@ Cell& LocalTransport::take_cell(Lane& lane) {
 void LocalTransport::flush() {
   std::erase_if(backlogged_, [&](int peer) {
     auto& backlog = backlogs_[static_cast<std::size_t>(peer)];
-    Ring& ring = hub_->ring_to_send(rank_, peer);
-    const auto refused = std::ranges::find_if(backlog, [&](Cell* cell) { return !ring.push(cell); });
-    if (refused != backlog.begin()) hub_->seat(peer).bell.ring();
+    MessageRing& ring = hub_->ring_to_send(rank_, peer);
+    const auto refused = std::ranges::find_if(backlog, [&](LocalMessage* cell) { return !ring.push(cell); });
+    if (refused != backlog.begin()) hub_->endpoint(peer).bell.ring();
     backlog.erase(backlog.begin(), refused);
     return backlog.empty();
   });
 }
 
 void LocalTransport::poll(int peer) {
-  Ring* ring = hub_->ring_to_receive(peer, rank_);
+  MessageRing* ring = hub_->ring_to_receive(peer, rank_);
   if (ring == nullptr) return;
   auto& [wants, aside] = source(peer);
-  while (Cell* cell = ring->pop()) {
-    const auto wanted = std::ranges::find(wants, cell->key, &Want::key);
+  while (LocalMessage* cell = ring->pop()) {
+    const auto wanted = std::ranges::find(wants, cell->key, &UnmatchedReceive::key);
     if (wanted == wants.end()) {
       aside.push_back(cell);
     } else if (accept(peer, *cell, *wanted)) {
@@ -190,32 +194,32 @@ void LocalTransport::poll(int peer) {
 }
 
 // Copies the message, unless its sender took it back.
-bool LocalTransport::accept(int peer, Cell& cell, const Want& want) {
+bool LocalTransport::accept(int peer, LocalMessage& cell, const UnmatchedReceive& want) {
   if (cell.bytes != want.bytes) {
     throw Error(Code::mismatch,
                 text("rank ", peer, " sent ", cell.bytes, " bytes to rank ", rank_, ", which receives ", want.bytes),
                 "let both sides of a message have the same count and type");
   }
-  Cell::State seen = Cell::State::posted;
-  if (!cell.state.compare_exchange_strong(seen, Cell::State::copying, std::memory_order_acq_rel)) return false;
+  LocalMessageState seen = LocalMessageState::posted;
+  if (!cell.state.compare_exchange_strong(seen, LocalMessageState::copying, std::memory_order_acq_rel)) return false;
   if (want.bytes > 0 && want.data != cell.data) copy_bytes(want.data, cell.data, want.bytes);
-  cell.state.store(Cell::State::done, std::memory_order_seq_cst);  // before the look at the sender's bell
-  hub_->seat(peer).bell.ring();
+  cell.state.store(LocalMessageState::done, std::memory_order_seq_cst);  // before the look at the sender's bell
+  hub_->endpoint(peer).bell.ring();
   --lane(want.lane).receives_left;
   return true;
 }
 
 bool LocalTransport::done(int number) {
   if (!backlogged_.empty()) flush();
-  Lane& lane = this->lane(number);
+  LocalLane& lane = this->lane(number);
   if (lane.receives_left > 0) {
     for (const int peer : lane.sources) {
       if (!source(peer).wants.empty()) poll(peer);
     }
   }
   for (; lane.first_unfinished < lane.sends.size(); ++lane.first_unfinished) {
-    Cell* cell = lane.sends[lane.first_unfinished];
-    if (cell->state.load(std::memory_order_acquire) != Cell::State::done) return false;
+    LocalMessage* cell = lane.sends[lane.first_unfinished];
+    if (cell->state.load(std::memory_order_acquire) != LocalMessageState::done) return false;
     free_cells_.push_back(cell);
   }
   if (lane.receives_left > 0) return false;
@@ -227,23 +231,23 @@ bool LocalTransport::done(int number) {
 
 // Whether a call of done() or hear() could find something. Looks at what others store before they ring.
 bool LocalTransport::anything_new() {
-  if (seat_.box.has_any()) return true;
+  if (endpoint_.box.has_any()) return true;
   const auto has_mail = [&](int peer) {
-    Ring* ring = source(peer).wants.empty() ? nullptr : hub_->ring_to_receive(peer, rank_);
+    MessageRing* ring = source(peer).wants.empty() ? nullptr : hub_->ring_to_receive(peer, rank_);
     return ring != nullptr && ring->has_any();
   };
-  return std::ranges::any_of(lanes_, [&](const Lane& lane) {
+  return std::ranges::any_of(lanes_, [&](const LocalLane& lane) {
     if (lane.first_unfinished < lane.sends.size() &&
-        lane.sends[lane.first_unfinished]->state.load(std::memory_order_seq_cst) == Cell::State::done)
+        lane.sends[lane.first_unfinished]->state.load(std::memory_order_seq_cst) == LocalMessageState::done)
       return true;
     return lane.receives_left > 0 && std::ranges::any_of(lane.sources, has_mail);
   });
 }
 
 void LocalTransport::tell(int peer, Bytes bytes) {
-  Seat& seat = hub_->seat(peer);
-  seat.box.put({rank_, std::move(bytes)});
-  seat.bell.ring();
+  LocalEndpoint& endpoint = hub_->endpoint(peer);
+  endpoint.box.put({rank_, std::move(bytes)});
+  endpoint.bell.ring();
 }
 
 bool LocalTransport::abandon() {
@@ -255,16 +259,16 @@ bool LocalTransport::abandon() {
 // others may still point to them.
 void LocalTransport::withdraw() {
   abandoned_ = true;
-  for (Lane& lane : lanes_) {
+  for (LocalLane& lane : lanes_) {
     for (std::size_t i = lane.first_unfinished; i < lane.sends.size(); ++i) {
-      std::atomic<Cell::State>& state = lane.sends[i]->state;
-      Cell::State seen = Cell::State::posted;
-      if (state.compare_exchange_strong(seen, Cell::State::withdrawn, std::memory_order_acq_rel)) continue;
-      while (state.load(std::memory_order_acquire) == Cell::State::copying) std::this_thread::yield();
+      std::atomic<LocalMessageState>& state = lane.sends[i]->state;
+      LocalMessageState seen = LocalMessageState::posted;
+      if (state.compare_exchange_strong(seen, LocalMessageState::withdrawn, std::memory_order_acq_rel)) continue;
+      while (state.load(std::memory_order_acquire) == LocalMessageState::copying) std::this_thread::yield();
     }
-    lane = Lane{};
+    lane = LocalLane{};
   }
-  for (Source& source : sources_) source = Source{};
+  for (ReceiveQueue& source : sources_) source = ReceiveQueue{};
   for (auto& backlog : backlogs_) backlog.clear();
   backlogged_.clear();
 }
@@ -275,8 +279,8 @@ std::unique_ptr<Transport> local_transport(Exchange& exchange) {
   const auto my_process = static_cast<std::int64_t>(getpid());
   // Held by a pointer to it that members copy, until all have done so; not freed when one of them fails before, whose
   // progress nobody knows.
-  std::shared_ptr<Hub>* kept = nullptr;
-  if (exchange.rank() == 0) kept = new std::shared_ptr<Hub>(std::make_shared<Hub>(exchange.size()));
+  std::shared_ptr<LocalHub>* kept = nullptr;
+  if (exchange.rank() == 0) kept = new std::shared_ptr<LocalHub>(std::make_shared<LocalHub>(exchange.size()));
   const auto mine = Writer().put(my_process).put(reinterpret_cast<std::uintptr_t>(kept)).take();
   const std::vector<Bytes> all = exchange.all_gather("local transport", mine);
   Reader reader(all.front());
@@ -288,7 +292,7 @@ std::unique_ptr<Transport> local_transport(Exchange& exchange) {
         text("a local transport between rank 0 and rank ", exchange.rank(), ", which are in different processes"),
         "use it among threads of one process only");
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
-  std::shared_ptr<Hub> hub = *reinterpret_cast<std::shared_ptr<Hub>*>(address);
+  std::shared_ptr<LocalHub> hub = *reinterpret_cast<std::shared_ptr<LocalHub>*>(address);
   exchange.barrier("local transport is known to all");
   delete kept;
   return std::make_unique<LocalTransport>(std::move(hub), exchange.rank());

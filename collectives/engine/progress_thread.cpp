@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-ProgressThread::ProgressThread(std::function<Progress()> turn, Nap nap)
+ProgressThread::ProgressThread(std::function<ProgressState()> turn, Nap nap)
     : turn_(std::move(turn)), nap_(std::move(nap)), thread_([this] { run(); }) {}
 
 ProgressThread::~ProgressThread() {
@@ -42,16 +42,18 @@ void ProgressThread::run() {
   constexpr microseconds awoken_within{2000};  // by what it waits for, mostly
   microseconds nap = shortest;
   while (true) {
-    const Progress progress = turn_();
-    if (progress == Progress::moved) nap = shortest;
-    if (progress == Progress::waiting && nap_) {
+    const ProgressState progress = turn_();
+    if (progress == ProgressState::moved) nap = shortest;
+    if (progress == ProgressState::waiting && nap_) {
       nap_(awoken_within);
       if (!pause(microseconds{0})) return;
       continue;
     }
-    if (!pause(progress == Progress::nothing_to_do ? parked : progress == Progress::waiting ? nap : microseconds{0}))
+    if (!pause(progress == ProgressState::nothing_to_do ? parked
+               : progress == ProgressState::waiting     ? nap
+                                                        : microseconds{0}))
       return;
-    if (progress == Progress::waiting) nap = std::min(longest, 2 * nap);
+    if (progress == ProgressState::waiting) nap = std::min(longest, 2 * nap);
   }
 }
 

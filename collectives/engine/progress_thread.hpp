@@ -11,13 +11,13 @@
 
 namespace lockstep {
 
-enum class Progress { moved, waiting, nothing_to_do };
+enum class ProgressState { moved, waiting, nothing_to_do };
 
 class ProgressThread {
  public:
   // `nap` sleeps at most so long, until there may be something to do; nothing: only wake() ends a nap.
   using Nap = std::function<void(std::chrono::nanoseconds)>;
-  explicit ProgressThread(std::function<Progress()> turn, Nap nap = {});
+  explicit ProgressThread(std::function<ProgressState()> turn, Nap nap = {});
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
@@ -29,7 +29,7 @@ class ProgressThread {
   void run();
   bool pause(std::chrono::microseconds longest);
 
-  std::function<Progress()> turn_;
+  std::function<ProgressState()> turn_;
   Nap nap_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -18,7 +18,7 @@ class RealWorld {
   RealWorld(std::unique_ptr<Transport> transport, Waiter waiter, std::unique_ptr<node::Room> room = nullptr)
       : transport_(std::move(transport)), waiter_(waiter), room_(std::move(room)) {}
 
-  static constexpr bool moves_others = true;
+  static constexpr bool runs_progress_hooks = true;
 
   Duration now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
   // Who sleeps is woken by what it sleeps at.
@@ -30,7 +30,7 @@ class RealWorld {
   }
   Transport& transport() { return *transport_; }
   node::Room* room() { return room_.get(); }
-  const node::Looks& looks() const { return waiter_.looks(); }
+  const node::PollLimits& looks() const { return waiter_.looks(); }
 
  private:
   std::unique_ptr<Transport> transport_;

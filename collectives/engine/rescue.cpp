@@ -19,7 +19,7 @@ class RescuedTransport final : public ForwardingTransport {
   void tell(int peer, Bytes bytes) override { words().tell(peer, std::move(bytes)); }
   void tell_all(const Bytes& bytes) override { words().tell_all(bytes); }
   bool is_said(int peer) override { return words().is_said(peer); }
-  std::optional<Heard> hear() override {
+  std::optional<SmallMessage> hear() override {
     if (regroups()) see_off();
     return words().hear();
   }

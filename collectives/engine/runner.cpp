@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-const Round& round_of(const Operation& operation, const Part& part) {
+const Round& round_of(const Operation& operation, const OperationPart& part) {
   return operation.plan().schedule_of(part.segment).rounds[part.round];
 }
 
@@ -27,26 +27,26 @@ void reduce(const Call& call, void* target, const void* left, const void* right,
   }
 }
 
-void do_local(const Local& local, int lap, const Bound& bound, const Call& call) {
+void do_local(const LocalStep& local, int lap, const BoundSlices& bound, const Call& call) {
   const Slice target = local.target.at(lap);
   if (target.count == 0) return;
-  if (local.kind == Local::Kind::round) {
+  if (local.kind == LocalStepKind::round) {
     wire_kernel(call.plan->wire).round(bound.write(target), target.count);
     return;
   }
   const std::byte* left = bound.read(local.left.at(lap));
-  if (local.kind == Local::Kind::reduce) {
+  if (local.kind == LocalStepKind::reduce) {
     reduce(call, bound.write(target), left, bound.read(local.right.at(lap)), target.count);
   } else if (bound.write(target) != left) {
     copy_bytes(bound.write(target), left, target.count * bound.bytes);
   }
 }
 
-std::size_t first_of(const Operation& operation, const Part& part) {
+std::size_t first_of(const Operation& operation, const OperationPart& part) {
   return static_cast<std::size_t>(part.segment) * operation.plan().segment;
 }
 
-bool is_last_round(const Operation& operation, const Part& part) {
+bool is_last_round(const Operation& operation, const OperationPart& part) {
   const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
   return part.segment + static_cast<int>(operation.parts.size()) >= operation.plan().segments &&
          part.round + 1 == rounds.size() && part.lap + 1 >= rounds[part.round].times;
@@ -54,7 +54,7 @@ bool is_last_round(const Operation& operation, const Part& part) {
 
 }  // namespace
 
-Runner::Runner(Transport& transport, node::Room* room, const node::Looks& looks)
+Runner::Runner(Transport& transport, node::Room* room, const node::PollLimits& looks)
     : transport_(transport), room_(room), looks_(looks), queues_(static_cast<std::size_t>(transport.lanes())) {}
 
 void Runner::enlist(Operation& operation) {
@@ -65,7 +65,7 @@ void Runner::enlist(Operation& operation) {
     operation.parts_left = 0;
     operation.begun = false;
     operation.turn_in_node = in_node_.next++;
-    operation.asks = room_->asks();
+    operation.address_queries = room_->address_queries();
     return;
   }
   const int width =
@@ -73,17 +73,17 @@ void Runner::enlist(Operation& operation) {
   operation.parts.resize(static_cast<std::size_t>(width));
   operation.parts_left = operation.parts.size();
   operation.begun = false;
-  operation.meets = nullptr;
+  operation.part_in_room = nullptr;
   if (plan.meetings() > 0) {
     if (room_ == nullptr) throw Error(Code::internal, "a plan for a node's memory, which is not shared here");
     operation.turn_in_node = in_node_.next;
     in_node_.next += plan.meetings() * static_cast<std::uint64_t>(plan.segments);
-    operation.asks = room_->asks();
-    operation.near = operation.call;
+    operation.address_queries = room_->address_queries();
+    operation.node_call = operation.call;
   }
   for (int i = 0; i < width; ++i) {
-    Part& part = operation.parts[static_cast<std::size_t>(i)];
-    part = Part{.segment = i};
+    OperationPart& part = operation.parts[static_cast<std::size_t>(i)];
+    part = OperationPart{.segment = i};
     if (!operation.is_exchange()) {
       part.lane = next_lane_;
       next_lane_ = (next_lane_ + 1) % transport_.lanes();
@@ -112,20 +112,20 @@ void Runner::provide(Operation& operation) {
 bool Runner::advance(Operation& operation) {
   if (operation.is_agreeing()) return false;
   if (operation.plan().in_node) return advance_in_node(operation);
-  bool moved = operation.lift.is_on() && operation.lift.advance();
-  for (Part& part : operation.parts) {
-    if (part.stage == Part::Stage::done) continue;
-    if (part.stage == Part::Stage::queued && !admit(operation, part)) continue;
+  bool moved = operation.device_copies.is_on() && operation.device_copies.advance();
+  for (OperationPart& part : operation.parts) {
+    if (part.stage == PartStage::done) continue;
+    if (part.stage == PartStage::queued && !admit(operation, part)) continue;
     moved |= run(operation, part);
   }
-  if (operation.parts_left == 0 && has_landed(operation)) conclude(operation);
+  if (operation.parts_left == 0 && has_uploaded(operation)) conclude(operation);
   return moved;
 }
 
-bool Runner::has_landed(Operation& operation) {
-  if (!operation.lift.is_on()) return true;
-  if (!operation.lift.has_landed()) return false;
-  std::erase(lifted_, &operation);
+bool Runner::has_uploaded(Operation& operation) {
+  if (!operation.device_copies.is_on()) return true;
+  if (!operation.device_copies.has_uploaded()) return false;
+  std::erase(with_device_copies_, &operation);
   return true;
 }
 
@@ -135,7 +135,8 @@ bool Runner::advance_in_node(Operation& operation) {
   if (!operation.begun) {
     begin(operation);
     in_room_ = &operation;
-    operation.work.begin(*room_, room_->tuning(), operation.call, operation.input, operation.mark, operation.asks);
+    operation.work.begin(*room_, room_->tuning(), operation.call, operation.input, operation.call_tag,
+                         operation.address_queries);
     moved = true;
   }
   moved |= operation.work.advance({looks_.at_once, 0});
@@ -150,16 +151,16 @@ void Runner::repeat(Operation& operation) {
   operation.turn_in_node = in_node_.next++;
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
-  operation.work.again(operation.input, operation.mark, room_->asks(), looks_);
+  operation.work.again(operation.input, operation.call_tag, room_->address_queries(), looks_);
   if (!operation.work.is_done()) return;
   ++in_node_.serving;
   conclude(operation);
 }
 
-bool Runner::admit(Operation& operation, Part& part) {
+bool Runner::admit(Operation& operation, OperationPart& part) {
   if (queue_of(operation, part).serving != part.turn) return false;
   if (operation.is_exchange()) part.lane = transport_.lanes() + static_cast<int>(operation.slot);
-  part.stage = Part::Stage::running;
+  part.stage = PartStage::running;
   if (!operation.begun) begin(operation);
   return true;
 }
@@ -170,10 +171,10 @@ void Runner::begin(Operation& operation) {
   const Plan& plan = operation.plan();
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
-  if (operation.call.lifting) {
-    lifted_.push_back(&operation);
-    operation.lift.begin(ways_, operation.call);
-    if (operation.lift.fetches()) return;  // it multiplies what comes
+  if (operation.call.device_buffers) {
+    with_device_copies_.push_back(&operation);
+    operation.device_copies.begin(copy_streams_, operation.call);
+    if (operation.device_copies.downloads()) return;  // it multiplies what comes
   }
   if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
   if (operation.call.is_plain_sum) return;
@@ -188,25 +189,25 @@ void Runner::begin(Operation& operation) {
 }
 
 // As far as it goes without waiting.
-bool Runner::run(Operation& operation, Part& part) {
+bool Runner::run(Operation& operation, OperationPart& part) {
   bool moved = false;
-  while (part.stage != Part::Stage::done) {
-    if (part.stage == Part::Stage::posted) {
+  while (part.stage != PartStage::done) {
+    if (part.stage == PartStage::posted) {
       if (!transport_.done(part.lane)) return moved;
-      part.stage = Part::Stage::running;
+      part.stage = PartStage::running;
       settle(operation, part);
-    } else if (part.stage == Part::Stage::meeting) {
+    } else if (part.stage == PartStage::meeting) {
       if (!advance_meeting(operation, part)) return moved;
     } else if (operation.plan().schedule_of(part.segment).rounds.empty()) {
       finish(operation, part);
-    } else if (operation.lift.is_on() &&
-               !operation.lift.is_ready(round_of(operation, part), part.lap, first_of(operation, part))) {
+    } else if (operation.device_copies.is_on() &&
+               !operation.device_copies.is_ready(round_of(operation, part), part.lap, first_of(operation, part))) {
       return moved;
     } else if (!round_of(operation, part).near.empty()) {
-      part.stage = Part::Stage::meeting;
-      part.near = 0;
+      part.stage = PartStage::meeting;
+      part.node_step = 0;
     } else if (post(operation, part)) {
-      part.stage = Part::Stage::posted;
+      part.stage = PartStage::posted;
     } else {
       settle(operation, part);
     }
@@ -217,13 +218,13 @@ bool Runner::run(Operation& operation, Part& part) {
 
 // All members of a node are in the room in one order: the first rounds there of as many segments as are under way, then
 // of one segment the last and of the next one the first, by turns. (A schedule has two such rounds at most.)
-std::uint64_t Runner::turn_of_meeting(const Operation& operation, const Part& part) {
+std::uint64_t Runner::turn_of_meeting(const Operation& operation, const OperationPart& part) {
   const auto segment = static_cast<std::uint64_t>(part.segment);
   const auto width = static_cast<std::uint64_t>(operation.parts.size());
   const auto segments = static_cast<std::uint64_t>(operation.plan().segments);
   std::uint64_t before = segment;
   if (operation.plan().meetings() == 2) {
-    if (part.met == 0)
+    if (part.node_rounds == 0)
       before += segment < width ? 0 : segment - width + 1;
     else
       before += std::min(segments, segment + width);
@@ -231,20 +232,21 @@ std::uint64_t Runner::turn_of_meeting(const Operation& operation, const Part& pa
   return operation.turn_in_node + before;
 }
 
-void Runner::begin_meeting(Operation& operation, Part& part) {
-  const Near& near = round_of(operation, part).near[part.near];
-  const Bound bound = bind(operation, part);
-  operation.meets = &part;
-  operation.near.plan = operation.plan().near_of(part.segment)[part.met][part.near];
-  operation.near.input = near.from.count > 0 ? bound.read(near.from) : nullptr;
-  operation.near.output = near.to.count > 0 ? bound.write(near.to) : nullptr;
-  operation.work.begin(*room_, room_->tuning(), operation.near, static_cast<const std::byte*>(operation.near.input),
-                       operation.mark, operation.asks);
+void Runner::begin_meeting(Operation& operation, OperationPart& part) {
+  const IntraNodeStep& node_step = round_of(operation, part).near[part.node_step];
+  const BoundSlices bound = bind(operation, part);
+  operation.part_in_room = &part;
+  operation.node_call.plan = operation.plan().near_of(part.segment)[part.node_rounds][part.node_step];
+  operation.node_call.input = node_step.from.count > 0 ? bound.read(node_step.from) : nullptr;
+  operation.node_call.output = node_step.to.count > 0 ? bound.write(node_step.to) : nullptr;
+  operation.work.begin(*room_, room_->tuning(), operation.node_call,
+                       static_cast<const std::byte*>(operation.node_call.input), operation.call_tag,
+                       operation.address_queries);
 }
 
 // Whether anything moved.
-bool Runner::advance_meeting(Operation& operation, Part& part) {
-  if (operation.meets != &part) {
+bool Runner::advance_meeting(Operation& operation, OperationPart& part) {
+  if (operation.part_in_room != &part) {
     if (in_node_.serving != turn_of_meeting(operation, part)) return false;
     begin_meeting(operation, part);
     operation.work.advance({looks_.at_once, 0});
@@ -252,22 +254,22 @@ bool Runner::advance_meeting(Operation& operation, Part& part) {
     return false;
   }
   if (!operation.work.is_done()) return true;
-  if (++part.near < round_of(operation, part).near.size()) {
+  if (++part.node_step < round_of(operation, part).near.size()) {
     begin_meeting(operation, part);
     return true;
   }
-  operation.meets = nullptr;
+  operation.part_in_room = nullptr;
   ++in_node_.serving;
-  ++part.met;
-  part.stage = Part::Stage::running;
+  ++part.node_rounds;
+  part.stage = PartStage::running;
   settle(operation, part);
   return true;
 }
 
 // Begins the messages of the round, if it has any.
-bool Runner::post(Operation& operation, Part& part) {
+bool Runner::post(Operation& operation, OperationPart& part) {
   const Round& round = round_of(operation, part);
-  const Bound bound = bind(operation, part);
+  const BoundSlices bound = bind(operation, part);
   const Plan& plan = operation.plan();
   auto& sends = part.space->sends;
   auto& receives = part.space->receives;
@@ -288,36 +290,36 @@ bool Runner::post(Operation& operation, Part& part) {
                                      slice.count * (place != nullptr ? narrow_bytes : bound.bytes)});
                });
   const bool any = !sends.empty() || !receives.empty();
-  if (any) transport_.post({part.lane, operation.mark, operation.is_exchange()}, sends, receives);
+  if (any) transport_.post({part.lane, operation.call_tag, operation.is_exchange()}, sends, receives);
   if (operation.is_exchange() && is_last_round(operation, part)) ++exchanges_.serving;
   return any;
 }
 
 // What follows the messages of a round, and on to the next one.
-void Runner::settle(Operation& operation, Part& part) {
+void Runner::settle(Operation& operation, OperationPart& part) {
   const Round& round = round_of(operation, part);
   const Plan& plan = operation.plan();
   if (plan.wire != WireFormat::as_is) {
-    const Bound bound = bind(operation, part);
+    const BoundSlices bound = bind(operation, part);
     each_message(round.receives, part.lap, part.space->narrow.at_least(0) + plan.narrow_sends * narrow_bytes,
                  [&](const Message&, const Slice& slice, const std::byte* place) {
                    if (place != nullptr) wire_kernel(plan.wire).widen(bound.write(slice), place, slice.count);
                  });
   }
   if (!round.locals.empty()) {
-    const Bound bound = bind(operation, part);
-    for (const Local& local : round.locals) do_local(local, part.lap, bound, operation.call);
+    const BoundSlices bound = bind(operation, part);
+    for (const LocalStep& local : round.locals) do_local(local, part.lap, bound, operation.call);
   }
-  if (operation.lift.is_on()) operation.lift.done(round, part.lap, first_of(operation, part));
+  if (operation.device_copies.is_on()) operation.device_copies.done(round, part.lap, first_of(operation, part));
   if (++part.lap < round.times) return;
   part.lap = 0;
   if (++part.round == operation.plan().schedule_of(part.segment).rounds.size()) finish(operation, part);
 }
 
 // The segment; after the last one, the part.
-void Runner::finish(Operation& operation, Part& part) {
+void Runner::finish(Operation& operation, OperationPart& part) {
   part.round = 0;
-  part.met = 0;
+  part.node_rounds = 0;
   part.segment += static_cast<int>(operation.parts.size());
   if (part.segment < operation.plan().segments) return;
   if (operation.is_exchange()) {
@@ -325,27 +327,27 @@ void Runner::finish(Operation& operation, Part& part) {
   } else {
     ++queue_of(operation, part).serving;
   }
-  part.stage = Part::Stage::done;
+  part.stage = PartStage::done;
   --operation.parts_left;
 }
 
 void Runner::conclude(Operation& operation) {
   const Plan& plan = operation.plan();
   const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0 &&
-                       !operation.lift.brings();
-  operation.lift.end();
+                       !operation.device_copies.uploads();
+  operation.device_copies.end();
   if (divides && !plan.in_node && !operation.call.is_plain_sum) {  // in the node that was part of the work
     std::byte* result = operation.output + plan.result.offset * plan.spec.element_bytes;
     divide(plan.spec.type, result, result, plan.result.count, plan.size);
   }
-  operation.state = Operation::State::finished;
+  operation.state = OperationState::finished;
 }
 
 bool Runner::waits_for_its_turn(const Operation& operation) {
-  const auto is_in = [&](Part::Stage stage) {
-    return std::ranges::any_of(operation.parts, [&](const Part& part) { return part.stage == stage; });
+  const auto is_in = [&](PartStage stage) {
+    return std::ranges::any_of(operation.parts, [&](const OperationPart& part) { return part.stage == stage; });
   };
-  return operation.meets == nullptr && is_in(Part::Stage::meeting) && !is_in(Part::Stage::posted);
+  return operation.part_in_room == nullptr && is_in(PartStage::meeting) && !is_in(PartStage::posted);
 }
 
 bool Runner::is_ahead(const Operation& first, const Operation& second) const {
@@ -354,9 +356,9 @@ bool Runner::is_ahead(const Operation& first, const Operation& second) const {
   if (first.plan().meetings() > 0 && second.plan().meetings() > 0) return first.turn_in_node < second.turn_in_node;
   if (first.plan().in_node || second.plan().in_node)
     return first.plan().in_node && second.plan().in_node && first.turn_in_node < second.turn_in_node;
-  for (const Part& theirs : first.parts) {
-    for (const Part& mine : second.parts) {
-      if (theirs.lane == mine.lane && theirs.stage != Part::Stage::done &&
+  for (const OperationPart& theirs : first.parts) {
+    for (const OperationPart& mine : second.parts) {
+      if (theirs.lane == mine.lane && theirs.stage != PartStage::done &&
           theirs.turn == queues_[static_cast<std::size_t>(mine.lane)].serving)
         return theirs.turn < mine.turn;
     }
@@ -367,32 +369,52 @@ bool Runner::is_ahead(const Operation& first, const Operation& second) const {
 IndexSet Runner::peers(const Operation& operation) const {
   if (operation.plan().in_node) return operation.begun ? operation.work.missing() : IndexSet();
   IndexSet all;
-  if (operation.meets != nullptr) {
-    const Near& near = round_of(operation, *operation.meets).near[operation.meets->near];
+  if (operation.part_in_room != nullptr) {
+    const IntraNodeStep& node_step =
+        round_of(operation, *operation.part_in_room).near[operation.part_in_room->node_step];
     for (const int local : operation.work.missing().members())
-      all.insert(near.members[static_cast<std::size_t>(local)]);
+      all.insert(node_step.members[static_cast<std::size_t>(local)]);
   }
-  for (const Part& part : operation.parts) {
-    if (part.stage != Part::Stage::posted) continue;
-    for (const Outgoing& send : part.space->sends) all.insert(send.peer);
-    for (const Incoming& receive : part.space->receives) all.insert(receive.peer);
+  for (const OperationPart& part : operation.parts) {
+    if (part.stage != PartStage::posted) continue;
+    for (const SendDescriptor& send : part.space->sends) all.insert(send.peer);
+    for (const ReceiveDescriptor& receive : part.space->receives) all.insert(receive.peer);
   }
   return all;
 }
 
-bool Runner::abandon() {
-  const bool lifts_ended = abandon_lifts();
-  if (room_ == nullptr) return lifts_ended;
-  const bool copies_ended = in_room_ == nullptr || std::exchange(in_room_, nullptr)->work.abandon();
-  return room_->abandon() && copies_ended && lifts_ended;
+IndexSet Runner::in_another(const Operation& operation) const {
+  IndexSet all;
+  if (operation.plan().in_node && !operation.begun) {
+    // It is the next in the node's memory, and waits until all have agreed on it. Nobody begins it before, so a member
+    // in this step is in another call.
+    const bool is_next = in_node_.serving == operation.turn_in_node;
+    for (int member = 0; is_next && member < room_->size(); ++member) {
+      if (room_->is_in_another(member, room_->last() + 1, operation.call_tag)) all.insert(member);
+    }
+    return all;
+  }
+  if (operation.plan().in_node) return operation.work.in_another();
+  if (operation.part_in_room == nullptr) return all;
+  const IntraNodeStep& node_step = round_of(operation, *operation.part_in_room).near[operation.part_in_room->node_step];
+  for (const int local : operation.work.in_another().members())
+    all.insert(node_step.members[static_cast<std::size_t>(local)]);
+  return all;
 }
 
-bool Runner::abandon_lifts() noexcept {
+bool Runner::abandon() {
+  const bool device_copies_ended = abandon_device_copies();
+  if (room_ == nullptr) return device_copies_ended;
+  const bool copies_ended = in_room_ == nullptr || std::exchange(in_room_, nullptr)->work.abandon();
+  return room_->abandon() && copies_ended && device_copies_ended;
+}
+
+bool Runner::abandon_device_copies() noexcept {
   bool all_ended = true;
-  for (Operation* const each : lifted_) all_ended = each->lift.abandon() && all_ended;
-  lifted_.clear();
+  for (Operation* const each : with_device_copies_) all_ended = each->device_copies.abandon() && all_ended;
+  with_device_copies_.clear();
   if (all_ended) return true;
-  for (const auto& stream : ways_.streams()) keep_for_ever(stream);
+  for (const auto& stream : copy_streams_.streams()) keep_for_ever(stream);
   return false;
 }
 
@@ -403,16 +425,16 @@ std::string Runner::where(const Operation& operation) {
     return text(operation.work.waits_for_gpu() ? "for copies from or to its GPU, " : "", "step ",
                 operation.work.steps_done() + 1, " of ", operation.work.steps());
   }
-  for (const Part& part : operation.parts) {
-    if (part.stage == Part::Stage::done) continue;
-    if (part.stage == Part::Stage::queued) return operation.is_agreeing() ? "before its data" : "in a queue";
-    if (part.stage == Part::Stage::running) return "for copies from its GPU";
+  for (const OperationPart& part : operation.parts) {
+    if (part.stage == PartStage::done) continue;
+    if (part.stage == PartStage::queued) return operation.is_agreeing() ? "before its data" : "in a queue";
+    if (part.stage == PartStage::running) return "for copies from its GPU";
     const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
     std::size_t lap = static_cast<std::size_t>(part.lap) + 1;
     for (std::size_t i = 0; i < part.round; ++i) lap += static_cast<std::size_t>(rounds[i].times);
     return text("round ", lap, " of ", operation.plan().schedule_of(part.segment).laps());
   }
-  return operation.lift.is_on() ? "for copies to its GPU" : "at its end";
+  return operation.device_copies.is_on() ? "for copies to its GPU" : "at its end";
 }
 
 }  // namespace lockstep

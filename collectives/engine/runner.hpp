@@ -10,7 +10,7 @@ namespace lockstep {
 
 class Runner {
  public:
-  Runner(Transport& transport, node::Room* room, const node::Looks& looks);
+  Runner(Transport& transport, node::Room* room, const node::PollLimits& looks);
 
   // Gives the operation its places in the queues, in the order of the calls.
   void enlist(Operation& operation);
@@ -26,6 +26,8 @@ class Runner {
   static bool waits_for_its_turn(const Operation& operation);
   // The members that it has messages posted with.
   IndexSet peers(const Operation& operation) const;
+  // Members of this node that are in another call, as its memory shows.
+  IndexSet in_another(const Operation& operation) const;
   // "round 3 of 14" of the first part that is not done.
   static std::string where(const Operation& operation);
   // Another member may have failed, and wait for what this one has begun in streams; whatever it does now.
@@ -36,39 +38,39 @@ class Runner {
   bool abandon();
 
  private:
-  struct Queue {
+  struct LaneQueue {
     std::uint64_t next = 0;
     std::uint64_t serving = 0;
   };
 
-  Queue& queue_of(const Operation& operation, const Part& part) {
+  LaneQueue& queue_of(const Operation& operation, const OperationPart& part) {
     return operation.is_exchange() ? exchanges_ : queues_[static_cast<std::size_t>(part.lane)];
   }
   static void provide(Operation& operation);
   bool advance_in_node(Operation& operation);
-  bool has_landed(Operation& operation);
-  bool abandon_lifts() noexcept;
-  bool admit(Operation& operation, Part& part);
-  bool run(Operation& operation, Part& part);
-  bool post(Operation& operation, Part& part);
-  static std::uint64_t turn_of_meeting(const Operation& operation, const Part& part);
-  void begin_meeting(Operation& operation, Part& part);
-  bool advance_meeting(Operation& operation, Part& part);
-  void settle(Operation& operation, Part& part);
-  void finish(Operation& operation, Part& part);
+  bool has_uploaded(Operation& operation);
+  bool abandon_device_copies() noexcept;
+  bool admit(Operation& operation, OperationPart& part);
+  bool run(Operation& operation, OperationPart& part);
+  bool post(Operation& operation, OperationPart& part);
+  static std::uint64_t turn_of_meeting(const Operation& operation, const OperationPart& part);
+  void begin_meeting(Operation& operation, OperationPart& part);
+  bool advance_meeting(Operation& operation, OperationPart& part);
+  void settle(Operation& operation, OperationPart& part);
+  void finish(Operation& operation, OperationPart& part);
   void begin(Operation& operation);
   void conclude(Operation& operation);
 
   Transport& transport_;
   node::Room* room_;
-  const node::Looks& looks_;
-  Queue in_node_;
+  const node::PollLimits& looks_;
+  LaneQueue in_node_;
   Operation* in_room_ = nullptr;  // the one that is served there, while it is under way
-  gpu::Ways ways_;
-  std::vector<Operation*> lifted_;  // whose data is on its way from or to a GPU
-  int next_lane_ = 0;               // the same on all members, because plans agree
-  std::vector<Queue> queues_;       // by lane of collective calls
-  Queue exchanges_;                 // an exchange is served until it has posted its last round
+  gpu::CopyStreams copy_streams_;
+  std::vector<Operation*> with_device_copies_;  // whose data is on its way from or to a GPU
+  int next_lane_ = 0;                           // the same on all members, because plans agree
+  std::vector<LaneQueue> queues_;               // by lane of collective calls
+  LaneQueue exchanges_;                         // an exchange is served until it has posted its last round
 };
 
 }  // namespace lockstep

@@ -16,19 +16,19 @@ namespace {
 
 constexpr std::string_view setting = "LOCKSTEP_TIMELINE";
 
-struct Place {
+struct TimelineFolder {
   std::mutex mutex;
   std::string folder;
   int made = 0;
 };
 
-Place& place() {
-  static Place* const one = new Place;  // communicators may end after statics
+TimelineFolder& timeline_folder() {
+  static TimelineFolder* const one = new TimelineFolder;  // communicators may end after statics
   return *one;
 }
 
 // Each text once, by its number.
-class Texts {
+class TextTable {
  public:
   int number_of(const std::string& text) {
     const auto [entry, is_new] = numbers_.try_emplace(text, static_cast<int>(all_.size()));
@@ -48,7 +48,7 @@ std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch
 
 void Track::add(std::uint64_t number, std::int64_t begin_ns, std::int64_t end_ns, const Signature& signature,
                 const Origin& origin) {
-  const Span span{number, begin_ns, end_ns, signature, origin};
+  const CallSpan span{number, begin_ns, end_ns, signature, origin};
   if (spans_.size() < most)
     spans_.push_back(span);
   else
@@ -57,10 +57,10 @@ void Track::add(std::uint64_t number, std::int64_t begin_ns, std::int64_t end_ns
 }
 
 std::string Track::to_json(std::string_view host, int process, std::string_view program) const {
-  Texts texts;
+  TextTable texts;
   std::vector<std::string> calls;
   calls.reserve(spans_.size());
-  for (const Span& each : spans_) {
+  for (const CallSpan& each : spans_) {
     const int call = texts.number_of(to_text(each.signature));
     const int place = texts.number_of(lockstep::place(each.origin));
     calls.push_back(text('[', each.number, ", ", each.begin_ns, ", ", each.end_ns, ", ", call, ", ", place, ']'));
@@ -81,14 +81,14 @@ void Track::write() const {
 
 void leave_in(std::string folder) {
   if (!folder.empty()) make_folder(folder, setting);
-  const std::lock_guard lock(place().mutex);
-  place().folder = std::move(folder);
+  const std::lock_guard lock(timeline_folder().mutex);
+  timeline_folder().folder = std::move(folder);
 }
 
 std::unique_ptr<Track> take_track(std::string_view name, int rank, int size, std::uint64_t id) {
-  const std::lock_guard lock(place().mutex);
-  if (place().folder.empty()) return nullptr;
-  return std::make_unique<Track>(place().folder, name, rank, size, place().made++, id);
+  const std::lock_guard lock(timeline_folder().mutex);
+  if (timeline_folder().folder.empty()) return nullptr;
+  return std::make_unique<Track>(timeline_folder().folder, name, rank, size, timeline_folder().made++, id);
 }
 
 }  // namespace lockstep::timeline

@@ -32,7 +32,7 @@ class Track {
 
  private:
   static constexpr std::size_t most = 1U << 17U;
-  struct Span {
+  struct CallSpan {
     std::uint64_t number;
     std::int64_t begin_ns;
     std::int64_t end_ns;
@@ -46,7 +46,7 @@ class Track {
   int size_;
   int order_;         // how many of its process were made before it
   std::uint64_t id_;  // that all members have
-  std::vector<Span> spans_;
+  std::vector<CallSpan> spans_;
   std::uint64_t added_ = 0;
 };
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "collectives/engine/transport.hpp"
-#include "collectives/node/work.hpp"
+#include "collectives/node/node_collective.hpp"
 
 namespace lockstep {
 
@@ -35,7 +35,7 @@ class Waiter {
 
   // At a neighbour's line before anything else is done. With a core each: a transfer between cores takes some of them.
   // Otherwise the neighbour needs this core to come that far. It changes with what is found.
-  const node::Looks& looks() const { return looks_; }
+  const node::PollLimits& looks() const { return looks_; }
 
   // `turns` so many times in a row nothing has moved. What the member sleeps at wakes it.
   template <class Sleeper>
@@ -78,7 +78,7 @@ class Waiter {
       others_ = std::min(others_ + seen, most);
     else if (others_ > 0)
       --others_;
-    looks_ = others_ > 0 ? node::Looks{0, 0} : alone;
+    looks_ = others_ > 0 ? node::PollLimits{0, 0} : alone;
   }
 
   // What a yield takes at most where there is nobody else: a few calls of the system's, of which the quickest of some
@@ -102,9 +102,9 @@ class Waiter {
 #endif
   }
 
-  static constexpr node::Looks alone{200, 0};
+  static constexpr node::PollLimits alone{200, 0};
 
-  node::Looks looks_;
+  node::PollLimits looks_;
   std::int64_t spin_ns_ = 0;
   std::int64_t yield_ns_ = 0;
   std::int64_t alone_ns_ = 0;

@@ -28,7 +28,7 @@ LOCKSTEP_BOTH bool is_nan(T a) {
 
 // Formats of elements: how they lie in memory (Stored), what is calculated with (Wide), and from one to the other.
 template <class T>
-struct Integer {
+struct IntegerFormat {
   using Stored = T;
   using Wide = T;
   LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
@@ -84,7 +84,7 @@ struct Integer {
 };
 
 // One byte, of which any value but 0 is true.
-struct Boolean {
+struct BooleanFormat {
   using Stored = std::uint8_t;
   using Wide = std::uint8_t;
   LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
@@ -101,7 +101,7 @@ struct Boolean {
 
 // What f16 and bf16 are calculated in, too.
 template <class T>
-struct Float {
+struct FloatFormat {
   using Stored = T;
   using Wide = T;
   LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
@@ -191,37 +191,37 @@ struct BrainBits {
 };
 
 template <class Bits>
-struct ShortFloat {
+struct ShortFloatFormat {
   using Stored = std::uint16_t;
   using Wide = float;
   LOCKSTEP_BOTH static Wide load(Stored stored) { return Bits::widen(stored); }
   LOCKSTEP_BOTH static Stored store(Wide wide) { return Bits::narrow(quiet(wide)); }
-  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) { return Float<float>::combine(op, a, b); }
+  LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) { return FloatFormat<float>::combine(op, a, b); }
   using Divisor = gpu::Divisor<float>;
   LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return divisor_of<float>(number); }
   LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
-    return store(Float<float>::divide(load(value), divisor, is_right));
+    return store(FloatFormat<float>::divide(load(value), divisor, is_right));
   }
   LOCKSTEP_BOTH static Stored divide_exactly(Stored value, const Divisor& divisor) {
-    return store(Float<float>::divide_exactly(load(value), divisor));
+    return store(FloatFormat<float>::divide_exactly(load(value), divisor));
   }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
-    return store(Float<float>::scale(load(value), factor));
+    return store(FloatFormat<float>::scale(load(value), factor));
   }
   // A NaN keeps as much of its payload as has room.
   LOCKSTEP_BOTH static Stored convert(Wide wide) { return Bits::narrow(wide); }
 };
 
 template <class T>
-struct Two {
+struct ValuePair {
   T first;
   T second;
 };
 
 template <class T>
-struct ComplexFloat {
-  using Stored = Two<T>;
-  using Wide = Two<T>;
+struct ComplexFormat {
+  using Stored = ValuePair<T>;
+  using Wide = ValuePair<T>;
   LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
   LOCKSTEP_BOTH static Stored store(Wide wide) { return wide; }
   LOCKSTEP_BOTH static Wide combine(ReduceOp op, Wide a, Wide b) {
@@ -232,28 +232,30 @@ struct ComplexFloat {
   using Divisor = gpu::Divisor<T>;
   LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return divisor_of<T>(number); }
   LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
-    return {Float<T>::divide(value.first, divisor, is_right), Float<T>::divide(value.second, divisor, is_right)};
+    return {FloatFormat<T>::divide(value.first, divisor, is_right),
+            FloatFormat<T>::divide(value.second, divisor, is_right)};
   }
   LOCKSTEP_BOTH static Stored divide_exactly(Stored value, const Divisor& divisor) {
-    return {Float<T>::divide_exactly(value.first, divisor), Float<T>::divide_exactly(value.second, divisor)};
+    return {FloatFormat<T>::divide_exactly(value.first, divisor),
+            FloatFormat<T>::divide_exactly(value.second, divisor)};
   }
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
-    return {Float<T>::scale(value.first, factor), Float<T>::scale(value.second, factor)};
+    return {FloatFormat<T>::scale(value.first, factor), FloatFormat<T>::scale(value.second, factor)};
   }
 };
 
 // A value and, behind it, an index as wide.
 template <class T>
-struct Place {
+struct ValueIndexPair {
   using Index = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
   T value;
   Index index;
 };
 
 template <class T>
-struct LocatedValue {
-  using Stored = Place<T>;
-  using Wide = Place<T>;
+struct LocatedFormat {
+  using Stored = ValueIndexPair<T>;
+  using Wide = ValueIndexPair<T>;
   LOCKSTEP_BOTH static Wide load(Stored stored) { return stored; }
   LOCKSTEP_BOTH static Stored store(Wide wide) { return wide; }
   LOCKSTEP_BOTH static bool is_better(ReduceOp op, T a, T b) {
@@ -274,43 +276,43 @@ template <class Use>
 bool with_format(DataType type, const Use& use) {
   switch (type) {
     case DataType::i8:
-      return use(Integer<std::int8_t>()), true;
+      return use(IntegerFormat<std::int8_t>()), true;
     case DataType::i16:
-      return use(Integer<std::int16_t>()), true;
+      return use(IntegerFormat<std::int16_t>()), true;
     case DataType::i32:
-      return use(Integer<std::int32_t>()), true;
+      return use(IntegerFormat<std::int32_t>()), true;
     case DataType::i64:
-      return use(Integer<std::int64_t>()), true;
+      return use(IntegerFormat<std::int64_t>()), true;
     case DataType::u8:
-      return use(Integer<std::uint8_t>()), true;
+      return use(IntegerFormat<std::uint8_t>()), true;
     case DataType::u16:
-      return use(Integer<std::uint16_t>()), true;
+      return use(IntegerFormat<std::uint16_t>()), true;
     case DataType::u32:
-      return use(Integer<std::uint32_t>()), true;
+      return use(IntegerFormat<std::uint32_t>()), true;
     case DataType::u64:
-      return use(Integer<std::uint64_t>()), true;
+      return use(IntegerFormat<std::uint64_t>()), true;
     case DataType::f16:
-      return use(ShortFloat<HalfBits>()), true;
+      return use(ShortFloatFormat<HalfBits>()), true;
     case DataType::bf16:
-      return use(ShortFloat<BrainBits>()), true;
+      return use(ShortFloatFormat<BrainBits>()), true;
     case DataType::f32:
-      return use(Float<float>()), true;
+      return use(FloatFormat<float>()), true;
     case DataType::f64:
-      return use(Float<double>()), true;
+      return use(FloatFormat<double>()), true;
     case DataType::c64:
-      return use(ComplexFloat<float>()), true;
+      return use(ComplexFormat<float>()), true;
     case DataType::c128:
-      return use(ComplexFloat<double>()), true;
+      return use(ComplexFormat<double>()), true;
     case DataType::boolean:
-      return use(Boolean()), true;
+      return use(BooleanFormat()), true;
     case DataType::located_i32:
-      return use(LocatedValue<std::int32_t>()), true;
+      return use(LocatedFormat<std::int32_t>()), true;
     case DataType::located_i64:
-      return use(LocatedValue<std::int64_t>()), true;
+      return use(LocatedFormat<std::int64_t>()), true;
     case DataType::located_f32:
-      return use(LocatedValue<float>()), true;
+      return use(LocatedFormat<float>()), true;
     case DataType::located_f64:
-      return use(LocatedValue<double>()), true;
+      return use(LocatedFormat<double>()), true;
     default:
       return false;
   }

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "collectives/gpu/combining.hpp"
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/device_backend.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep::gpu {
@@ -20,17 +20,17 @@ std::uint32_t whole(double value) {
 }
 
 // The line through two points.
-Cost cost_of(double little_us, double much_us) {
+LinearCost cost_of(double little_us, double much_us) {
   constexpr double mib = 1U << 20U;
   const double per_byte = std::max(0.0, much_us - little_us) / (much - little);
   return {.ns = whole(1e3 * (little_us - per_byte * little)), .ns_per_mib = whole(1e3 * per_byte * mib)};
 }
 
 // Of so many bytes, read and written, in equal parts.
-Combining combining(std::byte* memory, std::size_t bytes) {
+CombineArguments combining(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t parts = 4;
   const std::size_t part = bytes / parts;
-  Combining all{};
+  CombineArguments all{};
   for (std::size_t i = 0; i < 2; ++i) {
     all.inputs[i] = memory + i * part;
     all.outputs[i] = memory + (2 + i) * part;
@@ -44,11 +44,11 @@ Combining combining(std::byte* memory, std::size_t bytes) {
 
 }  // namespace
 
-double Layer::now_us() const {
+double DeviceBackend::now_us() const {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Costs Layer::costs(int device) {
+DeviceCosts DeviceBackend::costs(int device) {
   const std::lock_guard lock(measuring_);
   costs_.resize(static_cast<std::size_t>(std::max(devices(), device + 1)));
   auto& known = costs_[static_cast<std::size_t>(device)];
@@ -56,16 +56,16 @@ Costs Layer::costs(int device) {
   try {
     known = measure_costs(device);
   } catch (const Error&) {
-    known = Costs{};
+    known = DeviceCosts{};
   }
   return *known;
 }
 
-std::shared_ptr<std::byte> Layer::allocate_for_a_moment(int device, std::size_t bytes) {
+std::shared_ptr<std::byte> DeviceBackend::allocate_for_a_moment(int device, std::size_t bytes) {
   return {allocate(device, bytes), [this, device](std::byte* memory) { free(device, memory); }};
 }
 
-Costs Layer::measure_costs(int device) {
+DeviceCosts DeviceBackend::measure_costs(int device) {
   const std::shared_ptr<std::byte> there = allocate_for_a_moment(device, 2 * much);
   const std::shared_ptr<std::byte> here = pinned(much);
   // The best of a few, after one that finds everything new.

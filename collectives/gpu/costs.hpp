@@ -8,7 +8,7 @@
 
 namespace lockstep::gpu {
 
-struct Cost {
+struct LinearCost {
   std::uint32_t ns = 0;          // of the smallest
   std::uint32_t ns_per_mib = 0;  // and what more bytes add
   constexpr std::uint64_t of(std::uint64_t bytes) const { return ns + bytes_alone(bytes); }
@@ -18,16 +18,16 @@ struct Cost {
     const std::uint64_t some = bytes < most ? bytes : most;
     return some / mib * ns_per_mib + some % mib * ns_per_mib / mib;
   }
-  bool operator==(const Cost&) const = default;
+  bool operator==(const LinearCost&) const = default;
 };
 
 // Each with the wait for its end.
-struct Costs {
-  Cost launch;  // a kernel that combines, by bytes read and written
-  Cost copy;    // within a GPU's memory
-  Cost down;    // to pinned memory of the host
-  Cost up;      // from there
-  bool operator==(const Costs&) const = default;
+struct DeviceCosts {
+  LinearCost launch;  // a kernel that combines, by bytes read and written
+  LinearCost copy;    // within a GPU's memory
+  LinearCost down;    // to pinned memory of the host
+  LinearCost up;      // from there
+  bool operator==(const DeviceCosts&) const = default;
 };
 
 }  // namespace lockstep::gpu

@@ -6,14 +6,14 @@
 
 #include <optional>
 
-#include "collectives/gpu/current.hpp"
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/current_context.hpp"
+#include "collectives/gpu/device_backend.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::gpu {
 
-class CudaMark : public Event {
+class CudaMark : public DeviceEvent {
  public:
   explicit CudaMark(int device) : device_(device) {}
   int device() const { return device_; }
@@ -44,12 +44,12 @@ class CudaMark : public Event {
 class CudaEvent final : public CudaMark {
  public:
   CudaEvent(int device, unsigned flags) : CudaMark(device) {
-    const Current on(device);
+    const CurrentContext on(device);
     check(cudaEventCreateWithFlags(&event_, flags), text("making an event on GPU ", device));
   }
   ~CudaEvent() override {
     try {
-      const Current on(device());
+      const CurrentContext on(device());
       cudaEventDestroy(event_);
     } catch (const Error&) {
       return;  // the driver has ended, and all events with it
@@ -60,7 +60,7 @@ class CudaEvent final : public CudaMark {
   cudaEvent_t event() const { return event_; }
 
   bool is_reached() override {
-    const Current on(device());
+    const CurrentContext on(device());
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) {
       cudaGetLastError();  // CUDA keeps this one too, and the next launch would seem to have failed
@@ -71,7 +71,7 @@ class CudaEvent final : public CudaMark {
   }
 
   void record(Stream stream) override {
-    const Current on(device());
+    const CurrentContext on(device());
     check(cudaEventRecord(event_, static_cast<cudaStream_t>(stream)),
           text("marking what is in a stream of GPU ", device()));
     is_now_in(stream);
@@ -83,7 +83,7 @@ class CudaEvent final : public CudaMark {
   }
   void let_go() override {}
 
-  std::optional<ShownEvent> show() override { return std::nullopt; }
+  std::optional<IpcEventHandle> show() override { return std::nullopt; }
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -9,15 +9,16 @@ namespace lockstep::gpu {
 namespace {
 
 constexpr unsigned threads_per_block = 256;
-template <class F, Dividing dividing>
-__global__ void __launch_bounds__(threads_per_block) combine(const __grid_constant__ Combining all) {
+template <class F, DivisionMode dividing>
+__global__ void __launch_bounds__(threads_per_block) combine(const __grid_constant__ CombineArguments all) {
   combine_thread<F, dividing>(all, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,
                               std::size_t{gridDim.x} * blockDim.x);
 }
 
-template <class Way>
-__global__ void __launch_bounds__(threads_per_block) pack(const __grid_constant__ Packing all, bool packs) {
-  pack_thread<Way>(all, packs, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x, std::size_t{gridDim.x} * blockDim.x);
+template <class Copier>
+__global__ void __launch_bounds__(threads_per_block) pack(const __grid_constant__ PackArguments all, bool packs) {
+  pack_thread<Copier>(all, packs, std::size_t{blockIdx.x} * blockDim.x + threadIdx.x,
+                      std::size_t{gridDim.x} * blockDim.x);
 }
 
 // As many as run at once and no more: each takes as large a part as the others, and none comes after the others.
@@ -46,23 +47,24 @@ cudaError_t load(const void* kernel) {
 
 }  // namespace
 
-cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream) {
+cudaError_t launch(DataType type, const CombineArguments& all, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
   cudaGetLastError();  // of somebody else
   const std::size_t threads = (all.count * size_of(type) + vector_bytes - 1) / vector_bytes;
   const bool known = with_format(type, [&]<class F>(F) {
-    with_dividing<F>(all.divisor, [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) {
+    with_dividing<F>(all.divisor, [&]<DivisionMode dividing>(std::integral_constant<DivisionMode, dividing>) {
       combine<F, dividing><<<blocks_for<&combine<F, dividing>>(threads), threads_per_block, 0, stream>>>(all);
     });
   });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }
 
-cudaError_t launch(const Packing& all, bool packs, cudaStream_t stream) {
+cudaError_t launch(const PackArguments& all, bool packs, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
   cudaGetLastError();  // of somebody else
-  const bool known = with_way(all, packs, [&]<class Way>(Way) {
-    pack<Way><<<blocks_for<&pack<Way>>(threads_of<Way>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
+  const bool known = with_copier(all, packs, [&]<class Copier>(Copier) {
+    pack<Copier>
+        <<<blocks_for<&pack<Copier>>(threads_of<Copier>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
   });
   return known ? cudaGetLastError() : cudaErrorInvalidValue;
 }
@@ -76,23 +78,24 @@ cudaError_t load_kernels() {
     const auto type = static_cast<DataType>(number);
     for (const std::int64_t divisor : {0, 2, 3}) {  // one of each kind
       with_format(type, [&]<class F>(F) {
-        with_dividing<F>(divisor, [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) {
+        with_dividing<F>(divisor, [&]<DivisionMode dividing>(std::integral_constant<DivisionMode, dividing>) {
           add(load(reinterpret_cast<const void*>(combine<F, dividing>)));
         });
       });
       for (const DataType other : {type, DataType::f32}) {
         for (const bool packs : {true, false}) {
-          Packing all;
+          PackArguments all;
           all.in_pieces = type;
           all.in_whole = other;
           all.scales = true;
           all.divisor = divisor;
-          with_way(all, packs, [&]<class Way>(Way) { add(load(reinterpret_cast<const void*>(pack<Way>))); });
+          with_copier(all, packs,
+                      [&]<class Copier>(Copier) { add(load(reinterpret_cast<const void*>(pack<Copier>))); });
         }
       }
     }
   }
-  add(load(reinterpret_cast<const void*>(pack<AsIs>)));
+  add(load(reinterpret_cast<const void*>(pack<PlainCopy>)));
   if (status != cudaSuccess) cudaGetLastError();  // the next call begins without it
   return status;
 }

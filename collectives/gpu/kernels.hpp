@@ -9,9 +9,9 @@
 
 namespace lockstep::gpu {
 
-cudaError_t launch(DataType type, const Combining& all, cudaStream_t stream);
+cudaError_t launch(DataType type, const CombineArguments& all, cudaStream_t stream);
 // The pieces into the whole, or the whole into the pieces.
-cudaError_t launch(const Packing& all, bool packs, cudaStream_t stream);
+cudaError_t launch(const PackArguments& all, bool packs, cudaStream_t stream);
 // All that may be launched, before anything is. Otherwise CUDA loads each when it is launched first, and then waits for
 // all that is on the GPU, be it held back by who waits for the launch.
 cudaError_t load_kernels();

@@ -9,7 +9,7 @@
 namespace lockstep::gpu {
 
 std::size_t bytes_to_allocate(int device, std::size_t count, std::size_t element_bytes) {
-  const Layer* const gpus = layer();
+  const DeviceBackend* const gpus = backend();
   if (gpus == nullptr)
     throw Error(Code::device, text("memory of GPU ", device, " was asked for, but ", why_none()),
                 "use memory of the host, or start it where there is a GPU");
@@ -27,13 +27,13 @@ std::size_t bytes_to_allocate(int device, std::size_t count, std::size_t element
 std::shared_ptr<std::byte> allocate(int device, std::size_t count, std::size_t element_bytes) {
   const std::size_t bytes = bytes_to_allocate(device, count, element_bytes);
   if (bytes == 0) return nullptr;
-  Layer* const gpus = layer();
+  DeviceBackend* const gpus = backend();
   return {gpus->allocate(device, bytes), [gpus, device](std::byte* memory) { gpus->free(device, memory); }};
 }
 
 void copy(int device, std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0) return;
-  layer()->copy(device, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
+  backend()->copy(device, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
 }
 
 void refuse_count(std::size_t given, std::size_t here) {

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/device_backend.hpp"
 
 namespace lockstep {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/device_backend.hpp"
 
 namespace lockstep::gpu {
 
-std::unique_ptr<Layer> make_layer(std::string& why_none) {
+std::unique_ptr<DeviceBackend> make_backend(std::string& why_none) {
   why_none = "this build has no CUDA: build it where the CUDA Toolkit is, with -Dcuda=enabled";
   return nullptr;
 }

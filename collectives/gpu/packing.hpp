@@ -12,7 +12,7 @@ namespace lockstep::gpu {
 
 inline constexpr int most_pieces = 120;  // with one launch: what is handed to the GPU has 4 KiB
 
-struct Packing {
+struct PackArguments {
   // NOLINTBEGIN(modernize-avoid-c-arrays): std::array's functions are the host's
   std::byte* pieces[most_pieces];
   std::size_t begins[most_pieces + 1];  // in bytes of the whole, of each piece and of what comes behind the last
@@ -26,24 +26,24 @@ struct Packing {
   bool scales = false;
   std::int64_t divisor = 0;  // 0: none
 };
-static_assert(sizeof(Packing) <= 4096);
+static_assert(sizeof(PackArguments) <= 4096);
 
 // What the host knows of a piece that lies in its own type.
-inline std::size_t bytes_of_piece(const Packing& all, int piece) {
+inline std::size_t bytes_of_piece(const PackArguments& all, int piece) {
   const std::size_t bytes = all.begins[piece + 1] - all.begins[piece];
   return all.in_pieces == all.in_whole ? bytes : bytes / size_of(all.in_whole) * size_of(all.in_pieces);
 }
 
 // What happens to the elements of one piece: first they are multiplied, then divided.
 template <class Divisor>
-struct Change {
+struct ElementScaling {
   bool scales;
   double factor;
   Divisor divisor;
 };
 
 // The piece in which a place of the whole lies.
-LOCKSTEP_BOTH int piece_at(const Packing& all, std::size_t at) {
+LOCKSTEP_BOTH int piece_at(const PackArguments& all, std::size_t at) {
   int first = 0;
   for (int last = all.count; last - first > 1;) {
     const int middle = (first + last) / 2;
@@ -64,7 +64,7 @@ LOCKSTEP_BOTH bool copy_word(std::byte* to, const std::byte* from, std::size_t l
   return true;
 }
 
-struct Moved {
+struct CopyAddresses {
   std::byte* to;
   const std::byte* from;
   template <class Out, class In>
@@ -74,15 +74,15 @@ struct Moved {
 };
 
 // Ways from one side to the other: `some` moves as many elements at once as it can, and returns how many.
-struct AsIs {
+struct PlainCopy {
   static constexpr unsigned from_shift = 0;  // of the bytes of an element, as a power of two
   static constexpr unsigned to_shift = 0;
   static constexpr std::size_t lanes = vector_bytes;
-  using By = DivisorOf<AsIs>;
-  using Change = gpu::Change<NoDivisor>;
+  using ElementDivisor = DivisorOf<PlainCopy>;
+  using Scaling = ElementScaling<NoDivisor>;
 
   LOCKSTEP_BOTH static std::size_t some(std::byte* to, const std::byte* from, std::size_t left,
-                                        const Change& /*none*/) {
+                                        const Scaling& /*none*/) {
     using Vector = Lanes<std::uint32_t, 4>;
     if (copy_word<Vector>(to, from, left)) return sizeof(Vector);
     if (copy_word<std::uint64_t>(to, from, left)) return sizeof(std::uint64_t);
@@ -94,7 +94,7 @@ struct AsIs {
 
   // A vector each, both read before one is written; false, and nothing is done, where these are not aligned to it, as
   // both are alike, or not all quotients are found quickly.
-  LOCKSTEP_BOTH static bool two(const Moved& one, const Moved& other, const Change& /*none*/) {
+  LOCKSTEP_BOTH static bool two(const CopyAddresses& one, const CopyAddresses& other, const Scaling& /*none*/) {
     using Vector = Lanes<std::uint32_t, 4>;
     if (!one.is_aligned<Vector, Vector>()) return false;
     const Vector first = *reinterpret_cast<const Vector*>(one.from);
@@ -106,8 +106,8 @@ struct AsIs {
 };
 
 // From one format to another, or the same, with what happens to elements on the way.
-template <class From, class To, Dividing dividing>
-struct Recast {
+template <class From, class To, DivisionMode dividing>
+struct ConvertingCopy {
   using Read = typename From::Stored;
   using Written = typename To::Stored;
   static constexpr unsigned from_shift = std::countr_zero(sizeof(Read));
@@ -117,33 +117,33 @@ struct Recast {
   // In the wider of the two; rounded once.
   using Wide = std::conditional_t<(sizeof(typename From::Wide) > sizeof(typename To::Wide)), typename From::Wide,
                                   typename To::Wide>;
-  using Divided = std::conditional_t<std::is_same_v<From, To>, From, Float<Wide>>;
-  using By = DivisorOf<Divided>;
-  using Change = gpu::Change<typename By::Type>;
+  using Divided = std::conditional_t<std::is_same_v<From, To>, From, FloatFormat<Wide>>;
+  using ElementDivisor = DivisorOf<Divided>;
+  using Scaling = ElementScaling<typename ElementDivisor::Type>;
 
   // With `is_right` quickly, and perhaps not right: then it becomes false.
   template <class Value>
-  LOCKSTEP_BOTH static Value divided(Value value, const Change& change, [[maybe_unused]] bool* is_right) {
-    if constexpr (dividing == Dividing::exactly)
-      return Divided::divide_exactly(value, change.divisor);
-    else if constexpr (dividing == Dividing::by_any)
-      return Divided::divide(value, change.divisor, is_right);
+  LOCKSTEP_BOTH static Value divided(Value value, const Scaling& scaling, [[maybe_unused]] bool* is_right) {
+    if constexpr (dividing == DivisionMode::exactly)
+      return Divided::divide_exactly(value, scaling.divisor);
+    else if constexpr (dividing == DivisionMode::by_any)
+      return Divided::divide(value, scaling.divisor, is_right);
     else
       return value;
   }
 
-  LOCKSTEP_BOTH static Written one(Read value, const Change& change, bool* is_right = nullptr) {
+  LOCKSTEP_BOTH static Written one(Read value, const Scaling& scaling, bool* is_right = nullptr) {
     if constexpr (std::is_same_v<From, To>) {
-      if (change.scales) value = From::scale(value, change.factor);
-      return divided(value, change, is_right);
+      if (scaling.scales) value = From::scale(value, scaling.factor);
+      return divided(value, scaling, is_right);
     } else {
       Wide wide;
       if constexpr (std::is_same_v<Wide, typename From::Wide>)
         wide = From::load(value);
       else
         wide = to_double(From::load(value));
-      if (change.scales) wide = Float<Wide>::scale(wide, change.factor);
-      wide = divided(wide, change, is_right);
+      if (scaling.scales) wide = FloatFormat<Wide>::scale(wide, scaling.factor);
+      wide = divided(wide, scaling, is_right);
       if constexpr (std::is_same_v<Wide, typename To::Wide>)
         return To::convert(wide);
       else
@@ -151,7 +151,7 @@ struct Recast {
     }
   }
 
-  LOCKSTEP_BOTH static bool two(const Moved& first, const Moved& second, const Change& change) {
+  LOCKSTEP_BOTH static bool two(const CopyAddresses& first, const CopyAddresses& second, const Scaling& scaling) {
     using In = Lanes<Read, lanes>;
     using Out = Lanes<Written, lanes>;
     if (!first.is_aligned<Out, In>()) return false;
@@ -160,8 +160,8 @@ struct Recast {
     Out out;
     Out more_out;
     bool is_right = true;
-    for (std::size_t i = 0; i < lanes; ++i) out.at[i] = one(in.at[i], change, &is_right);
-    for (std::size_t i = 0; i < lanes; ++i) more_out.at[i] = one(more_in.at[i], change, &is_right);
+    for (std::size_t i = 0; i < lanes; ++i) out.at[i] = one(in.at[i], scaling, &is_right);
+    for (std::size_t i = 0; i < lanes; ++i) more_out.at[i] = one(more_in.at[i], scaling, &is_right);
     if (!is_right) return false;
     *reinterpret_cast<Out*>(first.to) = out;
     *reinterpret_cast<Out*>(second.to) = more_out;
@@ -169,15 +169,16 @@ struct Recast {
   }
 
   template <std::size_t at_once = lanes>
-  LOCKSTEP_BOTH static std::size_t some(std::byte* to, const std::byte* from, std::size_t left, const Change& change) {
+  LOCKSTEP_BOTH static std::size_t some(std::byte* to, const std::byte* from, std::size_t left,
+                                        const Scaling& scaling) {
     using In = Lanes<Read, at_once>;
     using Out = Lanes<Written, at_once>;
     if constexpr (at_once > 1) {
       if (left < at_once || !is_aligned(to, sizeof(Out)) || !is_aligned(from, sizeof(In)))
-        return some<at_once / 2>(to, from, left, change);
+        return some<at_once / 2>(to, from, left, scaling);
       const In in = *reinterpret_cast<const In*>(from);
       Out out;
-      for (std::size_t i = 0; i < at_once; ++i) out.at[i] = one(in.at[i], change);
+      for (std::size_t i = 0; i < at_once; ++i) out.at[i] = one(in.at[i], scaling);
       *reinterpret_cast<Out*>(to) = out;
     } else {
       Read in;
@@ -185,7 +186,7 @@ struct Recast {
         in = *reinterpret_cast<const Read*>(from);
       else
         memcpy(&in, from, sizeof in);
-      const Written out = one(in, change);
+      const Written out = one(in, scaling);
       if (is_aligned(to, alignof(Written)))
         *reinterpret_cast<Written*>(to) = out;
       else
@@ -196,26 +197,26 @@ struct Recast {
 };
 
 // Vectors of the whole, from one side to the other.
-template <class Way>
-struct Mover {
-  static constexpr unsigned to_shift = Way::to_shift;
-  static constexpr unsigned from_shift = Way::from_shift;
-  const Packing& all;
+template <class Copier>
+struct PieceCopier {
+  static constexpr unsigned to_shift = Copier::to_shift;
+  static constexpr unsigned from_shift = Copier::from_shift;
+  const PackArguments& all;
   bool packs;
-  typename Way::Change change;
+  typename Copier::Scaling scaling;
 
-  LOCKSTEP_BOTH Mover(const Packing& given, bool there)
-      : all(given), packs(there), change{all.scales, 1, Way::By::of(all.divisor)} {}
+  LOCKSTEP_BOTH PieceCopier(const PackArguments& given, bool there)
+      : all(given), packs(there), scaling{all.scales, 1, Copier::ElementDivisor::of(all.divisor)} {}
 
   LOCKSTEP_BOTH unsigned in_whole() const { return packs ? to_shift : from_shift; }
-  LOCKSTEP_BOTH std::size_t step() const { return Way::lanes << in_whole(); }
+  LOCKSTEP_BOTH std::size_t step() const { return Copier::lanes << in_whole(); }
   LOCKSTEP_BOTH std::size_t bytes() const { return all.begins[all.count]; }
 
-  LOCKSTEP_BOTH Moved at(int piece, std::size_t place) const {
+  LOCKSTEP_BOTH CopyAddresses at(int piece, std::size_t place) const {
     const unsigned in_piece = packs ? from_shift : to_shift;
     std::byte* const inside = all.pieces[piece] + ((place - all.begins[piece]) >> in_whole() << in_piece);
     std::byte* const outside = all.whole + place;
-    return packs ? Moved{outside, inside} : Moved{inside, outside};
+    return packs ? CopyAddresses{outside, inside} : CopyAddresses{inside, outside};
   }
 
   LOCKSTEP_BOTH void move(std::size_t vector) {
@@ -223,10 +224,10 @@ struct Mover {
     const std::size_t end = place + step() < bytes() ? place + step() : bytes();
     for (int piece = place < end ? piece_at(all, place) : 0; place < end;) {
       while (all.begins[piece + 1] <= place) ++piece;  // some are empty
-      const Moved moved = at(piece, place);
+      const CopyAddresses addresses = at(piece, place);
       const std::size_t left = ((all.begins[piece + 1] < end ? all.begins[piece + 1] : end) - place) >> in_whole();
-      if (all.scales) change.factor = all.factors[piece];
-      place += Way::some(moved.to, moved.from, left, change) << in_whole();
+      if (all.scales) scaling.factor = all.factors[piece];
+      place += Copier::some(addresses.to, addresses.from, left, scaling) << in_whole();
     }
   }
 
@@ -236,8 +237,8 @@ struct Mover {
     const std::size_t end = other * step() + step();
     const int piece = piece_at(all, place);
     if (all.begins[piece] > place || all.begins[piece + 1] < end) return false;
-    if (all.scales) change.factor = all.factors[piece];
-    return Way::two(at(piece, place), at(piece, other * step()), change);
+    if (all.scales) scaling.factor = all.factors[piece];
+    return Copier::two(at(piece, place), at(piece, other * step()), scaling);
   }
 };
 
@@ -245,37 +246,38 @@ inline constexpr std::size_t moved_together = 256;  // vectors
 
 // The part of one thread of so many. Neighbouring threads move neighbouring vectors, and each two at once: so enough is
 // on its way to keep the memory busy.
-template <class Way>
-LOCKSTEP_BOTH void pack_thread(const Packing& all, bool packs, std::size_t thread, std::size_t threads) {
-  Mover<Way> mover(all, packs);
-  const std::size_t vectors = (mover.bytes() + mover.step() - 1) / mover.step();
+template <class Copier>
+LOCKSTEP_BOTH void pack_thread(const PackArguments& all, bool packs, std::size_t thread, std::size_t threads) {
+  PieceCopier<Copier> copier(all, packs);
+  const std::size_t vectors = (copier.bytes() + copier.step() - 1) / copier.step();
   for (std::size_t i = thread; i / moved_together * 2 * moved_together < vectors; i += threads) {
     const std::size_t vector = i / moved_together * 2 * moved_together + i % moved_together;
-    if (mover.move_two(vector, vector + moved_together)) continue;
-    mover.move(vector);
-    mover.move(vector + moved_together);
+    if (copier.move_two(vector, vector + moved_together)) continue;
+    copier.move(vector);
+    copier.move(vector + moved_together);
   }
 }
 
 // So many threads have something to move.
-template <class Way>
-std::size_t threads_of(const Packing& all, bool packs) {
-  const std::size_t chunk = 2 * moved_together * (Way::lanes << (packs ? Way::to_shift : Way::from_shift));
+template <class Copier>
+std::size_t threads_of(const PackArguments& all, bool packs) {
+  const std::size_t chunk = 2 * moved_together * (Copier::lanes << (packs ? Copier::to_shift : Copier::from_shift));
   return (all.begins[all.count] + chunk - 1) / chunk * moved_together;
 }
 
 // Calls `use` with the way from side to side; false where there is none. Floats of 32 bits become those of 16 and 64
 // bits, and back.
 template <class Use>
-bool with_way(const Packing& all, bool packs, const Use& use) {
+bool with_copier(const PackArguments& all, bool packs, const Use& use) {
   const DataType from = packs ? all.in_pieces : all.in_whole;
   const DataType to = packs ? all.in_whole : all.in_pieces;
-  if (from == to && !all.scales && all.divisor == 0) return use(AsIs()), true;
+  if (from == to && !all.scales && all.divisor == 0) return use(PlainCopy()), true;
   bool is_known = false;
   const auto use_recast = [&]<class From, class To>(From, To) {
-    with_dividing<typename Recast<From, To, Dividing::none>::Divided>(
-        all.divisor,
-        [&]<Dividing dividing>(std::integral_constant<Dividing, dividing>) { use(Recast<From, To, dividing>()); });
+    with_dividing<typename ConvertingCopy<From, To, DivisionMode::none>::Divided>(
+        all.divisor, [&]<DivisionMode dividing>(std::integral_constant<DivisionMode, dividing>) {
+          use(ConvertingCopy<From, To, dividing>());
+        });
     is_known = true;
   };
   if (from == to) {
@@ -288,9 +290,9 @@ bool with_way(const Packing& all, bool packs, const Use& use) {
   with_format(from == DataType::f32 ? to : from, [&]<class F>(F) {
     if constexpr (requires(typename F::Wide wide) { F::convert(wide); }) {
       if (from == DataType::f32)
-        use_recast(Float<float>(), F());
+        use_recast(FloatFormat<float>(), F());
       else
-        use_recast(F(), Float<float>());
+        use_recast(F(), FloatFormat<float>());
     }
   });
   return is_known;

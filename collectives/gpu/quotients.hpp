@@ -106,7 +106,7 @@ LOCKSTEP_BOTH T over(T value, const Divisor<T>& divisor) {
 }
 
 // How results are divided: kernels are made for each, since what one needs of a processor the others would pay for.
-enum class Dividing {
+enum class DivisionMode {
   none,
   exactly,  // floats by a power of two
   by_any

@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
-using Bytes = hn::ScalableTag<std::uint8_t>;
+using ByteTag = hn::ScalableTag<std::uint8_t>;
 
 constexpr std::size_t at_once = 4;  // vectors
 
@@ -32,7 +32,7 @@ std::size_t copy_head(std::uint8_t* to, const std::uint8_t* from, std::size_t mu
 // Whole groups of four vectors, from where the target is aligned; how many bytes that was.
 template <bool streamed>
 std::size_t copy_groups(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
-  const Bytes d;
+  const ByteTag d;
   const std::size_t width = hn::Lanes(d);
   const auto put = [&](auto vector, std::uint8_t* at) {
     if constexpr (streamed)
@@ -55,7 +55,7 @@ std::size_t copy_groups(std::uint8_t* to, const std::uint8_t* from, std::size_t 
 }
 
 void copy_vectors(void* target, const void* source, std::size_t bytes) {
-  const std::size_t width = hn::Lanes(Bytes());
+  const std::size_t width = hn::Lanes(ByteTag());
   auto* to = static_cast<std::uint8_t*>(target);
   const auto* from = static_cast<const std::uint8_t*>(source);
   if (bytes == 0) return;  // from nowhere, perhaps
@@ -72,7 +72,7 @@ void stream_vectors(void* target, const void* source, std::size_t bytes) {
   constexpr std::size_t line = 64;
   auto* to = static_cast<std::uint8_t*>(target);
   const auto* from = static_cast<const std::uint8_t*>(source);
-  if (HWY_TARGET == HWY_SCALAR || bytes < line + at_once * hn::Lanes(Bytes()))
+  if (HWY_TARGET == HWY_SCALAR || bytes < line + at_once * hn::Lanes(ByteTag()))
     return copy_vectors(target, source, bytes);
   std::size_t at = copy_head(to, from, line);
   at += copy_groups<true>(to + at, from + at, bytes - at);

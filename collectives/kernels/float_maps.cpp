@@ -48,15 +48,15 @@ struct MultipliedBy : MapOp {
 template <class T, class Format, std::size_t lanes>
 void divide_floats(void* target, const void* source, std::size_t count, std::int64_t divisor) {
   constexpr std::size_t size = Format::size * lanes;
-  const Work work{static_cast<std::uint8_t*>(target), &source, 1, count * size, size};
-  Loop<Format, DividedBy<T>>::template run<1>(DividedBy<T>(divisor), work);
+  const LoopCall call{static_cast<std::uint8_t*>(target), &source, 1, count * size, size};
+  Loop<Format, DividedBy<T>>::template run<1>(DividedBy<T>(divisor), call);
 }
 
 template <class T, class Format, std::size_t lanes>
 void scale_floats(void* target, const void* source, std::size_t count, double factor) {
   constexpr std::size_t size = Format::size * lanes;
-  const Work work{static_cast<std::uint8_t*>(target), &source, 1, count * size, size};
-  Loop<Format, MultipliedBy<T>>::template run<1>(MultipliedBy<T>(factor), work);
+  const LoopCall call{static_cast<std::uint8_t*>(target), &source, 1, count * size, size};
+  Loop<Format, MultipliedBy<T>>::template run<1>(MultipliedBy<T>(factor), call);
 }
 
 template <class T, class Format, std::size_t lanes = 1>
@@ -67,9 +67,9 @@ Maps maps_of() {
 Maps choose_maps(DataType type) {
   switch (type) {
     case DataType::f16:
-      return maps_of<float, Short<f16>>();
+      return maps_of<float, Float16Format<f16>>();
     case DataType::bf16:
-      return maps_of<float, Short<bf16>>();
+      return maps_of<float, Float16Format<bf16>>();
     case DataType::f32:
       return maps_of<float, Plain<float>>();
     case DataType::f64:

@@ -127,7 +127,7 @@ struct Values {
 
 // 16-bit floats, for T = f16 or bf16.
 template <class T>
-struct Short {
+struct Float16Format {
   using V = hn::Vec<hn::ScalableTag<float>>;
   static constexpr std::size_t size = 2;
   static constexpr std::size_t max_chunk_bytes = 8;
@@ -145,35 +145,36 @@ struct Short {
 
 #else
 
-using Words = hn::ScalableTag<std::uint32_t>;
-using Floats = hn::ScalableTag<float>;
+using WordTag = hn::ScalableTag<std::uint32_t>;
+using FloatTag = hn::ScalableTag<float>;
 
 // 16-bit floats two by two in 32-bit words: vectors 0 and 2 take the lower halves of the words, 1 and 3 the
 // upper ones, so that nothing has to be moved between lanes. Convert says how.
 template <class Convert>
-struct Pairs {
+struct PackedFloat16 {
   static constexpr std::size_t size = 2;
   static constexpr std::size_t max_chunk_bytes = std::size_t{2} * HWY_MAX_BYTES;
-  static HWY_INLINE std::size_t vector_bytes() { return hn::Lanes(Words()) * 4; }
+  static HWY_INLINE std::size_t vector_bytes() { return hn::Lanes(WordTag()) * 4; }
   static HWY_INLINE std::size_t chunk_bytes() { return 2 * vector_bytes(); }
 
   template <std::size_t which>
   static HWY_INLINE auto load(const std::uint8_t* from) {
-    const auto words = load_vector(Words(), from + which / 2 * vector_bytes());
+    const auto words = load_vector(WordTag(), from + which / 2 * vector_bytes());
     if constexpr (which % 2 == 0)
-      return hn::BitCast(Floats(), Convert::lower(words));
+      return hn::BitCast(FloatTag(), Convert::lower(words));
     else
-      return hn::BitCast(Floats(), Convert::upper(words));
+      return hn::BitCast(FloatTag(), Convert::upper(words));
   }
   template <class V>
   static HWY_INLINE void store(std::uint8_t* to, V a0, V a1, V a2, V a3) {
-    store_vector(Words(), to, Convert::join(hn::BitCast(Words(), a0), hn::BitCast(Words(), a1)));
-    store_vector(Words(), to + vector_bytes(), Convert::join(hn::BitCast(Words(), a2), hn::BitCast(Words(), a3)));
+    store_vector(WordTag(), to, Convert::join(hn::BitCast(WordTag(), a0), hn::BitCast(WordTag(), a1)));
+    store_vector(WordTag(), to + vector_bytes(), Convert::join(hn::BitCast(WordTag(), a2), hn::BitCast(WordTag(), a3)));
   }
   template <class V>
   static HWY_INLINE void stream(std::uint8_t* to, V a0, V a1, V a2, V a3) {
-    stream_vector(Words(), to, Convert::join(hn::BitCast(Words(), a0), hn::BitCast(Words(), a1)));
-    stream_vector(Words(), to + vector_bytes(), Convert::join(hn::BitCast(Words(), a2), hn::BitCast(Words(), a3)));
+    stream_vector(WordTag(), to, Convert::join(hn::BitCast(WordTag(), a0), hn::BitCast(WordTag(), a1)));
+    stream_vector(WordTag(), to + vector_bytes(),
+                  Convert::join(hn::BitCast(WordTag(), a2), hn::BitCast(WordTag(), a3)));
   }
 };
 
@@ -185,11 +186,11 @@ struct BfloatWords {
   }
   template <class V>
   static HWY_INLINE V upper(V words) {
-    return hn::And(words, hn::Set(Words(), 0xffff0000));
+    return hn::And(words, hn::Set(WordTag(), 0xffff0000));
   }
   template <class V>
   static HWY_INLINE V join(V lower, V upper) {
-    return hn::Or(narrow(lower), hn::And(rounded(upper), hn::Set(Words(), 0xffff0000)));
+    return hn::Or(narrow(lower), hn::And(rounded(upper), hn::Set(WordTag(), 0xffff0000)));
   }
   // One in each word, in its lower half.
   template <class V>
@@ -204,8 +205,8 @@ struct BfloatWords {
  private:
   template <class V>
   static HWY_INLINE V rounded(V bits) {
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(Words(), 1));
-    return hn::Add(bits, hn::Add(odd, hn::Set(Words(), 0x7fff)));
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(WordTag(), 1));
+    return hn::Add(bits, hn::Add(odd, hn::Set(WordTag(), 0x7fff)));
   }
 };
 
@@ -214,7 +215,7 @@ struct BfloatWords {
 struct HalfWords {
   template <class V>
   static HWY_INLINE V lower(V words) {
-    return widen(hn::And(words, hn::Set(Words(), 0xffff)));
+    return widen(hn::And(words, hn::Set(WordTag(), 0xffff)));
   }
   template <class V>
   static HWY_INLINE V upper(V words) {
@@ -227,7 +228,7 @@ struct HalfWords {
   // One in each word, in its lower half.
   template <class V>
   static HWY_INLINE V widen(V half) {
-    const Words d;
+    const WordTag d;
     const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000)));
     const auto shifted = hn::ShiftLeft<13>(hn::And(half, hn::Set(d, 0x7fff)));
     const auto exponent = hn::And(shifted, hn::Set(d, 0x0f800000));
@@ -242,11 +243,11 @@ struct HalfWords {
 
   template <class V>
   static HWY_INLINE V narrow(V bits) {
-    const Words d;
+    const WordTag d;
     const auto magnitude = hn::And(bits, hn::Set(d, 0x7fffffff));
     const auto sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
     const auto half = hn::Set(d, 126U << 23U);  // 0.5, whose unit in the last place is 2^-24
-    const auto sum = hn::Add(hn::BitCast(Floats(), magnitude), hn::BitCast(Floats(), half));
+    const auto sum = hn::Add(hn::BitCast(FloatTag(), magnitude), hn::BitCast(FloatTag(), half));
     const auto subnormal = hn::Sub(hn::BitCast(d, sum), half);
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1));
     const auto normal = hn::Add(hn::Sub(magnitude, hn::Set(d, rebias)), hn::Add(odd, hn::Set(d, 0xfff)));
@@ -263,23 +264,23 @@ struct HalfWords {
 
   template <class V>
   static HWY_INLINE V floats_apart(V left, V right) {
-    return hn::BitCast(Words(), hn::Sub(hn::BitCast(Floats(), left), hn::BitCast(Floats(), right)));
+    return hn::BitCast(WordTag(), hn::Sub(hn::BitCast(FloatTag(), left), hn::BitCast(FloatTag(), right)));
   }
 
   // Magnitudes are positive as signed numbers too, and those can be compared on all targets.
   template <class V>
   static HWY_INLINE V if_at_least(V magnitude, std::uint32_t limit, V yes, V no) {
-    const hn::RebindToSigned<Words> ints;
+    const hn::RebindToSigned<WordTag> ints;
     const auto least = hn::Set(ints, static_cast<std::int32_t>(limit - 1));
-    return hn::IfThenElse(hn::RebindMask(Words(), hn::Gt(hn::BitCast(ints, magnitude), least)), yes, no);
+    return hn::IfThenElse(hn::RebindMask(WordTag(), hn::Gt(hn::BitCast(ints, magnitude), least)), yes, no);
   }
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 
 // Halves by the instructions that these processors have for them.
-struct Halves {
-  using D = hn::Rebind<hwy::float16_t, Floats>;
+struct NativeHalf {
+  using D = hn::Rebind<hwy::float16_t, FloatTag>;
   static constexpr std::size_t size = 2;
   static constexpr std::size_t max_chunk_bytes = std::size_t{2} * HWY_MAX_BYTES;
   static HWY_INLINE std::size_t part_bytes() { return hn::Lanes(D()) * 2; }
@@ -287,7 +288,7 @@ struct Halves {
 
   template <std::size_t which>
   static HWY_INLINE auto load(const std::uint8_t* from) {
-    return hn::PromoteTo(Floats(), load_vector(D(), from + which * part_bytes()));
+    return hn::PromoteTo(FloatTag(), load_vector(D(), from + which * part_bytes()));
   }
   template <class V>
   static HWY_INLINE void store(std::uint8_t* to, V a0, V a1, V a2, V a3) {
@@ -308,19 +309,19 @@ struct Halves {
 #endif
 
 template <class T>
-struct ShortFormat {
-  using Type = Pairs<BfloatWords>;
+struct Float16FormatOf {
+  using Type = PackedFloat16<BfloatWords>;
 };
 template <>
-struct ShortFormat<f16> {
+struct Float16FormatOf<f16> {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
-  using Type = Halves;
+  using Type = NativeHalf;
 #else
-  using Type = Pairs<HalfWords>;
+  using Type = PackedFloat16<HalfWords>;
 #endif
 };
 template <class T>
-using Short = typename ShortFormat<T>::Type;
+using Float16Format = typename Float16FormatOf<T>::Type;
 
 #endif
 

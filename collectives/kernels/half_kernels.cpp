@@ -22,13 +22,13 @@ template <class T>
 Kernel short_kernel(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
-      return kernel_of<Short<T>, FloatSum>();
+      return kernel_of<Float16Format<T>, FloatSum>();
     case ReduceOp::prod:
-      return kernel_of<Short<T>, FloatProd>();
+      return kernel_of<Float16Format<T>, FloatProd>();
     case ReduceOp::min:
-      return kernel_of<Short<T>, FloatMin>();
+      return kernel_of<Float16Format<T>, FloatMin>();
     case ReduceOp::max:
-      return kernel_of<Short<T>, FloatMax>();
+      return kernel_of<Float16Format<T>, FloatMax>();
     default:
       return {};
   }

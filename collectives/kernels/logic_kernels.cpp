@@ -91,14 +91,14 @@ Kernel logical_kernel(ReduceOp op) {
 // Bits do not care about the width of numbers: all share the loops of bytes.
 template <class T>
 Kernel kernel_for(ReduceOp op) {
-  using Bytes = Plain<std::uint8_t>;
+  using ByteFormat = Plain<std::uint8_t>;
   switch (op) {
     case ReduceOp::bit_and:
-      return kernel_of<Bytes, BitAnd, sizeof(T)>();
+      return kernel_of<ByteFormat, BitAnd, sizeof(T)>();
     case ReduceOp::bit_or:
-      return kernel_of<Bytes, BitOr, sizeof(T)>();
+      return kernel_of<ByteFormat, BitOr, sizeof(T)>();
     case ReduceOp::bit_xor:
-      return kernel_of<Bytes, BitXor, sizeof(T)>();
+      return kernel_of<ByteFormat, BitXor, sizeof(T)>();
     default:
       return logical_kernel<T>(op);
   }

@@ -33,7 +33,7 @@ inline constexpr int told = 0;
 inline constexpr std::size_t line_bytes = 64;
 
 // One call of a loop: where to, from how many sources, how many bytes, and how many of them are one element.
-struct Work {
+struct LoopCall {
   std::uint8_t* target;
   const void* const* sources;
   int number;
@@ -45,42 +45,42 @@ template <class Format, class Op>
 class Loop {
  public:
   template <int fixed>
-  static HWY_NOINLINE void run(const Op& op, const Work& given) {
+  static HWY_NOINLINE void run(const Op& op, const LoopCall& given) {
     if (given.bytes == 0) return;
     if (given.bytes < Format::chunk_bytes()) return combine_part(op, given, 0, given.bytes);
     // Beside the loop, where the compiler sees that no store changes them.
     constexpr std::size_t room = fixed == told ? 1 : static_cast<std::size_t>(fixed);
     const void* near[room];
-    Work work = given;
+    LoopCall call = given;
     if constexpr (fixed != told) {
       std::copy_n(given.sources, fixed, near);
-      work.sources = near;
+      call.sources = near;
     }
     const std::size_t step = Format::chunk_bytes();
-    const bool streamed = streams(work);
-    std::size_t at = streamed ? misalignment(work.target) : 0;
-    if (at > 0) combine_part(op, work, 0, at);
-    for (; work.bytes - at >= step; at += step) combine<fixed, false>(op, work, at, step, streamed);
+    const bool streamed = streams(call);
+    std::size_t at = streamed ? misalignment(call.target) : 0;
+    if (at > 0) combine_part(op, call, 0, at);
+    for (; call.bytes - at >= step; at += step) combine<fixed, false>(op, call, at, step, streamed);
     if (streamed) hwy::FlushStream();
-    if (at < work.bytes) combine_part(op, work, at, work.bytes - at);
+    if (at < call.bytes) combine_part(op, call, at, call.bytes - at);
   }
 
  private:
   // Less than four vectors. Once for all numbers of sources, for it is the loop that has to be fast.
-  static HWY_NOINLINE void combine_part(const Op& op, const Work& work, std::size_t at, std::size_t bytes) {
+  static HWY_NOINLINE void combine_part(const Op& op, const LoopCall& call, std::size_t at, std::size_t bytes) {
     if constexpr (has_pieces) {
       const std::size_t end = at + bytes;
       for (; end - at >= Format::vector_bytes(); at += Format::vector_bytes()) {
         combine_few(
-            op, work, at, [](const std::uint8_t* from) { return Format::template load<0>(from); },
+            op, call, at, [](const std::uint8_t* from) { return Format::template load<0>(from); },
             [](std::uint8_t* to, auto vector) { Format::store_one(to, vector); });
       }
-      for (; end - at >= 8 && work.element_bytes <= 8; at += 8) combine_piece<std::uint64_t>(op, work, at);
-      for (; end - at >= 4 && work.element_bytes <= 4; at += 4) combine_piece<std::uint32_t>(op, work, at);
+      for (; end - at >= 8 && call.element_bytes <= 8; at += 8) combine_piece<std::uint64_t>(op, call, at);
+      for (; end - at >= 4 && call.element_bytes <= 4; at += 4) combine_piece<std::uint32_t>(op, call, at);
       if (end == at) return;
       bytes = end - at;
     }
-    combine<told, true>(op, work, at, bytes, false);
+    combine<told, true>(op, call, at, bytes, false);
   }
 
   // Where vectors hold numbers as they are in memory, some of them are soon loaded.
@@ -89,19 +89,19 @@ class Loop {
   };
 
   template <class Piece>
-  static HWY_INLINE void combine_piece(const Op& op, const Work& work, std::size_t at) {
+  static HWY_INLINE void combine_piece(const Op& op, const LoopCall& call, std::size_t at) {
     combine_few(
-        op, work, at, [](const std::uint8_t* from) { return Format::template load_piece<Piece>(from); },
+        op, call, at, [](const std::uint8_t* from) { return Format::template load_piece<Piece>(from); },
         [](std::uint8_t* to, auto vector) { Format::template store_piece<Piece>(to, vector); });
   }
 
   template <class Load, class Store>
-  static HWY_INLINE void combine_few(const Op& op, const Work& work, std::size_t at, const Load& load,
+  static HWY_INLINE void combine_few(const Op& op, const LoopCall& call, std::size_t at, const Load& load,
                                      const Store& store) {
-    const auto source = [&](int k) { return static_cast<const std::uint8_t*>(work.sources[k]) + at; };
+    const auto source = [&](int k) { return static_cast<const std::uint8_t*>(call.sources[k]) + at; };
     auto all = load(source(0));
-    for (int k = 1; k < work.number; ++k) all = op.apply(all, load(source(k)));
-    store(work.target + at, op.finish(all));
+    for (int k = 1; k < call.number; ++k) all = op.apply(all, load(source(k)));
+    store(call.target + at, op.finish(all));
   }
 
   // How many bytes are missing to the next place that a streamed store may begin at.
@@ -111,11 +111,11 @@ class Loop {
   }
 
   // Not in place, where the line has been read anyway.
-  static bool streams(const Work& work) {
-    if (HWY_TARGET == HWY_SCALAR || work.bytes < streaming_size().load(std::memory_order_relaxed)) return false;
-    const std::size_t head = misalignment(work.target);
-    if (head % work.element_bytes != 0 || head > work.bytes) return false;
-    return std::find(work.sources, work.sources + work.number, work.target) == work.sources + work.number;
+  static bool streams(const LoopCall& call) {
+    if (HWY_TARGET == HWY_SCALAR || call.bytes < streaming_size().load(std::memory_order_relaxed)) return false;
+    const std::size_t head = misalignment(call.target);
+    if (head % call.element_bytes != 0 || head > call.bytes) return false;
+    return std::find(call.sources, call.sources + call.number, call.target) == call.sources + call.number;
   }
 
   template <bool partial>
@@ -129,16 +129,16 @@ class Loop {
 
   // Four vectors of the target, or as many bytes of them as a part has.
   template <int fixed, bool partial>
-  static HWY_INLINE void combine(const Op& op, const Work& work, std::size_t at, std::size_t bytes, bool streamed) {
+  static HWY_INLINE void combine(const Op& op, const LoopCall& call, std::size_t at, std::size_t bytes, bool streamed) {
     alignas(64) std::uint8_t buffer[partial ? Format::max_chunk_bytes : 1] = {};
-    const std::uint8_t* from = piece<partial>(work.sources[0], at, buffer, bytes);
+    const std::uint8_t* from = piece<partial>(call.sources[0], at, buffer, bytes);
     auto a0 = Format::template load<0>(from);
     auto a1 = Format::template load<1>(from);
     auto a2 = Format::template load<2>(from);
     auto a3 = Format::template load<3>(from);
-    const int number = fixed == told ? work.number : fixed;
+    const int number = fixed == told ? call.number : fixed;
     for (int k = 1; k < number; ++k) {
-      from = piece<partial>(work.sources[k], at, buffer, bytes);
+      from = piece<partial>(call.sources[k], at, buffer, bytes);
       a0 = op.apply(a0, Format::template load<0>(from));
       a1 = op.apply(a1, Format::template load<1>(from));
       a2 = op.apply(a2, Format::template load<2>(from));
@@ -150,11 +150,11 @@ class Loop {
     a3 = op.finish(a3);
     if constexpr (partial) {
       Format::store(buffer, a0, a1, a2, a3);
-      std::memcpy(work.target + at, buffer, bytes);
+      std::memcpy(call.target + at, buffer, bytes);
     } else if (streamed) {
-      Format::stream(work.target + at, a0, a1, a2, a3);
+      Format::stream(call.target + at, a0, a1, a2, a3);
     } else {
-      Format::store(work.target + at, a0, a1, a2, a3);
+      Format::store(call.target + at, a0, a1, a2, a3);
     }
   }
 };
@@ -173,18 +173,18 @@ template <class Format, class Op, std::size_t lanes>
 void reduce_many(void* target, const void* const* sources, int number, std::size_t count) {
   using Loops = Loop<Format, Op>;
   constexpr std::size_t size = Format::size * lanes;
-  const Work work{static_cast<std::uint8_t*>(target), sources, number, count * size, size};
+  const LoopCall call{static_cast<std::uint8_t*>(target), sources, number, count * size, size};
   if (number == 1) {
-    if (count > 0 && target != sources[0]) std::memcpy(target, sources[0], work.bytes);
+    if (count > 0 && target != sources[0]) std::memcpy(target, sources[0], call.bytes);
     return;
   }
-  if (number == 2) return Loops::template run<2>(Op{}, work);
+  if (number == 2) return Loops::template run<2>(Op{}, call);
   if constexpr (Op::is_light) {
-    if (number == 3) return Loops::template run<3>(Op{}, work);
-    if (number == 4) return Loops::template run<4>(Op{}, work);
-    if (number == 8) return Loops::template run<8>(Op{}, work);
+    if (number == 3) return Loops::template run<3>(Op{}, call);
+    if (number == 4) return Loops::template run<4>(Op{}, call);
+    if (number == 8) return Loops::template run<8>(Op{}, call);
   }
-  Loops::template run<told>(Op{}, work);
+  Loops::template run<told>(Op{}, call);
 }
 
 template <class Format, class Op, std::size_t lanes = 1>

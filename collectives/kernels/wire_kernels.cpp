@@ -19,66 +19,66 @@ namespace {
 
 #if HWY_TARGET == HWY_SCALAR
 
-using Float = hn::ScalableTag<float>;
+using WideTag = hn::ScalableTag<float>;
 constexpr std::size_t most_lanes = 1;
 
 template <class T>
-struct Numbers {
-  using Short = hn::ScalableTag<std::uint16_t>;
-  static auto narrow(hn::Vec<Float> wide) { return hn::Set(Short(), T(hn::GetLane(wide)).bits); }
-  static auto widen(hn::Vec<Short> bits) {
+struct NarrowFormat {
+  using NarrowTag = hn::ScalableTag<std::uint16_t>;
+  static auto narrow(hn::Vec<WideTag> wide) { return hn::Set(NarrowTag(), T(hn::GetLane(wide)).bits); }
+  static auto widen(hn::Vec<NarrowTag> bits) {
     T value;
     value.bits = hn::GetLane(bits);
-    return hn::Set(Float(), static_cast<float>(value));
+    return hn::Set(WideTag(), static_cast<float>(value));
   }
 };
 
 #else
 
-using Float = Floats;
+using WideTag = FloatTag;
 constexpr std::size_t most_lanes = HWY_MAX_BYTES / 4;
 
 // By the words of the format, of which a number has the lower half.
 template <class Convert>
-struct InWords {
-  using Short = hn::Rebind<std::uint16_t, Floats>;
-  static HWY_INLINE auto narrow(hn::Vec<Floats> wide) {
-    const hn::RebindToSigned<Words> ints;
-    return hn::DemoteTo(Short(), hn::BitCast(ints, Convert::narrow(hn::BitCast(Words(), wide))));
+struct WordConversion {
+  using NarrowTag = hn::Rebind<std::uint16_t, FloatTag>;
+  static HWY_INLINE auto narrow(hn::Vec<FloatTag> wide) {
+    const hn::RebindToSigned<WordTag> ints;
+    return hn::DemoteTo(NarrowTag(), hn::BitCast(ints, Convert::narrow(hn::BitCast(WordTag(), wide))));
   }
-  static HWY_INLINE auto widen(hn::Vec<Short> bits) {
-    return hn::BitCast(Floats(), Convert::widen(hn::PromoteTo(Words(), bits)));
+  static HWY_INLINE auto widen(hn::Vec<NarrowTag> bits) {
+    return hn::BitCast(FloatTag(), Convert::widen(hn::PromoteTo(WordTag(), bits)));
   }
 };
 
 template <class T>
-struct NumbersOf {
-  using Type = InWords<BfloatWords>;
+struct NarrowFormatOf {
+  using Type = WordConversion<BfloatWords>;
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 
-struct ByInstruction {
-  using Short = hn::Rebind<hwy::float16_t, Floats>;
-  static HWY_INLINE auto narrow(hn::Vec<Floats> wide) { return hn::DemoteTo(Short(), wide); }
-  static HWY_INLINE auto widen(hn::Vec<Short> bits) { return hn::PromoteTo(Floats(), bits); }
+struct InstructionConversion {
+  using NarrowTag = hn::Rebind<hwy::float16_t, FloatTag>;
+  static HWY_INLINE auto narrow(hn::Vec<FloatTag> wide) { return hn::DemoteTo(NarrowTag(), wide); }
+  static HWY_INLINE auto widen(hn::Vec<NarrowTag> bits) { return hn::PromoteTo(FloatTag(), bits); }
 };
 template <>
-struct NumbersOf<f16> {
-  using Type = ByInstruction;
+struct NarrowFormatOf<f16> {
+  using Type = InstructionConversion;
 };
 
 #else
 
 template <>
-struct NumbersOf<f16> {
-  using Type = InWords<HalfWords>;
+struct NarrowFormatOf<f16> {
+  using Type = WordConversion<HalfWords>;
 };
 
 #endif
 
 template <class T>
-using Numbers = typename NumbersOf<T>::Type;
+using NarrowFormat = typename NarrowFormatOf<T>::Type;
 
 #endif
 
@@ -87,7 +87,7 @@ template <std::size_t to_bytes, std::size_t from_bytes, class One>
 HWY_INLINE void for_all(void* target, const void* source, std::size_t count, const One& one) {
   auto* const to = static_cast<std::uint8_t*>(target);
   const auto* const from = static_cast<const std::uint8_t*>(source);
-  const std::size_t lanes = hn::Lanes(Float());
+  const std::size_t lanes = hn::Lanes(WideTag());
   std::size_t i = 0;
   for (; count - i >= lanes; i += lanes) one(to + i * to_bytes, from + i * from_bytes);
   if (i == count) return;
@@ -101,23 +101,23 @@ HWY_INLINE void for_all(void* target, const void* source, std::size_t count, con
 template <class T>
 void narrow_all(void* target, const void* floats, std::size_t count) {
   for_all<2, 4>(target, floats, count, [](std::uint8_t* to, const std::uint8_t* from) {
-    const auto numbers = Numbers<T>::narrow(with_quiet_nan(load_vector(Float(), from)));
-    store_vector(typename Numbers<T>::Short(), to, numbers);
+    const auto numbers = NarrowFormat<T>::narrow(with_quiet_nan(load_vector(WideTag(), from)));
+    store_vector(typename NarrowFormat<T>::NarrowTag(), to, numbers);
   });
 }
 
 template <class T>
 void widen_all(void* floats, const void* source, std::size_t count) {
   for_all<4, 2>(floats, source, count, [](std::uint8_t* to, const std::uint8_t* from) {
-    store_vector(Float(), to, Numbers<T>::widen(load_vector(typename Numbers<T>::Short(), from)));
+    store_vector(WideTag(), to, NarrowFormat<T>::widen(load_vector(typename NarrowFormat<T>::NarrowTag(), from)));
   });
 }
 
 template <class T>
 void round_all(void* floats, std::size_t count) {
   for_all<4, 4>(floats, floats, count, [](std::uint8_t* to, const std::uint8_t* from) {
-    const auto numbers = Numbers<T>::narrow(with_quiet_nan(load_vector(Float(), from)));
-    store_vector(Float(), to, Numbers<T>::widen(numbers));
+    const auto numbers = NarrowFormat<T>::narrow(with_quiet_nan(load_vector(WideTag(), from)));
+    store_vector(WideTag(), to, NarrowFormat<T>::widen(numbers));
   });
 }
 

@@ -29,7 +29,7 @@ double now_us() {
 }
 
 // What one member moved, and when.
-struct Stretch {
+struct TransferSpan {
   double begin = 0;
   double end = 0;
   double bytes = 0;
@@ -49,9 +49,10 @@ double middle(std::vector<double>& all) {
 }
 
 // Between the first members of all nodes, all at once, as collectives have it. The others sleep until theirs has done.
-class Measuring {
+class NetworkMeasurement {
  public:
-  Measuring(Transport& transport, const Topology& topology) : transport_(transport), nodes_(topology.node_count()) {
+  NetworkMeasurement(Transport& transport, const Topology& topology)
+      : transport_(transport), nodes_(topology.node_count()) {
     const int node = topology.member(transport.rank()).node;
     const auto leader = [&](int other) { return topology.ranks_of_node((other + nodes_) % nodes_).front(); };
     led_ = topology.ranks_of_node(node);
@@ -82,7 +83,7 @@ class Measuring {
   }
 
   // All rails at once: what a node has, where one connection does not fill the link.
-  Stretch third(double bytes_per_us_of_all, const Topology& topology) {
+  TransferSpan third(double bytes_per_us_of_all, const Topology& topology) {
     const int local = topology.index_in_node(transport_.rank());
     const auto peer = [&](int node) {
       const auto ranks = topology.ranks_of_node((node + nodes_) % nodes_);
@@ -182,9 +183,9 @@ class Measuring {
   }
 
   // All but the first turns.
-  Stretch stretch(int passes) {
+  TransferSpan stretch(int passes) {
     std::vector<std::byte> data(2 * one_pass);
-    Stretch counted;
+    TransferSpan counted;
     for (int i = 0; i < passes; ++i) {
       if (i == passes / 4) counted = {now_us(), 0, 0};
       pass(data, next_, before_);
@@ -196,10 +197,10 @@ class Measuring {
 
   // Half of it goes to the one, half comes from the other.
   void pass(std::span<std::byte> data, int to, int from) {
-    const Outgoing out{to, data.data(), data.size() / 2};
-    const Incoming in{from, data.data() + data.size() / 2, data.size() / 2};
-    std::uint32_t& mark = to == next_ ? mark_ : near_mark_;
-    transport_.post({0, ++mark}, {&out, 1}, {&in, 1});
+    const SendDescriptor out{to, data.data(), data.size() / 2};
+    const ReceiveDescriptor in{from, data.data() + data.size() / 2, data.size() / 2};
+    std::uint32_t& call_tag = to == next_ ? call_tag_ : near_call_tag_;
+    transport_.post({0, ++call_tag}, {&out, 1}, {&in, 1});
     const auto begin = std::chrono::steady_clock::now();
     for (unsigned turns = 0; !transport_.done(0); ++turns) {
       std::this_thread::yield();
@@ -219,8 +220,8 @@ class Measuring {
   bool leads_ = false;
   int next_ = 0;
   int before_ = 0;
-  std::uint32_t mark_ = 0;
-  std::uint32_t near_mark_ = 1000;
+  std::uint32_t call_tag_ = 0;
+  std::uint32_t near_call_tag_ = 1000;
   bool was_told_ = false;  // that who leads has done, before it was waited for
   std::array<std::byte, 16> small_{};
 };
@@ -260,12 +261,12 @@ Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& m
 }
 
 // Of the slowest node: what its rails have moved together, from the first's beginning to the last's end.
-double of_nodes(Exchange& exchange, const Topology& topology, const Stretch& mine) {
-  std::vector<Stretch> nodes(static_cast<std::size_t>(topology.node_count()));
+double of_nodes(Exchange& exchange, const Topology& topology, const TransferSpan& mine) {
+  std::vector<TransferSpan> nodes(static_cast<std::size_t>(topology.node_count()));
   int rank = 0;
   for (const Bytes& each :
        exchange.all_gather("what all rails have", Writer().put(mine.begin).put(mine.end).put(mine.bytes).take())) {
-    Stretch& node = nodes[static_cast<std::size_t>(topology.member(rank++).node)];
+    TransferSpan& node = nodes[static_cast<std::size_t>(topology.member(rank++).node)];
     Reader reader(each);
     const auto begin = reader.get<double>();
     const auto end = reader.get<double>();
@@ -276,7 +277,7 @@ double of_nodes(Exchange& exchange, const Topology& topology, const Stretch& min
     node.bytes += bytes;
   }
   double least = std::numeric_limits<double>::max();
-  for (const Stretch& node : nodes) least = std::min(least, node.bytes / std::max(1.0, node.end - node.begin));
+  for (const TransferSpan& node : nodes) least = std::min(least, node.bytes / std::max(1.0, node.end - node.begin));
   return least;
 }
 
@@ -298,15 +299,15 @@ void together(Exchange& exchange, std::string_view what, const Try& try_it) {
 }  // namespace
 
 Topology::Network measure_network(Transport& transport, Exchange& exchange, const Topology& topology) {
-  Measuring now(transport, topology);
+  NetworkMeasurement now(transport, topology);
   Topology::Network mine;
   together(exchange, "the first measurement", [&] { mine = now.first(); });
   const Topology::Network first = measured_by_all(exchange, mine);
   together(exchange, "the second measurement", [&] { (mine = first).bytes_per_us = now.second(first.bytes_per_us); });
   Topology::Network all = measured_by_all(exchange, mine);
   all.flow_bytes_per_us = all.bytes_per_us;
-  if (Measuring::rails_of(topology) == 1) return all;
-  Stretch rails;
+  if (NetworkMeasurement::rails_of(topology) == 1) return all;
+  TransferSpan rails;
   together(exchange, "the measurement of rails", [&] { rails = now.third(all.bytes_per_us, topology); });
   all.bytes_per_us = std::max(all.bytes_per_us, of_nodes(exchange, topology, rails));
   return all;

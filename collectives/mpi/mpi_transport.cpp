@@ -29,24 +29,24 @@ MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
       silent_(static_cast<std::size_t>(exchange.size())) {
   const TagLayout& tags = wire_->tags();
   const auto from_lane = [&](int channel) {
-    return tags.data(channel, 0, 0) - tags.data(exchange.lane().channel, 0, 0);
+    return tags.data(channel, 0, 0) - tags.data(exchange.channel_block().channel, 0, 0);
   };
-  ways_.reserve(silent_.size());
+  tag_offsets_.reserve(silent_.size());
   for (int member = 0; member < exchange.size(); ++member)
-    ways_.push_back({from_lane(exchange.channel_to(member)), from_lane(exchange.channel_from(member))});
+    tag_offsets_.push_back({from_lane(exchange.channel_to(member)), from_lane(exchange.channel_from(member))});
 }
 
 // What was said and not heard is taken out of MPI, which would keep it.
 MpiTransport::~MpiTransport() {
   try {
-    if (!std::ranges::all_of(lanes_, &Lane::idle)) abandon();
+    if (!std::ranges::all_of(lanes_, &MpiLane::idle)) abandon();
     while (!Wire::ended() && hear()) continue;
   } catch (const std::exception& error) {
     exchange_.log().warn(text("ending a transport over MPI: ", error.what()));
   }
 }
 
-void MpiTransport::Lane::reserve(std::size_t receives, std::size_t sends) {
+void MpiTransport::MpiLane::reserve(std::size_t receives, std::size_t sends) {
   awaited.reserve(receives);
   requests.reserve(receives + sends);
   parts.reserve(receives + sends);
@@ -54,7 +54,7 @@ void MpiTransport::Lane::reserve(std::size_t receives, std::size_t sends) {
   statuses.resize(receives + sends);
 }
 
-void MpiTransport::Lane::forget_finished() {
+void MpiTransport::MpiLane::forget_finished() {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (requests[i] == MPI_REQUEST_NULL) continue;
@@ -67,31 +67,32 @@ void MpiTransport::Lane::forget_finished() {
 
 std::size_t MpiTransport::count_parts(std::size_t bytes) const { return Chunks(bytes, chunk_).count(); }
 
-void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+                        std::span<const ReceiveDescriptor> receives) {
   // Exchanges are on lanes beyond those that have tags: theirs is the one for messages, whatever lane they are on.
-  if (stamp.across && static_cast<std::size_t>(stamp.lane) >= lanes_.size())
-    lanes_.resize(static_cast<std::size_t>(stamp.lane) + 1);
-  Lane& lane = lanes_.at(static_cast<std::size_t>(stamp.lane));
-  if (!lane.idle()) throw Error(Code::internal, text("lane ", stamp.lane, " has a round under way"));
+  if (round_tag.is_exchange && static_cast<std::size_t>(round_tag.lane) >= lanes_.size())
+    lanes_.resize(static_cast<std::size_t>(round_tag.lane) + 1);
+  MpiLane& lane = lanes_.at(static_cast<std::size_t>(round_tag.lane));
+  if (!lane.idle()) throw Error(Code::internal, text("lane ", round_tag.lane, " has a round under way"));
   std::size_t in = 0;
   std::size_t out = 0;
-  for (const Incoming& each : receives) in += count_parts(each.bytes);
-  for (const Outgoing& each : sends) out += count_parts(each.bytes);
+  for (const ReceiveDescriptor& each : receives) in += count_parts(each.bytes);
+  for (const SendDescriptor& each : sends) out += count_parts(each.bytes);
   lane.reserve(in, out);
-  lane.across = stamp.across;
+  lane.across = round_tag.is_exchange;
   lane.turn = ++turns_;
   const TagLayout& tags = wire_->tags();
-  lane.tag = stamp.across ? tags.message(exchange_.lane().channel, stamp.mark)
-                          : tags.data(exchange_.lane().channel, stamp.lane, stamp.mark);
-  for (const Incoming& each : receives) {
+  lane.tag = round_tag.is_exchange ? tags.message(exchange_.channel_block().channel, round_tag.call_tag)
+                                   : tags.data(exchange_.channel_block().channel, round_tag.lane, round_tag.call_tag);
+  for (const ReceiveDescriptor& each : receives) {
     const Chunks chunks(each.bytes, chunk_);
     for (std::size_t i = 0; i < chunks.count(); ++i) {
       auto* into = static_cast<std::byte*>(each.data) + chunks.offset(i);
       lane.awaited.push_back({each.peer, into, chunks.size(i), each.bytes});
     }
   }
-  const Wire::Turn turn = wire_->turn();
-  for (const Outgoing& each : sends) {
+  const Wire::MpiAccess access = wire_->access();
+  for (const SendDescriptor& each : sends) {
     const Chunks chunks(each.bytes, chunk_);
     for (std::size_t i = 0; i < chunks.count(); ++i) {
       const auto* from = static_cast<const std::byte*>(each.data) + chunks.offset(i);
@@ -101,44 +102,37 @@ void MpiTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<
       lane.requests.push_back(request);
       lane.parts.push_back({each.peer, nullptr, chunks.size(i), each.bytes});
     }
+    exchange_.sends_to(each.peer);
   }
 }
 
 // The length of the next message from this member, if one is here.
-std::optional<std::size_t> MpiTransport::arrived(const Lane& lane, int peer) {
-  int here = 0;
-  MPI_Status status;
-  check_mpi(MPI_Iprobe(on_wire(peer), tag_from(lane, peer), wire_->comm(), &here, &status));
-  if (here == 0) return std::nullopt;
-  int bytes = 0;
-  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes));
-  return static_cast<std::size_t>(bytes);
+std::optional<std::size_t> MpiTransport::arrived(const MpiLane& lane, int peer) {
+  return wire_->next_bytes(on_wire(peer), tag_from(lane, peer));
 }
 
-// Rounds that are across share their tags: what was posted first takes the first message.
-bool MpiTransport::another_is_first(const Lane& lane, int peer) const {
+// Rounds of exchanges share their tags: the one that was posted first takes the first message.
+bool MpiTransport::another_is_first(const MpiLane& lane, int peer) const {
   if (!lane.across) return false;
-  return std::ranges::any_of(lanes_, [&](const Lane& other) {
+  return std::ranges::any_of(lanes_, [&](const MpiLane& other) {
     return other.across && other.tag == lane.tag && other.turn < lane.turn &&
-           std::ranges::find(other.awaited, peer, &Part::peer) != other.awaited.end();
+           std::ranges::find(other.awaited, peer, &MessageChunk::peer) != other.awaited.end();
   });
 }
 
 // Begins to receive what is here, in the order of posting for each member: where one message is not here, those after
 // it have to wait. Says what is wrong with a message that has another length.
-std::string MpiTransport::take_arrived(Lane& lane) {
+std::string MpiTransport::take_arrived(MpiLane& lane) {
   std::string wrong;
   ++pass_;
   std::size_t kept = 0;
-  for (const Part& part : lane.awaited) {
+  for (const MessageChunk& part : lane.awaited) {
     std::uint64_t& silent = silent_.at(static_cast<std::size_t>(part.peer));
     const bool waits = silent == pass_ || !wrong.empty() || another_is_first(lane, part.peer);
     const auto bytes = waits ? std::nullopt : arrived(lane, part.peer);
     if (bytes == part.bytes) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Irecv(part.into, static_cast<int>(part.bytes), MPI_BYTE, on_wire(part.peer),
-                          tag_from(lane, part.peer), wire_->comm(), &request));
-      lane.requests.push_back(request);
+      lane.requests.push_back(
+          wire_->receive_next(on_wire(part.peer), tag_from(lane, part.peer), part.into, part.bytes));
       lane.parts.push_back(part);
       continue;
     }
@@ -155,7 +149,7 @@ std::string MpiTransport::take_arrived(Lane& lane) {
   return wrong;
 }
 
-void MpiTransport::take_finished(Lane& lane) {
+void MpiTransport::take_finished(MpiLane& lane) {
   int count = 0;
   const int code = MPI_Testsome(static_cast<int>(lane.requests.size()), lane.requests.data(), &count,
                                 lane.finished.data(), lane.statuses.data());
@@ -176,9 +170,9 @@ void MpiTransport::take_finished(Lane& lane) {
 }
 
 bool MpiTransport::done(int number) {
-  Lane& lane = lanes_.at(static_cast<std::size_t>(number));
+  MpiLane& lane = lanes_.at(static_cast<std::size_t>(number));
   if (lane.idle()) return true;
-  const Wire::Turn turn = wire_->turn();
+  const Wire::MpiAccess access = wire_->access();
   if (!lane.awaited.empty()) {
     const std::string wrong = take_arrived(lane);
     if (!wrong.empty()) throw Error(Code::mismatch, wrong, "give the same counts and types on all members");
@@ -189,17 +183,18 @@ bool MpiTransport::done(int number) {
 
 // What was sent to us and never will be received is taken out of the way, or its sender could not give up. (MPICH 4.0.2
 // crashes in MPI_Imrecv, which the wire would use, where a communicator of one process sends to itself.)
-void MpiTransport::drop_arrived(const Lane& lane) {
+void MpiTransport::drop_arrived(const MpiLane& lane) {
   constexpr std::size_t most = std::size_t{64} << 20U;  // it takes memory
-  for (const Part& part : lane.awaited) {
+  for (const MessageChunk& part : lane.awaited) {
     std::optional<std::size_t> bytes;
     {
-      const Wire::Turn turn = wire_->turn();
+      const Wire::MpiAccess access = wire_->access();
       bytes = arrived(lane, part.peer);
       if (bytes && part.peer == rank()) {
         Bytes dropped(*bytes);
-        MPI_Recv(dropped.data(), static_cast<int>(*bytes), MPI_BYTE, on_wire(part.peer), tag_from(lane, part.peer),
-                 wire_->comm(), MPI_STATUS_IGNORE);
+        MPI_Request request =
+            wire_->receive_next(on_wire(part.peer), tag_from(lane, part.peer), dropped.data(), *bytes);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
       }
     }
     if (bytes.value_or(0) <= most && part.peer != rank())
@@ -208,9 +203,9 @@ void MpiTransport::drop_arrived(const Lane& lane) {
 }
 
 bool MpiTransport::anything_on_its_way() {
-  const Wire::Turn turn = wire_->turn();
+  const Wire::MpiAccess access = wire_->access();
   bool any = false;
-  for (Lane& lane : lanes_) {
+  for (MpiLane& lane : lanes_) {
     for (MPI_Request& request : lane.requests) {
       int over = 0;  // one that failed is over too
       if (MPI_Test(&request, &over, MPI_STATUS_IGNORE) != MPI_SUCCESS) request = MPI_REQUEST_NULL;
@@ -224,21 +219,21 @@ bool MpiTransport::anything_on_its_way() {
 // A send that nobody takes cannot be called back (MPI deprecates it, and Open MPI does not do it), nor a receive that
 // has begun; both end when the other side does its part.
 bool MpiTransport::abandon() {
-  exchange_.keep_channel();
+  exchange_.mark_failed();
   wire_->leave_to_mpi();
   if (Wire::ended()) {  // what was under way is nobody's any more
-    for (Lane& lane : lanes_) lane = {};
+    for (MpiLane& lane : lanes_) lane = {};
     return false;
   }
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   bool any = anything_on_its_way();
-  for (const Lane& lane : lanes_) drop_arrived(lane);
+  for (const MpiLane& lane : lanes_) drop_arrived(lane);
   while (any && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-    for (const Lane& lane : lanes_) drop_arrived(lane);
+    for (const MpiLane& lane : lanes_) drop_arrived(lane);
     any = anything_on_its_way();
   }
-  for (Lane& lane : lanes_) lane.awaited.clear();
+  for (MpiLane& lane : lanes_) lane.awaited.clear();
   if (any) give_up_remaining();
   return !any;
 }
@@ -247,11 +242,12 @@ void MpiTransport::give_up_remaining() {
   constexpr std::size_t most = 8;
   std::vector<std::string> what;
   {
-    const Wire::Turn turn = wire_->turn();
-    for (Lane& lane : lanes_) {
+    const Wire::MpiAccess access = wire_->access();
+    for (MpiLane& lane : lanes_) {
       for (std::size_t i = 0; i < lane.requests.size(); ++i) {
-        const Part& part = lane.parts[i];
+        const MessageChunk& part = lane.parts[i];
         const bool incoming = part.into != nullptr;
+        if (!incoming) exchange_.gives_up(part.peer, part.bytes);
         what.push_back(text(part.bytes, incoming ? " bytes from rank " : " bytes to rank ", part.peer));
         MPI_Request_free(&lane.requests[i]);
       }
@@ -272,18 +268,18 @@ void MpiTransport::tell(int peer, Bytes bytes) {
   wire_->send(on_wire(peer), wire_->tag(exchange_.channel_to(peer), MpiExchange::word_kind), std::move(word));
 }
 
-// Words of an earlier user of the channel are dropped.
-std::optional<Transport::Heard> MpiTransport::hear() {
+// Drops control messages of an earlier user of the channel.
+std::optional<Transport::SmallMessage> MpiTransport::hear() {
   if (!own_words_.empty()) {
     Bytes word = std::move(own_words_.front());
     own_words_.pop_front();
-    return Heard{rank(), std::move(word)};
+    return SmallMessage{rank(), std::move(word)};
   }
   while (auto word = exchange_.try_receive_any(MpiExchange::word_kind)) {
     Reader reader(word->bytes);
     if (reader.get<std::uint32_t>() != generation_) continue;
     word->bytes.erase(word->bytes.begin(), word->bytes.begin() + sizeof generation_);
-    return Heard{word->source, std::move(word->bytes)};
+    return SmallMessage{word->source, std::move(word->bytes)};
   }
   return std::nullopt;
 }

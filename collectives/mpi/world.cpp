@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "collectives/communicator/communicator.hpp"
-#include "collectives/engine/book_reading.hpp"
+#include "collectives/engine/status_reader.hpp"
 #include "collectives/engine/timeline.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
-#include "collectives/mpi/roads.hpp"
+#include "collectives/mpi/transport_choice.hpp"
 #include "collectives/plan_table.hpp"
 #include "topology/base/text_file.hpp"
 #include "topology/machine/session.hpp"
@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-struct World final : Attachment {
-  explicit World(Communicator made) : communicator(std::move(made)) {}
+struct WorldAttachment final : Attachment {
+  explicit WorldAttachment(Communicator made) : communicator(std::move(made)) {}
   bool failed() const override { return communicator.failed(); }
   Communicator communicator;
 };
@@ -33,10 +33,11 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   options.node_memory = session.settings().node_memory();
   options.checksums = options.checksums || session.settings().checksums();
   options.nccl = session.settings().nccl();
+  options.strict = options.strict || session.settings().strict();
   if (options.wire == WireFormat::as_is) options.wire = *parse_wire_format(session.settings().wire());
-  book::leave_in(session.settings().dump());
+  status::leave_in(session.settings().dump());
   timeline::leave_in(session.settings().timeline());
-  book::tell_on(session.settings().signal(), session.log());
+  status::tell_on(session.settings().signal(), session.log());
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path, most_text_bytes, "LOCKSTEP_TABLE");
     refuse_foreign_table(options.table, *path, session.topology());
@@ -56,25 +57,26 @@ auto or_tell(Exchange& exchange, const F& f) {
   }
 }
 
-std::unique_ptr<World> make_world(Session& session) {
+std::unique_ptr<WorldAttachment> make_world(Session& session) {
   auto maker = transport_of(session);  // which may measure the network
   auto options = or_tell(session.exchange(), [&] { return with_settings(session, {}); });
-  return std::make_unique<World>(Communicator(session.exchange(), session.shared_topology(),
-                                              first_ranks(session.size()), std::move(maker), std::move(options)));
+  return std::make_unique<WorldAttachment>(Communicator(session.exchange(), session.shared_topology(),
+                                                        first_ranks(session.size()), std::move(maker),
+                                                        std::move(options)));
 }
 
 }  // namespace
 
 TransportMaker transport_of(Session& session) {
-  const std::shared_ptr<Ground>& ground = session.ground();
-  if (ground) return [ground](Exchange& exchange) { return ground->transport(exchange); };
+  const std::shared_ptr<SessionBackend>& backend = session.backend();
+  if (backend) return [backend](Exchange& exchange) { return backend->transport(exchange); };
   auto& kept = session.until_the_end();
   if (!kept) {
-    const auto roads = or_tell(session.exchange(), [&] { return std::make_shared<Roads>(session); });
+    const auto choice = or_tell(session.exchange(), [&] { return std::make_shared<TransportChoice>(session); });
     const bool speaks = session.rank() == 0;  // for all, who know the same
-    if (speaks) session.log().info(text("messages go ", roads->by_tcp() ? "over TCP" : "by MPI", ": ", roads->why()));
+    if (speaks) session.log().info(text("messages go ", choice->by_tcp() ? "over TCP" : "by MPI", ": ", choice->why()));
     constexpr double worth = 0.9;
-    if (const auto& network = roads->network(); network.bytes_per_us > 0) {
+    if (const auto& network = choice->network(); network.bytes_per_us > 0) {
       session.set_network(network);
       if (speaks)
         session.log().info(text("a small message takes ", std::lround(network.latency_us), " us between nodes",
@@ -86,12 +88,14 @@ TransportMaker transport_of(Session& session) {
                                 "; there are ", std::lround(network.crowd),
                                 " members or other programs for each core"));
     }
-    kept = roads;
+    kept = choice;
   }
-  return [roads = std::static_pointer_cast<Roads>(kept)](Exchange& exchange) { return roads->transport(exchange); };
+  return [choice = std::static_pointer_cast<TransportChoice>(kept)](Exchange& exchange) {
+    return choice->transport(exchange);
+  };
 }
 
-std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadsOfAll threads, CommunicatorOptions options) {
+std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadMembers threads, CommunicatorOptions options) {
   auto maker = transport_of(*this);
   const auto topology = std::make_shared<const Topology>(this->topology().with_members(threads.numbers));
   try {
@@ -110,7 +114,7 @@ std::function<std::unique_ptr<Communicator>(int)> Session::members(ThreadsOfAll 
 
 Communicator& Session::world() {
   if (!attachment()) attachment() = make_world(*this);
-  return static_cast<World&>(*attachment()).communicator;
+  return static_cast<WorldAttachment&>(*attachment()).communicator;
 }
 
 }  // namespace lockstep

@@ -7,25 +7,25 @@
 namespace lockstep::nccl {
 namespace {
 
-struct Found {
+struct LibrarySearch {
   std::string why_none;
-  std::unique_ptr<Library> library = find();
+  std::unique_ptr<NcclInterface> library = find();
 
-  std::unique_ptr<Library> find() {
-    if (gpu::own_layer() != nullptr) return load(why_none);
+  std::unique_ptr<NcclInterface> find() {
+    if (gpu::own_backend() != nullptr) return load(why_none);
     why_none = gpu::why_none();
     return nullptr;
   }
 };
 
 // Never destroyed: members may be left behind when the process ends.
-Found& found() {
-  static auto& all = *new Found;
+LibrarySearch& found() {
+  static auto& all = *new LibrarySearch;
   return all;
 }
 
-std::atomic<Library*>& current() {
-  static std::atomic<Library*> library = found().library.get();
+std::atomic<NcclInterface*>& current() {
+  static std::atomic<NcclInterface*> library = found().library.get();
   return library;
 }
 
@@ -51,16 +51,16 @@ bool reduces(ReduceOp op, DataType type) {
 }
 
 // The machine's NCCL is for the machine's GPUs.
-Library* library() {
-  Library* const now = current().load(std::memory_order_acquire);
-  return now == found().library.get() && gpu::layer() != gpu::own_layer() ? nullptr : now;
+NcclInterface* library() {
+  NcclInterface* const now = current().load(std::memory_order_acquire);
+  return now == found().library.get() && gpu::backend() != gpu::own_backend() ? nullptr : now;
 }
 
 std::string why_none() { return library() != nullptr ? "" : found().why_none; }
 
-Instead::Instead(std::unique_ptr<Library> library)
+NcclOverride::NcclOverride(std::unique_ptr<NcclInterface> library)
     : library_(std::move(library)), before_(current().exchange(library_.get())) {}
 
-Instead::~Instead() { current().store(before_); }
+NcclOverride::~NcclOverride() { current().store(before_); }
 
 }  // namespace lockstep::nccl

@@ -6,13 +6,14 @@
 
 #include <cstring>
 
-#include "collectives/gpu/current.hpp"
+#include "collectives/gpu/current_context.hpp"
 #include "collectives/nccl/library.hpp"
+#include "topology/base/environment.hpp"
 
 namespace lockstep::nccl {
 namespace {
 
-static_assert(sizeof(ncclUniqueId) == sizeof(Id));
+static_assert(sizeof(ncclUniqueId) == sizeof(NcclId));
 
 struct Functions {
   decltype(&ncclGetVersion) get_version;
@@ -136,7 +137,7 @@ std::string too_old(std::string_view what) {
               " or newer is needed; put the folder of one first in LD_LIBRARY_PATH");
 }
 
-struct NcclMember final : Member {
+struct LoadedNcclComm final : NcclComm {
   ncclComm_t comm = nullptr;
   int device = 0;
   bool is_finishing = false;
@@ -146,56 +147,56 @@ struct NcclMember final : Member {
 // NCCL writes the handle when it is done; it stays empty where it makes no use of the memory.
 struct NcclRegistration final : Registration {
   void* handle = nullptr;
-  Registering how = Registering::none;
+  RegistrationMode how = RegistrationMode::none;
 };
 
-class NcclLibrary final : public Library {
+class NcclLibrary final : public NcclInterface {
  public:
   explicit NcclLibrary(const Functions& functions, int version) : nccl_(functions), version_(version) {}
 
   std::string version() const override { return version_text(version_); }
 
-  Id make_id() override {
+  NcclId make_id() override {
     ncclUniqueId made{};
     check(nullptr, nccl_.get_unique_id(&made), "asking for a name of a group");
-    Id id{};
+    NcclId id{};
     std::memcpy(id.data(), &made, sizeof made);
     return id;
   }
 
-  Member* join(const Id& id, int size, int rank, int device) override {
-    const gpu::Current on(device);
+  NcclComm* join(const NcclId& id, int size, int rank, int device) override {
+    const gpu::CurrentContext on(device);
     ncclUniqueId theirs{};
     std::memcpy(&theirs, id.data(), sizeof theirs);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    auto member = std::make_unique<NcclMember>();
+    auto member = std::make_unique<LoadedNcclComm>();
     member->device = device;
     check(nullptr, nccl_.init(&member->comm, size, theirs, rank, &config),
           text("joining a group of ", size, " with GPU ", device));
     return member.release();
   }
 
-  bool is_busy(Member* member) override {
+  bool is_busy(NcclComm* member) override {
     ncclResult_t state = ncclSuccess;
     check(member, nccl_.get_async_error(comm_of(member), &state), "asking how it is");
     check(member, state, "what was begun before");
-    auto& mine = static_cast<NcclMember&>(*member);
+    auto& mine = static_cast<LoadedNcclComm&>(*member);
     mine.has_finished = mine.is_finishing && state == ncclSuccess;
     return state == ncclInProgress;
   }
 
   // Where something is launched or ended, NCCL puts back by cudaSetDevice what was the thread's: then it is this one.
-  void finish(Member* member) override {
-    const gpu::Current on(device_of(member));
+  void finish(NcclComm* member) override {
+    const gpu::CurrentContext on(device_of(member));
     check(member, nccl_.finalize(comm_of(member)), "ending a group");
-    static_cast<NcclMember*>(member)->is_finishing = true;
+    static_cast<LoadedNcclComm*>(member)->is_finishing = true;
   }
 
-  void leave(Member* member) noexcept override {
-    const std::unique_ptr<NcclMember> gone(static_cast<NcclMember*>(member));
+  void leave(NcclComm* member) noexcept override {
+    const std::unique_ptr<LoadedNcclComm> gone(static_cast<LoadedNcclComm*>(member));
     try {
-      const gpu::Current on(gone->device);
+      const gpu::CurrentContext on(gone->device);
       if (gone->has_finished)
         nccl_.destroy(gone->comm);
       else
@@ -205,14 +206,15 @@ class NcclLibrary final : public Library {
     }
   }
 
-  Registering registering() const override {
-    if (nccl_.allocate == nullptr || nccl_.free == nullptr) return Registering::none;
-    if (nccl_.add_together != nullptr && nccl_.remove_together != nullptr) return Registering::together;
-    return nccl_.add_alone != nullptr && nccl_.remove_alone != nullptr ? Registering::alone : Registering::none;
+  RegistrationMode registering() const override {
+    if (nccl_.allocate == nullptr || nccl_.free == nullptr) return RegistrationMode::none;
+    if (nccl_.add_together != nullptr && nccl_.remove_together != nullptr) return RegistrationMode::together;
+    return nccl_.add_alone != nullptr && nccl_.remove_alone != nullptr ? RegistrationMode::alone
+                                                                       : RegistrationMode::none;
   }
 
   std::byte* allocate(int device, std::size_t bytes) override {
-    const gpu::Current on(device);
+    const gpu::CurrentContext on(device);
     void* memory = nullptr;
     const ncclResult_t result = nccl_.allocate(&memory, bytes);
     if (result == ncclSuccess) return static_cast<std::byte*>(memory);
@@ -225,73 +227,76 @@ class NcclLibrary final : public Library {
 
   void free(std::byte* memory) noexcept override {
     try {
-      const gpu::Current on(gpu::own_layer()->where(memory).device);  // CUDA's own look would make a context
+      const gpu::CurrentContext on(gpu::own_backend()->where(memory).device);  // CUDA's own look would make a context
       nccl_.free(memory);
     } catch (const Error&) {
       return;  // the driver has ended, and all memory with it
     }
   }
 
-  std::unique_ptr<Registration> add(Member* member, std::byte* memory, std::size_t bytes, Registering how) override {
-    const gpu::Current on(static_cast<NcclMember*>(member)->device);
+  std::unique_ptr<Registration> add(NcclComm* member, std::byte* memory, std::size_t bytes,
+                                    RegistrationMode how) override {
+    const gpu::CurrentContext on(static_cast<LoadedNcclComm*>(member)->device);
     auto made = std::make_unique<NcclRegistration>();
     made->how = how;
     check(member,
-          how == Registering::together ? nccl_.add_together(comm_of(member), memory, bytes, &made->handle, symmetric)
-                                       : nccl_.add_alone(comm_of(member), memory, bytes, &made->handle),
+          how == RegistrationMode::together
+              ? nccl_.add_together(comm_of(member), memory, bytes, &made->handle, symmetric)
+              : nccl_.add_alone(comm_of(member), memory, bytes, &made->handle),
           text("making ", bytes, " bytes known to it"));
     return made;
   }
 
-  void remove(Member* member, Registration& registration) override {
-    const gpu::Current on(static_cast<NcclMember*>(member)->device);
+  void remove(NcclComm* member, Registration& registration) override {
+    const gpu::CurrentContext on(static_cast<LoadedNcclComm*>(member)->device);
     const auto& mine = static_cast<NcclRegistration&>(registration);
     if (mine.handle == nullptr) return;
     check(member,
-          mine.how == Registering::together ? nccl_.remove_together(comm_of(member), mine.handle)
-                                            : nccl_.remove_alone(comm_of(member), mine.handle),
+          mine.how == RegistrationMode::together ? nccl_.remove_together(comm_of(member), mine.handle)
+                                                 : nccl_.remove_alone(comm_of(member), mine.handle),
           "forgetting memory");
   }
 
   void begin_group() override { check(nullptr, nccl_.group_start(), "beginning an operation"); }
-  void end_group(Member* member) override {
-    const gpu::Current on(device_of(member));
+  void end_group(NcclComm* member) override {
+    const gpu::CurrentContext on(device_of(member));
     check(member, nccl_.group_end(), "starting an operation");
   }
 
-  void all_reduce(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
+  void all_reduce(NcclComm* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
                   gpu::Stream stream) override {
     check(member, nccl_.all_reduce(in, out, count, type_of(type), op_of(op), comm_of(member), of(stream)),
           "all_reduce");
   }
-  void reduce(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op, int root,
+  void reduce(NcclComm* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op, int root,
               gpu::Stream stream) override {
     check(member, nccl_.reduce(in, out, count, type_of(type), op_of(op), root, comm_of(member), of(stream)), "reduce");
   }
-  void reduce_scatter(Member* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
+  void reduce_scatter(NcclComm* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
                       gpu::Stream stream) override {
     check(member, nccl_.reduce_scatter(in, out, count, type_of(type), op_of(op), comm_of(member), of(stream)),
           "reduce_scatter");
   }
-  void all_gather(Member* member, const void* in, void* out, std::size_t bytes, gpu::Stream stream) override {
+  void all_gather(NcclComm* member, const void* in, void* out, std::size_t bytes, gpu::Stream stream) override {
     check(member, nccl_.all_gather(in, out, bytes, ncclUint8, comm_of(member), of(stream)), "all_gather");
   }
-  void broadcast(Member* member, const void* in, void* out, std::size_t bytes, int root, gpu::Stream stream) override {
+  void broadcast(NcclComm* member, const void* in, void* out, std::size_t bytes, int root,
+                 gpu::Stream stream) override {
     check(member, nccl_.broadcast(in, out, bytes, ncclUint8, root, comm_of(member), of(stream)), "broadcast");
   }
-  void send(Member* member, const void* from, std::size_t bytes, int to, gpu::Stream stream) override {
+  void send(NcclComm* member, const void* from, std::size_t bytes, int to, gpu::Stream stream) override {
     check(member, nccl_.send(from, bytes, ncclUint8, to, comm_of(member), of(stream)), "send");
   }
-  void receive(Member* member, void* to, std::size_t bytes, int from, gpu::Stream stream) override {
+  void receive(NcclComm* member, void* to, std::size_t bytes, int from, gpu::Stream stream) override {
     check(member, nccl_.receive(to, bytes, ncclUint8, from, comm_of(member), of(stream)), "receive");
   }
 
  private:
-  static int device_of(Member* member) { return static_cast<NcclMember*>(member)->device; }
-  static ncclComm_t comm_of(Member* member) { return static_cast<NcclMember*>(member)->comm; }
+  static int device_of(NcclComm* member) { return static_cast<LoadedNcclComm*>(member)->device; }
+  static ncclComm_t comm_of(NcclComm* member) { return static_cast<LoadedNcclComm*>(member)->comm; }
   static cudaStream_t of(gpu::Stream stream) { return static_cast<cudaStream_t>(stream); }
 
-  void check(Member* member, ncclResult_t result, std::string_view what) const {
+  void check(NcclComm* member, ncclResult_t result, std::string_view what) const {
     if (result == ncclSuccess || result == ncclInProgress) [[likely]]
       return;
     const char* const more = nccl_.get_last_error(member == nullptr ? nullptr : comm_of(member));
@@ -307,7 +312,8 @@ class NcclLibrary final : public Library {
 
 }  // namespace
 
-std::unique_ptr<Library> load(std::string& why_none) {
+std::unique_ptr<NcclInterface> load(std::string& why_none) {
+  refuse_code_of_the_user();
   // As the system finds it, or where its header was when this was built.
   void* handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {

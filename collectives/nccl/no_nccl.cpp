@@ -3,7 +3,7 @@
 
 namespace lockstep::nccl {
 
-std::unique_ptr<Library> load(std::string& why_none) {
+std::unique_ptr<NcclInterface> load(std::string& why_none) {
   why_none = "this build has no NCCL: build it where nccl.h is, with -Dnccl=enabled";
   return nullptr;
 }

@@ -9,48 +9,48 @@ namespace {
 
 // That it has.
 template <class Use>
-void each_of(const Events::OnDevice& one, const Use& use) {
+void each_of(const GpuEvents::DeviceEvents& one, const Use& use) {
   if (one.before != nullptr) use(*one.before);
-  for (gpu::Event* const done : one.done) {
+  for (gpu::DeviceEvent* const done : one.done) {
     if (done != nullptr) use(*done);
   }
 }
 
 }  // namespace
 
-Events::~Events() {
-  for (const OnDevice& each : all_) layer_.end_stream(each.device, each.own);
+GpuEvents::~GpuEvents() {
+  for (const DeviceEvents& each : all_) backend_.end_stream(each.device, each.own);
 }
 
-Events::OnDevice& Events::of(int device) {
-  const auto known = std::ranges::find(all_, device, &OnDevice::device);
+GpuEvents::DeviceEvents& GpuEvents::of(int device) {
+  const auto known = std::ranges::find(all_, device, &DeviceEvents::device);
   if (known != all_.end()) return *known;
   all_.reserve(all_.size() + 1);
-  OnDevice made{.device = device};
+  DeviceEvents made{.device = device};
   try {
-    made.before = &layer_.take_event(device);
-    for (gpu::Event*& each : made.done) each = &layer_.take_event(device);
-    made.own = layer_.make_stream(device);
+    made.before = &backend_.take_event(device);
+    for (gpu::DeviceEvent*& each : made.done) each = &backend_.take_event(device);
+    made.own = backend_.make_stream(device);
   } catch (...) {
-    each_of(made, [&](gpu::Event& taken) { layer_.give_back(taken); });
+    each_of(made, [&](gpu::DeviceEvent& taken) { backend_.give_back(taken); });
     throw;
   }
   return all_.emplace_back(made);
 }
 
-bool Events::is_working() const {
-  return std::ranges::any_of(all_, [](const OnDevice& each) {
-    return std::ranges::any_of(each.done, [](gpu::Event* done) { return !done->is_reached(); });
+bool GpuEvents::is_working() const {
+  return std::ranges::any_of(all_, [](const DeviceEvents& each) {
+    return std::ranges::any_of(each.done, [](gpu::DeviceEvent* done) { return !done->is_reached(); });
   });
 }
 
-void Events::give_back() {
-  for (const OnDevice& each : all_) each_of(each, [&](gpu::Event& event) { layer_.give_back(event); });
+void GpuEvents::give_back() {
+  for (const DeviceEvents& each : all_) each_of(each, [&](gpu::DeviceEvent& event) { backend_.give_back(event); });
 }
 
-void Events::give_back_when(const std::function<bool()>& nobody_waits) {
-  for (const OnDevice& each : all_)
-    each_of(each, [&](gpu::Event& event) { layer_.give_back_when(event, nobody_waits); });
+void GpuEvents::give_back_when(const std::function<bool()>& nobody_waits) {
+  for (const DeviceEvents& each : all_)
+    each_of(each, [&](gpu::DeviceEvent& event) { backend_.give_back_when(event, nobody_waits); });
 }
 
 }  // namespace lockstep::node

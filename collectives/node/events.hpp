@@ -10,29 +10,29 @@
 #include <functional>
 #include <vector>
 
-#include "collectives/gpu/layer.hpp"
+#include "collectives/gpu/device_backend.hpp"
 
 namespace lockstep::node {
 
 // For one thread at a time.
-class Events {
+class GpuEvents {
  public:
-  struct OnDevice {
+  struct DeviceEvents {
     int device = 0;
     gpu::Stream own = nullptr;
-    gpu::Event* before = nullptr;
+    gpu::DeviceEvent* before = nullptr;
     // In turns, so that calls in so many streams do not wait for each other.
-    std::array<gpu::Event*, 4> done{};
+    std::array<gpu::DeviceEvent*, 4> done{};
     std::size_t turn = 0;
-    gpu::Event* next_done() const { return done[turn % done.size()]; }
+    gpu::DeviceEvent* next_done() const { return done[turn % done.size()]; }
   };
 
-  explicit Events(gpu::Layer& layer) : layer_(layer) {}
-  ~Events();
-  Events(const Events&) = delete;
-  Events& operator=(const Events&) = delete;
+  explicit GpuEvents(gpu::DeviceBackend& backend) : backend_(backend) {}
+  ~GpuEvents();
+  GpuEvents(const GpuEvents&) = delete;
+  GpuEvents& operator=(const GpuEvents&) = delete;
 
-  OnDevice& of(int device);
+  DeviceEvents& of(int device);
   // Whether something that was begun here is under way.
   bool is_working() const;
   // Nobody will wait for them any more; others keep them, since somebody may.
@@ -41,8 +41,8 @@ class Events {
   void give_back_when(const std::function<bool()>& nobody_waits);
 
  private:
-  gpu::Layer& layer_;
-  std::vector<OnDevice> all_;
+  gpu::DeviceBackend& backend_;
+  std::vector<DeviceEvents> all_;
 };
 
 }  // namespace lockstep::node

@@ -9,10 +9,10 @@ namespace lockstep::node {
 
 std::vector<std::string> Gpus::serials() {
   std::vector<std::string> all;
-  gpu::Layer* const layer = gpu::layer();
-  if (layer == nullptr) return all;
+  gpu::DeviceBackend* const backend = gpu::backend();
+  if (backend == nullptr) return all;
   try {
-    for (int device = 0; device < layer->devices(); ++device) all.push_back(layer->id(device));
+    for (int device = 0; device < backend->devices(); ++device) all.push_back(backend->id(device));
   } catch (const Error&) {
     all.clear();  // a GPU that does not say who it is is nothing to share
   }
@@ -30,7 +30,7 @@ std::unique_ptr<Gpus> Gpus::find(const std::vector<std::vector<std::string>>& se
       all->devices_.push_back(static_cast<int>(std::ranges::find(mine, serial) - mine.begin()));
   }
   if (all->devices_.empty()) return nullptr;
-  all->layer_ = gpu::layer();
+  all->backend_ = gpu::backend();
   all->processes_ = std::move(processes);
   return all;
 }
@@ -48,27 +48,27 @@ void Gpus::unmap_what_was_let_go(bool is_in_stream) {
   unmap_later_.clear();
 }
 
-void Gpus::unmap(const Mapping& mapping) noexcept { layer_->unmap(mapping.device, mapping.here); }
+void Gpus::unmap(const Mapping& mapping) noexcept { backend_->unmap(mapping.device, mapping.here); }
 
 int Gpus::number_of(int device) const {
   const auto found = std::ranges::find(devices_, device);
   return found == devices_.end() ? unknown : static_cast<int>(found - devices_.begin());
 }
 
-Place Gpus::show(const void* data, int device, gpu::Shown& card) const {
-  Place place;
+BufferAddress Gpus::show(const void* data, int device, gpu::IpcMemoryHandle& card) const {
+  BufferAddress place;
   place.device = number_of(device);
   if (place.device == unknown || !can_map()) return place;
-  const auto found = layer_->show(data);
+  const auto found = backend_->show(data);
   if (!found) return place;
   card = *found;
-  place.memory = Place::mapped;
+  place.memory = BufferAddress::mapped;
   place.offset = reinterpret_cast<std::uintptr_t>(data) - card.base;
   return place;
 }
 
 // What the owner has freed, so that it is not kept from others any longer.
-void Gpus::forget(std::uint64_t process, const gpu::Shown& card) {
+void Gpus::forget(std::uint64_t process, const gpu::IpcMemoryHandle& card) {
   std::erase_if(mappings_, [&](const Mapping& each) {
     const bool is_gone = each.process == process && std::ranges::count(card.gone, each.number) > 0;
     if (is_gone) unmap_later_.push_back(each);
@@ -77,16 +77,17 @@ void Gpus::forget(std::uint64_t process, const gpu::Shown& card) {
 }
 
 // On that GPU, or on theirs.
-Gpus::Mapping Gpus::map(const gpu::Shown& card, int device, int theirs) {
+Gpus::Mapping Gpus::map(const gpu::IpcMemoryHandle& card, int device, int theirs) {
   try {
-    return {.device = device, .here = layer_->map(device, card)};
+    return {.device = device, .here = backend_->map(device, card)};
   } catch (const Error&) {
     if (device == theirs) throw;
-    return {.device = theirs, .here = layer_->map(theirs, card)};
+    return {.device = theirs, .here = backend_->map(theirs, card)};
   }
 }
 
-std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, int device, bool is_copied) {
+std::byte* Gpus::reach(int member, const BufferAddress& place, const gpu::IpcMemoryHandle& card, int device,
+                       bool is_copied) {
   const std::uint64_t process = processes_[static_cast<std::size_t>(member)];
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   if (process == processes_[me_]) return reinterpret_cast<std::byte*>(card.base + place.offset);
@@ -117,20 +118,20 @@ std::byte* Gpus::reach(int member, const Place& place, const gpu::Shown& card, i
   return mappings_.back().here + place.offset;
 }
 
-void Gpus::conclude(const gpu::Costs& costs) {
+void Gpus::conclude(const gpu::DeviceCosts& costs) {
   costs_ = costs;
-  state_ = State::proven;
+  state_ = MappingProof::proven;
 }
 
 void Gpus::refuse_to_map() {
-  state_ = State::refused;
+  state_ = MappingProof::refused;
   for (const Mapping& each : mappings_) unmap_later_.push_back(each);
   mappings_.clear();
 }
 
-gpu::Event& Gpus::open(int member, const gpu::ShownEvent& card, int number) {
-  std::unique_ptr<gpu::Event>& known = opened_[{processes_[static_cast<std::size_t>(member)], card.number}];
-  if (known == nullptr) known = layer_->open(device_of(number), card);
+gpu::DeviceEvent& Gpus::open(int member, const gpu::IpcEventHandle& card, int number) {
+  std::unique_ptr<gpu::DeviceEvent>& known = opened_[{processes_[static_cast<std::size_t>(member)], card.number}];
+  if (known == nullptr) known = backend_->open(device_of(number), card);
   return *known;
 }
 

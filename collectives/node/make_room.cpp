@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "collectives/node/across.hpp"
+#include "collectives/node/process_memory_reader.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/shared_memory.hpp"
 #include "topology/base/text.hpp"
@@ -14,12 +14,12 @@
 namespace lockstep::node {
 namespace {
 
-struct Offer {
+struct SegmentOffer {
   SharedMemory memory;
   std::string wrong;
 };
 
-Offer offer(std::size_t bytes) {
+SegmentOffer offer(std::size_t bytes) {
   try {
     return {SharedMemory::make(bytes, false), {}};
   } catch (const Error& error) {
@@ -28,21 +28,21 @@ Offer offer(std::size_t bytes) {
 }
 
 // What this process goes by, once it has measured or has read enough.
-struct Known {
+struct TuningCache {
   std::mutex mutex;
   std::map<std::string, Tuning> by_key;
 };
-Known& known() {
-  static Known one;
-  return one;
+TuningCache& tuning_cache() {
+  static TuningCache* const one = new TuningCache;  // communicators may be made while exit() destroys statics
+  return *one;
 }
 
 std::vector<Tuning> find_tunings(const std::string& key) {
-  const std::lock_guard lock(known().mutex);
-  if (const auto found = known().by_key.find(key); found != known().by_key.end())
+  const std::lock_guard lock(tuning_cache().mutex);
+  if (const auto found = tuning_cache().by_key.find(key); found != tuning_cache().by_key.end())
     return std::vector<Tuning>(enough, found->second);
   std::vector<Tuning> read = read_tunings(key);
-  if (read.size() >= enough) known().by_key[key] = middle_of(read);
+  if (read.size() >= enough) tuning_cache().by_key[key] = middle_of(read);
   return read;
 }
 
@@ -56,7 +56,7 @@ void tune(Exchange& exchange, Room& room, bool crowded) {
   constexpr int few = 16;  // more take too long for what they gain
   const int members = room.size();
   const double patience = std::chrono::duration<double>(exchange.patience().limit).count();
-  const Waiting waiting{patience > 0 ? patience : 1e9, [&exchange] { return exchange.known_loss(); }};
+  const WaitLimit waiting{patience > 0 ? patience : 1e9, [&exchange] { return exchange.known_loss(); }};
   const bool counts = !crowded && members > 1 && members <= few;
   const double apart = counts ? step_nanoseconds(room, waiting) : 0;
   const std::string key = tuning_key(members, room.is_one_process(), crowded, apart);
@@ -71,20 +71,20 @@ void tune(Exchange& exchange, Room& room, bool crowded) {
   room.set_tuning(middle_of(told));
   if (exchange.rank() != 0) return;
   keep_tunings(told, key);
-  const std::lock_guard lock(known().mutex);
-  known().by_key[key] = room.tuning();
+  const std::lock_guard lock(tuning_cache().mutex);
+  tuning_cache().by_key[key] = room.tuning();
 }
 
 // What a member says first: which process it is, whatever its number in whatever namespace, and what memory it has.
-struct Hello {
-  Landmark process;
+struct RoomGreeting {
+  ProcessIdentity process;
   ProcessName name;
   std::uintptr_t memory = 0;  // of the first member, for threads of its process
   std::string ticket;         // the same for other processes
   std::string wrong;
 };
 
-Bytes to_bytes(const Hello& hello) {
+Bytes to_bytes(const RoomGreeting& hello) {
   Writer writer;
   hello.name.write(writer);
   return writer.put(hello.process.token)
@@ -96,9 +96,9 @@ Bytes to_bytes(const Hello& hello) {
       .take();
 }
 
-Hello read_hello(const Bytes& bytes) {
+RoomGreeting read_hello(const Bytes& bytes) {
   Reader reader(bytes);
-  Hello hello;
+  RoomGreeting hello;
   hello.name = ProcessName::read(reader);
   hello.process.token = reader.get<std::uint64_t>();
   hello.process.address = reader.get<std::uintptr_t>();
@@ -109,14 +109,14 @@ Hello read_hello(const Bytes& bytes) {
   return hello;
 }
 
-// What it says when it has seen everybody's first word.
-struct Answer {
+// A member says this when it has seen every member's RoomGreeting.
+struct RoomReply {
   std::string wrong;
   bool reads_all = false;  // the memory of the other processes, wherever it lies
   std::vector<std::string> gpus;
 };
 
-Bytes to_bytes(const Answer& answer) {
+Bytes to_bytes(const RoomReply& answer) {
   Writer writer;
   writer.put(std::string_view(answer.wrong)).put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0));
   writer.put(static_cast<std::uint64_t>(answer.gpus.size()));
@@ -124,9 +124,9 @@ Bytes to_bytes(const Answer& answer) {
   return writer.take();
 }
 
-Answer read_answer(const Bytes& bytes) {
+RoomReply read_answer(const Bytes& bytes) {
   Reader reader(bytes);
-  Answer answer;
+  RoomReply answer;
   answer.wrong = reader.get_string();
   answer.reads_all = reader.get<std::uint8_t>() != 0;
   for (auto left = reader.get<std::uint64_t>(); left > 0; --left) answer.gpus.push_back(reader.get_string());
@@ -138,21 +138,22 @@ Answer read_answer(const Bytes& bytes) {
 std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   const std::size_t bytes = Room::bytes_for(exchange.size());
   const bool first = exchange.rank() == 0;
-  Offer mine;
+  SegmentOffer mine;
   // For threads of this process; held until all have it, and longer where one of them failed before.
   std::shared_ptr<std::byte>* kept = nullptr;
   if (first) {
     mine = offer(bytes);
     kept = new std::shared_ptr<std::byte>(mine.memory.memory());
   }
-  const Hello said{landmark(), own_process(), reinterpret_cast<std::uintptr_t>(kept), mine.memory.ticket(), mine.wrong};
-  std::vector<Hello> all;
+  const RoomGreeting said{process_identity(), own_process(), reinterpret_cast<std::uintptr_t>(kept),
+                          mine.memory.ticket(), mine.wrong};
+  std::vector<RoomGreeting> all;
   for (const Bytes& each : exchange.all_gather("shared memory of a node", to_bytes(said)))
     all.push_back(read_hello(each));
-  const auto is_here = [&](const Hello& each) { return each.process.token == said.process.token; };
+  const auto is_here = [&](const RoomGreeting& each) { return each.process.token == said.process.token; };
   const bool one_process = std::ranges::all_of(all, is_here);
   std::shared_ptr<std::byte> memory;
-  Answer answer{.wrong = all.front().wrong};
+  RoomReply answer{.wrong = all.front().wrong};
   if (answer.wrong.empty()) {
     try {
       memory =
@@ -162,21 +163,21 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
     }
   }
   answer.reads_all =
-      !one_process && std::ranges::all_of(all, [](const Hello& each) { return is_readable(each.process); });
-  if (gpu::layer() != nullptr) gpu::layer()->prepare();
+      !one_process && std::ranges::all_of(all, [](const RoomGreeting& each) { return is_readable(each.process); });
+  if (gpu::backend() != nullptr) gpu::backend()->prepare();
   if (!one_process) answer.gpus = Gpus::serials();
   const auto answers = exchange.all_gather("shared memory of a node is open", to_bytes(answer));
   delete kept;
-  bool across = true;
+  bool reads_processes = true;
   std::vector<pid_t> processes;
-  std::vector<std::shared_ptr<const Watched>> watched;
+  std::vector<std::shared_ptr<const WatchedProcess>> watched;
   std::vector<std::uint64_t> tokens;
   std::vector<std::vector<std::string>> gpus;
   for (std::size_t member = 0; member < answers.size(); ++member) {
-    const Answer theirs = read_answer(answers[member]);
-    across &= theirs.reads_all;
+    const RoomReply theirs = read_answer(answers[member]);
+    reads_processes &= theirs.reads_all;
     processes.push_back(all[member].process.process);
-    watched.push_back(one_process || is_here(all[member]) ? nullptr : Watched::find(all[member].name));
+    watched.push_back(one_process || is_here(all[member]) ? nullptr : WatchedProcess::find(all[member].name));
     tokens.push_back(all[member].process.token);
     gpus.push_back(theirs.gpus);
     if (theirs.wrong.empty()) continue;
@@ -186,7 +187,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
     return nullptr;
   }
   auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
-  if (across) room->set_across(Across(std::move(processes), std::move(watched)));
+  if (reads_processes) room->set_memory_reader(ProcessMemoryReader(std::move(processes), std::move(watched)));
   tune(exchange, *room, crowded);
   if (!one_process) room->set_gpus(Gpus::find(gpus, exchange.rank(), std::move(tokens)));
   return room;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what suits the machine: the members run all_reduces of their own in the room, and take the slowest
-// member's word for each time, so that all decide alike.
+// member's number for each time, so that all decide alike.
 #include <sched.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "collectives/node/node_collective.hpp"
 #include "collectives/node/tuning.hpp"
-#include "collectives/node/work.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -21,15 +21,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t mark_of_measuring = 0x74756e65;
+constexpr std::uint32_t call_tag_of_measuring = 0x74756e65;
 constexpr std::size_t largest = 4U << 20U;  // bytes that are measured
 
-class Probe {
+class TuningProbe {
  public:
-  Probe(Room& room, bool crowded, const Waiting& waiting, std::size_t most = largest)
+  TuningProbe(Room& room, bool crowded, const WaitLimit& waiting, std::size_t most = largest)
       : room_(room),
         crowded_(crowded),
-        looks_(crowded ? Looks{0, 64} : Looks{1000, 0}),
+        looks_(crowded ? PollLimits{0, 64} : PollLimits{1000, 0}),
         // Who shares cores begins when it gets one: many calls together make that small.
         in_a_row_(crowded ? 512U << 10U : 256U << 10U),
         waiting_(waiting),
@@ -69,7 +69,7 @@ class Probe {
     return slowest(best);
   }
   // Of the fastest round just measured, by the first tuning: picoseconds of a byte that was handed to others.
-  double handing() { return slowest(handing_); }
+  double write_cost() { return slowest(write_cost_); }
   // In everybody's eyes.
   double slowest(double mine) {
     Plan plan = plan_of(1, DataType::f64, ReduceOp::max);
@@ -96,13 +96,13 @@ class Probe {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t which = 0; which < tunings.size(); ++which) {
         run(call, tunings[which]);  // what the last one has left in the caches is not this one's doing
-        room_.handing().forget();
+        room_.write_strategy().forget();
         const auto begin = Clock::now();
         for (std::size_t i = 0; i < calls; ++i) run(call, tunings[which]);
         const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
         if (taken.count() / static_cast<double>(calls) >= best[which]) continue;
         best[which] = taken.count() / static_cast<double>(calls);
-        if (which == 0) handing_ = room_.handing().mean();
+        if (which == 0) write_cost_ = room_.write_strategy().mean();
       }
       const std::chrono::duration<double> since_begin = Clock::now() - begin_;
       spent_ = slowest(since_begin.count());
@@ -129,7 +129,8 @@ class Probe {
   }
 
   void run(const Call& call, const Tuning& tuning) {
-    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), mark_of_measuring, room_.asks());
+    work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), call_tag_of_measuring,
+                room_.address_queries());
     const auto begin = Clock::now();
     for (unsigned turns = 1; !work_.is_done(); ++turns) {
       if (work_.advance(looks_)) continue;
@@ -154,15 +155,15 @@ class Probe {
 
   Room& room_;
   bool crowded_;  // there is less time, as calls take longer
-  Looks looks_;
+  PollLimits looks_;
   std::size_t in_a_row_;  // bytes of calls that are measured together
-  const Waiting& waiting_;
+  const WaitLimit& waiting_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
   Clock::time_point begin_ = Clock::now();
   double spent_ = 0;
-  double handing_ = 0;
-  Work work_;
+  double write_cost_ = 0;
+  NodeCollective work_;
 };
 
 // How the time changes, as a logarithm, where the second way is taken instead of the first. No time left: not at all.
@@ -184,9 +185,9 @@ std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
   return from;
 }
 
-class Measuring {
+class TuningSearch {
  public:
-  Measuring(Room& room, bool crowded, const Waiting& waiting)
+  TuningSearch(Room& room, bool crowded, const WaitLimit& waiting)
       : room_(room),
         crowded_(crowded),
         probe_(room, crowded, waiting),
@@ -217,9 +218,9 @@ class Measuring {
       const std::array ways = {with(&Tuning::drain_from, never), with(&Tuning::drain_from, 64)};
       return change(of_blocks(bytes / room_size(), ways)) + bias;
     }));
-    if (room_.across().works()) find_across();
+    if (room_.memory_reader().works()) find_process_reading();
     constexpr std::array<std::size_t, 4> small = {256, 1U << 10U, 4U << 10U, 16U << 10U};
-    if (room_.asks() != Asks::none)
+    if (room_.address_queries() != AddressQueries::none)
       find(&Tuning::direct_from, small, 64U << 10U);
     else
       keep(&Tuning::direct_from, std::min<std::size_t>(best_.halves_from, 4U << 10U));
@@ -321,24 +322,24 @@ class Measuring {
   // now, and as much longer as all of it takes by the other way, which does not depend on how far apart the cores are.
   void find_slow() {
     std::vector<double> limits;
-    const std::array ways = {with(&Tuning::slow_from, Handing::never_slow), with(&Tuning::slow_from, 0)};
+    const std::array ways = {with(&Tuning::slow_from, WriteStrategy::never_slow), with(&Tuning::slow_from, 0)};
     const auto add = [&](std::size_t bytes, const std::vector<double>& times) {
       constexpr double picoseconds = 1e6;  // of a microsecond
       if (times.empty()) return;
-      limits.push_back(probe_.handing() + (times[1] - times[0]) * picoseconds / static_cast<double>(bytes));
+      limits.push_back(probe_.write_cost() + (times[1] - times[0]) * picoseconds / static_cast<double>(bytes));
     };
     for (const std::size_t bytes : {16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U}) {
       add(bytes, of_blocks(bytes, ways));
       add(bytes, of_sums(bytes, ways));
     }
-    room_.handing().forget();
+    room_.write_strategy().forget();
     if (limits.empty()) return;
     std::ranges::nth_element(limits, limits.begin() + static_cast<std::ptrdiff_t>(limits.size() / 2));
     keep(&Tuning::slow_from, static_cast<std::size_t>(std::clamp(limits[limits.size() / 2], 0.0, 1e9)));
   }
 
   // The time that it takes is the system's, too, and its pages': slots are left for what is clearly better.
-  void find_across() {
+  void find_process_reading() {
     constexpr std::array<std::size_t, 5> blocks = {8U << 10U, 32U << 10U, 128U << 10U, 512U << 10U, 2U << 20U};
     const std::size_t fit = 2 * largest / static_cast<std::size_t>(room_.size());
     const auto fitting = std::ranges::count_if(blocks, [&](std::size_t bytes) { return bytes <= fit; });
@@ -352,30 +353,30 @@ class Measuring {
 
   Room& room_;
   bool crowded_;
-  Probe probe_;
+  TuningProbe probe_;
   Tuning best_;   // what the rest is measured with
   Tuning found_;  // what is measured so far, and guessed otherwise
 };
 
 }  // namespace
 
-double step_nanoseconds(Room& room, const Waiting& waiting) {
-  return Probe(room, false, waiting, sizeof(float)).step();
+double step_nanoseconds(Room& room, const WaitLimit& waiting) {
+  return TuningProbe(room, false, waiting, sizeof(float)).step();
 }
 
-std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const Waiting& waiting) {
-  struct Told {
+std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const WaitLimit& waiting) {
+  struct SharedTunings {
     std::size_t number;
     std::array<Tuning, enough> all;
   } told{std::min(tunings.size(), enough), {}};
   std::copy_n(tunings.begin(), told.number, told.all.begin());
-  Probe(room, false, waiting, sizeof told).tell(&told, sizeof told);
+  TuningProbe(room, false, waiting, sizeof told).tell(&told, sizeof told);
   tunings.assign(told.all.begin(), told.all.begin() + static_cast<std::ptrdiff_t>(told.number));
   return tunings;
 }
 
-Tuning measured_tuning(Room& room, bool crowded, const Waiting& waiting) {
-  return Measuring(room, crowded, waiting).all();
+Tuning measured_tuning(Room& room, bool crowded, const WaitLimit& waiting) {
+  return TuningSearch(room, crowded, waiting).all();
 }
 
 }  // namespace lockstep::node

@@ -38,7 +38,7 @@ Layout::Layout(int members) {
   slot = std::clamp(in_all / (n * slot_ring * turns), least, most) / page * page;
   area = turns * slot;
   stride = area + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
-  lines = sizeof(Room::Header) + slot_ring * sizeof(Room::Gathering) + n * sizeof(Room::MemberHeader);
+  lines = sizeof(Room::RoomHeader) + slot_ring * sizeof(Room::StepArrivals) + n * sizeof(Room::RoomMemberHeader);
   pages = round_up(lines + n * line_ring * sizeof(Line), page);
   slots = pages + n * line_ring * page_bytes;
   bytes = round_up(slots + n * slot_ring * stride, page);
@@ -53,7 +53,7 @@ Room::Room(std::shared_ptr<std::byte> memory, int index, int size, bool one_proc
       lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
       pages_(memory_.get() + layout_.pages),
       slots_(memory_.get() + layout_.slots),
-      lookup_(index, size),
+      symmetric_registry_(index, size),
       tuning_(guessed_tuning(size)) {}
 
 Room::~Room() {
@@ -65,12 +65,12 @@ Room::~Room() {
 // To others, when all have put behind them what waits for them; or never will, since they have left or died.
 void Room::give_back_events() noexcept {
   try {
-    const auto is_done_with = [memory = memory_, across = across_, me = index_, size = size_, step = ordered_,
+    const auto is_done_with = [memory = memory_, reader = memory_reader_, me = index_, size = size_, step = ordered_,
                                could_be_behind = has_ordered_ && !are_shown_, are_known = has_ordered_ || are_shown_] {
       for (int member = 0; are_known && member < size; ++member) {
-        const MemberHeader& theirs = header_in(memory.get(), member);
+        const RoomMemberHeader& theirs = header_in(memory.get(), member);
         const bool is_behind = could_be_behind && reaches(theirs.behind.load(std::memory_order_acquire), step);
-        if (member != me && !is_behind && theirs.left.load(std::memory_order_acquire) == 0 && !across.is_gone(member))
+        if (member != me && !is_behind && theirs.left.load(std::memory_order_acquire) == 0 && !reader.is_gone(member))
           return false;
       }
       return true;
@@ -84,9 +84,9 @@ void Room::give_back_events() noexcept {
   }
 }
 
-Events& Room::events() {
+GpuEvents& Room::events() {
   if (events_ == nullptr) {
-    events_ = std::make_unique<Events>(*gpu::layer());
+    events_ = std::make_unique<GpuEvents>(*gpu::backend());
     if (gpus_) gpus_->use_with(*events_);
   }
   return *events_;
@@ -104,53 +104,55 @@ void Room::came_behind() {
 void Room::let_go_of_dead() {
   if (gpus_ == nullptr) return;
   for (int member = 0; member < size_; ++member) {
-    if (member != index_ && across_.is_gone(member)) gpus_->let_go_of(member);
+    if (member != index_ && memory_reader_.is_gone(member)) gpus_->let_go_of(member);
   }
 }
 
 void Room::keep_on_gpus() {
   let_go_of_dead();
   keep_for_ever(std::shared_ptr<Gpus>(std::move(gpus_)));
-  keep_for_ever(std::shared_ptr<Events>(std::move(events_)));
+  keep_for_ever(std::shared_ptr<GpuEvents>(std::move(events_)));
 }
 
-void Room::begin_at(Step step) {
-  for (Step back = 0; back < line_ring; ++back)
+void Room::begin_at(StepNumber step) {
+  for (StepNumber back = 0; back < line_ring; ++back)
     lines_[line_at(index_, step - back)].word.store(std::uint64_t{step} << 32U, std::memory_order_release);
-  for (Step back = 0; back < slot_ring; ++back) result(step - back).word.store(0, std::memory_order_release);
+  for (StepNumber back = 0; back < slot_ring; ++back) result(step - back).word.store(0, std::memory_order_release);
   last_ = known_ = step;
 }
 
 // Each look takes a line from another core, so it asks for more than what is needed first: whoever keeps up has that.
-bool Room::look_for_all(Step step) {
-  const auto all_have = [&](Step published) {
+bool Room::look_for_all(StepNumber step) {
+  const auto all_have = [&](StepNumber published) {
     for (int member = 0; member < size_; ++member) {
       if (member != index_ && !has_published(member, published)) return false;
     }
     known_ = published;
     return true;
   };
-  const Step more = step + line_ring / 2;
+  const StepNumber more = step + line_ring / 2;
   return (reaches(last_, more) && all_have(more)) || all_have(step);
 }
 
-Place Room::place_of(const void* data, std::size_t bytes, bool across) {
-  if (const Place place = lookup_.find(data, bytes); place.memory != 0) return place;
+BufferAddress Room::place_of(const void* data, std::size_t bytes, bool is_readable) {
+  if (const BufferAddress place = symmetric_registry_.find(data, bytes); place.memory != 0) return place;
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  if (one_process_) return {Place::threads, address};
-  return across && across_.could_be_read(data, bytes) ? Place{Place::across, address} : Place();
+  if (one_process_) return {BufferAddress::threads, address};
+  return is_readable && memory_reader_.could_be_read(data, bytes) ? BufferAddress{BufferAddress::other_process, address}
+                                                                  : BufferAddress();
 }
 
-std::byte* Room::reach(int member, const Place& place, const Counts& known_to_all) const {
-  if (place.memory == 0 || place.memory == Place::across || place.memory == Place::mapped) return nullptr;
+std::byte* Room::reach(int member, const BufferAddress& place, const GenerationCounts& known_to_all) const {
+  if (place.memory == 0 || place.memory == BufferAddress::other_process || place.memory == BufferAddress::mapped)
+    return nullptr;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
-  if (place.memory == Place::threads) return reinterpret_cast<std::byte*>(place.offset);
-  return lookup_.reach(member, place, known_to_all);
+  if (place.memory == BufferAddress::threads) return reinterpret_cast<std::byte*>(place.offset);
+  return symmetric_registry_.reach(member, place, known_to_all);
 }
 
 void Room::pin() {
   if (std::exchange(has_tried_to_pin_, true)) return;
-  pin_ = gpu::layer()->pin(memory_, layout_.bytes);
+  pin_ = gpu::backend()->pin(memory_, layout_.bytes);
 }
 
 std::vector<std::shared_ptr<const void>> Room::for_copies() const {
@@ -186,7 +188,7 @@ bool Room::abandon() {
   }
   if (!is_on_gpu_) header_of(index_).busy.store(0, std::memory_order_release);
   for (int member = 0; member < size_; ++member) {
-    while (header_of(member).busy.load(std::memory_order_seq_cst) != 0 && !across_.is_gone(member)) {
+    while (header_of(member).busy.load(std::memory_order_seq_cst) != 0 && !memory_reader_.is_gone(member)) {
       if (std::chrono::steady_clock::now() > limit) return false;
       ::sched_yield();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory in which the members of a node meet: for every member a few lines and slots in a ring, each written by
 // that member alone. A collective is a sequence of steps, numbered through all calls. In a step a member puts what it
-// gives into its line or slot, and publishes the step's number there together with the call's mark; the others find
+// gives into its line or slot, and publishes the step's number there together with the call's tag; the others find
 // both when they look for that step. Nothing here waits: who must wait asks again.
 //
 // The rule that makes a line or slot free: who has published step j reads no step before j - 1 any more. There are four
@@ -15,21 +15,21 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/gpu/ways.hpp"
-#include "collectives/node/across.hpp"
+#include "collectives/gpu/copy_streams.hpp"
 #include "collectives/node/events.hpp"
 #include "collectives/node/gpus.hpp"
-#include "collectives/node/handing.hpp"
-#include "collectives/node/memories.hpp"
+#include "collectives/node/process_memory_reader.hpp"
+#include "collectives/node/symmetric_registry.hpp"
 #include "collectives/node/tuning.hpp"
+#include "collectives/node/write_strategy.hpp"
 
 namespace lockstep::node {
 
-using Step = std::uint32_t;  // wraps around
+using StepNumber = std::uint32_t;  // wraps around
 
-inline constexpr Step slot_ring = 4;
-inline constexpr Step line_ring = 32;  // and of pages
-inline constexpr Step in_use = 2;      // the step that is written, and the one before it, which may still be read
+inline constexpr StepNumber slot_ring = 4;
+inline constexpr StepNumber line_ring = 32;  // and of pages
+inline constexpr StepNumber in_use = 2;      // the step that is written, and the one before it, which may still be read
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t page_bytes = 2048;
 inline constexpr std::size_t line_size = 128;  // two cache lines, because processors fetch them in pairs
@@ -48,22 +48,22 @@ inline void relax() {
 }
 
 // a is k or behind it, on numbers that wrap.
-constexpr bool reaches(Step a, Step k) { return static_cast<std::int32_t>(a - k) >= 0; }
+constexpr bool reaches(StepNumber a, StepNumber k) { return static_cast<std::int32_t>(a - k) >= 0; }
 
 // One step of one member.
 struct alignas(line_size) Line {
   static constexpr std::size_t room = line_size - 2 * sizeof(std::uint64_t);
-  std::atomic<std::uint64_t> word;  // the step above, the mark below
+  std::atomic<std::uint64_t> word;  // the step above, the call tag below
   std::uint64_t extra;              // a number beside the data
   std::byte payload[room];
 };
 static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always_lock_free);
 
 // Where a step's data lies.
-enum class Holder : std::uint8_t { line, page, slot };
+enum class StepStorage : std::uint8_t { line, page, slot };
 
 // Which calls ask where the buffers lie.
-enum class Asks : std::uint8_t { none, large, all };
+enum class AddressQueries : std::uint8_t { none, large, all };
 
 // How the memory is divided, for so many members.
 struct Layout {
@@ -89,7 +89,7 @@ class Room {
   // So many bytes fit into a slot.
   std::size_t slot_bytes() const { return layout_.slot; }
   std::uint64_t* my_next_numbers() { return numbers_at(index_, last_ + 1); }
-  const std::uint64_t* numbers(int member, Step step) const { return numbers_at(member, step); }
+  const std::uint64_t* numbers(int member, StepNumber step) const { return numbers_at(member, step); }
   // The largest element that can be reduced here.
   static std::size_t most_element(int members) {
     return static_cast<std::size_t>(members) > most_members
@@ -99,26 +99,26 @@ class Room {
   static constexpr std::size_t most_members = 256;
   static std::size_t bytes_for(int members) { return Layout(members).bytes; }
   // For tests: as if so many steps had been made. By all members before any of them begins.
-  void begin_at(Step step);
+  void begin_at(StepNumber step);
 
   int index() const { return index_; }
   int size() const { return size_; }
-  Step last() const { return last_; }  // that this member has published
+  StepNumber last() const { return last_; }  // that this member has published
   // Bytes that this member has copied, but for what fits into a line.
   std::uint64_t moved() const { return moved_; }
   void has_moved(std::size_t bytes) { moved_ += bytes; }
 
   // Whether the next step, with data there, may be written.
-  bool is_free(Holder holder) { return reaches(known_, needed(holder)) || look_for_all(needed(holder)); }
+  bool is_free(StepStorage holder) { return reaches(known_, needed(holder)) || look_for_all(needed(holder)); }
   // Whether the member is what keeps it from being free.
-  bool is_behind(int member, Holder holder) const { return !has_published(member, needed(holder)); }
+  bool is_behind(int member, StepStorage holder) const { return !has_published(member, needed(holder)); }
   Line& my_next_line() { return lines_[line_at(index_, last_ + 1)]; }
   std::byte* my_next_page() { return pages_ + line_at(index_, last_ + 1) * page_bytes; }
   std::byte* my_next_slot(std::size_t span) { return my_slot(last_ + 1, span); }
   // Everything that this member wrote is there for who sees it.
-  void publish(std::uint32_t mark) {
+  void publish(std::uint32_t call_tag) {
     ++last_;
-    lines_[line_at(index_, last_)].word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);
+    lines_[line_at(index_, last_)].word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);
     if (header().asleep.load(std::memory_order_relaxed) > 0) wake();
   }
 
@@ -134,48 +134,54 @@ class Room {
     }
     return is_last;
   }
-  Line& result(Step step) const { return gathering(step).result; }
+  Line& result(StepNumber step) const { return gathering(step).result; }
   // Who combines in this step; none yet: -1.
-  int leader(Step step) const {
+  int leader(StepNumber step) const {
     const std::uint64_t word = gathering(step).leader.load(std::memory_order_relaxed);
-    return static_cast<Step>(word >> 32U) == step ? static_cast<int>(word & 0xffffffffU) : -1;
+    return static_cast<StepNumber>(word >> 32U) == step ? static_cast<int>(word & 0xffffffffU) : -1;
   }
-  void publish_result(std::uint32_t mark) {
-    result(last_).word.store(std::uint64_t{last_} << 32U | mark, std::memory_order_release);
+  void publish_result(std::uint32_t call_tag) {
+    result(last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);
     if (header().asleep.load(std::memory_order_relaxed) > 0) wake();
   }
-  bool has_result(Step step, std::uint32_t mark) const {
-    return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);
+  bool has_result(StepNumber step, std::uint32_t call_tag) const {
+    return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);
   }
-  std::byte* my_slot(Step step, std::size_t span) { return slot_at(index_, step) + moved(step, span); }
+  std::byte* my_slot(StepNumber step, std::size_t span) { return slot_at(index_, step) + moved(step, span); }
 
   // Whether the member has published the step in the same call.
-  bool is_there(int member, Step step, std::uint32_t mark) const {
-    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | mark);
+  bool is_there(int member, StepNumber step, std::uint32_t call_tag) const {
+    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);
+  }
+  // Whether the member has published the step in another call.
+  bool is_in_another(int member, StepNumber step, std::uint32_t call_tag) const {
+    const std::uint64_t word = line(member, step).word.load(std::memory_order_acquire);
+    return word >> 32U == step && static_cast<std::uint32_t>(word) != call_tag;
   }
   // All others have been seen in this step.
-  void all_reached(Step step) { known_ = step; }
-  const Line& line(int member, Step step) const { return lines_[line_at(member, step)]; }
-  const std::byte* page(int member, Step step) const { return pages_ + line_at(member, step) * page_bytes; }
+  void all_reached(StepNumber step) { known_ = step; }
+  const Line& line(int member, StepNumber step) const { return lines_[line_at(member, step)]; }
+  const std::byte* page(int member, StepNumber step) const { return pages_ + line_at(member, step) * page_bytes; }
   // Steps that say the same span, bytes, take turns within the area: what a member writes then lies where the others
   // read long ago, and their caches have let go of it. Span 0: it stays.
-  const std::byte* slot(int member, Step step, std::size_t span) const {
+  const std::byte* slot(int member, StepNumber step, std::size_t span) const {
     return slot_at(member, step) + moved(step, span);
   }
 
   // Whether there is any memory that could be reached without a slot. The same on all members. Those whom this one's
   // members were split from may take some at any time.
-  Asks asks() const {
-    if (one_process_ || lookup_.own().added() > 0 || lookup_.has_inherited()) return Asks::all;
-    return lookup_.is_split() ? Asks::large : Asks::none;
+  AddressQueries address_queries() const {
+    if (one_process_ || symmetric_registry_.own().added() > 0 || symmetric_registry_.has_inherited())
+      return AddressQueries::all;
+    return symmetric_registry_.is_split() ? AddressQueries::large : AddressQueries::none;
   }
   const Tuning& tuning() const { return tuning_; }
   void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
-  Handing& handing() { return handing_; }
+  WriteStrategy& write_strategy() { return write_strategy_; }
   bool is_one_process() const { return one_process_; }
   // Whether members can read each other's memory wherever it lies, though it is another process's. The same on all.
-  const Across& across() const { return across_; }
-  void set_across(Across across) { across_ = std::move(across); }
+  const ProcessMemoryReader& memory_reader() const { return memory_reader_; }
+  void set_memory_reader(ProcessMemoryReader reader) { memory_reader_ = std::move(reader); }
   // Those of several processes that all members see; nothing: there is none.
   Gpus* gpus() const { return gpus_.get(); }
   void set_gpus(std::unique_ptr<Gpus> gpus) { gpus_ = std::move(gpus); }
@@ -186,7 +192,7 @@ class Room {
     gpus_ = nullptr;
   }
   // Where there is a GPU. This member's own.
-  Events& events();
+  GpuEvents& events();
   // Others may wait for them, until this member came behind theirs or all do without.
   void show_events(bool are_shown) { are_shown_ = are_shown; }
   // It has put behind the others' events of its last step what is to wait for them.
@@ -200,17 +206,17 @@ class Room {
   }
   // What this member has on GPUs outlives it, because something may still use it.
   void keep_on_gpus();
-  // `across`: it may be read in this process by others.
-  Place place_of(const void* data, std::size_t bytes, bool across);
-  std::byte* reach(int member, const Place& place, const Counts& known_to_all) const;
+  // `is_readable`: it may be read in this process by others.
+  BufferAddress place_of(const void* data, std::size_t bytes, bool is_readable);
+  std::byte* reach(int member, const BufferAddress& place, const GenerationCounts& known_to_all) const;
   // In which this member's data come from a GPU's memory into this memory, and go from here to it.
-  gpu::Ways& ways() { return ways_; }
+  gpu::CopyStreams& ways() { return ways_; }
   // For that: pins this memory once, if the system lets it.
   void pin();
   // All that copies under way may touch of it, and the streams: held, it stays.
   std::vector<std::shared_ptr<const void>> for_copies() const;
-  Lookup& lookup() { return lookup_; }
-  const Lookup& lookup() const { return lookup_; }
+  SymmetricRegistry& symmetric_registry() { return symmetric_registry_; }
+  const SymmetricRegistry& symmetric_registry() const { return symmetric_registry_; }
 
   // Before and after this member touches the others' buffers. False: one of them has given up, and may use its memory
   // for something else.
@@ -232,52 +238,54 @@ class Room {
   void look_again_soon() { looks_soon_ = true; }
 
  private:
-  struct alignas(line_size) Header {
+  struct alignas(line_size) RoomHeader {
     std::atomic<std::uint32_t> asleep;  // members
     std::atomic<std::uint32_t> rings;   // changes when somebody wakes them
     std::atomic<std::uint32_t> given_up;
   };
   // Of one of the steps in the ring.
-  struct Gathering {
+  struct StepArrivals {
     alignas(line_size) std::atomic<std::uint32_t> arrived;  // members
     std::atomic<std::uint64_t> leader;                      // the step above, who combines in it below
     Line result;
   };
-  struct alignas(line_size) MemberHeader {
+  struct alignas(line_size) RoomMemberHeader {
     std::atomic<std::uint32_t> busy;    // with the memory of others
     std::atomic<std::uint32_t> behind;  // the events of which step
     std::atomic<std::uint32_t> left;    // and will wait for nothing any more
   };
 
   void let_go_of_dead();
-  std::byte* slot_at(int member, Step step) const {
+  std::byte* slot_at(int member, StepNumber step) const {
     return slots_ + (static_cast<std::size_t>(member) * slot_ring + step % slot_ring) * layout_.stride;
   }
-  std::size_t moved(Step step, std::size_t span) const {
+  std::size_t moved(StepNumber step, std::size_t span) const {
     return span == 0 ? 0 : step / slot_ring % (layout_.area / span) * span;
   }
-  std::uint64_t* numbers_at(int member, Step step) const {
+  std::uint64_t* numbers_at(int member, StepNumber step) const {
     return reinterpret_cast<std::uint64_t*>(slot_at(member, step) + layout_.area);
   }
-  static std::size_t line_at(int member, Step step) {
+  static std::size_t line_at(int member, StepNumber step) {
     return static_cast<std::size_t>(member) * line_ring + step % line_ring;
   }
   // What all others must have published before the next step is written.
-  Step needed(Holder holder) const { return last_ + 1 - ((holder == Holder::slot ? slot_ring : line_ring) - in_use); }
-  bool has_published(int member, Step step) const {
+  StepNumber needed(StepStorage holder) const {
+    return last_ + 1 - ((holder == StepStorage::slot ? slot_ring : line_ring) - in_use);
+  }
+  bool has_published(int member, StepNumber step) const {
     const auto word = line(member, step).word.load(std::memory_order_acquire);
-    return reaches(static_cast<Step>(word >> 32U), step);
+    return reaches(static_cast<StepNumber>(word >> 32U), step);
   }
   // All meet in a step in which one combines, so four of them are as good as a ring of any length.
-  Gathering& gathering(Step step) const {
-    return reinterpret_cast<Gathering*>(memory_.get() + sizeof(Header))[step % slot_ring];
+  StepArrivals& gathering(StepNumber step) const {
+    return reinterpret_cast<StepArrivals*>(memory_.get() + sizeof(RoomHeader))[step % slot_ring];
   }
-  Header& header() const { return *reinterpret_cast<Header*>(memory_.get()); }
-  static MemberHeader& header_in(std::byte* memory, int member) {
-    return reinterpret_cast<MemberHeader*>(memory + sizeof(Header) + slot_ring * sizeof(Gathering))[member];
+  RoomHeader& header() const { return *reinterpret_cast<RoomHeader*>(memory_.get()); }
+  static RoomMemberHeader& header_in(std::byte* memory, int member) {
+    return reinterpret_cast<RoomMemberHeader*>(memory + sizeof(RoomHeader) + slot_ring * sizeof(StepArrivals))[member];
   }
-  MemberHeader& header_of(int member) const { return header_in(memory_.get(), member); }
-  bool look_for_all(Step step);
+  RoomMemberHeader& header_of(int member) const { return header_in(memory_.get(), member); }
+  bool look_for_all(StepNumber step);
   void wake();
   void give_back_events() noexcept;
   friend struct Layout;
@@ -290,24 +298,24 @@ class Room {
   Line* lines_;
   std::byte* pages_;
   std::byte* slots_;
-  Step last_ = 0;
+  StepNumber last_ = 0;
   std::uint64_t moved_ = 0;
-  Step known_ = 0;  // all others have published at least this one
-  Lookup lookup_;
-  Across across_;
+  StepNumber known_ = 0;  // all others have published at least this one
+  SymmetricRegistry symmetric_registry_;
+  ProcessMemoryReader memory_reader_;
   std::unique_ptr<Gpus> gpus_;
   bool is_of_host_ = false;
   std::shared_ptr<const void> pin_;
   bool has_tried_to_pin_ = false;
-  gpu::Ways ways_;
-  std::unique_ptr<Events> events_;
-  Step ordered_ = 0;  // the last step with events; counts where there is one
+  gpu::CopyStreams ways_;
+  std::unique_ptr<GpuEvents> events_;
+  StepNumber ordered_ = 0;  // the last step with events; counts where there is one
   bool has_ordered_ = false;
   bool are_shown_ = false;
   bool is_on_gpu_ = false;
   bool looks_soon_ = false;
   Tuning tuning_;
-  Handing handing_;
+  WriteStrategy write_strategy_;
 };
 
 }  // namespace lockstep::node

@@ -49,8 +49,8 @@ void refuse_if_any(const std::vector<Bytes>& answers) {
 }
 
 // The others' parts, mapped here.
-Reachable reach_all(const Exchange& exchange, const std::vector<Bytes>& all, const SharedMemory& mine) {
-  Reachable reachable;
+SymmetricMemory reach_all(const Exchange& exchange, const std::vector<Bytes>& all, const SharedMemory& mine) {
+  SymmetricMemory reachable;
   for (std::size_t member = 0; member < all.size(); ++member) {
     const PartOffer theirs = read_offer(all[member]);
     const bool own = static_cast<int>(member) == exchange.rank();
@@ -87,7 +87,7 @@ void SymmetricPart::free() noexcept {
 }
 
 SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
-                       const std::function<void(Reachable)>& add) {
+                       const std::function<void(SymmetricMemory)>& add) {
   constexpr std::size_t most = std::size_t{1} << 46U;
   SharedMemory mine;
   std::string wrong;
@@ -109,7 +109,7 @@ SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
     if (const PartOffer offer = read_offer(all[member]); !offer.wrong.empty()) refuse(member, offer.wrong);
   }
   if (room == nullptr || room->is_one_process()) return {mine.memory(), bytes};
-  Reachable reachable;
+  SymmetricMemory reachable;
   try {
     reachable = reach_all(exchange, all, mine);
   } catch (const Error& error) {

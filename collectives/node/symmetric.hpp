@@ -34,6 +34,6 @@ class SymmetricPart {
 // memory. Throws Error out_of_memory on all members where one gets none.
 // `add` is called with what the room has to know, if anything, when nobody else looks at it.
 SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
-                       const std::function<void(Reachable)>& add);
+                       const std::function<void(SymmetricMemory)>& add);
 
 }  // namespace lockstep::node

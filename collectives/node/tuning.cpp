@@ -6,35 +6,36 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstdlib>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "collectives/kernels/kernels.hpp"
 #include "collectives/kernels/streaming.hpp"
 #include "topology/base/bytes.hpp"
+#include "topology/base/environment.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/text_file.hpp"
 
 namespace lockstep::node {
 namespace {
 
-struct Field {
+struct TuningField {
   std::string_view name;
   std::size_t Tuning::*value;
   std::int64_t least = 64;
 };
-constexpr std::array fields = {Field{"halves_from", &Tuning::halves_from},
-                               Field{"segment", &Tuning::segment},
-                               Field{"flow_from", &Tuning::flow_from},
-                               Field{"spread_from", &Tuning::spread_from},
-                               Field{"stream_from", &Tuning::stream_from},
-                               Field{"slow_from", &Tuning::slow_from, 0},
-                               Field{"direct_from", &Tuning::direct_from},
-                               Field{"across_from", &Tuning::across_from},
-                               Field{"alone_from", &Tuning::alone_from, 1},
-                               Field{"drain_from", &Tuning::drain_from},
-                               Field{"step", &Tuning::step}};
+constexpr std::array fields = {TuningField{"halves_from", &Tuning::halves_from},
+                               TuningField{"segment", &Tuning::segment},
+                               TuningField{"flow_from", &Tuning::flow_from},
+                               TuningField{"spread_from", &Tuning::spread_from},
+                               TuningField{"stream_from", &Tuning::stream_from},
+                               TuningField{"slow_from", &Tuning::slow_from, 0},
+                               TuningField{"direct_from", &Tuning::direct_from},
+                               TuningField{"across_from", &Tuning::across_from},
+                               TuningField{"alone_from", &Tuning::alone_from, 1},
+                               TuningField{"drain_from", &Tuning::drain_from},
+                               TuningField{"step", &Tuning::step}};
 
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -52,6 +53,19 @@ std::string distance(double nanoseconds) {
   double class_end = 50;
   while (class_end < nanoseconds) class_end *= 4;
   return text(", ", class_end / 4, " to ", class_end, " ns apart");
+}
+
+// Removes files that a process was writing when it was killed. An hour, since another process may write one just now.
+void remove_old_drafts(const std::filesystem::path& folder) {
+  constexpr std::string_view end = ".txt";
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    const std::size_t begin = name.find(end);
+    const bool is_draft = name.starts_with("node-") && begin != std::string::npos && begin + end.size() < name.size();
+    if (is_draft && entry.last_write_time(ignored) < old) std::filesystem::remove(entry.path(), ignored);
+  }
 }
 
 }  // namespace
@@ -83,7 +97,7 @@ std::string tuning_key(int members, bool one_process, bool crowded, double nanos
 
 std::string tuning_file(std::string_view key) {
   const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
+    const char* value = process_environment(name);
     return std::string(value == nullptr ? "" : value);
   };
   std::string folder = variable("XDG_CACHE_HOME");
@@ -95,7 +109,7 @@ std::string tuning_file(std::string_view key) {
 Tuning middle_of(std::span<const Tuning> measured) {
   Tuning middle;
   std::vector<std::size_t> values(measured.size());
-  for (const Field& field : fields) {
+  for (const TuningField& field : fields) {
     std::ranges::transform(measured, values.begin(), [&](const Tuning& each) { return each.*field.value; });
     const auto at = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
     std::ranges::nth_element(values, at);
@@ -107,7 +121,7 @@ Tuning middle_of(std::span<const Tuning> measured) {
 std::string to_text(std::span<const Tuning> measured, std::string_view key) {
   std::string all = text("# What Lockstep measured of this machine, in ", measured.size(), " of ", enough,
                          " jobs; the middle counts. Delete it to have it measured again.\nfor ", key, '\n');
-  for (const Field& field : fields) {
+  for (const TuningField& field : fields) {
     all += field.name;
     for (const Tuning& each : measured) all += text(' ', each.*field.value);
     all += '\n';
@@ -128,7 +142,7 @@ std::vector<Tuning> parse_tunings(std::string_view text, std::string_view key) {
       is_for = key.empty() || trim(line.substr(blank)) == key;
       continue;
     }
-    const auto* const field = std::ranges::find(fields, name, &Field::name);
+    const auto* const field = std::ranges::find(fields, name, &TuningField::name);
     const std::vector<std::string> values = split(trim(line.substr(blank)), ' ');
     if (found == 0) all.resize(values.size());
     if (field == fields.end() || values.size() != all.size() || values.size() > enough) return {};
@@ -153,20 +167,14 @@ std::vector<Tuning> read_tunings(std::string_view key) {
   return parse_tunings({all.data(), static_cast<std::size_t>(file.gcount())}, key);
 }
 
-// Whole or not at all: written beside and then moved to its place.
 void keep_tunings(std::span<const Tuning> measured, std::string_view key) noexcept {
   try {
     const std::string path = tuning_file(key);
     if (path.empty()) return;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    static std::atomic<unsigned> written = 0;  // several threads may be first in rooms of theirs
-    const std::string beside = text(path, '.', ::getpid(), '.', ++written);
-    {
-      std::ofstream file(beside);
-      file << to_text(measured, key);
-      if (!file.flush()) return;
-    }
-    std::filesystem::rename(beside, path);
+    const auto folder = std::filesystem::path(path).parent_path();
+    std::filesystem::create_directories(folder);
+    remove_old_drafts(folder);
+    replace_file(path, to_text(measured, key));
   } catch (const std::exception&) {
     return;  // a read-only home is no reason to complain
   }

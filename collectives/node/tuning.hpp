@@ -26,7 +26,7 @@ struct Tuning {
   std::size_t spread_from = 0;  // bytes of a step: from here on they move about in the slot
   std::size_t stream_from = 0;  // bytes of a sum: from here on it is written past the caches
   std::size_t drain_from = 0;   // bytes of what is only moved: from here on it is written past the caches
-  std::size_t slow_from = 0;    // picoseconds of a byte that another member will read: see handing.hpp
+  std::size_t slow_from = 0;    // picoseconds of a byte that another member will read: see write_strategy.hpp
   std::size_t direct_from = 0;  // bytes: smaller things go through slots even where they need not
   std::size_t across_from = 0;  // bytes of a block: from here on one process reads it in the other's memory
   std::size_t alone_from = 0;   // bytes of an all_reduce: below, the last member to arrive combines for all
@@ -34,7 +34,7 @@ struct Tuning {
 };
 
 // For the others: so long, and, asked now and then, until one of them is known to be gone, in words.
-struct Waiting {
+struct WaitLimit {
   double limit_seconds;
   std::function<std::optional<std::string>()> lost = {};
 };
@@ -44,12 +44,12 @@ Tuning guessed_tuning(int members);
 
 // All members of the room call it, none being in any other work. `crowded`: they share cores. Throws Error stall when
 // one does not come within the limit, and peer_failed when one is gone.
-Tuning measured_tuning(Room& room, bool crowded, const Waiting& waiting);
+Tuning measured_tuning(Room& room, bool crowded, const WaitLimit& waiting);
 
 // By all members as well: how long a step takes in which each needs all others. It tells how far apart their cores are.
-double step_nanoseconds(Room& room, const Waiting& waiting);
+double step_nanoseconds(Room& room, const WaitLimit& waiting);
 // And: what the first member says is everybody's.
-std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const Waiting& waiting);
+std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const WaitLimit& waiting);
 
 // Which measurements are of this machine, this build and so many members, as far apart. No nanoseconds: not known.
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds);

@@ -89,8 +89,8 @@ FabricShape parse_fabric(std::string_view words, FabricShape shape) {
 
 Fabric::Fabric(const FabricShape& shape) : shape_(shape) {
   uplinks_ = shape.switches() == 1 ? 0 : shape.uplinks > 0 ? shape.uplinks : shape.nodes_per_switch;
-  const Link near{shape.memory_bytes_per_us / 1000, of_us(shape.memory_us), {}};
-  const Link far{shape.network_bytes_per_us / 1000, of_us(shape.network_us), {}};
+  const FabricLink near{shape.memory_bytes_per_us / 1000, of_us(shape.memory_us), {}};
+  const FabricLink far{shape.network_bytes_per_us / 1000, of_us(shape.network_us), {}};
   links_.assign(static_cast<std::size_t>(up(0)), near);
   links_.resize(static_cast<std::size_t>(downlink(shape.switches(), 0)), far);
 }
@@ -107,8 +107,8 @@ std::vector<int> Fabric::path(int from, int to) const {
   return {up(source), uplink(here, which), downlink(there, which), down(target)};
 }
 
-Fabric::Passing Fabric::pass(int number, std::size_t bytes, Duration head_at, Duration tail_at) {
-  Link& link = links_[static_cast<std::size_t>(number)];
+Fabric::PacketTiming Fabric::pass(int number, std::size_t bytes, Duration head_at, Duration tail_at) {
+  FabricLink& link = links_[static_cast<std::size_t>(number)];
   const Duration begin = std::max(head_at, link.free);
   const Duration takes(std::llround(static_cast<double>(bytes) / link.bytes_per_ns));
   link.free = std::max(begin + takes, tail_at);

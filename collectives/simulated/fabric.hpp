@@ -45,17 +45,17 @@ class Fabric {
   std::vector<int> path(int from, int to) const;
 
   // A packet's head is at a link: when it is at the next one, and when its tail is.
-  struct Passing {
+  struct PacketTiming {
     Duration head;
     Duration tail;
   };
   // `tail_at`: when its tail is here.
-  Passing pass(int link, std::size_t bytes, Duration head_at, Duration tail_at);
+  PacketTiming pass(int link, std::size_t bytes, Duration head_at, Duration tail_at);
   Duration free_at(int link) const { return links_[static_cast<std::size_t>(link)].free; }
   std::size_t links() const { return links_.size(); }
 
  private:
-  struct Link {
+  struct FabricLink {
     double bytes_per_ns = 1;
     Duration latency{};
     Duration free{};
@@ -68,7 +68,7 @@ class Fabric {
 
   FabricShape shape_;
   int uplinks_;
-  std::vector<Link> links_;
+  std::vector<FabricLink> links_;
 };
 
 }  // namespace lockstep::simulated

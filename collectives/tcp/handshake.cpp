@@ -13,25 +13,25 @@ constexpr std::uint64_t magic = 0x3150'4354'4b4c'4f4c;  // and the version of wh
 constexpr std::uint32_t no = 0;
 constexpr std::uint32_t yes = 1;
 
-struct Challenge {
+struct HandshakeChallenge {
   std::uint64_t magic;
-  Nonce nonce;
+  HandshakeNonce nonce;
 };
 
-struct Proof {
-  Desk from;
+struct CallerProof {
+  MemberId from;
   std::uint32_t to_rank;
   std::uint32_t channel;
-  Nonce nonce;
+  HandshakeNonce nonce;
   Mac mac;
 };
 
-struct Verdict {
+struct HandshakeReply {
   std::uint32_t verdict;
   Mac mac;
 };
 
-static_assert(sizeof(Challenge) == 24 && sizeof(Proof) == 76 && sizeof(Verdict) == 36);
+static_assert(sizeof(HandshakeChallenge) == 24 && sizeof(CallerProof) == 76 && sizeof(HandshakeReply) == 36);
 
 template <class T>
 Bytes bytes_of(const T& value) {
@@ -48,7 +48,7 @@ T value_of(const Bytes& bytes) {
 
 }  // namespace
 
-Handshake Handshake::calling(Descriptor socket, std::shared_ptr<const Secret> key, const Desk& from,
+Handshake Handshake::calling(Descriptor socket, std::shared_ptr<const Secret> key, const MemberId& from,
                              std::uint32_t to_rank, std::uint32_t channel) {
   Handshake shake(std::move(socket), std::move(key), true);
   shake.from_ = from;
@@ -60,7 +60,7 @@ Handshake Handshake::calling(Descriptor socket, std::shared_ptr<const Secret> ke
 Handshake Handshake::called(Descriptor socket, std::shared_ptr<const Secret> key) {
   Handshake shake(std::move(socket), std::move(key), false);
   fill_random(shake.of_called_);
-  shake.saying_ = bytes_of(Challenge{magic, shake.of_called_});
+  shake.saying_ = bytes_of(HandshakeChallenge{magic, shake.of_called_});
   return shake;
 }
 
@@ -76,13 +76,13 @@ Mac Handshake::proof(std::string_view of_what, std::uint32_t verdict) const {
 void Handshake::fail(int error) {
   error_ = error;
   socket_.close();
-  state_ = State::failed;
+  state_ = HandshakeState::failed;
 }
 
 // Whether all of it is said.
 bool Handshake::say() {
   while (said_ < saying_.size()) {
-    const Moved moved = write_at_once(socket_, std::span(saying_).subspan(said_));
+    const IoResult moved = write_at_once(socket_, std::span(saying_).subspan(said_));
     if (moved.is_over) fail(moved.error);
     if (moved.bytes == 0) return false;
     said_ += moved.bytes;
@@ -95,7 +95,7 @@ bool Handshake::hear(std::size_t bytes) {
   while (heard_.size() < bytes) {
     const std::size_t before = heard_.size();
     heard_.resize(bytes);
-    const Moved moved = read(socket_, std::span(heard_).subspan(before));
+    const IoResult moved = read(socket_, std::span(heard_).subspan(before));
     heard_.resize(before + moved.bytes);
     if (moved.is_over) fail(moved.error);
     if (moved.bytes == 0) return false;
@@ -104,54 +104,55 @@ bool Handshake::hear(std::size_t bytes) {
 }
 
 void Handshake::say_proof() {
-  const auto challenge = value_of<Challenge>(heard_);
+  const auto challenge = value_of<HandshakeChallenge>(heard_);
   heard_.clear();
   if (challenge.magic != magic) return fail(EPROTO);
+  if (!is_connected(socket_)) return fail(ECONNRESET);  // the other side waited too long, or made room for others
   of_called_ = challenge.nonce;
   fill_random(of_caller_);
-  saying_ = bytes_of(Proof{from_, to_rank_, channel_, of_caller_, proof("calls", yes)});
+  saying_ = bytes_of(CallerProof{from_, to_rank_, channel_, of_caller_, proof("calls", yes)});
   said_ = 0;
   has_met_ = true;
 }
 
 void Handshake::hear_proof() {
-  const auto theirs = value_of<Proof>(heard_);
+  const auto theirs = value_of<CallerProof>(heard_);
   from_ = theirs.from;
   to_rank_ = theirs.to_rank;
   channel_ = theirs.channel;
   of_caller_ = theirs.nonce;
   if (!is_same(theirs.mac, proof("calls", yes))) return fail(EPROTO);
   has_met_ = true;
-  state_ = State::introduced;
+  state_ = HandshakeState::introduced;
 }
 
 void Handshake::answer(bool takes) {
   takes_ = takes;
   const std::uint32_t verdict = takes ? yes : no;
-  saying_ = bytes_of(Verdict{verdict, proof("was called", verdict)});
+  saying_ = bytes_of(HandshakeReply{verdict, proof("was called", verdict)});
   said_ = 0;
-  state_ = State::under_way;
+  state_ = HandshakeState::under_way;
 }
 
 void Handshake::hear_verdict() {
-  const auto theirs = value_of<Verdict>(heard_);
+  const auto theirs = value_of<HandshakeReply>(heard_);
   if (theirs.verdict > yes || !is_same(theirs.mac, proof("was called", theirs.verdict))) return fail(EPROTO);
-  state_ = theirs.verdict == yes ? State::taken : State::refused;
+  state_ = theirs.verdict == yes ? HandshakeState::taken : HandshakeState::refused;
 }
 
-Handshake::State Handshake::advance() {
-  while (state_ == State::under_way && say()) {
+HandshakeState Handshake::advance() {
+  while (state_ == HandshakeState::under_way && say()) {
     if (calls_ && !has_met_) {
-      if (!hear(sizeof(Challenge))) break;
+      if (!hear(sizeof(HandshakeChallenge))) break;
       say_proof();
     } else if (calls_) {
-      if (!hear(sizeof(Verdict))) break;
+      if (!hear(sizeof(HandshakeReply))) break;
       hear_verdict();
     } else if (!has_met_) {
-      if (!hear(sizeof(Proof))) break;
+      if (!hear(sizeof(CallerProof))) break;
       hear_proof();
     } else {
-      state_ = takes_ ? State::taken : State::refused;
+      state_ = takes_ ? HandshakeState::taken : HandshakeState::refused;
     }
   }
   return state_;

@@ -17,33 +17,33 @@
 
 namespace lockstep::tcp {
 
-using Nonce = std::array<std::byte, 16>;
+using HandshakeNonce = std::array<std::byte, 16>;
 
 // Who is meant: a member of a communicator, each of which has a nonce of its own.
-struct Desk {
-  Nonce meeting{};
+struct MemberId {
+  HandshakeNonce meeting{};
   std::uint32_t rank = 0;
-  auto operator<=>(const Desk&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
+  auto operator<=>(const MemberId&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
 };
+
+// introduced: the called side knows its caller, and has to answer.
+enum class HandshakeState : std::uint8_t { under_way, introduced, taken, refused, failed };
 
 class Handshake {
  public:
-  // introduced: who was called knows by whom, and has to answer.
-  enum class State : std::uint8_t { under_way, introduced, taken, refused, failed };
-
-  static Handshake calling(Descriptor socket, std::shared_ptr<const Secret> key, const Desk& from,
+  static Handshake calling(Descriptor socket, std::shared_ptr<const Secret> key, const MemberId& from,
                            std::uint32_t to_rank, std::uint32_t channel);
   static Handshake called(Descriptor socket, std::shared_ptr<const Secret> key);
 
   // As far as it goes.
-  State advance();
+  HandshakeState advance();
   void answer(bool takes);
 
-  State state() const { return state_; }
+  HandshakeState state() const { return state_; }
   // Why it failed: of the system, or 0 where the other side has closed.
   int error() const { return error_; }
-  const Desk& from() const { return from_; }
-  Desk to() const { return {from_.meeting, to_rank_}; }
+  const MemberId& from() const { return from_; }
+  MemberId to() const { return {from_.meeting, to_rank_}; }
   std::uint32_t channel() const { return channel_; }
   const Descriptor& socket() const { return socket_; }
   Descriptor take() { return std::move(socket_); }
@@ -62,12 +62,12 @@ class Handshake {
   Descriptor socket_;
   std::shared_ptr<const Secret> key_;
   bool calls_;
-  State state_ = State::under_way;
-  Desk from_;
+  HandshakeState state_ = HandshakeState::under_way;
+  MemberId from_;
   std::uint32_t to_rank_ = 0;
   std::uint32_t channel_ = 0;
-  Nonce of_called_{};
-  Nonce of_caller_{};
+  HandshakeNonce of_called_{};
+  HandshakeNonce of_caller_{};
   Bytes saying_;
   std::size_t said_ = 0;
   Bytes heard_;

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace lockstep::tcp {
@@ -21,25 +22,25 @@ std::size_t LaneStream::take_kept(std::span<std::byte> into) {
   return bytes;
 }
 
-Moved LaneStream::read_some(std::span<std::byte> into) {
+IoResult LaneStream::read_some(std::span<std::byte> into) {
   if (const std::size_t bytes = take_kept(into); bytes > 0) return {bytes};
   return read(socket_, into);
 }
 
 // What was read: the rest of a head, and perhaps some of its message. False: the message is another call's, or another
 // length.
-bool LaneStream::begin_message(std::span<const std::byte> bytes, Outcome& outcome) {
+bool LaneStream::begin_message(std::span<const std::byte> bytes, LaneProgress& outcome) {
   const std::size_t of_head = std::min(bytes.size(), head_.size() - head_bytes_);
   std::copy_n(bytes.begin(), of_head, head_.begin() + static_cast<std::ptrdiff_t>(head_bytes_));
   head_bytes_ += of_head;
   if (head_bytes_ < head_.size()) return true;
   const std::span<const std::byte> rest = bytes.subspan(of_head);
-  Head head;
+  LaneHeader head;
   std::memcpy(&head, head_.data(), sizeof head);
-  const Want& want = wants_.front();
-  if (head.mark != want.mark || head.bytes != want.bytes) {
+  const PostedReceive& want = wants_.front();
+  if (head.call_tag != want.call_tag || head.bytes != want.bytes) {
     kept_.insert(kept_.begin(), rest.begin(), rest.end());
-    outcome.has_other_length = head.mark == want.mark;
+    outcome.has_other_length = head.call_tag == want.call_tag;
     outcome.length = head.bytes;
     outcome.wanted = want.bytes;
     is_stuck_ = true;
@@ -61,14 +62,14 @@ void LaneStream::wake_from(std::size_t missing) {
 }
 
 // A head is read together with its message where that is small: no more than is wanted, so nothing comes too early.
-LaneStream::Outcome LaneStream::receive(Window window) {
-  Outcome outcome;
+LaneStream::LaneProgress LaneStream::receive(Window window) {
+  LaneProgress outcome;
   if (is_stuck_ && wants()) {  // there may be another one who wants it
     is_stuck_ = false;
     if (head_bytes_ == head_.size() && !begin_message({}, outcome)) return outcome;
   }
   while (wants()) {
-    const Want& want = wants_.front();
+    const PostedReceive& want = wants_.front();
     if (in_message_ && received_ == want.bytes) {
       in_message_ = false;
       head_bytes_ = 0;
@@ -77,7 +78,7 @@ LaneStream::Outcome LaneStream::receive(Window window) {
       outcome.moved = true;
       continue;
     }
-    Moved moved;
+    IoResult moved;
     if (in_message_) {
       moved = read_some({want.into + received_, want.bytes - received_});
       received_ += moved.bytes;
@@ -91,14 +92,24 @@ LaneStream::Outcome LaneStream::receive(Window window) {
     if (moved.bytes > 0) continue;
     outcome.is_over = moved.is_over;
     outcome.error = moved.error;
+    if (moved.error == EFAULT && in_message_) outcome.bad = BadMemory{want.into, want.bytes, Access::write, want.left};
     if (!moved.is_over) wake_from(in_message_ ? want.bytes - received_ : 0);
     break;
   }
   return outcome;
 }
 
-LaneStream::Outcome LaneStream::flush() {
-  Outcome outcome;
+// Of several messages that were to be sent at once: the first one whose memory is not there, or the first one.
+BadMemory LaneStream::unreadable() const {
+  const PostedSend* bad = &sending_.front();
+  for (std::size_t i = sending_.size(); i-- > 0;) {
+    if (!is_mapped(sending_[i].from, sending_[i].head.bytes, Access::read)) bad = &sending_[i];
+  }
+  return {bad->from, bad->head.bytes, Access::read, bad->left};
+}
+
+LaneStream::LaneProgress LaneStream::flush() {
+  LaneProgress outcome;
   while (is_sending()) {
     constexpr std::size_t most = 8;  // messages at once
     std::array<iovec, 2 * most> parts;
@@ -114,15 +125,16 @@ LaneStream::Outcome LaneStream::flush() {
       wanted += bytes - skipped;
     };
     for (std::size_t i = 0; i < std::min(most, sending_.size()); ++i) {
-      add(&sending_[i].head, sizeof(Head));
+      add(&sending_[i].head, sizeof(LaneHeader));
       add(sending_[i].from, sending_[i].head.bytes);
     }
-    const Moved moved = write(socket_, {parts.data(), count});
+    const IoResult moved = write(socket_, {parts.data(), count});
     outcome.moved = outcome.moved || moved.bytes > 0;
     outcome.is_over = moved.is_over;
     outcome.error = moved.error;
-    for (sent_ += moved.bytes; is_sending() && sent_ >= sizeof(Head) + sending_.front().head.bytes;) {
-      sent_ -= sizeof(Head) + sending_.front().head.bytes;
+    if (moved.error == EFAULT) outcome.bad = unreadable();
+    for (sent_ += moved.bytes; is_sending() && sent_ >= sizeof(LaneHeader) + sending_.front().head.bytes;) {
+      sent_ -= sizeof(LaneHeader) + sending_.front().head.bytes;
       --sending_.front().left->sends;
       sending_.pop_front();
     }

@@ -4,37 +4,47 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "collectives/tcp/queue.hpp"
 #include "collectives/tcp/socket.hpp"
+#include "topology/base/mapped.hpp"
 
 namespace lockstep::tcp {
 
 // Before every message.
-struct Head {
-  std::uint64_t mark;
+struct LaneHeader {
+  std::uint64_t call_tag;
   std::uint64_t bytes;
 };
 
 // What a round of a lane has posted, and is not through.
-struct Left {
+struct PendingCounts {
   std::size_t sends = 0;
   std::size_t receives = 0;
   bool none() const { return sends == 0 && receives == 0; }
 };
 
-struct Want {
-  std::uint64_t mark;
+struct PostedReceive {
+  std::uint64_t call_tag;
   std::byte* into;
   std::size_t bytes;
-  Left* left;
+  PendingCounts* left;
 };
 
-struct Sending {
-  Head head;
+struct PostedSend {
+  LaneHeader head;
   const std::byte* from;
-  Left* left;
+  PendingCounts* left;
+};
+
+// The memory of a message that the kernel could not read or write.
+struct BadMemory {
+  const void* at;
+  std::size_t bytes;
+  Access access;
+  const PendingCounts* left;  // of the round that has posted it
 };
 
 class LaneStream {
@@ -42,8 +52,8 @@ class LaneStream {
   // Where what comes is looked at first: shared by all streams of a thread.
   using Window = std::span<std::byte>;
 
-  void want(const Want& want) { wants_.push_back(want); }
-  void send(const Sending& sending) { sending_.push_back(sending); }
+  void want(const PostedReceive& want) { wants_.push_back(want); }
+  void send(const PostedSend& sending) { sending_.push_back(sending); }
   void open(Descriptor socket) { socket_ = std::move(socket); }
   Descriptor take() { return std::move(socket_); }
   const Descriptor& socket() const { return socket_; }
@@ -56,28 +66,30 @@ class LaneStream {
   void forget();
 
   // As far as it goes. Where a message has another length than is wanted, `length` says which.
-  struct Outcome {
+  struct LaneProgress {
     bool moved = false;
     bool is_over = false;
     int error = 0;
     bool has_other_length = false;
     std::uint64_t length = 0;
     std::uint64_t wanted = 0;
+    std::optional<BadMemory> bad = {};  // then the error is EFAULT
   };
-  Outcome receive(Window window);
-  Outcome flush();
+  LaneProgress receive(Window window);
+  LaneProgress flush();
 
  private:
   std::size_t take_kept(std::span<std::byte> into);
-  Moved read_some(std::span<std::byte> into);
+  IoResult read_some(std::span<std::byte> into);
   void wake_from(std::size_t missing);
-  bool begin_message(std::span<const std::byte> bytes, Outcome& outcome);
+  BadMemory unreadable() const;
+  bool begin_message(std::span<const std::byte> bytes, LaneProgress& outcome);
 
   Descriptor socket_;
-  Queue<Want> wants_;
-  Queue<Sending> sending_;
+  Queue<PostedReceive> wants_;
+  Queue<PostedSend> sending_;
   std::size_t sent_ = 0;  // of the first one, with its head
-  std::array<std::byte, sizeof(Head)> head_{};
+  std::array<std::byte, sizeof(LaneHeader)> head_{};
   std::size_t head_bytes_ = 0;  // of it that are here
   bool in_message_ = false;
   std::size_t received_ = 0;  // of the first one that is wanted

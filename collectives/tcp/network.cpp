@@ -13,18 +13,18 @@ namespace lockstep {
 namespace {
 
 // "10.0.0.1/24"
-struct Network {
+struct IpNetwork {
   bool is_v6 = false;
   std::array<std::uint8_t, 16> prefix{};
   int bits = 0;
-  auto operator<=>(const Network&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
+  auto operator<=>(const IpNetwork&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
 };
 
-std::optional<Network> network_of(const std::string& address) {
+std::optional<IpNetwork> network_of(const std::string& address) {
   const std::size_t slash = address.find('/');
   if (slash == std::string::npos) return std::nullopt;
   const auto bits = parse_integer(address.substr(slash + 1));
-  Network network;
+  IpNetwork network;
   network.is_v6 = address.find(':') != std::string::npos;
   const int all = network.is_v6 ? 128 : 32;
   if (!bits || *bits < 0 || *bits > all) return std::nullopt;
@@ -36,26 +36,26 @@ std::optional<Network> network_of(const std::string& address) {
   return network;
 }
 
-struct Found {
+struct InterfaceAddress {
   std::int64_t rate = 0;
   std::string address;
 };
 
 // Of one node: the networks that it is in, as far as they are wanted.
-std::map<Network, Found> networks_of(const Topology& topology, int node, const std::string& interface) {
-  std::map<Network, Found> all;
+std::map<IpNetwork, InterfaceAddress> networks_of(const Topology& topology, int node, const std::string& interface) {
+  std::map<IpNetwork, InterfaceAddress> all;
   for (const NicAddress& each : topology.node(node).addresses) {
     const Nic& nic = topology.machine_of_node(node).nics.at(static_cast<std::size_t>(each.nic));
     const bool is_wanted = interface.empty() || nic.name == interface || each.address.starts_with(interface);
     const auto network = network_of(each.address);
     if (!is_wanted || !network) continue;
-    Found& found = all[*network];
+    InterfaceAddress& found = all[*network];
     if (found.address.empty()) found = {nic.mbit_per_s, each.address.substr(0, each.address.find('/'))};
   }
   return all;
 }
 
-struct Joined {
+struct CommonNetwork {
   std::int64_t rate = 0;  // the slowest node's
   std::vector<std::string> addresses;
 };
@@ -63,12 +63,13 @@ struct Joined {
 // By one address of each node, if it has one there. Nothing: not all have, or they cannot be told apart, as where each
 // host has a network of that address to itself.
 template <class Pick>
-std::optional<Joined> joined_by(const std::vector<std::map<Network, Found>>& nodes, const Pick& pick) {
-  Joined all;
+std::optional<CommonNetwork> joined_by(const std::vector<std::map<IpNetwork, InterfaceAddress>>& nodes,
+                                       const Pick& pick) {
+  CommonNetwork all;
   for (const auto& node : nodes) {
     const auto here = pick(node);
     if (here == node.end()) return std::nullopt;
-    const Found& found = here->second;
+    const InterfaceAddress& found = here->second;
     all.rate = all.addresses.empty() ? found.rate : std::min(all.rate, found.rate);
     all.addresses.push_back(found.address);
   }
@@ -81,10 +82,10 @@ std::optional<Joined> joined_by(const std::vector<std::map<Network, Found>>& nod
 }  // namespace
 
 std::optional<std::vector<std::string>> common_network(const Topology& topology, const std::string& interface) {
-  std::vector<std::map<Network, Found>> nodes;
+  std::vector<std::map<IpNetwork, InterfaceAddress>> nodes;
   nodes.reserve(static_cast<std::size_t>(topology.node_count()));
   for (int node = 0; node < topology.node_count(); ++node) nodes.push_back(networks_of(topology, node, interface));
-  std::optional<Joined> best;
+  std::optional<CommonNetwork> best;
   for (const auto& [network, found] : nodes.front()) {
     auto joined = joined_by(nodes, [&network = network](const auto& node) { return node.find(network); });
     if (joined && (!best || joined->rate > best->rate)) best = std::move(joined);

@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -19,6 +18,7 @@
 #include <cstring>
 
 #include "topology/base/error.hpp"
+#include "topology/base/mapped.hpp"
 #include "topology/base/shortage.hpp"
 #include "topology/base/text.hpp"
 #include "topology/secret/secret.hpp"
@@ -29,15 +29,15 @@ namespace {
 constexpr int waiting_room = INT_MAX;  // of those who have knocked: as large as the kernel lets it be
 
 // A socket address of any of the three kinds.
-struct Name {
+struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
   int family() const { return storage.ss_family; }
 };
 
-Name far_name(const Place& place) {
-  Name name;
+SocketAddress far_name(const ListeningAddress& place) {
+  SocketAddress name;
   if (place.is_v6) {
     auto& six = reinterpret_cast<sockaddr_in6&>(name.storage);
     six.sin6_family = AF_INET6;
@@ -55,8 +55,8 @@ Name far_name(const Place& place) {
 }
 
 // Begins with a zero: of no file.
-Name near_name(const Place& place) {
-  Name name;
+SocketAddress near_name(const ListeningAddress& place) {
+  SocketAddress name;
   auto& near = reinterpret_cast<sockaddr_un&>(name.storage);
   near.sun_family = AF_UNIX;
   const std::string word = "lockstep-" + to_hexadecimal(place.name);
@@ -73,7 +73,7 @@ void set(const Descriptor& socket, int level, int option, int value) {
   ::setsockopt(socket.get(), level, option, &value, sizeof value);
 }
 
-Descriptor listen_by(Name& name, const std::string& where) {
+Descriptor listen_by(SocketAddress& name, const std::string& where) {
   Descriptor socket = make_socket(name.family());
   if (!socket || ::bind(socket.get(), name.get(), name.size) != 0 || ::listen(socket.get(), waiting_room) != 0)
     throw system_error(text("listening at ", where), errno,
@@ -102,25 +102,17 @@ bool is_for_later(int error) {
 
 }  // namespace
 
-bool raise_limit() {
-  constexpr rlim_t enough = 65'536;  // what goes through all descriptors that there may be would be long at more
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
-  limit.rlim_cur = std::min(limit.rlim_max, std::max(2 * limit.rlim_cur, enough));
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 void Descriptor::close() noexcept {
   give_back_to_children(number_);
   if (number_ >= 0) ::close(std::exchange(number_, -1));
 }
 
-void Place::write(Writer& writer) const {
+void ListeningAddress::write(Writer& writer) const {
   writer.put(std::span<const std::byte>(address)).put(std::span<const std::byte>(name)).put(port).put(is_v6);
 }
 
-Place Place::read(Reader& reader) {
-  Place place;
+ListeningAddress ListeningAddress::read(Reader& reader) {
+  ListeningAddress place;
   for (auto* const part : {&place.address, &place.name}) {
     const Bytes bytes = reader.get_bytes();
     if (bytes.size() != part->size()) throw Error(Code::bad_message, "an address of another length");
@@ -131,28 +123,28 @@ Place Place::read(Reader& reader) {
   return place;
 }
 
-std::string to_text(const Place& place) {
+std::string to_text(const ListeningAddress& place) {
   std::array<char, INET6_ADDRSTRLEN> name{};
   ::inet_ntop(place.is_v6 ? AF_INET6 : AF_INET, place.address.data(), name.data(), name.size());
   return place.is_v6 ? text('[', name.data(), "]:", place.port) : text(name.data(), ':', place.port);
 }
 
-Listeners listen_at(const std::string& address, bool everywhere) {
-  Listeners all;
+ListeningSockets listen_at(const std::string& address, bool everywhere) {
+  ListeningSockets all;
   all.place.is_v6 = address.find(':') != std::string::npos;
   if (::inet_pton(all.place.is_v6 ? AF_INET6 : AF_INET, address.c_str(), all.place.address.data()) != 1)
     throw Error(Code::internal, text("\"", printable(address), "\" is no address to listen at"));
   fill_random(all.place.name);
-  Place at = all.place;
+  ListeningAddress at = all.place;
   if (everywhere) at.address = {};
-  Name far = far_name(at);
+  SocketAddress far = far_name(at);
   all.far = listen_by(far, everywhere ? "all addresses" : address);
   far.size = sizeof far.storage;
   if (::getsockname(all.far.get(), far.get(), &far.size) != 0)
     throw system_error(text("finding the port at ", address), errno);
   all.place.port = ntohs(all.place.is_v6 ? reinterpret_cast<sockaddr_in6&>(far.storage).sin6_port
                                          : reinterpret_cast<sockaddr_in&>(far.storage).sin_port);
-  Name near = near_name(all.place);
+  SocketAddress near = near_name(all.place);
   all.near = listen_by(near, "a name of its own");
   return all;
 }
@@ -168,8 +160,8 @@ std::optional<Descriptor> accept(const Descriptor& listener, int& error) {
   return socket;
 }
 
-std::optional<Descriptor> connect(const Place& place, bool near, int& error) {
-  Name name = near ? near_name(place) : far_name(place);
+std::optional<Descriptor> connect(const ListeningAddress& place, bool near, int& error) {
+  SocketAddress name = near ? near_name(place) : far_name(place);
   Descriptor socket = make_socket(name.family());
   error = socket ? 0 : errno;
   if (!socket) return std::nullopt;
@@ -185,6 +177,13 @@ int error_of(const Descriptor& socket) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
+bool is_connected(const Descriptor& socket) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  pollfd ended{socket.get(), POLLRDHUP, 0};
+  return ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0 && ::poll(&ended, 1, 0) == 0;
+}
+
 // Also while a call waits to be let in: what it has said by then may have arrived.
 void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silence) {
   ask_for_answers(socket, silence);
@@ -197,29 +196,35 @@ void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
-Moved read(const Descriptor& socket, std::span<std::byte> into) {
+IoResult read(const Descriptor& socket, std::span<std::byte> into) {
   if (into.empty()) return {};
-  const ssize_t bytes = moved_in_shortage(shortage, [&] { return ::recv(socket.get(), into.data(), into.size(), 0); });
+  const ssize_t bytes = moved_in_shortage(
+      shortage, [&] { return ::recv(socket.get(), into.data(), into.size(), 0); },
+      [&] { return is_mapped(into.data(), into.size(), Access::write); });
   if (bytes > 0) return {static_cast<std::size_t>(bytes)};
   if (bytes == 0) return {0, true};
-  return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
+  return is_for_later(errno) ? IoResult{} : IoResult{0, true, errno};
 }
 
-void watch(const Descriptor& place, int number, std::uint32_t events) {
+bool try_to_watch(const Descriptor& place, int number, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = number;
-  const bool is_watched =
-      with_patience([&] { return ::epoll_ctl(place.get(), EPOLL_CTL_ADD, number, &event) == 0 || errno == EEXIST; });
-  if (is_watched) return;
-  throw system_error("watching a connection", errno,
-                     "look at the memory limit of this job's control group, and at fs.epoll.max_user_watches");
+  return with_patience([&] { return ::epoll_ctl(place.get(), EPOLL_CTL_ADD, number, &event) == 0 || errno == EEXIST; });
 }
 
-Moved write_at_once(const Descriptor& socket, std::span<const std::byte> from) {
+void watch(const Descriptor& place, int number, std::uint32_t events) {
+  if (try_to_watch(place, number, events)) return;
+  const int error = errno;
+  throw system_error("watching a connection (epoll_ctl)", error,
+                     error == ENOSPC ? "raise the limit of watched descriptors (sysctl fs.epoll.max_user_watches)"
+                                     : "look at the memory limit of this job's control group");
+}
+
+IoResult write_at_once(const Descriptor& socket, std::span<const std::byte> from) {
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): the kernel only reads it
   iovec part{const_cast<std::byte*>(from.data()), from.size()};
-  Moved moved;
+  IoResult moved;
   with_patience([&] {
     errno = 0;
     moved = write(socket, {&part, 1});
@@ -228,22 +233,26 @@ Moved write_at_once(const Descriptor& socket, std::span<const std::byte> from) {
   return moved;
 }
 
-Moved write(const Descriptor& socket, std::span<iovec> from) {
+IoResult write(const Descriptor& socket, std::span<iovec> from) {
   msghdr message{};
   message.msg_iov = from.data();
   message.msg_iovlen = from.size();
-  const ssize_t bytes = moved_in_shortage(shortage, [&] { return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL); });
+  const auto is_there = [](const iovec& part) { return is_mapped(part.iov_base, part.iov_len, Access::read); };
+  const ssize_t bytes = moved_in_shortage(
+      shortage, [&] { return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL); },
+      [&] { return std::ranges::all_of(from, is_there); });
   if (bytes >= 0) return {static_cast<std::size_t>(bytes)};
-  return is_for_later(errno) ? Moved{} : Moved{0, true, errno};
+  return is_for_later(errno) ? IoResult{} : IoResult{0, true, errno};
 }
 
-std::optional<Answers> answers_of(const Descriptor& socket) {
+std::optional<HostAnswers> answers_of(const Descriptor& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
   constexpr int some = 2;  // a host that is there answers each of them, also for a member that reads nothing
   const bool are_awaited = (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0) || info.tcpi_probes >= some;
-  return Answers{are_awaited, std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv))};
+  return HostAnswers{are_awaited,
+                     std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv))};
 }
 
 bool has_unread(const Descriptor& socket) {

@@ -12,7 +12,7 @@
 
 namespace lockstep::tcp {
 
-void TcpTransport::watch(const Descriptor& socket, const Door& door, std::uint32_t events) {
+void TcpTransport::watch(const Descriptor& socket, const EpollEntry& door, std::uint32_t events) {
   at_[socket.get()] = door;
   tcp::watch(doors_, socket.get(), events);
 }
@@ -33,7 +33,7 @@ void TcpTransport::unwatch(int socket) {
 void TcpTransport::watch_process(int number) {
   const auto& process = roster_.process_of(number);
   if (!process) return;
-  at_[process->descriptor()] = {Door::Kind::process, number};
+  at_[process->descriptor()] = {EpollTarget::process, number};
   tcp::watch(doors_, process->descriptor(), EPOLLIN);
 }
 
@@ -56,24 +56,24 @@ void TcpTransport::look_at_doors() {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     const auto found = at_.find(event.data.fd);
     if (found == at_.end()) continue;  // it ended meanwhile
-    const Door door = found->second;
+    const EpollEntry door = found->second;
     come_to(event.data.fd, door, event.events);
   }
 }
 
-void TcpTransport::come_to(int socket, const Door& door, std::uint32_t events) {
+void TcpTransport::come_to(int socket, const EpollEntry& door, std::uint32_t events) {
   switch (door.kind) {
-    case Door::Kind::reception:
-      return reception_.move();
-    case Door::Kind::callers:
+    case EpollTarget::acceptor:
+      return acceptor_.move();
+    case EpollTarget::incoming:
       return let_in();
-    case Door::Kind::handshake:
+    case EpollTarget::handshake:
       return move_handshake(socket);
-    case Door::Kind::words:
+    case EpollTarget::words:
       return move_words(door.peer);
-    case Door::Kind::process:
+    case EpollTarget::process:
       return end_process(socket);
-    case Door::Kind::lane:  // the other side has closed it; what it had sent before may still be read
+    case EpollTarget::lane:  // the other side has closed it; what it had sent before may still be read
       if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return;
       unwatch(peer(door.peer).lanes[door.channel].socket());
       reach(door.peer, words_channel);
@@ -82,54 +82,94 @@ void TcpTransport::come_to(int socket, const Door& door, std::uint32_t events) {
 
 // Calls, if nobody has.
 void TcpTransport::reach(int number, std::uint32_t channel) {
-  Peer& one = peer(number);
-  if (one.links[channel] != Link::none || one.has_left) return;
-  const Place& mine = reception_.place();
+  TcpPeer& one = peer(number);
+  if (one.links[channel] != ConnectionState::none || one.has_left) return;
+  const ListeningAddress& mine = acceptor_.place();
   call(number, channel, places_[static_cast<std::size_t>(number)].is_on_host_of(mine));
 }
 
 void TcpTransport::call(int number, std::uint32_t channel, bool near) {
   int error = 0;
-  auto socket = connect(places_[static_cast<std::size_t>(number)], near, error);
+  const ListeningAddress& place = places_[static_cast<std::size_t>(number)];
+  auto socket = connect(place, near, error);
+  if (!socket && is_exhausted(error) && acceptor_.make_room()) socket = connect(place, near, error);
   if (!socket && is_exhausted(error)) {
-    peer(number).links[channel] = Link::none;
-    if (!no_room_) no_room_ = NoRoom{error, Clock::now()};
+    peer(number).links[channel] = ConnectionState::none;
+    if (!no_room_) no_room_ = ConnectionShortage{error, Clock::now()};
     return;
   }
   if (!socket && near) return call(number, channel, false);
   if (socket) no_room_.reset();
   if (!socket) return fail_to_reach(number, channel, error);
-  peer(number).links[channel] = Link::calling;
+  peer(number).links[channel] = ConnectionState::calling;
   if (!near) limit_connecting(*socket, shared_->silence);
   const int at = socket->get();
-  watch(*socket, {Door::Kind::handshake, number, channel}, EPOLLIN);
-  calling_.emplace(at, Calling{Handshake::calling(std::move(*socket), reception_.key(), me_,
-                                                  static_cast<std::uint32_t>(number), channel),
-                               near});
+  watch(*socket, {EpollTarget::handshake, number, channel}, EPOLLIN);
+  calling_.emplace(at, OutgoingConnection{Handshake::calling(std::move(*socket), acceptor_.key(), me_,
+                                                             static_cast<std::uint32_t>(number), channel),
+                                          near});
 }
 
-// A way that is gone may come back, as long as that host may be silent.
+// A way that is gone may come back, as long as that host may be silent; a process among many strangers may have reset
+// the connection to make room. One that computes may have no room for another caller, so its host is asked.
 void TcpTransport::fail_to_reach(int number, std::uint32_t channel, int error) {
-  Peer& one = peer(number);
+  TcpPeer& one = peer(number);
   const auto now = Clock::now();
   if (!one.unreached_since) one.unreached_since = now;
-  if (is_no_way(error) && now - *one.unreached_since < shared_->silence) {
-    one.links[channel] = Link::none;
+  const bool is_reset = error == ECONNRESET || error == EPIPE;
+  if ((is_no_way(error) && now - *one.unreached_since < shared_->silence) ||
+      (is_reset && one.calls_after_reset-- > 0) || (error == ETIMEDOUT && asks_host(number))) {
+    one.links[channel] = ConnectionState::none;
     one.is_unreached[channel] = true;
     has_unreached_ = true;
     return;
   }
-  one.links[channel] = Link::over;
+  one.links[channel] = ConnectionState::over;
   lose(number, text("it is not reached: ", std::strerror(error)), error);
+}
+
+// Knocks where nobody listens: a host that is there refuses that, whatever its processes do.
+bool TcpTransport::asks_host(int number) {
+  constexpr std::uint16_t of_discard = 9;
+  TcpPeer& one = peer(number);
+  if (one.question) return true;
+  ListeningAddress host = places_[static_cast<std::size_t>(number)];
+  host.port = of_discard;
+  int error = 0;
+  auto socket = connect(host, false, error);
+  if (socket) one.question = HostQuestion{std::move(*socket), Clock::now()};
+  if (error == ECONNREFUSED) one.unreached_since.reset();
+  return socket || error == ECONNREFUSED || is_exhausted(error);
+}
+
+// False: there is no answer yet, or there was none in time, and the member is lost.
+bool TcpTransport::is_host_there(int number, TcpPeer& one) {
+  constexpr std::chrono::milliseconds answer_takes{500};
+  if (!one.question) return true;
+  const Descriptor& knocking = one.question->knocking;
+  const int error = error_of(knocking);
+  const bool answers = error == ECONNREFUSED || is_connected(knocking);
+  if (!answers && error == 0 && Clock::now() - one.question->since < answer_takes) {
+    has_unreached_ = true;
+    return false;
+  }
+  one.question.reset();
+  one.unreached_since.reset();
+  if (answers) return true;
+  for (std::uint32_t channel = 0; channel < channel_count; ++channel) {
+    if (std::exchange(one.is_unreached[channel], false)) one.links[channel] = ConnectionState::over;
+  }
+  lose(number, text("it is not reached: ", std::strerror(ETIMEDOUT)), ETIMEDOUT);
+  return false;
 }
 
 // Whether a call is taken. Where this member calls, too, one of the two has to count for both.
 bool TcpTransport::takes(int number, std::uint32_t channel) {
-  Link& link = peer(number).links[channel];
-  if (link == Link::none || link == Link::awaited) return true;
-  if (link != Link::calling || number > rank()) return false;
+  ConnectionState& link = peer(number).links[channel];
+  if (link == ConnectionState::none || link == ConnectionState::awaited) return true;
+  if (link != ConnectionState::calling || number > rank()) return false;
   const auto mine = std::ranges::find_if(calling_, [&](const auto& each) {
-    const Door& door = at_.at(each.first);
+    const EpollEntry& door = at_.at(each.first);
     return door.peer == number && door.channel == channel;
   });
   unwatch(mine->second.shake.socket());
@@ -138,7 +178,7 @@ bool TcpTransport::takes(int number, std::uint32_t channel) {
 }
 
 void TcpTransport::let_in() {
-  for (Handshake& shake : callers_->take()) {
+  for (Handshake& shake : incoming_->take()) {
     const std::uint32_t from = shake.from().rank;
     const auto number = static_cast<int>(from);
     const bool is_member =
@@ -148,16 +188,16 @@ void TcpTransport::let_in() {
     const bool is_taken = takes(number, shake.channel());
     shake.answer(is_taken);
     const auto state = shake.advance();
-    if (is_taken && state == Handshake::State::taken) open(number, shake.channel(), shake.take());
-    if (is_taken && state != Handshake::State::taken) peer(number).links[shake.channel()] = Link::none;
+    if (is_taken && state == HandshakeState::taken) open(number, shake.channel(), shake.take());
+    if (is_taken && state != HandshakeState::taken) peer(number).links[shake.channel()] = ConnectionState::none;
   }
 }
 
 void TcpTransport::move_handshake(int socket) {
   auto& [shake, near] = calling_.at(socket);
   const auto state = shake.advance();
-  if (state == Handshake::State::under_way) return;
-  const Door door = at_.at(socket);
+  if (state == HandshakeState::under_way) return;
+  const EpollEntry door = at_.at(socket);
   const int error = shake.error();
   Descriptor taken = shake.take();
   const bool was_near = near;
@@ -166,41 +206,43 @@ void TcpTransport::move_handshake(int socket) {
   else
     at_.erase(socket);
   calling_.erase(socket);
-  Link& link = peer(door.peer).links[door.channel];
-  if (state == Handshake::State::taken) return open(door.peer, door.channel, std::move(taken));
-  if (state == Handshake::State::refused) {
-    link = Link::awaited;
+  ConnectionState& link = peer(door.peer).links[door.channel];
+  if (state == HandshakeState::taken) return open(door.peer, door.channel, std::move(taken));
+  if (state == HandshakeState::refused) {
+    link = ConnectionState::awaited;
   } else if (was_near || (error == 0 && peer(door.peer).calls_again-- > 0)) {
     call(door.peer, door.channel, false);  // who has ended refuses; who was only kept waiting too long does not
   } else if (error != 0) {
     fail_to_reach(door.peer, door.channel, error);
   } else {
-    link = Link::over;
+    link = ConnectionState::over;
     lose(door.peer, "it ended while a connection was being made, or has another key", 0);
   }
 }
 
 void TcpTransport::open(int number, std::uint32_t channel, Descriptor socket) {
-  Peer& one = peer(number);
-  one.links[channel] = Link::open;
+  TcpPeer& one = peer(number);
+  one.links[channel] = ConnectionState::open;
   one.unreached_since.reset();
+  one.calls_after_reset = most_calls_after_reset;
   watch_host(socket, shared_->silence);
   if (channel != words_channel) {
-    watch(socket, {Door::Kind::lane, number, channel}, EPOLLRDHUP);
+    watch(socket, {EpollTarget::lane, number, channel}, EPOLLRDHUP);
     one.lanes[channel].open(std::move(socket));
     return move(number, static_cast<int>(channel));
   }
-  watch(socket, {Door::Kind::words, number, channel}, EPOLLIN);
+  watch(socket, {EpollTarget::words, number, channel}, EPOLLIN);
   one.words.open(std::move(socket));
   watch_process(number);
   move_words(number);
 }
 
 void TcpTransport::flush_words(int number) {
-  Peer& one = peer(number);
+  TcpPeer& one = peer(number);
   if (!one.words.is_open()) return;
   const bool had_unsent = one.words.has_unsent();
   const auto outcome = one.words.flush();
+  if (outcome.bad) bad_ = outcome.bad;
   if (outcome.is_over) {
     hear_words(number);  // it may have said farewell before
     return close_words(number, outcome.error);
@@ -215,9 +257,10 @@ void TcpTransport::move_words(int number) {
   flush_words(number);
 }
 
-WordStream::Outcome TcpTransport::hear_words(int number) {
-  Peer& one = peer(number);
+WordStream::WordProgress TcpTransport::hear_words(int number) {
+  TcpPeer& one = peer(number);
   const auto outcome = one.words.receive(words_);
+  if (outcome.bad) bad_ = outcome.bad;
   for (Bytes& each : words_) heard_.push_back({number, std::move(each)});
   words_.clear();
   if (one.words.has_heard_farewell()) one.has_left = true;
@@ -225,30 +268,32 @@ WordStream::Outcome TcpTransport::hear_words(int number) {
 }
 
 void TcpTransport::close_lane(int number, int lane, int error) {
-  Peer& one = peer(number);
+  TcpPeer& one = peer(number);
   LaneStream& stream = one.lanes[static_cast<std::size_t>(lane)];
   if (!stream.is_open()) return;
   if (at_.contains(stream.socket().get())) unwatch(stream.socket());
   stream.take();
-  one.links[static_cast<std::size_t>(lane)] = Link::over;
+  one.links[static_cast<std::size_t>(lane)] = ConnectionState::over;
   if (is_given_up_) return;
-  one.breaks[static_cast<std::size_t>(lane)] = Break{error, Clock::now()};
+  one.breaks[static_cast<std::size_t>(lane)] = BrokenConnection{error, Clock::now()};
   has_breaks_ = true;
   reach(number, words_channel);
 }
 
 // What it has said before that was read.
 void TcpTransport::close_words(int number, int error) {
-  Peer& one = peer(number);
+  TcpPeer& one = peer(number);
   unwatch(one.words.socket());
   one.words.close();
-  one.links[words_channel] = Link::over;
+  one.links[words_channel] = ConnectionState::over;
   if (one.has_left) return;
   if (error == ETIMEDOUT || is_no_way(error)) return lose(number, silence_of_host(error), error);
+  const bool is_reset = error == ECONNRESET || error == EPIPE;
   lose(number,
-       error == 0 || error == ECONNRESET || error == EPIPE ? "its process has ended, or was ended"
-                                                           : text("the connection failed: ", std::strerror(error)),
-       error);
+       error == 0 ? "was closed"
+       : is_reset ? "was reset"
+                  : text("failed: ", std::strerror(error)),
+       error, true);
 }
 
 std::string TcpTransport::silence_of_host(int error) const {

@@ -13,7 +13,7 @@ namespace lockstep::tcp {
 void TcpTransport::look_for_lost() {
   constexpr unsigned between_looks = 16;
   if (!lost_ || loss_ || turns_++ % between_looks != 0) return;
-  if (auto lost = lost_()) loss_ = Loss{lost->rank, std::move(lost->words), lost->says_how, Clock::now()};
+  if (auto lost = lost_()) loss_ = LostPeer{lost->rank, std::move(lost->words), lost->says_how, Clock::now()};
 }
 
 // Later, since what that member has told may still be on its way, and says more; and who is on its host, if somebody
@@ -28,18 +28,21 @@ void TcpTransport::say_loss() {
     loss_->why = *end;
     loss_->says_how = true;
   }
+  const bool is_cut = !loss_->cut.empty() && !loss_->says_how;
+  if (is_cut && peer(number).silence) find_fate(number, peer(number));
   const bool is_near = number >= 0 && roster_.process_of(number);
   const bool others_know = number >= 0 && !is_near && roster_.has_neighbour(number);
   const auto pause = loss_->says_how ? words_take : others_know ? neighbours_take : far_words_take;
   if (Clock::now() - loss_->at <= pause) return;
   told_of_loss_ = shared_->has_lost = true;
+  if (is_cut) look_why_cut();
   if (const auto lost = lost_ && !loss_->says_how ? lost_() : std::nullopt)
     loss_->why = lost->words;  // which knows more than the end of a connection
-  throw Error(Code::peer_failed, loss_->why, "look at what that process says itself");
+  throw Error(Code::peer_failed, loss_->why, loss_->mend);
 }
 
 // By all its connections; zero: nothing waits for an answer, or there was one just now.
-std::chrono::milliseconds TcpTransport::unanswered_for(const Peer& one) const {
+std::chrono::milliseconds TcpTransport::unanswered_for(const TcpPeer& one) const {
   bool is_awaited = false;
   auto last = std::chrono::milliseconds::max();
   const auto ask = [&](const Descriptor& socket) {
@@ -74,9 +77,9 @@ void TcpTransport::look_at_hosts() {
 }
 
 // Once for all that are on one host.
-void TcpTransport::say_silence(int number, Peer& one, bool is_silent) {
+void TcpTransport::say_silence(int number, TcpPeer& one, bool is_silent) {
   if (std::exchange(one.is_silent, is_silent) == is_silent) return;
-  const Place& place = places_[static_cast<std::size_t>(number)];
+  const ListeningAddress& place = places_[static_cast<std::size_t>(number)];
   const bool is_known = std::ranges::any_of(peers_, [&](const auto& each) {
     const auto& [other, its] = each;
     return other != number && its->is_silent && places_[static_cast<std::size_t>(other)].is_on_host_of(place);
@@ -97,15 +100,15 @@ void TcpTransport::look_for_breaks() {
   const auto now = Clock::now();
   const auto since = now - std::exchange(breaks_looked_at_, now);
   for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
-    const Round& round = rounds_[lane];
+    const LaneRound& round = rounds_[lane];
     if (round.left.none() || round.across) continue;
     for (const int each : round.peers) {
-      Peer& one = peer(each);
+      TcpPeer& one = peer(each);
       auto& broke = one.breaks[lane];
       if (broke && since > looked_away) broke->at = std::min(now, broke->at + since);
       const bool is_needed = one.lanes[lane].wants() || one.lanes[lane].is_sending();
       if (!broke || !is_needed || broke->at > now - explained_in) continue;
-      const bool is_known_to_live = one.links[words_channel] == Link::open;
+      const bool is_known_to_live = one.links[words_channel] == ConnectionState::open;
       if (!one.has_left && !is_known_to_live && broke->at > now - explained_in - shared_->silence)
         continue;  // its host may be gone
       throw Error(
@@ -119,13 +122,14 @@ void TcpTransport::look_for_breaks() {
   }
 }
 
-// Whoever was to be called, and whose host could not be reached.
+// All that were to be called, and could not be reached.
 void TcpTransport::call_again_on_the_way() {
   constexpr std::chrono::milliseconds between_calls{100};
   if (!has_unreached_ || Clock::now() - called_on_the_way_at_ < between_calls) return;
   called_on_the_way_at_ = Clock::now();
   has_unreached_ = false;
   for (const auto& [number, one] : peers_) {
+    if (!is_host_there(number, *one)) continue;
     for (std::uint32_t channel = 0; channel < channel_count; ++channel) {
       if (std::exchange(one->is_unreached[channel], false)) reach(number, channel);
     }
@@ -142,7 +146,7 @@ void TcpTransport::call_again_for_room() {
   called_again_at_ = now;
   bool is_anybody_called = false;
   const auto again = [&](int number, std::uint32_t channel, bool is_wanted) {
-    if (!is_wanted || peer(number).links[channel] != Link::none) return;
+    if (!is_wanted || peer(number).links[channel] != ConnectionState::none) return;
     is_anybody_called = true;
     reach(number, channel);
   };
@@ -159,12 +163,12 @@ void TcpTransport::look_for_room() {
   constexpr std::chrono::seconds none_for{1};
   call_again_for_room();
   const bool cannot_call = no_room_ && Clock::now() - no_room_->since > none_for;
-  const int shut = reception_.why_shut();
+  const int shut = acceptor_.why_shut();
   if ((!cannot_call && shut == 0) || is_given_up_) return;
   for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
-    const Round& round = rounds_[lane];
+    const LaneRound& round = rounds_[lane];
     const bool lacks_one = !round.left.none() && std::ranges::any_of(round.peers, [&](int each) {
-      return peer(each).links[round.across ? words_channel : lane] != Link::open;
+      return peer(each).links[round.across ? words_channel : lane] != ConnectionState::open;
     });
     if (!lacks_one) continue;
     if (cannot_call) throw system_error("making a connection to another member", no_room_->error, mend);

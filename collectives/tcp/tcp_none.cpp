@@ -22,7 +22,7 @@ struct Tcp::Shared {};
 Tcp::Tcp(const TcpOptions& /*options*/) { refuse(); }
 Tcp::~Tcp() = default;
 
-std::unique_ptr<Transport> Tcp::transport(Exchange& /*exchange*/, LookForLost /*lost*/) { return nullptr; }
+std::unique_ptr<Transport> Tcp::transport(Exchange& /*exchange*/, LostMemberLookup /*lost*/) { return nullptr; }
 
 bool Tcp::has_lost() const { return false; }
 

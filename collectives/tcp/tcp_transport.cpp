@@ -4,7 +4,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "collectives/engine/memory_fault.hpp"
 #include "collectives/tcp/transport.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -17,13 +19,15 @@ constexpr std::chrono::milliseconds last_words_take{100};  // to be said where s
 constexpr std::chrono::milliseconds looked_after{50};      // who is waited for so long is asked for a sign of life
 constexpr std::uint64_t channel_across = lane_count;
 
-std::uint64_t channel_of(Stamp stamp) { return stamp.across ? channel_across : static_cast<std::uint64_t>(stamp.lane); }
+std::uint64_t channel_of(RoundTag round_tag) {
+  return round_tag.is_exchange ? channel_across : static_cast<std::uint64_t>(round_tag.lane);
+}
 
 }  // namespace
 
-TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LookForLost lost)
+TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LostMemberLookup lost)
     : shared_(std::move(shared)),
-      reception_(shared_->reception),
+      acceptor_(shared_->acceptor),
       lost_(std::move(lost)),
       doors_(place_to_wait()),
       window_(window_bytes) {
@@ -34,17 +38,17 @@ TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchan
 
 // Everybody learns where the others are; the first one's nonce is the communicator's.
 void TcpTransport::meet(Exchange& exchange) {
-  Nonce nonce;
+  HandshakeNonce nonce;
   fill_random(nonce);
   Writer mine;
-  reception_.place().write(mine);
+  acceptor_.place().write(mine);
   mine.put(std::span<const std::byte>(nonce));
-  Roster::introduce(mine, shared_->label.empty() ? to_text(reception_.place()) : shared_->label);
+  Roster::introduce(mine, shared_->label.empty() ? to_text(acceptor_.place()) : shared_->label);
   const auto all = exchange.all_gather("addresses of members", mine.take());
   places_.reserve(all.size());
   for (const Bytes& each : all) {
     Reader reader(each);
-    places_.push_back(Place::read(reader));
+    places_.push_back(ListeningAddress::read(reader));
     const Bytes theirs = reader.get_bytes();
     if (theirs.size() != nonce.size()) throw Error(Code::bad_message, "a nonce of another length");
     if (places_.size() == 1) std::copy(theirs.begin(), theirs.end(), me_.meeting.begin());
@@ -55,59 +59,60 @@ void TcpTransport::meet(Exchange& exchange) {
 TcpTransport::~TcpTransport() {
   const std::lock_guard lock(mutex_);
   try {
-    Reception::LastWords last;
+    Acceptor::LastWords last;
     WordStream others;
     if (!last_words_.empty()) others.say(last_words_);
     others.say_farewell();
     last.others = others.take().second;
     for (auto& [number, one] : peers_) see_off(number, *one, last);
-    reception_.close(me_, words_channel, std::move(last));
+    acceptor_.close(me_, words_channel, std::move(last));
   } catch (const std::bad_alloc&) {
     return;  // who calls hears nothing then
   }
 }
 
 // What was said reaches them; and what they have said meanwhile must not come back unread.
-void TcpTransport::see_off(int number, Peer& one, Reception::LastWords& last) {
+void TcpTransport::see_off(int number, TcpPeer& one, Acceptor::LastWords& last) {
   for (LaneStream& lane : one.lanes) {
-    if (lane.is_open() && has_unread(lane.socket())) reception_.see_off(lane.take(), {});
+    if (lane.is_open() && has_unread(lane.socket())) acceptor_.see_off(lane.take(), {});
   }
   const bool is_open = one.words.is_open();
-  const Link link = one.links[words_channel];
-  if (link == Link::over || (!is_open && link != Link::calling && !one.words.has_unsent())) return;
+  const ConnectionState link = one.links[words_channel];
+  if (link == ConnectionState::over || (!is_open && link != ConnectionState::calling && !one.words.has_unsent()))
+    return;
   if (!is_open && !last_words_.empty()) one.words.say(last_words_);
   one.words.say_farewell();
   one.words.flush();
   auto [socket, rest] = one.words.take();
-  if (is_open) return reception_.see_off(std::move(socket), std::move(rest));
+  if (is_open) return acceptor_.see_off(std::move(socket), std::move(rest));
   const auto calling = std::ranges::find_if(calling_, [&](const auto& each) {
-    const Door& door = at_.at(each.first);
+    const EpollEntry& door = at_.at(each.first);
     return door.peer == number && door.channel == words_channel;
   });
   last.own[static_cast<std::uint32_t>(number)] = rest;  // should the other one's call count
   if (calling == calling_.end()) return;
   unwatch(calling->second.shake.socket());
-  reception_.see_off(std::move(calling->second.shake), std::move(rest));
+  acceptor_.see_off(std::move(calling->second.shake), std::move(rest));
   calling_.erase(calling);
 }
 
-TcpTransport::Peer& TcpTransport::peer(int number) {
-  std::unique_ptr<Peer>& one = peers_[number];
-  if (!one) one = std::make_unique<Peer>();
+TcpTransport::TcpPeer& TcpTransport::peer(int number) {
+  std::unique_ptr<TcpPeer>& one = peers_[number];
+  if (!one) one = std::make_unique<TcpPeer>();
   return *one;
 }
 
-void TcpTransport::post_own(const Own& own) {
+void TcpTransport::post_own(const SelfMessage& own) {
   const bool sends = own.into == nullptr;
-  const auto other = std::ranges::find_if(own_, [&](const Own& each) {
-    return each.channel == own.channel && each.mark == own.mark && (each.into == nullptr) != sends;
+  const auto other = std::ranges::find_if(own_, [&](const SelfMessage& each) {
+    return each.channel == own.channel && each.call_tag == own.call_tag && (each.into == nullptr) != sends;
   });
   if (other == own_.end()) {
     own_.push_back(own);
     return;
   }
-  const Own& from = sends ? own : *other;
-  const Own& to = sends ? *other : own;
+  const SelfMessage& from = sends ? own : *other;
+  const SelfMessage& to = sends ? *other : own;
   if (from.bytes != to.bytes) {
     wrong_ = text("rank ", me_.rank, " sent ", from.bytes, " bytes to itself, where it receives ", to.bytes);
     return;
@@ -118,57 +123,60 @@ void TcpTransport::post_own(const Own& own) {
   own_.erase(other);
 }
 
-void TcpTransport::post_to(const Outgoing& each, Stamp stamp, Round& round) {
+void TcpTransport::post_to(const SendDescriptor& each, RoundTag round_tag, LaneRound& round) {
   const auto* const from = static_cast<const std::byte*>(each.data);
-  if (each.peer == rank()) return post_own({channel_of(stamp), stamp.mark, from, nullptr, each.bytes, &round.left});
-  const Sending sending{{stamp.mark, each.bytes}, from, &round.left};
-  Peer& to = peer(each.peer);
-  if (stamp.across) {
+  if (each.peer == rank())
+    return post_own({channel_of(round_tag), round_tag.call_tag, from, nullptr, each.bytes, &round.left});
+  const PostedSend sending{{round_tag.call_tag, each.bytes}, from, &round.left};
+  TcpPeer& to = peer(each.peer);
+  if (round_tag.is_exchange) {
     to.words.send(sending);
     reach(each.peer, words_channel);
     flush_words(each.peer);
     return;
   }
-  to.lanes[static_cast<std::size_t>(stamp.lane)].send(sending);
-  reach(each.peer, static_cast<std::uint32_t>(stamp.lane));
+  to.lanes[static_cast<std::size_t>(round_tag.lane)].send(sending);
+  reach(each.peer, static_cast<std::uint32_t>(round_tag.lane));
 }
 
-void TcpTransport::post_from(const Incoming& each, Stamp stamp, Round& round) {
+void TcpTransport::post_from(const ReceiveDescriptor& each, RoundTag round_tag, LaneRound& round) {
   static std::byte nowhere;  // what is empty may have no address
   auto* const into = each.data == nullptr ? &nowhere : static_cast<std::byte*>(each.data);
-  if (each.peer == rank()) return post_own({channel_of(stamp), stamp.mark, nullptr, into, each.bytes, &round.left});
-  const Want want{stamp.mark, into, each.bytes, &round.left};
-  Peer& from = peer(each.peer);
-  if (!stamp.across) return from.lanes[static_cast<std::size_t>(stamp.lane)].want(want);
+  if (each.peer == rank())
+    return post_own({channel_of(round_tag), round_tag.call_tag, nullptr, into, each.bytes, &round.left});
+  const PostedReceive want{round_tag.call_tag, into, each.bytes, &round.left};
+  TcpPeer& from = peer(each.peer);
+  if (!round_tag.is_exchange) return from.lanes[static_cast<std::size_t>(round_tag.lane)].want(want);
   from.words.want(want);
   flush_words(each.peer);  // it may be offered already
 }
 
-void TcpTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+                        std::span<const ReceiveDescriptor> receives) {
   const std::lock_guard lock(mutex_);
   if (is_given_up_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
-  while (static_cast<std::size_t>(stamp.lane) >= rounds_.size()) rounds_.emplace_back();
-  Round& round = rounds_[static_cast<std::size_t>(stamp.lane)];
-  if (!round.left.none()) throw Error(Code::internal, text("lane ", stamp.lane, " has a round under way"));
+  while (static_cast<std::size_t>(round_tag.lane) >= rounds_.size()) rounds_.emplace_back();
+  LaneRound& round = rounds_[static_cast<std::size_t>(round_tag.lane)];
+  if (!round.left.none()) throw Error(Code::internal, text("lane ", round_tag.lane, " has a round under way"));
   round.left = {sends.size(), receives.size()};
-  round.mark = stamp.mark;
-  round.across = stamp.across;
+  round.call_tag = round_tag.call_tag;
+  round.across = round_tag.is_exchange;
   round.begun = {};
   round.is_looked_after = false;
   round.peers.clear();
-  for (const Incoming& each : receives) post_from(each, stamp, round);
-  for (const Outgoing& each : sends) post_to(each, stamp, round);
-  for (const Incoming& each : receives) round.peers.push_back(each.peer);
-  for (const Outgoing& each : sends) round.peers.push_back(each.peer);
+  for (const ReceiveDescriptor& each : receives) post_from(each, round_tag, round);
+  for (const SendDescriptor& each : sends) post_to(each, round_tag, round);
+  for (const ReceiveDescriptor& each : receives) round.peers.push_back(each.peer);
+  for (const SendDescriptor& each : sends) round.peers.push_back(each.peer);
   std::ranges::sort(round.peers);
   round.peers.erase(std::unique(round.peers.begin(), round.peers.end()), round.peers.end());
   std::erase(round.peers, rank());
-  if (stamp.across) return;
+  if (round_tag.is_exchange) return;
   for (const int number : round.peers) {
-    LaneStream& lane = peer(number).lanes[static_cast<std::size_t>(stamp.lane)];
+    LaneStream& lane = peer(number).lanes[static_cast<std::size_t>(round_tag.lane)];
     if (lane.is_open() && lane.is_sending()) lane.flush();
   }
-  if (is_under_way()) mover_.busy();
+  if (is_under_way()) hook_.busy();
 }
 
 // Connections that are being made, and what is not with the kernel yet, go on while this thread waits for something
@@ -191,29 +199,32 @@ void TcpTransport::move_beside() {
       LaneStream& stream = one->lanes[static_cast<std::size_t>(lane)];
       if (!stream.is_sending() || !stream.is_open()) continue;
       const auto outcome = stream.flush();
+      if (outcome.bad) bad_ = outcome.bad;
       if (outcome.is_over) close_lane(number, lane, outcome.error);
     }
   }
-  if (!is_under_way()) mover_.idle();
+  if (!is_under_way()) hook_.idle();
 }
 
-// What is over stays under way: who is gone, and why, is told by words.
+// A lane that is over stays under way: control messages tell which member is gone, and why.
 void TcpTransport::move(int number, int lane) {
-  Peer& one = peer(number);
+  TcpPeer& one = peer(number);
   LaneStream& stream = one.lanes[static_cast<std::size_t>(lane)];
   if (!stream.is_open()) {
     if (stream.is_sending()) reach(number, static_cast<std::uint32_t>(lane));
     return;
   }
-  LaneStream::Outcome sent;
+  LaneStream::LaneProgress sent;
   if (stream.is_sending()) sent = stream.flush();
   bool is_over = sent.is_over;
   int error = sent.error;
+  if (sent.bad) bad_ = sent.bad;
   if (stream.wants()) {
     const auto outcome = stream.receive(window_);
     if (outcome.has_other_length && wrong_.empty())
       wrong_ = text("rank ", number, " sent ", outcome.length, " bytes to rank ", me_.rank, ", which receives ",
                     outcome.wanted);
+    if (outcome.bad) bad_ = outcome.bad;
     is_over = is_over || outcome.is_over;
     if (error == 0) error = outcome.error;
   }
@@ -222,7 +233,7 @@ void TcpTransport::move(int number, int lane) {
 
 bool TcpTransport::done(int number) {
   const std::lock_guard lock(mutex_);
-  Round& round = rounds_[static_cast<std::size_t>(number)];
+  LaneRound& round = rounds_[static_cast<std::size_t>(number)];
   if (round.left.none()) return true;
   bool waits_at_doors = round.across;
   if (!round.across) {
@@ -240,6 +251,7 @@ bool TcpTransport::done(int number) {
             text("rank ", each, " sent ", other->sent, " bytes to rank ", me_.rank, ", which receives ", other->wanted);
     }
   }
+  if (bad_ && bad_->left == &round.left) throw MemoryFault(bad_->at, bad_->bytes, bad_->access);
   if (!wrong_.empty()) throw Error(Code::mismatch, wrong_, "let both sides of a message have the same count and type");
   return round.left.none();
 }
@@ -255,13 +267,13 @@ bool TcpTransport::abandon() {
     }
     one->words.forget();
   }
-  for (Round& round : rounds_) round.left = {};
+  for (LaneRound& round : rounds_) round.left = {};
   own_.clear();
   return true;
 }
 
 // Only who waits long is looked after: that takes a connection more.
-void TcpTransport::look_after(Round& round) {
+void TcpTransport::look_after(LaneRound& round) {
   if (round.left.none() || round.is_looked_after) return;
   const auto now = Clock::now();
   if (round.begun == Clock::time_point{}) round.begun = now;
@@ -271,13 +283,14 @@ void TcpTransport::look_after(Round& round) {
 }
 
 // Nothing: something is here already.
-void TcpTransport::look_what_to_wait_for(std::vector<pollfd>& awaited) {
+std::vector<pollfd> TcpTransport::what_to_wait_for() {
   const std::lock_guard lock(mutex_);
+  if (!heard_.empty()) return {};
+  std::vector<pollfd> awaited = std::exchange(spare_, {});
   awaited.clear();
-  if (!heard_.empty()) return;
   awaited.push_back({doors_.get(), POLLIN, 0});
   for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
-    Round& round = rounds_[lane];
+    LaneRound& round = rounds_[lane];
     look_after(round);
     if (round.left.none() || round.across) continue;
     for (const int each : round.peers) {
@@ -287,15 +300,17 @@ void TcpTransport::look_what_to_wait_for(std::vector<pollfd>& awaited) {
       if (events != 0) awaited.push_back({stream.socket().get(), static_cast<short>(events), 0});
     }
   }
+  return awaited;
 }
 
 void TcpTransport::sleep(std::int64_t nanoseconds) {
-  thread_local std::vector<pollfd> awaited;
-  look_what_to_wait_for(awaited);
+  std::vector<pollfd> awaited = what_to_wait_for();
   if (awaited.empty()) return;
   constexpr std::int64_t second = 1'000'000'000;
   const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
   ::ppoll(awaited.data(), awaited.size(), &time, nullptr);
+  const std::lock_guard lock(mutex_);
+  spare_ = std::move(awaited);
 }
 
 void TcpTransport::tell(int number, Bytes bytes) {
@@ -304,20 +319,20 @@ void TcpTransport::tell(int number, Bytes bytes) {
     heard_.push_back({number, std::move(bytes)});
     return;
   }
-  Peer& to = peer(number);
-  if (to.has_left || to.links[words_channel] == Link::over) return;  // nobody is there who could hear it
+  TcpPeer& to = peer(number);
+  if (to.has_left || to.links[words_channel] == ConnectionState::over) return;  // nobody is there who could hear it
   to.words.say(std::move(bytes));
   reach(number, words_channel);
   flush_words(number);
-  if (is_under_way()) mover_.busy();
+  if (is_under_way()) hook_.busy();
 }
 
 bool TcpTransport::is_said(int number) {
   const std::lock_guard lock(mutex_);
   const auto to = peers_.find(number);
   if (to == peers_.end()) return true;
-  const Peer& one = *to->second;
-  return !one.words.has_unsent() || one.has_left || one.links[words_channel] == Link::over;
+  const TcpPeer& one = *to->second;
+  return !one.words.has_unsent() || one.has_left || one.links[words_channel] == ConnectionState::over;
 }
 
 // Who has failed may be in no call from now on, and nothing would move what it has just said.
@@ -337,15 +352,15 @@ void TcpTransport::tell_all(const Bytes& bytes) {
   }
 }
 
-std::optional<Transport::Heard> TcpTransport::next_heard() {
+std::optional<Transport::SmallMessage> TcpTransport::next_heard() {
   if (heard_.empty()) return std::nullopt;
-  Heard next = std::move(heard_.front());
+  SmallMessage next = std::move(heard_.front());
   heard_.pop_front();
   return next;
 }
 
 // What one who is gone has told may still be on its way, and says more.
-std::optional<Transport::Heard> TcpTransport::hear() {
+std::optional<Transport::SmallMessage> TcpTransport::hear() {
   const std::lock_guard lock(mutex_);
   if (auto next = next_heard()) return next;
   look_for_lost();
@@ -388,7 +403,7 @@ Tcp::Tcp(const TcpOptions& options) {
 Tcp::~Tcp() = default;
 bool Tcp::has_lost() const { return shared_->has_lost; }
 
-std::unique_ptr<Transport> Tcp::transport(Exchange& exchange, LookForLost lost) {
+std::unique_ptr<Transport> Tcp::transport(Exchange& exchange, LostMemberLookup lost) {
   return std::make_unique<tcp::TcpTransport>(shared_, exchange, std::move(lost));
 }
 

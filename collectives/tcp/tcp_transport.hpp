@@ -22,7 +22,7 @@ namespace lockstep {
 std::optional<std::string> why_no_tcp();
 
 struct TcpOptions {
-  // What members prove to have before a word of theirs counts.
+  // Members prove that they have it before anything that they send counts.
   std::shared_ptr<const Secret> key = nullptr;
   // Of this host: where the others find it, and where it listens, and nowhere else.
   std::string address = {};
@@ -54,7 +54,7 @@ class Tcp {
 
   // Called by all members of the exchange; each transport is for one thread at a time. `lost` says which of the members
   // is known to be gone.
-  std::unique_ptr<Transport> transport(Exchange& exchange, LookForLost lost = {});
+  std::unique_ptr<Transport> transport(Exchange& exchange, LostMemberLookup lost = {});
 
   // A member of any of the transports is gone, and had not left.
   bool has_lost() const;

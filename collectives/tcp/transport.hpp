@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over sockets, as its files see it: tcp_transport.cpp has the rounds and words, tcp_doors.cpp how
-// connections come about and end.
+// The transport over sockets, as its files see it: tcp_transport.cpp has the rounds and control messages, tcp_doors.cpp
+// how connections come about and end.
 #pragma once
 
 #include <poll.h>
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/tcp/reception.hpp"
+#include "collectives/tcp/acceptor.hpp"
 #include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/tcp/word_stream.hpp"
 
@@ -27,11 +27,11 @@ struct Tcp::Shared {
       : silence(std::chrono::duration_cast<std::chrono::milliseconds>(options.silence)),
         label(options.label),
         log(options.log),
-        reception(options.address, options.listens_everywhere, options.key) {}
+        acceptor(options.address, options.listens_everywhere, options.key) {}
   std::chrono::milliseconds silence;
   std::string label;
   Log log;
-  tcp::Reception reception;
+  tcp::Acceptor acceptor;
   std::atomic<bool> has_lost = false;
 };
 
@@ -49,9 +49,10 @@ inline bool is_no_way(int error) {
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LookForLost lost);
+  TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LostMemberLookup lost);
   // Of members that know where the others are.
-  TcpTransport(std::shared_ptr<Tcp::Shared> shared, const Desk& me, std::vector<Place> places, Roster roster);
+  TcpTransport(std::shared_ptr<Tcp::Shared> shared, const MemberId& me, std::vector<ListeningAddress> places,
+               Roster roster);
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -59,16 +60,17 @@ class TcpTransport final : public Transport {
   int rank() const override { return static_cast<int>(me_.rank); }
   int size() const override { return static_cast<int>(places_.size()); }
   int lanes() const override { return lane_count; }
-  std::uint32_t marks_across() const override { return 1U << 31U; }
+  std::uint32_t exchange_tags() const override { return 1U << 31U; }
 
-  void post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) override;
+  void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+            std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
   bool abandon() override;
   void tell(int peer, Bytes bytes) override;
   bool is_said(int peer) override;
   bool sleeps_beside() const override { return true; }
   void tell_all(const Bytes& bytes) override;
-  std::optional<Heard> hear() override;
+  std::optional<SmallMessage> hear() override;
   void sleep(std::int64_t nanoseconds) override;
   void leave(const Bytes& last_words) override;
   Fate fate(int peer) override;
@@ -78,153 +80,168 @@ class TcpTransport final : public Transport {
  private:
   using Clock = std::chrono::steady_clock;
   // awaited: the other side calls, as it has said; over: nothing goes there any more.
-  enum class Link : std::uint8_t { none, calling, awaited, open, over };
+  enum class ConnectionState : std::uint8_t { none, calling, awaited, open, over };
   // The end of a connection for data.
-  struct Break {
+  struct BrokenConnection {
     int error;
     Clock::time_point at;
   };
   // Nobody says any more on a connection, so that its process has ended, if something on the way has not ended it.
-  struct Silence {
+  struct SilenceCheck {
     Clock::time_point since;
     Clock::time_point looked_at;
     Descriptor knocking;  // at its port
   };
+  // Asks whether a host is there, after a connection to it could not be made in time.
+  struct HostQuestion {
+    Descriptor knocking;
+    Clock::time_point since;
+  };
+  static constexpr int most_calls_after_reset = 100;  // ten a second
   // One with whom there is something.
-  struct Peer {
-    std::array<Link, channel_count> links{};
+  struct TcpPeer {
+    std::array<ConnectionState, channel_count> links{};
     std::array<LaneStream, lane_count> lanes;
     WordStream words;
     bool has_left = false;
-    bool is_silent = false;                          // its host is, but not so long that it would be gone
-    int calls_again = 2;                             // where it hangs up without a word
+    bool is_silent = false;  // its host is, but not so long that it would be gone
+    int calls_again = 2;     // if it hangs up without a message
+    int calls_after_reset = most_calls_after_reset;
     std::array<bool, channel_count> is_unreached{};  // for want of a way to its host, which may come back
     std::optional<Clock::time_point> unreached_since;
+    std::optional<HostQuestion> question;
     Fate fate = Fate::here;
-    std::optional<Silence> silence;  // while its fate is not known
-    std::array<std::optional<Break>, lane_count> breaks;
+    std::optional<SilenceCheck> silence;  // while its fate is not known
+    std::array<std::optional<BrokenConnection>, lane_count> breaks;
   };
   // What a lane has under way.
-  struct Round {
-    Left left;
+  struct LaneRound {
+    PendingCounts left;
     std::vector<int> peers;
-    std::uint64_t mark = 0;
+    std::uint64_t call_tag = 0;
     bool across = false;
     Clock::time_point begun;
     bool is_looked_after = false;
   };
   // What the kernel tells of a descriptor is about.
-  struct Door {
-    enum class Kind : std::uint8_t { reception, callers, handshake, words, lane, process };
-    Kind kind = Kind::reception;
+  enum class EpollTarget : std::uint8_t { acceptor, incoming, handshake, words, lane, process };
+  struct EpollEntry {
+    EpollTarget kind = EpollTarget::acceptor;
     int peer = -1;
     std::uint32_t channel = 0;
   };
   // To oneself.
-  struct Own {
+  struct SelfMessage {
     std::uint64_t channel;
-    std::uint64_t mark;
+    std::uint64_t call_tag;
     const std::byte* from;
     std::byte* into;
     std::size_t bytes;
-    Left* left;
+    PendingCounts* left;
   };
   // For a connection that is to be made.
-  struct NoRoom {
+  struct ConnectionShortage {
     int error;
     Clock::time_point since;
   };
-  struct Loss {
+  struct LostPeer {
     int number;  // -1: no member
     std::string why;
     bool says_how;
     Clock::time_point at;
+    std::string cut = {};  // how its connection ended, if that is all that is known
+    std::string_view mend = "look at what that process says itself";
   };
 
-  Peer& peer(int number);
+  TcpPeer& peer(int number);
   void meet(Exchange& exchange);
   static Descriptor place_to_wait();
   void open_doors();
-  void post_to(const Outgoing& each, Stamp stamp, Round& round);
-  void post_from(const Incoming& each, Stamp stamp, Round& round);
-  void post_own(const Own& own);
+  void post_to(const SendDescriptor& each, RoundTag round_tag, LaneRound& round);
+  void post_from(const ReceiveDescriptor& each, RoundTag round_tag, LaneRound& round);
+  void post_own(const SelfMessage& own);
   void move(int number, int lane);
-  void look_after(Round& round);
-  void look_what_to_wait_for(std::vector<pollfd>& awaited);
-  std::optional<Heard> next_heard();
+  void look_after(LaneRound& round);
+  std::vector<pollfd> what_to_wait_for();
+  std::optional<SmallMessage> next_heard();
   void look_for_lost();
   void say_loss();
   void look_at_hosts();
-  std::chrono::milliseconds unanswered_for(const Peer& one) const;
-  void say_silence(int number, Peer& one, bool is_silent);
+  std::chrono::milliseconds unanswered_for(const TcpPeer& one) const;
+  void say_silence(int number, TcpPeer& one, bool is_silent);
   void look_for_breaks();
   void look_for_room();
   void call_again_for_room();
   void call_again_on_the_way();
 
-  void watch(const Descriptor& socket, const Door& door, std::uint32_t events);
+  void watch(const Descriptor& socket, const EpollEntry& door, std::uint32_t events);
   void change(const Descriptor& socket, std::uint32_t events);
   void unwatch(const Descriptor& socket) { unwatch(socket.get()); }
   void unwatch(int socket);
   void watch_process(int number);
   void end_process(int descriptor);
   void look_at_doors();
-  void come_to(int socket, const Door& door, std::uint32_t events);
+  void come_to(int socket, const EpollEntry& door, std::uint32_t events);
   void reach(int number, std::uint32_t channel);
   void call(int number, std::uint32_t channel, bool near);
   void fail_to_reach(int number, std::uint32_t channel, int error);
+  bool asks_host(int number);
+  bool is_host_there(int number, TcpPeer& one);
   void let_in();
   bool takes(int number, std::uint32_t channel);
   void move_handshake(int socket);
   void open(int number, std::uint32_t channel, Descriptor socket);
   void move_words(int number);
-  WordStream::Outcome hear_words(int number);
+  WordStream::WordProgress hear_words(int number);
   void flush_words(int number);
   void close_lane(int number, int lane, int error);
   void close_words(int number, int error);
-  void lose(int number, std::string_view why, int error);
-  void find_fate(int number, Peer& one);
-  void see_off(int number, Peer& one, Reception::LastWords& last);
+  void lose(int number, std::string_view why, int error, bool is_cut = false);
+  void look_why_cut();
+  void find_fate(int number, TcpPeer& one);
+  void see_off(int number, TcpPeer& one, Acceptor::LastWords& last);
   bool is_under_way() const;
   void move_beside();
   std::string name_of(int number) const { return roster_.name_of(number); }
   std::string silence_of_host(int error) const;
 
   std::shared_ptr<Tcp::Shared> shared_;
-  Reception& reception_;
-  Desk me_;
-  LookForLost lost_;
-  std::vector<Place> places_;
+  Acceptor& acceptor_;
+  MemberId me_;
+  LostMemberLookup lost_;
+  std::vector<ListeningAddress> places_;
   Roster roster_;
-  std::shared_ptr<Reception::Callers> callers_;
-  Descriptor doors_;        // epoll
-  std::map<int, Door> at_;  // by descriptor
-  struct Calling {
+  std::shared_ptr<Acceptor::IncomingConnections> incoming_;
+  Descriptor doors_;              // epoll
+  std::map<int, EpollEntry> at_;  // by descriptor
+  struct OutgoingConnection {
     Handshake shake;
     bool near;
   };
-  std::map<int, Calling> calling_;
-  std::map<int, std::unique_ptr<Peer>> peers_;
-  std::deque<Round> rounds_{lane_count};
-  std::vector<Own> own_;
-  std::deque<Heard> heard_;
+  std::map<int, OutgoingConnection> calling_;
+  std::map<int, std::unique_ptr<TcpPeer>> peers_;
+  std::deque<LaneRound> rounds_{lane_count};
+  std::vector<SelfMessage> own_;
+  std::deque<SmallMessage> heard_;
   std::vector<Bytes> words_;  // just heard
   std::vector<std::byte> window_;
+  std::vector<pollfd> spare_;  // of a sleep that is over, for the next
   std::string wrong_;
+  std::optional<BadMemory> bad_;
   bool is_given_up_ = false;
   Bytes last_words_;
   unsigned turns_ = 0;
   bool has_breaks_ = false;
   bool has_unreached_ = false;
-  std::optional<NoRoom> no_room_;
+  std::optional<ConnectionShortage> no_room_;
   Clock::time_point hosts_looked_at_;
   Clock::time_point breaks_looked_at_;
   Clock::time_point called_again_at_;
   Clock::time_point called_on_the_way_at_;
-  std::optional<Loss> loss_;
+  std::optional<LostPeer> loss_;
   bool told_of_loss_ = false;
   std::mutex mutex_;  // who moves this may be another than who is inside
-  Mover mover_{[this] { move_beside(); }};
+  ProgressHook hook_{[this] { move_beside(); }};
 };
 
 }  // namespace tcp

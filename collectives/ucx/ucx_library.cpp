@@ -7,9 +7,9 @@
 #include <array>
 #include <csignal>
 #include <cstdarg>
-#include <cstdlib>
 #include <string>
 
+#include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -17,16 +17,16 @@ namespace lockstep::ucx {
 namespace {
 
 // UCX takes over the signals of a crash as it is loaded; a program's own handlers stay.
-class SignalsKept {
+class SignalHandlerGuard {
  public:
-  SignalsKept() {
+  SignalHandlerGuard() {
     for (std::size_t i = 0; i < crashes.size(); ++i) ::sigaction(crashes.at(i), nullptr, &before_.at(i));
   }
-  ~SignalsKept() {
+  ~SignalHandlerGuard() {
     for (std::size_t i = 0; i < crashes.size(); ++i) ::sigaction(crashes.at(i), &before_.at(i), nullptr);
   }
-  SignalsKept(const SignalsKept&) = delete;
-  SignalsKept& operator=(const SignalsKept&) = delete;
+  SignalHandlerGuard(const SignalHandlerGuard&) = delete;
+  SignalHandlerGuard& operator=(const SignalHandlerGuard&) = delete;
 
  private:
   static constexpr std::array crashes = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -54,10 +54,11 @@ ucs_log_func_rc_t swallow(const char* /*file*/, unsigned /*line*/, const char* /
   return UCS_LOG_FUNC_RC_STOP;
 }
 
-Library load() {
-  const SignalsKept kept;
+UcxFunctions load() {
+  refuse_code_of_the_user();
+  const SignalHandlerGuard kept;
   void* const ucp = open("libucp.so.0");
-  Library all{};
+  UcxFunctions all{};
   find(ucp, "ucp_get_version_string", all.get_version_string);
   find(ucp, "ucp_config_read", all.config_read);
   find(ucp, "ucp_config_modify", all.config_modify);
@@ -85,21 +86,21 @@ Library load() {
   // UCX would tell standard output what our errors say as well; whoever wants to see it sets UCX_LOG_LEVEL.
   decltype(&ucs_log_push_handler) push_handler = nullptr;
   find(ucs, "ucs_log_push_handler", push_handler);
-  if (std::getenv("UCX_LOG_LEVEL") == nullptr) push_handler(&swallow);
+  if (process_environment("UCX_LOG_LEVEL") == nullptr) push_handler(&swallow);
   return all;
 }
 
 }  // namespace
 
-const Library& library() {
-  static const Library one = load();  // again at the next call, where it failed
+const UcxFunctions& library() {
+  static const UcxFunctions one = load();  // again at the next call, where it failed
   return one;
 }
 
 std::string variables() {
   std::string all;
   for (const char* const name : {"UCX_TLS", "UCX_NET_DEVICES"}) {
-    const char* const value = std::getenv(name);
+    const char* const value = process_environment(name);
     all += text(all.empty() ? "" : ", ", name, value == nullptr ? " is not set" : text('=', printable(value)));
   }
   return all;

@@ -9,7 +9,7 @@
 
 namespace lockstep::ucx {
 
-struct Library {
+struct UcxFunctions {
   decltype(&ucp_get_version_string) get_version_string;
   decltype(&ucp_config_read) config_read;
   decltype(&ucp_config_modify) config_modify;
@@ -36,7 +36,7 @@ struct Library {
 };
 
 // Throws Error system where there is no libucp.so.0.
-const Library& library();
+const UcxFunctions& library();
 
 // What the environment says to UCX, for messages: "UCX_TLS=tcp, UCX_NET_DEVICES is not set".
 std::string variables();

@@ -13,6 +13,6 @@ Ucx::Ucx(UcxOptions /*options*/) {
   throw Error(Code::usage, *why_no_ucx(), "install libucx-dev and build with -Ducx=enabled, or start by mpirun");
 }
 Ucx::~Ucx() = default;
-std::unique_ptr<Transport> Ucx::transport(Exchange& /*exchange*/, LookForLost /*lost*/) { return nullptr; }
+std::unique_ptr<Transport> Ucx::transport(Exchange& /*exchange*/, LostMemberLookup /*lost*/) { return nullptr; }
 
 }  // namespace lockstep

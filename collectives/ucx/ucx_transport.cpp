@@ -20,23 +20,23 @@ namespace ucx {
 void UcxTransport::move() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  if (!data_) return mover_.idle();
+  if (!data_) return hook_.idle();
   data_->progress();
   if (data_->is_flushing()) return;
-  if (!std::exchange(has_sent_, false)) return mover_.idle();
+  if (!std::exchange(has_sent_, false)) return hook_.idle();
   data_->flush();
 }
 
 bool UcxTransport::receive(const Worker::Arrival& arrival) {
   const auto proven = opened(arrival.head, theirs_);
   if (!proven) return false;
-  const Head& head = *proven;
+  const MessageHeader& head = *proven;
   const int peer = static_cast<int>(head.source);
   auto& [ours, wants, early] = source(peer);
   const auto wanted = std::ranges::find_if(
-      wants, [&](const Want& each) { return each.channel == head.channel && each.mark == head.mark; });
+      wants, [&](const UcxReceive& each) { return each.channel == head.channel && each.call_tag == head.call_tag; });
   if (wanted != wants.end()) {
-    const Want want = *wanted;
+    const UcxReceive want = *wanted;
     wants.erase(wanted);
     accept(peer, want, arrival.bytes, arrival.data, arrival.is_far ? arrival.data : nullptr);
     return false;
@@ -46,72 +46,75 @@ bool UcxTransport::receive(const Worker::Arrival& arrival) {
     const auto* const begin = static_cast<const std::byte*>(arrival.data);
     copy.assign(begin, begin + arrival.bytes);
   }
-  early.push_back({head.channel, head.mark, arrival.bytes, std::move(copy), arrival.is_far ? arrival.data : nullptr});
+  early.push_back(
+      {head.channel, head.call_tag, arrival.bytes, std::move(copy), arrival.is_far ? arrival.data : nullptr});
   return arrival.is_far;
 }
 
-void UcxTransport::accept(int peer, const Want& want, std::size_t bytes, const void* data, void* far_data) {
+void UcxTransport::accept(int peer, const UcxReceive& want, std::size_t bytes, const void* data, void* far_data) {
   if (bytes != want.bytes) {
     if (wrong_.empty())
       wrong_ = text("rank ", peer, " sent ", bytes, " bytes to rank ", rank_, ", which receives ", want.bytes);
-    want.flight->state = Flight::State::failed;
+    want.operation->state = UcxOperationState::failed;
     return;
   }
-  if (far_data != nullptr) return data_->take(far_data, want.data, bytes, *want.flight);
+  if (far_data != nullptr) return data_->take(far_data, want.data, bytes, *want.operation);
   if (bytes > 0 && data != nullptr) std::memcpy(want.data, data, bytes);
-  want.flight->state = Flight::State::done;
+  want.operation->state = UcxOperationState::done;
 }
 
-void UcxTransport::want(int peer, const Want& want) {
+void UcxTransport::want(int peer, const UcxReceive& want) {
   auto& [ours, wants, early] = source(peer);
-  const auto here = std::ranges::find_if(
-      early, [&](const Early& each) { return each.channel == want.channel && each.mark == want.mark; });
+  const auto here = std::ranges::find_if(early, [&](const UnexpectedArrival& each) {
+    return each.channel == want.channel && each.call_tag == want.call_tag;
+  });
   if (here == early.end()) {
     wants.push_back(want);
     return;
   }
-  const Early found = std::move(*here);
+  const UnexpectedArrival found = std::move(*here);
   early.erase(here);
   if (found.bytes != want.bytes && found.far_data != nullptr) data_->drop(found.far_data);
   accept(peer, want, found.bytes, found.copy.data(), found.far_data);
 }
 
-void UcxTransport::post(Stamp stamp, std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+void UcxTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
+                        std::span<const ReceiveDescriptor> receives) {
   const std::lock_guard lock(mutex_);
   if (!data_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
-  while (static_cast<std::size_t>(stamp.lane) >= lanes_.size()) lanes_.emplace_back();
-  Lane& lane = lanes_[static_cast<std::size_t>(stamp.lane)];
-  const auto channel = static_cast<std::uint64_t>(stamp.across ? lane_count : stamp.lane);
+  while (static_cast<std::size_t>(round_tag.lane) >= lanes_.size()) lanes_.emplace_back();
+  UcxLane& lane = lanes_[static_cast<std::size_t>(round_tag.lane)];
+  const auto channel = static_cast<std::uint64_t>(round_tag.is_exchange ? lane_count : round_tag.lane);
   if (!lane.sends.empty() || !lane.receives.empty())
-    throw Error(Code::internal, text("lane ", stamp.lane, " has a round under way"));
-  lane.receives.assign(receives.size(), Flight{Flight::State::flying});
+    throw Error(Code::internal, text("lane ", round_tag.lane, " has a round under way"));
+  lane.receives.assign(receives.size(), UcxOperation{UcxOperationState::flying});
   lane.sends.resize(sends.size());
   for (std::size_t i = 0; i < receives.size(); ++i)
-    want(receives[i].peer, {channel, stamp.mark, receives[i].data, receives[i].bytes, &lane.receives[i]});
+    want(receives[i].peer, {channel, round_tag.call_tag, receives[i].data, receives[i].bytes, &lane.receives[i]});
   for (std::size_t i = 0; i < sends.size(); ++i) {
-    lane.sends[i].head = {source(sends[i].peer).ours, static_cast<std::uint32_t>(rank_), stamp.mark, channel};
-    data_->send(sends[i].peer, bytes_of(lane.sends[i].head), sends[i].data, sends[i].bytes, lane.sends[i].flight);
+    lane.sends[i].head = {source(sends[i].peer).ours, static_cast<std::uint32_t>(rank_), round_tag.call_tag, channel};
+    data_->send(sends[i].peer, bytes_of(lane.sends[i].head), sends[i].data, sends[i].bytes, lane.sends[i].operation);
   }
   if (sends.empty()) return;
   has_sent_ = true;
-  mover_.busy();
+  hook_.busy();
 }
 
-template <class Flights, class Of>
-bool UcxTransport::all_over(const Flights& flights, std::size_t& over, const Of& of) {
-  while (over < flights.size() && of(flights[over]).state == Flight::State::done) ++over;
-  return over == flights.size();
+template <class Operations, class Of>
+bool UcxTransport::all_over(const Operations& operations, std::size_t& over, const Of& of) {
+  while (over < operations.size() && of(operations[over]).state == UcxOperationState::done) ++over;
+  return over == operations.size();
 }
 
-// What failed is never over: who is gone, and why, is told by words, or by patience.
+// A failed round is never over: control messages, or the end of patience, tell which member is gone, and why.
 bool UcxTransport::done(int number) {
   const std::lock_guard lock(mutex_);
   if (!data_) return false;
-  Lane& lane = lanes_[static_cast<std::size_t>(number)];
+  UcxLane& lane = lanes_[static_cast<std::size_t>(number)];
   const auto is_over = [&] {
-    const auto of_sending = [](const Sending& each) -> const Flight& { return each.flight; };
-    const auto of_flight = [](const Flight& each) -> const Flight& { return each; };
-    return all_over(lane.receives, lane.receives_over, of_flight) && all_over(lane.sends, lane.sends_over, of_sending);
+    const auto of_send = [](const UcxSend& each) -> const UcxOperation& { return each.operation; };
+    const auto of_operation = [](const UcxOperation& each) -> const UcxOperation& { return each; };
+    return all_over(lane.receives, lane.receives_over, of_operation) && all_over(lane.sends, lane.sends_over, of_send);
   };
   constexpr int most = 16;
   for (int turns = 0; turns < most && !is_over() && wrong_.empty(); ++turns) {
@@ -130,18 +133,18 @@ bool UcxTransport::done(int number) {
 bool UcxTransport::abandon() {
   const std::lock_guard lock(mutex_);
   if (!data_) return true;
-  for (Source& each : sources_) {  // those that have met no message have nothing under way
-    for (const Want& want : each.wants) want.flight->state = Flight::State::failed;
+  for (PeerQueue& each : sources_) {  // those that have met no message have nothing under way
+    for (const UcxReceive& want : each.wants) want.operation->state = UcxOperationState::failed;
     each.wants.clear();
   }
-  const bool is_safe = std::ranges::all_of(lanes_, [](const Lane& lane) {
-    const auto is_flying = [](const Flight& each) { return each.state == Flight::State::flying; };
+  const bool is_safe = std::ranges::all_of(lanes_, [](const UcxLane& lane) {
+    const auto is_flying = [](const UcxOperation& each) { return each.state == UcxOperationState::flying; };
     return std::ranges::none_of(lane.receives, is_flying) &&
-           std::ranges::none_of(lane.sends, is_flying, &Sending::flight);
+           std::ranges::none_of(lane.sends, is_flying, &UcxSend::operation);
   });
   drop_early();
   Worker::give_up(std::move(data_));
-  for (Lane& lane : lanes_) lane = Lane{};
+  for (UcxLane& lane : lanes_) lane = UcxLane{};
   return is_safe;
 }
 
@@ -161,20 +164,21 @@ UcxTransport::~UcxTransport() {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank_) send_word(peer, farewell, {});
   }
-  context_->leavings.add(std::make_unique<Leaving>(std::move(words_), std::move(data_), std::move(telling_),
-                                                   std::move(theirs_), std::move(has_left_)));
+  context_->closing.add(std::make_unique<ClosingTransport>(std::move(words_), std::move(data_), std::move(telling_),
+                                                           std::move(theirs_), std::move(has_left_)));
 }
 
 bool UcxTransport::is_sending() const {
-  return std::ranges::any_of(lanes_, [](const Lane& lane) {
+  return std::ranges::any_of(lanes_, [](const UcxLane& lane) {
     return std::ranges::any_of(
-        lane.sends, [](const Flight& each) { return each.state == Flight::State::flying; }, &Sending::flight);
+        lane.sends, [](const UcxOperation& each) { return each.state == UcxOperationState::flying; },
+        &UcxSend::operation);
   });
 }
 
 void UcxTransport::drop_early() {
-  for (Source& each : sources_) {
-    for (const Early& early : each.early) {
+  for (PeerQueue& each : sources_) {
+    for (const UnexpectedArrival& early : each.early) {
       if (early.far_data != nullptr) data_->drop(early.far_data);
     }
     each.early.clear();
@@ -188,7 +192,7 @@ Ucx::Ucx(UcxOptions options) : shared_(std::make_shared<Shared>(std::move(option
 }
 Ucx::~Ucx() = default;
 
-std::unique_ptr<Transport> Ucx::transport(Exchange& exchange, LookForLost lost) {
+std::unique_ptr<Transport> Ucx::transport(Exchange& exchange, LostMemberLookup lost) {
   return std::make_unique<ucx::UcxTransport>(shared_, exchange, std::move(lost));
 }
 

@@ -38,7 +38,7 @@ class Ucx {
 
   // Called by all members of the exchange; each transport is for one thread at a time. `lost` says which of the members
   // is known to be gone.
-  std::unique_ptr<Transport> transport(Exchange& exchange, LookForLost lost = {});
+  std::unique_ptr<Transport> transport(Exchange& exchange, LostMemberLookup lost = {});
 
   struct Shared;  // with the transports, which may outlive this
 

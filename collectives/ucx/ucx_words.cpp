@@ -23,7 +23,7 @@ auto guarded(std::string& wrong, const Action& action) -> decltype(action()) {
 
 }  // namespace
 
-UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, LookForLost lost)
+UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, LostMemberLookup lost)
     : context_(std::move(context)),
       rank_(exchange.rank()),
       lost_(std::move(lost)),
@@ -47,7 +47,7 @@ UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& excha
 // Addresses go through the exchange, and a nonce of each. What a message begins with is made of the key and of the
 // nonces of both ends, for each pair and direction: nobody without the key knows it, and it is another next time.
 void UcxTransport::meet(Exchange& exchange) {
-  Token nonce;
+  MessageToken nonce;
   fill_random(nonce);
   Writer mine;
   mine.put(words_->address()).put(data_->address()).put(std::span<const std::byte>(nonce));
@@ -67,7 +67,7 @@ void UcxTransport::meet(Exchange& exchange) {
     writer.put(std::string_view("lockstep ucx")).put(from).put(to);
     writer.put(nonces.at(static_cast<std::size_t>(from))).put(nonces.at(static_cast<std::size_t>(to)));
     const Mac mac = context_->key->mac(writer.take());
-    Token half;
+    MessageToken half;
     std::copy_n(mac.begin(), half.size(), half.begin());
     return half;
   };
@@ -88,7 +88,7 @@ void UcxTransport::connect(Patience patience) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank_) send_word(peer, greeting, {});
   }
-  const auto flies = [](const Word& each) { return each.flight.state == Flight::State::flying; };
+  const auto flies = [](const UcxControlMessage& each) { return each.operation.state == UcxOperationState::flying; };
   bool warns = patience.warn > Duration{};
   auto seen_unreachable = begin;
   while (std::ranges::count(greeted_, true) < size() - 1 || std::ranges::any_of(telling_, flies)) {
@@ -111,7 +111,7 @@ void UcxTransport::connect(Patience patience) {
     const std::string unreachable = words_to_unreachable();
     if (unreachable.empty()) seen_unreachable = std::chrono::steady_clock::now();
     if (std::chrono::steady_clock::now() - seen_unreachable > hub_knows) throw Error(Code::system, unreachable, remedy);
-    move_others(0);
+    run_progress_hooks(0);
     if (words_->arm()) words_->sleep(std::chrono::milliseconds(1));
   }
   telling_.clear();
@@ -143,24 +143,25 @@ void UcxTransport::tell(int peer, Bytes bytes) {
 
 // All that was told, to whomever.
 bool UcxTransport::is_said(int) {
-  return std::ranges::none_of(telling_, [](const Word& each) { return each.flight.state == Flight::State::flying; });
+  return std::ranges::none_of(
+      telling_, [](const UcxControlMessage& each) { return each.operation.state == UcxOperationState::flying; });
 }
 
 void UcxTransport::send_word(int peer, std::uint32_t kind, Bytes bytes) {
-  Word& word = telling_.emplace_back();
+  UcxControlMessage& word = telling_.emplace_back();
   word.head = {source(peer).ours, static_cast<std::uint32_t>(rank_), kind, 0};
   word.bytes = std::move(bytes);
-  words_->send(peer, bytes_of(word.head), word.bytes.data(), word.bytes.size(), word.flight, UCP_AM_SEND_FLAG_EAGER);
+  words_->send(peer, bytes_of(word.head), word.bytes.data(), word.bytes.size(), word.operation, UCP_AM_SEND_FLAG_EAGER);
 }
 
 void UcxTransport::hear_word(const Worker::Arrival& arrival) {
   const auto head = opened(arrival.head, theirs_);
   if (!head || arrival.is_far) return;
-  if (head->mark == greeting) {
+  if (head->call_tag == greeting) {
     greeted_[head->source] = true;
     return;
   }
-  if (head->mark == farewell) {
+  if (head->call_tag == farewell) {
     has_left_[head->source] = true;
     return;
   }
@@ -168,19 +169,20 @@ void UcxTransport::hear_word(const Worker::Arrival& arrival) {
   heard_.push_back({static_cast<int>(head->source), {begin, begin + arrival.bytes}});
 }
 
-std::optional<Transport::Heard> UcxTransport::hear() {
+std::optional<Transport::SmallMessage> UcxTransport::hear() {
   constexpr unsigned between_looks = 16;
   if (lost_ && !who_is_lost_ && turns_++ % between_looks == 0) {
     who_is_lost_ = lost_();
     lost_at_ = std::chrono::steady_clock::now();
   }
   words_->progress();
-  std::erase_if(telling_, [](const Word& each) { return each.flight.state != Flight::State::flying; });
+  std::erase_if(telling_,
+                [](const UcxControlMessage& each) { return each.operation.state != UcxOperationState::flying; });
   if (heard_.empty()) {
     if (who_is_lost_ && !told_of_lost_) say_loss();
     return std::nullopt;
   }
-  Heard next = std::move(heard_.front());
+  SmallMessage next = std::move(heard_.front());
   heard_.pop_front();
   return next;
 }
@@ -190,7 +192,7 @@ void UcxTransport::say_loss() {
   constexpr std::chrono::milliseconds neighbours_take{200};
   const int number = who_is_lost_->rank;
   if (const auto end = number < 0 || who_is_lost_->says_how ? std::nullopt : roster_.end_of(number))
-    who_is_lost_ = Lost{number, *end, true};
+    who_is_lost_ = LostMember{number, *end, true};
   const bool others_know =
       number >= 0 && !who_is_lost_->says_how && !roster_.process_of(number) && roster_.has_neighbour(number);
   if (std::chrono::steady_clock::now() - lost_at_ <= (others_know ? neighbours_take : last_words_take)) return;

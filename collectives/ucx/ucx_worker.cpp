@@ -3,8 +3,7 @@
 
 #include <poll.h>
 
-#include <cstdlib>
-
+#include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
 
@@ -13,35 +12,35 @@ namespace {
 
 constexpr unsigned message_id = 1;
 
-void land(Flight& flight, ucs_status_t status) {
-  flight.state = status == UCS_OK ? Flight::State::done : Flight::State::failed;
+void land(UcxOperation& operation, ucs_status_t status) {
+  operation.state = status == UCS_OK ? UcxOperationState::done : UcxOperationState::failed;
 }
 
-// What UCX calls when a flight is over. It is the same for both directions but for one argument.
-void sent(void* request, ucs_status_t status, void* flight) {
-  land(*static_cast<Flight*>(flight), status);
+// UCX calls these when an operation is over. They differ in one argument only.
+void sent(void* request, ucs_status_t status, void* operation) {
+  land(*static_cast<UcxOperation*>(operation), status);
   library().request_free(request);
 }
-void taken(void* request, ucs_status_t status, std::size_t /*bytes*/, void* flight) {
-  land(*static_cast<Flight*>(flight), status);
+void taken(void* request, ucs_status_t status, std::size_t /*bytes*/, void* operation) {
+  land(*static_cast<UcxOperation*>(operation), status);
   library().request_free(request);
 }
 
-void follow(ucs_status_ptr_t request, Flight& flight) {
+void follow(ucs_status_ptr_t request, UcxOperation& operation) {
   if (UCS_PTR_IS_ERR(request))
-    flight.state = Flight::State::failed;
+    operation.state = UcxOperationState::failed;
   else if (request == nullptr)
-    flight.state = Flight::State::done;
+    operation.state = UcxOperationState::done;
 }
 
 }  // namespace
 
-Context::Context(const std::string& device) {
-  const Library& lib = library();
+UcxContext::UcxContext(const std::string& device) {
+  const UcxFunctions& lib = library();
   ucp_config_t* config = nullptr;
   check(lib.config_read(nullptr, nullptr, &config), "its settings");
   ucs_status_t status = UCS_OK;
-  if (!device.empty() && std::getenv("UCX_NET_DEVICES") == nullptr)
+  if (!device.empty() && process_environment("UCX_NET_DEVICES") == nullptr)
     status = lib.config_modify(config, "NET_DEVICES", device.c_str());
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
@@ -53,9 +52,9 @@ Context::Context(const std::string& device) {
   check(status, "it cannot begin");
 }
 
-Context::~Context() { library().cleanup(context_); }
+UcxContext::~UcxContext() { library().cleanup(context_); }
 
-Worker::Worker(std::shared_ptr<const Context> context, Receive receive)
+Worker::Worker(std::shared_ptr<const UcxContext> context, ReceiveHandler receive)
     : context_(std::move(context)), receive_(std::move(receive)) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -86,7 +85,7 @@ Worker::~Worker() {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
   std::vector<void*> closing;
-  for (Peer& each : peers_) {
+  for (UcxPeer& each : peers_) {
     if (each.endpoint != nullptr) closing.push_back(lib_.ep_close_nbx(each.endpoint, &params));
   }
   for (void* const each : closing) wait(each, end);
@@ -109,7 +108,7 @@ void Worker::set_peers(std::vector<Bytes> addresses) {
 
 // Made when something is first sent there. Nothing where the peer is gone.
 ucp_ep_h Worker::endpoint_of(int number) {
-  Peer& peer = peers_.at(static_cast<std::size_t>(number));
+  UcxPeer& peer = peers_.at(static_cast<std::size_t>(number));
   if (peer.is_dead || peer.endpoint != nullptr) return peer.is_dead ? nullptr : peer.endpoint;
   ucp_ep_params_t params{};
   params.field_mask =
@@ -118,8 +117,8 @@ ucp_ep_h Worker::endpoint_of(int number) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.arg = &peer;
   params.err_handler.cb = [](void* it, ucp_ep_h /*endpoint*/, ucs_status_t why) {
-    static_cast<Peer*>(it)->is_dead = true;
-    static_cast<Peer*>(it)->why = why;
+    static_cast<UcxPeer*>(it)->is_dead = true;
+    static_cast<UcxPeer*>(it)->why = why;
   };
   const ucs_status_t status = lib_.ep_create(worker_, &params, &peer.endpoint);
   if (status == UCS_OK) return peer.endpoint;
@@ -130,30 +129,30 @@ ucp_ep_h Worker::endpoint_of(int number) {
 }
 
 std::string Worker::why_dead(int peer) const {
-  const Peer& it = peers_.at(static_cast<std::size_t>(peer));
+  const UcxPeer& it = peers_.at(static_cast<std::size_t>(peer));
   return it.is_dead ? lib_.status_string(it.why) : "";
 }
 
-void Worker::send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes, Flight& flight,
-                  unsigned flags) {
+void Worker::send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes,
+                  UcxOperation& operation, unsigned flags) {
   ucp_ep_h const endpoint = endpoint_of(peer);
-  flight.state = endpoint == nullptr ? Flight::State::failed : Flight::State::flying;
+  operation.state = endpoint == nullptr ? UcxOperationState::failed : UcxOperationState::flying;
   if (endpoint == nullptr) return;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = flags;
   params.cb.send = &sent;
-  params.user_data = &flight;
-  follow(lib_.am_send_nbx(endpoint, message_id, head.data(), head.size(), data, bytes, &params), flight);
+  params.user_data = &operation;
+  follow(lib_.am_send_nbx(endpoint, message_id, head.data(), head.size(), data, bytes, &params), operation);
 }
 
-void Worker::take(void* far_data, void* into, std::size_t bytes, Flight& flight) {
-  flight.state = Flight::State::flying;
+void Worker::take(void* far_data, void* into, std::size_t bytes, UcxOperation& operation) {
+  operation.state = UcxOperationState::flying;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.recv_am = &taken;
-  params.user_data = &flight;
-  follow(lib_.am_recv_data_nbx(worker_, far_data, into, bytes, &params), flight);
+  params.user_data = &operation;
+  follow(lib_.am_recv_data_nbx(worker_, far_data, into, bytes, &params), operation);
 }
 
 void Worker::flush() {

@@ -17,22 +17,23 @@
 namespace lockstep::ucx {
 
 // UCX begun, by its options.
-class Context {
+class UcxContext {
  public:
-  explicit Context(const std::string& device);
-  ~Context();
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
+  explicit UcxContext(const std::string& device);
+  ~UcxContext();
+  UcxContext(const UcxContext&) = delete;
+  UcxContext& operator=(const UcxContext&) = delete;
   ucp_context_h get() const { return context_; }
 
  private:
   ucp_context_h context_ = nullptr;
 };
 
+enum class UcxOperationState : std::uint8_t { idle, flying, done, failed };
+
 // A message under way. Stays where it is until it is no longer `flying`.
-struct Flight {
-  enum class State : std::uint8_t { idle, flying, done, failed };
-  State state = State::idle;
+struct UcxOperation {
+  UcxOperationState state = UcxOperationState::idle;
 };
 
 class Worker {
@@ -46,9 +47,9 @@ class Worker {
     bool is_far;
   };
   // Called while the worker progresses; true: far data was kept for later.
-  using Receive = std::function<bool(const Arrival&)>;
+  using ReceiveHandler = std::function<bool(const Arrival&)>;
 
-  Worker(std::shared_ptr<const Context> context, Receive receive);
+  Worker(std::shared_ptr<const UcxContext> context, ReceiveHandler receive);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -59,10 +60,10 @@ class Worker {
   // Why nothing reaches the peer any more, in UCX's words; empty: it may.
   std::string why_dead(int peer) const;
 
-  // Head, data and flight stay as they are while it flies.
-  void send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes, Flight& flight,
+  // Head, data and operation stay unchanged until the operation is over.
+  void send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes, UcxOperation& operation,
             unsigned flags = 0);
-  void take(void* far_data, void* into, std::size_t bytes, Flight& flight);
+  void take(void* far_data, void* into, std::size_t bytes, UcxOperation& operation);
   void drop(void* far_data);
 
   // Goes on until all that was sent so far has left this process.
@@ -80,10 +81,10 @@ class Worker {
   void sleep(std::chrono::milliseconds limit) const;
 
   // From now on.
-  void receive_by(Receive receive) { receive_ = std::move(receive); }
+  void receive_by(ReceiveHandler receive) { receive_ = std::move(receive); }
 
  private:
-  struct Peer {
+  struct UcxPeer {
     Bytes address;
     ucp_ep_h endpoint = nullptr;
     bool is_dead = false;  // nothing reaches it any more
@@ -94,12 +95,12 @@ class Worker {
   static ucs_status_t receive(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
                               const ucp_am_recv_param_t* how);
 
-  const Library& lib_ = library();
-  std::shared_ptr<const Context> context_;
-  Receive receive_;
+  const UcxFunctions& lib_ = library();
+  std::shared_ptr<const UcxContext> context_;
+  ReceiveHandler receive_;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
-  std::deque<Peer> peers_;  // UCX keeps pointers to them
+  std::deque<UcxPeer> peers_;  // UCX keeps pointers to them
   int flushes_ = 0;
 };
 

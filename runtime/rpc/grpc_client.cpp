@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <set>
 
@@ -17,8 +18,8 @@ namespace lockstep::rpc {
 namespace {
 
 // A call under way: kept until gRPC has said how it ended.
-struct Flight {
-  Flight(std::string called, Bytes given) : name(std::move(called)), arguments(std::move(given)) {}
+struct PendingCall {
+  PendingCall(std::string called, Bytes given) : name(std::move(called)), arguments(std::move(given)) {}
 
   std::string name;
   Bytes arguments;
@@ -27,7 +28,7 @@ struct Flight {
   bool is_second = false;  // time, after the server turned out to be another than before
   grpc::ByteBuffer request{};
   grpc::ByteBuffer reply{};
-  detail::Ticket ticket{};  // with a key
+  detail::CallIdentity identity{};  // with a key
   detail::Nonce nonce{};
   std::promise<detail::Reply> promise{};
 };
@@ -61,13 +62,13 @@ Error error_of(const grpc::Status& status, const std::string& what, Duration tim
 }
 
 // gRPC swallows what its callbacks throw.
-detail::Reply reply_of(const Flight& flight, const detail::ClientSeal* seal, const grpc::Status& status,
+detail::Reply reply_of(const PendingCall& call, const detail::ClientSeal* seal, const grpc::Status& status,
                        const std::string& what, Duration timeout) {
   try {
     if (!status.ok()) return {.error = error_of(status, what, timeout)};
-    Bytes bytes = detail::from_buffer(flight.reply);
+    Bytes bytes = detail::from_buffer(call.reply);
     if (seal == nullptr) return {.bytes = std::move(bytes)};
-    auto opened = seal->open(flight.ticket, flight.nonce, flight.name, bytes);
+    auto opened = seal->open(call.identity, call.nonce, call.name, bytes);
     if (!opened || opened->size() < sizeof(std::uint32_t))
       return {.error = Error(Code::untrusted, text(what, ": the answer does not prove the key that is wanted"),
                              text("look who has that address; the key here is that of ", seal->source()))};
@@ -89,27 +90,32 @@ struct Client::Parts {
         channel(std::move(over)),
         seal(as.key ? std::make_unique<detail::ClientSeal>(as.key) : nullptr) {}
 
-  void set_contexts(Flight& flight) const {
-    for (auto* const each : {&flight.asking, &flight.context}) {
+  void set_contexts(PendingCall& call) const {
+    for (auto* const each : {&call.asking, &call.context}) {
       *each = std::make_unique<grpc::ClientContext>();
       if (options.timeout > Duration{}) (*each)->set_deadline(detail::after(options.timeout));
       (*each)->set_wait_for_ready(options.waits_for_server && (options.waits_again || !has_answered));
     }
   }
-  void ask(Flight* flight);
-  void fly(Flight* flight);
-  void land(Flight* flight, const grpc::Status& status);
-  std::string what(const Flight& flight) const { return text("call of '", printable(flight.name), "' of ", address); }
+  void ask(PendingCall* call);
+  void say_hello(PendingCall* call);
+  void hear_nonce(PendingCall* call, const detail::Nonce& its);
+  void ask_next();
+  void send(PendingCall* call);
+  void complete(PendingCall* call, const grpc::Status& status);
+  std::string what(const PendingCall& call) const { return text("call of '", printable(call.name), "' of ", address); }
 
   std::string address;
   ClientOptions options;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<detail::ClientSeal> seal;  // nothing: without a key
   std::optional<detail::Nonce> nonce{};      // the server's, once it has said it
+  bool is_asked = false;                     // for the nonce, by one call for all
+  std::deque<PendingCall*> waiting{};        // for the nonce
   grpc::GenericStub stub{channel};
   std::mutex mutex{};
-  std::condition_variable landed{};
-  std::set<Flight*> flights{};
+  std::condition_variable completed{};
+  std::set<PendingCall*> calls{};
   bool ending = false;
   std::atomic<bool> has_answered = false;
 };
@@ -138,11 +144,11 @@ Client::Client(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Client::~Client() {
   std::unique_lock lock(parts_->mutex);
   parts_->ending = true;
-  for (Flight* const each : parts_->flights) {
+  for (PendingCall* const each : parts_->calls) {
     if (each->asking) each->asking->TryCancel();
     if (each->context) each->context->TryCancel();
   }
-  parts_->landed.wait(lock, [&] { return parts_->flights.empty(); });
+  parts_->completed.wait(lock, [&] { return parts_->calls.empty(); });
 }
 
 const std::string& Client::address() const { return parts_->address; }
@@ -152,81 +158,118 @@ Duration Client::limit() const {
   return parts_->options.timeout > Duration{} ? parts_->options.timeout + to_say_so : Duration{};
 }
 
-// The server's nonce, before the first call that has to prove something.
-void Client::Parts::ask(Flight* flight) {
-  const auto answered = [this, flight](const grpc::Status& status) {
-    const Bytes said = status.ok() ? detail::from_buffer(flight->reply) : Bytes();
-    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED || (status.ok() && said.size() != sizeof(detail::Nonce)))
-      return land(flight, {grpc::StatusCode::UNAUTHENTICATED, "the server has no key, and here is one"});
-    if (!status.ok()) return land(flight, status);
-    has_answered = true;
-    detail::Nonce its;
-    std::ranges::copy(said, its.begin());
-    {
-      const std::lock_guard lock(mutex);
-      nonce = its;
-      flight->nonce = its;
-    }
-    flight->reply.Clear();
-    fly(flight);
-  };
-  flight->request = detail::to_buffer({});
-  stub.UnaryCall(flight->asking.get(), text(detail::service, detail::hello), {}, &flight->request, &flight->reply,
-                 answered);
+// The server's nonce comes before the first call that has to prove something. One call asks for it, and the others
+// wait: a server cuts off a connection on which many calls prove nothing.
+void Client::Parts::ask(PendingCall* call) {
+  bool has_nonce = false;
+  {
+    const std::lock_guard lock(mutex);
+    has_nonce = nonce.has_value();
+    if (!has_nonce && is_asked) return waiting.push_back(call);
+    if (has_nonce) call->nonce = *nonce;
+    is_asked = is_asked || !has_nonce;
+  }
+  if (has_nonce) return send(call);
+  say_hello(call);
 }
 
-void Client::Parts::fly(Flight* flight) {
-  if (seal) {
-    flight->ticket = seal->begin();
-    flight->request = detail::to_buffer(seal->seal(flight->ticket, flight->nonce, flight->name, flight->arguments));
-  } else {
-    flight->request = detail::to_buffer(std::exchange(flight->arguments, {}));
+void Client::Parts::say_hello(PendingCall* call) {
+  const auto answered = [this, call](const grpc::Status& status) {
+    const Bytes said = status.ok() ? detail::from_buffer(call->reply) : Bytes();
+    const bool is_nonce = said.size() == sizeof(detail::Nonce);
+    if (status.ok() && is_nonce) {
+      detail::Nonce its;
+      std::ranges::copy(said, its.begin());
+      return hear_nonce(call, its);
+    }
+    const bool has_no_key = status.ok() || status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+    ask_next();
+    complete(call, has_no_key
+                       ? grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the server has no key, and here is one")
+                       : status);
+  };
+  call->request = detail::to_buffer({});
+  stub.UnaryCall(call->asking.get(), text(detail::service, detail::hello), {}, &call->request, &call->reply, answered);
+}
+
+void Client::Parts::hear_nonce(PendingCall* call, const detail::Nonce& its) {
+  has_answered = true;
+  call->reply.Clear();
+  std::deque<PendingCall*> all;
+  {
+    const std::lock_guard lock(mutex);
+    nonce = its;
+    is_asked = false;
+    all = std::exchange(waiting, {});
+    all.push_front(call);
+    for (PendingCall* const each : all) each->nonce = its;
   }
-  stub.UnaryCall(flight->context.get(), text(detail::service, flight->name), {}, &flight->request, &flight->reply,
-                 [this, flight](const grpc::Status& status) { land(flight, status); });
+  for (PendingCall* const each : all) send(each);
+}
+
+// Each has a deadline of its own.
+void Client::Parts::ask_next() {
+  PendingCall* next = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    is_asked = false;
+    if (waiting.empty()) return;
+    next = waiting.front();
+    waiting.pop_front();
+  }
+  ask(next);
+}
+
+void Client::Parts::send(PendingCall* call) {
+  if (seal) {
+    call->identity = seal->begin();
+    const Bytes proof = seal->seal(call->identity, call->nonce, call->name, call->arguments);
+    call->context->AddMetadata(detail::proof_name, to_string(proof));
+  }
+  call->request = detail::to_buffer(call->arguments);
+  if (!seal || call->is_second) call->arguments.clear();
+  stub.UnaryCall(call->context.get(), text(detail::service, call->name), {}, &call->request, &call->reply,
+                 [this, call](const grpc::Status& status) { complete(call, status); });
 }
 
 // A call that was not believed was not run. Where the server is another one than the nonce was of, which may have been
 // started since at the same address, it is asked and called once more.
-void Client::Parts::land(Flight* flight, const grpc::Status& status) {
-  if (seal) seal->end(flight->ticket);
+void Client::Parts::complete(PendingCall* call, const grpc::Status& status) {
+  if (seal) seal->end(call->identity);
   if (status.ok()) has_answered = true;
-  if (seal && status.error_code() == grpc::StatusCode::UNAUTHENTICATED && flight->ticket.number > 0 &&
-      !flight->is_second) {
+  if (seal && status.error_code() == grpc::StatusCode::UNAUTHENTICATED && call->identity.number > 0 &&
+      !call->is_second) {
     bool is_ending = false;
     {
       const std::lock_guard lock(mutex);
-      if (nonce == flight->nonce) nonce.reset();
-      flight->is_second = true;
+      if (nonce == call->nonce) nonce.reset();
+      call->is_second = true;
       is_ending = ending;
-      if (!is_ending) set_contexts(*flight);
+      if (!is_ending) set_contexts(*call);
     }
-    if (!is_ending) return ask(flight);
+    if (!is_ending) return ask(call);
   }
-  flight->promise.set_value(reply_of(*flight, seal.get(), status, what(*flight), options.timeout));
+  call->promise.set_value(reply_of(*call, seal.get(), status, what(*call), options.timeout));
   const std::lock_guard lock(mutex);
-  flights.erase(flight);
-  delete flight;
-  landed.notify_all();
+  calls.erase(call);
+  delete call;
+  completed.notify_all();
 }
 
 std::shared_future<detail::Reply> Client::start(const std::string& name, const Bytes& arguments) {
-  auto made = std::make_unique<Flight>(name, arguments);
+  auto made = std::make_unique<PendingCall>(name, arguments);
   std::shared_future<detail::Reply> future = made->promise.get_future().share();
   parts_->set_contexts(*made);
-  Flight* const flight = made.get();
-  bool asks = false;
+  PendingCall* const call = made.get();
   {
     const std::lock_guard lock(parts_->mutex);
-    asks = parts_->seal && !parts_->nonce;
-    flight->nonce = parts_->nonce.value_or(detail::Nonce{});
-    parts_->flights.insert(flight);
-    static_cast<void>(made.release());  // land() ends it
+    parts_->calls.insert(call);
+    static_cast<void>(made.release());  // complete() ends it
   }
-  if (asks)
-    parts_->ask(flight);
+  if (parts_->seal)
+    parts_->ask(call);
   else
-    parts_->fly(flight);
+    parts_->send(call);
   return future;
 }
 

@@ -12,22 +12,24 @@ namespace {
 
 }  // namespace
 
-struct Server::Parts {};
+struct RpcServer::Parts {};
 struct Client::Parts {};
 
 bool is_available() { return false; }
 
-std::unique_ptr<Server> Server::create(std::string_view layer, const std::string& address,
-                                       const ServerOptions& /*options*/) {
+std::unique_ptr<RpcServer> RpcServer::create(std::string_view layer, const std::string& address,
+                                             const ServerOptions& /*options*/) {
   detail::check_layer(layer, address);
   refuse();
 }
-Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
-Server::~Server() = default;
-void Server::add_handler(const std::string& /*name*/, const std::string& /*words*/, Handler /*handler*/) { refuse(); }
-void Server::add_deferred(const std::string& /*name*/, Deferred /*function*/) { refuse(); }
-void Server::start() { refuse(); }
-const std::string& Server::address() const { refuse(); }
+RpcServer::RpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+RpcServer::~RpcServer() = default;
+void RpcServer::add_handler(const std::string& /*name*/, const std::string& /*signature*/, Handler /*handler*/) {
+  refuse();
+}
+void RpcServer::add_deferred(const std::string& /*name*/, Deferred /*function*/) { refuse(); }
+void RpcServer::start() { refuse(); }
+const std::string& RpcServer::address() const { refuse(); }
 
 std::unique_ptr<Client> Client::create(std::string_view layer, const std::string& address,
                                        const ClientOptions& /*options*/) {

@@ -12,20 +12,22 @@
 #include <thread>
 
 #include "runtime/rpc/grpc_some.hpp"
+#include "runtime/rpc/listener.hpp"
 #include "runtime/rpc/rpc.hpp"
 #include "runtime/rpc/seal.hpp"
+#include "topology/base/descriptor_limit.hpp"
 #include "topology/base/forked.hpp"
 
 namespace lockstep::rpc {
 namespace {
 
 // Runs what it is given, on its threads; what is left when it ends is run before.
-class Workers {
+class WorkerPool {
  public:
-  explicit Workers(int number) {
+  explicit WorkerPool(int number) {
     for (int i = 0; i < number; ++i) threads_.emplace_back([this] { work(); });
   }
-  ~Workers() {
+  ~WorkerPool() {
     {
       const std::lock_guard lock(mutex_);
       over_ = true;
@@ -33,8 +35,8 @@ class Workers {
     wake_.notify_all();
     for (std::thread& each : threads_) each.join();
   }
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
 
   void run(std::function<void()> job) {
     {
@@ -65,9 +67,9 @@ class Workers {
 };
 
 struct Method {
-  std::string words;
+  std::string signature;
   std::function<Bytes(std::span<const std::byte>)> handler;
-  Server::Deferred deferred;  // instead of a handler
+  RpcServer::Deferred deferred;  // instead of a handler
 };
 using Methods = std::map<std::string, Method, std::less<>>;
 
@@ -83,31 +85,37 @@ grpc::Status status_of(const std::exception& wrong) {
 }
 
 // What all calls of a server go by.
-struct House {
+struct ServerContext {
   const Methods& methods;
-  Workers& workers;          // where this call runs
+  WorkerPool& workers;       // where this call runs
   detail::ServerSeal* seal;  // or nobody needs to prove anything
+  detail::Listener& listener;
 };
 
-// One call. gRPC ends it.
-class Answer final : public grpc::ServerGenericBidiReactor {
+// One call. gRPC ends it. Nothing of its message is read before the call has proven the key: of a call that is not
+// read gRPC holds one window of bytes, of one that is read the whole message before it looks at any limit.
+class CallReactor final : public grpc::ServerGenericBidiReactor {
  public:
-  Answer(const House& house, const grpc::GenericCallbackServerContext& context)
-      : house_(house), context_(context), method_(name_in(context.method())) {
-    StartRead(&request_);
-  }
-  // What has to prove something does so as it comes: calls that wait for a thread may overtake each other.
-  void OnReadDone(bool ok) override {
-    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "a call without a message"});
+  // Calls prove the key in the order in which they come: those that wait for a thread may overtake each other.
+  CallReactor(const ServerContext& server_context, const grpc::GenericCallbackServerContext& context)
+      : server_context_(server_context), context_(context), method_(name_in(context.method())) {
     try {
       begin();
     } catch (const std::exception& wrong) {
       Finish(status_of(wrong));
     }
   }
+  void OnReadDone(bool ok) override {
+    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "a call without a message"});
+    try {
+      take_arguments();
+    } catch (const std::exception& wrong) {
+      Finish(status_of(wrong));
+    }
+  }
   void OnDone() override { delete this; }
   void OnCancel() override {
-    const std::shared_ptr<Caller> caller = caller_;
+    const std::shared_ptr<CallerState> caller = caller_state_;
     std::unique_lock lock(caller->mutex);
     caller->gone = true;
     const auto tell = std::exchange(caller->tell, {});
@@ -117,30 +125,41 @@ class Answer final : public grpc::ServerGenericBidiReactor {
 
  private:
   void begin() {
-    arguments_ = detail::from_buffer(request_);
-    request_.Clear();
-    if (house_.seal != nullptr && method_ == detail::hello) {
-      const auto& nonce = house_.seal->nonce();
+    if (server_context_.seal != nullptr && !prove()) {
+      server_context_.listener.count_unproven(context_.peer());
+      if (method_ != detail::hello)
+        return Finish({grpc::StatusCode::UNAUTHENTICATED, "the call does not prove the key that is wanted"});
+      const auto& nonce = server_context_.seal->nonce();
       return send({nonce.begin(), nonce.end()});
     }
-    if (house_.seal != nullptr) {
-      auto opened = house_.seal->open(method_, arguments_);
-      if (!opened) return Finish({grpc::StatusCode::UNAUTHENTICATED, "the call does not prove the key that is wanted"});
-      ticket_ = opened->ticket;
-      arguments_ = std::move(opened->arguments);
-    }
-    house_.workers.run([this] { answer(); });
+    server_context_.listener.trust(context_.peer());
+    StartRead(&request_);
+  }
+  bool prove() {
+    const auto& metadata = context_.client_metadata();
+    const auto proof = metadata.find(detail::proof_name);
+    if (proof == metadata.end()) return false;
+    verified_ =
+        server_context_.seal->open(method_, std::as_bytes(std::span(proof->second.data(), proof->second.size())));
+    return verified_.has_value();
+  }
+  void take_arguments() {
+    arguments_ = detail::from_buffer(request_);
+    request_.Clear();
+    if (verified_ && !is_same(digest_of(arguments_), verified_->arguments))
+      return Finish({grpc::StatusCode::UNAUTHENTICATED, "the arguments are not those that the call proves"});
+    server_context_.workers.run([this] { answer(); });
   }
 
   // Outlives the call, which may be over before the function that defers it has returned.
-  struct Caller {
+  struct CallerState {
     std::mutex mutex;
     bool gone = false;
     std::function<void()> tell;
   };
 
-  void defer(const Server::Deferred& function) {
-    const std::shared_ptr<Caller> caller = caller_;
+  void defer(const RpcServer::Deferred& function) {
+    const std::shared_ptr<CallerState> caller = caller_state_;
     auto tell = function(std::move(arguments_), [this](const detail::Reply& reply) { finish(reply); });
     std::unique_lock lock(caller->mutex);
     if (!caller->gone) {
@@ -161,19 +180,21 @@ class Answer final : public grpc::ServerGenericBidiReactor {
   }
   // What a call that proves the key is answered proves it as well, be it a value or an error.
   void end(const grpc::Status& status, const Bytes& value = {}) {
-    if (!ticket_) return status.ok() ? send(value) : Finish(status);
+    if (!verified_) return status.ok() ? send(value) : Finish(status);
     Bytes words = Writer().put(static_cast<std::uint32_t>(status.error_code())).take();
     const Bytes& rest = status.ok() ? value : to_bytes(status.error_message());
     words.insert(words.end(), rest.begin(), rest.end());
-    send(house_.seal->seal(*ticket_, method_, words));
+    send(server_context_.seal->seal(verified_->identity, method_, words));
   }
 
   void answer() {
-    const auto found = house_.methods.find(method_);
-    const bool is_deferred = found != house_.methods.end() && found->second.deferred;  // these are told who is gone
+    const auto found = server_context_.methods.find(method_);
+    const bool is_deferred =
+        found != server_context_.methods.end() && found->second.deferred;  // these are told who is gone
     if (context_.IsCancelled() && !is_deferred)
       return end({grpc::StatusCode::CANCELLED, "nobody waits for it any more"});
-    if (found == house_.methods.end()) return end({grpc::StatusCode::UNIMPLEMENTED, "there is none of that name"});
+    if (found == server_context_.methods.end())
+      return end({grpc::StatusCode::UNIMPLEMENTED, "there is none of that name"});
     Bytes value;
     try {
       if (found->second.deferred) return defer(found->second.deferred);
@@ -186,41 +207,46 @@ class Answer final : public grpc::ServerGenericBidiReactor {
     end({}, value);
   }
 
-  const House house_;
+  const ServerContext server_context_;
   const grpc::GenericCallbackServerContext& context_;
   std::string method_;
   grpc::ByteBuffer request_;
   Bytes arguments_;
-  std::optional<detail::Ticket> ticket_;
+  std::optional<detail::ServerSeal::VerifiedCall> verified_;
   grpc::ByteBuffer reply_;
-  std::shared_ptr<Caller> caller_ = std::make_shared<Caller>();
+  std::shared_ptr<CallerState> caller_state_ = std::make_shared<CallerState>();
 };
 
 class Service final : public grpc::CallbackGenericService {
  public:
-  Service(const Methods& methods, Workers& workers, Workers& own, detail::ServerSeal* seal)
+  Service(const Methods& methods, WorkerPool& workers, WorkerPool& own, detail::ServerSeal* seal)
       : methods_(methods), workers_(workers), own_(own), seal_(seal) {}
+  // Before the server starts.
+  void set_listener(detail::Listener& listener) { listener_ = &listener; }
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     const bool is_own = context->method().find("/lockstep.", 1) != std::string::npos;
-    return new Answer({methods_, is_own ? own_ : workers_, seal_}, *context);
+    return new CallReactor({methods_, is_own ? own_ : workers_, seal_, *listener_}, *context);
   }
 
  private:
   const Methods& methods_;
-  Workers& workers_;
-  Workers& own_;
+  WorkerPool& workers_;
+  WorkerPool& own_;
   detail::ServerSeal* seal_;
+  detail::Listener* listener_ = nullptr;
 };
 
 }  // namespace
 
-struct Server::Parts {
+struct RpcServer::Parts {
   std::string address;
   Methods methods;
-  Workers workers;
-  Workers own{1};                            // for what Lockstep itself is asked, however busy the others are
+  WorkerPool workers;
+  WorkerPool own{1};                         // for what Lockstep itself is asked, however busy the others are
   std::unique_ptr<detail::ServerSeal> seal;  // nothing: without a key
   Service service{methods, workers, own, seal.get()};
+  std::unique_ptr<detail::Listener> listener = nullptr;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor = nullptr;
   std::unique_ptr<grpc::Server> server = nullptr;
 
   Parts(std::string at, const ServerOptions& options)
@@ -231,67 +257,76 @@ struct Server::Parts {
 
 bool is_available() { return true; }
 
-std::unique_ptr<Server> Server::create(std::string_view layer, const std::string& address,
-                                       const ServerOptions& options) {
+std::unique_ptr<RpcServer> RpcServer::create(std::string_view layer, const std::string& address,
+                                             const ServerOptions& options) {
   detail::check_layer(layer, address);
   detail::quieten();
   if (options.threads < 1 || options.threads > 1024)
     throw Error(Code::usage, text("an rpc server with ", options.threads, " threads"), "give 1 to 1024");
-  std::unique_ptr<Server> made(new Server(std::make_unique<Parts>(address, options)));
+  std::unique_ptr<RpcServer> made(new RpcServer(std::make_unique<Parts>(address, options)));
   made->add("lockstep.methods", [parts = made->parts_.get()] {
     std::vector<std::string> all;
     for (const auto& [name, method] : parts->methods) {
-      if (!name.starts_with("lockstep.")) all.push_back(method.words);
+      if (!name.starts_with("lockstep.")) all.push_back(method.signature);
     }
     return all;
   });
   return made;
 }
 
-Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+RpcServer::RpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 // gRPC's part first: no new call; those under way end by themselves, or as cancelled.
-Server::~Server() {
+RpcServer::~RpcServer() {
   if (!parts_->server) return;
+  parts_->listener->stop();
   parts_->server->Shutdown(detail::after(std::chrono::milliseconds(100)));
   parts_->server->Wait();
 }
 
-void Server::add_deferred(const std::string& name, Deferred function) {
+void RpcServer::add_deferred(const std::string& name, Deferred function) {
   add_handler(name, name, {});
   parts_->methods.at(name).deferred = std::move(function);
 }
 
-void Server::add_handler(const std::string& name, const std::string& words, Handler handler) {
+void RpcServer::add_handler(const std::string& name, const std::string& signature, Handler handler) {
   if (parts_->server)
     throw Error(Code::usage, text("function '", printable(name), "' is added to an rpc server that has been started"),
                 "add all functions before start()");
   if (name.empty() || name.find_first_of("/ ") != std::string::npos)
     throw Error(Code::usage, text('\'', printable(name), "' is no name of a function"), "use letters, digits, . and _");
-  if (!parts_->methods.try_emplace(name, Method{words, std::move(handler), {}}).second)
+  if (!parts_->methods.try_emplace(name, Method{signature, std::move(handler), {}}).second)
     throw Error(Code::usage, text("the rpc server has a function '", printable(name), "' already"),
                 "name it otherwise");
 }
 
-void Server::start() {
+void RpcServer::start() {
   if (parts_->server) throw Error(Code::usage, "an rpc server is started a second time", "start it once");
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server there is an error, not a surprise
-  builder.AddListeningPort(parts_->address, grpc::InsecureServerCredentials(), &port);
+  raise_limit();
+  auto listener = std::make_unique<detail::Listener>(parts_->address);
+  keep_port_from_children(listener->port());
+  parts_->service.set_listener(*listener);
+  using Builder = grpc::ServerBuilder;
+  Builder builder;
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // would widen the window of calls that are not read
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, detail::calls_at_once);
   builder.RegisterCallbackGenericService(&parts_->service);
   builder.SetMaxReceiveMessageSize(detail::most_bytes);
-  auto server = builder.BuildAndStart();
-  if (!server || port == 0)
-    throw Error(
-        Code::system,
-        text("no server can listen on ", printable(parts_->address), ": it is in use, or no address of this machine"),
-        "take a free port of this machine, or port 0; in a cluster, look whether two tasks have the same index");
-  parts_->address = text(parts_->address.substr(0, parts_->address.rfind(':')), ':', port);
-  keep_port_from_children(static_cast<std::uint16_t>(port));
-  parts_->server = std::move(server);
+  parts_->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      Builder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+  parts_->listener = std::move(listener);
+  parts_->server = builder.BuildAndStart();
+  if (!parts_->server)
+    throw Error(Code::system, text("gRPC starts no server at ", printable(parts_->address)),
+                "let GRPC_VERBOSITY=debug say why");
+  parts_->address = text(parts_->address.substr(0, parts_->address.rfind(':')), ':', parts_->listener->port());
+  parts_->listener->start([acceptor = parts_->acceptor.get()](int descriptor) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = descriptor;
+    acceptor->HandleNewConnection(&connection);
+  });
 }
 
-const std::string& Server::address() const { return parts_->address; }
+const std::string& RpcServer::address() const { return parts_->address; }
 
 }  // namespace lockstep::rpc

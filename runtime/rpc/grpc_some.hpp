@@ -7,11 +7,11 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 
 #include "topology/base/bytes.hpp"
+#include "topology/base/environment.hpp"
 
 namespace lockstep::rpc::detail {
 
@@ -19,6 +19,8 @@ namespace lockstep::rpc::detail {
 inline constexpr std::string_view service = "/lockstep.Rpc/";
 // Tells the nonce of a server that has a key, to whoever asks.
 inline constexpr std::string_view hello = "lockstep.hello";
+// Metadata of a call that proves the key.
+inline constexpr const char* proof_name = "lockstep-proof-bin";
 // A message of gRPC has less than 2 GiB.
 inline constexpr int most_bytes = 1 << 30;
 
@@ -26,7 +28,8 @@ inline constexpr int most_bytes = 1 << 30;
 inline void quieten() {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args* /*line*/) {});
+    refuse_code_of_the_user();
+    if (process_environment("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args* /*line*/) {});
   });
 }
 

@@ -40,16 +40,16 @@ struct ServerOptions {
   std::shared_ptr<const Secret> key = nullptr;
 };
 
-class Server {
+class RpcServer {
  public:
   // `layer` is "grpc", the address "host:port"; port 0 takes a free one. Who can reach the address can call: give
   // "localhost:port" unless the network is yours alone. Throws Error usage for another layer.
-  static std::unique_ptr<Server> create(std::string_view layer, const std::string& address,
-                                        const ServerOptions& options = {});
+  static std::unique_ptr<RpcServer> create(std::string_view layer, const std::string& address,
+                                           const ServerOptions& options = {});
   // Waits for functions that run; who calls later is told that it is gone.
-  ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  ~RpcServer();
+  RpcServer(const RpcServer&) = delete;
+  RpcServer& operator=(const RpcServer&) = delete;
 
   // Before start(); of any callable with sendable arguments. Several calls may run it at once.
   template <class F>
@@ -70,8 +70,8 @@ class Server {
  private:
   struct Parts;
   using Handler = std::function<Bytes(std::span<const std::byte>)>;
-  explicit Server(std::unique_ptr<Parts> parts);
-  void add_handler(const std::string& name, const std::string& words, Handler handler);
+  explicit RpcServer(std::unique_ptr<Parts> parts);
+  void add_handler(const std::string& name, const std::string& signature, Handler handler);
 
   template <class R, class... A>
   void add_typed(const std::string& name, std::function<R(A...)> function) {
@@ -79,9 +79,9 @@ class Server {
                   "lockstep: remote functions take and return numbers, bool, std::string, Tensor, and vectors, "
                   "optionals, pairs and tuples of these");
     using Arguments = std::tuple<std::decay_t<A>...>;
-    std::string words = name + Codec<Arguments>::name();
-    if constexpr (!std::is_void_v<R>) words += " -> " + Codec<std::decay_t<R>>::name();
-    add_handler(name, words, [function = std::move(function)](std::span<const std::byte> bytes) {
+    std::string signature = name + Codec<Arguments>::name();
+    if constexpr (!std::is_void_v<R>) signature += " -> " + Codec<std::decay_t<R>>::name();
+    add_handler(name, signature, [function = std::move(function)](std::span<const std::byte> bytes) {
       if constexpr (std::is_void_v<R>) {
         std::apply(function, decode<Arguments>(bytes));
         return encode(std::tuple<>());

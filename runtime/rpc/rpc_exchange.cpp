@@ -7,63 +7,64 @@
 #include <numeric>
 #include <optional>
 
-#include "runtime/rpc/meeting.hpp"
+#include "runtime/rpc/exchange_protocol.hpp"
 #include "topology/base/error.hpp"
-#include "topology/base/movers.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep {
 namespace {
 
-using namespace meeting;
+using namespace exchange_protocol;
 
-// A member's place in its family, which all exchanges that were split from one have: while it lives, the hub knows that
-// this member is there.
-class Stay {
+// A member's place in its family, which all exchanges that were split from one have: while it lives, the exchange
+// server knows that this member is there.
+class PresenceLease {
  public:
-  Stay(std::shared_ptr<rpc::Client> client, std::string family, int member, std::string label)
+  PresenceLease(std::shared_ptr<rpc::Client> client, std::string family, int member, std::string label)
       : client_(std::move(client)), family_(std::move(family)), member_(member), label_(std::move(label)) {
     stay();
   }
-  // The last word, unless something is wrong: then others should hear that this member is lost.
-  ~Stay() {
+  // Takes leave, unless something is wrong: then others should hear that this member is lost.
+  ~PresenceLease() {
     if (std::uncaught_exceptions() > exceptions_) return;
     try {
       leave();
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it is going either way
     }
   }
-  Stay(const Stay&) = delete;
-  Stay& operator=(const Stay&) = delete;
+  PresenceLease(const PresenceLease&) = delete;
+  PresenceLease& operator=(const PresenceLease&) = delete;
 
-  std::optional<std::string> hub_gone() {
+  std::optional<std::string> server_gone() {
     const auto lost = lost_among({});
     return lost ? std::optional(lost->words) : std::nullopt;
   }
-  std::optional<Lost> lost_among(const std::vector<int>& members) {
+  std::optional<LostMember> lost_among(const std::vector<int>& members) {
     const std::lock_guard lock(mutex_);
-    if (!hub_is_gone_ && !is_over_ && call_->wait_for({})) hear();
-    if (hub_is_gone_) {
+    if (!server_is_gone_ && !is_over_ && call_->wait_for({})) hear();
+    if (server_is_gone_) {
       const auto first = std::ranges::find(members, 0);
-      return Lost{first == members.end() ? -1 : static_cast<int>(first - members.begin()), *hub_is_gone_};
+      return LostMember{first == members.end() ? -1 : static_cast<int>(first - members.begin()), *server_is_gone_};
     }
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
       const auto found = lost_.find(members[rank]);
       if (found == lost_.end() || members[rank] == member_) continue;
       const auto& [label, how] = found->second;
-      return Lost{static_cast<int>(rank),
-                  text("rank ", rank, label.empty() ? "" : text(" (", printable(label), ')'), " is gone: its process ",
-                       how.empty() ? "ended, or ended its session with an error, without a word" : printable(how)),
-                  !how.empty()};
+      return LostMember{
+          static_cast<int>(rank),
+          text("rank ", rank, label.empty() ? "" : text(" (", printable(label), ')'), " is gone: its process ",
+               how.empty() ? "ended, or ended its session with an error, without a word" : printable(how)),
+          !how.empty()};
     }
     return std::nullopt;
   }
 
  private:
-  // Until the hub knows it, or is gone itself.
+  // Until the exchange server knows it, or is gone itself.
   void leave() const {
     constexpr std::chrono::milliseconds turn{2};
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    if (is_over_ || hub_is_gone_ || call_->wait_for({})) return;
+    if (is_over_ || server_is_gone_ || call_->wait_for({})) return;
     const auto told = client_->call<void>(leave_name, family_, member_);
     while (!told.wait_for(turn) && std::chrono::steady_clock::now() < end) {
       if (call_->wait_for({}) && call_->get_error()) return;
@@ -72,12 +73,12 @@ class Stay {
   void stay() {
     Writer process;
     own_process().write(process);
-    call_ = client_->call<Losses>(stay_name, family_, member_, label_, block_of(process.take()),
-                                  static_cast<int>(lost_.size()));
+    call_ = client_->call<LossReply>(stay_name, family_, member_, label_, block_of(process.take()),
+                                     static_cast<int>(lost_.size()));
   }
   void hear() {
     if (const auto wrong = call_->get_error()) {
-      hub_is_gone_ = text(client_->address(), ", where all meet, is gone: ", wrong->detail());
+      server_is_gone_ = text(client_->address(), ", where all meet, is gone: ", wrong->detail());
       return;
     }
     const auto [is_over, all] = call_->get_value();
@@ -92,26 +93,26 @@ class Stay {
   std::string label_;
   int exceptions_ = std::uncaught_exceptions();
   std::mutex mutex_;
-  std::optional<rpc::StatusOrResult<Losses>> call_;
-  bool is_over_ = false;                                     // the hub has ended as it should
+  std::optional<rpc::StatusOrResult<LossReply>> call_;
+  bool is_over_ = false;                                     // the exchange server has ended as it should
   std::map<int, std::pair<std::string, std::string>> lost_;  // how it is called, and how it ended
-  std::optional<std::string> hub_is_gone_;
+  std::optional<std::string> server_is_gone_;
 };
 
 class RpcExchange final : public Exchange {
  public:
-  using Look = std::function<std::optional<std::string>()>;
+  using LossProbe = std::function<std::optional<std::string>()>;
 
-  RpcExchange(std::shared_ptr<rpc::Client> client, std::shared_ptr<Stay> stay, std::string name,
-              std::vector<int> members, int rank, Patience patience, Log log, Look look)
+  RpcExchange(std::shared_ptr<rpc::Client> client, std::shared_ptr<PresenceLease> lease, std::string name,
+              std::vector<int> members, int rank, Patience patience, Log log, LossProbe look)
       : Exchange(rank, static_cast<int>(members.size()), patience, std::move(log)),
         client_(std::move(client)),
-        stay_(std::move(stay)),
+        lease_(std::move(lease)),
         name_(std::move(name)),
         members_(std::move(members)),
         look_(std::move(look)) {}
 
-  std::optional<Lost> lost() const { return stay_->lost_among(members_); }
+  std::optional<LostMember> lost() const { return lease_->lost_among(members_); }
   std::optional<std::string> known_loss() override {
     const auto who = lost();
     return who ? std::optional(who->words) : std::nullopt;
@@ -121,7 +122,7 @@ class RpcExchange final : public Exchange {
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
     ++gathers_;
     const auto answer =
-        client_->call<Answered>(gather_name, name_, members_, rank(), std::string(what), block_of(mine));
+        client_->call<GatherReply>(gather_name, name_, members_, rank(), std::string(what), block_of(mine));
     wait(answer, what, patience);
     const auto [number, words, blocks] = value_of(answer);
     if (number != 0) throw Error(static_cast<Code>(number), words, remedy_of(static_cast<Code>(number)));
@@ -131,7 +132,7 @@ class RpcExchange final : public Exchange {
     return all;
   }
 
-  static Answered value_of(const rpc::StatusOrResult<Answered>& answer) {
+  static GatherReply value_of(const rpc::StatusOrResult<GatherReply>& answer) {
     try {
       return answer.get_value();
     } catch (const Error& error) {
@@ -146,8 +147,8 @@ class RpcExchange final : public Exchange {
     return "look at what that member says itself";
   }
 
-  // What is missing is known at the hub, which tells it to all at once.
-  void wait(const rpc::StatusOrResult<Answered>& answer, std::string_view what, Patience patience) {
+  // What is missing is known at the exchange server, which tells it to all at once.
+  void wait(const rpc::StatusOrResult<GatherReply>& answer, std::string_view what, Patience patience) {
     const bool warns = patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit);
     if (warns && !arrives_within(answer, patience.warn))
       log().warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn), " in ", missing(what)));
@@ -173,11 +174,12 @@ class RpcExchange final : public Exchange {
     auto last_look = begin;
     for (auto now = begin; now - begin < time; now = std::chrono::steady_clock::now()) {
       const Duration left = time - (now - begin);
-      if (answer.wait_for(std::min<Duration>(left, anything_to_move() ? turn : long_turn))) return true;
-      move_others(0);
-      if (const auto who = stay_->hub_gone()) refuse(*who);
+      if (answer.wait_for(std::min<Duration>(left, has_busy_hooks() ? turn : long_turn))) return true;
+      run_progress_hooks(0);
+      if (const auto who = lease_->server_gone()) refuse(*who);
       if (look_ && now - last_look > between_looks) {
-        if (const auto who = look_()) refuse(*who);
+        const auto who = look_();
+        if (who && !answer.wait_for(enough)) refuse(*who);  // who has its own answer may have ended
         last_look = std::chrono::steady_clock::now();
       }
     }
@@ -204,41 +206,41 @@ class RpcExchange final : public Exchange {
     members.reserve(ranks.size());
     for (const int each : ranks) members.push_back(members_.at(static_cast<std::size_t>(each)));
     const auto me = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
-    return std::make_unique<RpcExchange>(client_, stay_, text(name_, '/', gathers_, '.', ranks.front()),
+    return std::make_unique<RpcExchange>(client_, lease_, text(name_, '/', gathers_, '.', ranks.front()),
                                          std::move(members), me, patience(), log(), look_);
   }
 
-  static constexpr std::chrono::seconds enough{2};  // for the hub to answer by itself
+  static constexpr std::chrono::seconds enough{2};  // for the exchange server to answer by itself
 
   std::shared_ptr<rpc::Client> client_;
-  std::shared_ptr<Stay> stay_;
+  std::shared_ptr<PresenceLease> lease_;
   std::string name_;
   std::vector<int> members_;
-  Look look_;
+  LossProbe look_;
   std::uint64_t gathers_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string& name, int rank, int size,
+std::unique_ptr<Exchange> rpc_exchange(const std::string& server, const std::string& name, int rank, int size,
                                        Patience patience, const Log& log, const RpcExchangeOptions& options) {
   if (size < 1 || rank < 0 || rank >= size || name.find('/') != std::string::npos)
     throw Error(Code::usage, text("member ", rank, " of ", size, " of '", printable(name), '\''),
                 "ranks count from 0 to the size less one, and names have no slash");
   const std::shared_ptr<rpc::Client> client = rpc::Client::create(
-      "grpc", hub, {.timeout = {}, .waits_for_server = true, .waits_again = false, .key = options.key});
-  auto stay = std::make_shared<Stay>(client, name, rank, options.label);
+      "grpc", server, {.timeout = {}, .waits_for_server = true, .waits_again = false, .key = options.key});
+  auto lease = std::make_shared<PresenceLease>(client, name, rank, options.label);
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  return std::make_unique<RpcExchange>(client, std::move(stay), name, std::move(members), rank, patience,
+  return std::make_unique<RpcExchange>(client, std::move(lease), name, std::move(members), rank, patience,
                                        log.speaking_as(text("rank ", rank, " of ", size)), options.look);
 }
 
-std::optional<Lost> lost_member(const Exchange& exchange) {
+std::optional<LostMember> lost_member(const Exchange& exchange) {
   const auto* const over_rpc = dynamic_cast<const RpcExchange*>(&exchange);
   return over_rpc == nullptr ? std::nullopt : over_rpc->lost();
 }
 
-bool meets_at_a_hub(const Exchange& exchange) { return dynamic_cast<const RpcExchange*>(&exchange) != nullptr; }
+bool is_rpc_exchange(const Exchange& exchange) { return dynamic_cast<const RpcExchange*>(&exchange) != nullptr; }
 
 }  // namespace lockstep

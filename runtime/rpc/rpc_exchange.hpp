@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exchange among processes that know one address: that of a hub, where all meet. For tasks of a cluster that are no
-// ranks of MPI.
+// An exchange among processes that know one address: that of an exchange server, where all meet. For tasks of a cluster
+// that are no ranks of MPI.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@
 namespace lockstep {
 
 // Where they meet: functions of one member's server, added before it starts. Keeps no thread waiting.
-class MeetingHub {
+class ExchangeServer {
  public:
-  explicit MeetingHub(rpc::Server& server);
+  explicit ExchangeServer(rpc::RpcServer& server);
   // Before the server: whoever still waits is told that it is over.
-  ~MeetingHub();
-  MeetingHub(const MeetingHub&) = delete;
-  MeetingHub& operator=(const MeetingHub&) = delete;
+  ~ExchangeServer();
+  ExchangeServer(const ExchangeServer&) = delete;
+  ExchangeServer& operator=(const ExchangeServer&) = delete;
   void close();
 
  private:
@@ -30,7 +30,7 @@ class MeetingHub {
 };
 
 struct RpcExchangeOptions {
-  // What the hub has as well.
+  // What the exchange server has as well.
   std::shared_ptr<const Secret> key = nullptr;
   // How the others call this member, beside its rank: "worker 1 at host:12345".
   std::string label = {};
@@ -38,15 +38,15 @@ struct RpcExchangeOptions {
   std::function<std::optional<std::string>()> look = {};
 };
 
-// Member `rank` of `size` that meet under `name` at the hub of that address. A member that goes without a word, or
-// whose process ends, is named by the others as soon as the hub notices.
-std::unique_ptr<Exchange> rpc_exchange(const std::string& hub, const std::string& name, int rank, int size,
+// Makes member `rank` of `size` that meet under `name` at the exchange server of that address. The others name a member
+// that goes without a farewell, or whose process ends, as soon as the exchange server notices.
+std::unique_ptr<Exchange> rpc_exchange(const std::string& server, const std::string& name, int rank, int size,
                                        Patience patience, const Log& log, const RpcExchangeOptions& options = {});
 
-// Who of the members of such an exchange, or of one split from it, is known to have gone without a word; or that the
-// hub is gone, which the first member is taken to have. Does not wait.
-std::optional<Lost> lost_member(const Exchange& exchange);
+// Returns a member of such an exchange, or of one split from it, that is known to have gone without a farewell; or that
+// the exchange server is gone, which the first member is taken to have. Does not wait.
+std::optional<LostMember> lost_member(const Exchange& exchange);
 // Whether it is one of them.
-bool meets_at_a_hub(const Exchange& exchange);
+bool is_rpc_exchange(const Exchange& exchange);
 
 }  // namespace lockstep

@@ -8,23 +8,25 @@
 namespace lockstep::rpc::detail {
 namespace {
 
-constexpr std::size_t head = sizeof(Nonce) + 2 * sizeof(std::uint64_t);
+// Of a proof: the client's nonce, two numbers, the digest of the arguments, and a MAC.
+constexpr std::size_t of_ticket = sizeof(Nonce) + 2 * sizeof(std::uint64_t);
+constexpr std::size_t of_proof = of_ticket + sizeof(Digest) + sizeof(Mac);
 
 // Both directions, so that neither can stand for the other. Every part has its length before it.
-Mac mac_of(const Secret& key, std::string_view direction, const Nonce& server, const Ticket& ticket,
+Mac mac_of(const Secret& key, std::string_view direction, const Nonce& server, const CallIdentity& identity,
            std::string_view method, std::span<const std::byte> bytes) {
   Writer writer;
-  writer.put(direction).put(std::span<const std::byte>(server)).put(std::span<const std::byte>(ticket.client));
-  writer.put(ticket.number).put(ticket.lowest).put(method).put(bytes);
+  writer.put(direction).put(std::span<const std::byte>(server)).put(std::span<const std::byte>(identity.client));
+  writer.put(identity.number).put(identity.lowest).put(method).put(bytes);
   return key.mac(writer.take());
 }
-Mac mac_of_call(const Secret& key, const Nonce& server, const Ticket& ticket, std::string_view method,
+Mac mac_of_call(const Secret& key, const Nonce& server, const CallIdentity& identity, std::string_view method,
                 std::span<const std::byte> bytes) {
-  return mac_of(key, "lockstep call", server, ticket, method, bytes);
+  return mac_of(key, "lockstep call", server, identity, method, bytes);
 }
-Mac mac_of_answer(const Secret& key, const Nonce& server, const Ticket& ticket, std::string_view method,
+Mac mac_of_answer(const Secret& key, const Nonce& server, const CallIdentity& identity, std::string_view method,
                   std::span<const std::byte> bytes) {
-  return mac_of(key, "lockstep answer", server, ticket, method, bytes);
+  return mac_of(key, "lockstep answer", server, identity, method, bytes);
 }
 
 Nonce draw() {
@@ -44,7 +46,7 @@ Bytes joined(std::initializer_list<std::span<const std::byte>> parts) {
 
 }  // namespace
 
-bool NumbersOnce::take(std::uint64_t number, std::uint64_t lowest) {
+bool ReplayWindow::take(std::uint64_t number, std::uint64_t lowest) {
   if (number < lowest_ || number < lowest || number == std::numeric_limits<std::uint64_t>::max()) return false;
   lowest_ = std::max(lowest_, lowest);
   while (!ranges_.empty() && ranges_.begin()->second < lowest_) ranges_.erase(ranges_.begin());
@@ -64,52 +66,50 @@ bool NumbersOnce::take(std::uint64_t number, std::uint64_t lowest) {
 
 ServerSeal::ServerSeal(std::shared_ptr<const Secret> key) : key_(std::move(key)), nonce_(draw()) {}
 
-std::optional<ServerSeal::Opened> ServerSeal::open(std::string_view method, std::span<const std::byte> call) {
-  if (call.size() < head + sizeof(Mac)) return std::nullopt;
-  Opened opened;
-  std::ranges::copy(call.first(sizeof(Nonce)), opened.ticket.client.begin());
-  Reader numbers(call.subspan(sizeof(Nonce), head - sizeof(Nonce)));
-  opened.ticket.number = numbers.get<std::uint64_t>();
-  opened.ticket.lowest = numbers.get<std::uint64_t>();
-  const auto proof = call.subspan(head, sizeof(Mac));
-  const auto arguments = call.subspan(head + sizeof(Mac));
-  if (!is_same(proof, mac_of_call(*key_, nonce_, opened.ticket, method, arguments))) return std::nullopt;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!used_[opened.ticket.client].take(opened.ticket.number, opened.ticket.lowest)) return std::nullopt;
-  }
-  opened.arguments.assign(arguments.begin(), arguments.end());
+std::optional<ServerSeal::VerifiedCall> ServerSeal::open(std::string_view method, std::span<const std::byte> proof) {
+  if (proof.size() != of_proof) return std::nullopt;
+  VerifiedCall opened{};
+  std::ranges::copy(proof.first(sizeof(Nonce)), opened.identity.client.begin());
+  Reader numbers(proof.subspan(sizeof(Nonce), of_ticket - sizeof(Nonce)));
+  opened.identity.number = numbers.get<std::uint64_t>();
+  opened.identity.lowest = numbers.get<std::uint64_t>();
+  std::ranges::copy(proof.subspan(of_ticket, sizeof(Digest)), opened.arguments.begin());
+  const Mac expected = mac_of_call(*key_, nonce_, opened.identity, method, opened.arguments);
+  if (!is_same(proof.last(sizeof(Mac)), expected)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (!used_[opened.identity.client].take(opened.identity.number, opened.identity.lowest)) return std::nullopt;
   return opened;
 }
 
-Bytes ServerSeal::seal(const Ticket& ticket, std::string_view method, std::span<const std::byte> answer) const {
-  return joined({mac_of_answer(*key_, nonce_, ticket, method, answer), answer});
+Bytes ServerSeal::seal(const CallIdentity& identity, std::string_view method, std::span<const std::byte> answer) const {
+  return joined({mac_of_answer(*key_, nonce_, identity, method, answer), answer});
 }
 
 ClientSeal::ClientSeal(std::shared_ptr<const Secret> key) : key_(std::move(key)), nonce_(draw()) {}
 
-Ticket ClientSeal::begin() {
+CallIdentity ClientSeal::begin() {
   const std::lock_guard lock(mutex_);
   open_.insert(++last_);
   return {nonce_, last_, *open_.begin()};
 }
 
-void ClientSeal::end(const Ticket& ticket) {
+void ClientSeal::end(const CallIdentity& identity) {
   const std::lock_guard lock(mutex_);
-  open_.erase(ticket.number);
+  open_.erase(identity.number);
 }
 
-Bytes ClientSeal::seal(const Ticket& ticket, const Nonce& server, std::string_view method,
+Bytes ClientSeal::seal(const CallIdentity& identity, const Nonce& server, std::string_view method,
                        std::span<const std::byte> arguments) const {
-  return joined({ticket.client, Writer().put(ticket.number).put(ticket.lowest).take(),
-                 mac_of_call(*key_, server, ticket, method, arguments), arguments});
+  const Digest digest = digest_of(arguments);
+  return joined({identity.client, Writer().put(identity.number).put(identity.lowest).take(), digest,
+                 mac_of_call(*key_, server, identity, method, digest)});
 }
 
-std::optional<Bytes> ClientSeal::open(const Ticket& ticket, const Nonce& server, std::string_view method,
+std::optional<Bytes> ClientSeal::open(const CallIdentity& identity, const Nonce& server, std::string_view method,
                                       std::span<const std::byte> answer) const {
   if (answer.size() < sizeof(Mac)) return std::nullopt;
   const auto words = answer.subspan(sizeof(Mac));
-  if (!is_same(answer.first(sizeof(Mac)), mac_of_answer(*key_, server, ticket, method, words))) return std::nullopt;
+  if (!is_same(answer.first(sizeof(Mac)), mac_of_answer(*key_, server, identity, method, words))) return std::nullopt;
   return Bytes(words.begin(), words.end());
 }
 

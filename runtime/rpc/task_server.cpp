@@ -2,10 +2,16 @@
 #include "runtime/rpc/task_server.hpp"
 
 #include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <map>
+#include <memory>
+
+#include "topology/base/descriptor.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,6 +34,36 @@ bool has_known_host(const std::string& address) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
   ::freeaddrinfo(found);
+  return true;
+}
+
+// True if the system refuses a connection to it, or finds no way there.
+bool is_refused(const addrinfo& there) {
+  constexpr int longest_ms = 1000;
+  const OwnedDescriptor socket(::socket(there.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return false;
+  int error = ::connect(socket.get(), there.ai_addr, there.ai_addrlen) == 0 ? 0 : errno;
+  if (pollfd made{socket.get(), POLLOUT, 0}; error == EINPROGRESS && ::poll(&made, 1, longest_ms) > 0) {
+    socklen_t size = sizeof error;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  return error != 0 && error != EINPROGRESS;
+}
+
+// True if nobody can connect there. A server among strangers may end a connection, and lives.
+bool is_shut(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found) != 0) return true;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
+  for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
+    if (!is_refused(*each)) return false;
+  }
   return true;
 }
 
@@ -54,7 +90,7 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
     throw Error(Code::usage, "a task's server with no time in lost_after", "give the chief some seconds to answer");
   const std::string& mine = cluster_.task_address(me_.type, me_.index);
   refuse_shared_addresses(cluster_);
-  rpc_ = rpc::Server::create("grpc", options_.listen.empty() ? mine : options_.listen, {.key = options_.key});
+  rpc_ = rpc::RpcServer::create("grpc", options_.listen.empty() ? mine : options_.listen, {.key = options_.key});
   rpc_->add(who, [this](const std::string& type, int number, const std::string& theirs) {
     const std::string ours = to_string(cluster_);
     if (theirs != ours) {  // it will not wait for our question, having had this answer
@@ -84,15 +120,15 @@ void Server::start() {
 
 Server::~Server() = default;
 
-std::unique_ptr<rpc::Client> Server::client_of(const Other& other, Duration timeout, bool waits) const {
+std::unique_ptr<rpc::Client> Server::client_of(const PeerTask& other, Duration timeout, bool waits) const {
   return rpc::Client::create("grpc", other.address,
                              {.timeout = timeout, .waits_for_server = waits, .key = options_.key});
 }
 
-std::string Server::name_of(const Other& other) const { return text(words_of(other.task), " at ", other.address); }
+std::string Server::name_of(const PeerTask& other) const { return text(words_of(other.task), " at ", other.address); }
 
-std::vector<Server::Other> Server::others(bool with_evaluators) const {
-  std::vector<Other> all;
+std::vector<Server::PeerTask> Server::peers(bool with_evaluators) const {
+  std::vector<PeerTask> all;
   for (const auto& [job, tasks] : cluster_.jobs()) {
     for (const auto& [index, address] : tasks) {
       if ((with_evaluators || job != "evaluator") && Task{job, index} != me_) all.push_back({{job, index}, address});
@@ -102,7 +138,7 @@ std::vector<Server::Other> Server::others(bool with_evaluators) const {
 }
 
 // Empty where it is who it should be.
-std::string Server::who_is_wrong(const Other& other, const std::vector<std::string>& said) const {
+std::string Server::who_is_wrong(const PeerTask& other, const std::vector<std::string>& said) const {
   if (said.size() != 3) return text(name_of(other), " is no task of Lockstep's");
   if (said[0] != other.task.type || said[1] != std::to_string(other.task.index))
     return text(name_of(other), " says that it is ", printable(said[0]), ' ', printable(said[1]));
@@ -113,28 +149,28 @@ std::string Server::who_is_wrong(const Other& other, const std::vector<std::stri
 
 // All that have not answered are asked at once, again and again. Who hears meanwhile that all is over need not wait:
 // somebody has seen all, and some may be gone already.
-void Server::wait_for_all(Duration limit) { wait_for(others(false), {.warn = {}, .limit = limit}); }
+void Server::wait_for_all(Duration limit) { wait_for(peers(false), {.warn = {}, .limit = limit}); }
 
 void Server::wait_for_workers(Patience patience) { wait_for(workers(), patience); }
 
-std::vector<Server::Other> Server::workers() const {
-  std::vector<Other> all = others(false);
-  std::erase_if(all, [](const Other& each) { return each.task.type != "chief" && each.task.type != "worker"; });
+std::vector<Server::PeerTask> Server::workers() const {
+  std::vector<PeerTask> all = peers(false);
+  std::erase_if(all, [](const PeerTask& each) { return each.task.type != "chief" && each.task.type != "worker"; });
   return all;
 }
 
 // A process that stands still takes calls and does not answer; one that has ended refuses them at once.
 std::optional<std::string> Server::gone_worker() const {
-  for (const Other& each : workers()) {
+  for (const PeerTask& each : workers()) {
     const auto client = client_of(each, seconds(1), false);
     const auto wrong = ask(*client).get_error();
-    if (wrong && wrong->code() == Code::remote)
+    if (wrong && wrong->code() == Code::remote && is_shut(each.address))
       return text(name_of(each), " is gone: nobody answers there any more: ", wrong->detail());
   }
   return std::nullopt;
 }
 
-void Server::wait_for(std::vector<Other> missing, Patience patience) {
+void Server::wait_for(std::vector<PeerTask> missing, Patience patience) {
   start();
   const auto begin = Clock::now();
   const Duration limit = patience.limit;
@@ -153,11 +189,11 @@ void Server::wait_for(std::vector<Other> missing, Patience patience) {
     if (left <= Duration{}) refuse_missing(missing, limit);
     clients.clear();
     std::vector<rpc::StatusOrResult<std::vector<std::string>>> answers;
-    for (const Other& each : missing) {
+    for (const PeerTask& each : missing) {
       clients.push_back(client_of(each, std::min<Duration>(left, seconds(1)), true));
       answers.push_back(ask(*clients.back()));
     }
-    std::vector<Other> still;
+    std::vector<PeerTask> still;
     for (std::size_t i = 0; i < missing.size(); ++i) {
       const auto error = answers[i].get_error();
       if (error && error->code() == Code::usage)
@@ -186,10 +222,10 @@ void Server::refuse_stranger() {
   if (!stranger_.empty()) throw Error(Code::cluster, stranger_, "start all tasks with one cluster");
 }
 
-std::string Server::names_of_all(const std::vector<Other>& some) const {
+std::string Server::names_of_all(const std::vector<PeerTask>& some) const {
   std::size_t to_look_up = 2;  // a name server that does not answer takes its time
   std::vector<std::string> names;
-  for (const Other& each : some) {
+  for (const PeerTask& each : some) {
     const bool is_unknown = to_look_up > 0 && !has_known_host(each.address);
     to_look_up -= to_look_up > 0 ? 1 : 0;
     names.push_back(text(name_of(each), is_unknown ? " (no address of that host is known here)" : ""));
@@ -197,7 +233,7 @@ std::string Server::names_of_all(const std::vector<Other>& some) const {
   return lockstep::join(names, ", ");
 }
 
-void Server::refuse_missing(const std::vector<Other>& missing, Duration limit) const {
+void Server::refuse_missing(const std::vector<PeerTask>& missing, Duration limit) const {
   throw Error(Code::stall,
               text("Timeout waiting for the cluster: after ", format_duration(limit), " ", words_of(me_),
                    " has no answer of ", names_of_all(missing)),
@@ -209,7 +245,7 @@ bool Server::is_over_within(Duration time) {
   return said_.wait_for(lock, time, [&] { return over_; });
 }
 
-bool Server::is_there(const Other& other) const {
+bool Server::is_there(const PeerTask& other) const {
   const auto client = client_of(other, seconds(2), true);
   const auto answer = ask(*client);
   return answer.is_ok() && who_is_wrong(other, answer.get_value()).empty();
@@ -217,8 +253,8 @@ bool Server::is_there(const Other& other) const {
 
 void Server::join() {
   start();
-  const std::vector<Other> all = others(false);
-  const auto leader = std::ranges::find_if(all, [&](const Other& each) { return is_chief(cluster_, each.task); });
+  const std::vector<PeerTask> all = peers(false);
+  const auto leader = std::ranges::find_if(all, [&](const PeerTask& each) { return is_chief(cluster_, each.task); });
   if (leader == all.end()) {
     if (me_.type == "evaluator" || !is_chief(cluster_, me_))
       throw Error(Code::cluster, text("nobody leads ", to_string(cluster_), ", so nobody ends it"),
@@ -251,7 +287,7 @@ void Server::join() {
 void Server::shut_down_all() {
   const std::string mine = to_string(cluster_);
   std::vector<std::pair<std::unique_ptr<rpc::Client>, rpc::StatusOrResult<void>>> told;
-  for (const Other& each : others(true)) {
+  for (const PeerTask& each : peers(true)) {
     auto client = client_of(each, seconds(5), false);
     auto answer = client->call<void>(over, mine);
     told.emplace_back(std::move(client), std::move(answer));

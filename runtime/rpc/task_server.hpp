@@ -36,7 +36,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   // What others may call beside: add functions before it starts.
-  rpc::Server& functions() { return *rpc_; }
+  rpc::RpcServer& functions() { return *rpc_; }
   // Listens from now on; once. Throws Error system where it cannot. Those below begin with it.
   void start();
   std::string target() const { return rpc_->target(); }  // "grpc://host1:12345"
@@ -56,22 +56,22 @@ class Server {
   void shut_down_all();
 
  private:
-  struct Other {
+  struct PeerTask {
     Task task;
     std::string address;
   };
-  std::string name_of(const Other& other) const;
-  std::string who_is_wrong(const Other& other, const std::vector<std::string>& said) const;
-  std::unique_ptr<rpc::Client> client_of(const Other& other, Duration timeout, bool waits) const;
-  void wait_for(std::vector<Other> missing, Patience patience);
-  std::vector<Other> workers() const;
-  std::string names_of_all(const std::vector<Other>& some) const;
-  std::vector<Other> others(bool with_evaluators) const;
+  std::string name_of(const PeerTask& other) const;
+  std::string who_is_wrong(const PeerTask& other, const std::vector<std::string>& said) const;
+  std::unique_ptr<rpc::Client> client_of(const PeerTask& other, Duration timeout, bool waits) const;
+  void wait_for(std::vector<PeerTask> missing, Patience patience);
+  std::vector<PeerTask> workers() const;
+  std::string names_of_all(const std::vector<PeerTask>& some) const;
+  std::vector<PeerTask> peers(bool with_evaluators) const;
   rpc::StatusOrResult<std::vector<std::string>> ask(rpc::Client& other) const;
   void refuse_stranger();
-  [[noreturn]] void refuse_missing(const std::vector<Other>& missing, Duration limit) const;
+  [[noreturn]] void refuse_missing(const std::vector<PeerTask>& missing, Duration limit) const;
   bool is_over_within(Duration time);
-  bool is_there(const Other& other) const;
+  bool is_there(const PeerTask& other) const;
 
   ClusterSpec cluster_;
   Task me_;
@@ -82,7 +82,7 @@ class Server {
   std::string stranger_;  // who has asked, of another cluster
   bool started_ = false;
   bool knows_leader_ = false;  // it was there
-  std::unique_ptr<rpc::Server> rpc_;
+  std::unique_ptr<rpc::RpcServer> rpc_;
 };
 
 }  // namespace lockstep

@@ -23,30 +23,30 @@ inline constexpr bool is_fractional_number = std::is_floating_point_v<T> || is_s
 
 // What a type is calculated in: small floats in float, integers without a sign, so that they wrap around.
 template <class T>
-struct Calculates {
+struct ArithmeticType {
   using Type = T;
 };
 template <>
-struct Calculates<f16> {
+struct ArithmeticType<f16> {
   using Type = float;
 };
 template <>
-struct Calculates<bf16> {
+struct ArithmeticType<bf16> {
   using Type = float;
 };
 template <std::integral T>
-struct Calculates<T> {
+struct ArithmeticType<T> {
   using Type = std::conditional_t<sizeof(T) < 4, std::uint32_t, std::make_unsigned_t<T>>;
 };
 template <>
-struct Calculates<bool> {
+struct ArithmeticType<bool> {
   using Type = bool;
 };
 
 // `function(a, b)` in the type that can calculate.
 template <class T, class F>
 T calculate(const T& a, const T& b, F&& function) {
-  using C = typename Calculates<T>::Type;
+  using C = typename ArithmeticType<T>::Type;
   return static_cast<T>(function(static_cast<C>(a), static_cast<C>(b)));
 }
 
@@ -72,7 +72,7 @@ bool is_nan(const T& a) {
     return false;
 }
 
-enum class Change { assign, add, subtract, multiply, divide, min, max };
+enum class UpdateOp { assign, add, subtract, multiply, divide, min, max };
 
 [[noreturn]] inline void refuse_change(const char* why) {
   throw Error(Code::usage, why, "use a type that can be calculated with");
@@ -93,20 +93,20 @@ T quotient(const T& a, const T& b) {
 
 // The element after the change.
 template <class T>
-T changed(Change change, const T& old, const T& by) {
+T changed(UpdateOp change, const T& old, const T& by) {
   const auto with = [&](auto&& function) { return calculate(old, by, function); };
-  if (change == Change::assign) return by;
+  if (change == UpdateOp::assign) return by;
   if constexpr (std::is_same_v<T, bool>) {
     refuse_change("arithmetic on bool");
   } else {
     switch (change) {
-      case Change::add:
+      case UpdateOp::add:
         return with([](auto a, auto b) { return a + b; });
-      case Change::subtract:
+      case UpdateOp::subtract:
         return with([](auto a, auto b) { return a - b; });
-      case Change::multiply:
+      case UpdateOp::multiply:
         return with([](auto a, auto b) { return a * b; });
-      case Change::divide:
+      case UpdateOp::divide:
         return quotient(old, by);
       default:
         break;
@@ -115,7 +115,7 @@ T changed(Change change, const T& old, const T& by) {
       refuse_change("the lesser and the greater of complex numbers");
     } else {
       if (is_nan(old) || is_nan(by)) return is_nan(old) ? old : by;
-      const bool takes = change == Change::min ? is_less(by, old) : is_less(old, by);
+      const bool takes = change == UpdateOp::min ? is_less(by, old) : is_less(old, by);
       return takes ? by : old;
     }
   }

@@ -13,16 +13,16 @@
 
 namespace lockstep::detail {
 
-inline Change change_of(ReduceOp op) {
+inline UpdateOp change_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::prod:
-      return Change::multiply;
+      return UpdateOp::multiply;
     case ReduceOp::min:
-      return Change::min;
+      return UpdateOp::min;
     case ReduceOp::max:
-      return Change::max;
+      return UpdateOp::max;
     default:
-      return Change::add;
+      return UpdateOp::add;
   }
 }
 
@@ -43,10 +43,10 @@ T neutral(ReduceOp op) {
 
 // What sums are kept in until the end: small floats in float. Means of integers in 64 bits.
 template <class T>
-using Sums = std::conditional_t<is_small_float<T>, float, T>;
+using SumType = std::conditional_t<is_small_float<T>, float, T>;
 template <class T>
-using Means = std::conditional_t<std::is_integral_v<T>,
-                                 std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>, Sums<T>>;
+using MeanType = std::conditional_t<std::is_integral_v<T>,
+                                    std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>, SumType<T>>;
 
 template <class To, class From>
 Tensor<To> converted(const Tensor<From>& tensor) {
@@ -67,7 +67,7 @@ template <class T>
 Tensor<T> fold(ReduceOp op, const Tensor<T>& tensor, int axis) {
   const auto length = static_cast<std::size_t>(tensor.shape()[axis]);
   const std::size_t inside = tensor.shape().inside(axis);
-  const Change change = change_of(op);
+  const UpdateOp change = change_of(op);
   Tensor<T> result(tensor.shape().without(axis), neutral<T>(op));
   for (std::size_t to = 0; to < result.size(); ++to) {
     const std::size_t first = to / inside * inside * length + to % inside;

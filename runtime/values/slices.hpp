@@ -49,7 +49,7 @@ class IndexedSlices {
   // The whole tensor: zero where there is no slice, rows that come twice added up.
   Tensor<T> dense() const {
     Tensor<T> whole(dense_shape_);
-    scatter(whole, [](T& to, const T& from) { to = detail::changed(detail::Change::add, to, from); });
+    scatter(whole, [](T& to, const T& from) { to = detail::changed(detail::UpdateOp::add, to, from); });
     return whole;
   }
   bool operator==(const IndexedSlices&) const = default;

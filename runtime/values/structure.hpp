@@ -31,62 +31,62 @@ concept Number = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_sa
     std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 
 template <class T>
-struct Form {
+struct StructureTraits {
   static constexpr bool is_tuple = false, is_list = false, is_map = false, is_own = false;
 };
 template <class... E>
-struct Form<std::tuple<E...>> : Form<void> {
+struct StructureTraits<std::tuple<E...>> : StructureTraits<void> {
   static constexpr bool is_tuple = true;
 };
 template <class A, class B>
-struct Form<std::pair<A, B>> : Form<void> {
+struct StructureTraits<std::pair<A, B>> : StructureTraits<void> {
   static constexpr bool is_tuple = true;
 };
 template <class E, std::size_t n>
-struct Form<std::array<E, n>> : Form<void> {
+struct StructureTraits<std::array<E, n>> : StructureTraits<void> {
   static constexpr bool is_list = !Number<E>;
 };
 template <class E>
-struct Form<std::vector<E>> : Form<void> {
+struct StructureTraits<std::vector<E>> : StructureTraits<void> {
   static constexpr bool is_list = !Number<E>;
 };
 template <class K, class V>
-struct Form<std::map<K, V>> : Form<void> {
+struct StructureTraits<std::map<K, V>> : StructureTraits<void> {
   static constexpr bool is_map = true;
 };
 template <class T>
-struct Form<PerReplica<T>> : Form<void> {
+struct StructureTraits<PerReplica<T>> : StructureTraits<void> {
   static constexpr bool is_own = true;
 };
 template <class T>
-struct Form<Mirrored<T>> : Form<PerReplica<T>> {};
+struct StructureTraits<Mirrored<T>> : StructureTraits<PerReplica<T>> {};
 
 template <class T>
-concept Tupled = Form<std::remove_cvref_t<T>>::is_tuple;
+concept TupleLike = StructureTraits<std::remove_cvref_t<T>>::is_tuple;
 template <class T>
-concept Listed = Form<std::remove_cvref_t<T>>::is_list;
+concept ListLike = StructureTraits<std::remove_cvref_t<T>>::is_list;
 template <class T>
-concept Mapped = Form<std::remove_cvref_t<T>>::is_map;
+concept MapLike = StructureTraits<std::remove_cvref_t<T>>::is_map;
 template <class T>
-concept Own = Form<std::remove_cvref_t<T>>::is_own;  // a PerReplica
+concept IsPerReplica = StructureTraits<std::remove_cvref_t<T>>::is_own;  // a PerReplica
 template <class T>
-concept Described = requires(std::remove_reference_t<T>& value) {
+concept HasFields = requires(std::remove_reference_t<T>& value) {
   Fields<std::remove_cvref_t<T>>::of(value);
 };
 template <class T>
-concept Structure = Tupled<T> || Listed<T> || Mapped<T> || Described<T>;
+concept Structure = TupleLike<T> || ListLike<T> || MapLike<T> || HasFields<T>;
 
 // Calls `function` with every leaf, in order.
 template <class S, class F>
 void for_each_leaf(S& structure, F&& function) {
-  if constexpr (Described<S>) {
+  if constexpr (HasFields<S>) {
     std::apply([&](auto&... each) { (for_each_leaf(each, function), ...); },
                Fields<std::remove_const_t<S>>::of(structure));
-  } else if constexpr (Tupled<S>) {
+  } else if constexpr (TupleLike<S>) {
     std::apply([&](auto&... each) { (for_each_leaf(each, function), ...); }, structure);
-  } else if constexpr (Listed<S>) {
+  } else if constexpr (ListLike<S>) {
     for (auto& each : structure) for_each_leaf(each, function);
-  } else if constexpr (Mapped<S>) {
+  } else if constexpr (MapLike<S>) {
     for (auto& [key, each] : structure) for_each_leaf(each, function);
   } else {
     function(structure);
@@ -142,26 +142,26 @@ inline constexpr bool is_per_worker<PerWorker<T>> = true;
 // The part of replica `local`, as a value.
 template <class S>
 typename PartOf<S>::Type take_part(const S& structure, int local) {
-  using Part = typename PartOf<S>::Type;
-  if constexpr (Own<S>) {
+  using ReplicaValue = typename PartOf<S>::Type;
+  if constexpr (IsPerReplica<S>) {
     return structure[local];
   } else if constexpr (is_per_worker<S>) {
     return structure.value();
   } else if constexpr (!PartOf<S>::differs) {
     return structure;
-  } else if constexpr (Tupled<S>) {
-    return std::apply([&](const auto&... each) { return Part(take_part(each, local)...); }, structure);
-  } else if constexpr (Mapped<S>) {
-    Part part;
+  } else if constexpr (TupleLike<S>) {
+    return std::apply([&](const auto&... each) { return ReplicaValue(take_part(each, local)...); }, structure);
+  } else if constexpr (MapLike<S>) {
+    ReplicaValue part;
     for (const auto& [key, each] : structure) part.emplace(key, take_part(each, local));
     return part;
-  } else if constexpr (requires(Part part) { part.reserve(1); }) {
-    Part part;
+  } else if constexpr (requires(ReplicaValue part) { part.reserve(1); }) {
+    ReplicaValue part;
     part.reserve(structure.size());
     for (const auto& each : structure) part.push_back(take_part(each, local));
     return part;
   } else {
-    Part part{};
+    ReplicaValue part{};
     for (std::size_t i = 0; i < structure.size(); ++i) part[i] = take_part(structure[i], local);
     return part;
   }
@@ -171,7 +171,7 @@ typename PartOf<S>::Type take_part(const S& structure, int local) {
 template <class T>
 decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
   using S = std::remove_const_t<T>;
-  if constexpr (Own<S>)
+  if constexpr (IsPerReplica<S>)
     return (argument[local]);
   else if constexpr (is_per_worker<S>)
     return (argument.value());
@@ -184,13 +184,13 @@ decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
 // Calls `function` with the number of parts of every PerReplica.
 template <class S, class F>
 void for_each_number_of_parts(const S& structure, F&& function) {
-  if constexpr (Own<S>) {
+  if constexpr (IsPerReplica<S>) {
     function(structure.size());
   } else if constexpr (!PartOf<S>::differs || is_per_worker<S>) {
     return;
-  } else if constexpr (Tupled<S>) {
+  } else if constexpr (TupleLike<S>) {
     std::apply([&](const auto&... each) { (for_each_number_of_parts(each, function), ...); }, structure);
-  } else if constexpr (Mapped<S>) {
+  } else if constexpr (MapLike<S>) {
     for (const auto& [key, each] : structure) for_each_number_of_parts(each, function);
   } else {
     for (const auto& each : structure) for_each_number_of_parts(each, function);
@@ -199,10 +199,10 @@ void for_each_number_of_parts(const S& structure, F&& function) {
 
 // Things of which all replicas have the same one, as variables: `T unite(all)` gives that one.
 template <class T>
-struct Shared;
+struct SharedObject;
 template <class T>
-concept IsShared = requires(std::deque<T>& all) {
-  Shared<T>::unite(all);
+concept IsSharedObject = requires(std::deque<T>& all) {
+  SharedObject<T>::unite(all);
 };
 
 [[noreturn]] inline void refuse_regrouping(std::string_view what) {
@@ -233,8 +233,8 @@ auto regroup_field(std::deque<T>& all) {
 
 template <class T>
 auto regroup_list(std::deque<T>& all) {
-  using Whole = decltype(regroup(std::deque<typename T::value_type>()));
-  std::vector<Whole> whole;
+  using RegroupedItem = decltype(regroup(std::deque<typename T::value_type>()));
+  std::vector<RegroupedItem> whole;
   const std::size_t size = all.front().size();
   for (const T& each : all) {
     if (each.size() != size) refuse_regrouping(text("lists of ", size, " and ", each.size(), " values"));
@@ -272,16 +272,16 @@ template <class T>
 auto regroup(std::deque<T> all) {
   if constexpr (std::is_same_v<T, std::monostate>) {
     return std::monostate();
-  } else if constexpr (IsShared<T>) {
-    return Shared<T>::unite(all);
-  } else if constexpr (Tupled<T>) {
+  } else if constexpr (IsSharedObject<T>) {
+    return SharedObject<T>::unite(all);
+  } else if constexpr (TupleLike<T>) {
     return [&]<std::size_t... i>(std::index_sequence<i...> /*fields*/) {
       return std::make_tuple(regroup_field<T, i>(all)...);
     }
     (std::make_index_sequence<std::tuple_size_v<T>>());
-  } else if constexpr (Listed<T>) {
+  } else if constexpr (ListLike<T>) {
     return regroup_list(all);
-  } else if constexpr (Mapped<T>) {
+  } else if constexpr (MapLike<T>) {
     return regroup_map(all);
   } else {
     return PerReplica<T>(std::move(all));

@@ -18,7 +18,7 @@
 namespace lockstep::bench {
 namespace {
 
-using BenchRun = Run;  // a test has a member of that name
+using BenchRun = BenchRun;  // a test has a member of that name
 
 // The interval reaches `reach` to each side, as a factor.
 Row row(std::uint64_t bytes, double median, int launch, double reach = 0.01) {
@@ -91,14 +91,14 @@ void expect_row_refused(const std::string& clause, const std::function<void(Row&
   EXPECT_EQ(earlier, "no row bears a verdict, the first because the earlier run " + clause);
 }
 
-TEST(CompareRefuses, other_ranks_or_nodes) {
+TEST(CompareRefuses, OtherRanksOrNodes) {
   EXPECT_EQ(reasons([](BenchRun& spoilt) { spoilt.ranks = 1; })[0],
             "the earlier run had 4 ranks on 1 node, the later 1 rank on 1 node");
   EXPECT_EQ(reasons([](BenchRun& spoilt) { spoilt.nodes = 2; })[1],
             "the earlier run had 4 ranks on 2 nodes, the later 4 ranks on 1 node");
 }
 
-TEST(CompareRefuses, other_machines) {
+TEST(CompareRefuses, OtherMachines) {
   EXPECT_EQ(reasons([](BenchRun& spoilt) { spoilt.machine[1].value = "Other CPU"; })[0],
             "the machines differ: cpu Some CPU against Other CPU");
   EXPECT_EQ(reasons([](BenchRun& spoilt) { spoilt.machine.pop_back(); })[1],
@@ -109,7 +109,7 @@ TEST(CompareRefuses, other_machines) {
   EXPECT_EQ(compare(simple_run(100), updated).verdict, Verdict::slower);
 }
 
-TEST(CompareRefuses, oversubscription_on_one_side) {
+TEST(CompareRefuses, OversubscriptionOnOneSide) {
   const auto [later, earlier] = reasons([](BenchRun& spoilt) { spoilt.oversubscribed = true; });
   EXPECT_EQ(later, "the later run had more ranks than cores, the other had not");
   EXPECT_EQ(earlier, "the earlier run had more ranks than cores, the other had not");
@@ -119,7 +119,7 @@ TEST(CompareRefuses, oversubscription_on_one_side) {
   EXPECT_EQ(compare(a, b).verdict, Verdict::slower);
 }
 
-TEST(CompareRefuses, no_common_row) {
+TEST(CompareRefuses, NoCommonRow) {
   const auto change_all = [](const std::function<void(Row&)>& change) {
     const auto [later, earlier] = reasons([&](BenchRun& spoilt) {
       for (Row& one : spoilt.rows) change(one);
@@ -136,7 +136,7 @@ TEST(CompareRefuses, no_common_row) {
   EXPECT_EQ(compare(run({}), run({})).verdict, Verdict::inconclusive);
 }
 
-TEST(CompareRefuses, rows_that_prove_nothing) {
+TEST(CompareRefuses, RowsThatProveNothing) {
   expect_row_refused("is noisy here", [](Row& one) { one.noise.noisy = true; });
   expect_row_refused("has fewer than 10 samples here", [](Row& one) { one.time.n = 9; });
   expect_row_refused("has wrong results here", [](Row& one) { one.check.wrong = 1; });
@@ -146,7 +146,7 @@ TEST(CompareRefuses, rows_that_prove_nothing) {
   expect_row_refused("has this row twice in launch 1", [](Row& one) { one.launch = 1; });
 }
 
-TEST(CompareRefuses, one_launch_unless_forced) {
+TEST(CompareRefuses, OneLaunchUnlessForced) {
   const auto keep_one = [](BenchRun& spoilt) { spoilt.rows.resize(1); };
   const auto [later, earlier] = reasons(keep_one);
   EXPECT_EQ(later,
@@ -165,14 +165,14 @@ TEST(CompareRefuses, one_launch_unless_forced) {
   EXPECT_EQ(compare(a, noisy, {.force = true}).verdict, Verdict::inconclusive);
 }
 
-TEST(Compare, tells_faster_slower_and_same) {
+TEST(Compare, TellsFasterSlowerAndSame) {
   EXPECT_EQ(only_verdict(compare(simple_run(100), simple_run(130))), Verdict::slower);
   EXPECT_EQ(only_verdict(compare(simple_run(130), simple_run(100))), Verdict::faster);
   EXPECT_EQ(only_verdict(compare(simple_run(100), simple_run(101))), Verdict::same);
   EXPECT_EQ(only_verdict(compare(simple_run(100, 0.2), simple_run(110, 0.2))), Verdict::cannot_tell);
 }
 
-TEST(Compare, wants_the_whole_interval_beyond_the_tolerance) {
+TEST(Compare, WantsTheWholeIntervalBeyondTheTolerance) {
   // About [0.907, 0.948]: worse than 5 %, which is 0.952, as a whole.
   const auto [a, b] = std::array{simple_run(100, 0.005), simple_run(107.9, 0.005)};
   EXPECT_EQ(compare(a, b).verdict, Verdict::slower);
@@ -182,7 +182,7 @@ TEST(Compare, wants_the_whole_interval_beyond_the_tolerance) {
   EXPECT_EQ(compare(b, a, {.tolerance = 0}).verdict, Verdict::faster);
 }
 
-TEST(Compare, ratio_by_hand) {
+TEST(Compare, RatioByHand) {
   // Of each launch the standard error is log(1.01) * 2 / (2 * 1.96), of the mean of three by the root of three less;
   // four degrees of freedom, t is 2.7764.
   const BenchRun a = run({row(8, 100, 1), row(8, 100, 2), row(8, 100, 3)});
@@ -205,14 +205,14 @@ TEST(Compare, ratio_by_hand) {
   EXPECT_NEAR(std::log(between.ci.high / 1.25), 4.302653 * larger, 1e-6);
 }
 
-TEST(Compare, one_forced_launch_by_hand) {
+TEST(Compare, OneForcedLaunchByHand) {
   const ComparedRow compared = compare(run({row(8, 100, 1)}), run({row(8, 80, 1)}), {.force = true}).rows.at(0);
   // 198 degrees of freedom.
   const double error = std::log(1.01) / 1.959964 * std::numbers::sqrt2;
   EXPECT_NEAR(std::log(compared.ci.high / 1.25), 1.972017 * error, 1e-6);
 }
 
-TEST(Compare, times_without_any_spread_are_told) {
+TEST(Compare, TimesWithoutAnySpreadAreTold) {
   const auto exact = [](double median) {
     return run({row(8, median, 1, 0), row(8, median, 2, 0), row(8, median, 3, 0)});
   };
@@ -236,7 +236,7 @@ BenchRun random_run(std::uint64_t sizes, std::mt19937_64& bits) {
   return made;
 }
 
-TEST(Compare, chance_gives_no_verdict_among_forty_rows) {
+TEST(Compare, ChanceGivesNoVerdictAmongFortyRows) {
   std::mt19937_64 bits(1);
   int wrong = 0;
   int uncorrected = 0;
@@ -262,7 +262,7 @@ TEST(Compare, chance_gives_no_verdict_among_forty_rows) {
   EXPECT_LE(held, 40 * comparisons * 985 / 1000);
 }
 
-TEST(Compare, finds_the_one_slow_row_among_forty) {
+TEST(Compare, FindsTheOneSlowRowAmongForty) {
   std::mt19937_64 bits(2);
   BenchRun a = run({});
   BenchRun b = run({});
@@ -280,7 +280,7 @@ TEST(Compare, finds_the_one_slow_row_among_forty) {
   }
 }
 
-TEST(Compare, a_row_without_a_verdict_is_not_passed_over) {
+TEST(Compare, ARowWithoutAVerdictIsNotPassedOver) {
   BenchRun a = simple_run(100);
   BenchRun b = simple_run(100);
   for (int launch = 1; launch <= 3; ++launch) {
@@ -298,7 +298,7 @@ TEST(Compare, a_row_without_a_verdict_is_not_passed_over) {
                              "their reasons ask for.\n"));
 }
 
-TEST(CompareText, is_for_people) {
+TEST(CompareText, IsForPeople) {
   BenchRun a = run({});
   BenchRun b = run({});
   for (int launch = 1; launch <= 3; ++launch) {
@@ -337,7 +337,7 @@ verdict: slower: 2 of 5 rows by more than 5 %; all_reduce f32 sum of 64 MiB take
 )");
 }
 
-TEST(CompareText, ends_with_what_to_do) {
+TEST(CompareText, EndsWithWhatToDo) {
   const auto last_line = [](double a, double b, double reach, bool force = false) {
     const std::string all = to_text(compare(simple_run(a, reach), simple_run(b, reach), {.force = force}));
     return all.substr(all.rfind('\n', all.size() - 2) + 1);

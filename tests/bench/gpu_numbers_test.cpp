@@ -13,11 +13,11 @@
 namespace lockstep::bench {
 namespace {
 
-const Number& number(const std::vector<Number>& all, std::string_view what) {
-  const auto found = std::ranges::find(all, what, &Number::what);
+const GpuNumber& number(const std::vector<GpuNumber>& all, std::string_view what) {
+  const auto found = std::ranges::find(all, what, &GpuNumber::what);
   if (found != all.end()) return *found;
   ADD_FAILURE() << "there is no " << what << " in\n" << numbers_as_text(all);
-  static const Number none;
+  static const GpuNumber none;
   return none;
 }
 
@@ -28,14 +28,14 @@ Baseline baseline(std::string name, double us, double ratio) {
   return all;
 }
 
-bench::Run run_with(std::uint64_t bytes, std::vector<Baseline> host, std::vector<Baseline> stream) {
-  bench::Run run;
+bench::BenchRun run_with(std::uint64_t bytes, std::vector<Baseline> host, std::vector<Baseline> stream) {
+  bench::BenchRun run;
   run.rows.resize(1);
   Row& row = run.rows.front();
   row.bytes = bytes;
   row.time.median = 20;
   row.baselines = std::move(host);
-  row.in_stream = InStream{.operations = 20, .baselines = std::move(stream)};
+  row.in_stream = StreamTiming{.operations = 20, .baselines = std::move(stream)};
   row.in_stream->time.median = 9;
   return run;
 }
@@ -59,51 +59,52 @@ std::string probe_with(double combine, double pack) {
 
 // As the table of what is asked for has them: what must be, and the aim.
 TEST(GpuNumbers, HaveTheBarsThatAreAskedFor) {
-  const auto expect_bar = [](const Number& of, const Bar& bar, Met met) {
-    EXPECT_EQ(of.bar, bar) << of.what;
-    EXPECT_EQ(of.met, met) << of.what << ", " << of.value.value_or(-1);
+  const auto expect_target = [](const GpuNumber& of, const Target& target, TargetStatus status) {
+    EXPECT_EQ(of.target, target) << of.what;
+    EXPECT_EQ(of.status, status) << of.what << ", " << of.value.value_or(-1);
   };
-  const auto probed = [&](double combine, double pack, Met met) {
+  const auto probed = [&](double combine, double pack, TargetStatus status) {
     const auto all = gpu_numbers({{"gpu-probe.json", probe_with(combine, pack)}});
-    expect_bar(number(all, "combining: share of a copy's rate"), {0.9, 0.97}, met);
-    expect_bar(number(all, "packing: share of a copy's rate"), {0.8, 0.95}, met);
+    expect_target(number(all, "combining: share of a copy's rate"), {0.9, 0.97}, status);
+    expect_target(number(all, "packing: share of a copy's rate"), {0.8, 0.95}, status);
   };
-  probed(0.97, 0.95, Met::aim);
-  probed(0.969, 0.949, Met::met);
-  probed(0.9, 0.8, Met::met);
-  probed(0.899, 0.799, Met::missed);
-  const auto shared = [&](double by_mpi, double by_nccl, Met met) {
+  probed(0.97, 0.95, TargetStatus::aim);
+  probed(0.969, 0.949, TargetStatus::met);
+  probed(0.9, 0.8, TargetStatus::met);
+  probed(0.899, 0.799, TargetStatus::missed);
+  const auto shared = [&](double by_mpi, double by_nccl, TargetStatus status) {
     const std::string mpi = to_json(run_with(8, {baseline("mpi:best", 1, by_mpi)}, {}));
     const std::string nccl = to_json(run_with(8, {}, {baseline("nccl", 1, by_nccl)}));
     const auto all = gpu_numbers({{"shared-2.json", mpi},
                                   {"shared-mps-8.json", mpi},
                                   {"shared-nccl-4.json", nccl},
                                   {"shared-nccl-mps-2.json", nccl}});
-    expect_bar(number(all, "2 processes on one GPU, 8 B, the host's best MPI's time by ours"), {5, 20}, met);
-    expect_bar(number(all, "8 processes on one GPU under MPS, 8 B, the host's best MPI's time by ours"), {5, 20}, met);
-    expect_bar(number(all, "4 processes on one GPU, 8 B, NCCL's time by ours"), {2, 4}, met);
-    expect_bar(number(all, "2 processes on one GPU under MPS, 8 B, NCCL's time by ours"), {2, 4}, met);
+    expect_target(number(all, "2 processes on one GPU, 8 B, the host's best MPI's time by ours"), {5, 20}, status);
+    expect_target(number(all, "8 processes on one GPU under MPS, 8 B, the host's best MPI's time by ours"), {5, 20},
+                  status);
+    expect_target(number(all, "4 processes on one GPU, 8 B, NCCL's time by ours"), {2, 4}, status);
+    expect_target(number(all, "2 processes on one GPU under MPS, 8 B, NCCL's time by ours"), {2, 4}, status);
   };
-  shared(20, 4, Met::aim);
-  shared(19.9, 3.9, Met::met);
-  shared(5, 2, Met::met);
-  shared(4.9, 1.9, Met::missed);
-  const auto above = [&](double ours_above, Met met) {
+  shared(20, 4, TargetStatus::aim);
+  shared(19.9, 3.9, TargetStatus::met);
+  shared(5, 2, TargetStatus::met);
+  shared(4.9, 1.9, TargetStatus::missed);
+  const auto above = [&](double ours_above, TargetStatus status) {
     const auto all = gpu_numbers({{"one.json", to_json(run_with(8, {baseline("nccl", 20 - ours_above, 1)}, {}))}});
-    expect_bar(number(all, "one member, 8 B, above NCCL's own call, each waited for"), {3, 1, true}, met);
+    expect_target(number(all, "one member, 8 B, above NCCL's own call, each waited for"), {3, 1, true}, status);
   };
-  above(-0.5, Met::aim);
-  above(1, Met::aim);
-  above(1.25, Met::met);
-  above(3, Met::met);
-  above(3.25, Met::missed);
+  above(-0.5, TargetStatus::aim);
+  above(1, TargetStatus::aim);
+  above(1.25, TargetStatus::met);
+  above(3, TargetStatus::met);
+  above(3.25, TargetStatus::missed);
 }
 
 // The MPI library as it comes, and one that is measured elsewhere, are not what is asked for.
 TEST(GpuNumbers, AreHeldAgainstTheBestMpiOnly) {
   const auto all = gpu_numbers({{"shared-2.json", to_json(run_with(8, {baseline("mpi", 30, 50)}, {}))}});
-  const Number& none = number(all, "2 processes on one GPU, 8 B, the host's best MPI's time by ours");
-  EXPECT_EQ(none.met, Met::not_measurable);
+  const GpuNumber& none = number(all, "2 processes on one GPU, 8 B, the host's best MPI's time by ours");
+  EXPECT_EQ(none.status, TargetStatus::not_measurable);
   EXPECT_EQ(none.why, "mpi:best was not measured");
 }
 
@@ -113,11 +114,11 @@ TEST(GpuNumbers, HaveARowForEachSize) {
                                 {"shared-nccl-2.json", to_json(run_with(8, {}, {baseline("nccl", 30, 50)}))}});
   for (const char* const other : {"the host's best MPI", "NCCL"}) {
     for (const std::uint64_t bytes : {4U << 10U, 64U << 10U, 1U << 20U, 16U << 20U, 256U << 20U}) {
-      const Number& none = number(all, text("2 processes on one GPU, ", bytes, " B, ", other, "'s time by ours"));
-      EXPECT_EQ(none.met, Met::not_measurable);
+      const GpuNumber& none = number(all, text("2 processes on one GPU, ", bytes, " B, ", other, "'s time by ours"));
+      EXPECT_EQ(none.status, TargetStatus::not_measurable);
       EXPECT_EQ(none.why, "the run ended before it");
     }
-    EXPECT_EQ(number(all, text("2 processes on one GPU, 8 B, ", other, "'s time by ours")).met, Met::aim);
+    EXPECT_EQ(number(all, text("2 processes on one GPU, 8 B, ", other, "'s time by ours")).status, TargetStatus::aim);
   }
 }
 
@@ -127,34 +128,34 @@ TEST(GpuNumbers, AreHeldAgainstWhatIsAskedFor) {
                                                               {baseline("plan", 7, 0.8), baseline("nccl", 5, 0.6)}))},
                                 {"shared-4.json", to_json(run_with(64, {baseline("mpi:best", 30, 5.5)}, {}))},
                                 {"shared-nccl-4.json", to_json(run_with(64, {}, {baseline("nccl", 8, 0.88)}))}});
-  EXPECT_EQ(number(all, "combining: f32, 2 members of 256 MiB, share of a copy's rate").met, Met::met);
-  EXPECT_EQ(number(all, "combining: bf16, 8 members of 256 MiB, share of a copy's rate").met, Met::missed);
-  EXPECT_EQ(number(all, "packing").met, Met::missed) << "what is wrong is no question of the machine";
+  EXPECT_EQ(number(all, "combining: f32, 2 members of 256 MiB, share of a copy's rate").status, TargetStatus::met);
+  EXPECT_EQ(number(all, "combining: bf16, 8 members of 256 MiB, share of a copy's rate").status, TargetStatus::missed);
+  EXPECT_EQ(number(all, "packing").status, TargetStatus::missed) << "what is wrong is no question of the machine";
   EXPECT_NE(number(all, "packing").why.find("3 words are wrong"), std::string::npos);
   EXPECT_EQ(number(all, "one member, 8 B, above NCCL's own call, each waited for").value, 2);
-  EXPECT_EQ(number(all, "one member, 8 B, above NCCL's own call, each waited for").met, Met::met);
-  EXPECT_EQ(number(all, "one member, 8 B, above NCCL's own call, in a stream").met, Met::missed) << "4 us";
-  EXPECT_EQ(number(all, "one member, 8 B, above NCCL's own call, planned, in a stream").met, Met::met);
-  EXPECT_EQ(number(all, "4 processes on one GPU, 64 B, the host's best MPI's time by ours").met, Met::met);
-  EXPECT_EQ(number(all, "4 processes on one GPU, 64 B, NCCL's time by ours").met, Met::missed);
-  EXPECT_EQ(number(all, "8 processes on one GPU, against NCCL").met, Met::not_measurable);
-  EXPECT_EQ(number(all, "8 processes on one GPU under MPS, against NCCL").met, Met::not_measurable);
+  EXPECT_EQ(number(all, "one member, 8 B, above NCCL's own call, each waited for").status, TargetStatus::met);
+  EXPECT_EQ(number(all, "one member, 8 B, above NCCL's own call, in a stream").status, TargetStatus::missed) << "4 us";
+  EXPECT_EQ(number(all, "one member, 8 B, above NCCL's own call, planned, in a stream").status, TargetStatus::met);
+  EXPECT_EQ(number(all, "4 processes on one GPU, 64 B, the host's best MPI's time by ours").status, TargetStatus::met);
+  EXPECT_EQ(number(all, "4 processes on one GPU, 64 B, NCCL's time by ours").status, TargetStatus::missed);
+  EXPECT_EQ(number(all, "8 processes on one GPU, against NCCL").status, TargetStatus::not_measurable);
+  EXPECT_EQ(number(all, "8 processes on one GPU under MPS, against NCCL").status, TargetStatus::not_measurable);
   EXPECT_EQ(std::ranges::count(all, std::string("combining: f32, 2 members of 256 MiB, bytes read and written"),
-                               &Number::what),
+                               &GpuNumber::what),
             0);
 }
 
 TEST(GpuNumbers, SayWhyTheyAreNotMeasurable) {
-  bench::Run without = run_with(8, {baseline("mpi:best", 30, 1.5)}, {});
+  bench::BenchRun without = run_with(8, {baseline("mpi:best", 30, 1.5)}, {});
   without.settings = {{"left out", "nccl: not there, or ranks share a GPU"}};
   const auto all = gpu_numbers(
       {{"gpu-probe.json", R"({"questions": [{"id": "ours_pack", "state": "no_gpu", "answer": "no GPU: none"}]})"},
-       {"one.json", to_json(bench::Run{})},
+       {"one.json", to_json(bench::BenchRun{})},
        {"shared-nccl-2.json", to_json(without)},
        {"shared-4.json", "{"},
        {"no-mps.txt", "there is no nvidia-cuda-mps-control\n"}});
   const auto why = [&](std::string_view what) {
-    EXPECT_EQ(number(all, what).met, Met::not_measurable) << what;
+    EXPECT_EQ(number(all, what).status, TargetStatus::not_measurable) << what;
     EXPECT_FALSE(number(all, what).value) << what;
     return number(all, what).why;
   };
@@ -175,11 +176,12 @@ TEST(GpuNumbers, SayWhyTheyAreNotMeasurable) {
 
 // A quick wrong result is none.
 TEST(GpuNumbers, OfWrongDataAreMissed) {
-  bench::Run run = run_with(8, {baseline("mpi:best", 30, 30)}, {baseline("nccl", 30, 30)});
+  bench::BenchRun run = run_with(8, {baseline("mpi:best", 30, 30)}, {baseline("nccl", 30, 30)});
   run.rows.front().check.wrong = 7;
   const auto all = gpu_numbers({{"shared-2.json", to_json(run)}, {"shared-nccl-2.json", to_json(run)}});
-  EXPECT_EQ(number(all, "2 processes on one GPU, 8 B, the host's best MPI's time by ours").met, Met::missed);
-  EXPECT_EQ(number(all, "2 processes on one GPU, 8 B, NCCL's time by ours").met, Met::missed);
+  EXPECT_EQ(number(all, "2 processes on one GPU, 8 B, the host's best MPI's time by ours").status,
+            TargetStatus::missed);
+  EXPECT_EQ(number(all, "2 processes on one GPU, 8 B, NCCL's time by ours").status, TargetStatus::missed);
   EXPECT_EQ(number(all, "2 processes on one GPU, 8 B, NCCL's time by ours").why, "7 wrong elements");
   run.rows.front().check = {.ranks_equal = false};
   EXPECT_EQ(number(gpu_numbers({{"shared-2.json", to_json(run)}}),
@@ -189,7 +191,7 @@ TEST(GpuNumbers, OfWrongDataAreMissed) {
 }
 
 TEST(GpuNumbers, AreWrittenWhole) {
-  bench::Run one = run_with(8, {}, {});
+  bench::BenchRun one = run_with(8, {}, {});
   one.machine = {{"gpu", "NVIDIA H200"}, {"nccl", "2.30.1"}};
   const std::map<std::string, std::string> files = {{"gpu-probe.json", probe}, {"one.json", to_json(one)}};
   const auto all = gpu_numbers(files);

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "bench/pairs.hpp"
-#include "tests/collectives/members.hpp"
+#include "tests/collectives/communicator/members.hpp"
 #include "tests/topology/shapes.hpp"
 #include "topology/base/text.hpp"
 #include "topology/description.hpp"
@@ -17,9 +17,9 @@ namespace {
 
 using test::with_members;
 
-TEST(Limits, come_from_what_binds) {
+TEST(Limits, ComeFromWhatBinds) {
   const Ceilings ceilings{.message_us = 2, .read = 10, .link = 1};
-  const auto binding = [&](const Moves& moves, double kernel, double copy) {
+  const auto binding = [&](const MinimumTraffic& moves, double kernel, double copy) {
     const auto limit = limit_of(moves, ceilings, kernel, copy);
     return text(limit ? limit->binding : "none", ' ', limit ? std::llround(limit->us) : 0);
   };
@@ -31,12 +31,12 @@ TEST(Limits, come_from_what_binds) {
   EXPECT_EQ(limit_of({.memory = 8}, {}, 0, 0), std::nullopt);
 }
 
-TEST(Limits, know_what_any_algorithm_must_move) {
+TEST(Limits, KnowWhatAnyAlgorithmMustMove) {
   const Topology topology =
       describe({{.shape = test::shape({.packages = 1, .numas = 1, .cores = 4, .threads = 1}), .count = 2, .ranks = 3}});
   const std::vector<int> ranks = {0, 1, 2, 3, 4, 5};
   const auto moves = [&](Collective collective) {
-    return least_moves({.collective = collective, .type = DataType::u8, .count = 600}, 6, topology, ranks);
+    return minimum_traffic({.collective = collective, .type = DataType::u8, .count = 600}, 6, topology, ranks);
   };
   EXPECT_DOUBLE_EQ(moves(Collective::all_reduce).link, 600) << "2 (N - 1) / N of the vector";
   EXPECT_DOUBLE_EQ(moves(Collective::all_reduce).memory, 1200);
@@ -51,7 +51,7 @@ TEST(Limits, know_what_any_algorithm_must_move) {
   EXPECT_DOUBLE_EQ(moves(Collective::gather).memory, 1200);
 }
 
-TEST(Limits, are_measured_among_threads) {
+TEST(Limits, AreMeasuredAmongThreads) {
   with_members(2, [](Communicator& world) {
     const Ceilings ceilings = measure_ceilings(world, {.seconds = 0.05}, 1);
     EXPECT_GT(ceilings.message_us, 0);
@@ -63,7 +63,7 @@ TEST(Limits, are_measured_among_threads) {
   });
 }
 
-TEST(Pairs, are_all_there_and_disjoint_in_each_round) {
+TEST(Pairs, AreAllThereAndDisjointInEachRound) {
   for (const int members : {1, 2, 3, 4, 7, 8}) {
     std::vector<int> all(static_cast<std::size_t>(members));
     std::iota(all.begin(), all.end(), 10);
@@ -82,7 +82,7 @@ TEST(Pairs, are_all_there_and_disjoint_in_each_round) {
   }
 }
 
-TEST(Pairs, are_measured_and_the_same_on_all_members) {
+TEST(Pairs, AreMeasuredAndTheSameOnAllMembers) {
   with_members(3, [](Communicator& world) {
     std::vector<PairLink> links;
     std::size_t steps = 0;

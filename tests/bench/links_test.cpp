@@ -35,7 +35,7 @@ std::vector<std::string> hosts_of(std::size_t count) {
   return hosts;
 }
 
-TEST(Links, equal_ones_are_good_with_the_usual_spread) {
+TEST(Links, EqualOnesAreGoodWithTheUsualSpread) {
   std::minstd_rand random(7);
   std::uniform_real_distribution<double> spread(0.8, 1.2);
   for (int turn = 0; turn < 200; ++turn) {
@@ -52,7 +52,7 @@ TEST(Links, equal_ones_are_good_with_the_usual_spread) {
   }
 }
 
-TEST(Links, a_slow_member_is_named_and_explains_its_pairs) {
+TEST(Links, ASlowMemberIsNamedAndExplainsItsPairs) {
   for (const std::size_t count : {3U, 4U, 9U}) {
     std::vector<double> rates(count, 1.0);
     rates[1] = 1.0 / 3;
@@ -68,7 +68,7 @@ TEST(Links, a_slow_member_is_named_and_explains_its_pairs) {
   }
 }
 
-TEST(Links, a_slow_way_in_only_is_seen) {
+TEST(Links, ASlowWayInOnlyIsSeen) {
   std::vector<PairLink> links = pairs_of({1, 1, 1, 1});
   for (PairLink& link : links) {
     if (link.a == 3) link.back = 0.2;
@@ -80,7 +80,7 @@ TEST(Links, a_slow_way_in_only_is_seen) {
   EXPECT_NE(verdict.members[0].why.find("receives"), std::string::npos) << verdict.members[0].why;
 }
 
-TEST(Links, a_slow_pair_of_good_members_is_named_alone) {
+TEST(Links, ASlowPairOfGoodMembersIsNamedAlone) {
   std::vector<PairLink> links = pairs_of({1, 1, 1, 1});
   links[4].back = 0.3;  // 1 and 3
   const LinkVerdict verdict = judge_links(links);
@@ -95,7 +95,7 @@ TEST(Links, a_slow_pair_of_good_members_is_named_alone) {
   EXPECT_NE(words.find("0.3*"), std::string::npos) << words;
 }
 
-TEST(Links, late_messages_are_slow_too) {
+TEST(Links, LateMessagesAreSlowToo) {
   std::vector<PairLink> links = pairs_of({1, 1, 1, 1});
   for (PairLink& link : links) {
     if (link.a == 0) link.latency_us = 70;
@@ -106,7 +106,7 @@ TEST(Links, late_messages_are_slow_too) {
   EXPECT_NE(verdict.members[0].why.find("70 us"), std::string::npos) << verdict.members[0].why;
 }
 
-TEST(Links, kinds_are_judged_apart) {
+TEST(Links, KindsAreJudgedApart) {
   std::vector<PairLink> links = pairs_of({10, 10, 10}, "same_numa");
   for (PairLink& link : pairs_of({1, 1, 1})) links.push_back(link);
   const LinkVerdict verdict = judge_links(links);
@@ -114,7 +114,7 @@ TEST(Links, kinds_are_judged_apart) {
   EXPECT_EQ(verdict.slow_pairs, 0U);
 }
 
-TEST(Links, within_nodes_whose_ranks_share_cores_nothing_is_judged) {
+TEST(Links, WithinNodesWhoseRanksShareCoresNothingIsJudged) {
   std::vector<PairLink> links = pairs_of({1, 0.1, 1}, "shared_cache");
   EXPECT_FALSE(judge_links(links, {.network_only = true}).comparable);
   EXPECT_EQ(judge_links(links).members.size(), 1U);
@@ -122,7 +122,7 @@ TEST(Links, within_nodes_whose_ranks_share_cores_nothing_is_judged) {
   EXPECT_EQ(judge_links(far, {.network_only = true}).members.size(), 1U);
 }
 
-TEST(Links, two_members_have_nobody_to_be_compared_with) {
+TEST(Links, TwoMembersHaveNobodyToBeComparedWith) {
   std::vector<PairLink> links = pairs_of({1, 0.1});
   const LinkVerdict verdict = judge_links(links);
   EXPECT_FALSE(verdict.comparable);

@@ -8,8 +8,8 @@
 #include "bench/in_stream.hpp"
 #include "bench/scores.hpp"
 #include "bench/statistics.hpp"
-#include "tests/collectives/fake_nccl.hpp"
-#include "tests/collectives/members.hpp"
+#include "tests/collectives/communicator/members.hpp"
+#include "tests/collectives/nccl/fake_nccl.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::bench {
@@ -25,10 +25,10 @@ void be_busy(double us) {
 Effort quick() { return {.seconds = 0.3, .block_us = 1000}; }
 
 // Two cores are enough for two members; a third party on them makes samples longer, never shorter.
-TEST(Measure, finds_a_time_that_is_known) {
+TEST(Measure, FindsATimeThatIsKnown) {
   with_members(2, [](Communicator& world) {
-    const Candidate one{"busy", [] { be_busy(200); }};
-    const Measured measured = measure(world, {&one, 1}, quick(), 1);
+    const BenchCandidate one{"busy", [] { be_busy(200); }};
+    const Measurement measured = measure(world, {&one, 1}, quick(), 1);
     const Summary time = summarize_blocks(measured.timings[0].blocks);
     EXPECT_GE(time.min, 199);
     EXPECT_LT(time.min, 2000);
@@ -38,10 +38,10 @@ TEST(Measure, finds_a_time_that_is_known) {
   });
 }
 
-TEST(Measure, a_sample_is_the_slowest_members) {
+TEST(Measure, ASampleIsTheSlowestMembers) {
   with_members(3, [](Communicator& world) {
-    const Candidate one{"uneven", [&] { be_busy(world.rank() == 1 ? 400 : 5); }};
-    const Measured measured = measure(world, {&one, 1}, quick(), 1);
+    const BenchCandidate one{"uneven", [&] { be_busy(world.rank() == 1 ? 400 : 5); }};
+    const Measurement measured = measure(world, {&one, 1}, quick(), 1);
     EXPECT_GE(summarize_blocks(measured.timings[0].blocks).min, 399);
     const auto& medians = measured.timings[0].rank_medians;
     ASSERT_EQ(medians.size(), 3U);
@@ -50,10 +50,10 @@ TEST(Measure, a_sample_is_the_slowest_members) {
   });
 }
 
-TEST(Measure, a_rare_spike_is_in_the_tail_and_not_in_the_median) {
+TEST(Measure, ARareSpikeIsInTheTailAndNotInTheMedian) {
   with_members(1, [](Communicator& world) {
     int call = 0;
-    const Candidate one{"spiky", [&] { be_busy(++call % 50 == 0 ? 3000 : 50); }};
+    const BenchCandidate one{"spiky", [&] { be_busy(++call % 50 == 0 ? 3000 : 50); }};
     const Summary time = summarize_blocks(measure(world, {&one, 1}, {.samples = 1000}, 1).timings[0].blocks);
     EXPECT_LT(time.median, 1000);
     EXPECT_GE(time.max, 2999);
@@ -61,11 +61,11 @@ TEST(Measure, a_rare_spike_is_in_the_tail_and_not_in_the_median) {
   });
 }
 
-TEST(Measure, takes_as_many_samples_as_it_is_told) {
+TEST(Measure, TakesAsManySamplesAsItIsTold) {
   with_members(2, [](Communicator& world) {
     int calls = 0;
-    const Candidate one{"counted", [&] { ++calls; }};
-    const Measured measured = measure(world, {&one, 1}, {.warm_ups = 7, .samples = 123}, 1);
+    const BenchCandidate one{"counted", [&] { ++calls; }};
+    const Measurement measured = measure(world, {&one, 1}, {.warm_ups = 7, .samples = 123}, 1);
     std::size_t taken = 0;
     for (const auto& block : measured.timings[0].blocks) taken += block.size();
     EXPECT_GE(taken, 123U);
@@ -74,23 +74,23 @@ TEST(Measure, takes_as_many_samples_as_it_is_told) {
   });
 }
 
-TEST(Measure, the_ratio_of_two_things_says_which_is_faster) {
+TEST(Measure, TheRatioOfTwoThingsSaysWhichIsFaster) {
   with_members(2, [](Communicator& world) {
-    const std::vector<Candidate> both = {{"ours", [] { be_busy(100); }}, {"theirs", [] { be_busy(200); }}};
-    const Measured measured = measure(world, both, quick(), 1);
+    const std::vector<BenchCandidate> both = {{"ours", [] { be_busy(100); }}, {"theirs", [] { be_busy(200); }}};
+    const Measurement measured = measure(world, both, quick(), 1);
     const Ratio ratio = ratio_of(measured, 1);
     EXPECT_GT(ratio.ci.low, 1.0) << "theirs takes twice as long";
     EXPECT_EQ(ratio.blocks, measured.timings[1].blocks.size());
   });
 }
 
-TEST(Measure, ends_early_for_all_when_one_wants_it) {
+TEST(Measure, EndsEarlyForAllWhenOneWantsIt) {
   with_members(2, [](Communicator& world) {
     int calls = 0;
-    const Candidate one{"wanting", [&] {
-                          if (++calls == 100 && world.rank() == 1) interrupt_wanted = true;
-                        }};
-    const Measured measured = measure(world, {&one, 1}, {.seconds = 60, .samples = 100'000'000}, 1);
+    const BenchCandidate one{"wanting", [&] {
+                               if (++calls == 100 && world.rank() == 1) interrupt_wanted = true;
+                             }};
+    const Measurement measured = measure(world, {&one, 1}, {.seconds = 60, .samples = 100'000'000}, 1);
     EXPECT_TRUE(measured.interrupted);
     world.barrier();
     interrupt_wanted = false;
@@ -98,24 +98,24 @@ TEST(Measure, ends_early_for_all_when_one_wants_it) {
   });
 }
 
-TEST(Measure, prepares_each_sample_and_cleans_up_after_each_turn) {
+TEST(Measure, PreparesEachSampleAndCleansUpAfterEachTurn) {
   with_members(2, [](Communicator& world) {
     int before = 0;
     int calls = 0;
     int after = 0;
-    const Candidate one{"one", [&] { ++calls; }, [&] { ++before; }, [&] { ++after; }};
-    const Measured measured = measure(world, {&one, 1}, {.samples = 50}, 1);
+    const BenchCandidate one{"one", [&] { ++calls; }, [&] { ++before; }, [&] { ++after; }};
+    const Measurement measured = measure(world, {&one, 1}, {.samples = 50}, 1);
     EXPECT_EQ(before, calls);
     EXPECT_EQ(after, static_cast<int>(measured.timings[0].blocks.size()) + 1) << "and after the warm-up";
   });
 }
 
-TEST(Bench, refuses_what_memory_does_not_hold) {
+TEST(Bench, RefusesWhatMemoryDoesNotHold) {
   with_members(2, [](Communicator& world) {
-    const Wish wish{.subjects = {Subject{}}, .sizes = {std::uint64_t{1} << 60U}, .effort = quick()};
-    bench::Run run;
+    const BenchOptions options{.subjects = {Subject{}}, .sizes = {std::uint64_t{1} << 60U}, .effort = quick()};
+    bench::BenchRun run;
     try {
-      run_bench(world, wish, run, [](const bench::Run&) {});
+      run_bench(world, options, run, [](const bench::BenchRun&) {});
       ADD_FAILURE() << "it was measured";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::out_of_memory);
@@ -124,19 +124,19 @@ TEST(Bench, refuses_what_memory_does_not_hold) {
   });
 }
 
-TEST(Bench, says_when_results_were_not_looked_at_and_how_far_it_is) {
+TEST(Bench, SaysWhenResultsWereNotLookedAtAndHowFarItIs) {
   with_members(2, [](Communicator& world) {
-    Wish wish{
+    BenchOptions options{
         .subjects = {Subject{.cold = can_flush_caches()}}, .sizes = {64, 4096}, .effort = quick(), .check = false};
-    wish.effort.seconds = 0.02;
+    options.effort.seconds = 0.02;
     std::vector<std::size_t> told;
-    wish.progress = [&](const Progress& now) {
+    options.progress = [&](const BenchProgress& now) {
       told.push_back(now.done);
       EXPECT_EQ(now.all, 2U);
       EXPECT_GT(now.seconds_left, 0);
     };
-    bench::Run run;
-    run_bench(world, wish, run, [](const bench::Run&) {});
+    bench::BenchRun run;
+    run_bench(world, options, run, [](const bench::BenchRun&) {});
     for (Row& row : run.rows) {
       EXPECT_TRUE(row.check.hash.empty());
       EXPECT_EQ(row.cold, can_flush_caches());
@@ -148,12 +148,13 @@ TEST(Bench, says_when_results_were_not_looked_at_and_how_far_it_is) {
   });
 }
 
-TEST(Bench, says_what_it_leaves_out_and_how_ours_compares) {
+TEST(Bench, SaysWhatItLeavesOutAndHowOursCompares) {
   with_members(3, [](Communicator& world) {
-    Wish wish{.subjects = {Subject{.collective = Collective::all_gather}}, .sizes = {8, 1200}, .effort = quick()};
-    wish.effort.seconds = 0.02;
-    bench::Run run;
-    run_bench(world, wish, run, [](const bench::Run&) {});
+    BenchOptions options{
+        .subjects = {Subject{.collective = Collective::all_gather}}, .sizes = {8, 1200}, .effort = quick()};
+    options.effort.seconds = 0.02;
+    bench::BenchRun run;
+    run_bench(world, options, run, [](const bench::BenchRun&) {});
     ASSERT_EQ(run.rows.size(), 1U);
     ASSERT_FALSE(run.settings.empty());
     EXPECT_EQ(run.settings[0].value, "all_gather of 8 bytes");
@@ -179,7 +180,7 @@ std::vector<Subject> all_subjects() {
   return all;
 }
 
-void expect_whole(const InStream& row, bool has_nccl, std::string_view of) {
+void expect_whole(const StreamTiming& row, bool has_nccl, std::string_view of) {
   EXPECT_GE(row.operations, 5U) << of;
   EXPECT_GT(row.time.median, 0) << of;
   EXPECT_GT(row.busbw, 0) << of;
@@ -197,9 +198,9 @@ void expect_whole(const InStream& row, bool has_nccl, std::string_view of) {
 }
 
 // By the stream's own clock: what else the host does between is not in it, and many are waited for at once.
-TEST(Bench, a_stopwatch_counts_what_is_in_its_stream) {
-  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(1));
-  auto& fake = static_cast<test::FakeGpus&>(gpus.layer());
+TEST(Bench, AStopwatchCountsWhatIsInItsStream) {
+  const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(1));
+  auto& fake = static_cast<test::FakeGpus&>(gpus.backend());
   const Stopwatch watch(0);
   std::atomic<int> done = 0;
   int begun = 0;
@@ -224,14 +225,14 @@ TEST(Bench, a_stopwatch_counts_what_is_in_its_stream) {
 }
 
 // All are put there before the first of them begins.
-TEST(Bench, rows_by_the_gpus_clock_are_in_a_stream) {
-  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(2));
-  auto& fake = static_cast<test::FakeGpus&>(gpus.layer());
-  const nccl::Instead library(std::make_unique<test::FakeNccl>(fake));
+TEST(Bench, RowsByTheGpusClockAreInAStream) {
+  const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(2));
+  auto& fake = static_cast<test::FakeGpus&>(gpus.backend());
+  const nccl::NcclOverride library(std::make_unique<test::FakeNccl>(fake));
   with_members(2, [&](Communicator& world) {
     const Subject subject{.count = 3000};
     Buffers buffers(subject, 2, world.rank());
-    OnGpu on(world, buffers, world.rank());
+    GpuBuffers on(world, buffers, world.rank());
     buffers.fill();
     on.take();
     StreamRow row(world, subject, on, nullptr);
@@ -249,21 +250,21 @@ TEST(Bench, rows_by_the_gpus_clock_are_in_a_stream) {
 }
 
 // What a library does that does not know GPUs is measured with the copies that it needs.
-TEST(Bench, baselines_of_the_host_are_staged) {
-  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(1));
-  auto& fake = static_cast<test::FakeGpus&>(gpus.layer());
+TEST(Bench, BaselinesOfTheHostAreStaged) {
+  const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(1));
+  auto& fake = static_cast<test::FakeGpus&>(gpus.backend());
   with_members(1, [&](Communicator& world) {
     const Subject subject{.count = 3000};
     Buffers buffers(subject, 1, 0);
-    OnGpu on(world, buffers, 0);
+    GpuBuffers on(world, buffers, 0);
     const int before = fake.copies();
     int when_called = 0;
     std::string also;
-    const Candidate staged = on.staged({.name = "mpi:best",
-                                        .once = [&] { when_called = fake.copies(); },
-                                        .before = [&] { also += "before "; },
-                                        .after = [&] { also += "after "; },
-                                        .algorithm = "tuned:ring"});
+    const BenchCandidate staged = on.staged({.name = "mpi:best",
+                                             .once = [&] { when_called = fake.copies(); },
+                                             .before = [&] { also += "before "; },
+                                             .after = [&] { also += "after "; },
+                                             .algorithm = "tuned:ring"});
     staged.before();
     staged.once();
     staged.after();
@@ -273,20 +274,20 @@ TEST(Bench, baselines_of_the_host_are_staged) {
     EXPECT_EQ(when_called, before + 1);
     EXPECT_EQ(fake.copies(), before + 2);
     EXPECT_EQ(fake.pinnings(), 1);
-    Wish wish{.subjects = {Subject{}}, .sizes = {12'000}};
-    wish.effort = {.seconds = 0.01, .samples = 10};
-    wish.gpu = 0;
-    wish.baselines.emplace_back("memcpy", copy_candidate);
-    bench::Run run;
-    run_bench(world, wish, run, [](const bench::Run&) {});
+    BenchOptions options{.subjects = {Subject{}}, .sizes = {12'000}};
+    options.effort = {.seconds = 0.01, .samples = 10};
+    options.gpu = 0;
+    options.baselines.emplace_back("memcpy", copy_candidate);
+    bench::BenchRun run;
+    run_bench(world, options, run, [](const bench::BenchRun&) {});
     ASSERT_NE(baseline_of(run.rows.at(0), "memcpy"), nullptr);
     EXPECT_GE(fake.copies(), before + 2 + 2 * 10);
   });
 }
 
-TEST(Measure, a_sample_is_what_the_candidate_says) {
+TEST(Measure, ASampleIsWhatTheCandidateSays) {
   with_members(2, [](Communicator& world) {
-    const Candidate one{.name = "timed", .timed = [&] { return world.rank() == 1 ? 7.0 : 3.0; }};
+    const BenchCandidate one{.name = "timed", .timed = [&] { return world.rank() == 1 ? 7.0 : 3.0; }};
     const Summary time = summarize_blocks(measure(world, {&one, 1}, {.samples = 20}, 1).timings[0].blocks);
     EXPECT_EQ(time.median, 7) << "of the slowest";
     EXPECT_EQ(time.max, 7);
@@ -294,19 +295,19 @@ TEST(Measure, a_sample_is_what_the_candidate_says) {
 }
 
 // In memory that NCCL knows, which is what the row is for; both by the host's clock and by the GPU's.
-TEST(Bench, rows_on_gpus_are_held_against_symmetric_memory) {
-  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(3));
-  const nccl::Instead library(std::make_unique<test::FakeNccl>(static_cast<test::FakeGpus&>(gpus.layer())));
+TEST(Bench, RowsOnGpusAreHeldAgainstSymmetricMemory) {
+  const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(3));
+  const nccl::NcclOverride library(std::make_unique<test::FakeNccl>(static_cast<test::FakeGpus&>(gpus.backend())));
   auto& fake = static_cast<test::FakeNccl&>(library.library());
   with_members(3, [&](Communicator& world) {
     for (const bool is_wanted : {false, true}) {
-      Wish wish{.subjects = all_subjects(), .sizes = {12'000}};
-      wish.effort = {.seconds = 0.01, .samples = 10};
-      wish.gpu = choose_gpu(world);
-      wish.against_symmetric = is_wanted;
-      bench::Run run;
-      run_bench(world, wish, run, [&](const bench::Run&) {});
-      ASSERT_EQ(run.rows.size(), wish.subjects.size());
+      BenchOptions options{.subjects = all_subjects(), .sizes = {12'000}};
+      options.effort = {.seconds = 0.01, .samples = 10};
+      options.gpu = choose_gpu(world);
+      options.against_symmetric = is_wanted;
+      bench::BenchRun run;
+      run_bench(world, options, run, [&](const bench::BenchRun&) {});
+      ASSERT_EQ(run.rows.size(), options.subjects.size());
       for (const Row& row : run.rows) {
         EXPECT_EQ(row.check.wrong, 0U) << row.collective;
         EXPECT_EQ(baseline_of(row, "symmetric") != nullptr, is_wanted && row.collective != "sendrecv")
@@ -322,19 +323,19 @@ TEST(Bench, rows_on_gpus_are_held_against_symmetric_memory) {
 }
 
 // Checked as those of the host's memory are, and beside NCCL's own operation where it has one.
-TEST(Bench, rows_lie_in_the_memory_of_gpus) {
-  const gpu::Instead gpus(std::make_unique<test::FakeGpus>(3));
-  const nccl::Instead library(std::make_unique<test::FakeNccl>(static_cast<test::FakeGpus&>(gpus.layer())));
+TEST(Bench, RowsLieInTheMemoryOfGpus) {
+  const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(3));
+  const nccl::NcclOverride library(std::make_unique<test::FakeNccl>(static_cast<test::FakeGpus&>(gpus.backend())));
   with_members(3, [](Communicator& world) {
-    Wish wish{.subjects = all_subjects(), .sizes = {12'000}};
-    wish.effort = {.seconds = 0.01, .samples = 10};
-    wish.gpu = choose_gpu(world);
-    EXPECT_EQ(wish.gpu, world.rank());
-    wish.against_nccl = NcclItself::make(world, *wish.gpu);
-    wish.against_host = true;
-    bench::Run run;
-    run_bench(world, wish, run, [](const bench::Run&) {});
-    ASSERT_EQ(run.rows.size(), wish.subjects.size());
+    BenchOptions options{.subjects = all_subjects(), .sizes = {12'000}};
+    options.effort = {.seconds = 0.01, .samples = 10};
+    options.gpu = choose_gpu(world);
+    EXPECT_EQ(options.gpu, world.rank());
+    options.against_nccl = NcclBaseline::make(world, *options.gpu);
+    options.against_host = true;
+    bench::BenchRun run;
+    run_bench(world, options, run, [](const bench::BenchRun&) {});
+    ASSERT_EQ(run.rows.size(), options.subjects.size());
     for (const Row& row : run.rows) {
       EXPECT_EQ(row.check.wrong, 0U) << row.collective;
       EXPECT_TRUE(row.check.ranks_equal) << row.collective;
@@ -356,8 +357,8 @@ TEST(Bench, rows_lie_in_the_memory_of_gpus) {
   EXPECT_EQ(static_cast<test::FakeNccl&>(library.library()).living(), 0);
 }
 
-TEST(Bench, refuses_gpus_that_are_not_there) {
-  if (gpu::layer() != nullptr) GTEST_SKIP() << test::lacks("needs a machine without a GPU");
+TEST(Bench, RefusesGpusThatAreNotThere) {
+  if (gpu::backend() != nullptr) GTEST_SKIP() << test::lacks("needs a machine without a GPU");
   with_members(2, [](Communicator& world) {
     try {
       choose_gpu(world);
@@ -369,14 +370,14 @@ TEST(Bench, refuses_gpus_that_are_not_there) {
   });
 }
 
-TEST(Bench, rows_are_whole) {
+TEST(Bench, RowsAreWhole) {
   const auto body = [](Communicator& world) {
-    Wish wish{.subjects = {Subject{}, Subject{.collective = Collective::barrier}}, .sizes = {8, 9, 4096}};
-    wish.effort = {.seconds = 0.05};
-    wish.baselines.emplace_back("memcpy", copy_candidate);
-    bench::Run run;
+    BenchOptions options{.subjects = {Subject{}, Subject{.collective = Collective::barrier}}, .sizes = {8, 9, 4096}};
+    options.effort = {.seconds = 0.05};
+    options.baselines.emplace_back("memcpy", copy_candidate);
+    bench::BenchRun run;
     std::size_t shown = 0;
-    run_bench(world, wish, run, [&](const bench::Run& so_far) { EXPECT_EQ(so_far.rows.size(), ++shown); });
+    run_bench(world, options, run, [&](const bench::BenchRun& so_far) { EXPECT_EQ(so_far.rows.size(), ++shown); });
     conclude(run);
     ASSERT_EQ(run.rows.size(), 3U) << "8 and 9 bytes are both two elements";
     EXPECT_EQ(shown, 3U);

@@ -40,8 +40,8 @@ inline Row row(std::uint64_t bytes, double ratio, double reach = 0.05, std::stri
   return row;
 }
 
-inline Run run(std::vector<Row> rows) {
-  Run run;
+inline BenchRun run(std::vector<Row> rows) {
+  BenchRun run;
   run.version = "0.4.0";
   run.commit = "1a2b3c";
   run.started = "2026-11-21T10:00:00Z";
@@ -58,7 +58,7 @@ inline Run run(std::vector<Row> rows) {
 }
 
 // Two hosts of `per_host` members; links within are ten times as fast. Between members 1 and `per_host` it is slow.
-inline void add_links(Run& run, int per_host) {
+inline void add_links(BenchRun& run, int per_host) {
   for (int rank = 0; rank < 2 * per_host; ++rank) run.hosts.emplace_back(rank < per_host ? "left" : "right");
   for (int a = 0; a < 2 * per_host; ++a) {
     for (int b = a + 1; b < 2 * per_host; ++b) {

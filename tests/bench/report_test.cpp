@@ -8,8 +8,8 @@
 #include <limits>
 #include <set>
 
+#include "bench/html_text.hpp"
 #include "bench/report_findings.hpp"
-#include "bench/report_words.hpp"
 #include "tests/bench/report_runs.hpp"
 #include "tests/support/xml_fault.hpp"
 #include "topology/base/text.hpp"
@@ -21,7 +21,7 @@ using lockstep::test::count;
 using test::add_links;
 using test::row;
 using test::run;
-using BenchRun = Run;  // a test has a member of that name
+using BenchRun = BenchRun;  // a test has a member of that name
 
 constexpr std::string_view doctype = "<!DOCTYPE html>\n";
 
@@ -64,7 +64,7 @@ BenchRun sweep(int launches = 1, double factor = 1) {
   return all;
 }
 
-TEST(ReportPage, the_judge_sees_faults) {
+TEST(ReportPage, TheJudgeSeesFaults) {
   const BenchRun plain = sweep();
   const std::string page = report_page({.run = &plain});
   EXPECT_EQ(fault(page), "");
@@ -76,7 +76,7 @@ TEST(ReportPage, the_judge_sees_faults) {
   }
 }
 
-TEST(ReportPage, is_whole_and_of_equal_bytes) {
+TEST(ReportPage, IsWholeAndOfEqualBytes) {
   BenchRun later = sweep(3, 1.3);
   add_links(later, 4);
   const BenchRun earlier = sweep(3);
@@ -87,7 +87,7 @@ TEST(ReportPage, is_whole_and_of_equal_bytes) {
   EXPECT_EQ(fault(report_page({.run = &later})), "");
 }
 
-TEST(ReportPage, has_every_number_of_every_row) {
+TEST(ReportPage, HasEveryNumberOfEveryRow) {
   BenchRun one = run({row(2048, 1.86), row(65536, 0.52)});
   one.rows[1].noise = {.steal_percent = 7.25, .involuntary_switches = 1234, .throttled_us = 5.5, .noisy = true};
   one.rows[0].slowest_rank = 3;
@@ -133,7 +133,7 @@ TEST(ReportPage, has_every_number_of_every_row) {
   }
 }
 
-TEST(ReportPage, words_of_a_file_stay_words) {
+TEST(ReportPage, WordsOfAFileStayWords) {
   constexpr std::string_view evil = "<b>\"&'</title></style><script>alert(1)</script>\x01\xff\xe2\x80\xae";
   BenchRun bad = run({row(64, 2)});
   add_links(bad, 2);
@@ -154,7 +154,7 @@ TEST(ReportPage, words_of_a_file_stay_words) {
             "a\uFFFD \uFFFD\uFFFDzµ∞\xf0\x9f\x98\x80\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
 }
 
-TEST(ReportPage, nothing_and_nearly_nothing) {
+TEST(ReportPage, NothingAndNearlyNothing) {
   const BenchRun empty;
   EXPECT_EQ(fault(report_page({.run = &empty})), "");
   EXPECT_TRUE(holds(headline({.run = &empty}), "Nothing was measured"));
@@ -179,7 +179,7 @@ TEST(ReportPage, nothing_and_nearly_nothing) {
   EXPECT_EQ(fault(report_page({.run = &wild, .earlier = &wild})), "");
 }
 
-TEST(ReportPage, two_runs_are_compared_and_a_refusal_is_said) {
+TEST(ReportPage, TwoRunsAreComparedAndARefusalIsSaid) {
   const BenchRun before = sweep(3);
   const BenchRun after = sweep(3, 1.5);
   const std::string page = report_page({.run = &after, .earlier = &before});
@@ -197,7 +197,7 @@ TEST(ReportPage, two_runs_are_compared_and_a_refusal_is_said) {
   EXPECT_TRUE(holds(headline(forced), "Against the earlier run: same"));
 }
 
-TEST(ReportPage, many_rows_are_folded) {
+TEST(ReportPage, ManyRowsAreFolded) {
   BenchRun few = sweep();
   EXPECT_TRUE(holds(report_page({.run = &few}), "<details open=\"open\"><summary>4 rows"));
   BenchRun many = run({});

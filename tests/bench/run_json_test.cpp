@@ -14,12 +14,13 @@
 
 #include "bench/run_files.hpp"
 #include "tests/support/refusal.hpp"
+#include "tests/support/sanitized.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-using Whole = bench::Run;  // GoogleTest has a Run of its own
+using Whole = bench::BenchRun;  // GoogleTest has a Run of its own
 using Json = nlohmann::ordered_json;
 using test::refusal;
 
@@ -120,8 +121,9 @@ TEST(BenchJson, CutOffAnywhereItIsAnError) {
 
 TEST(BenchJson, AnyByteChangedIsReadOrAnError) {
   const std::string whole = example();
+  const std::size_t step = test::sanitized ? 7 : 1;
   std::size_t refusals = 0;
-  for (std::size_t i = 0; i < whole.size(); ++i) {
+  for (std::size_t i = 0; i < whole.size(); i += step) {
     for (const char other : {'\0', '"', '9', '-'}) {
       std::string changed = whole;
       changed[i] = other;
@@ -134,7 +136,7 @@ TEST(BenchJson, AnyByteChangedIsReadOrAnError) {
       }
     }
   }
-  EXPECT_GT(refusals, whole.size());
+  EXPECT_GT(refusals, whole.size() / step);
 }
 
 TEST(BenchJson, WhatIsNoJsonIsRefusedWithItsPlace) {
@@ -148,7 +150,7 @@ TEST(BenchJson, WhatIsNoJsonIsRefusedWithItsPlace) {
   EXPECT_TRUE(holds(refused(std::string(1000000, '[')), "is cut off"));
   EXPECT_TRUE(holds(refused(std::string(1000000, '[') + std::string(1000000, ']')), "it has no \"schema\""));
   const std::string words = refusal([] { parse_run("", "a\x1b[31m.json"); }, Code::file);
-  EXPECT_TRUE(holds(words, "a?[31m.json")) << words;
+  EXPECT_TRUE(holds(words, "a\\x1b[31m.json")) << words;
 }
 
 TEST(BenchJson, OtherSchemasAreRefused) {

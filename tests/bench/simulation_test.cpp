@@ -8,12 +8,12 @@
 #include <cstdlib>
 
 #include "bench/limits.hpp"
-#include "collectives/simulated/network.hpp"
+#include "collectives/simulated/simulated_network.hpp"
 
 namespace lockstep::bench {
 namespace {
 
-using Kind = SimulatedEnd::Kind;
+using Kind = SimulatedEndKind;
 using simulated::FabricShape;
 
 Scenario scenario_of(int nodes, int members, std::initializer_list<std::string_view> calls) {
@@ -34,7 +34,7 @@ double us_of(std::string_view words, int nodes, int members, std::string_view ca
   Scenario scenario = scenario_of(nodes, members, {call});
   scenario.fabric = fabric_of(words, nodes, members);
   scenario.algorithm = algorithm;
-  const Simulated all = simulate(scenario);
+  const SimulationResult all = simulate(scenario);
   EXPECT_EQ(all.wrong, "") << call;
   return static_cast<double>(all.calls.at(0).count()) / 1000;
 }
@@ -56,7 +56,7 @@ TEST(Simulation, EveryDrawnScenarioIsRight) {
   std::uint64_t named = 0;
   for (std::uint64_t seed = 1; seed <= scenarios; ++seed) {
     const Scenario scenario = draw_scenario(seed);
-    const Simulated all = simulate(scenario);
+    const SimulationResult all = simulate(scenario);
     ASSERT_EQ(all.wrong, "") << "lockstep sim " << scenario.to_text();
     for (const SimulatedEnd& end : all.ends) {
       well += end.kind == Kind::well ? 1 : 0;
@@ -70,8 +70,8 @@ TEST(Simulation, EveryDrawnScenarioIsRight) {
 TEST(Simulation, ASeedGivesTheSameRunAgain) {
   for (const std::uint64_t seed : {7U, 8U, 9U, 10U}) {
     const Scenario scenario = draw_scenario(seed);
-    const Simulated one = simulate(scenario);
-    const Simulated other = simulate(scenario);
+    const SimulationResult one = simulate(scenario);
+    const SimulationResult other = simulate(scenario);
     EXPECT_EQ(one.messages, other.messages);
     EXPECT_EQ(one.acts, other.acts);
     ASSERT_EQ(one.ends.size(), other.ends.size());
@@ -103,7 +103,7 @@ TEST(Simulation, AWrongByteIsSeenAndMadeSmall) {
 TEST(Simulation, WhoDiesIsNamedByAllOthers) {
   Scenario scenario = scenario_of(4, 4, {"barrier", "all_reduce:f32:sum:100", "all_reduce:f64:sum:3:reproducible"});
   scenario.faults.push_back(parse_fault("7@3"));
-  const Simulated all = simulate(scenario);
+  const SimulationResult all = simulate(scenario);
   EXPECT_EQ(all.wrong, "");
   for (std::size_t member = 0; member < all.ends.size(); ++member) {
     const SimulatedEnd& end = all.ends[member];
@@ -122,7 +122,7 @@ TEST(Simulation, WhoDiesIsNamedByAllOthers) {
 TEST(Simulation, WhoOnlyStopsIsWaitedFor) {
   Scenario scenario = scenario_of(2, 2, {"all_reduce:f32:sum:100", "all_reduce:f32:sum:100"});
   scenario.faults.push_back(parse_fault("2@2:stops:1500ms"));
-  Simulated all = simulate(scenario);
+  SimulationResult all = simulate(scenario);
   EXPECT_EQ(all.wrong, "");
   for (const SimulatedEnd& end : all.ends) {
     EXPECT_EQ(end.kind, Kind::well);
@@ -145,7 +145,7 @@ TEST(Simulation, ABitThatFlipsOnItsWayIsNamed) {
   EXPECT_TRUE(scenario.has_checksums());
   int corrupt = 0;
   for (scenario.seed = 1; scenario.seed <= 20; ++scenario.seed) {
-    const Simulated all = simulate(scenario);
+    const SimulationResult all = simulate(scenario);
     EXPECT_EQ(all.wrong, "");
     for (const SimulatedEnd& end : all.ends) {
       EXPECT_TRUE(end.kind == Kind::failed || end.kind == Kind::well);

@@ -60,7 +60,7 @@ TEST(BenchSizes, RefusalsQuoteTheTextAndSayHowToWriteIt) {
     EXPECT_TRUE(holds(words, "write 8, 4K, 1.5M or 1MiB")) << words;
     EXPECT_TRUE(holds(words, "powers of 1000")) << words;
   }
-  EXPECT_TRUE(holds(refusal([] { parse_size("4\x1b[31m"); }, Code::usage), "\"4?[31m\""));
+  EXPECT_TRUE(holds(refusal([] { parse_size("4\x1b[31m"); }, Code::usage), "\"4\\x1b[31m\""));
 }
 
 TEST(BenchSizes, Lists) {

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/sanitized.hpp"
+
 namespace lockstep::bench {
 namespace {
 
@@ -94,7 +96,7 @@ void expect_honest(const std::string& what, Holds holds) {
   EXPECT_LE(held, most) << what;
 }
 
-TEST(Quantile, is_linear_between_neighbours) {
+TEST(Quantile, IsLinearBetweenNeighbours) {
   const std::vector<double> values{10, 20, 30, 40};
   EXPECT_EQ(quantile(values, 0), 10);
   EXPECT_EQ(quantile(values, 1), 40);
@@ -106,7 +108,7 @@ TEST(Quantile, is_linear_between_neighbours) {
   EXPECT_EQ(quantile({}, 0.5), 0);
 }
 
-TEST(Summary, of_none_and_of_one_is_defined) {
+TEST(Summary, OfNoneAndOfOneIsDefined) {
   EXPECT_EQ(summarize({}), Summary{});
   const Summary one = summarize({7});
   EXPECT_EQ(one.n, 1U);
@@ -116,7 +118,7 @@ TEST(Summary, of_none_and_of_one_is_defined) {
   EXPECT_EQ(one.max, 7);
 }
 
-TEST(Summary, of_ten_by_hand) {
+TEST(Summary, OfTenByHand) {
   // The order statistics 2 and 9 cover 97.85 %, 3 and 8 cover 89.06 %.
   const Summary ten = summarize({3, 1, 2, 10, 9, 8, 4, 5, 7, 6});
   EXPECT_EQ(ten.n, 10U);
@@ -131,13 +133,13 @@ TEST(Summary, of_ten_by_hand) {
   EXPECT_EQ(ten.mad, 2.5);
 }
 
-TEST(Summary, of_two_knows_little) {
+TEST(Summary, OfTwoKnowsLittle) {
   const Summary two = summarize({1, 2});
   EXPECT_EQ(two.ci.low, 0);
   EXPECT_NEAR(two.ci.high, 1.5 + 12.7062 * 0.5, 1e-3);
 }
 
-TEST(Summary, shows_a_rare_spike_in_the_tail_only) {
+TEST(Summary, ShowsARareSpikeInTheTailOnly) {
   std::vector<double> all(400);
   std::iota(all.begin(), all.end(), 1000.0);
   const Summary before = summarize(all);
@@ -155,7 +157,7 @@ TEST(Summary, shows_a_rare_spike_in_the_tail_only) {
   EXPECT_GT(often.mean, 10 * before.mean);
 }
 
-TEST(Summary, interval_is_honest) {
+TEST(Summary, IntervalIsHonest) {
   Noise noise(1);
   for (const Shape shape : shapes) {
     for (const std::size_t n : {5U, 10U, 30U, 100U, 400U}) {
@@ -164,10 +166,11 @@ TEST(Summary, interval_is_honest) {
   }
 }
 
-TEST(SummaryOfBlocks, interval_is_honest_where_samples_share_luck) {
+TEST(SummaryOfBlocks, IntervalIsHonestWhereSamplesShareLuck) {
   Noise noise(2);
   for (const Shape shape : shapes) {
     for (const std::size_t blocks : {4U, 10U, 30U, 100U}) {
+      if (test::sanitized && blocks > 10) continue;  // a minute
       expect_honest(label(shape, blocks), [&] {
         return summarize_blocks(blocks_of_samples(shape, blocks, 0.8, noise)).ci.holds(true_median(shape));
       });
@@ -175,7 +178,7 @@ TEST(SummaryOfBlocks, interval_is_honest_where_samples_share_luck) {
   }
 }
 
-TEST(SummaryOfBlocks, interval_is_no_longer_than_needed_where_they_do_not) {
+TEST(SummaryOfBlocks, IntervalIsNoLongerThanNeededWhereTheyDoNot) {
   Noise noise(3);
   double of_blocks = 0;
   double of_samples = 0;
@@ -194,19 +197,19 @@ TEST(SummaryOfBlocks, interval_is_no_longer_than_needed_where_they_do_not) {
   EXPECT_NEAR(of_blocks / of_samples, 1.03, 0.05);
 }
 
-TEST(SummaryOfBlocks, of_one_block_is_the_range) {
+TEST(SummaryOfBlocks, OfOneBlockIsTheRange) {
   EXPECT_EQ(summarize_blocks({}), Summary{});
   const std::vector<std::vector<double>> blocks{{}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
   EXPECT_EQ(summarize_blocks(blocks).ci, (Interval{.low = 1, .high = 10}));
 }
 
-TEST(SummaryOfBlocks, of_equal_times_is_a_point) {
+TEST(SummaryOfBlocks, OfEqualTimesIsAPoint) {
   const std::vector<std::vector<double>> blocks(8, std::vector<double>(5, 3.5));
   EXPECT_EQ(summarize_blocks(blocks).ci, (Interval{.low = 3.5, .high = 3.5}));
   EXPECT_EQ(summarize(std::vector<double>(40, 3.5)).ci, (Interval{.low = 3.5, .high = 3.5}));
 }
 
-TEST(Ratio, interval_is_honest) {
+TEST(Ratio, IntervalIsHonest) {
   Noise noise(4);
   for (const Shape shape : shapes) {
     for (const std::size_t blocks : {5U, 10U, 30U, 100U}) {
@@ -216,7 +219,7 @@ TEST(Ratio, interval_is_honest) {
   }
 }
 
-TEST(Ratio, finds_a_difference_of_five_percent) {
+TEST(Ratio, FindsADifferenceOfFivePercent) {
   Noise noise(5);
   int found = 0;
   int invented = 0;
@@ -228,7 +231,7 @@ TEST(Ratio, finds_a_difference_of_five_percent) {
   EXPECT_LE(invented, 10);
 }
 
-TEST(Ratio, of_few_blocks) {
+TEST(Ratio, OfFewBlocks) {
   const std::vector<PairedBlock> blocks{{.theirs = 3, .ours = 2}, {.theirs = 0, .ours = 1}, {.theirs = 1, .ours = -1}};
   const Ratio one = ratio_of_blocks(blocks);
   EXPECT_DOUBLE_EQ(one.value, 1.5);
@@ -237,7 +240,7 @@ TEST(Ratio, of_few_blocks) {
   EXPECT_EQ(ratio_of_blocks({}), (Ratio{.value = 1, .ci = {.low = 0, .high = infinity}, .blocks = 0}));
 }
 
-TEST(Ratio, says_the_same_when_sides_are_changed) {
+TEST(Ratio, SaysTheSameWhenSidesAreChanged) {
   Noise noise(6);
   std::vector<PairedBlock> blocks = paired_blocks(Shape::log_normal, 25, 2, noise);
   const Ratio ratio = ratio_of_blocks(blocks);
@@ -249,7 +252,7 @@ TEST(Ratio, says_the_same_when_sides_are_changed) {
   EXPECT_EQ(turned.blocks, 25U);
 }
 
-TEST(HalfWidth, is_a_fraction_of_the_value) {
+TEST(HalfWidth, IsAFractionOfTheValue) {
   EXPECT_DOUBLE_EQ(half_width({.low = 90, .high = 110}, 100), 0.1);
   EXPECT_DOUBLE_EQ(half_width({.low = -2, .high = 0}, -4), 0.25);
   EXPECT_EQ(half_width({.low = 0, .high = 1}, 0), infinity);
@@ -257,7 +260,7 @@ TEST(HalfWidth, is_a_fraction_of_the_value) {
   EXPECT_EQ(half_width({.low = 0, .high = 0}, 0), 0);
 }
 
-TEST(Holm, by_hand) {
+TEST(Holm, ByHand) {
   // 0.005 <= 0.05/4 and 0.01 <= 0.05/3, but 0.03 > 0.05/2; 0.04 <= 0.05/1 comes too late.
   EXPECT_EQ(holm(std::vector<double>{0.01, 0.04, 0.03, 0.005}, 0.05), (std::vector<bool>{true, false, false, true}));
   EXPECT_EQ(holm(std::vector<double>{0.02, 0.04}, 0.05), (std::vector<bool>{true, true}));
@@ -266,14 +269,14 @@ TEST(Holm, by_hand) {
   EXPECT_TRUE(holm({}, 0.05).empty());
 }
 
-TEST(RobustZ, finds_the_slow_link) {
+TEST(RobustZ, FindsTheSlowLink) {
   const std::vector<double> all = robust_z(std::vector<double>{10, 11, 9, 10.5, 9.5, 30});
   // Median 10.25, deviations 0.25 0.25 0.75 0.75 1.25 19.75, of which the median is 0.75.
   EXPECT_NEAR(all[5], 19.75 / (1.4826 * 0.75), 1e-9);
   EXPECT_NEAR(all[2], -1.25 / (1.4826 * 0.75), 1e-9);
 }
 
-TEST(RobustZ, has_a_floor) {
+TEST(RobustZ, HasAFloor) {
   EXPECT_EQ(robust_z(std::vector<double>{4, 4, 4}), (std::vector<double>{0, 0, 0}));
   EXPECT_EQ(robust_z(std::vector<double>{0, 0}), (std::vector<double>{0, 0}));
   EXPECT_TRUE(robust_z({}).empty());
@@ -284,7 +287,7 @@ TEST(RobustZ, has_a_floor) {
   EXPECT_NEAR(of_nothing[3], 1 / (1.2533 * 0.25), 1e-9);
 }
 
-TEST(Student, agrees_with_the_tables) {
+TEST(Student, AgreesWithTheTables) {
   EXPECT_NEAR(student_t(0.05, 1), 12.7062, 1e-4);
   EXPECT_NEAR(student_t(0.05, 2), 4.3027, 1e-4);
   EXPECT_NEAR(student_t(0.05, 9), 2.2622, 1e-4);

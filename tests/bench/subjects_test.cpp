@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bench/buffers.hpp"
-#include "collectives/communicator/team.hpp"
-#include "tests/collectives/members.hpp"
+#include "collectives/communicator/communicator_core.hpp"
+#include "tests/collectives/communicator/members.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -17,7 +17,7 @@ void exchange(Communicator& world, Buffers& buffers) {
 }
 
 // Every collective, every type that it has, every operation: right results are right, and one wrong bit is seen.
-TEST(Subjects, are_checked_exactly) {
+TEST(Subjects, AreCheckedExactly) {
   with_members(3, [](Communicator& world) {
     int checked = 0;
     for (int collective = 0; collective < collective_count; ++collective) {
@@ -36,7 +36,7 @@ TEST(Subjects, are_checked_exactly) {
             if (subject.collective == Collective::exchange)
               exchange(world, buffers);
             else
-              world.team()->run(buffers.ask());
+              world.core()->run(buffers.request());
             std::uint64_t bits = 0;
             EXPECT_EQ(buffers.count_wrong(bits), 0U) << to_string(subject.collective) << ' ' << to_string(subject.type)
                                                      << ' ' << to_string(subject.op) << (in_place ? " in place" : "");
@@ -56,7 +56,7 @@ TEST(Subjects, are_checked_exactly) {
 }
 
 // Random data within a bound that holds whatever the order, and that one lost contribution is beyond.
-TEST(Subjects, are_checked_with_random_data) {
+TEST(Subjects, AreCheckedWithRandomData) {
   with_members(5, [](Communicator& world) {
     int checked = 0;
     for (int collective = 0; collective < collective_count; ++collective) {
@@ -74,7 +74,7 @@ TEST(Subjects, are_checked_with_random_data) {
           if (subject.collective == Collective::exchange)
             exchange(world, buffers);
           else
-            world.team()->run(buffers.ask());
+            world.core()->run(buffers.request());
           EXPECT_EQ(buffers.count_beyond(9), 0U)
               << name_of(subject.collective) << ' ' << to_string(subject.type) << ' ' << to_string(subject.op);
           ++checked;
@@ -95,7 +95,7 @@ TEST(Subjects, are_checked_with_random_data) {
   });
 }
 
-TEST(Subjects, of_unequal_forms_share_what_equal_ones_have) {
+TEST(Subjects, OfUnequalFormsShareWhatEqualOnesHave) {
   for (const int members : {1, 2, 3, 4, 5}) {
     for (const Collective collective : {Collective::all_gather_v, Collective::scatter_v, Collective::all_to_all_v}) {
       const Subject subject{.collective = collective, .count = 7};
@@ -112,7 +112,7 @@ TEST(Subjects, of_unequal_forms_share_what_equal_ones_have) {
   EXPECT_EQ(cross.count_between(1, 1, 2), 4U);
 }
 
-TEST(Sizes, are_those_of_nccl_tests) {
+TEST(Sizes, AreThoseOfNcclTests) {
   EXPECT_EQ(count_of(Collective::all_reduce, DataType::f32, 1024, 4), 256U);
   EXPECT_EQ(count_of(Collective::all_gather, DataType::f32, 1024, 4), 64U);
   EXPECT_EQ(count_of(Collective::all_gather, DataType::f64, 8, 4), 0U);

@@ -69,6 +69,9 @@ class Separation(unittest.TestCase):
             boots = [nodes(node, "cat", "/proc/sys/kernel/random/boot_id").stdout
                      for node in (0, 1)]
             self.assertNotEqual(*boots)
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                boots.append(file.read())
+            self.assertEqual(len({each.rpartition("-")[0] for each in boots}), 1, f"of one machine: {boots}")
 
     def test_files_in_tmp_and_shm_stay_in_their_node(self):
         with tool.up("--nodes", 2) as nodes:

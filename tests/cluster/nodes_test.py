@@ -163,6 +163,18 @@ class Nodes(unittest.TestCase):
     def test_who_dies_is_named_on_all_nodes_under_mpirun(self):
         self.check_death([])
 
+    def test_stat_on_one_node_shows_what_members_on_the_other_do(self):
+        rounds = f"{given.steps} 300 10 > /dev/null"
+        # What it said last while the ranks ran, if nobody answers.
+        looks = (f'for i in $(seq 30); do now=$({given.lockstep} stat); case $now in *" members; "*) said=$now;; *) sleep 0.1; continue;; esac; '
+                 'case $said in *": answered "*) break;; esac; sleep 0.1; done; echo "$said"')
+        shown = f"if [ $OMPI_COMM_WORLD_RANK != 0 ]; then exec {rounds}; fi; {rounds} & {looks}; wait"
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2"], "sh", "-c", shown)
+        self.assertEqual(code, 0, out + err)
+        lines = re.findall(r"^  ranks? 2.* on node1\): answered \S+ m?s ago: in (?:no call|call \d+), finished call \d+$", out, re.M)
+        self.assertTrue(lines, out + err)
+        self.assertNotIn("not seen from here", out)
+
     def test_messages_of_16_bits_bring_the_right_sums(self):
         # Checked by the bench: small integers exactly, drawn data within what so many roundings can do.
         for format, ranks in (("bf16", "2,2,1"), ("f16", "1")):
@@ -182,6 +194,17 @@ class Nodes(unittest.TestCase):
         self.assertEqual(code, 0, out + err)
         self.assertEqual([each for each in json.loads(out)["findings"] if each["check"] == "network"], [])
 
+    def test_doctor_measures_links_beside_what_they_claim(self):
+        code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "1", "--rate", "1gbit"], given.lockstep, "doctor", "--json")
+        self.assertEqual(code, 0, out + err)
+        report = json.loads(out)
+        for node in report["facts"]["nodes"]:
+            self.assertTrue(300 < node["measured_mbit_per_s"] < 1600, node)  # on cores that others use, too
+        found = {each["check"]: each for each in report["findings"]}
+        self.assertEqual(found["network"]["grade"], "slow", out)
+        self.assertRegex(found["network"]["what"], r"from node\d to node\d go \d+ Mbit/s, where eth0 claims 10000")
+        self.assertEqual(found["machines"]["what"], "2 nodes share one machine (same boot id)", out)
+
     def test_doctor_sees_interfaces_that_lead_nowhere(self):
         code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "1", "--unreachable", "--mpirun",
                                        "--mca btl_tcp_if_include 10.77.0.0/24"], given.lockstep, "doctor", "--json")
@@ -199,6 +222,20 @@ class Nodes(unittest.TestCase):
         self.assertIn("LOCKSTEP-E009", err)
         self.assertIn("172.17.0.1/16", err)
         self.assertIn("btl_tcp_if_include", err)
+
+    def test_mpi_yields_in_a_bench_of_nodes_that_share_cores(self):
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(given.lockstep))) as folder:  # nodes have a /tmp of their own
+            path = os.path.join(folder, "run.json")
+            ranks = (os.cpu_count() or 1) + 1
+            words = [given.lockstep, "bench", "all_reduce", "--sizes", "8", "--samples", "20", "--baseline", "mpi", "--json", path]
+            code, out, err = self.cluster(["--nodes", str(ranks), "--ranks-per-node", "1"], *words)
+            self.assertIn(code, (0, 7), out + err)
+            with open(path, encoding="utf-8") as file:
+                run = json.load(file)
+        self.assertIn("mpirun --mca mpi_yield_when_idle 1", err)
+        self.assertTrue(run["oversubscribed"])
+        self.assertIn(f"{ranks} ranks of {ranks} nodes on", {each["name"]: each["value"] for each in run["settings"]}.get("mpi", ""))
+        self.assertEqual(run["rows"][0]["baselines"][0]["algorithm"], "yielding")
 
     def test_doctor_grades_more_ranks_than_cores_as_slow_and_strict_counts_it(self):
         many = str((os.cpu_count() or 1) + 1)

@@ -110,18 +110,11 @@ class Soak:
     def wait_for_members(self):
         until = time.monotonic() + 60
         while True:
-            found = [int(each) for each in filter(str.isdigit, os.listdir("/proc")) if self.is_member(each)]
+            found = cases.processes_where(lambda words: words == self.words)
             if len(found) == NODES * RANKS_PER_NODE:
                 return found
             assert self.job.poll() is None and time.monotonic() < until, f"{found}: {self.said()}"
             time.sleep(0.05)
-
-    def is_member(self, process):
-        try:
-            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
-                return file.read().split("\0")[:-1] == self.words
-        except OSError:
-            return False
 
     def link(self, node, *words):
         code, _, err = cases.run([given.cluster, "link", f"node{node}", *words, "--name", self.name])

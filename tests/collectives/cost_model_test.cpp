@@ -39,7 +39,7 @@ double price(std::string_view name, const GroupFacts& facts, std::size_t bytes,
   return price_us(*find_algorithm(collective, name), shape, facts);
 }
 
-TEST(Facts, are_those_of_the_group_and_not_of_the_world) {
+TEST(Facts, AreThoseOfTheGroupAndNotOfTheWorld) {
   const MachineShape machine = shape({.packages = 2, .cores = 4, .l3_cores = 4});
   const Topology topology = nodes_of(3, 8, machine);
   const GroupFacts world = facts(topology);
@@ -58,7 +58,7 @@ TEST(Facts, are_those_of_the_group_and_not_of_the_world) {
   EXPECT_EQ(mixed.node_of, (std::vector{0, 1, 0, 1}));
 }
 
-TEST(Facts, have_the_racks_of_the_group_and_what_these_are_in) {
+TEST(Facts, HaveTheRacksOfTheGroupAndWhatTheseAreIn) {
   const MachineShape machine = shape({.packages = 1, .cores = 2, .l3_cores = 2});
   const Topology plain = nodes_of(8, 2, machine);
   EXPECT_EQ(facts(plain).levels.above, nullptr);
@@ -84,7 +84,7 @@ TEST(Facts, have_the_racks_of_the_group_and_what_these_are_in) {
   EXPECT_EQ(*single.levels.above, (Levels{{{0, 1, 2, 3}, {4, 5, 6, 7}}}));
 }
 
-TEST(Facts, have_the_packages_of_nodes_where_these_have_equal_ones) {
+TEST(Facts, HaveThePackagesOfNodesWhereTheseHaveEqualOnes) {
   const MachineShape machine = shape({.packages = 2, .cores = 4, .l3_cores = 4});
   const Topology topology = nodes_of(3, 8, machine);
   const GroupFacts world = facts(topology);
@@ -111,7 +111,7 @@ TEST(Facts, have_the_packages_of_nodes_where_these_have_equal_ones) {
 }
 
 // Between packages bytes take longer than within one.
-TEST(Prices, know_what_stays_in_a_package) {
+TEST(Prices, KnowWhatStaysInAPackage) {
   const GroupFacts known = facts(nodes_of(1, 8, shape({.packages = 2, .cores = 4, .l3_cores = 4})));
   ASSERT_NE(known.packages, nullptr);
   const auto price_of = [&](std::string_view name, const std::vector<int>& package_of) {
@@ -125,7 +125,7 @@ TEST(Prices, know_what_stays_in_a_package) {
 }
 
 // Where one connection does not fill the link, what goes by one member of each node takes longer.
-TEST(Prices, know_what_one_connection_carries) {
+TEST(Prices, KnowWhatOneConnectionCarries) {
   const Topology plain = nodes_of(4, 4, shape({.packages = 1, .cores = 4, .l3_cores = 4}));
   const auto measured = [&](double flow) {
     return facts(plain.with_network(
@@ -139,7 +139,7 @@ TEST(Prices, know_what_one_connection_carries) {
   EXPECT_GT(price_of("node_leaders", measured(1000)), 1.5 * price_of("node_leaders", measured(4000)));
 }
 
-TEST(Prices, know_what_leaves_a_rack) {
+TEST(Prices, KnowWhatLeavesARack) {
   const MachineShape machine = shape({.packages = 1, .cores = 2, .l3_cores = 2});
   const Topology plain = nodes_of(8, 2, machine);
   const std::vector<std::string> names = {"a", "b", "a", "b", "a", "b", "a", "b"};
@@ -158,7 +158,7 @@ TEST(Prices, know_what_leaves_a_rack) {
   EXPECT_LT(price_of("node_hierarchical_ring", narrow), 0.2 * price_of("node_ring", narrow));
 }
 
-TEST(Facts, know_the_network_where_the_interfaces_say_it) {
+TEST(Facts, KnowTheNetworkWhereTheInterfacesSayIt) {
   MachineShape machine = shape({.cores = 2});
   EXPECT_FALSE(facts(nodes_of(2, 1, machine)).network_known);
   machine.nics = {{"eth0", 1000, none, none}, {"ib0", 100000, none, none}, {"ib1", 100000, none, none}};
@@ -167,13 +167,13 @@ TEST(Facts, know_the_network_where_the_interfaces_say_it) {
   EXPECT_EQ(fast.network_bytes_per_us, 25000) << "two of 100 Gbit/s";
 }
 
-TEST(Facts, know_members_that_share_a_core) {
+TEST(Facts, KnowMembersThatShareACore) {
   EXPECT_EQ(facts(nodes_of(1, 2, shape({.cores = 2}))).members_per_core, 1);
   const Topology crowded = made_of({shape({.cores = 2})}, {{0, {{0, 1}, {0, 1}, {0, 1}, {0, 1}}}});
   EXPECT_EQ(facts(crowded).members_per_core, 2);
 }
 
-TEST(Facts, are_what_was_measured_rather_than_what_interfaces_say) {
+TEST(Facts, AreWhatWasMeasuredRatherThanWhatInterfacesSay) {
   MachineShape machine = shape({.cores = 2});
   machine.nics = {{"eth0", 100000, none, none}};
   const Topology topology = nodes_of(4, 2, machine);
@@ -194,7 +194,7 @@ TEST(Facts, are_what_was_measured_rather_than_what_interfaces_say) {
   EXPECT_EQ(one_node.nodes(), 1);
 }
 
-TEST(Segments, are_longer_where_links_are_faster_or_cores_are_shared) {
+TEST(Segments, AreLongerWhereLinksAreFasterOrCoresAreShared) {
   const Topology topology = nodes_of(4, 2, shape({.cores = 2}));
   const auto segment = [&](double latency_us, double rate, double crowd) {
     return segment_that_suits(
@@ -206,7 +206,7 @@ TEST(Segments, are_longer_where_links_are_faster_or_cores_are_shared) {
   EXPECT_GE(segment(0.001, 0.001, 1), 64U << 10U);
 }
 
-TEST(Prices, of_segments_that_overlap_are_lower_until_they_are_too_many) {
+TEST(Prices, OfSegmentsThatOverlapAreLowerUntilTheyAreTooMany) {
   const GroupFacts nodes = facts(nodes_of(4, 2, shape({.cores = 2}))
                                      .with_network({.latency_us = 30, .near_us = 7, .bytes_per_us = 1000, .crowd = 4}));
   const Algorithm& staged = *find_algorithm(Collective::all_reduce, "hierarchical_ring");
@@ -216,7 +216,7 @@ TEST(Prices, of_segments_that_overlap_are_lower_until_they_are_too_many) {
   EXPECT_GT(price_us(staged, small, nodes, 8), price_us(staged, small, nodes));
 }
 
-TEST(Prices, of_crowded_cores_count_messages_rather_than_their_way) {
+TEST(Prices, OfCrowdedCoresCountMessagesRatherThanTheirWay) {
   const Topology topology = nodes_of(4, 2, shape({.cores = 2}));
   const auto of = [&](double latency_us, double crowd) {
     return price(
@@ -230,7 +230,7 @@ TEST(Prices, of_crowded_cores_count_messages_rather_than_their_way) {
 
 // On cores that are shared every round is waited for, and what moves bytes within a node takes from what moves them
 // between nodes.
-TEST(Prices, of_crowded_cores_are_lowest_for_few_rounds_and_few_bytes_within_the_node) {
+TEST(Prices, OfCrowdedCoresAreLowestForFewRoundsAndFewBytesWithinTheNode) {
   const GroupFacts crowded = facts(nodes_of(4, 2, shape({.cores = 2}))
                                        .with_network({.latency_us = 9, .near_us = 9, .bytes_per_us = 117, .crowd = 4}));
   const auto of = [&](std::string_view name, std::size_t bytes, int segments) {
@@ -244,7 +244,7 @@ TEST(Prices, of_crowded_cores_are_lowest_for_few_rounds_and_few_bytes_within_the
 }
 
 // What is passed on piece by piece: their cores see to one while another is on the wire.
-TEST(Prices, of_crowded_cores_are_lowest_for_pieces_that_hide_work) {
+TEST(Prices, OfCrowdedCoresAreLowestForPiecesThatHideWork) {
   const GroupFacts crowded = facts(
       nodes_of(4, 2, shape({.cores = 2}))
           .with_network({.latency_us = 30, .near_us = 9, .bytes_per_us = 117, .short_bytes_per_us = 117, .crowd = 4}));
@@ -259,13 +259,13 @@ TEST(Prices, of_crowded_cores_are_lowest_for_pieces_that_hide_work) {
   EXPECT_GT(of(1024 * k, 4 * k), 1.5 * of(1024 * k, 32 * k));
 }
 
-TEST(Prices, many_bytes_want_few_copies_and_few_bytes_few_rounds) {
+TEST(Prices, ManyBytesWantFewCopiesAndFewBytesFewRounds) {
   const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
   EXPECT_LT(price("flat", node, 8), price("ring", node, 8));
   EXPECT_GT(price("flat", node, 1 << 26), price("ring", node, 1 << 26));
 }
 
-TEST(Prices, grow_with_bytes_members_and_distance) {
+TEST(Prices, GrowWithBytesMembersAndDistance) {
   const MachineShape machine = shape({.cores = 8});
   const GroupFacts near = facts(nodes_of(1, 8, machine));
   const GroupFacts far = facts(nodes_of(8, 1, machine));
@@ -276,7 +276,7 @@ TEST(Prices, grow_with_bytes_members_and_distance) {
   }
 }
 
-TEST(Prices, members_of_a_node_share_its_interface) {
+TEST(Prices, MembersOfANodeShareItsInterface) {
   // Every member sends to every other: sixteen times as much leaves a node of four as a node of one.
   const MachineShape machine = shape({.cores = 4});
   const double alone = price("flat", facts(nodes_of(2, 1, machine)), 1 << 26);
@@ -284,24 +284,24 @@ TEST(Prices, members_of_a_node_share_its_interface) {
   EXPECT_GT(shared, 10 * alone);
 }
 
-TEST(Prices, members_that_share_cores_wait_for_their_turns) {
+TEST(Prices, MembersThatShareCoresWaitForTheirTurns) {
   const Topology crowded = made_of({shape({.cores = 1})}, {{0, {{0, 0}, {0, 0}, {0, 0}, {0, 0}}}});
   EXPECT_GT(price("ring", facts(crowded), 8), 4 * price("ring", facts(nodes_of(1, 4, shape({.cores = 4}))), 8));
 }
 
-TEST(Prices, a_root_that_receives_from_all_pays_for_it) {
+TEST(Prices, ARootThatReceivesFromAllPaysForIt) {
   const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
   const double gathered = price("flat", node, 1 << 20, Collective::gather);
   EXPECT_GT(gathered,
             7 * static_cast<double>(1 << 20) / link_costs()[static_cast<std::size_t>(node.near)].bytes_per_us);
 }
 
-TEST(Prices, large_groups_are_priced_quickly) {
+TEST(Prices, LargeGroupsArePricedQuickly) {
   const GroupFacts large = facts(nodes_of(512, 8, shape({.cores = 8})));
   EXPECT_GT(price("ring", large, 1 << 30), 0);
 }
 
-TEST(LinkCosts, are_one_for_each_link_and_say_where_they_come_from) {
+TEST(LinkCosts, AreOneForEachLinkAndSayWhereTheyComeFrom) {
   const auto costs = link_costs();
   for (std::size_t i = 0; i < costs.size(); ++i) {
     EXPECT_EQ(static_cast<std::size_t>(costs[i].link), i);
@@ -313,7 +313,7 @@ TEST(LinkCosts, are_one_for_each_link_and_say_where_they_come_from) {
 }
 
 // Of many members, prices of one size say those of the others.
-TEST(Prices, of_many_members_are_those_of_their_schedules) {
+TEST(Prices, OfManyMembersAreThoseOfTheirSchedules) {
   MachineShape machine = shape({.packages = 2, .cores = 8, .l3_cores = 8});
   machine.nics = {{"ib0", 100000, none, none}};
   const auto topology = std::make_shared<const Topology>(nodes_of(64, 8, machine));
@@ -325,7 +325,7 @@ TEST(Prices, of_many_members_are_those_of_their_schedules) {
       if (cuts_output(collective)) spec.takes = Blocks::even(bytes, known.size);
       double best = 0;
       double chosen = 0;
-      for (const Candidate& each : planner.candidates(spec)) {
+      for (const AlgorithmCandidate& each : planner.candidates(spec)) {
         if (!each.why_not.empty() || each.name == node_algorithm) continue;
         Shape problem{.size = known.size, .count = bytes, .segment = each.piece, .levels = &known.levels};
         if (cuts_output(collective)) problem.takes = spec.takes;

@@ -36,7 +36,7 @@ using List = std::vector<Message> Round::*;
 Round& round_at(Schedules& all, const Spot& spot) { return all[spot.member].rounds[spot.round]; }
 std::vector<Message>& list_at(Schedules& all, const Spot& spot, List list) { return round_at(all, spot).*list; }
 Message& message_at(Schedules& all, const Spot& spot, List list) { return list_at(all, spot, list)[spot.index]; }
-Local& local_at(Schedules& all, const Spot& spot) { return round_at(all, spot).locals[spot.index]; }
+LocalStep& local_at(Schedules& all, const Spot& spot) { return round_at(all, spot).locals[spot.index]; }
 List list_by_chance(Random& random) { return random.chance(2) ? &Round::sends : &Round::receives; }
 
 // All entries of a list in all rounds of all members, of which one is chosen.
@@ -72,31 +72,31 @@ Spot partner_of(Schedules& all, const Spot& send) {
   return send;  // never: schedules that are right have one
 }
 
-void shift(Walk& walk, Random& random) {
-  Slice slice = walk.at(0);
+void shift(MovingSlice& moving_slice, Random& random) {
+  Slice slice = moving_slice.at(0);
   if (slice.offset > 0 && random.chance(2))
     --slice.offset;
   else
     ++slice.offset;
-  walk = slice;
+  moving_slice = slice;
 }
 
-void shrink(Walk& walk) {
-  Slice slice = walk.at(0);
+void shrink(MovingSlice& moving_slice) {
+  Slice slice = moving_slice.at(0);
   --slice.count;
-  walk = slice;
+  moving_slice = slice;
 }
 
-void change_space_of(Walk& walk, Random& random) {
-  Slice slice = walk.at(0);
+void change_space_of(MovingSlice& moving_slice, Random& random) {
+  Slice slice = moving_slice.at(0);
   const std::size_t further = 1 + random.below(2);
   slice.space = static_cast<Space>((static_cast<std::size_t>(slice.space) + further) % 3);
-  walk = slice;
+  moving_slice = slice;
 }
 
-Walk& operand(Local& local, Random& random) {
-  Walk* const all[] = {&local.target, &local.left, &local.right};
-  return *all[random.below(local.kind == Local::Kind::copy ? 2 : 3)];
+MovingSlice& operand(LocalStep& local, Random& random) {
+  MovingSlice* const all[] = {&local.target, &local.left, &local.right};
+  return *all[random.below(local.kind == LocalStepKind::copy ? 2 : 3)];
 }
 
 bool drop(Schedules& all, List list, Random& random) {
@@ -127,12 +127,12 @@ bool change_local(Schedules& all, Random& random, const Change& change) {
 
 bool shift_messages(Schedules& all, bool both, Random& random) {
   return change_message(all, both, random,
-                        [&](std::vector<Message>& list, std::size_t index) { shift(list[index].walk, random); });
+                        [&](std::vector<Message>& list, std::size_t index) { shift(list[index].slice, random); });
 }
 
 bool shrink_messages(Schedules& all, bool both, Random& random) {
   return change_message(all, both, random,
-                        [&](std::vector<Message>& list, std::size_t index) { shrink(list[index].walk); });
+                        [&](std::vector<Message>& list, std::size_t index) { shrink(list[index].slice); });
 }
 
 bool drop_both(Schedules& all, Random& random) {
@@ -144,54 +144,54 @@ bool duplicate_messages(Schedules& all, bool both, Random& random) {
 }
 
 bool duplicate_local(Schedules& all, Random& random) {
-  return change_local(all, random, [&](const Local& local, const Spot& spot) {
-    round_at(all, spot).locals.push_back(Local(local));
+  return change_local(all, random, [&](const LocalStep& local, const Spot& spot) {
+    round_at(all, spot).locals.push_back(LocalStep(local));
     return true;
   });
 }
 
 bool drop_local(Schedules& all, Random& random) {
-  return change_local(all, random, [&](const Local&, const Spot& spot) {
+  return change_local(all, random, [&](const LocalStep&, const Spot& spot) {
     erase_at(round_at(all, spot).locals, spot.index);
     return true;
   });
 }
 
 bool shift_operand(Schedules& all, Random& random) {
-  return change_local(all, random, [&](Local& local, const Spot&) {
+  return change_local(all, random, [&](LocalStep& local, const Spot&) {
     shift(operand(local, random), random);
     return true;
   });
 }
 
 bool shrink_local(Schedules& all, Random& random) {
-  return change_local(all, random, [](Local& local, const Spot&) {
-    for (Walk* walk : {&local.target, &local.left, &local.right}) shrink(*walk);
+  return change_local(all, random, [](LocalStep& local, const Spot&) {
+    for (MovingSlice* moving_slice : {&local.target, &local.left, &local.right}) shrink(*moving_slice);
     return true;
   });
 }
 
 bool change_kind(Schedules& all, Random& random) {
-  return change_local(all, random, [](Local& local, const Spot&) {
-    const bool copies = local.kind == Local::Kind::copy;
-    local.kind = copies ? Local::Kind::reduce : Local::Kind::copy;
+  return change_local(all, random, [](LocalStep& local, const Spot&) {
+    const bool copies = local.kind == LocalStepKind::copy;
+    local.kind = copies ? LocalStepKind::reduce : LocalStepKind::copy;
     if (copies) local.left = local.target;  // adds to what is there
     return true;
   });
 }
 
 bool swap_operands(Schedules& all, Random& random) {
-  return change_local(all, random, [](Local& local, const Spot&) {
+  return change_local(all, random, [](LocalStep& local, const Spot&) {
     std::swap(local.left, local.right);
-    return local.kind == Local::Kind::reduce;
+    return local.kind == LocalStepKind::reduce;
   });
 }
 
 bool change_operand(Schedules& all, Random& random) {
-  return change_local(all, random, [&](Local& local, const Spot& spot) {
+  return change_local(all, random, [&](LocalStep& local, const Spot& spot) {
     auto& others = round_at(all, spot).locals;
-    const Walk from = operand(others[random.below(others.size())], random);
-    Walk& to = operand(local, random);
+    const MovingSlice from = operand(others[random.below(others.size())], random);
+    MovingSlice& to = operand(local, random);
     if (to == from) return false;
     to = from;
     return true;
@@ -200,18 +200,18 @@ bool change_operand(Schedules& all, Random& random) {
 
 bool change_space(Schedules& all, Random& random) {
   if (random.chance(2)) {
-    return change_local(all, random, [&](Local& local, const Spot&) {
+    return change_local(all, random, [&](LocalStep& local, const Spot&) {
       change_space_of(operand(local, random), random);
       return true;
     });
   }
   return change_message(all, false, random, [&](std::vector<Message>& list, std::size_t index) {
-    change_space_of(list[index].walk, random);
+    change_space_of(list[index].slice, random);
   });
 }
 
 bool advance_local(Schedules& all, Random& random) {
-  return change_local(all, random, [&](const Local& local, const Spot& spot) {
+  return change_local(all, random, [&](const LocalStep& local, const Spot& spot) {
     if (spot.round == 0) return false;
     all[spot.member].rounds[spot.round - 1].locals.push_back(local);
     erase_at(round_at(all, spot).locals, spot.index);
@@ -275,7 +275,7 @@ bool extra_message(Schedules& all, Random& random) {
   if (!choose(all, &Round::sends, random, send)) return false;
   const Spot receive = partner_of(all, send);
   Message other = message_at(all, send, &Round::sends);
-  shift(other.walk, random);
+  shift(other.slice, random);
   const auto insert = [](std::vector<Message>& list, std::size_t index, const Message& message) {
     list.insert(list.begin() + static_cast<std::ptrdiff_t>(index), message);
   };
@@ -288,11 +288,12 @@ bool extra_message(Schedules& all, Random& random) {
 bool copy_overlapping(Schedules& all, Random& random) {
   Spot spot{};
   if (!choose(all, &Round::receives, random, spot)) return false;
-  const Walk place = message_at(all, spot, &Round::receives).walk;
-  Walk aside = place;
+  const MovingSlice place = message_at(all, spot, &Round::receives).slice;
+  MovingSlice aside = place;
   shift(aside, random);
-  std::vector<Local>& locals = round_at(all, spot).locals;
-  locals.insert(locals.begin(), {{Local::Kind::copy, aside, place, place}, {Local::Kind::copy, place, aside, aside}});
+  std::vector<LocalStep>& locals = round_at(all, spot).locals;
+  locals.insert(locals.begin(),
+                {{LocalStepKind::copy, aside, place, place}, {LocalStepKind::copy, place, aside, aside}});
   return true;
 }
 
@@ -300,24 +301,24 @@ bool copy_overlapping(Schedules& all, Random& random) {
 bool write_input(Schedules& all, Random& random) {
   std::vector<Round>& rounds = all[random.below(all.size())].rounds;
   if (rounds.empty() || rounds.back().receives.empty()) return false;
-  const Slice from = rounds.back().receives.back().walk.at(0);
+  const Slice from = rounds.back().receives.back().slice.at(0);
   const Slice target = input(0, from.count);
-  rounds.back().locals.push_back({Local::Kind::copy, target, from, from});
+  rounds.back().locals.push_back({LocalStepKind::copy, target, from, from});
   return true;
 }
 
 void shift(Slice& slice, Random& random) {
-  Walk walk(slice);
-  shift(walk, random);
-  slice = walk.at(0);
+  MovingSlice moving_slice(slice);
+  shift(moving_slice, random);
+  slice = moving_slice.at(0);
 }
 
 // Of one member alone, or as if all of its node had been told the same wrong root.
 bool change_near(Schedules& all, Random& random) {
   Spot spot{};
   if (!choose(all, &Round::near, random, spot)) return false;
-  std::vector<Near>& list = round_at(all, spot).near;
-  Near& near = list[spot.index];
+  std::vector<IntraNodeStep>& list = round_at(all, spot).near;
+  IntraNodeStep& near = list[spot.index];
   switch (random.below(5)) {
     case 0:
       if (list.size() == 1)
@@ -340,7 +341,7 @@ bool change_near(Schedules& all, Random& random) {
       for (const int member : std::vector<int>(near.members)) {
         std::vector<Round>& rounds = all[static_cast<std::size_t>(member)].rounds;
         for (Round& round : rounds) {
-          for (Near& each : round.near) each.root = (each.root + 1) % static_cast<int>(each.members.size());
+          for (IntraNodeStep& each : round.near) each.root = (each.root + 1) % static_cast<int>(each.members.size());
         }
       }
       return true;

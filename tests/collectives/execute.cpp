@@ -33,12 +33,12 @@ Schedule written_out(const Schedule& schedule) {
       Round one;
       const auto add = [&](const std::vector<Message>& from, std::vector<Message>& to) {
         for (const Message& each : from) {
-          if (each.walk.at(lap).count > 0) to.push_back({each.peer_at(lap), each.walk.at(lap)});
+          if (each.slice.at(lap).count > 0) to.push_back({each.peer_at(lap), each.slice.at(lap)});
         }
       };
       add(round.sends, one.sends);
       add(round.receives, one.receives);
-      for (const Local& each : round.locals) {
+      for (const LocalStep& each : round.locals) {
         if (each.target.at(lap).count == 0) continue;
         one.locals.push_back({each.kind, each.target.at(lap), each.left.at(lap), each.right.at(lap)});
       }
@@ -121,7 +121,7 @@ class Executor {
   void meet_in_node(int index);
   void do_near(const std::vector<int>& members, std::size_t which);
   Number combined(const std::vector<Number>& parts, std::size_t first, std::size_t last) const;
-  void do_local(Member& member, const Local& local);
+  void do_local(Member& member, const LocalStep& local);
 
   std::span<const Numbers> inputs_;
   Way way_;
@@ -180,7 +180,7 @@ void Executor::begin_round(int index) {
   member.waiting = 1;  // this posting
   if (!round.near.empty()) return come_near(index);
   const auto each = [&](const Message& message, bool is_send) {
-    const Place where = place(member, message.walk.at(member.lap));
+    const Place where = place(member, message.slice.at(member.lap));
     if (where.count == 0) return;
     const int peer = message.peer_at(member.lap);
     if (peer < 0 || peer >= static_cast<int>(members_.size()) || peer == index) throw Trouble{"no such peer"};
@@ -250,7 +250,7 @@ void Executor::one_less(int index) {
 void Executor::end_round(int index) {
   Member& member = at(index);
   const Round& round = member.schedule->rounds[member.round];
-  for (const Local& local : round.locals) do_local(member, local);
+  for (const LocalStep& local : round.locals) do_local(member, local);
   if (++member.lap == round.times) {
     member.lap = 0;
     ++member.round;
@@ -261,7 +261,7 @@ void Executor::end_round(int index) {
 // The last one of the node to come brings about what all do.
 void Executor::come_near(int index) {
   at(index).is_near = true;
-  const Near& near = at(index).schedule->rounds[at(index).round].near.front();
+  const IntraNodeStep& near = at(index).schedule->rounds[at(index).round].near.front();
   if (std::ranges::find(near.members, index) == near.members.end()) throw Trouble{"not in its own node"};
   const auto is_there = [&](int member) {
     if (member < 0 || member >= static_cast<int>(members_.size())) throw Trouble{"no such member of a node"};
@@ -272,7 +272,7 @@ void Executor::come_near(int index) {
 }
 
 void Executor::meet_in_node(int index) {
-  const auto near_of = [&](int member) -> const std::vector<Near>& {
+  const auto near_of = [&](int member) -> const std::vector<IntraNodeStep>& {
     return at(member).schedule->rounds[at(member).round].near;
   };
   const std::vector<int> members = near_of(index).front().members;
@@ -295,18 +295,18 @@ Number Executor::combined(const std::vector<Number>& parts, std::size_t first, s
 
 // Element by element, from either end: who writes what another still reads is found out.
 void Executor::do_near(const std::vector<int>& members, std::size_t which) {
-  const auto near_of = [&](std::size_t local) -> const Near& {
+  const auto near_of = [&](std::size_t local) -> const IntraNodeStep& {
     const Member& member = at(members[local]);
     return member.schedule->rounds[member.round].near[which];
   };
-  const Near& first = near_of(0);
+  const IntraNodeStep& first = near_of(0);
   struct One {
     Number* to;
     std::vector<const Number*> from;
   };
   std::vector<One> all;
   for (std::size_t local = 0; local < members.size(); ++local) {
-    const Near& near = near_of(local);
+    const IntraNodeStep& near = near_of(local);
     if (near.collective != first.collective || near.members != first.members || near.root != first.root ||
         !(near.blocks == first.blocks))
       throw Trouble{"members of a node differ"};
@@ -365,11 +365,11 @@ void Executor::do_near(const std::vector<int>& members, std::size_t which) {
 }
 
 // From either end, which shows when the target overlaps an operand.
-void Executor::do_local(Member& member, const Local& local) {
+void Executor::do_local(Member& member, const LocalStep& local) {
   const Place target = place(member, local.target.at(member.lap));
   const Place left = place(member, local.left.at(member.lap));
   const Place right = place(member, local.right.at(member.lap));
-  const bool reduces = local.kind == Local::Kind::reduce;
+  const bool reduces = local.kind == LocalStepKind::reduce;
   if (left.count != target.count || (reduces && right.count != target.count)) throw Trouble{"unequal operands"};
   const bool forward = random_.chance(2);
   for (std::size_t i = 0; i < target.count; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executes schedules on numbers, in any of the orders in which messages may go, and says what the definition of a
-// collective wants: a judge of simulate that shares nothing with it.
+// collective wants: a judge of prove that shares nothing with it.
 #pragma once
 
 #include <cstdint>

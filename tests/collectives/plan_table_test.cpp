@@ -2,12 +2,16 @@
 // The text that people write about the choice of algorithms: what is understood, and how the rest is refused.
 #include "collectives/plan_table.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/folder.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/topology/shapes.hpp"
 #include "topology/base/text.hpp"
@@ -20,7 +24,7 @@ using test::refusal;
 
 constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
 
-TEST(PlanTable, rows_are_understood_as_written) {
+TEST(PlanTable, RowsAreUnderstoodAsWritten) {
   const auto rows = parse_plan_table(
       "# collective members nodes bytes algorithm segment provenance\n"
       "\n"
@@ -28,21 +32,21 @@ TEST(PlanTable, rows_are_understood_as_written) {
       "AllReduce * 2+ 1g+ ring 0 a guess");
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].collective, Collective::all_reduce);
-  EXPECT_EQ(rows[0].members, (Range{2, 8}));
-  EXPECT_EQ(rows[0].nodes, (Range{1, 1}));
-  EXPECT_EQ(rows[0].bytes, (Range{0, 16384}));
+  EXPECT_EQ(rows[0].members, (AmountRange{2, 8}));
+  EXPECT_EQ(rows[0].nodes, (AmountRange{1, 1}));
+  EXPECT_EQ(rows[0].bytes, (AmountRange{0, 16384}));
   EXPECT_EQ(rows[0].algorithm, "ring");
   EXPECT_EQ(rows[0].segment_bytes, 1U << 20U);
   EXPECT_EQ(rows[0].provenance, "2026-11-21 node7, by hand");
   EXPECT_EQ(rows[0].line, 3);
-  EXPECT_EQ(rows[1].members, (Range{0, any}));
-  EXPECT_EQ(rows[1].nodes, (Range{2, any}));
-  EXPECT_EQ(rows[1].bytes, (Range{1U << 30U, any}));
+  EXPECT_EQ(rows[1].members, (AmountRange{0, any}));
+  EXPECT_EQ(rows[1].nodes, (AmountRange{2, any}));
+  EXPECT_EQ(rows[1].bytes, (AmountRange{1U << 30U, any}));
   EXPECT_EQ(rows[1].line, 4);
 }
 
 // Members on machines of one kind, at the same places, whatever the hosts are called.
-TEST(PlanTable, is_refused_where_it_was_not_measured) {
+TEST(PlanTable, IsRefusedWhereItWasNotMeasured) {
   const auto here = test::made_of({test::shape({.cores = 4})}, {{0, {{0, 1}, {2, 3}}}, {0, {{0, 1}, {2, 3}}}});
   const auto elsewhere = test::made_of({test::shape({.cores = 4})}, {{0, {{0, 1}, {2, 3}}}, {0, {{2, 3}, {0, 1}}}});
   const auto larger = test::made_of({test::shape({.cores = 8})}, {{0, {{0, 1}, {2, 3}}}, {0, {{0, 1}, {2, 3}}}});
@@ -62,12 +66,12 @@ TEST(PlanTable, is_refused_where_it_was_not_measured) {
     refusal([&] { parse_plan_table(wrong); }, Code::bad_setting);
 }
 
-TEST(PlanTable, no_rows_are_a_table) {
+TEST(PlanTable, NoRowsAreATable) {
   EXPECT_TRUE(parse_plan_table("").empty());
   EXPECT_TRUE(parse_plan_table("\n\n# nothing yet\n   \t").empty());
 }
 
-TEST(PlanTable, what_is_wrong_is_named_with_its_line_and_what_is_allowed) {
+TEST(PlanTable, WhatIsWrongIsNamedWithItsLineAndWhatIsAllowed) {
   struct Wrong {
     std::string row;
     std::vector<std::string> says;
@@ -85,7 +89,7 @@ TEST(PlanTable, what_is_wrong_is_named_with_its_line_and_what_is_allowed) {
       {"all_reduce 2 1 * rign 0 x", {"no algorithm \"rign\" for all_reduce", "did you mean ring?"}},
       {"all_reduce 2 1 * ring some x", {"\"some\" is no number of bytes for the segment"}},
       {"all_gather 2 1 * ring 4K x", {"all_gather by ring is not done in segments", "write 0"}},
-      {"all_reduce \x1b[31m 1 * ring 0 x", {"\"?[31m\" is no range"}},
+      {"all_reduce \x1b[31m 1 * ring 0 x", {"\"\\x1b[31m\" is no range"}},
   };
   for (const Wrong& wrong : all) {
     const std::string message =
@@ -96,13 +100,13 @@ TEST(PlanTable, what_is_wrong_is_named_with_its_line_and_what_is_allowed) {
   }
 }
 
-TEST(PlanTable, a_table_is_not_endless) {
+TEST(PlanTable, ATableIsNotEndless) {
   const std::string huge(most_table_bytes + 1, '\n');
   EXPECT_NE(refusal([&] { (void)parse_plan_table(huge); }, Code::bad_setting).find("at most 16 MiB"),
             std::string::npos);
 }
 
-TEST(Amounts, are_whole_numbers_with_binary_units) {
+TEST(Amounts, AreWholeNumbersWithBinaryUnits) {
   EXPECT_EQ(parse_amount("0"), 0U);
   EXPECT_EQ(parse_amount("17"), 17U);
   EXPECT_EQ(parse_amount("64k"), 65536U);
@@ -112,19 +116,19 @@ TEST(Amounts, are_whole_numbers_with_binary_units) {
     EXPECT_EQ(parse_amount(bad), std::nullopt) << bad;
 }
 
-TEST(ForcedNames, are_pairs_with_commas) {
-  EXPECT_TRUE(parse_forced("auto").empty());
-  EXPECT_TRUE(parse_forced("").empty());
-  const auto all = parse_forced("all_reduce:ring, AllGather:ring");
+TEST(ForcedNames, ArePairsWithCommas) {
+  EXPECT_TRUE(parse_forced_algorithms("auto").empty());
+  EXPECT_TRUE(parse_forced_algorithms("").empty());
+  const auto all = parse_forced_algorithms("all_reduce:ring, AllGather:ring");
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0].collective, Collective::all_reduce);
   EXPECT_EQ(all[1].collective, Collective::all_gather);
   EXPECT_EQ(all[1].algorithm, "ring");
 }
 
-TEST(ForcedNames, that_do_not_exist_are_refused_with_the_nearest) {
+TEST(ForcedNames, ThatDoNotExistAreRefusedWithTheNearest) {
   const auto says = [](std::string_view text, std::string_view part) {
-    const std::string message = refusal([&] { (void)parse_forced(text); }, Code::bad_setting);
+    const std::string message = refusal([&] { (void)parse_forced_algorithms(text); }, Code::bad_setting);
     EXPECT_NE(message.find("LOCKSTEP_ALGORITHM"), std::string::npos) << message;
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
@@ -136,7 +140,7 @@ TEST(ForcedNames, that_do_not_exist_are_refused_with_the_nearest) {
   says("all_reduce:ring,all_reduce:ring", "named twice");
 }
 
-TEST(TextFile, is_read_whole_or_refused_with_the_reason) {
+TEST(TextFile, IsReadWholeOrRefusedWithTheReason) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / text("plan_table.", ::getpid());
   fs::create_directory(folder);
@@ -154,6 +158,21 @@ TEST(TextFile, is_read_whole_or_refused_with_the_reason) {
   says(folder, 10, "no regular file");
   says("/dev/zero", 10, "no regular file");
   fs::remove_all(folder);
+}
+
+// Whoever holds a lease keeps those who open the file waiting, for 45 s by default.
+TEST(TextFile, LeaseDoesNotHoldUpItsReader) {
+  const test::Folder folder;
+  const std::string path = folder.path() / "table";
+  const int file = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(std::signal(SIGIO, SIG_IGN), SIG_DFL);
+  const bool is_leased = ::fcntl(file, F_SETLEASE, F_WRLCK) == 0;
+  const std::string message = is_leased ? refusal([&] { (void)read_text_file(path); }, Code::file) : "";
+  ::close(file);
+  std::signal(SIGIO, SIG_DFL);
+  if (!is_leased) GTEST_SKIP() << test::lacks("leases on files of this system");
+  EXPECT_NE(message.find("holds a lease"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/collectives/proof.hpp"
+#include "tests/collectives/algorithms/proof.hpp"
 #include "tests/support/allocations.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/topology/shapes.hpp"
@@ -89,7 +89,7 @@ void prove(const std::vector<std::shared_ptr<const Plan>>& plans, const Problem&
       ASSERT_EQ(plan->input_count, input_count(problem, plan->index));
       ASSERT_EQ(plan->output_count, output_count(problem, plan->index));
     }
-    const Proof proof = simulate(segment, schedules);
+    const Proof proof = prove(segment, schedules);
     ASSERT_TRUE(proof.good()) << first.algorithm << ": " << proof.fault;
     if (!reduces(problem.collective)) continue;
     ASSERT_TRUE(proof.balanced || like.order == Order::fast) << first.algorithm;
@@ -118,7 +118,7 @@ std::vector<Spec> kinds_of(Collective collective) {
 
 class EveryCase : public testing::TestWithParam<Collective> {};
 
-TEST_P(EveryCase, has_a_plan_that_is_right) {
+TEST_P(EveryCase, HasAPlanThatIsRight) {
   const std::vector<std::vector<int>> clusters = {{1},  {2},    {3},    {4},       {5},      {8},
                                                   {13}, {1, 1}, {2, 2}, {4, 4, 4}, {3, 1, 2}};
   for (const auto& members : clusters) {
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCase, testing::ValuesIn(planned_collectives()
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 // Members' own affairs differ: where they work in place, where their blocks lie, counts that others cannot know.
-TEST(Planner, members_that_ask_alike_decide_alike) {
+TEST(Planner, MembersThatAskAlikeDecideAlike) {
   std::mt19937 random(4711);
   const auto roll = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
   for (int round = 0; round < 150; ++round) {
@@ -173,7 +173,7 @@ TEST(Planner, members_that_ask_alike_decide_alike) {
   }
 }
 
-TEST(Planner, counts_that_others_cannot_know_decide_nothing) {
+TEST(Planner, CountsThatOthersCannotKnowDecideNothing) {
   const PlannerOptions options{.table =
                                    "all_to_all_v * * 0-1K pairwise 0 for few\n"
                                    "all_to_all_v * * 1K+ flat 0 for many\n"};
@@ -187,7 +187,7 @@ TEST(Planner, counts_that_others_cannot_know_decide_nothing) {
   EXPECT_EQ(choice(0), choice(10'000'000));
 }
 
-TEST(Planner, what_is_exact_may_be_combined_in_any_order) {
+TEST(Planner, WhatIsExactMayBeCombinedInAnyOrder) {
   Planner planner = planner_of(cluster({8}));
   const Spec fast{.type = DataType::i32, .count = 1 << 22};
   const auto same = [&](Spec spec) {
@@ -202,7 +202,7 @@ TEST(Planner, what_is_exact_may_be_combined_in_any_order) {
     EXPECT_TRUE(same({.type = type, .op = op, .element_bytes = size_of(type), .count = 1 << 22}));
   const auto refused = [&](const Spec& spec) {
     const auto all = planner.candidates(spec);
-    const auto ring = std::ranges::find(all, "ring", &Candidate::name);
+    const auto ring = std::ranges::find(all, "ring", &AlgorithmCandidate::name);
     return ring != all.end() && !ring->why_not.empty();
   };
   EXPECT_TRUE(refused({.order = Order::reproducible, .count = 100}));
@@ -212,7 +212,7 @@ TEST(Planner, what_is_exact_may_be_combined_in_any_order) {
   EXPECT_FALSE(refused({.op = ReduceOp::user, .count = 100}));
 }
 
-TEST(Planner, a_forced_name_is_taken_or_refused_with_the_reason) {
+TEST(Planner, AForcedNameIsTakenOrRefusedWithTheReason) {
   const auto topology = cluster({8});
   Planner planner = planner_of(topology, 0, {.algorithm = "all_reduce:ring"});
   EXPECT_EQ(planner.plan({.count = 1})->algorithm, "ring");
@@ -228,7 +228,7 @@ TEST(Planner, a_forced_name_is_taken_or_refused_with_the_reason) {
   refusal([&] { (void)planner_of(topology, 0, {.algorithm = "all_reduce:rung"}); }, Code::bad_setting);
 }
 
-TEST(Planner, a_measured_row_goes_before_the_model_where_it_fits) {
+TEST(Planner, AMeasuredRowGoesBeforeTheModelWhereItFits) {
   const PlannerOptions options{.table =
                                    "all_reduce 8 1 4-64 ring 0 measured here\n"
                                    "all_reduce 8 2+ * ring 0 elsewhere\n",
@@ -246,7 +246,7 @@ TEST(Planner, a_measured_row_goes_before_the_model_where_it_fits) {
 }
 
 // By messages members meet in their packages first, then in nodes; in memory that a node shares they meet at once.
-TEST(Planner, takes_packages_as_a_level_of_messages) {
+TEST(Planner, TakesPackagesAsALevelOfMessages) {
   const auto topology = [] {
     MadeNode node;
     for (int i = 0; i < 8; ++i) node.members.emplace_back(i, i);
@@ -272,12 +272,12 @@ TEST(Planner, takes_packages_as_a_level_of_messages) {
     schedules.push_back(planner.plan({.collective = Collective::all_reduce, .count = 1600})->last);
   }
   const Problem problem{.collective = Collective::all_reduce, .size = topology->size(), .count = 1600};
-  const Proof proof = simulate(problem, schedules);
+  const Proof proof = prove(problem, schedules);
   EXPECT_TRUE(proof.good()) << proof.fault;
 }
 
 // Dealt out to packages in turn, members of a node follow each other, and those of a package do not.
-TEST(Planner, goes_by_nodes_where_packages_do_not_fit) {
+TEST(Planner, GoesByNodesWherePackagesDoNotFit) {
   MadeNode node;
   for (int i = 0; i < 4; ++i) {
     const int core = 4 * (i % 2) + i / 2;
@@ -290,7 +290,7 @@ TEST(Planner, goes_by_nodes_where_packages_do_not_fit) {
   EXPECT_EQ(planner.plan({.collective = Collective::all_reduce, .count = 800})->algorithm, "hierarchical_balanced");
 }
 
-TEST(Planner, segments_cover_the_buffer_and_each_is_right) {
+TEST(Planner, SegmentsCoverTheBufferAndEachIsRight) {
   for (const std::size_t count : {1U, 63U, 64U, 65U, 1000U, 4096U, 5000U}) {
     for (const bool in_place : {false, true}) {
       const PlannerOptions options{.table = "all_reduce * * * ring 1K here\nscan * * * linear 2K here"};
@@ -309,7 +309,7 @@ TEST(Planner, segments_cover_the_buffer_and_each_is_right) {
   EXPECT_NE(plan->choice, planner.plan({.count = 100})->choice);
 }
 
-TEST(Planner, stages_that_use_different_links_overlap_by_segments) {
+TEST(Planner, StagesThatUseDifferentLinksOverlapBySegments) {
   const PlannerOptions options{.algorithm = "all_reduce:hierarchical_ring"};
   const auto topology = cluster({2, 2});
   Planner planner = planner_of(topology, 0, options);
@@ -322,7 +322,7 @@ TEST(Planner, stages_that_use_different_links_overlap_by_segments) {
 }
 
 // Of blocks a segment has a part of each.
-TEST(Planner, blocks_are_cut_and_each_segment_is_right) {
+TEST(Planner, BlocksAreCutAndEachSegmentIsRight) {
   const auto topology = cluster({3, 3, 3});
   for (const std::string_view row : {"all_gather * * * node_rails 4000 t", "all_gather * * * hierarchical 4000 t",
                                      "reduce_scatter * * * node_rails 4000 t", "all_to_all * * * pairwise 4000 t"}) {
@@ -333,9 +333,8 @@ TEST(Planner, blocks_are_cut_and_each_segment_is_right) {
     for (const bool in_place : {false, true}) {
       problem.in_place = in_place;
       const auto plan = planner_of(topology, 0, options).plan(spec_of(problem, 0));
-      const bool is_cut = !in_place || *collective != Collective::all_to_all;  // what is copied away is copied whole
-      EXPECT_EQ(plan->segments, is_cut ? 8 : 1) << row;
-      EXPECT_EQ(plan->segment, is_cut ? 128U : 1000U) << row;
+      EXPECT_EQ(plan->segments, 8) << row;  // in place or not: members decide alike
+      EXPECT_EQ(plan->segment, 128U) << row;
       ASSERT_NO_FATAL_FAILURE(plan_and_prove(topology, problem, {}, options)) << row;
     }
   }
@@ -344,8 +343,22 @@ TEST(Planner, blocks_are_cut_and_each_segment_is_right) {
   EXPECT_NE(why.find("is not done in segments"), std::string::npos) << why;
 }
 
+// What members compare beside the call changes nothing of how it is done.
+TEST(Planner, FingerprintsDoNotChangeThePlan) {
+  Planner planner = planner_of(cluster({3, 2}), 0, {.table = "all_reduce * * * ring 1K here", .most_plans = 4});
+  const auto plain = planner.plan({.count = 1000});
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    const auto plan = planner.plan({.count = 1000, .fingerprints = {.variable = i}});
+    EXPECT_EQ(plan->choice, plain->choice);
+    EXPECT_EQ(plan->schedule, plain->schedule);
+    EXPECT_EQ(plan->spec.fingerprints.variable, i);
+    EXPECT_EQ(planner.plan({.count = 1000, .fingerprints = {.variable = i}}), plan);
+    EXPECT_LE(planner.kept(), 4U);
+  }
+}
+
 // All segments together, each moved to its place, touch every element of the output exactly as the whole would.
-TEST(Planner, segments_side_by_side_are_the_whole_buffer) {
+TEST(Planner, SegmentsSideBySideAreTheWholeBuffer) {
   Planner planner = planner_of(cluster({4}), 1, {.table = "all_reduce * * * ring 512 here"});
   const auto plan = planner.plan({.count = 1001});
   ASSERT_EQ(plan->segments, 8);
@@ -354,14 +367,14 @@ TEST(Planner, segments_side_by_side_are_the_whole_buffer) {
     const std::size_t begin = static_cast<std::size_t>(number) * plan->segment;
     const Schedule moved = within(output(begin, 0), plan->schedule_of(number));
     std::vector<bool> here(1001, false);
-    const auto mark = [&](const Walk& walk, int lap) {
-      const Slice slice = walk.at(lap);
+    const auto mark = [&](const MovingSlice& moving_slice, int lap) {
+      const Slice slice = moving_slice.at(lap);
       for (std::size_t i = 0; slice.space == Space::output && i < slice.count; ++i) here.at(slice.offset + i) = true;
     };
     for (const Round& round : moved.rounds) {
       for (int lap = 0; lap < round.times; ++lap) {
-        for (const Message& message : round.receives) mark(message.walk, lap);
-        for (const Local& local : round.locals) mark(local.target, lap);
+        for (const Message& message : round.receives) mark(message.slice, lap);
+        for (const LocalStep& local : round.locals) mark(local.target, lap);
       }
     }
     for (std::size_t i = 0; i < here.size(); ++i) written[i] += here[i] ? 1 : 0;
@@ -369,7 +382,7 @@ TEST(Planner, segments_side_by_side_are_the_whole_buffer) {
   EXPECT_EQ(written, std::vector<int>(1001, 1));
 }
 
-TEST(Planner, memory_is_bounded_by_cutting_what_needs_much_scratch) {
+TEST(Planner, MemoryIsBoundedByCuttingWhatNeedsMuchScratch) {
   Planner planner = planner_of(cluster({8}), 0, {.algorithm = "all_reduce:flat"});
   const auto plan = planner.plan({.count = std::size_t{1} << 28U});
   EXPECT_GT(plan->segments, 1);
@@ -377,7 +390,7 @@ TEST(Planner, memory_is_bounded_by_cutting_what_needs_much_scratch) {
   EXPECT_EQ(planner.plan({.count = 1 << 20})->segments, 1);
 }
 
-TEST(Planner, keeps_plans_by_what_they_say) {
+TEST(Planner, KeepsPlansByWhatTheySay) {
   Planner planner = planner_of(cluster({4}), 0, {.most_plans = 3});
   const auto spec = [](std::size_t last) {
     const std::vector<std::size_t> counts{1, 2, 3, last};
@@ -396,7 +409,7 @@ TEST(Planner, keeps_plans_by_what_they_say) {
   EXPECT_EQ(planner.kept(), 3U);
 }
 
-TEST(Planner, finds_what_it_keeps_without_allocating) {
+TEST(Planner, FindsWhatItKeepsWithoutAllocating) {
   Planner planner = planner_of(cluster({4}));
   const std::vector<std::size_t> counts{1, 2, 3, 4};
   const Spec spec{.collective = Collective::all_gather_v, .takes = Blocks::packed(counts)};
@@ -407,7 +420,7 @@ TEST(Planner, finds_what_it_keeps_without_allocating) {
   EXPECT_EQ(again, plan);
 }
 
-TEST(Planner, refuses_what_cannot_be_planned) {
+TEST(Planner, RefusesWhatCannotBePlanned) {
   Planner planner = planner_of(cluster({4}));
   const auto says = [&](const Spec& spec, std::string_view part) {
     const std::string message = refusal([&] { (void)planner.plan(spec); }, Code::usage);
@@ -422,19 +435,19 @@ TEST(Planner, refuses_what_cannot_be_planned) {
   refusal([&] { (void)stranger.plan({.count = 1}); }, Code::usage);
 }
 
-TEST(Planner, tells_what_it_considered) {
+TEST(Planner, TellsWhatItConsidered) {
   Planner planner = planner_of(cluster({8}));
   const auto all = planner.candidates({.op = ReduceOp::user, .count = 1 << 20, .commutes = false});
   ASSERT_GE(all.size(), 2U);
   EXPECT_TRUE(all.front().chosen);
-  EXPECT_EQ(std::ranges::count(all, true, &Candidate::chosen), 1);
+  EXPECT_EQ(std::ranges::count(all, true, &AlgorithmCandidate::chosen), 1);
   for (std::size_t i = 1; i < all.size(); ++i) {
     EXPECT_LE(all[i - 1].why_not.empty() ? 0 : 1, all[i].why_not.empty() ? 0 : 1);
     if (!all[i].why_not.empty()) continue;
     EXPECT_LE(all[i - 1].predicted_us, all[i].predicted_us);
   }
   const auto ring = planner.candidates({.count = 800});
-  const auto found = std::ranges::find(ring, "ring", &Candidate::name);
+  const auto found = std::ranges::find(ring, "ring", &AlgorithmCandidate::name);
   ASSERT_NE(found, ring.end());
   EXPECT_EQ(found->rounds, 14U);
   EXPECT_EQ(found->sent_bytes, 14U * 100 * 4);

@@ -28,7 +28,7 @@ Planner planner_on(const std::shared_ptr<const Topology>& topology, int index = 
 Spec sum_in(WireFormat wire, std::size_t count) { return {.count = count, .wire = wire}; }
 
 // What is given up has to be worth an eighth of the time, which it is where the link is the limit.
-TEST(Planner, messages_are_narrow_where_the_link_is_the_limit) {
+TEST(Planner, MessagesAreNarrowWhereTheLinkIsTheLimit) {
   constexpr std::size_t small = 64;
   constexpr std::size_t large = 4U << 20U;
   Planner planner = planner_on(nodes_of({2, 2, 2, 2}));
@@ -45,7 +45,7 @@ TEST(Planner, messages_are_narrow_where_the_link_is_the_limit) {
     EXPECT_TRUE(narrow || !was_narrow) << count;  // from one size on
     was_narrow = narrow;
     const auto all = planner.candidates(sum_in(WireFormat::bf16, count));
-    const auto chosen = std::ranges::find_if(all, &Candidate::chosen);
+    const auto chosen = std::ranges::find_if(all, &AlgorithmCandidate::chosen);
     const auto plain = planner.candidates(sum_in(WireFormat::as_is, count));
     ASSERT_TRUE(chosen != all.end() && chosen->narrow == narrow);
     if (narrow) {
@@ -56,7 +56,7 @@ TEST(Planner, messages_are_narrow_where_the_link_is_the_limit) {
   }
 }
 
-TEST(Planner, only_messages_between_nodes_are_narrow) {
+TEST(Planner, OnlyMessagesBetweenNodesAreNarrow) {
   PlannerOptions options{.algorithm = "all_reduce:hierarchical_ring"};
   const auto topology = nodes_of({2, 2, 2});
   const auto plan = planner_on(topology, 1, options).plan(sum_in(WireFormat::bf16, 3U << 20U));
@@ -77,7 +77,7 @@ TEST(Planner, only_messages_between_nodes_are_narrow) {
   EXPECT_GT(wide, 0);
 }
 
-TEST(Planner, what_must_not_be_rounded_is_not) {
+TEST(Planner, WhatMustNotBeRoundedIsNot) {
   constexpr std::size_t large = 4U << 20U;
   Planner planner = planner_on(nodes_of({2, 2}));
   for (Spec spec : {Spec{.type = DataType::f64, .element_bytes = 8}, Spec{.op = ReduceOp::max},

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules as values: blocks, walks, the builder, what is made of finished ones, and how they read.
+// Schedules as values: blocks, moving slices, the builder, what is made of finished ones, and how they read.
 #include "collectives/schedule.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "tests/collectives/proof.hpp"
+#include "tests/collectives/algorithms/proof.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -25,14 +25,14 @@ Counts offsets(const Blocks& blocks) {
   return all;
 }
 
-TEST(Wrap, goes_around_in_both_directions) {
+TEST(Wrap, GoesAroundInBothDirections) {
   EXPECT_EQ(wrap(5, 4), 1);
   EXPECT_EQ(wrap(-1, 4), 3);
   EXPECT_EQ(wrap(-8, 4), 0);
   EXPECT_EQ(wrap(-3LL * 1'000'000'000'000, 7), wrap(4LL * 1'000'000'000'000, 7));
 }
 
-TEST(Blocks, split_puts_the_larger_ones_first) {
+TEST(Blocks, SplitPutsTheLargerOnesFirst) {
   const Blocks blocks = Blocks::split(14, 4);
   EXPECT_EQ(sizes(blocks), (Counts{4, 4, 3, 3}));
   EXPECT_EQ(offsets(blocks), (Counts{0, 4, 8, 11}));
@@ -44,13 +44,13 @@ TEST(Blocks, split_puts_the_larger_ones_first) {
   EXPECT_EQ(blocks.slice(Space::scratch, 2), scratch(8, 3));
 }
 
-TEST(Blocks, split_of_less_than_one_each) {
+TEST(Blocks, SplitOfLessThanOneEach) {
   EXPECT_EQ(sizes(Blocks::split(2, 4)), (Counts{1, 1, 0, 0}));
   EXPECT_EQ(sizes(Blocks::split(0, 3)), (Counts{0, 0, 0}));
   EXPECT_EQ(Blocks::split(0, 3).largest(), 0U);
 }
 
-TEST(Blocks, even_packed_and_placed) {
+TEST(Blocks, EvenPackedAndPlaced) {
   EXPECT_EQ(offsets(Blocks::even(5, 3)), (Counts{0, 5, 10}));
   EXPECT_EQ(Blocks::even(5, 3).total(), 15U);
   const Blocks packed = Blocks::packed(Counts{3, 0, 2});
@@ -64,74 +64,74 @@ TEST(Blocks, even_packed_and_placed) {
   EXPECT_EQ(placed.largest(), 3U);
 }
 
-TEST(Blocks, are_equal_when_they_say_the_same) {
+TEST(Blocks, AreEqualWhenTheySayTheSame) {
   EXPECT_EQ(Blocks::packed(Counts{1, 2}), Blocks::packed(Counts{1, 2}));
   EXPECT_FALSE(Blocks::packed(Counts{1, 2}) == Blocks::packed(Counts{2, 1}));
   EXPECT_EQ(Blocks::split(6, 3), Blocks::even(2, 3));
   EXPECT_FALSE(Blocks::split(7, 3) == Blocks::even(2, 3));
 }
 
-TEST(Blocks, pieces_of_very_much_are_not_too_many_to_count) {
+TEST(Blocks, PiecesOfVeryMuchAreNotTooManyToCount) {
   const Blocks blocks = Blocks::pieces(5'000'000'000, 1);
   EXPECT_EQ(blocks.total(), 5'000'000'000U);
   EXPECT_LE(blocks.parts(), 1 << 20);
 }
 
-TEST(Walk, of_a_slice_stays) {
-  const Walk walk = output(3, 4);
-  EXPECT_EQ(walk.at(0), output(3, 4));
-  EXPECT_EQ(walk.at(7), output(3, 4));
+TEST(MovingSlice, OfASliceStays) {
+  const MovingSlice moving_slice = output(3, 4);
+  EXPECT_EQ(moving_slice.at(0), output(3, 4));
+  EXPECT_EQ(moving_slice.at(7), output(3, 4));
 }
 
-TEST(Walk, goes_around_the_blocks) {
+TEST(MovingSlice, GoesAroundTheBlocks) {
   const Blocks blocks = Blocks::split(10, 4);  // 3 3 2 2
-  const Walk down(Space::input, blocks, 1, -1);
+  const MovingSlice down(Space::input, blocks, 1, -1);
   EXPECT_EQ(down.at(0), input(3, 3));
   EXPECT_EQ(down.at(1), input(0, 3));
   EXPECT_EQ(down.at(2), input(8, 2));
-  const Walk far(Space::output, blocks, -1, 2);  // a first one before the beginning is at the end
+  const MovingSlice far(Space::output, blocks, -1, 2);  // a first one before the beginning is at the end
   EXPECT_EQ(far.at(0), output(8, 2));
   EXPECT_EQ(far.at(1), output(3, 3));
 }
 
-TEST(Walk, in_slots_has_the_size_of_the_block_and_the_place_of_the_slot) {
-  const Walk walk = Walk::in_slots(Blocks::split(10, 4), 3, -1, 1, 2);
-  EXPECT_EQ(walk.at(0), scratch(3, 2));
-  EXPECT_EQ(walk.at(1), scratch(0, 2));
-  EXPECT_EQ(walk.at(2), scratch(3, 3));
+TEST(MovingSlice, InSlotsHasTheSizeOfTheBlockAndThePlaceOfTheSlot) {
+  const MovingSlice moving_slice = MovingSlice::in_slots(Blocks::split(10, 4), 3, -1, 1, 2);
+  EXPECT_EQ(moving_slice.at(0), scratch(3, 2));
+  EXPECT_EQ(moving_slice.at(1), scratch(0, 2));
+  EXPECT_EQ(moving_slice.at(2), scratch(3, 3));
 }
 
-TEST(Walk, moves_to_another_space) {
-  Walk walk(Space::input, Blocks::even(2, 3), 0, 1);
-  walk.move_to(Space::scratch, 100);
-  EXPECT_EQ(walk.at(1), scratch(102, 2));
-  EXPECT_EQ(walk.space(), Space::scratch);
+TEST(MovingSlice, MovesToAnotherSpace) {
+  MovingSlice moving_slice(Space::input, Blocks::even(2, 3), 0, 1);
+  moving_slice.move_to(Space::scratch, 100);
+  EXPECT_EQ(moving_slice.at(1), scratch(102, 2));
+  EXPECT_EQ(moving_slice.space(), Space::scratch);
 }
 
-TEST(Builder, writes_rounds_down) {
+TEST(Builder, WritesRoundsDown) {
   ScheduleBuilder builder;
   builder.round().send(1, input(0, 4)).receive(2, scratch(6, 4)).reduce(output(0, 4), input(0, 4), scratch(6, 4));
   const Schedule schedule = builder.done();
   ASSERT_EQ(schedule.rounds.size(), 1U);
   EXPECT_EQ(schedule.rounds[0].sends.at(0), (Message{1, input(0, 4)}));
-  EXPECT_EQ(schedule.rounds[0].locals.at(0).kind, Local::Kind::reduce);
+  EXPECT_EQ(schedule.rounds[0].locals.at(0).kind, LocalStepKind::reduce);
   EXPECT_EQ(schedule.scratch, 10U);
   EXPECT_EQ(schedule.laps(), 1U);
 }
 
-TEST(Builder, leaves_out_what_does_nothing) {
+TEST(Builder, LeavesOutWhatDoesNothing) {
   ScheduleBuilder builder;
   builder.round().send(1, input(0, 0)).receive(1, scratch(50, 0)).copy(output(0, 0), input(0, 0));
   builder.round();
   builder.round(0).send(1, input(0, 4));
-  builder.round(3).send(1, Walk(Space::input, Blocks::split(2, 4), 3, -1));  // the blocks 3, 2 and 1
+  builder.round(3).send(1, MovingSlice(Space::input, Blocks::split(2, 4), 3, -1));  // the blocks 3, 2 and 1
   const Schedule schedule = builder.done();
   ASSERT_EQ(schedule.rounds.size(), 1U);  // a message that is not always empty stays
   EXPECT_EQ(schedule.laps(), 3U);
   EXPECT_EQ(schedule.scratch, 0U);
 }
 
-TEST(Messages, may_have_a_peer_that_moves) {
+TEST(Messages, MayHaveAPeerThatMoves) {
   const Message message{2, input(0, 1), -1, 4};
   EXPECT_EQ(message.peer_at(0), 2);
   EXPECT_EQ(message.peer_at(3), 3);
@@ -144,7 +144,7 @@ Schedule exchange_with(int peer) {
   return builder.done();
 }
 
-TEST(Then, is_one_after_the_other) {
+TEST(Then, IsOneAfterTheOther) {
   Schedule second = exchange_with(2);
   second.scratch = 9;
   const Schedule both = then(exchange_with(1), second);
@@ -152,39 +152,39 @@ TEST(Then, is_one_after_the_other) {
   EXPECT_EQ(to_text(both), to_text(exchange_with(1)) + to_text(exchange_with(2)));
 }
 
-TEST(On, a_group_has_the_ranks_of_its_members) {
+TEST(On, AGroupHasTheRanksOfItsMembers) {
   const Group group({7, 3, 5}, 7);
   EXPECT_EQ(on(group, exchange_with(2)), exchange_with(5));
 }
 
-TEST(On, a_group_rounds_whose_peers_move_are_written_out) {
+TEST(On, AGroupRoundsWhosePeersMoveAreWrittenOut) {
   const Group group({7, 3, 5}, 7);
   ScheduleBuilder builder;
   builder.round(2)
-      .send(1, 1, 3, Walk(Space::input, Blocks::even(4, 3), 1, 1))
-      .receive(2, -1, 3, Walk(Space::output, Blocks::even(4, 3), 2, -1));
+      .send(1, 1, 3, MovingSlice(Space::input, Blocks::even(4, 3), 1, 1))
+      .receive(2, -1, 3, MovingSlice(Space::output, Blocks::even(4, 3), 2, -1));
   EXPECT_EQ(to_text(on(group, builder.done())),
             "1x  ->3 in[4,8)  <-5 out[8,12)\n"
             "1x  ->5 in[8,12)  <-3 out[4,8)\n");
 }
 
-TEST(Within, a_slice_all_but_scratch_is_further) {
+TEST(Within, ASliceAllButScratchIsFurther) {
   EXPECT_EQ(to_text(within(output(10, 2), exchange_with(1))),
             "1x  ->1 in[10,12)  <-1 tmp[0,2)  out[10,12) = tmp[0,2)\n");
 }
 
-TEST(Moved, reads_and_writes_go_to_another_space) {
+TEST(Moved, ReadsAndWritesGoToAnotherSpace) {
   const Schedule schedule = moved(exchange_with(1), Space::input, Space::scratch, 6);
   EXPECT_EQ(to_text(schedule), "1x  ->1 tmp[6,8)  <-1 tmp[0,2)  out[0,2) = tmp[0,2)\n");
   EXPECT_EQ(schedule.scratch, 8U);
 }
 
-TEST(Moved, a_copy_that_has_become_one_onto_itself_is_left_out) {
+TEST(Moved, ACopyThatHasBecomeOneOntoItselfIsLeftOut) {
   const Schedule schedule = moved(exchange_with(1), Space::output, Space::scratch, 0);
   EXPECT_TRUE(schedule.rounds.at(0).locals.empty());
 }
 
-TEST(Staged, the_input_is_first_copied_to_scratch) {
+TEST(Staged, TheInputIsFirstCopiedToScratch) {
   const Schedule schedule = staged(exchange_with(1), 2);
   EXPECT_EQ(to_text(schedule),
             "1x  tmp[2,4) = in[0,2)\n"
@@ -193,7 +193,7 @@ TEST(Staged, the_input_is_first_copied_to_scratch) {
 }
 
 // Every algorithm that is not fit for one memory is, when staged.
-TEST(Staged, makes_every_algorithm_fit_for_one_memory) {
+TEST(Staged, MakesEveryAlgorithmFitForOneMemory) {
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.keeps.in_place || is_unequal(algorithm.collective)) continue;
     for (int size = 1; size <= 9; ++size) {
@@ -204,24 +204,24 @@ TEST(Staged, makes_every_algorithm_fit_for_one_memory) {
         Schedule& mine = schedules[static_cast<std::size_t>(index)];
         mine = staged(std::move(mine), input_count(problem, index));
       }
-      EXPECT_EQ(simulate(problem, schedules).fault, "") << name_of(algorithm, problem);
+      EXPECT_EQ(prove(problem, schedules).fault, "") << name_of(algorithm, problem);
     }
   }
 }
 
-TEST(Text, repeated_rounds_say_where_they_begin_and_end) {
+TEST(Text, RepeatedRoundsSayWhereTheyBeginAndEnd) {
   ScheduleBuilder builder;
   const Blocks blocks = Blocks::even(4, 4);
   builder.round(3)
-      .send(1, 1, 4, Walk(Space::output, blocks, 0, 1))
+      .send(1, 1, 4, MovingSlice(Space::output, blocks, 0, 1))
       .receive(3, scratch(0, 4))
-      .reduce(Walk(Space::output, blocks, 3, -1), scratch(0, 4), Walk(Space::input, blocks, 3, -1));
+      .reduce(MovingSlice(Space::output, blocks, 3, -1), scratch(0, 4), MovingSlice(Space::input, blocks, 3, -1));
   EXPECT_EQ(to_text(builder.done()),
             "3x  ->1..3 out[0,4)..out[8,12)  <-3 tmp[0,4)  "
             "out[12,16)..out[4,8) = tmp[0,4) op in[12,16)..in[4,8)\n");
 }
 
-TEST(Fingerprint, differs_when_anything_does) {
+TEST(Fingerprint, DiffersWhenAnythingDoes) {
   const Schedule schedule = exchange_with(1);
   EXPECT_EQ(fingerprint(schedule), fingerprint(exchange_with(1)));
   EXPECT_NE(fingerprint(schedule), fingerprint(exchange_with(2)));
@@ -233,7 +233,7 @@ TEST(Fingerprint, differs_when_anything_does) {
 }
 
 // The ring for 4, as the tableau says: what a closed form does lap by lap.
-TEST(Closed, the_ring_is_what_one_writes_by_hand) {
+TEST(Closed, TheRingIsWhatOneWritesByHand) {
   const Problem problem{.collective = Collective::all_gather, .size = 4, .count = 2};
   const Schedule ring = find_algorithm(Collective::all_gather, "ring")->build(shape_of(problem, 1));
   const std::array<Slice, 3> sent = {output(2, 2), output(0, 2), output(6, 2)};
@@ -241,14 +241,14 @@ TEST(Closed, the_ring_is_what_one_writes_by_hand) {
   const Round& round = ring.rounds.back();
   ASSERT_EQ(round.times, 3);
   for (int lap = 0; lap < 3; ++lap) {
-    EXPECT_EQ(round.sends.at(0).walk.at(lap), sent.at(static_cast<std::size_t>(lap)));
+    EXPECT_EQ(round.sends.at(0).slice.at(lap), sent.at(static_cast<std::size_t>(lap)));
     EXPECT_EQ(round.sends.at(0).peer_at(lap), 2);
-    EXPECT_EQ(round.receives.at(0).walk.at(lap), received.at(static_cast<std::size_t>(lap)));
+    EXPECT_EQ(round.receives.at(0).slice.at(lap), received.at(static_cast<std::size_t>(lap)));
     EXPECT_EQ(round.receives.at(0).peer_at(lap), 0);
   }
 }
 
-TEST(Closed, pairwise_is_what_one_writes_by_hand) {
+TEST(Closed, PairwiseIsWhatOneWritesByHand) {
   const Problem problem{.collective = Collective::all_to_all, .size = 5, .count = 3};
   const Schedule closed = find_algorithm(Collective::all_to_all, "pairwise")->build(shape_of(problem, 2));
   const Group everybody({0, 1, 2, 3, 4}, 2);
@@ -261,7 +261,7 @@ TEST(Closed, pairwise_is_what_one_writes_by_hand) {
   EXPECT_EQ(to_text(on(everybody, closed)), to_text(open.done()));
 }
 
-TEST(Closed, many_members_take_little_memory) {
+TEST(Closed, ManyMembersTakeLittleMemory) {
   const auto bytes = [](Collective collective, std::string_view name) {
     const Problem problem{.collective = collective, .size = 4096, .count = 1000};
     return find_algorithm(collective, name)->build(shape_of(problem, 17)).size_bytes();
@@ -274,10 +274,10 @@ TEST(Closed, many_members_take_little_memory) {
   EXPECT_LT(bytes(Collective::all_gather, "neighbor"), 1U << 20U);
 }
 
-TEST(Fingerprint, every_lap_of_a_repeated_round_counts) {
+TEST(Fingerprint, EveryLapOfARepeatedRoundCounts) {
   const auto walking = [](int step) {
     ScheduleBuilder ring;
-    ring.round(5).send(1, Walk(Space::output, Blocks::even(3, 4), 0, step));
+    ring.round(5).send(1, MovingSlice(Space::output, Blocks::even(3, 4), 0, step));
     return fingerprint(ring.done());
   };
   EXPECT_EQ(walking(1), walking(1));

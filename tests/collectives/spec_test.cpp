@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-TEST(Spec, names_come_back) {
+TEST(Spec, NamesComeBack) {
   for (int i = 0; i < collective_count; ++i) {
     const auto each = static_cast<Collective>(i);
     EXPECT_EQ(parse_collective(to_string(each)), each);
@@ -22,7 +22,7 @@ TEST(Spec, names_come_back) {
   }
 }
 
-TEST(Spec, the_spellings_of_other_tools_are_understood) {
+TEST(Spec, TheSpellingsOfOtherToolsAreUnderstood) {
   EXPECT_EQ(parse_collective("AllReduce"), Collective::all_reduce);
   EXPECT_EQ(parse_collective("alltoall"), Collective::all_to_all);
   EXPECT_EQ(parse_data_type("float"), DataType::f32);
@@ -34,13 +34,13 @@ TEST(Spec, the_spellings_of_other_tools_are_understood) {
   EXPECT_EQ(parse_reduce_op("sums"), std::nullopt);
 }
 
-TEST(Spec, sizes_are_those_of_the_types) {
+TEST(Spec, SizesAreThoseOfTheTypes) {
   EXPECT_EQ(size_of(DataType::bf16), 2U);
   EXPECT_EQ(size_of(DataType::c128), 16U);
   EXPECT_EQ(size_of(DataType::u64), sizeof(std::uint64_t));
 }
 
-TEST(Spec, operations_without_meaning_are_known) {
+TEST(Spec, OperationsWithoutMeaningAreKnown) {
   EXPECT_TRUE(is_defined(ReduceOp::sum, DataType::c64));
   EXPECT_FALSE(is_defined(ReduceOp::max, DataType::c64));
   EXPECT_FALSE(is_defined(ReduceOp::bit_and, DataType::f32));

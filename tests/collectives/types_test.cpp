@@ -73,12 +73,12 @@ void borders_are_right(int mantissa_bits, int bias) {
   }
 }
 
-TEST(Types, every_half_comes_back) { all_come_back<f16>(10, 15); }
-TEST(Types, every_bfloat_comes_back) { all_come_back<bf16>(7, 127); }
-TEST(Types, halves_round_to_the_nearest) { borders_are_right<f16>(10, 15); }
-TEST(Types, bfloats_round_to_the_nearest) { borders_are_right<bf16>(7, 127); }
+TEST(Types, EveryHalfComesBack) { all_come_back<f16>(10, 15); }
+TEST(Types, EveryBfloatComesBack) { all_come_back<bf16>(7, 127); }
+TEST(Types, HalvesRoundToTheNearest) { borders_are_right<f16>(10, 15); }
+TEST(Types, BfloatsRoundToTheNearest) { borders_are_right<bf16>(7, 127); }
 
-TEST(Types, what_is_too_large_or_too_small) {
+TEST(Types, WhatIsTooLargeOrTooSmall) {
   EXPECT_EQ(f16(65519.0F).bits, 0x7bff);
   EXPECT_EQ(f16(65520.0F).bits, 0x7c00);
   EXPECT_EQ(f16(std::numeric_limits<float>::max()).bits, 0x7c00);
@@ -89,7 +89,7 @@ TEST(Types, what_is_too_large_or_too_small) {
   EXPECT_EQ(bf16(std::numeric_limits<float>::denorm_min()).bits, 0);
 }
 
-TEST(Types, a_signalling_nan_does_not_become_infinity) {
+TEST(Types, ASignallingNanDoesNotBecomeInfinity) {
   const auto signalling = std::bit_cast<float>(std::uint32_t{0x7f800001});
   EXPECT_EQ(detail::half_from_float(signalling), 0x7e00);
   EXPECT_EQ(detail::bfloat_from_float(signalling), 0x7fc0);

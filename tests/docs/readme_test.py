@@ -29,6 +29,13 @@ def read(name):
         return file.read()
 
 
+def text_below(folders, endings):
+    """Returns the text of all files below the folders whose names have one of the endings."""
+    paths = (os.path.join(folder, name) for top in folders
+             for folder, _, names in os.walk(os.path.join(given.source, top)) for name in names)
+    return "".join(read(path) for path in paths if path.endswith(endings))
+
+
 class Documents(unittest.TestCase):
     def test_the_program_of_the_readme_compiles_and_runs(self):
         code = re.search(r"```cpp\n(.*?)```", read("README.md"), re.S).group(1)
@@ -57,6 +64,16 @@ class Documents(unittest.TestCase):
                 printed = re.search(r"prints\n\n```\n(.*?)```", text, re.S).group(1)
                 got, out, err = cases.run([os.path.join(given.build, "examples", example)])
                 self.assertEqual((got, out, err), (0, printed, ""))
+
+    def test_coming_from_mpi_shows_its_example(self):
+        page, example = read("docs/coming-from-mpi.md"), read("examples/coming_from_mpi.cpp")
+        pieces = re.findall(r"```cpp\n(.*?)```", page, re.S)
+        self.assertGreaterEqual(len(pieces), 7)
+        for piece in pieces:
+            self.assertIn(piece, example)
+        printed = re.search(r"prints, on 3 ranks:\n\n```\n(.*?)```", page, re.S).group(1)
+        done = cases.run([given.mpirun, "-n", "3", "--oversubscribe", "--timeout", "240", os.path.join(given.build, "examples", "coming_from_mpi")])
+        self.assertEqual(done, (0, printed, ""))
 
     def test_the_readme_shows_the_example_of_a_variable(self):
         shown = re.search(r"## Replicas\n\n```cpp\n(.*?)```", read("README.md"), re.S).group(1)
@@ -121,30 +138,34 @@ class Documents(unittest.TestCase):
                     self.assertIn(done.returncode, well, done.stdout + done.stderr)
 
     def test_every_path_that_is_named_exists(self):
-        for document in ("README.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"):
+        for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"):
             text = read(document)
             named = set(re.findall(r"\]\(([^)#:]+)\)", text)) | set(re.findall(r"`((?:topology|collectives|tools|tests|docs|bench|examples)/[\w./-]+)`", text))
             for path in named:
                 with self.subTest(document=document, path=path):
                     self.assertTrue(os.path.exists(os.path.join(given.source, path)))
 
+    def test_every_type_that_the_architecture_names_exists(self):
+        folders = ("topology", "collectives", "runtime", "bindings", "bench", "tools", "tests")
+        words = set(re.findall(r"\w+", text_below(folders, (".hpp", ".cpp", ".cu", ".cuh", ".py"))))
+        named = {word for code in re.findall(r"`([^`\n]+)`", read("ARCHITECTURE.md")) for word in re.findall(r"(?<![-\w])[A-Z][a-z]\w+\b", code)}
+        self.assertGreater(len(named), 100)
+        self.assertEqual(named - words, set())
+
     def test_every_test_that_holds_a_promise_exists(self):
-        rows = [line for line in read("docs/reliability.md").splitlines() if re.match(r"\| \d+ \|", line)]
+        rows = [line for line in read("docs/reliability.md").splitlines() if re.match(r"\| \d+[a-z]? \|", line)]
         self.assertGreaterEqual(len(rows), 50)
-        tests = ""
-        for folder, _, names in os.walk(os.path.join(given.source, "tests")):
-            for name in names:
-                if name.endswith((".cpp", ".py", ".build")):
-                    with open(os.path.join(folder, name), encoding="utf-8") as file:
-                        tests += file.read()
+        tests = text_below(["tests"], (".cpp", ".py", ".build"))
+        methods = {cases.in_camel_case(method) for method in re.findall(r"def (test_\w+)\(", tests)}
         for row in rows:
             held_by = re.findall(r"`([^`]+)`", row.split(" | ")[-1])
             self.assertTrue(held_by or row.rstrip(" |").endswith("open"), row)
             for name in held_by:
                 with self.subTest(name):
                     suite, _, case = name.rpartition(".")
-                    pattern = rf"\({suite}, ?{case}\)" if suite else rf"def test_{case}\(|\['{case}'|[\"']{case}[\"'],"
-                    self.assertRegex(tests, pattern)
+                    is_python = case in methods and (not suite or f"class {suite}(" in tests)
+                    if not is_python:
+                        self.assertRegex(tests, rf"\({suite}, ?{case}\)" if suite else rf"\['{case}'|[\"']{case}[\"'],")
 
     def test_the_two_commands_refuse_what_they_do_not_know(self):
         for command in ("tools/build", "tools/run", "tools/test"):

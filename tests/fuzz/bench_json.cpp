@@ -9,7 +9,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return lockstep::fuzz::answers_or_refuses(data, size, [](std::string_view text) {
     using namespace lockstep;
-    const bench::Run run = bench::parse_run(text, "fuzzed");
+    const bench::BenchRun run = bench::parse_run(text, "fuzzed");
     constexpr std::size_t enough = 50;
     if (run.rows.size() > enough || run.links.size() > enough || run.ranks > 1000) return;
     const std::string again = bench::to_json(run);

@@ -2,24 +2,28 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/engine/book.hpp"
-#include "collectives/engine/book_reading.hpp"
+#include "collectives/engine/status_file.hpp"
+#include "collectives/engine/status_members.hpp"
+#include "collectives/engine/status_reader.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
-// The bytes lie over a book that is otherwise in order: its heads, the first page, and some calls.
+// The bytes overwrite parts of a valid status file: its headers, the first entry, and some calls.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using lockstep::book::Book;
-  static std::vector<std::byte> bytes(sizeof(Book));
+  using lockstep::status::StatusFile;
+  static std::vector<std::byte> bytes(sizeof(StatusFile));
   return lockstep::fuzz::answers_or_refuses(data, size, [](std::string_view text) {
     std::fill(bytes.begin(), bytes.end(), std::byte{0});
-    std::memcpy(bytes.data() + offsetof(Book, magic), &lockstep::book::magic, sizeof lockstep::book::magic);
-    std::memcpy(bytes.data() + offsetof(Book, layout), &lockstep::book::layout, sizeof lockstep::book::layout);
-    for (const std::size_t begin : {offsetof(Book, process), offsetof(Book, pages), offsetof(Book, pages) + 1100}) {
+    std::memcpy(bytes.data() + offsetof(StatusFile, magic), &lockstep::status::magic, sizeof lockstep::status::magic);
+    std::memcpy(bytes.data() + offsetof(StatusFile, layout), &lockstep::status::layout,
+                sizeof lockstep::status::layout);
+    for (const std::size_t begin :
+         {offsetof(StatusFile, process), offsetof(StatusFile, statuses), offsetof(StatusFile, statuses) + 1116}) {
       const std::size_t count = std::min(text.size(), bytes.size() - begin);
       std::memcpy(bytes.data() + begin, text.data(), count);
     }
-    const auto seen = lockstep::book::read(bytes, 0, 1);
-    lockstep::fuzz::require(seen.size() <= lockstep::book::most_pages);
-    lockstep::book::to_json({.host = "fuzz", .process = 0, .communicators = seen});
+    const auto seen = lockstep::status::read(bytes, 0, 1);
+    lockstep::fuzz::require(seen.size() <= lockstep::status::most_statuses);
+    lockstep::status::read_members(std::as_bytes(std::span(text)), 3, 1);
+    lockstep::status::to_json({.host = "fuzz", .process = 0, .communicators = seen});
   });
 }

@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     };
     // The first line as a list of forced names, all lines as a table.
     try {
-      for (const Forced& each : parse_forced(text.substr(0, text.find('\n'))))
+      for (const ForcedAlgorithm& each : parse_forced_algorithms(text.substr(0, text.find('\n'))))
         fuzz::require(is_known(each.collective, each.algorithm));
     } catch (const Error& error) {
       fuzz::require(error.code() == Code::bad_setting);

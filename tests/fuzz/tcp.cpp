@@ -43,15 +43,15 @@ void shake(bool calls, std::string_view bytes, std::size_t piece) {
   auto one = calls ? Handshake::calling(std::move(mine), key, {}, 1, 2) : Handshake::called(std::move(mine), key);
   say(std::move(wire), bytes, piece, [&] {
     const auto state = one.advance();
-    fuzz::require(state == Handshake::State::under_way || state == Handshake::State::failed);
+    fuzz::require(state == HandshakeState::under_way || state == HandshakeState::failed);
   });
-  fuzz::require(one.advance() == Handshake::State::failed);
+  fuzz::require(one.advance() == HandshakeState::failed);
 }
 
 // Between bytes that nobody may touch.
 struct Wanted {
   std::array<std::byte, 64> memory{};
-  Left left;
+  PendingCounts left;
   std::byte* into() { return memory.data() + 16; }
   static constexpr std::size_t bytes = 32;
   bool is_whole() const {
@@ -80,10 +80,10 @@ void read_words(std::string_view bytes, std::size_t piece) {
   WordStream stream;
   stream.open(std::move(mine));
   std::array<Wanted, 3> wanted;
-  std::uint64_t mark = 0;
+  std::uint64_t call_tag = 0;
   for (Wanted& each : wanted) {
     each.left.receives = 1;
-    stream.want({mark++, each.into(), Wanted::bytes, &each.left});
+    stream.want({call_tag++, each.into(), Wanted::bytes, &each.left});
   }
   std::vector<Bytes> words;
   bool is_over = false;

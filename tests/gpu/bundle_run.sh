@@ -193,7 +193,7 @@ done
 for ranks in 2 4 8; do
   LOCKSTEP_NODE_MEMORY=0
   export LOCKSTEP_NODE_MEMORY
-  suite "gpu_batches_by_host_$ranks" 30 "$out/gpu_batches_by_host_$ranks.txt" mpirun -n "$ranks" --oversubscribe --timeout 25 "$here/bin/gpu_mpi_test" --gtest_color=no '--gtest_filter=RealProcesses.reduce*'
+  suite "gpu_batches_by_host_$ranks" 30 "$out/gpu_batches_by_host_$ranks.txt" mpirun -n "$ranks" --oversubscribe --timeout 25 "$here/bin/gpu_mpi_test" --gtest_color=no '--gtest_filter=RealProcesses.Reduce*'
   unset LOCKSTEP_NODE_MEMORY
 done
 

@@ -31,7 +31,9 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::cout << numbers_as_text(numbers);
-  const auto has = [&](Met met) { return std::ranges::find(numbers, met, &Number::met) != numbers.end(); };
-  if (has(Met::missed)) return 3;
-  return has(Met::met) || has(Met::aim) ? 0 : 77;
+  const auto has = [&](TargetStatus status) {
+    return std::ranges::find(numbers, status, &GpuNumber::status) != numbers.end();
+  };
+  if (has(TargetStatus::missed)) return 3;
+  return has(TargetStatus::met) || has(TargetStatus::aim) ? 0 : 77;
 }

@@ -41,8 +41,8 @@ std::size_t bytes_that_differ(DataType type, ReduceOp op, bool by_tree, bool is_
   const std::size_t bytes = count * lockstep::size_of(type);
   const Buffers there(parts + 1, bytes + shift);
   std::vector<std::vector<std::uint32_t>> here;
-  gpu::Combining all{};
-  gpu::Combining host{};
+  gpu::CombineArguments all{};
+  gpu::CombineArguments host{};
   for (int part = 0; part < parts; ++part) {
     here.push_back(any_words((bytes + shift) / 4 + 1, static_cast<std::uint32_t>(part) + 1));
     check(cudaMemcpy(there.all[part]->as(), here.back().data(), bytes + shift, cudaMemcpyHostToDevice));
@@ -53,7 +53,7 @@ std::size_t bytes_that_differ(DataType type, ReduceOp op, bool by_tree, bool is_
   std::vector<std::uint64_t> right((bytes + shift) / 8 + 3);
   host.outputs[0] = reinterpret_cast<char*>(right.data());
   all.outputs[0] = there.all[parts]->as<char>() + shift;
-  for (gpu::Combining* each : {&all, &host}) {
+  for (gpu::CombineArguments* each : {&all, &host}) {
     each->input_count = parts;
     each->output_count = 1;
     each->count = count;
@@ -89,7 +89,7 @@ std::size_t packed_bytes_that_differ(DataType from, DataType to, bool packs, std
   std::vector<std::uint64_t> right((out_bytes + shift) / 8 + 1);
   check(cudaMemcpy(in.as(), given.data(), in_bytes + shift, cudaMemcpyHostToDevice));
   const auto packing = [&](std::byte* source, std::byte* target) {
-    gpu::Packing all;
+    gpu::PackArguments all;
     all.in_pieces = packs ? from : to;
     all.in_whole = packs ? to : from;
     all.whole = packs ? target : source;
@@ -108,15 +108,15 @@ std::size_t packed_bytes_that_differ(DataType from, DataType to, bool packs, std
   };
   std::size_t wrong = 0;
   for (const bool changes : {false, true}) {
-    gpu::Packing there = packing(in.as<std::byte>() + shift, out.as<std::byte>() + shift);
-    gpu::Packing here =
+    gpu::PackArguments there = packing(in.as<std::byte>() + shift, out.as<std::byte>() + shift);
+    gpu::PackArguments here =
         packing(reinterpret_cast<std::byte*>(given.data()) + shift, reinterpret_cast<std::byte*>(right.data()) + shift);
-    for (gpu::Packing* each : {&there, &here}) {
+    for (gpu::PackArguments* each : {&there, &here}) {
       each->scales = changes;
       each->divisor = changes ? 3 : 0;
     }
     check(gpu::launch(there, packs, nullptr));
-    require(gpu::with_way(here, packs, [&]<class Way>(Way) { gpu::pack_thread<Way>(here, packs, 0, 1); }),
+    require(gpu::with_copier(here, packs, [&]<class Copier>(Copier) { gpu::pack_thread<Copier>(here, packs, 0, 1); }),
             text("no way from ", lockstep::to_string(from), " to ", lockstep::to_string(to)));
     std::vector<char> found(out_bytes);
     check(cudaMemcpy(found.data(), out.as<char>() + shift, out_bytes, cudaMemcpyDeviceToHost));
@@ -174,7 +174,7 @@ void ask_bits(Answer& answer) {
 // So many members' buffers become the sum of all, in all of them; beside copies of as many bytes, in turns.
 void compare_rates(DataType type, int members, std::size_t size, Answer& answer) {
   const Buffers buffers(members, size);
-  gpu::Combining all{};
+  gpu::CombineArguments all{};
   for (int i = 0; i < members; ++i) {
     check(cudaMemset(buffers.all[i]->as(), 0, size));
     all.inputs[i] = all.outputs[i] = buffers.all[i]->as();
@@ -246,7 +246,7 @@ void ask_pack_rate(Answer& answer) {
   const DeviceMemory whole(bytes);
   const DeviceMemory other(bytes);
   std::vector<std::unique_ptr<DeviceMemory>> tensors;
-  std::vector<gpu::Packing> launches;
+  std::vector<gpu::PackArguments> launches;
   std::size_t at = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (i % gpu::most_pieces == 0) {
@@ -254,7 +254,7 @@ void ask_pack_rate(Answer& answer) {
       launches.back().whole = whole.as<std::byte>() + at;
       launches.back().begins[0] = 0;
     }
-    gpu::Packing& last = launches.back();
+    gpu::PackArguments& last = launches.back();
     tensors.push_back(std::make_unique<DeviceMemory>(4 * sizes[i]));
     fill(tensors.back()->as(), 4 * sizes[i], static_cast<std::uint32_t>(i));
     last.pieces[last.count] = tensors.back()->as<std::byte>();
@@ -263,10 +263,10 @@ void ask_pack_rate(Answer& answer) {
     at += 4 * sizes[i];
   }
   const auto run = [&](bool packs) {
-    for (const gpu::Packing& each : launches) check(gpu::launch(each, packs, nullptr));
+    for (const gpu::PackArguments& each : launches) check(gpu::launch(each, packs, nullptr));
   };
   const auto run_dividing = [&](int members) {
-    for (gpu::Packing each : launches) {
+    for (gpu::PackArguments each : launches) {
       each.in_pieces = each.in_whole = DataType::f32;
       each.divisor = members;
       check(gpu::launch(each, false, nullptr));
@@ -306,7 +306,7 @@ void ask_recast(Answer& answer) {
   const DeviceMemory whole(2 * bytes);
   check(cudaMemset(pieces.as(), 0, bytes));
   const auto packing = [&](DataType type, DataType as, bool packs) {
-    gpu::Packing all;
+    gpu::PackArguments all;
     all.in_pieces = type;
     all.in_whole = as;
     all.whole = whole.as<std::byte>();
@@ -339,7 +339,7 @@ void ask_pinned(Answer& answer) {
       median_seconds([&] { check(cudaMemcpyAsync(out.as(), pinned, size, cudaMemcpyHostToDevice, nullptr)); });
   answer.figure("one part copied up", static_cast<double>(size) / copy / 1e9, "GB/s");
   for (const int members : {2, 4, most}) {
-    gpu::Combining all{};
+    gpu::CombineArguments all{};
     for (int i = 0; i < members; ++i) all.inputs[i] = static_cast<char*>(pinned) + i * size;
     all.outputs[0] = out.as();
     all.input_count = members;

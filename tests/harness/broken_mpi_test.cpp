@@ -13,20 +13,20 @@
 namespace lockstep::test {
 namespace {
 
-TEST(Broken, nothing) { world().barrier("all is well"); }
+TEST(Broken, Nothing) { world().barrier("all is well"); }
 
-TEST(Broken, fails_on_rank_1) {
+TEST(Broken, FailsOnRank1) {
   world().barrier("before");
   ASSERT_NE(world().rank(), 1) << "the text of rank 1";
   world().barrier("rank 1 never comes here");
 }
 
-TEST(Broken, expects_in_vain_on_rank_1) {
+TEST(Broken, ExpectsInVainOnRank1) {
   EXPECT_NE(world().rank(), 1) << "the text of rank 1";
   world().barrier("everybody still comes here");
 }
 
-TEST(Broken, throws_on_rank_1) {
+TEST(Broken, ThrowsOnRank1) {
   if (world().rank() == 1) throw std::runtime_error("the text of rank 1");
   world().barrier("rank 1 never comes here");
 }
@@ -35,7 +35,7 @@ void sleep_for_ever() {
   while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-TEST(Broken, hangs_on_rank_1) {
+TEST(Broken, HangsOnRank1) {
   if (world().rank() == 1) sleep_for_ever();
 }
 
@@ -45,27 +45,27 @@ void sleep_for_ever_and_be_late(const std::string& test) {
   sleep_for_ever();
 }
 
-TEST(Broken, hangs_late_on_rank_1) {
+TEST(Broken, HangsLateOnRank1) {
   if (world().rank() == 1) sleep_for_ever_and_be_late("Broken.hangs_late_on_rank_1");
 }
 
-TEST(Broken, hangs_everywhere_and_late_on_rank_1) {
+TEST(Broken, HangsEverywhereAndLateOnRank1) {
   if (world().rank() == 1) sleep_for_ever_and_be_late("Broken.hangs_everywhere_and_late_on_rank_1");
   world().barrier("rank 1 never comes here");
 }
 
-TEST(Broken, crashes_on_rank_1) {
+TEST(Broken, CrashesOnRank1) {
   if (world().rank() == 1) std::raise(SIGSEGV);
   world().barrier("rank 1 never comes here");
 }
 
-TEST(Broken, leaves_on_rank_1) {
+TEST(Broken, LeavesOnRank1) {
   if (world().rank() == 1) ::_exit(0);
   world().barrier("rank 1 never comes here");
 }
 
 class NeedsTooMany : public NeedsRanks<1000> {};
-TEST_F(NeedsTooMany, is_skipped) {}
+TEST_F(NeedsTooMany, IsSkipped) {}
 
 }  // namespace
 }  // namespace lockstep::test

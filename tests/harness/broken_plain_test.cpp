@@ -10,24 +10,24 @@
 namespace lockstep::test {
 namespace {
 
-TEST(Broken, nothing) {}
+TEST(Broken, Nothing) {}
 
-TEST(Broken, is_skipped_in_silence) { GTEST_SKIP() << "for a reason that is not counted"; }
+TEST(Broken, IsSkippedInSilence) { GTEST_SKIP() << "for a reason that is not counted"; }
 
-TEST(Broken, hangs) {
+TEST(Broken, Hangs) {
   while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-TEST(Broken, crashes) { std::raise(SIGSEGV); }
+TEST(Broken, Crashes) { std::raise(SIGSEGV); }
 
-TEST(Broken, fails_on_thread_1) {
+TEST(Broken, FailsOnThread1) {
   on_threads(3, [](Exchange& exchange) {
     ASSERT_NE(exchange.rank(), 1) << "the text of rank 1";
     exchange.barrier("rank 1 never comes here");
   });
 }
 
-TEST(Broken, throws_on_thread_1) {
+TEST(Broken, ThrowsOnThread1) {
   on_threads(3, [](Exchange& exchange) {
     if (exchange.rank() == 1) throw std::runtime_error("the text of rank 1");
     exchange.barrier("rank 1 never comes here");

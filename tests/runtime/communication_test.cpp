@@ -21,7 +21,7 @@ using test::quick;
 using test::refusal;
 using Implementation = CommunicationImplementation;
 
-TEST(CommunicationOptions, of_a_call_go_before_the_strategys) {
+TEST(CommunicationOptions, OfACallGoBeforeTheStrategys) {
   const CommunicationOptions strategy{.bytes_per_pack = 100, .timeout = milliseconds(5)};
   EXPECT_EQ(strategy.merged({}), strategy);
   EXPECT_EQ(CommunicationOptions{}.merged(strategy), strategy);
@@ -30,7 +30,7 @@ TEST(CommunicationOptions, of_a_call_go_before_the_strategys) {
   EXPECT_EQ(call.merged(strategy), (CommunicationOptions{100, milliseconds(5), Implementation::ring}));
 }
 
-TEST(CommunicationOptions, that_cannot_be_meant_are_refused) {
+TEST(CommunicationOptions, ThatCannotBeMeantAreRefused) {
   const auto made_with = [](CommunicationOptions options) {
     StrategyOptions all = quick();
     all.communication = options;
@@ -44,43 +44,47 @@ TEST(CommunicationOptions, that_cannot_be_meant_are_refused) {
   refusal([&] { strategy.extended().reduce_to("SUM", value, {}, {.bytes_per_pack = -5}); }, Code::usage);
 }
 
-TEST(Ways, follow_from_devices_and_wishes) {
+TEST(Ways, FollowFromDevicesAndWishes) {
   struct Row {
     Implementation wished;
     std::vector<std::string> devices;
     bool has_nccl;
     Order order;
-    Way::By by;
-    bool is_wished;
+    CommunicationBackend by;
+    bool is_requested;
     std::string_view why;
   };
   const std::vector<std::string> cpus{"CPU", "CPU"};
   const std::vector<std::string> gpus{"GPU", "GPU"};
   const std::vector<std::string> both{"CPU", "GPU"};
   const Row rows[] = {
-      {Implementation::automatic, cpus, true, Order::reproducible, Way::By::own, true, "no replica is on a GPU"},
-      {Implementation::automatic, gpus, true, Order::reproducible, Way::By::nccl, true, "all replicas are on GPUs"},
-      {Implementation::automatic, gpus, false, Order::reproducible, Way::By::own, true, "there is no NCCL to use"},
-      {Implementation::automatic, both, true, Order::fast, Way::By::one_device, true, "on 1 GPUs and on 1 processors"},
-      {Implementation::nccl, cpus, true, Order::fast, Way::By::own, false,
+      {Implementation::automatic, cpus, true, Order::reproducible, CommunicationBackend::own, true,
+       "no replica is on a GPU"},
+      {Implementation::automatic, gpus, true, Order::reproducible, CommunicationBackend::nccl, true,
+       "all replicas are on GPUs"},
+      {Implementation::automatic, gpus, false, Order::reproducible, CommunicationBackend::own, true,
+       "there is no NCCL to use"},
+      {Implementation::automatic, both, true, Order::fast, CommunicationBackend::one_device, true,
+       "on 1 GPUs and on 1 processors"},
+      {Implementation::nccl, cpus, true, Order::fast, CommunicationBackend::own, false,
        "Enabled NCCL communication but no GPUs detected"},
-      {Implementation::nccl, gpus, true, Order::fast, Way::By::nccl, true, "all replicas are on GPUs"},
-      {Implementation::nccl, gpus, false, Order::fast, Way::By::own, false, "there is no NCCL to use"},
-      {Implementation::nccl, both, true, Order::fast, Way::By::one_device, false, "on 1 GPUs"},
-      {Implementation::ring, cpus, true, Order::fast, Way::By::ring, true, "asked for"},
-      {Implementation::ring, gpus, true, Order::fast, Way::By::ring, true, "asked for"},
-      {Implementation::ring, both, true, Order::fast, Way::By::ring, true, "asked for"},
-      {Implementation::ring, cpus, true, Order::reproducible, Way::By::own, false, "an order of its own"},
+      {Implementation::nccl, gpus, true, Order::fast, CommunicationBackend::nccl, true, "all replicas are on GPUs"},
+      {Implementation::nccl, gpus, false, Order::fast, CommunicationBackend::own, false, "there is no NCCL to use"},
+      {Implementation::nccl, both, true, Order::fast, CommunicationBackend::one_device, false, "on 1 GPUs"},
+      {Implementation::ring, cpus, true, Order::fast, CommunicationBackend::ring, true, "asked for"},
+      {Implementation::ring, gpus, true, Order::fast, CommunicationBackend::ring, true, "asked for"},
+      {Implementation::ring, both, true, Order::fast, CommunicationBackend::ring, true, "asked for"},
+      {Implementation::ring, cpus, true, Order::reproducible, CommunicationBackend::own, false, "an order of its own"},
   };
   for (const Row& row : rows) {
-    const Way way = way_of(row.wished, row.devices, row.has_nccl, row.order);
-    EXPECT_EQ(way.by, row.by) << row.why;
-    EXPECT_EQ(way.is_wished, row.is_wished) << row.why;
-    EXPECT_NE(way.why.find(row.why), std::string::npos) << way.why;
+    const CommunicationChoice choice = choose_communication(row.wished, row.devices, row.has_nccl, row.order);
+    EXPECT_EQ(choice.backend, row.by) << row.why;
+    EXPECT_EQ(choice.is_requested, row.is_requested) << row.why;
+    EXPECT_NE(choice.why.find(row.why), std::string::npos) << choice.why;
   }
 }
 
-TEST(Packs, close_when_they_are_more_than_was_said) {
+TEST(Packs, CloseWhenTheyAreMoreThanWasSaid) {
   using Packs = std::vector<std::pair<std::size_t, std::size_t>>;
   EXPECT_EQ(plan_packs_of_bytes({}, 100), Packs{});
   EXPECT_EQ(plan_packs_of_bytes({40, 40, 40}, 0), (Packs{{0, 3}}));
@@ -97,24 +101,25 @@ class Noting : public PackedOps {
   std::vector<std::size_t> packs;
 
  protected:
-  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<Views>& pack, std::size_t /*number*/) override {
+  void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack,
+                   std::size_t /*number*/) override {
     std::size_t bytes = 0;
-    for (const Views& each : pack) bytes += each.front().bytes();
+    for (const TensorViews& each : pack) bytes += each.front().bytes();
     packs.push_back(bytes);
     group.all_reduce(op, pack);
   }
 };
 
-TEST(Packs, are_of_so_many_bytes_with_the_last_values_first) {
+TEST(Packs, AreOfSoManyBytesWithTheLastValuesFirst) {
   const auto ops = std::make_shared<Noting>();
   StrategyOptions options = quick();
   options.cross_device_ops = ops;
   options.communication.bytes_per_pack = 40;
   MirroredStrategy strategy(2, options);
-  std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::Devices>> values;
+  std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::DeviceList>> values;
   for (const std::int64_t size : {1, 2, 3, 4, 5, 6}) {
     const Tensor<float> mine(TensorShape{size}, 1.F);
-    values.emplace_back(PerReplica<Tensor<float>>{mine, mine}, CrossDeviceOps::Devices{});
+    values.emplace_back(PerReplica<Tensor<float>>{mine, mine}, CrossDeviceOps::DeviceList{});
   }
   const auto all = strategy.extended().batch_reduce_to("SUM", values);
   EXPECT_EQ(ops->packs, (std::vector<std::size_t>{24 + 20, 16 + 12 + 8 + 4})) << "6 and 5 floats, and the others";
@@ -124,7 +129,7 @@ TEST(Packs, are_of_so_many_bytes_with_the_last_values_first) {
   EXPECT_EQ(ops->packs, std::vector<std::size_t>{84}) << "as the call says";
 }
 
-TEST(Packs, of_what_replicas_reduce_change_nothing) {
+TEST(Packs, OfWhatReplicasReduceChangeNothing) {
   for (const std::int64_t bytes : {0, 1, 100, 1'000'000}) {
     StrategyOptions options = quick();
     options.communication.bytes_per_pack = bytes;
@@ -156,7 +161,7 @@ std::string late(MirroredStrategy& strategy, const CommunicationOptions& options
       Code::replica_failed);
 }
 
-TEST(Timeouts, of_one_call_name_who_is_missing) {
+TEST(Timeouts, OfOneCallNameWhoIsMissing) {
   MirroredStrategy strategy(2, quick());
   const std::string words = late(strategy, {.timeout = milliseconds(200)});
   EXPECT_NE(words.find("E014"), std::string::npos) << words;
@@ -170,7 +175,7 @@ TEST(Timeouts, of_one_call_name_who_is_missing) {
   EXPECT_EQ(sums[0], 2);
 }
 
-TEST(Timeouts, of_the_strategy_are_for_all_calls) {
+TEST(Timeouts, OfTheStrategyAreForAllCalls) {
   StrategyOptions options = quick();
   options.communication.timeout = milliseconds(200);
   MirroredStrategy strategy(2, options);
@@ -184,7 +189,7 @@ TEST(Timeouts, of_the_strategy_are_for_all_calls) {
   EXPECT_EQ(sums[0], 2) << "a call may have longer";
 }
 
-TEST(Explanations, say_what_runs_and_why) {
+TEST(Explanations, SayWhatRunsAndWhy) {
   StrategyOptions options = quick();
   std::vector<std::string> lines;
   options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -219,7 +224,7 @@ TEST(Explanations, say_what_runs_and_why) {
   EXPECT_NE(lines[0].find("Enabled NCCL communication but no GPUs detected"), std::string::npos) << lines[0];
 }
 
-TEST(Explanations, say_that_a_call_cannot_choose) {
+TEST(Explanations, SayThatACallCannotChoose) {
   StrategyOptions options = quick();
   std::vector<std::string> lines;
   options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });

@@ -28,7 +28,7 @@ class Counting : public CrossDeviceOps {
   int reductions = 0;
 
  protected:
-  void reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) override {
+  void reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) override {
     ++reductions;
     group.all_reduce(op, {value});
   }
@@ -44,16 +44,16 @@ class EveryCrossDeviceOps : public testing::TestWithParam<std::pair<const char*,
   }
 };
 
-TEST_P(EveryCrossDeviceOps, combine_everybodys_values) {
+TEST_P(EveryCrossDeviceOps, CombineEverybodysValues) {
   for (const int n : {1, 2, 3, 4, 6}) {
     MirroredStrategy strategy(n, with(GetParam().second()));
     for (const auto& [op, factor] : {std::pair("SUM", n * (n + 1) / 2.0), std::pair("MEAN", (n + 1) / 2.0),
                                      std::pair("MAX", 1.0 * n), std::pair("MIN", 1.0)}) {
-      std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::Devices>> values;
+      std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::DeviceList>> values;
       for (const std::int64_t size : {7, 0, 100, 1, 1000}) {
         std::deque<Tensor<float>> parts;
         for (int i = 0; i < n; ++i) parts.push_back(value(i, size));
-        values.emplace_back(PerReplica(std::move(parts)), CrossDeviceOps::Devices{});
+        values.emplace_back(PerReplica(std::move(parts)), CrossDeviceOps::DeviceList{});
       }
       const auto results = strategy.extended().batch_reduce_to(op, values);
       ASSERT_EQ(results.size(), values.size());
@@ -68,7 +68,7 @@ TEST_P(EveryCrossDeviceOps, combine_everybodys_values) {
   }
 }
 
-TEST_P(EveryCrossDeviceOps, are_what_replicas_reduce_by) {
+TEST_P(EveryCrossDeviceOps, AreWhatReplicasReduceBy) {
   MirroredStrategy strategy(4, with(GetParam().second()));
   const auto sums = strategy.run([](ReplicaContext& context) {
     std::pair<Tensor<float>, std::vector<double>> both{value(context.local_id(), 10), {1.0, 2.0}};
@@ -84,7 +84,7 @@ TEST_P(EveryCrossDeviceOps, are_what_replicas_reduce_by) {
 }
 
 // They are gathered, whatever combines the other leaves.
-TEST_P(EveryCrossDeviceOps, leave_slices_in_structures_as_they_are) {
+TEST_P(EveryCrossDeviceOps, LeaveSlicesInStructuresAsTheyAre) {
   MirroredStrategy strategy(2, with(GetParam().second()));
   const auto found = strategy.run([](ReplicaContext& context) {
     const auto id = static_cast<float>(context.local_id());
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair("none", Make([] { return nullptr; }))),
     [](const auto& one) { return std::string(one.param.first); });
 
-TEST(CrossDeviceOps, of_ones_own_are_called) {
+TEST(CrossDeviceOps, OfOnesOwnAreCalled) {
   const auto own = std::make_shared<Counting>();
   MirroredStrategy strategy(2, with(own));
   strategy.run([](ReplicaContext& context) {
@@ -135,9 +135,9 @@ TEST(CrossDeviceOps, of_ones_own_are_called) {
   EXPECT_EQ(v.read().item(), 3);
 }
 
-TEST(CrossDeviceOps, accumulate_as_one_likes) {
-  const auto largest = [](ReduceOp, const Views& parts) {
-    for (const View& each : parts) {
+TEST(CrossDeviceOps, AccumulateAsOneLikes) {
+  const auto largest = [](ReduceOp, const TensorViews& parts) {
+    for (const TensorView& each : parts) {
       auto* const to = static_cast<float*>(parts.front().data);
       *to = std::max(*to, *static_cast<const float*>(each.data));
     }
@@ -146,7 +146,7 @@ TEST(CrossDeviceOps, accumulate_as_one_likes) {
   EXPECT_EQ(strategy.reduce("SUM", PerReplica<float>{2, 7, 3}), 7);
 }
 
-TEST(CrossDeviceOps, accumulate_on_a_device_of_ones_choice) {
+TEST(CrossDeviceOps, AccumulateOnADeviceOfOnesChoice) {
   std::vector<std::string> said;
   StrategyOptions options = with(std::make_shared<ReductionToOneDevice>("cpu:1"));
   options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { said.emplace_back(line); });
@@ -171,7 +171,7 @@ TEST(CrossDeviceOps, accumulate_on_a_device_of_ones_choice) {
   refusal([] { ReductionToOneDevice(""); }, Code::usage);
 }
 
-TEST(CrossDeviceOps, gather_to_devices) {
+TEST(CrossDeviceOps, GatherToDevices) {
   MirroredStrategy strategy(2, quick());
   NcclAllReduce ops;
   const auto all = ops.gather(strategy, PerReplica<Tensor<float>>{row({1.F}), row({2.F, 3.F})}, {"cpu:1"}, 0);
@@ -180,7 +180,7 @@ TEST(CrossDeviceOps, gather_to_devices) {
 }
 
 // Each level moves what it must, and who adds up changes from value to value.
-TEST(CrossDeviceOps, count_what_each_level_moves) {
+TEST(CrossDeviceOps, CountWhatEachLevelMoves) {
   const auto ops = std::make_shared<HierarchicalCopyAllReduce>(0);
   StrategyOptions options = with(ops);
   options.pin = false;  // wherever the system likes: one level
@@ -188,9 +188,9 @@ TEST(CrossDeviceOps, count_what_each_level_moves) {
   const PerReplica<Tensor<float>> value{Tensor<float>(TensorShape{10}), Tensor<float>(TensorShape{10}),
                                         Tensor<float>(TensorShape{10})};
   strategy.extended().reduce_to("SUM", value);
-  EXPECT_EQ(ops->moved(), (std::vector<HierarchicalCopyAllReduce::Moved>{{"process", 2 * 2 * 40}}));
+  EXPECT_EQ(ops->traffic(), (std::vector<HierarchicalCopyAllReduce::LevelTraffic>{{"process", 2 * 2 * 40}}));
   strategy.extended().batch_reduce_to<float>("MEAN", {{value, {}}, {value, {}}});
-  EXPECT_EQ(ops->moved().front().bytes, 3 * 2 * 2 * 40U);
+  EXPECT_EQ(ops->traffic().front().bytes, 3 * 2 * 2 * 40U);
   // What is lost beside a large number is not where the large ones meet first.
   const PerReplica<Tensor<float>> great{1e10F, 1.F, -1e10F};
   const auto sums = strategy.extended().batch_reduce_to<float>("SUM", {{great, {}}, {great, {}}, {great, {}}});
@@ -198,7 +198,7 @@ TEST(CrossDeviceOps, count_what_each_level_moves) {
   EXPECT_EQ(sums[0].value().item(), 1) << "the third one at replica 2, to which the first comes first";
 }
 
-TEST(CrossDeviceOps, results_are_where_they_are_wanted) {
+TEST(CrossDeviceOps, ResultsAreWhereTheyAreWanted) {
   MirroredStrategy strategy(2, quick());
   const PerReplica<Tensor<float>> value{1.F, 2.F};
   const auto one = strategy.extended().reduce_to("SUM", value, {"cpu:1"});
@@ -214,14 +214,14 @@ TEST(CrossDeviceOps, results_are_where_they_are_wanted) {
   refusal([] { NcclAllReduce(-1); }, Code::usage);
 }
 
-TEST(CrossDeviceOps, packs_are_of_equal_length_but_the_last) {
+TEST(CrossDeviceOps, PacksAreOfEqualLengthButTheLast) {
   using Packs = std::vector<std::pair<std::size_t, std::size_t>>;
   EXPECT_EQ(plan_packs(10, 1), (Packs{{0, 10}}));
   EXPECT_EQ(plan_packs(10, 3), (Packs{{0, 3}, {3, 6}, {6, 10}}));
   EXPECT_EQ(plan_packs(2, 3), (Packs{{0, 0}, {0, 0}, {0, 2}}));
 }
 
-TEST(CrossDeviceOps, say_once_what_really_runs) {
+TEST(CrossDeviceOps, SayOnceWhatReallyRuns) {
   const auto lines = [](std::shared_ptr<CrossDeviceOps> ops, int replicas) {
     std::vector<std::string> said;
     StrategyOptions options = with(std::move(ops));
@@ -243,7 +243,7 @@ TEST(CrossDeviceOps, say_once_what_really_runs) {
             std::string::npos);
 }
 
-TEST(ExtendedVerbs, say_where_things_are) {
+TEST(ExtendedVerbs, SayWhereThingsAre) {
   CentralStorageStrategy central(2, quick());
   MirroredStrategy mirrored(2, quick());
   EXPECT_EQ(central.extended().worker_devices().size(), 2U);
@@ -270,12 +270,12 @@ TEST(ExtendedVerbs, say_where_things_are) {
             (PerReplica<int>{0, 1}));
 }
 
-TEST(ExtendedVerbs, update_what_belongs_to_no_variable) {
+TEST(ExtendedVerbs, UpdateWhatBelongsToNoVariable) {
   CentralStorageStrategy central(2, quick());
   MirroredStrategy mirrored(2, quick());
   std::vector<Variable<float>> all;
   int calls = 0;
-  const auto once = [&](const CrossDeviceOps::Devices& at) {
+  const auto once = [&](const CrossDeviceOps::DeviceList& at) {
     calls = 0;
     const auto found = mirrored.extended().update_non_slot(
         at,

@@ -27,7 +27,7 @@ std::vector<int> bound_to() {
   return cpus;
 }
 
-TEST(Devices, have_names_short_and_long) {
+TEST(Devices, HaveNamesShortAndLong) {
   const DeviceName first{.type = "CPU", .index = 0};
   for (const char* words :
        {"cpu:0", "/cpu:0", "CPU:0", "/device:CPU:0", "device:cpu:0", "/job:localhost/replica:0/task:0/device:CPU:0"})
@@ -36,14 +36,14 @@ TEST(Devices, have_names_short_and_long) {
   EXPECT_EQ(to_string(parse_device("/job:worker/task:1/device:GPU:3")), "/job:worker/replica:0/task:1/device:GPU:3");
 }
 
-TEST(Devices, that_are_no_names_are_refused) {
+TEST(Devices, ThatAreNoNamesAreRefused) {
   for (const char* words : {"", "cpu", "cpu:", "cpu:x", "cpu:-1", "tpu:0", "cpu:0:1", "/job:worker", "/job:/cpu:0",
                             "cpu:99999999999999999999", "/task:a/cpu:0", "cpu/0", "device/cpu/0", "/replica:7/cpu:0",
                             "/job:a/job:b/cpu:0", "/cpu:0/gpu:0", "device:cpu", "cpu:0/", "//cpu:0"})
     EXPECT_NE(refusal([&] { parse_device(words); }, Code::usage).find("write cpu:0"), std::string::npos) << words;
 }
 
-TEST(Devices, that_exist_are_listed) {
+TEST(Devices, ThatExistAreListed) {
   const auto cpus = physical_devices("CPU");
   ASSERT_FALSE(cpus.empty());
   EXPECT_EQ(cpus.front(), "cpu:0");
@@ -52,7 +52,7 @@ TEST(Devices, that_exist_are_listed) {
   EXPECT_NE(refusal([] { physical_devices("tpu"); }, Code::usage).find("say cpu or gpu"), std::string::npos);
 }
 
-TEST(Devices, of_a_strategy_are_its_replicas) {
+TEST(Devices, OfAStrategyAreItsReplicas) {
   const MirroredStrategy one({"cpu:0"}, quick());
   EXPECT_EQ(one.num_replicas_in_sync(), 1);
   EXPECT_EQ(one.devices(), std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
@@ -62,7 +62,7 @@ TEST(Devices, of_a_strategy_are_its_replicas) {
       << two.explain();
 }
 
-TEST(Devices, that_a_strategy_cannot_have_are_refused) {
+TEST(Devices, ThatAStrategyCannotHaveAreRefused) {
   const auto words = [](std::vector<std::string> devices, Code code = Code::usage) {
     return refusal([&] { MirroredStrategy(devices, quick()); }, code);
   };
@@ -79,7 +79,7 @@ TEST(Devices, that_a_strategy_cannot_have_are_refused) {
   EXPECT_NE(words({"/job:worker/task:1/cpu:0"}).find("it is not of this process"), std::string::npos);
 }
 
-TEST(Devices, are_said_once_when_the_strategy_is_made) {
+TEST(Devices, AreSaidOnceWhenTheStrategyIsMade) {
   std::vector<std::string> lines;
   StrategyOptions options = quick();
   options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -98,7 +98,7 @@ TEST(Devices, are_said_once_when_the_strategy_is_made) {
   EXPECT_NE(lines[1].find("device:CPU:0', '/job:localhost/replica:0/task:0/device:CPU:1')"), std::string::npos);
 }
 
-TEST(Devices, are_meant_by_what_is_said_of_them) {
+TEST(Devices, AreMeantByWhatIsSaidOfThem) {
   const DeviceName device{.job = "worker", .task = 1, .type = "CPU", .index = 2};
   for (const char* name : {"cpu:2", "/task:1/cpu:2", "/job:worker/device:CPU:2", "job:worker/replica:0/task:1/cpu:2"})
     EXPECT_TRUE(is_meant(name, device)) << name;
@@ -106,7 +106,7 @@ TEST(Devices, are_meant_by_what_is_said_of_them) {
     EXPECT_FALSE(is_meant(name, device)) << name;
 }
 
-TEST(Devices, of_other_strategies_are_named) {
+TEST(Devices, OfOtherStrategiesAreNamed) {
   const std::vector<std::string> all = physical_devices("cpu");
   const std::string last = all.back();
   const std::string whole = text("/job:localhost/replica:0/task:0/device:CPU:", all.size() - 1);
@@ -127,7 +127,7 @@ TEST(Devices, of_other_strategies_are_named) {
             std::string::npos);
 }
 
-TEST(Seats, are_kept_while_replicas_work_and_the_caller_is_free_again) {
+TEST(Seats, AreKeptWhileReplicasWorkAndTheCallerIsFreeAgain) {
   const std::vector<int> before = bound_to();
   MirroredStrategy strategy(2, quick());
   const auto seats = strategy.run([] { return std::tuple(bound_to()); });

@@ -122,7 +122,7 @@ class Gathers : public EveryLayout {
   }
 };
 
-TEST_P(Gathers, are_one_behind_the_other_along_any_axis) {
+TEST_P(Gathers, AreOneBehindTheOtherAlongAnyAxis) {
   for (const Case& each : cases) {
     gather_both_ways<int>(each);
     gather_both_ways<float>(each);
@@ -130,7 +130,7 @@ TEST_P(Gathers, are_one_behind_the_other_along_any_axis) {
 }
 
 // Every replica has the same: as the reference's tests have it.
-TEST_P(Gathers, of_copies_are_the_copies_in_a_row) {
+TEST_P(Gathers, OfCopiesAreTheCopiesInARow) {
   const Tensor<int> mine({1, 2, 2}, {1, 2, 1, 2});
   for (int axis = 0; axis < 3; ++axis) {
     const auto all = strategy->run([&](ReplicaContext& context) { return context.all_gather(mine, axis); });
@@ -141,7 +141,7 @@ TEST_P(Gathers, of_copies_are_the_copies_in_a_row) {
   }
 }
 
-TEST_P(Gathers, take_structures_leaf_by_leaf) {
+TEST_P(Gathers, TakeStructuresLeafByLeaf) {
   const auto results = strategy->run([](ReplicaContext& context) {
     const std::int64_t id = context.replica_id_in_sync_group();
     return std::tuple(
@@ -164,7 +164,7 @@ TEST_P(Gathers, take_structures_leaf_by_leaf) {
   }
 }
 
-TEST_P(Gathers, in_replicas_of_what_does_not_fit_are_refused) {
+TEST_P(Gathers, InReplicasOfWhatDoesNotFitAreRefused) {
   if (size() == 1) GTEST_SKIP() << lacks("two replicas, of which one may not fit");
   are_refused(
       [](int id) {

@@ -17,7 +17,7 @@ class MadeVariables : public EveryLayout {
  protected:
   const float n = static_cast<float>(size());
 
-  bool is_central() const { return strategy->keeps() == Strategy::Keeps::central; }
+  bool is_central() const { return strategy->variable_placement() == Strategy::VariablePlacement::central; }
   template <class... A>
   Variable<float> in_scope(A... a) {
     const Scope scope = strategy->scope();
@@ -39,7 +39,7 @@ class MadeVariables : public EveryLayout {
 
 float id_of(ReplicaContext& context) { return static_cast<float>(context.replica_id_in_sync_group()); }
 
-TEST_P(MadeVariables, in_replicas_are_one_of_their_name) {
+TEST_P(MadeVariables, InReplicasAreOneOfTheirName) {
   const Variable<float> v = strategy->run([](ReplicaContext& context) {
     Variable<float> made = named("foo");
     context.merge_call([](Strategy&) {});
@@ -50,7 +50,7 @@ TEST_P(MadeVariables, in_replicas_are_one_of_their_name) {
   is_one(unnamed, "Variable");
 }
 
-TEST_P(MadeVariables, in_replicas_come_in_lists) {
+TEST_P(MadeVariables, InReplicasComeInLists) {
   const std::vector<std::string> lists[] = {{"foo0", "foo1", "foo2", "foo3", "foo4"},
                                             {"foo/bar", "foo_1/bar", "foo_1/bar_1", "foo/bar_1"}};
   for (const auto& names : lists) {
@@ -65,14 +65,14 @@ TEST_P(MadeVariables, in_replicas_come_in_lists) {
 }
 
 // A number at the end may differ: the variable has the name of the process's first replica.
-TEST_P(MadeVariables, in_replicas_may_be_numbered_by_them) {
+TEST_P(MadeVariables, InReplicasMayBeNumberedByThem) {
   const Variable<float> v =
       strategy->run([](ReplicaContext& context) { return named(text("foo_", context.replica_id_in_sync_group())); });
   is_one(v, text("foo_", first()));
 }
 
 // Those of one process are compared.
-TEST_P(MadeVariables, in_replicas_of_two_names_are_refused) {
+TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
   const int here = strategy->num_local_replicas();
   if (here == size() && size() == 1) GTEST_SKIP() << lacks("needs two replicas");
   if (here == 1 && GetParam().name == "one_each") GTEST_SKIP() << lacks("needs a process with two replicas");
@@ -90,7 +90,7 @@ TEST_P(MadeVariables, in_replicas_of_two_names_are_refused) {
   is_one(strategy->run([] { return named("foo"); }), "foo");
 }
 
-TEST_P(MadeVariables, synchronised_on_read_are_made_in_replicas) {
+TEST_P(MadeVariables, SynchronisedOnReadAreMadeInReplicas) {
   auto made = strategy->run(
       [] { return std::tuple(Variable(1.F, on_read(Aggregation::sum)), Variable(4.F, on_read(Aggregation::mean))); });
   auto& total = std::get<0>(made);
@@ -107,7 +107,7 @@ TEST_P(MadeVariables, synchronised_on_read_are_made_in_replicas) {
   EXPECT_EQ(mean.read().item(), 3 * (n - 1));
 }
 
-TEST_P(MadeVariables, synchronised_on_read_begin_with_the_first_replicas_value) {
+TEST_P(MadeVariables, SynchronisedOnReadBeginWithTheFirstReplicasValue) {
   const auto begin = [&](Aggregation aggregation) {
     return strategy->run(
         [&](ReplicaContext& context) { return Variable(7.5F + id_of(context), on_read(aggregation)); });
@@ -120,7 +120,7 @@ TEST_P(MadeVariables, synchronised_on_read_begin_with_the_first_replicas_value) 
   }
 }
 
-TEST_P(MadeVariables, synchronised_on_read_are_summed_whoever_wrote_last) {
+TEST_P(MadeVariables, SynchronisedOnReadAreSummedWhoeverWroteLast) {
   Variable<float> v = strategy->run([] { return Variable(1.F, on_read(Aggregation::sum)); });
   EXPECT_EQ(v.read().item(), n) << "of the first values";
   v.assign(6.F);
@@ -132,7 +132,7 @@ TEST_P(MadeVariables, synchronised_on_read_are_summed_whoever_wrote_last) {
   EXPECT_EQ(updated.read().item(), 5 * n) << "each part has been assigned by itself";
 }
 
-TEST_P(MadeVariables, are_read_and_assigned_outside_of_all_scopes) {
+TEST_P(MadeVariables, AreReadAndAssignedOutsideOfAllScopes) {
   Variable<float> one = in_scope(0.F, on_read(Aggregation::sum));
   Variable<float> two = in_scope(0.F, on_read(Aggregation::sum));
   Variable<float> written_one = in_scope(1.F, VariableOptions{});
@@ -149,7 +149,7 @@ TEST_P(MadeVariables, are_read_and_assigned_outside_of_all_scopes) {
   each_part_is(written_one, 3);
 }
 
-TEST_P(MadeVariables, what_a_replica_reads_can_be_summed) {
+TEST_P(MadeVariables, WhatAReplicaReadsCanBeSummed) {
   Variable<float> v = in_scope(0.F, on_read(Aggregation::only_first_replica));
   const auto sums = strategy->run([&](ReplicaContext& context) {
     v.assign(3 * id_of(context));
@@ -158,14 +158,14 @@ TEST_P(MadeVariables, what_a_replica_reads_can_be_summed) {
   for (const float each : sums.local()) EXPECT_EQ(each, 3 * static_cast<float>(sum_of_ids()));
 }
 
-TEST_P(MadeVariables, tell_what_they_were_made_with) {
+TEST_P(MadeVariables, TellWhatTheyWereMadeWith) {
   const Variable<float> counted = in_scope(row({1.F, 2.F}), on_read(Aggregation::sum));
   EXPECT_EQ(counted.name(), "v");
   EXPECT_EQ(&counted.strategy(), strategy.get());
   EXPECT_EQ(counted.shape(), counted.parts()[0].shape());
   EXPECT_EQ(counted.aggregation(), Aggregation::sum);
   EXPECT_NE(counted.to_string().find("shape=(2,) dtype=float32"), std::string::npos) << counted.to_string();
-  const bool is_plain = strategy->keeps() == Strategy::Keeps::plain;
+  const bool is_plain = strategy->variable_placement() == Strategy::VariablePlacement::plain;
   EXPECT_EQ(counted.synchronization(), is_plain ? Synchronization::on_write : Synchronization::on_read);
   const Variable<float> baz = in_scope(
       1.F,
@@ -177,7 +177,7 @@ TEST_P(MadeVariables, tell_what_they_were_made_with) {
 }
 
 // For all, and in replicas, of which each reads its own part.
-TEST_P(MadeVariables, take_what_others_have) {
+TEST_P(MadeVariables, TakeWhatOthersHave) {
   Variable<float> w = in_scope(2.F, written(Aggregation::mean));
   Variable<float> m = in_scope(-2.F, written(Aggregation::mean));
   const std::function<void(Variable<float>&)> changes[] = {
@@ -202,7 +202,7 @@ TEST_P(MadeVariables, take_what_others_have) {
   }
 }
 
-TEST_P(MadeVariables, are_updated_by_each_replicas_own_value) {
+TEST_P(MadeVariables, AreUpdatedByEachReplicasOwnValue) {
   const auto number = strategy->distribute_values_from(
       [](ValueContext at) { return static_cast<float>(at.replica_id_in_sync_group + 1); });
   for (const VariableOptions& options : {on_read(Aggregation::none), written(Aggregation::none)}) {

@@ -9,7 +9,7 @@
 namespace lockstep::test {
 namespace {
 
-using Moved = HierarchicalCopyAllReduce::Moved;
+using LevelTraffic = HierarchicalCopyAllReduce::LevelTraffic;
 
 class Operations : public EveryLayout {
  protected:
@@ -48,7 +48,7 @@ class Operations : public EveryLayout {
   }
 };
 
-TEST_P(Operations, go_level_by_level) {
+TEST_P(Operations, GoLevelByLevel) {
   const auto ops = std::make_shared<HierarchicalCopyAllReduce>(0);
   HierarchicalCopyAllReduce another(0);
   if (local < size()) {  // made without them, and several replicas in some process: all as one
@@ -59,12 +59,12 @@ TEST_P(Operations, go_level_by_level) {
   expect_sums(strategy->extended().reduce_to("SUM", values(100)), 100);
   std::uint64_t within = 0;
   std::uint64_t beyond = 0;
-  for (const Moved& each : ops->moved()) (each.level == "processes" ? beyond : within) += each.bytes;
+  for (const LevelTraffic& each : ops->traffic()) (each.level == "processes" ? beyond : within) += each.bytes;
   // Each replica but one of this process once up, once down; of this process one value, whatever its replicas.
   EXPECT_EQ(within, size() == 1 ? 0U : static_cast<unsigned>(local - 1) * 2 * 400);
   EXPECT_EQ(beyond, is_in_one_process() ? 0U : 2 * 400U);
-  std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::Devices>> many;
-  for (const std::int64_t count : {5, 0, 33, 1}) many.emplace_back(values(count), CrossDeviceOps::Devices{});
+  std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::DeviceList>> many;
+  for (const std::int64_t count : {5, 0, 33, 1}) many.emplace_back(values(count), CrossDeviceOps::DeviceList{});
   const auto means = strategy->extended().batch_reduce_to("MEAN", many);
   ASSERT_EQ(means.size(), 4U);
   for (std::size_t i = 0; i < means.size(); ++i)
@@ -75,11 +75,11 @@ TEST_P(Operations, go_level_by_level) {
   EXPECT_EQ(in_replicas[0], static_cast<float>(size()));
 }
 
-TEST_P(Operations, come_together_on_a_device_of_ones_choice) {
+TEST_P(Operations, ComeTogetherOnADeviceOfOnesChoice) {
   const int last = size() - 1;
   const std::string name = device_of(last);
   int calls = 0;
-  ReductionToOneDevice there(name, [&](ReduceOp, const Views& parts) {
+  ReductionToOneDevice there(name, [&](ReduceOp, const TensorViews& parts) {
     ++calls;
     for (std::size_t i = 1; i < parts.size(); ++i) {
       for (std::size_t j = 0; j < parts[0].count; ++j)
@@ -98,7 +98,7 @@ TEST_P(Operations, come_together_on_a_device_of_ones_choice) {
 }
 
 // On a process that does not have it the result has no part, and no process waits for another.
-TEST_P(Operations, results_are_where_one_replica_is) {
+TEST_P(Operations, ResultsAreWhereOneReplicaIs) {
   const std::string name = device_of(size() - 1);
   const auto found = strategy->extended().reduce_to("SUM", values(2), {name});
   EXPECT_EQ(found.size(), first() + local == size() ? 1 : 0);
@@ -115,7 +115,7 @@ TEST_P(Operations, results_are_where_one_replica_is) {
   EXPECT_EQ(strategy->extended().reduce_to("SUM", values(2)).size(), local);
 }
 
-TEST_P(Operations, results_are_on_devices_by_their_short_and_whole_names) {
+TEST_P(Operations, ResultsAreOnDevicesByTheirShortAndWholeNames) {
   const auto short_name = strategy->extended().reduce_to("SUM", values(2), {first_device()});
   const auto whole_name = strategy->extended().reduce_to("SUM", values(2), {strategy->devices().front()});
   EXPECT_EQ(short_name.size(), 1);
@@ -123,7 +123,7 @@ TEST_P(Operations, results_are_on_devices_by_their_short_and_whole_names) {
 }
 
 // Of so many rows that the sums of whole tensors are less to move; each row that anybody had is there once.
-TEST_P(Operations, many_slices_are_added_up) {
+TEST_P(Operations, ManySlicesAreAddedUp) {
   const auto mine = [](int id) {
     const auto value = static_cast<float>(id + 1);
     std::vector<float> values;
@@ -162,7 +162,7 @@ TEST_P(Operations, many_slices_are_added_up) {
 }
 
 // What a variable is scattered by is never added up before: a row that comes twice is changed twice.
-TEST_P(Operations, many_rows_change_a_variable_one_by_one) {
+TEST_P(Operations, ManyRowsChangeAVariableOneByOne) {
   const Scope scope = strategy->scope();
   Variable<float> v(Tensor<float>({2}, {1.F, 1.F}), {.aggregation = Aggregation::sum});
   strategy->run([&] {
@@ -173,7 +173,7 @@ TEST_P(Operations, many_rows_change_a_variable_one_by_one) {
   EXPECT_EQ(v.read()[1], std::ldexp(1.F, 5 * size()));
 }
 
-TEST_P(Operations, options_of_a_run_change_nothing) {
+TEST_P(Operations, OptionsOfARunChangeNothing) {
   const auto ids = strategy->run(
       RunOptions{.experimental_xla_options = true},
       [](ReplicaContext& context, int by) { return by * context.local_id(); }, 3);

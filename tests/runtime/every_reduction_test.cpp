@@ -49,7 +49,7 @@ class Combined : public EveryLayout {
   }
 };
 
-TEST_P(Combined, means_and_sums_in_replicas_are_of_what_differs) {
+TEST_P(Combined, MeansAndSumsInReplicasAreOfWhatDiffers) {
   const auto mine = [](int i) {
     const auto id = static_cast<float>(i);
     return std::pair(1 + 2 * id, std::vector{39 - 36 * id, 2 + 39 * id});
@@ -75,7 +75,7 @@ TEST_P(Combined, means_and_sums_in_replicas_are_of_what_differs) {
   }
 }
 
-TEST_P(Combined, numbers_that_are_all_alike_are_summed_and_averaged) {
+TEST_P(Combined, NumbersThatAreAllAlikeAreSummedAndAveraged) {
   const auto all = strategy->run([](ReplicaContext& context) {
     std::tuple both(1.0, 2.0);
     std::tuple means(1.0, 2.0);
@@ -88,7 +88,7 @@ TEST_P(Combined, numbers_that_are_all_alike_are_summed_and_averaged) {
               std::tuple(size(), 1.0, std::tuple(1.0 * size(), 2.0 * size()), std::tuple(1.0, 2.0)));
 }
 
-TEST_P(Combined, slices_in_replicas_stay_slices) {
+TEST_P(Combined, SlicesInReplicasStaySlices) {
   const auto all = strategy->run([](ReplicaContext& context) {
     return std::pair(context.all_reduce(slices({1}, {0}, 5), avg), context.all_reduce(slices({1}, {0}, 5), sum));
   });
@@ -99,7 +99,7 @@ TEST_P(Combined, slices_in_replicas_stay_slices) {
   }
 }
 
-TEST_P(Combined, structures_may_have_slices_in_them) {
+TEST_P(Combined, StructuresMayHaveSlicesInThem) {
   const auto all = strategy->run([](ReplicaContext& context) {
     std::tuple mixed(1.F, slices({1}, {0}, 5), 2.F, std::vector{slices({2}, {1}, 5)});
     std::tuple means(slices({1}, {0}, 5), 1.F, slices({3}, {2}, 5), 2.F);
@@ -124,7 +124,7 @@ TEST_P(Combined, structures_may_have_slices_in_them) {
   }
 }
 
-TEST_P(Combined, slices_are_reduced_to_devices_one_after_the_other) {
+TEST_P(Combined, SlicesAreReducedToDevicesOneAfterTheOther) {
   const auto mine = [](int i) {
     const auto id = static_cast<float>(i);
     const std::int64_t rows[][2] = {{0, 1}, {1, 2}, {7, 8}, {3, 2}};
@@ -142,7 +142,7 @@ TEST_P(Combined, slices_are_reduced_to_devices_one_after_the_other) {
 }
 
 // A batch is of one kind: numbers and slices are two batches.
-TEST_P(Combined, batches_of_slices_are_reduced_each_by_itself) {
+TEST_P(Combined, BatchesOfSlicesAreReducedEachByItself) {
   const auto one = [](int i) { return i % 2 == 0 ? slices({1, 2}, {0, 1}, 10) : slices({5, 6}, {1, 2}, 10); };
   const auto other = [](int i) { return i % 2 == 0 ? slices({3, 4}, {1, 2}, 20) : slices({7, 8}, {0, 1}, 20); };
   const auto found = strategy->extended().batch_reduce_to<float>(
@@ -160,7 +160,7 @@ TEST_P(Combined, batches_of_slices_are_reduced_each_by_itself) {
   EXPECT_EQ(dense_ones[1].value().item(), 2 * n + 2 * odd);
 }
 
-TEST_P(Combined, slices_that_do_not_fit_are_refused_at_all) {
+TEST_P(Combined, SlicesThatDoNotFitAreRefusedAtAll) {
   const auto alike = by_number([](int) { return slices({1}, {0}, 5); });
   EXPECT_NE(refusal([&] { strategy->extended().reduce_to("MAX", alike); }, Code::usage).find("slices are reduced by"),
             std::string::npos);
@@ -172,7 +172,7 @@ TEST_P(Combined, slices_that_do_not_fit_are_refused_at_all) {
   EXPECT_EQ(dense(strategy->extended().reduce_to("SUM", alike).value()), one_row(5, 0, n)) << "and all go on";
 }
 
-TEST_P(Combined, what_run_returned_is_reduced_leaf_by_leaf) {
+TEST_P(Combined, WhatRunReturnedIsReducedLeafByLeaf) {
   const auto all = strategy->run([](ReplicaContext& context) {
     const Words words{{"id", static_cast<float>(context.replica_id_in_sync_group())}};
     return std::tuple(3.F + 1.F, 3.F - 1.F, words, std::vector{row({1.F, 2.F})});
@@ -189,7 +189,7 @@ TEST_P(Combined, what_run_returned_is_reduced_leaf_by_leaf) {
             std::string::npos);
 }
 
-TEST_P(Combined, local_results_are_each_replicas_own_structure) {
+TEST_P(Combined, LocalResultsAreEachReplicasOwnStructure) {
   const auto one = [](int i) {
     const auto id = static_cast<float>(i);
     return std::tuple(Words{{"a", id + 1}, {"b", id + 2}}, std::vector{Tensor<float>(1.F), Tensor<float>(id)}, 3.F);
@@ -208,7 +208,7 @@ TEST_P(Combined, local_results_are_each_replicas_own_structure) {
   EXPECT_EQ(strategy->local_results(std::pair(1, 2.F)), std::vector(1, std::pair(1, 2.F))) << "no replica's own";
 }
 
-TEST_P(Combined, values_by_number_may_be_tensors_and_tuples) {
+TEST_P(Combined, ValuesByNumberMayBeTensorsAndTuples) {
   const auto same = by_number([](int) { return row({1.F, 2.F, 3.F}); });
   EXPECT_EQ(same, PerReplica(std::deque(static_cast<std::size_t>(same.size()), row({1.F, 2.F, 3.F}))));
   EXPECT_EQ(strategy->gather(same, 0).shape(), TensorShape{3 * size()});

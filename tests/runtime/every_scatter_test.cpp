@@ -92,8 +92,8 @@ class Scatters : public EveryLayout {
  protected:
   Scope scope = strategy->scope();
 
-  bool is_plain() const { return strategy->keeps() == Strategy::Keeps::plain; }
-  bool is_central() const { return strategy->keeps() == Strategy::Keeps::central; }
+  bool is_plain() const { return strategy->variable_placement() == Strategy::VariablePlacement::plain; }
+  bool is_central() const { return strategy->variable_placement() == Strategy::VariablePlacement::central; }
 
   template <class T>
   void each_part_is(const Variable<T>& v, const List<T>& expected) const {
@@ -143,13 +143,13 @@ class Scatters : public EveryLayout {
   }
 };
 
-TEST_P(Scatters, in_replicas_follow_the_aggregation) {
+TEST_P(Scatters, InReplicasFollowTheAggregation) {
   for (const auto& change : of_floats) follow(change);
   for (const auto& change : of_integers) follow(change);
   for (const auto& change : of_the_first) follow(change);
 }
 
-TEST_P(Scatters, of_what_has_no_order_are_not_summed) {
+TEST_P(Scatters, OfWhatHasNoOrderAreNotSummed) {
   for (Change<int> change : of_the_first) {
     change.aggregation = Aggregation::sum;
     if (size() == 1) {
@@ -163,7 +163,7 @@ TEST_P(Scatters, of_what_has_no_order_are_not_summed) {
   }
 }
 
-TEST_P(Scatters, without_an_aggregation_change_their_own_part) {
+TEST_P(Scatters, WithoutAnAggregationChangeTheirOwnPart) {
   V v(row({4.F}), written(Aggregation::none));
   if (is_central()) return are_refused([&](int) { v.scatter_add(rows({2}, {0}, 1)); }, "has no aggregation");
   const std::pair<Scatter<float>, float> steps[] = {
@@ -181,7 +181,7 @@ TEST_P(Scatters, without_an_aggregation_change_their_own_part) {
 }
 
 // A plain variable has one part, which is written as any other.
-TEST_P(Scatters, of_what_is_synchronised_on_read_are_refused) {
+TEST_P(Scatters, OfWhatIsSynchronisedOnReadAreRefused) {
   for (const TwoRows& each : of_all_kinds) {
     for (const Aggregation aggregation : {Aggregation::mean, Aggregation::sum, Aggregation::only_first_replica}) {
       V v(row(each.begin), on_read(aggregation));

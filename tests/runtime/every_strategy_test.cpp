@@ -16,7 +16,7 @@ namespace {
 
 using EveryStrategy = EveryLayout;
 
-TEST_P(EveryStrategy, runs_a_function_in_every_replica) {
+TEST_P(EveryStrategy, RunsAFunctionInEveryReplica) {
   const auto ids = strategy->run([](ReplicaContext& context) { return context.replica_id_in_sync_group(); });
   ASSERT_EQ(ids.size(), strategy->num_local_replicas());
   for (int i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i], first() + i);
@@ -27,7 +27,7 @@ TEST_P(EveryStrategy, runs_a_function_in_every_replica) {
   EXPECT_EQ(calls, strategy->num_local_replicas());
 }
 
-TEST_P(EveryStrategy, arguments_are_each_replicas_own_or_the_same_for_all) {
+TEST_P(EveryStrategy, ArgumentsAreEachReplicasOwnOrTheSameForAll) {
   auto own = strategy->distribute_values_from([](ValueContext context) {
     return static_cast<float>(10 * context.replica_id_in_sync_group + context.num_replicas_in_sync);
   });
@@ -38,7 +38,7 @@ TEST_P(EveryStrategy, arguments_are_each_replicas_own_or_the_same_for_all) {
   EXPECT_EQ(strategy->local_results(7), std::vector<int>{7});
 }
 
-TEST_P(EveryStrategy, replicas_combine_and_gather) {
+TEST_P(EveryStrategy, ReplicasCombineAndGather) {
   const auto results = strategy->run([](ReplicaContext& context) {
     std::vector<double> data(1000, context.replica_id_in_sync_group() + 1.0);
     context.all_reduce(data, sum);
@@ -53,7 +53,7 @@ TEST_P(EveryStrategy, replicas_combine_and_gather) {
 }
 
 // From four bytes to 64 MB, of odd lengths, with infinities and with NaNs that differ.
-TEST_P(EveryStrategy, sums_are_the_same_bytes_on_all_replicas) {
+TEST_P(EveryStrategy, SumsAreTheSameBytesOnAllReplicas) {
   const std::size_t much = size() == 2 ? 16'000'001 : 300'001;
   for (const std::size_t count : {std::size_t{1}, std::size_t{3}, std::size_t{1001}, std::size_t{65'537}, much}) {
     const auto all = strategy->run([&](ReplicaContext& context) {
@@ -74,7 +74,7 @@ TEST_P(EveryStrategy, sums_are_the_same_bytes_on_all_replicas) {
   }
 }
 
-TEST_P(EveryStrategy, contexts_are_what_they_must_be) {
+TEST_P(EveryStrategy, ContextsAreWhatTheyMustBe) {
   EXPECT_FALSE(in_cross_replica_context());
   EXPECT_EQ(&get_strategy(), &default_strategy());
   {
@@ -99,7 +99,7 @@ TEST_P(EveryStrategy, contexts_are_what_they_must_be) {
   EXPECT_FALSE(has_strategy());
 }
 
-TEST_P(EveryStrategy, replicas_come_together_in_the_middle) {
+TEST_P(EveryStrategy, ReplicasComeTogetherInTheMiddle) {
   const auto all = strategy->run([&](ReplicaContext& context) {
     int total = 0;
     for (int step = 0; step < 20; ++step) {  // in loops and branches, as often as they like
@@ -125,7 +125,7 @@ TEST_P(EveryStrategy, replicas_come_together_in_the_middle) {
   for (const int each : all.local()) EXPECT_EQ(each, 13);
 }
 
-TEST_P(EveryStrategy, plain_values_are_reduced_where_that_has_a_meaning) {
+TEST_P(EveryStrategy, PlainValuesAreReducedWhereThatHasAMeaning) {
   EXPECT_EQ(strategy->reduce("mean", 3.5), 3.5);
   EXPECT_EQ(strategy->reduce(max, 4), 4);
   EXPECT_EQ(strategy->reduce("SUM", 0), 0);
@@ -139,7 +139,7 @@ TEST_P(EveryStrategy, plain_values_are_reduced_where_that_has_a_meaning) {
             std::string::npos);
 }
 
-TEST_P(EveryStrategy, reductions_have_names_in_any_letters) {
+TEST_P(EveryStrategy, ReductionsHaveNamesInAnyLetters) {
   const auto one = strategy->run([] { return Tensor<float>(1.F); });
   for (const auto& [word, expected] : {std::pair("mean", 1), {"MEAN", 1}, {"sum", size()}, {"SUM", size()}}) {
     const auto found = static_cast<float>(expected);
@@ -153,7 +153,7 @@ TEST_P(EveryStrategy, reductions_have_names_in_any_letters) {
   }
 }
 
-TEST_P(EveryStrategy, what_is_thrown_in_merge_call_ends_the_run) {
+TEST_P(EveryStrategy, WhatIsThrownInMergeCallEndsTheRun) {
   const auto thrown = [&](const std::function<void(ReplicaContext&)>& function) {
     try {
       strategy->run(function);
@@ -174,7 +174,7 @@ TEST_P(EveryStrategy, what_is_thrown_in_merge_call_ends_the_run) {
 }
 
 // What one run returned, as it is, is the next one's argument.
-TEST_P(EveryStrategy, runs_take_what_runs_returned) {
+TEST_P(EveryStrategy, RunsTakeWhatRunsReturned) {
   const auto four = strategy->run([] { return 4.0; });
   const auto both = strategy->run(
       [](double x) {
@@ -191,7 +191,7 @@ TEST_P(EveryStrategy, runs_take_what_runs_returned) {
   }
 }
 
-TEST_P(EveryStrategy, calls_for_all_are_refused_in_a_replica) {
+TEST_P(EveryStrategy, CallsForAllAreRefusedInAReplica) {
   const auto refused = [&](const std::function<void()>& call) {
     try {
       strategy->run([&](ReplicaContext&) { call(); });

@@ -29,7 +29,7 @@ class Variables : public EveryLayout {
 
 float number(ReplicaContext& context) { return static_cast<float>(context.replica_id_in_sync_group() + 1); }
 
-TEST_P(Variables, begin_with_the_same_value_everywhere) {
+TEST_P(Variables, BeginWithTheSameValueEverywhere) {
   int calls = 0;
   Variable<float> v([&] { return row({1.F, static_cast<float>(++calls)}); }, {.name = "v"});
   EXPECT_EQ(calls, 1);
@@ -44,7 +44,7 @@ TEST_P(Variables, begin_with_the_same_value_everywhere) {
   v.check_sync();
 }
 
-TEST_P(Variables, are_assigned_for_all_at_once) {
+TEST_P(Variables, AreAssignedForAllAtOnce) {
   for (const Aggregation aggregation : all_aggregations) {
     Variable v(1.F, written(aggregation));
     v.assign(5.F);
@@ -57,7 +57,7 @@ TEST_P(Variables, are_assigned_for_all_at_once) {
   }
 }
 
-TEST_P(Variables, are_assigned_in_replicas_as_their_aggregation_says) {
+TEST_P(Variables, AreAssignedInReplicasAsTheirAggregationSays) {
   const std::pair<Aggregation, float> said[] = {{Aggregation::sum, sum_of_numbers()},
                                                 {Aggregation::mean, sum_of_numbers() / static_cast<float>(size())},
                                                 {Aggregation::only_first_replica, 1.F}};
@@ -77,7 +77,7 @@ TEST_P(Variables, are_assigned_in_replicas_as_their_aggregation_says) {
   }
 }
 
-TEST_P(Variables, without_an_aggregation_change_in_their_own_replica_alone) {
+TEST_P(Variables, WithoutAnAggregationChangeInTheirOwnReplicaAlone) {
   Variable v(0.F, written(Aggregation::none));
   const auto assign = [&] { strategy->run([&](ReplicaContext& context) { v.assign(number(context)); }); };
   if (is_central()) {
@@ -90,7 +90,7 @@ TEST_P(Variables, without_an_aggregation_change_in_their_own_replica_alone) {
   if (size() > 1) refusal([&] { v.check_sync(); }, Code::out_of_sync);
 }
 
-TEST_P(Variables, are_updated_part_by_part) {
+TEST_P(Variables, AreUpdatedPartByPart) {
   Variable v(1.F, written(Aggregation::mean));
   strategy->run([&](ReplicaContext& context) {
     context.merge_call(
@@ -116,7 +116,7 @@ TEST_P(Variables, are_updated_part_by_part) {
   for (int i = 0; i < results.size(); ++i) EXPECT_EQ(results[i], static_cast<float>(first() + i));
 }
 
-TEST_P(Variables, are_changed_by_rows_for_all) {
+TEST_P(Variables, AreChangedByRowsForAll) {
   Variable v(row({1.F, 2.F, 3.F}), written(Aggregation::none));
   v.scatter_add(rows({10, 20}, {0, 2}, 3));
   EXPECT_EQ(v.read(), row({11.F, 2.F, 23.F}));
@@ -131,7 +131,7 @@ TEST_P(Variables, are_changed_by_rows_for_all) {
   v.check_sync();
 }
 
-TEST_P(Variables, are_changed_by_the_rows_of_all_replicas) {
+TEST_P(Variables, AreChangedByTheRowsOfAllReplicas) {
   const std::int64_t n = size() + 1;
   const auto change = [&](Aggregation aggregation, auto&& how) {
     Variable v(Tensor<float>(TensorShape({n}), 1.F), written(aggregation));
@@ -161,7 +161,7 @@ TEST_P(Variables, are_changed_by_the_rows_of_all_replicas) {
             std::string::npos);
 }
 
-TEST_P(Variables, synchronised_on_read_are_local_in_replicas) {
+TEST_P(Variables, SynchronisedOnReadAreLocalInReplicas) {
   for (const Aggregation aggregation : all_aggregations) {
     Variable v(1.F, on_read(aggregation));
     const auto seen = strategy->run([&](ReplicaContext& context) {
@@ -174,7 +174,7 @@ TEST_P(Variables, synchronised_on_read_are_local_in_replicas) {
   }
 }
 
-TEST_P(Variables, synchronised_on_read_are_read_as_their_aggregation_says) {
+TEST_P(Variables, SynchronisedOnReadAreReadAsTheirAggregationSays) {
   const auto read = [&](Aggregation aggregation) {
     Variable v(0.F, on_read(aggregation));
     strategy->run([&](ReplicaContext& context) { v.assign(number(context)); });
@@ -186,7 +186,7 @@ TEST_P(Variables, synchronised_on_read_are_read_as_their_aggregation_says) {
   EXPECT_EQ(read(Aggregation::only_first_replica), 1);
 }
 
-TEST_P(Variables, synchronised_on_read_are_assigned_for_all) {
+TEST_P(Variables, SynchronisedOnReadAreAssignedForAll) {
   for (const Aggregation aggregation : {Aggregation::mean, Aggregation::only_first_replica, Aggregation::sum}) {
     Variable v(0.F, on_read(aggregation));
     strategy->run([&](ReplicaContext& context) { v.assign(number(context)); });
@@ -200,7 +200,7 @@ TEST_P(Variables, synchronised_on_read_are_assigned_for_all) {
   }
 }
 
-TEST_P(Variables, that_are_sums_come_back_exactly) {
+TEST_P(Variables, ThatAreSumsComeBackExactly) {
   Variable<std::int64_t> count(std::int64_t{0}, on_read(Aggregation::sum));
   count.restore(std::int64_t{7});
   EXPECT_EQ(count.read().item(), 7);
@@ -212,14 +212,14 @@ TEST_P(Variables, that_are_sums_come_back_exactly) {
   EXPECT_EQ(third.read().item(), 1.F / 3);
 }
 
-TEST_P(Variables, that_count_steps_count_each_once) {
+TEST_P(Variables, ThatCountStepsCountEachOnce) {
   Variable<std::int64_t> step(std::int64_t{0}, {.name = "iterations", .aggregation = Aggregation::only_first_replica});
   for (int i = 0; i < 3; ++i) strategy->run([&] { step.assign_add(std::int64_t{1}); });
   EXPECT_EQ(step.read().item(), 3);
   step.check_sync();
 }
 
-TEST_P(Variables, take_what_a_reduction_gave) {
+TEST_P(Variables, TakeWhatAReductionGave) {
   Variable v(1.F, written(Aggregation::none));
   v.assign_add(Mirrored<Tensor<float>>{Tensor<float>(2.F), Tensor<float>(2.F)});
   each_part_is(v, 3);
@@ -229,7 +229,7 @@ TEST_P(Variables, take_what_a_reduction_gave) {
   EXPECT_EQ(out.str(), "Mirrored:{\n  0: 2.0\n}");
 }
 
-TEST_P(Variables, made_in_replicas_are_one) {
+TEST_P(Variables, MadeInReplicasAreOne) {
   int calls = 0;
   Variable<float> v = strategy->run([&] {
     return Variable<float>(
@@ -244,7 +244,7 @@ TEST_P(Variables, made_in_replicas_are_one) {
   each_part_is(v, sum_of_numbers());
 }
 
-TEST_P(Variables, of_every_type_are_kept_equal) {
+TEST_P(Variables, OfEveryTypeAreKeptEqual) {
   const auto with_type = [&](auto value, auto twice) {
     using T = decltype(value);
     Variable<T> v(Tensor<T>(value), written(Aggregation::sum));
@@ -267,7 +267,7 @@ TEST_P(Variables, of_every_type_are_kept_equal) {
   EXPECT_TRUE(flag.read().item());
 }
 
-TEST_P(Variables, that_do_not_fit_are_refused) {
+TEST_P(Variables, ThatDoNotFitAreRefused) {
   Variable v(row({1.F, 2.F}), written(Aggregation::sum));
   EXPECT_NE(refusal([&] { v.assign(3.F); }, Code::usage)
                 .find("assign of variable 'v' of shape (2,): the value's shape is ()"),

@@ -36,7 +36,7 @@ Tensor<float> tree(int first, int number) {
   return left;
 }
 
-TEST_P(VirtualReplicas, have_the_same_bits_however_many_replicas_there_are) {
+TEST_P(VirtualReplicas, HaveTheSameBitsHoweverManyReplicasThereAre) {
   for (const int each : {1, 2, 4, 8}) {
     const int number = each * size();
     const auto sums = strategy->run([&](ReplicaContext& replica) {
@@ -56,7 +56,7 @@ TEST_P(VirtualReplicas, have_the_same_bits_however_many_replicas_there_are) {
   EXPECT_NE(from_left, tree(0, 8));
 }
 
-TEST_P(VirtualReplicas, count_over_all_replicas_and_fold_structures) {
+TEST_P(VirtualReplicas, CountOverAllReplicasAndFoldStructures) {
   const int number = 4 * size();
   const auto all = strategy->run([&](ReplicaContext& replica) {
     std::vector<int> seen;
@@ -72,7 +72,7 @@ TEST_P(VirtualReplicas, count_over_all_replicas_and_fold_structures) {
   for (const int each : strategy->local_results(all)) EXPECT_EQ(each, number * (number - 1) / 2);
 }
 
-TEST_P(VirtualReplicas, are_refused_where_they_cannot_be_shared_out) {
+TEST_P(VirtualReplicas, AreRefusedWhereTheyCannotBeSharedOut) {
   strategy->run([&](ReplicaContext& replica) {
     const auto sum_of = [&](int number) {
       return refusal([&] { sum_of_virtual_replicas(replica, number, gradient_of); }, Code::usage);
@@ -91,7 +91,7 @@ TEST_P(VirtualReplicas, are_refused_where_they_cannot_be_shared_out) {
   });
 }
 
-TEST_P(VirtualReplicas, see_what_their_process_has_of_its_own) {
+TEST_P(VirtualReplicas, SeeWhatTheirProcessHasOfItsOwn) {
   const int mine = 100 + first();
   const PerWorker<int> number(mine);
   const auto seen = strategy->run(

@@ -23,7 +23,7 @@
 #include <thread>
 
 #include "collectives/gpu/memory.hpp"
-#include "tests/collectives/fake_event.hpp"
+#include "tests/collectives/gpu/fake_event.hpp"
 #include "tests/runtime/gpu_deaths.hpp"
 
 namespace {
@@ -72,19 +72,19 @@ class OwnOnes final : public DeadlyGpus {
   std::size_t living() const override { return gpus().living(); }
 
  private:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.layer()); }
-  lockstep::gpu::Instead instead_{std::make_unique<FakeGpus>(1)};
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
+  lockstep::gpu::BackendOverride instead_{std::make_unique<FakeGpus>(1)};
 };
 
 class Member {
  public:
   Member(DeadlyGpus& gpus, Communicator& world, const Asked& asked)
       : gpus_(gpus),
-        layer_(*lockstep::gpu::layer()),
+        backend_(*lockstep::gpu::backend()),
         asked_(asked),
         is_mine_(world.rank() == asked.rank),
         own_(world.duplicate("shared")),
-        stream_(layer_.make_stream(0)),
+        stream_(backend_.make_stream(0)),
         in_(std::vector<int>(count, 1)),
         out_(count * static_cast<std::size_t>(world.size())) {}
 
@@ -92,7 +92,7 @@ class Member {
   void run() {
     if (asked_.moment != "mapping") {
       for (int turn = 0; turn < 3; ++turn) call();
-      layer_.wait(stream_);
+      backend_.wait(stream_);
     }
     std::vector<pid_t> processes(static_cast<std::size_t>(own_->size()));
     own_->all_gather(std::vector{::getpid()}, processes);
@@ -157,7 +157,7 @@ class Member {
     }
     if (asked_.moment == "waiting") {
       call();
-      layer_.wait(stream_);
+      backend_.wait(stream_);
       die();
     }
   }
@@ -170,20 +170,20 @@ class Member {
     out_ = {};
     own_.reset();
     const auto longest = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    while (layer_.events_in_use() > 0 && std::chrono::steady_clock::now() < longest)
+    while (backend_.events_in_use() > 0 && std::chrono::steady_clock::now() < longest)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::cout << "left " << gpus_.living() << ' ' << layer_.events_in_use() << std::endl;
+    std::cout << "left " << gpus_.living() << ' ' << backend_.events_in_use() << std::endl;
   }
 
   void wait_for_stream() {
     try {
-      layer_.wait(stream_);
+      backend_.wait(stream_);
     } catch (const Error&) {  // what was under way has failed, and is over
     }
   }
 
   DeadlyGpus& gpus_;
-  lockstep::gpu::Layer& layer_;
+  lockstep::gpu::DeviceBackend& backend_;
   const Asked& asked_;
   bool is_mine_;
   std::optional<Communicator> own_;

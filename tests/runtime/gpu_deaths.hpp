@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "collectives/gpu/layer.hpp"
-#include "tests/collectives/fake_gpus.hpp"
+#include "collectives/gpu/device_backend.hpp"
+#include "tests/collectives/gpu/fake_gpus.hpp"
 
 namespace lockstep::test {
 

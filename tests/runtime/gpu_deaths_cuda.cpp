@@ -11,16 +11,16 @@ namespace lockstep::test {
 namespace {
 
 // What a layer asks of itself only.
-struct Inside : gpu::Layer {
-  using Layer::begin_pinning;
-  using Layer::end_pinning;
-  using Layer::make_event;
+struct Inside : gpu::DeviceBackend {
+  using DeviceBackend::begin_pinning;
+  using DeviceBackend::end_pinning;
+  using DeviceBackend::make_event;
 };
 
 // The machine's GPUs, with something done before what is asked of them.
-class Watched final : public gpu::Layer {
+class WatchedProcess final : public gpu::DeviceBackend {
  public:
-  explicit Watched(gpu::Layer& real) : real_(real) {}
+  explicit WatchedProcess(gpu::DeviceBackend& real) : real_(real) {}
 
   void at(FakeGpus::Moment moment, std::function<void()> hook) {
     hooks_[static_cast<std::size_t>(moment)] = std::move(hook);
@@ -32,7 +32,7 @@ class Watched final : public gpu::Layer {
   void enter(int device) override { real_.enter(device); }
   void leave() noexcept override { real_.leave(); }
   std::string id(int device) const override { return real_.id(device); }
-  gpu::Where where(const void* address) const override { return real_.where(address); }
+  gpu::MemoryLocation where(const void* address) const override { return real_.where(address); }
   std::byte* allocate(int device, std::size_t bytes) override {
     std::byte* const memory = real_.allocate(device, bytes);
     ++living_;
@@ -44,33 +44,35 @@ class Watched final : public gpu::Layer {
   }
   std::byte* allocate_pinned(std::size_t bytes) override { return real_.allocate_pinned(bytes); }
   void free_pinned(std::byte* memory) noexcept override { real_.free_pinned(memory); }
-  std::optional<gpu::Shown> show(const void* address) override {
+  std::optional<gpu::IpcMemoryHandle> show(const void* address) override {
     come_to(FakeGpus::Moment::showing);
     return real_.show(address);
   }
-  std::byte* map(int device, const gpu::Shown& theirs) override {
+  std::byte* map(int device, const gpu::IpcMemoryHandle& theirs) override {
     come_to(FakeGpus::Moment::mapping);
     return real_.map(device, theirs);
   }
   void unmap(int device, std::byte* memory) noexcept override { real_.unmap(device, memory); }
-  void copy(int device, gpu::Runs to, gpu::Runs from, std::size_t bytes, std::size_t blocks) override {
+  void copy(int device, gpu::StridedRuns to, gpu::StridedRuns from, std::size_t bytes, std::size_t blocks) override {
     real_.copy(device, to, from, bytes, blocks);
   }
-  void pack(int device, const gpu::Packing& all, bool packs) override { real_.pack(device, all, packs); }
-  void combine(int device, DataType type, const gpu::Combining& all) override {
+  void pack(int device, const gpu::PackArguments& all, bool packs) override { real_.pack(device, all, packs); }
+  void combine(int device, DataType type, const gpu::CombineArguments& all) override {
     real_.combine(device, type, all);
     come_to(FakeGpus::Moment::combining);
   }
   gpu::Stream make_stream(int device) override { return real_.make_stream(device); }
   void end_stream(int device, gpu::Stream stream) noexcept override { real_.end_stream(device, stream); }
   int device_of(gpu::Stream stream) override { return real_.device_of(stream); }
-  std::shared_ptr<gpu::Mark> mark(int device, gpu::Stream stream) override { return real_.mark(device, stream); }
-  void wait_for(int device, gpu::Stream stream, gpu::Mark& mark) override { real_.wait_for(device, stream, mark); }
-  std::shared_ptr<gpu::Mark> mark_time(int device, gpu::Stream stream) override {
+  std::shared_ptr<gpu::StreamMark> mark(int device, gpu::Stream stream) override { return real_.mark(device, stream); }
+  void wait_for(int device, gpu::Stream stream, gpu::StreamMark& mark) override {
+    real_.wait_for(device, stream, mark);
+  }
+  std::shared_ptr<gpu::StreamMark> mark_time(int device, gpu::Stream stream) override {
     return real_.mark_time(device, stream);
   }
-  double microseconds(gpu::Mark& from, gpu::Mark& to) override { return real_.microseconds(from, to); }
-  std::unique_ptr<gpu::Event> open(int device, const gpu::ShownEvent& theirs) override {
+  double microseconds(gpu::StreamMark& from, gpu::StreamMark& to) override { return real_.microseconds(from, to); }
+  std::unique_ptr<gpu::DeviceEvent> open(int device, const gpu::IpcEventHandle& theirs) override {
     come_to(FakeGpus::Moment::opening);
     return real_.open(device, theirs);
   }
@@ -79,11 +81,11 @@ class Watched final : public gpu::Layer {
     if (before_copies_) before_copies_();
   }
   // While it runs: who has launched it dies at once.
-  void begin_combine(int device, DataType type, const gpu::Combining& all, gpu::Stream stream) override {
+  void begin_combine(int device, DataType type, const gpu::CombineArguments& all, gpu::Stream stream) override {
     real_.begin_combine(device, type, all, stream);
     come_to(FakeGpus::Moment::combining);
   }
-  void begin_pack(int device, const gpu::Packing& all, bool packs, gpu::Stream stream) override {
+  void begin_pack(int device, const gpu::PackArguments& all, bool packs, gpu::Stream stream) override {
     real_.begin_pack(device, all, packs, stream);
   }
   void begin_own(int device, const std::function<void()>& own) override { real_.begin_own(device, own); }
@@ -91,7 +93,7 @@ class Watched final : public gpu::Layer {
   void wait(gpu::Stream stream) override { real_.wait(stream); }
 
  protected:
-  std::unique_ptr<gpu::Event> make_event(int device) override { return (real_.*(&Inside::make_event))(device); }
+  std::unique_ptr<gpu::DeviceEvent> make_event(int device) override { return (real_.*(&Inside::make_event))(device); }
   bool begin_pinning(std::byte* memory, std::size_t bytes) noexcept override {
     return (real_.*(&Inside::begin_pinning))(memory, bytes);
   }
@@ -102,7 +104,7 @@ class Watched final : public gpu::Layer {
     if (const auto& hook = hooks_[static_cast<std::size_t>(moment)]) hook();
   }
 
-  gpu::Layer& real_;
+  gpu::DeviceBackend& real_;
   std::array<std::function<void()>, 4> hooks_;
   std::function<void()> before_copies_;
   std::atomic<std::size_t> living_ = 0;
@@ -110,7 +112,7 @@ class Watched final : public gpu::Layer {
 
 class RealOnes final : public DeadlyGpus {
  public:
-  RealOnes() : instead_(std::make_unique<Watched>(*gpu::own_layer())) {}
+  RealOnes() : instead_(std::make_unique<WatchedProcess>(*gpu::own_backend())) {}
   void at(Moment moment, std::function<void()> hook) override { watched().at(moment, std::move(hook)); }
   void before_copies(std::function<void()> hook) override { watched().before_copies(std::move(hook)); }
   void put(gpu::Stream stream, std::function<void()> work) override {
@@ -125,14 +127,14 @@ class RealOnes final : public DeadlyGpus {
   std::size_t living() const override { return watched().living(); }
 
  private:
-  Watched& watched() const { return static_cast<Watched&>(instead_.layer()); }
-  gpu::Instead instead_;
+  WatchedProcess& watched() const { return static_cast<WatchedProcess&>(instead_.backend()); }
+  gpu::BackendOverride instead_;
 };
 
 }  // namespace
 
 std::unique_ptr<DeadlyGpus> deadly_gpus_of_the_machine() {
-  return gpu::own_layer() == nullptr ? nullptr : std::make_unique<RealOnes>();
+  return gpu::own_backend() == nullptr ? nullptr : std::make_unique<RealOnes>();
 }
 
 }  // namespace lockstep::test

@@ -24,7 +24,7 @@ bool comes_true(const What& what) {
   return what();
 }
 
-TEST_F(GpuStrategies, reduce_gradients_by_nccl_while_they_become_ready) {
+TEST_F(GpuStrategies, ReduceGradientsByNcclWhileTheyBecomeReady) {
   MirroredStrategy strategy(three, quick());
   const std::vector<std::size_t> counts{3000, 10, 0, 777};
   std::vector<GradientSpec> specs;
@@ -37,7 +37,7 @@ TEST_F(GpuStrategies, reduce_gradients_by_nccl_while_they_become_ready) {
       auto& mine = gradients[static_cast<std::size_t>(context.local_id())];
       if (mine.empty())
         for (const std::size_t count : counts) mine.emplace_back(count, FakeGpus::used());
-      GradientReducer::Step pass(reducer, context);
+      GradientReducer::BackwardPass pass(reducer, context);
       for (int i = 3; i >= 0; --i) {
         DeviceVector<float>& each = mine[static_cast<std::size_t>(i)];
         each.copy_from(values_of(context.replica_id_in_sync_group(), each.size()));
@@ -55,7 +55,7 @@ TEST_F(GpuStrategies, reduce_gradients_by_nccl_while_they_become_ready) {
 
 // Each is made in a stream of the program's, an ordinary one or one apart from the default one, and combined behind
 // that. What is put there later goes on meanwhile: the other replica begins only when it has.
-TEST_F(GpuStrategies, reduce_gradients_beside_the_stream_that_makes_them) {
+TEST_F(GpuStrategies, ReduceGradientsBesideTheStreamThatMakesThem) {
   for (const bool by_own_ops : {false, true}) {
     MirroredStrategy strategy({"gpu:0", "gpu:1"},
                               by_own_ops ? quick(std::make_shared<ReductionToOneDevice>()) : quick());
@@ -78,7 +78,7 @@ TEST_F(GpuStrategies, reduce_gradients_beside_the_stream_that_makes_them) {
         for (DeviceVector<float>& each : mine) each.copy_from(values_of(9, 3000));
         gone_on = 0;
         context.merge_call([](Strategy&, const PerReplica<int>&) {}, 0);
-        GradientReducer::Step pass(reducer, context);
+        GradientReducer::BackwardPass pass(reducer, context);
         if (looks && me == 1) {
           EXPECT_TRUE(goes_on());
         }
@@ -110,15 +110,15 @@ TEST_F(GpuStrategies, reduce_gradients_beside_the_stream_that_makes_them) {
   }
 }
 
-TEST(GpuStrategiesWithoutGpus, have_no_stream_that_gradients_are_ready_in) {
-  if (gpu::layer() != nullptr) GTEST_SKIP() << lacks("needs a machine without a GPU");
+TEST(GpuStrategiesWithoutGpus, HaveNoStreamThatGradientsAreReadyIn) {
+  if (gpu::backend() != nullptr) GTEST_SKIP() << lacks("needs a machine without a GPU");
   MirroredStrategy strategy(1, quick());
   GradientReducer reducer(strategy, {{"layer", DataType::f32, 4}});
   const std::string words = refusal(
       [&] {
         strategy.run([&](ReplicaContext& context) {
           std::vector<float> here(4);
-          GradientReducer::Step pass(reducer, context);
+          GradientReducer::BackwardPass pass(reducer, context);
           pass.ready(0, std::span(here), gpu::Stream{});
         });
       },
@@ -127,14 +127,14 @@ TEST(GpuStrategiesWithoutGpus, have_no_stream_that_gradients_are_ready_in) {
 }
 
 // Where one replica's gradient is found elsewhere than all have agreed on, the others hear of it.
-TEST_F(GpuStrategies, refuse_gradients_that_leave_their_gpu) {
+TEST_F(GpuStrategies, RefuseGradientsThatLeaveTheirGpu) {
   MirroredStrategy strategy(three, quick());
   GradientReducer reducer(strategy, {{"layer", DataType::f32, 3000}});
   const auto step = [&](bool leaves) {
     strategy.run([&](ReplicaContext& context) {
       DeviceVector<float> there(values_of(context.local_id(), 3000), FakeGpus::used());
       std::vector<float> here(3000);
-      GradientReducer::Step pass(reducer, context);
+      GradientReducer::BackwardPass pass(reducer, context);
       pass.ready(0, leaves && context.local_id() == 1 ? std::span(here) : there.span());
       pass.finish();
     });

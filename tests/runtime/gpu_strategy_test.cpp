@@ -15,7 +15,7 @@
 namespace lockstep::test {
 namespace {
 
-TEST_F(GpuStrategies, have_the_gpus_that_the_process_sees) {
+TEST_F(GpuStrategies, HaveTheGpusThatTheProcessSees) {
   EXPECT_EQ(physical_devices("GPU"), (std::vector<std::string>{"gpu:0", "gpu:1", "gpu:2", "gpu:3"}));
   const MirroredStrategy all(quick());
   EXPECT_EQ(all.num_replicas_in_sync(), 4);
@@ -34,14 +34,14 @@ TEST_F(GpuStrategies, have_the_gpus_that_the_process_sees) {
   EXPECT_EQ(one.devices().front(), "/job:localhost/replica:0/task:0/device:GPU:3");
 }
 
-TEST(GpuStrategiesWithoutGpus, are_one_replica_on_processors) {
-  const gpu::Instead none(nullptr);
+TEST(GpuStrategiesWithoutGpus, AreOneReplicaOnProcessors) {
+  const gpu::BackendOverride none(nullptr);
   EXPECT_TRUE(physical_devices("gpu").empty());
   const MirroredStrategy one(quick());
   EXPECT_EQ(one.devices(), std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
 }
 
-TEST_F(GpuStrategies, make_a_replicas_gpu_its_threads_own) {
+TEST_F(GpuStrategies, MakeAReplicasGpuItsThreadsOwn) {
   MirroredStrategy strategy(three, quick());
   const int before = FakeGpus::used();
   const auto used = strategy.run([] { return FakeGpus::used(); });
@@ -54,7 +54,7 @@ TEST_F(GpuStrategies, make_a_replicas_gpu_its_threads_own) {
   EXPECT_EQ(FakeGpus::used(), before);
 }
 
-TEST_F(GpuStrategies, keep_a_variables_parts_in_their_memory) {
+TEST_F(GpuStrategies, KeepAVariablesPartsInTheirMemory) {
   MirroredStrategy strategy(three, quick());
   const Scope inside(strategy);
   Variable v(row({1.F, 2.F}), {.name = "w"});
@@ -75,7 +75,7 @@ TEST_F(GpuStrategies, keep_a_variables_parts_in_their_memory) {
   EXPECT_NE(refusal([&] { v.check_sync(); }, Code::out_of_sync).find("element 0"), std::string::npos);
 }
 
-TEST_F(GpuStrategies, without_memory_for_a_variable_say_on_which_gpu) {
+TEST_F(GpuStrategies, WithoutMemoryForAVariableSayOnWhichGpu) {
   MirroredStrategy strategy(three, quick());
   const Scope inside(strategy);
   FakeGpus::fail_allocation_after(1);
@@ -85,7 +85,7 @@ TEST_F(GpuStrategies, without_memory_for_a_variable_say_on_which_gpu) {
   EXPECT_EQ(Variable(3.F).read().item(), 3.F);
 }
 
-TEST_F(GpuStrategies, with_replicas_on_processors_have_their_variables_there) {
+TEST_F(GpuStrategies, WithReplicasOnProcessorsHaveTheirVariablesThere) {
   MirroredStrategy strategy({"cpu:0", "gpu:3"}, quick());
   const Scope inside(strategy);
   Variable v(5.F);
@@ -104,7 +104,7 @@ TEST_F(GpuStrategies, with_replicas_on_processors_have_their_variables_there) {
   EXPECT_EQ(v.parts()[1].item(), 5.F);
 }
 
-TEST_F(GpuStrategies, reduce_what_is_on_gpus_by_nccl) {
+TEST_F(GpuStrategies, ReduceWhatIsOnGpusByNccl) {
   for (const Order order : {Order::reproducible, Order::fast}) {
     StrategyOptions options = quick();
     options.order = order;
@@ -127,7 +127,7 @@ TEST_F(GpuStrategies, reduce_what_is_on_gpus_by_nccl) {
 }
 
 // What each kind of them makes of data that the host cannot look into.
-TEST_F(GpuStrategies, combine_what_is_on_gpus_by_whatever_is_chosen) {
+TEST_F(GpuStrategies, CombineWhatIsOnGpusByWhateverIsChosen) {
   const std::vector<std::pair<std::shared_ptr<CrossDeviceOps>, bool>> kinds = {
       {std::make_shared<NcclAllReduce>(0), true},        {std::make_shared<NcclAllReduce>(1), true},
       {std::make_shared<NcclAllReduce>(2), true},        {std::make_shared<HierarchicalCopyAllReduce>(), false},
@@ -160,7 +160,7 @@ TEST_F(GpuStrategies, combine_what_is_on_gpus_by_whatever_is_chosen) {
   }
 }
 
-TEST_F(GpuStrategies, combine_what_the_host_has_as_ever) {
+TEST_F(GpuStrategies, CombineWhatTheHostHasAsEver) {
   MirroredStrategy strategy(three, quick());
   EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 3);
   const auto outside = strategy.run([&](ReplicaContext& context) {
@@ -172,14 +172,14 @@ TEST_F(GpuStrategies, combine_what_the_host_has_as_ever) {
 }
 
 // The one thread that speaks for all may not wait for what it has to start itself.
-TEST_F(GpuStrategies, on_processors_ask_nobody_for_gpus) {
+TEST_F(GpuStrategies, OnProcessorsAskNobodyForGpus) {
   MirroredStrategy strategy(2, quick());
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 1);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));
 }
 
-TEST_F(GpuStrategies, that_fail_on_one_replica_end_on_all_with_its_words) {
+TEST_F(GpuStrategies, ThatFailOnOneReplicaEndOnAllWithItsWords) {
   MirroredStrategy strategy(three, quick());
   const std::string words = refusal(
       [&] {
@@ -194,7 +194,7 @@ TEST_F(GpuStrategies, that_fail_on_one_replica_end_on_all_with_its_words) {
 }
 
 // An exception that has nothing to do with them is not held up.
-TEST_F(GpuStrategies, that_an_exception_leaves_end_at_once) {
+TEST_F(GpuStrategies, ThatAnExceptionLeavesEndAtOnce) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THROW(
       {
@@ -211,7 +211,7 @@ TEST_F(GpuStrategies, that_an_exception_leaves_end_at_once) {
 
 // Several replicas on processors are started by one thread, which could not let them ask each other. One of no device
 // in particular, such as a rank's, may have its data on any.
-TEST_F(GpuStrategies, may_use_nccl_where_each_is_started_by_its_own_thread) {
+TEST_F(GpuStrategies, MayUseNcclWhereEachIsStartedByItsOwnThread) {
   const auto may = [](Strategy&& strategy) {
     return strategy.run([](ReplicaContext& context) { return context.communicator().options().nccl; })[0];
   };
@@ -221,7 +221,7 @@ TEST_F(GpuStrategies, may_use_nccl_where_each_is_started_by_its_own_thread) {
   EXPECT_FALSE(may(MirroredStrategy({"cpu:0", "gpu:0"}, quick())));
 }
 
-TEST_F(GpuStrategies, add_up_virtual_replicas_there) {
+TEST_F(GpuStrategies, AddUpVirtualReplicasThere) {
   const auto in = [&](int virtual_replica) { return values_of(virtual_replica, 3000); };
   const auto sums = [&](Strategy& strategy) {
     return strategy.run([&](ReplicaContext& context) {
@@ -237,7 +237,7 @@ TEST_F(GpuStrategies, add_up_virtual_replicas_there) {
   EXPECT_EQ(sums(two), sums_on_processors(8, 3000));
 }
 
-TEST_F(GpuStrategies, say_how_they_talk) {
+TEST_F(GpuStrategies, SayHowTheyTalk) {
   std::vector<std::string> lines;
   StrategyOptions options = quick();
   options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });

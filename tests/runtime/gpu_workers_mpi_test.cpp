@@ -4,7 +4,7 @@
 
 #include "runtime/gradient_reducer.hpp"
 #include "runtime/variable.hpp"
-#include "tests/collectives/fake_gpus.hpp"
+#include "tests/collectives/gpu/fake_gpus.hpp"
 #include "tests/runtime/told_apart.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
@@ -14,11 +14,11 @@ namespace {
 
 class GpuWorkers : public testing::Test {
  protected:
-  gpu::Instead gpus_{std::make_unique<FakeGpus>(3)};
+  gpu::BackendOverride gpus_{std::make_unique<FakeGpus>(3)};
 };
 class GpuWorkersTwo : public NeedsRanks<2> {
  protected:
-  gpu::Instead gpus_{std::make_unique<FakeGpus>(3)};
+  gpu::BackendOverride gpus_{std::make_unique<FakeGpus>(3)};
 };
 
 // The sum of what replicas have on their GPUs and of what is in their variables there, in the place of each replica.
@@ -47,14 +47,14 @@ void expect_sums(MultiWorkerMirroredStrategy& strategy) {
   v.check_sync();
 }
 
-TEST_F(GpuWorkers, have_what_each_rank_names) {
+TEST_F(GpuWorkers, HaveWhatEachRankNames) {
   const std::string name = text("gpu:", world().rank() % 3);
   MultiWorkerMirroredStrategy strategy(session(), std::vector{name}, quiet());
   EXPECT_NE(strategy.devices().front().find(text("device:GPU:", world().rank() % 3)), std::string::npos);
   expect_sums(strategy);
 }
 
-TEST_F(GpuWorkers, may_have_different_numbers_of_them) {
+TEST_F(GpuWorkers, MayHaveDifferentNumbersOfThem) {
   std::vector<std::string> names{"gpu:2"};
   if (world().rank() == 0) names = {"gpu:0", "gpu:1"};
   MultiWorkerMirroredStrategy strategy(session(), names, quiet());
@@ -62,7 +62,7 @@ TEST_F(GpuWorkers, may_have_different_numbers_of_them) {
   expect_sums(strategy);
 }
 
-TEST_F(GpuWorkersTwo, of_which_one_has_no_memory_make_no_variable_on_any) {
+TEST_F(GpuWorkersTwo, OfWhichOneHasNoMemoryMakeNoVariableOnAny) {
   MultiWorkerMirroredStrategy strategy(session(), std::vector<std::string>{"gpu:1"}, quiet());
   const Scope inside(strategy);
   const bool is_short = world().rank() == 1;
@@ -73,7 +73,7 @@ TEST_F(GpuWorkersTwo, of_which_one_has_no_memory_make_no_variable_on_any) {
   EXPECT_EQ(Variable(3.F).read().item(), 3.F);
 }
 
-TEST_F(GpuWorkersTwo, that_one_rank_does_not_see_are_an_error_on_all) {
+TEST_F(GpuWorkersTwo, ThatOneRankDoesNotSeeAreAnErrorOnAll) {
   const std::vector<std::string> names{world().rank() == 1 ? "gpu:3" : "gpu:0"};
   const std::string words = refusal([&] { MultiWorkerMirroredStrategy(session(), names, quiet()); }, Code::usage);
   EXPECT_NE(words.find("rank 1: "), std::string::npos) << words;

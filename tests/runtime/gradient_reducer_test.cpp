@@ -26,7 +26,7 @@ std::vector<GradientSpec> floats(const std::vector<std::size_t>& counts) {
 
 using Buckets = std::vector<std::vector<int>>;
 
-TEST(Buckets, are_filled_in_order) {
+TEST(Buckets, AreFilledInOrder) {
   const auto gradients = floats({10, 10, 100, 1, 10});
   const std::vector<int> reversed{4, 3, 2, 1, 0};
   EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 100, .first_bytes = 40}), (Buckets{{4}, {3, 2}, {1, 0}}));
@@ -48,7 +48,7 @@ class GradientReducers : public EveryLayout {
   std::vector<int> order_ = std::vector<int>(counts.size());
 };
 
-TEST_P(GradientReducers, give_the_bits_of_one_call_in_whatever_order_gradients_come) {
+TEST_P(GradientReducers, GiveTheBitsOfOneCallInWhateverOrderGradientsCome) {
   GradientReducer reducer(*strategy, floats(counts), {.bytes = 4000, .first_bytes = 1000});
   std::iota(order_.begin(), order_.end(), 0);
   std::deque<std::vector<std::vector<float>>> kept(static_cast<std::size_t>(strategy->num_local_replicas()));
@@ -69,7 +69,7 @@ TEST_P(GradientReducers, give_the_bits_of_one_call_in_whatever_order_gradients_c
       std::vector<int> order = order_;
       std::mt19937 draw(static_cast<unsigned>(step * 100 + me));
       std::shuffle(order.begin(), order.end(), draw);
-      GradientReducer::Step pass(reducer, context);
+      GradientReducer::BackwardPass pass(reducer, context);
       for (const int which : order) pass.ready(which, std::span(gradients[static_cast<std::size_t>(which)]));
       pass.finish();
       int differ = 0;
@@ -86,14 +86,14 @@ TEST_P(GradientReducers, give_the_bits_of_one_call_in_whatever_order_gradients_c
     EXPECT_EQ(reducer.buckets(local), plan_buckets(reducer.gradients(), seen, {.bytes = 4000, .first_bytes = 1000}));
 }
 
-TEST_P(GradientReducers, say_what_is_wrong_with_a_step) {
+TEST_P(GradientReducers, SayWhatIsWrongWithAStep) {
   const auto gradients = floats({2, 3});
-  const auto said = [&](const std::function<void(GradientReducer::Step&)>& pass) {
+  const auto said = [&](const std::function<void(GradientReducer::BackwardPass&)>& pass) {
     GradientReducer reducer(*strategy, gradients);
     const std::string words = refusal(
         [&] {
           strategy->run([&](ReplicaContext& context) {
-            GradientReducer::Step step(reducer, context);
+            GradientReducer::BackwardPass step(reducer, context);
             pass(step);
             step.finish();
           });
@@ -133,7 +133,7 @@ TEST_P(GradientReducers, say_what_is_wrong_with_a_step) {
       "gradient 2 is ready, but there are 2");
 }
 
-TEST_P(GradientReducers, begin_anew_after_a_failure) {
+TEST_P(GradientReducers, BeginAnewAfterAFailure) {
   if (!is_in_one_process()) return;  // those are made anew, with their strategy
   GradientReducer reducer(*strategy, floats({2, 3}), {.first_bytes = 1});
   int first_one = 0;
@@ -141,7 +141,7 @@ TEST_P(GradientReducers, begin_anew_after_a_failure) {
     return strategy->run([&](ReplicaContext& context) {
       Tensor<float> first(TensorShape{2}, 1.F);
       Tensor<float> second(TensorShape{3}, 2.F);
-      GradientReducer::Step step(reducer, context);
+      GradientReducer::BackwardPass step(reducer, context);
       first_one == 0 ? step.ready(0, first) : step.ready(1, second);
       if (fails && context.local_id() == context.num_replicas_in_sync() - 1) throw std::runtime_error("once");
       first_one == 0 ? step.ready(1, second) : step.ready(0, first);
@@ -161,14 +161,14 @@ TEST_P(GradientReducers, begin_anew_after_a_failure) {
 }
 
 // New communicators often have the addresses of old ones, for some replicas and not for others.
-TEST(GradientReducer, knows_a_new_communicator_wherever_it_is) {
+TEST(GradientReducer, KnowsANewCommunicatorWhereverItIs) {
   MirroredStrategy strategy(4, quick());
   GradientReducer reducer(strategy, floats({1000, 1000}), {.bytes = 1, .first_bytes = 1});
   for (int round = 0; round < 150; ++round) {
     const auto sums = strategy.run([&](ReplicaContext& context) {
       std::vector<float> a(1000, 1.F);
       std::vector<float> b(1000, 100.F);
-      GradientReducer::Step step(reducer, context);
+      GradientReducer::BackwardPass step(reducer, context);
       step.ready(0, std::span(a));
       step.ready(1, std::span(b));
       step.finish();
@@ -184,7 +184,7 @@ TEST(GradientReducer, knows_a_new_communicator_wherever_it_is) {
 INSTANTIATE_TEST_SUITE_P(, GradientReducers, testing::ValuesIn(layouts()),
                          [](const auto& each) { return each.param.name; });
 
-TEST(GradientReducer, goes_by_the_operations_that_the_program_chose) {
+TEST(GradientReducer, GoesByTheOperationsThatTheProgramChose) {
   StrategyOptions options = quick();
   options.cross_device_ops = std::make_shared<ReductionToOneDevice>();
   MirroredStrategy strategy(3, options);
@@ -195,7 +195,7 @@ TEST(GradientReducer, goes_by_the_operations_that_the_program_chose) {
   for (int i = 0; i < 3; ++i) {
     const auto means = strategy.run([&](ReplicaContext& context) {
       Tensor<float> gradient(TensorShape{4}, static_cast<float>(context.local_id()));
-      GradientReducer::Step step(reducer, context);
+      GradientReducer::BackwardPass step(reducer, context);
       step.ready(0, gradient);
       step.finish();
       return gradient[3];

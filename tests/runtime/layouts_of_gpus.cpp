@@ -28,7 +28,7 @@ std::vector<Layout> layouts() {
       of<MirroredStrategy>("gpu_and_cpu", {"gpu:1", "cpu:0"}),
       of<CentralStorageStrategy>("central_gpu_2", {"gpu:0", "gpu:1"}),
   };
-  if (const gpu::Layer* const own = gpu::own_layer()) {
+  if (const gpu::DeviceBackend* const own = gpu::own_backend()) {
     std::vector<std::string> there;
     for (int i = 0; i < own->devices(); ++i) there.push_back(text("gpu:", i));
     const auto with = [=](std::shared_ptr<CrossDeviceOps> ops) {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "collectives/gpu/memory.hpp"
-#include "tests/collectives/fake_nccl.hpp"
+#include "tests/collectives/nccl/fake_nccl.hpp"
 
 namespace lockstep::test {
 
@@ -26,12 +26,12 @@ class OwnMachine {
   OwnMachine(const OwnMachine&) = delete;
   OwnMachine& operator=(const OwnMachine&) = delete;
 
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(gpus_.layer()); }
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(gpus_.backend()); }
   FakeNccl& nccl() const { return static_cast<FakeNccl&>(nccl_->library()); }
 
  private:
-  gpu::Instead gpus_{std::make_unique<FakeGpus>(4)};
-  std::optional<nccl::Instead> nccl_;
+  gpu::BackendOverride gpus_{std::make_unique<FakeGpus>(4)};
+  std::optional<nccl::NcclOverride> nccl_;
 };
 
 }  // namespace lockstep::test

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/cross_device_ops.hpp"
 #include "runtime/default_strategy.hpp"
 #include "runtime/strategy.hpp"
 #include "tests/runtime/quick.hpp"
@@ -41,7 +42,7 @@ class Reductions : public testing::TestWithParam<int> {
   }
 };
 
-TEST_P(Reductions, of_tensors_are_element_by_element) {
+TEST_P(Reductions, OfTensorsAreElementByElement) {
   const auto values = strategy.run([](ReplicaContext& context) {
     return row({static_cast<double>(context.replica_id_in_sync_group()), 3.0});
   });
@@ -50,7 +51,7 @@ TEST_P(Reductions, of_tensors_are_element_by_element) {
   EXPECT_EQ(strategy.reduce(max, values), row({n - 1.0, 3.0}));
 }
 
-TEST_P(Reductions, along_an_axis_count_every_element_once) {
+TEST_P(Reductions, AlongAnAxisCountEveryElementOnce) {
   const float all = static_cast<float>(n * (n + 1) / 2);  // rows
   float sum_of_first = 0;
   for (int i = 0; i < n; ++i) sum_of_first += static_cast<float>(i * (i + 1));
@@ -62,7 +63,7 @@ TEST_P(Reductions, along_an_axis_count_every_element_once) {
 }
 
 // Eight and six examples: the mean over fourteen.
-TEST_P(Reductions, means_of_unequal_parts_are_by_the_number_of_all) {
+TEST_P(Reductions, MeansOfUnequalPartsAreByTheNumberOfAll) {
   if (n != 2) return;
   const PerReplica<Tensor<float>> losses{Tensor<float>({8}, 1.F), Tensor<float>({6}, 8.F)};
   EXPECT_EQ(strategy.reduce("MEAN", losses, 0).item(), 4.F);
@@ -72,7 +73,7 @@ TEST_P(Reductions, means_of_unequal_parts_are_by_the_number_of_all) {
   EXPECT_EQ(strategy.reduce("SUM", one_is_empty, 0).item(), 6.F);
 }
 
-TEST_P(Reductions, keep_small_types_exact_until_the_end) {
+TEST_P(Reductions, KeepSmallTypesExactUntilTheEnd) {
   const auto each = [&](auto value, std::int64_t size) {
     return strategy.run([=](ReplicaContext&) { return Tensor<decltype(value)>(TensorShape{size}, value); });
   };
@@ -84,7 +85,7 @@ TEST_P(Reductions, keep_small_types_exact_until_the_end) {
   EXPECT_TRUE(std::isnan(strategy.reduce("MIN", each(std::numeric_limits<float>::quiet_NaN(), 2), 0).item()));
 }
 
-TEST_P(Reductions, of_different_shapes_are_refused) {
+TEST_P(Reductions, OfDifferentShapesAreRefused) {
   if (n == 1) return;
   const auto values = strategy.run([](ReplicaContext& context) {
     return context.local_id() == 0 ? Tensor<float>(TensorShape{5, 2, 3}) : Tensor<float>(TensorShape{5, 3, 2});
@@ -95,7 +96,7 @@ TEST_P(Reductions, of_different_shapes_are_refused) {
   EXPECT_EQ(strategy.reduce("SUM", values, {1, 2}), Tensor<float>(TensorShape{5}));
 }
 
-TEST_P(Reductions, slices_of_different_tensors_are_refused) {
+TEST_P(Reductions, SlicesOfDifferentTensorsAreRefused) {
   if (n == 1) return;
   const auto call = [&] {
     strategy.run([](ReplicaContext& context) {
@@ -105,7 +106,7 @@ TEST_P(Reductions, slices_of_different_tensors_are_refused) {
   EXPECT_NE(refusal(call, Code::replica_failed).find("slices of tensors of the shapes "), std::string::npos);
 }
 
-TEST_P(Reductions, gather_one_behind_the_other) {
+TEST_P(Reductions, GatherOneBehindTheOther) {
   const Tensor<float> rows = strategy.gather(uneven(), 0);
   ASSERT_EQ(rows.shape(), (TensorShape{n * (n + 1) / 2, 2}));
   EXPECT_EQ(rows[rows.size() - 2], static_cast<float>(n - 1));
@@ -122,7 +123,7 @@ TEST_P(Reductions, gather_one_behind_the_other) {
   for (const auto& each : in_replicas.local()) EXPECT_EQ(each, wide);
 }
 
-TEST_P(Reductions, gathers_that_do_not_fit_are_refused) {
+TEST_P(Reductions, GathersThatDoNotFitAreRefused) {
   const auto scalars = strategy.run([] { return Tensor<int>(1); });
   EXPECT_NE(refusal([&] { (void)strategy.gather(scalars, 0); }, Code::usage).find("gather of a scalar"),
             std::string::npos);
@@ -140,7 +141,7 @@ TEST_P(Reductions, gathers_that_do_not_fit_are_refused) {
   EXPECT_EQ(strategy.gather(uneven(), 0).shape()[1], 2);
 }
 
-TEST_P(Reductions, slices_of_all_replicas_come_one_after_the_other) {
+TEST_P(Reductions, SlicesOfAllReplicasComeOneAfterTheOther) {
   const auto all = strategy.run([](ReplicaContext& context) {
     const int id = context.replica_id_in_sync_group();
     return context.all_reduce(
@@ -157,7 +158,7 @@ TEST_P(Reductions, slices_of_all_replicas_come_one_after_the_other) {
   }
 }
 
-TEST_P(Reductions, results_are_regrouped_leaf_by_leaf) {
+TEST_P(Reductions, ResultsAreRegroupedLeafByLeaf) {
   const auto [id, nothing, named] = strategy.run([](ReplicaContext& context) {
     const int mine = context.replica_id_in_sync_group();
     return std::tuple(mine, std::monostate(), std::map<std::string, Tensor<float>>{{"loss", static_cast<float>(mine)}});
@@ -174,7 +175,7 @@ TEST_P(Reductions, results_are_regrouped_leaf_by_leaf) {
   for (int i = 0; i < n; ++i) EXPECT_EQ(sums[i], static_cast<float>(2 * i));
 }
 
-TEST_P(Reductions, of_a_programs_own_struct_are_of_its_leaves) {
+TEST_P(Reductions, OfAProgramsOwnStructAreOfItsLeaves) {
   const auto each = strategy.run([](ReplicaContext& context) {
     Statistics mine{1.0 + context.replica_id_in_sync_group(), row({1.F, 2.F})};
     context.all_reduce(mine, sum);
@@ -187,7 +188,7 @@ TEST_P(Reductions, of_a_programs_own_struct_are_of_its_leaves) {
   EXPECT_EQ(strategy.reduce("MEAN", each).loss, n * (n + 1) / 2.0);
 }
 
-TEST_P(Reductions, in_replicas_take_structures) {
+TEST_P(Reductions, InReplicasTakeStructures) {
   const auto results = strategy.run([](ReplicaContext& context) {
     std::pair<std::vector<float>, std::vector<Tensor<std::int64_t>>> mine{
         {1, 2}, {Tensor<std::int64_t>(5), row<std::int64_t>({6})}};
@@ -200,7 +201,7 @@ TEST_P(Reductions, in_replicas_take_structures) {
   }
 }
 
-TEST_P(Reductions, merge_call_passes_structures) {
+TEST_P(Reductions, MergeCallPassesStructures) {
   const auto results = strategy.run([](ReplicaContext& context) {
     return context.merge_call(
         [](Strategy& all, const PerReplica<Tensor<int>>& mine) { return std::tuple(mine, all.reduce("SUM", mine)); },
@@ -214,7 +215,7 @@ TEST_P(Reductions, merge_call_passes_structures) {
 
 INSTANTIATE_TEST_SUITE_P(, Reductions, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
 
-TEST(Slices, that_are_many_are_added_up_where_that_is_the_same) {
+TEST(Slices, ThatAreManyAreAddedUpWhereThatIsTheSame) {
   constexpr std::int64_t huge = std::int64_t{1} << 62;
   EXPECT_TRUE(detail::goes_dense<float>(ReduceOp::avg, 2, 21, 10));
   EXPECT_TRUE(detail::goes_dense<f16>(ReduceOp::sum, 2, 21, 10));
@@ -226,7 +227,7 @@ TEST(Slices, that_are_many_are_added_up_where_that_is_the_same) {
   EXPECT_FALSE(detail::goes_dense<float>(ReduceOp::sum, 2, 2, huge));
 }
 
-TEST(Slices, of_different_tensors_are_refused_however_many_they_are) {
+TEST(Slices, OfDifferentTensorsAreRefusedHoweverManyTheyAre) {
   MirroredStrategy strategy(2, quick());
   for (const std::int64_t rows : {1, 9}) {
     const auto call = [&] {
@@ -242,7 +243,42 @@ TEST(Slices, of_different_tensors_are_refused_however_many_they_are) {
   }
 }
 
-TEST(ReductionsOfOthers, are_refused_wherever_they_are) {
+// The replicas' values have the same number of elements.
+template <class Value>
+void expect_told_apart(const Value& first, const Value& second, std::shared_ptr<CrossDeviceOps> ops = nullptr) {
+  MirroredStrategy strategy(2, quick(std::move(ops)));
+  const auto call = [&](auto combine) {
+    const auto in_replica = [&](ReplicaContext& context) {
+      Value mine = context.replica_id_in_sync_group() == 0 ? first : second;
+      combine(context, mine);
+    };
+    const std::string words = refusal([&] { strategy.run(in_replica); }, Code::replica_failed);
+    EXPECT_NE(words.find("E016"), std::string::npos) << words;
+    EXPECT_NE(words.find("differ in order, shape"), std::string::npos) << words;
+  };
+  call([](ReplicaContext& context, Value& mine) { context.all_reduce(mine, sum); });
+  if constexpr (!detail::Structure<Value>) {
+    call([](ReplicaContext& context, Value& mine) { context.all_reduce_async(mine, sum).wait(); });
+    call([](ReplicaContext& context, Value& mine) { context.broadcast(mine, 0); });
+  }
+}
+
+TEST(ReducedStructures, OfAnotherShapeOrKeyAreToldApart) {
+  const auto ones = [](TensorShape shape) { return Tensor<float>(std::move(shape), 1.F); };
+  using Numbers = std::vector<float>;
+  using Map = std::map<std::string, Numbers>;
+  expect_told_apart(ones({2, 3}), ones({3, 2}));
+  expect_told_apart(std::tuple(Numbers(2), Numbers(4)), std::tuple(Numbers(4), Numbers(2)));
+  expect_told_apart(Map{{"a", Numbers(2)}, {"b", Numbers(4)}}, Map{{"a", Numbers(2)}, {"c", Numbers(4)}});
+  expect_told_apart(std::vector{Numbers(3), Numbers(3)}, std::vector{Numbers(2), Numbers(4)});
+  expect_told_apart(std::pair(1.F, ones({2, 3})), std::pair(1.F, ones({3, 2})));
+  const auto by_hierarchy = [] { return std::make_shared<HierarchicalCopyAllReduce>(); };
+  expect_told_apart(std::pair(1.F, ones({2, 3})), std::pair(1.F, ones({3, 2})), by_hierarchy());
+  expect_told_apart(Map{{"a", Numbers(2)}, {"b", Numbers(4)}}, Map{{"a", Numbers(2)}, {"c", Numbers(4)}},
+                    by_hierarchy());
+}
+
+TEST(ReductionsOfOthers, AreRefusedWhereverTheyAre) {
   MirroredStrategy strategy(2, quick());
   const PerReplica<int> three{1, 2, 3};
   refusal([&] { strategy.run([](const std::vector<int>&) {}, std::vector{three}); }, Code::usage);

@@ -214,12 +214,12 @@ const Row table[] = {
        check_roles({{"chief", {"host:1", "host:2"}}}, std::nullopt);
      }},
     {"another_layer", "Only GRPC backend is supported at the moment",
-     [](Strategy&) { rpc::Server::create("mpi", "localhost:0"); }},
+     [](Strategy&) { rpc::RpcServer::create("mpi", "localhost:0"); }},
 };
 
 class Refusals : public testing::TestWithParam<Row> {};
 
-TEST_P(Refusals, say_what_was_wrong_and_how_to_mend_it) {
+TEST_P(Refusals, SayWhatWasWrongAndHowToMendIt) {
   MirroredStrategy strategy(2, quick());
   const std::string words = refusal([&] { GetParam().use(strategy); }, {Code::usage, Code::mismatch, Code::cluster,
                                                                         Code::replica_failed, Code::peer_failed});

@@ -31,7 +31,7 @@ void expect_refused(MirroredStrategy& two, const std::function<void(ReplicaConte
   EXPECT_EQ(two.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 2) << "used again";
 }
 
-TEST(Replicas, that_make_different_collectives_are_told_at_once) {
+TEST(Replicas, ThatMakeDifferentCollectivesAreToldAtOnce) {
   MirroredStrategy two(2, quick());
   const auto one_more = [](int which) {
     return [which](ReplicaContext& context) {
@@ -57,7 +57,7 @@ TEST(Replicas, that_make_different_collectives_are_told_at_once) {
   });
 }
 
-TEST(Replicas, meet_all_or_none_at_one_place_with_the_same_types) {
+TEST(Replicas, MeetAllOrNoneAtOnePlaceWithTheSameTypes) {
   MirroredStrategy two(2, quick());
   expect_refused(
       two,
@@ -106,7 +106,7 @@ TEST(Replicas, meet_all_or_none_at_one_place_with_the_same_types) {
       "a PerReplica of 1 values");
 }
 
-TEST(Replicas, wait_for_what_is_done_for_them_all_as_long_as_it_takes) {
+TEST(Replicas, WaitForWhatIsDoneForThemAllAsLongAsItTakes) {
   MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(500), std::chrono::milliseconds(1500)},
                            .log = Log(LogLevel::off)});
   const auto met = two.run([](ReplicaContext& context) {
@@ -121,7 +121,7 @@ TEST(Replicas, wait_for_what_is_done_for_them_all_as_long_as_it_takes) {
 }
 
 // First in a warning, then in the error.
-TEST(Replicas, that_do_not_come_to_meet_are_named) {
+TEST(Replicas, ThatDoNotComeToMeetAreNamed) {
   std::mutex mutex;
   std::vector<std::string> lines;
   MirroredStrategy three(3, {.patience = Patience{std::chrono::milliseconds(100), std::chrono::milliseconds(700)},
@@ -155,7 +155,7 @@ TEST(Replicas, that_do_not_come_to_meet_are_named) {
   EXPECT_EQ(three.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 3) << "used again";
 }
 
-TEST(Replicas, what_was_done_for_all_and_threw_is_known_to_all) {
+TEST(Replicas, WhatWasDoneForAllAndThrewIsKnownToAll) {
   MirroredStrategy two(2, quick());
   expect_refused(
       two,
@@ -170,10 +170,10 @@ TEST(Replicas, what_was_done_for_all_and_threw_is_known_to_all) {
           if (context.local_id() == 1) throw;  // replica 0 keeps it to itself
         }
       },
-      "for all replicas threw");
+      "for all replicas, threw: in the middle");
 }
 
-TEST(Replicas, that_keep_a_failure_to_themselves_are_found_out) {
+TEST(Replicas, ThatKeepAFailureToThemselvesAreFoundOut) {
   MirroredStrategy two(2, quick());
   EXPECT_NE(refusal(
                 [&] {
@@ -192,7 +192,7 @@ TEST(Replicas, that_keep_a_failure_to_themselves_are_found_out) {
   EXPECT_EQ(two.reduce("SUM", PerReplica<int>({1, 2})), 3) << "mended, also for a call outside of run";
 }
 
-TEST(Replicas, have_values_for_all_of_them) {
+TEST(Replicas, HaveValuesForAllOfThem) {
   MirroredStrategy two(2, quick());
   const std::string said = refusal([&] { two.run([](int) {}, PerReplica<int>({1, 2, 3})); }, Code::usage);
   EXPECT_NE(said.find("a PerReplica of 3 values in a strategy with 2 replicas in this process"), std::string::npos)

@@ -20,7 +20,7 @@ constexpr double losses[] = {0.29786447, 0.29653987, 0.29522538, 0.29392087, 0.2
                              0.2754866,  0.274329,   0.2731799,  0.27203918, 0.27090666, 0.26978233,
                              0.26866615, 0.26755798, 0.2664578,  0.26536545, 0.2642809,  0.26320407};
 
-TEST_P(Seeds, losses_of_the_custom_loop_are_those_that_it_prints) {
+TEST_P(Seeds, LossesOfTheCustomLoopAreThoseThatItPrints) {
   const Scope scope = strategy->scope();
   Variable<double> w(-std::log(std::expm1(losses[0])), {.name = "kernel", .aggregation = Aggregation::sum});
   Variable<double> b(0.0, {.name = "bias", .aggregation = Aggregation::sum});
@@ -43,7 +43,7 @@ TEST_P(Seeds, losses_of_the_custom_loop_are_those_that_it_prints) {
   w.check_sync();
 }
 
-TEST_P(Seeds, value_contexts_choose_by_number) {
+TEST_P(Seeds, ValueContextsChooseByNumber) {
   const std::vector<double> list{3, 2, 1};
   const auto values = strategy->distribute_values_from(
       [&](ValueContext at) { return list[static_cast<std::size_t>(at.replica_id_in_sync_group) % 3]; });
@@ -54,7 +54,7 @@ TEST_P(Seeds, value_contexts_choose_by_number) {
 }
 
 // The mean over batches of 8 and of 6 examples counts every example once.
-TEST_P(Seeds, means_are_over_all_examples) {
+TEST_P(Seeds, MeansAreOverAllExamples) {
   const auto batches = strategy->run([&](ReplicaContext& context) {
     const int id = context.replica_id_in_sync_group();
     return Tensor<double>(TensorShape{id == 0 ? 8 : 6}, id == 0 ? 1.0 : 2.0);
@@ -64,7 +64,7 @@ TEST_P(Seeds, means_are_over_all_examples) {
 }
 
 // range(10) in batches of 4, of which replicas have 0, 1, ... on: the sums of columns, and of all.
-TEST_P(Seeds, sums_are_over_replicas_and_along_axes) {
+TEST_P(Seeds, SumsAreOverReplicasAndAlongAxes) {
   const auto batches = strategy->run([&](ReplicaContext& context) {
     const auto id = static_cast<float>(context.replica_id_in_sync_group());
     return row({4 * id, 4 * id + 1, 4 * id + 2, 4 * id + 3});
@@ -75,20 +75,20 @@ TEST_P(Seeds, sums_are_over_replicas_and_along_axes) {
   EXPECT_EQ(strategy->reduce("SUM", batches, 0).item(), 4 * base + 6 * n);  // 28 of two
 }
 
-TEST_P(Seeds, variables_print_their_parts) {
+TEST_P(Seeds, VariablesPrintTheirParts) {
   const Scope scope = strategy->scope();
   const Variable<float> v(1.F, {.name = "Variable"});
   std::ostringstream out;
   out << v;
   EXPECT_NE(out.str().find("<tf.Variable 'Variable:0' shape=() dtype=float32, numpy=1.0>"), std::string::npos)
       << out.str();
-  if (size() > 1 && strategy->keeps() == Strategy::Keeps::mirrored) {
+  if (size() > 1 && strategy->variable_placement() == Strategy::VariablePlacement::mirrored) {
     EXPECT_TRUE(out.str().starts_with("MirroredVariable:{\n  0: ")) << out.str();
   }
 }
 
 // Momentum has a part beside each part of what is trained, and takes every replica to the same place as one replica.
-TEST_P(Seeds, slots_follow_their_variables) {
+TEST_P(Seeds, SlotsFollowTheirVariables) {
   const Scope scope = strategy->scope();
   Variable<double> w(row({1.0, -2.0}), {.name = "w", .aggregation = Aggregation::sum});
   Variable<double> momentum(Tensor<double>(w.shape()), {.name = "w/momentum", .aggregation = Aggregation::sum});
@@ -130,7 +130,7 @@ TEST_P(Seeds, slots_follow_their_variables) {
 
 INSTANTIATE_TEST_SUITE_P(, Seeds, testing::ValuesIn(layouts()), [](const auto& each) { return each.param.name; });
 
-TEST(SeedsOfNone, a_program_without_a_strategy_has_the_default_one) {
+TEST(SeedsOfNone, AProgramWithoutAStrategyHasTheDefaultOne) {
   EXPECT_EQ(get_strategy().reduce("SUM", 1.), 1.0);
   EXPECT_FALSE(has_strategy());
 }

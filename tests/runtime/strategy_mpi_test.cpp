@@ -25,7 +25,7 @@ std::vector<float> sums_in(Strategy& strategy) {
   })[0];
 }
 
-TEST(MultiWorker, every_rank_is_a_replica) {
+TEST(MultiWorker, EveryRankIsAReplica) {
   MultiWorkerMirroredStrategy strategy(session(), quiet());
   const int n = world().size();
   EXPECT_EQ(strategy.num_replicas_in_sync(), n);
@@ -43,13 +43,13 @@ TEST(MultiWorker, every_rank_is_a_replica) {
   EXPECT_EQ(met[0], n - 1);
 }
 
-TEST(MultiWorker, sums_have_the_bits_of_threads_in_one_process) {
+TEST(MultiWorker, SumsHaveTheBitsOfThreadsInOneProcess) {
   MultiWorkerMirroredStrategy ranks(session(), quiet());
   MirroredStrategy threads(world().size(), quiet());
   EXPECT_EQ(sums_in(ranks), sums_in(threads));
 }
 
-TEST(MultiWorker, can_be_made_again_and_again) {
+TEST(MultiWorker, CanBeMadeAgainAndAgain) {
   for (int round = 0; round < 5; ++round) {
     MultiWorkerMirroredStrategy strategy(session(), quiet());
     EXPECT_EQ(strategy.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], world().size());
@@ -58,7 +58,7 @@ TEST(MultiWorker, can_be_made_again_and_again) {
 
 using MultiWorkerTwo = NeedsRanks<2>;
 
-TEST_F(MultiWorkerTwo, what_one_rank_throws_ends_the_others_with_its_words) {
+TEST_F(MultiWorkerTwo, WhatOneRankThrowsEndsTheOthersWithItsWords) {
   MultiWorkerMirroredStrategy strategy(session(), quiet());
   try {
     strategy.run([](ReplicaContext& context) {
@@ -72,7 +72,7 @@ TEST_F(MultiWorkerTwo, what_one_rank_throws_ends_the_others_with_its_words) {
   }
 }
 
-TEST(Rings, are_taken_where_they_are_wished) {
+TEST(Rings, AreTakenWhereTheyAreWished) {
   StrategyOptions options = quiet();
   options.order = Order::fast;
   options.communication.implementation = CommunicationImplementation::ring;
@@ -91,7 +91,7 @@ TEST(Rings, are_taken_where_they_are_wished) {
   }
 }
 
-TEST_F(MultiWorkerTwo, a_call_ends_in_its_time_and_names_the_rank_that_is_late) {
+TEST_F(MultiWorkerTwo, ACallEndsInItsTimeAndNamesTheRankThatIsLate) {
   for (const int replicas : {1, 2}) {
     MultiWorkerMirroredStrategy strategy(session(), replicas, quiet());
     const int last = strategy.num_replicas_in_sync() - 1;
@@ -112,7 +112,7 @@ TEST_F(MultiWorkerTwo, a_call_ends_in_its_time_and_names_the_rank_that_is_late) 
 }
 
 // The last rank does not come at all, until the others have been told so.
-TEST_F(MultiWorkerTwo, batches_and_slices_end_in_their_time) {
+TEST_F(MultiWorkerTwo, BatchesAndSlicesEndInTheirTime) {
   const IndexedSlices<float> slices(Tensor<float>({1, 2}, {4.F, 6.F}), {1}, {5, 2});
   const CommunicationOptions second = {.timeout = std::chrono::seconds(1)};
   const std::function<void(Strategy&)> calls[] = {

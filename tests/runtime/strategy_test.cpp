@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strategies of one process: how a failure ends a run, the default one, scopes, and making them.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <cstdlib>
 #include <sstream>
 #include <thread>
 
@@ -22,7 +24,7 @@ using test::quick;
 
 using StrategyOfThreads = test::EveryLayout;
 
-TEST_P(StrategyOfThreads, what_one_replica_throws_is_thrown_once_with_its_name) {
+TEST_P(StrategyOfThreads, WhatOneReplicaThrowsIsThrownOnceWithItsName) {
   const int last = strategy->num_local_replicas() - 1;
   for (int round = 0; round < 3; ++round) {
     try {
@@ -47,7 +49,7 @@ TEST_P(StrategyOfThreads, what_one_replica_throws_is_thrown_once_with_its_name) 
   }
 }
 
-TEST_P(StrategyOfThreads, has_no_cluster) {
+TEST_P(StrategyOfThreads, HasNoCluster) {
   EXPECT_EQ(strategy->cluster_resolver(), nullptr);
   const Scope scope = strategy->scope();
   EXPECT_EQ(get_strategy().cluster_resolver(), nullptr);
@@ -57,6 +59,58 @@ TEST_P(StrategyOfThreads, has_no_cluster) {
 INSTANTIATE_TEST_SUITE_P(All, StrategyOfThreads, testing::ValuesIn(test::layouts()),
                          [](const auto& each) { return each.param.name; });
 
+// What replicas do while one of them calls exit().
+void wait_in_collective(ReplicaContext& context) { static_cast<void>(context.all_reduce(1, sum)); }
+void wait_in_merge_call(ReplicaContext& context) {
+  context.merge_call([](Strategy&) {});
+}
+void ask_for_ever(ReplicaContext& context) {
+  while (true) static_cast<void>(context.strategy().describe());
+}
+
+void exit_in_replica(Strategy& strategy, int which, void (*others)(ReplicaContext&)) {
+  strategy.run([&](ReplicaContext& context) {
+    if (context.local_id() != which) return others(context);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::exit(3);
+  });
+}
+
+TEST(Replicas, ExitInTheirFunctionEndsTheProcessWithItsCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto ends_with_its_code = testing::ExitedWithCode(3);
+  const auto on_stack = [](int which, void (*others)(ReplicaContext&)) {
+    MirroredStrategy strategy(2);
+    exit_in_replica(strategy, which, others);
+  };
+  EXPECT_EXIT(on_stack(0, wait_in_collective), ends_with_its_code, "");
+  EXPECT_EXIT(on_stack(1, wait_in_merge_call), ends_with_its_code, "");
+  const auto with_static_storage = [](int which, void (*others)(ReplicaContext&)) {
+    // The other replica runs on meanwhile, after the strategy's end.
+    std::atexit([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+    static MirroredStrategy strategy(2);
+    exit_in_replica(strategy, which, others);
+  };
+  EXPECT_EXIT(with_static_storage(0, wait_in_collective), ends_with_its_code, "");
+  EXPECT_EXIT(with_static_storage(1, ask_for_ever), ends_with_its_code, "");
+  EXPECT_EXIT(exit_in_replica(default_strategy(), 0, ask_for_ever), ends_with_its_code, "");
+}
+
+TEST(Replicas, ThreadThatIsEndedInTheirFunctionEndsTheProcessByName) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end_thread = [](bool in_merge_call) {
+    MirroredStrategy strategy(2);
+    strategy.run([&](ReplicaContext& context) {
+      if (in_merge_call) context.merge_call([](Strategy&) { ::pthread_exit(nullptr); });
+      if (context.local_id() == 1) ::pthread_exit(nullptr);
+      static_cast<void>(context.all_reduce(1, sum));
+    });
+  };
+  EXPECT_DEATH(end_thread(false),
+               "E001 .*a thread was ended in the function of replica 1 of this process, by pthread_exit");
+  EXPECT_DEATH(end_thread(true), "E001 .*a thread was ended in the function of merge_call at .*strategy_test.cpp");
+}
+
 void is_default_state() {
   EXPECT_EQ(&get_strategy(), &default_strategy());
   EXPECT_EQ(replica_context(), &default_strategy().replica(0));
@@ -64,7 +118,7 @@ void is_default_state() {
   EXPECT_FALSE(has_strategy());
 }
 
-TEST(Default, is_there_without_being_asked_for) {
+TEST(Default, IsThereWithoutBeingAskedFor) {
   Strategy& strategy = get_strategy();
   EXPECT_FALSE(has_strategy());
   EXPECT_EQ(strategy.num_replicas_in_sync(), 1);
@@ -76,7 +130,7 @@ TEST(Default, is_there_without_being_asked_for) {
 }
 
 // Library code is written against it, whatever thread calls that.
-TEST(Default, is_every_threads_own) {
+TEST(Default, IsEveryThreadsOwn) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i)
     threads.emplace_back([i] {
@@ -95,7 +149,7 @@ TEST(Default, is_every_threads_own) {
   EXPECT_THROW(get_strategy().run([] { throw std::out_of_range("x"); }), ReplicaError);
 }
 
-TEST(Default, another_one_may_stand_in_for_it) {
+TEST(Default, AnotherOneMayStandInForIt) {
   MirroredStrategy two(2, quick());
   set_strategy(&two);
   EXPECT_EQ(&get_strategy(), &two);
@@ -111,7 +165,7 @@ TEST(Default, another_one_may_stand_in_for_it) {
   EXPECT_FALSE(in_cross_replica_context());
 }
 
-TEST(Default, gives_way_to_one_after_the_other) {
+TEST(Default, GivesWayToOneAfterTheOther) {
   MirroredStrategy one(1, quick());
   MirroredStrategy two(2, quick());
   for (MirroredStrategy* const each : {&one, &two}) {
@@ -125,7 +179,7 @@ TEST(Default, gives_way_to_one_after_the_other) {
   is_default_state();
 }
 
-TEST(Default, merges_by_itself) {
+TEST(Default, MergesByItself) {
   is_default_state();
   ASSERT_NE(replica_context(), nullptr);
   const std::string said = replica_context()->merge_call(
@@ -142,7 +196,7 @@ TEST(Default, merges_by_itself) {
   is_default_state();
 }
 
-TEST(Default, has_a_scope_that_keeps_others_out_and_changes_nothing) {
+TEST(Default, HasAScopeThatKeepsOthersOutAndChangesNothing) {
   MirroredStrategy two(2, quick());
   const auto of_two = [&](float value) {
     const Scope scope = two.scope();
@@ -172,7 +226,7 @@ TEST(Default, has_a_scope_that_keeps_others_out_and_changes_nothing) {
   EXPECT_EQ(of_two(5), 5);
 }
 
-TEST(Scopes, of_two_strategies_do_not_mix) {
+TEST(Scopes, OfTwoStrategiesDoNotMix) {
   MirroredStrategy two(2, quick());
   OneDeviceStrategy one(quick());
   const Scope scope = two.scope();
@@ -186,7 +240,7 @@ TEST(Scopes, of_two_strategies_do_not_mix) {
   EXPECT_EQ(&get_strategy(), &two);
 }
 
-TEST(Scopes, end_in_the_reverse_order) {
+TEST(Scopes, EndInTheReverseOrder) {
   std::vector<std::string> lines;
   MirroredStrategy two(
       2, {.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); })});
@@ -201,7 +255,7 @@ TEST(Scopes, end_in_the_reverse_order) {
   EXPECT_EQ(lines.size(), 1U);
 }
 
-TEST(Scopes, of_a_strategy_that_has_gone_are_over) {
+TEST(Scopes, OfAStrategyThatHasGoneAreOver) {
   auto two = std::make_unique<MirroredStrategy>(2, quick());
   set_strategy(two.get());
   auto scope = std::make_unique<Scope>(*two);
@@ -211,7 +265,7 @@ TEST(Scopes, of_a_strategy_that_has_gone_are_over) {
   EXPECT_EQ(&get_strategy(), &default_strategy());
 }
 
-TEST(Strategies, can_be_made_again_and_again) {
+TEST(Strategies, CanBeMadeAgainAndAgain) {
   for (int round = 0; round < 20; ++round) {
     MirroredStrategy strategy(1 + round % 4, quick());
     EXPECT_EQ(strategy.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 1 + round % 4);
@@ -220,7 +274,7 @@ TEST(Strategies, can_be_made_again_and_again) {
 }
 
 // The guide's example of values by replica.
-TEST(Strategies, values_come_from_a_function_of_the_replica) {
+TEST(Strategies, ValuesComeFromAFunctionOfTheReplica) {
   MirroredStrategy two(2, quick());
   const float values[] = {3.0F, 2.0F, 1.0F};
   const auto found =
@@ -235,7 +289,7 @@ TEST(Strategies, values_come_from_a_function_of_the_replica) {
 }
 
 // Whatever the number of replicas is made of: the balanced tree over them.
-TEST(Strategies, reduce_gives_the_bits_of_the_reproducible_order) {
+TEST(Strategies, ReduceGivesTheBitsOfTheReproducibleOrder) {
   MirroredStrategy four(4, quick());
   const float parts[] = {1e8F, 1.0F, -1e8F, 1.0F};
   const auto values =

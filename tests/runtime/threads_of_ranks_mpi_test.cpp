@@ -68,18 +68,18 @@ void check_layout(Session& session, const std::vector<int>& numbers) {
   for (int local = 0; local < mine; ++local) EXPECT_EQ(met[local], all + 1);
 }
 
-TEST(ThreadsOfRanks, have_one_numbering_and_the_bits_of_threads_in_one_process) {
+TEST(ThreadsOfRanks, HaveOneNumberingAndTheBitsOfThreadsInOneProcess) {
   for (const auto& numbers : layouts(world().size())) check_layout(session(), numbers);
 }
 
-TEST(ThreadsOfRanks, by_messages_as_well) {
-  if (session().ground()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
+TEST(ThreadsOfRanks, ByMessagesAsWell) {
+  if (session().backend()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
   Session messages = by_messages();
   for (const auto& numbers : layouts(world().size())) check_layout(messages, numbers);
 }
 
-TEST(ThreadsOfRanks, send_each_other_messages_and_split) {
-  if (session().ground()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
+TEST(ThreadsOfRanks, SendEachOtherMessagesAndSplit) {
+  if (session().backend()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
   Session messages = by_messages();
   for (Session* each : {&session(), &messages}) {
     MultiWorkerMirroredStrategy strategy(*each, 2, quiet());
@@ -113,7 +113,7 @@ TEST(ThreadsOfRanks, send_each_other_messages_and_split) {
   }
 }
 
-TEST(ThreadsOfRanks, get_values_by_their_number_and_reduce_what_is_unequal) {
+TEST(ThreadsOfRanks, GetValuesByTheirNumberAndReduceWhatIsUnequal) {
   MultiWorkerMirroredStrategy strategy(session(), 2, quiet());
   const int first = 2 * world().rank();
   const int all = strategy.num_replicas_in_sync();
@@ -135,7 +135,7 @@ TEST(ThreadsOfRanks, get_values_by_their_number_and_reduce_what_is_unequal) {
   EXPECT_EQ(gathered[gathered.size() - 1], all - 1);
 }
 
-TEST(ThreadsOfRanks, combine_by_operations_of_the_programs_choice) {
+TEST(ThreadsOfRanks, CombineByOperationsOfTheProgramsChoice) {
   const std::vector<std::shared_ptr<CrossDeviceOps>> all = {std::make_shared<NcclAllReduce>(2),
                                                             std::make_shared<HierarchicalCopyAllReduce>(),
                                                             std::make_shared<ReductionToOneDevice>()};
@@ -160,7 +160,7 @@ TEST(ThreadsOfRanks, combine_by_operations_of_the_programs_choice) {
 }
 
 // By levels too a failure is known at once, also before anybody has been further than its process.
-TEST(ThreadsOfRanks, combine_by_levels_or_hear_why_not) {
+TEST(ThreadsOfRanks, CombineByLevelsOrHearWhyNot) {
   StrategyOptions options = quiet();
   options.cross_device_ops = std::make_shared<HierarchicalCopyAllReduce>();
   MultiWorkerMirroredStrategy strategy(session(), 2, options);
@@ -182,7 +182,7 @@ TEST(ThreadsOfRanks, combine_by_levels_or_hear_why_not) {
   EXPECT_EQ(sums[0].item(), n * (n - 1) / 2);
 }
 
-TEST(ThreadsOfRanks, other_operations_on_one_rank_are_refused_on_all) {
+TEST(ThreadsOfRanks, OtherOperationsOnOneRankAreRefusedOnAll) {
   StrategyOptions options = quiet();
   if (session().size() == 1) GTEST_SKIP() << lacks("needs two ranks");
   if (session().rank() == 0) options.cross_device_ops = std::make_shared<HierarchicalCopyAllReduce>();
@@ -198,14 +198,14 @@ class Odd : public CrossDeviceOps {
   std::string describe() const override { return "Odd"; }
 
  protected:
-  void reduce_implementation(ReplicaGroup& group, ReduceOp op, const Views& value) override {
-    Views odd = value;
+  void reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) override {
+    TensorViews odd = value;
     if (group.first() == 2) odd.back().type = DataType::boolean;
     group.all_reduce(op, {odd});
   }
 };
 
-TEST(ThreadsOfRanks, hear_why_a_call_for_all_could_not_begin) {
+TEST(ThreadsOfRanks, HearWhyACallForAllCouldNotBegin) {
   if (session().size() == 1) GTEST_SKIP() << lacks("needs two ranks");
   StrategyOptions options = quiet();
   options.cross_device_ops = std::make_shared<Odd>();
@@ -218,7 +218,7 @@ TEST(ThreadsOfRanks, hear_why_a_call_for_all_could_not_begin) {
   EXPECT_NE(words.find("are not reduced"), std::string::npos) << words;
 }
 
-TEST(ThreadsOfRanks, have_variables) {
+TEST(ThreadsOfRanks, HaveVariables) {
   MultiWorkerMirroredStrategy strategy(session(), 2, quiet());
   const auto n = static_cast<float>(strategy.num_replicas_in_sync());
   const Scope scope = strategy.scope();
@@ -233,7 +233,7 @@ TEST(ThreadsOfRanks, have_variables) {
   v.check_sync();
 }
 
-TEST(ThreadsOfRanks, can_be_made_again_and_again) {
+TEST(ThreadsOfRanks, CanBeMadeAgainAndAgain) {
   for (int round = 0; round < 10; ++round) {
     MultiWorkerMirroredStrategy strategy(session(), 1 + (round + world().rank()) % 2, quiet());
     const auto found = strategy.run([](ReplicaContext& context) { return context.all_reduce(1, sum); });
@@ -241,13 +241,13 @@ TEST(ThreadsOfRanks, can_be_made_again_and_again) {
   }
 }
 
-TEST(ThreadsOfRanks, more_than_there_may_be_on_one_rank_are_refused_on_all) {
+TEST(ThreadsOfRanks, MoreThanThereMayBeOnOneRankAreRefusedOnAll) {
   const int last = world().size() - 1;
   const auto make = [&] { MultiWorkerMirroredStrategy strategy(session(), world().rank() == last ? 0 : 2, quiet()); };
   EXPECT_NE(refusal(make, Code::usage).find(text("with 0 replicas on rank ", last)), std::string::npos);
 }
 
-TEST(ThreadsOfRanks, what_one_of_them_throws_ends_all) {
+TEST(ThreadsOfRanks, WhatOneOfThemThrowsEndsAll) {
   MultiWorkerMirroredStrategy strategy(session(), 2, quiet());
   const int thrower = strategy.num_replicas_in_sync() - 1;
   try {
@@ -261,7 +261,7 @@ TEST(ThreadsOfRanks, what_one_of_them_throws_ends_all) {
   }
 }
 
-TEST(ThreadsOfRanks, of_a_rank_alone_can_be_used_again_after_a_failure) {
+TEST(ThreadsOfRanks, OfARankAloneCanBeUsedAgainAfterAFailure) {
   if (world().size() > 1) GTEST_SKIP() << lacks("needs a rank that is alone");
   for (const int replicas : {1, 2}) {
     MultiWorkerMirroredStrategy strategy(session(), replicas, quiet());

@@ -2,6 +2,7 @@
 // Variables whose replicas are ranks.
 #include <gtest/gtest.h>
 
+#include "runtime/gradient_reducer.hpp"
 #include "runtime/variable.hpp"
 #include "tests/runtime/told_apart.hpp"
 #include "tests/support/lacks.hpp"
@@ -20,14 +21,14 @@ class RankVariables : public testing::Test {
   const float sum_of_numbers = static_cast<float>(n * (n + 1) / 2);
 };
 
-TEST_F(RankVariables, begin_with_the_first_ranks_value) {
+TEST_F(RankVariables, BeginWithTheFirstRanksValue) {
   Variable v(row({mine, 2 * mine}), {.name = "v"});
   EXPECT_EQ(v.read(), row({1.F, 2.F}));
   Variable<float> made = strategy.run([&] { return Variable(mine); });
   EXPECT_EQ(made.read().item(), 1);
 }
 
-TEST_F(RankVariables, that_one_rank_cannot_make_are_made_by_none) {
+TEST_F(RankVariables, ThatOneRankCannotMakeAreMadeByNone) {
   if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   const bool is_last = world().rank() == n - 1;
   const auto make = [&] {
@@ -46,7 +47,7 @@ TEST_F(RankVariables, that_one_rank_cannot_make_are_made_by_none) {
   EXPECT_EQ(Variable(1.F).read().item(), 1) << "and all go on";
 }
 
-TEST_F(RankVariables, that_axes_do_not_fit_is_known_to_all) {
+TEST_F(RankVariables, ThatAxesDoNotFitIsKnownToAll) {
   if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   const bool is_last = world().rank() == n - 1;
   const PerReplica<Tensor<float>> value{Tensor<float>(is_last ? TensorShape{2} : TensorShape{2, 2})};
@@ -55,7 +56,7 @@ TEST_F(RankVariables, that_axes_do_not_fit_is_known_to_all) {
   EXPECT_EQ(strategy.reduce("SUM", PerReplica<float>{1}), static_cast<float>(n));
 }
 
-TEST_F(RankVariables, are_assigned_as_their_aggregation_says) {
+TEST_F(RankVariables, AreAssignedAsTheirAggregationSays) {
   const std::pair<Aggregation, float> cases[] = {{Aggregation::sum, sum_of_numbers},
                                                  {Aggregation::mean, sum_of_numbers / static_cast<float>(n)},
                                                  {Aggregation::only_first_replica, 1.F},
@@ -69,7 +70,7 @@ TEST_F(RankVariables, are_assigned_as_their_aggregation_says) {
   }
 }
 
-TEST_F(RankVariables, synchronised_on_read_become_one_when_all_ask) {
+TEST_F(RankVariables, SynchronisedOnReadBecomeOneWhenAllAsk) {
   const auto value = [&](Aggregation aggregation) {
     Variable v(0.F, {.synchronization = Synchronization::on_read, .aggregation = aggregation});
     strategy.run([&] { v.assign_add(mine); });
@@ -84,7 +85,7 @@ TEST_F(RankVariables, synchronised_on_read_become_one_when_all_ask) {
   EXPECT_EQ(count.saved().item(), 7);
 }
 
-TEST_F(RankVariables, that_differ_are_named_on_all) {
+TEST_F(RankVariables, ThatDifferAreNamedOnAll) {
   Variable v(Tensor<float>({100}, 1.F), {.name = "weights"});
   v.check_sync();
   if (n == 1) GTEST_SKIP() << lacks("needs another rank");
@@ -96,7 +97,64 @@ TEST_F(RankVariables, that_differ_are_named_on_all) {
   EXPECT_NE(words.find(text("replica ", n - 1, ", element 42")), std::string::npos) << words;
 }
 
-TEST_F(RankVariables, rows_of_all_ranks_are_scattered) {
+// A rank that is still making its variables hears there that two others differ.
+const std::initializer_list<Code> told_in_run_or_before = {Code::replica_failed, Code::mismatch};
+
+TEST_F(RankVariables, ChangesInAnotherOrderAreToldApart) {
+  if (n == 1) GTEST_SKIP() << lacks("needs another rank");
+  const auto change = [&] {
+    Variable v(0.F, {.aggregation = Aggregation::sum});
+    Variable w(0.F, {.aggregation = Aggregation::sum});
+    strategy.run([&] {
+      if (world().rank() == 0) {
+        v.assign_add(1.F);
+        w.assign_add(10.F);
+      } else {
+        w.assign_add(10.F);
+        v.assign_add(1.F);
+      }
+    });
+  };
+  const std::string words = refusal(change, told_in_run_or_before);
+  for (const std::string_view part : {"E016", "variable 1", "variable 2"})
+    EXPECT_NE(words.find(part), std::string::npos) << words;
+}
+
+TEST_F(RankVariables, ChangesInAnotherWayAreToldApart) {
+  if (n == 1) GTEST_SKIP() << lacks("needs another rank");
+  const auto change = [&] {
+    Variable v(0.F, {.aggregation = Aggregation::sum});
+    strategy.run([&] { world().rank() == 0 ? v.assign(1.F) : v.assign_add(1.F); });
+  };
+  const std::string words = refusal(change, told_in_run_or_before);
+  for (const std::string_view part : {"E016", "variable 1", "they change it in different ways"})
+    EXPECT_NE(words.find(part), std::string::npos) << words;
+}
+
+TEST_F(RankVariables, TensorsOfAnotherShapeAreToldApart) {
+  if (n == 1) GTEST_SKIP() << lacks("needs another rank");
+  const PerReplica<Tensor<float>> value{Tensor<float>(world().rank() == 0 ? TensorShape{2, 3} : TensorShape{3, 2})};
+  const std::string words = refusal([&] { strategy.reduce("SUM", value); }, Code::mismatch);
+  EXPECT_NE(words.find("differ in order, shape"), std::string::npos) << words;
+}
+
+TEST_F(RankVariables, GradientsInAnotherOrderAreToldApart) {
+  if (n == 1) GTEST_SKIP() << lacks("needs another rank");
+  const std::size_t first = world().rank() == 0 ? 2 : 4;
+  GradientReducer reducer(strategy, {{"a", DataType::f32, first}, {"b", DataType::f32, 6 - first}});
+  const auto step = [&](ReplicaContext& context) {
+    std::vector<float> a(first);
+    std::vector<float> b(6 - first);
+    GradientReducer::BackwardPass pass(reducer, context);
+    pass.ready(1, std::span(b));
+    pass.ready(0, std::span(a));
+    pass.finish();
+  };
+  const std::string words = refusal([&] { strategy.run(step); }, Code::replica_failed);
+  EXPECT_NE(words.find("differ in order, shape"), std::string::npos) << words;
+}
+
+TEST_F(RankVariables, RowsOfAllRanksAreScattered) {
   Variable v(Tensor<float>(TensorShape{8, 2}), {.aggregation = Aggregation::sum});
   strategy.run([&] {
     const std::int64_t id = world().rank();
@@ -109,7 +167,7 @@ TEST_F(RankVariables, rows_of_all_ranks_are_scattered) {
   v.check_sync();
 }
 
-TEST_F(RankVariables, tensors_are_gathered_and_reduced_along_axes) {
+TEST_F(RankVariables, TensorsAreGatheredAndReducedAlongAxes) {
   const PerReplica<Tensor<float>> rows{Tensor<float>(TensorShape{world().rank() + 1, 2}, mine)};
   const Tensor<float> all = strategy.gather(rows, 0);
   EXPECT_EQ(all.shape(), (TensorShape{n * (n + 1) / 2, 2}));

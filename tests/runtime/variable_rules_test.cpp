@@ -2,10 +2,12 @@
 // What variables refuse, how they are printed, and what differs between replicas' parts.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <thread>
 
+#include "runtime/cross_device_ops.hpp"
 #include "runtime/default_strategy.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/runtime/variable_case.hpp"
@@ -20,7 +22,7 @@ using test::refusal;
 using test::rows;
 using test::written;
 
-TEST(Variable, of_no_strategy_is_plain) {
+TEST(Variable, OfNoStrategyIsPlain) {
   Variable v(1.F);
   EXPECT_EQ(&v.strategy(), &default_strategy());
   v.assign_add(2.F);
@@ -32,7 +34,7 @@ TEST(Variable, of_no_strategy_is_plain) {
   EXPECT_EQ(v.to_string(), "<tf.Variable 'Variable:0' shape=() dtype=float32, numpy=5.0>");
 }
 
-TEST(Variable, made_outside_of_the_scope_is_not_changed_by_replicas) {
+TEST(Variable, MadeOutsideOfTheScopeIsNotChangedByReplicas) {
   MirroredStrategy strategy(2, quick());
   Variable v(1.F);
   const auto seen = strategy.run([&] { return v.read().item(); });
@@ -45,7 +47,7 @@ TEST(Variable, made_outside_of_the_scope_is_not_changed_by_replicas) {
   EXPECT_EQ(v.read().item(), 3);
 }
 
-TEST(Variable, of_another_strategy_is_refused) {
+TEST(Variable, OfAnotherStrategyIsRefused) {
   MirroredStrategy one(2, quick());
   MirroredStrategy other(1, quick());
   const auto make = [](Strategy& strategy) {
@@ -59,7 +61,7 @@ TEST(Variable, of_another_strategy_is_refused) {
   EXPECT_NE(refusal([&] { v.assign(3.F); }, Code::usage).find("mixing different strategies"), std::string::npos);
 }
 
-TEST(Variable, is_saved_and_checked_for_all_replicas_only) {
+TEST(Variable, IsSavedAndCheckedForAllReplicasOnly) {
   MirroredStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   Variable v(1.F, written(Aggregation::sum));
@@ -78,7 +80,7 @@ TEST(Variable, is_saved_and_checked_for_all_replicas_only) {
 }
 
 // Outside of a run, update() is no part of one.
-TEST(Variable, updates_do_not_reduce_in_the_middle_of_anothers_run) {
+TEST(Variable, UpdatesDoNotReduceInTheMiddleOfAnothersRun) {
   MirroredStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   Variable v(1.F, written(Aggregation::sum));
@@ -93,7 +95,7 @@ TEST(Variable, updates_do_not_reduce_in_the_middle_of_anothers_run) {
   EXPECT_NE(words.find("while it runs"), std::string::npos) << words;
 }
 
-TEST(Variable, does_not_outlive_its_strategy_unseen) {
+TEST(Variable, DoesNotOutliveItsStrategyUnseen) {
   std::optional<Variable<float>> v;
   {
     MirroredStrategy strategy(2, quick());
@@ -104,7 +106,7 @@ TEST(Variable, does_not_outlive_its_strategy_unseen) {
             std::string::npos);
 }
 
-TEST(Variable, options_that_contradict_each_other_are_refused) {
+TEST(Variable, OptionsThatContradictEachOtherAreRefused) {
   MirroredStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   const auto words = [](VariableOptions options, auto value) {
@@ -125,7 +127,7 @@ TEST(Variable, options_that_contradict_each_other_are_refused) {
   EXPECT_FALSE(Variable(1.F, {.trainable = false}).trainable());
 }
 
-TEST(Variable, synchronised_on_read_says_what_it_cannot) {
+TEST(Variable, SynchronisedOnReadSaysWhatItCannot) {
   MirroredStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   Variable total(0.F, on_read(Aggregation::sum));
@@ -141,7 +143,7 @@ TEST(Variable, synchronised_on_read_says_what_it_cannot) {
             std::string::npos);
 }
 
-TEST(Variable, check_sync_names_what_differs) {
+TEST(Variable, CheckSyncNamesWhatDiffers) {
   MirroredStrategy strategy(4, quick());
   const Scope scope = strategy.scope();
   Variable<double> weights(Tensor<double>({1000}, 0.5), {.name = "weights"});
@@ -165,7 +167,7 @@ TEST(Variable, check_sync_names_what_differs) {
   weights.check_sync();
 }
 
-TEST(Variable, is_printed_with_its_parts) {
+TEST(Variable, IsPrintedWithItsParts) {
   MirroredStrategy strategy(2, quick());
   MirroredStrategy alone(1, quick());
   CentralStorageStrategy central(2, quick());
@@ -186,7 +188,140 @@ TEST(Variable, is_printed_with_its_parts) {
   EXPECT_TRUE(printed(central, {}, 1.F).starts_with("AggregatingVariable:{\n  0: "));
 }
 
-TEST(Central, variables_are_there_once) {
+// The first replica changes v, then w; the others w, then v, at the same line. Both variables would end as 11.
+std::string words_of_changes_in_another_order(Strategy& strategy) {
+  const Scope scope = strategy.scope();
+  Variable v(0.F, written(Aggregation::sum));
+  Variable w(0.F, written(Aggregation::sum));
+  const auto change = [&](ReplicaContext& context) {
+    std::vector<std::pair<Variable<float>*, float>> changes = {{&v, 1.F}, {&w, 10.F}};
+    if (context.replica_id_in_sync_group() != 0) std::swap(changes[0], changes[1]);
+    for (const auto& [variable, by] : changes) variable->assign_add(by);
+  };
+  return refusal([&] { strategy.run(change); }, Code::replica_failed);
+}
+
+TEST(Variable, ChangesInAnotherOrderAreToldApart) {
+  MirroredStrategy mirrored(3, quick());
+  CentralStorageStrategy central(2, quick());
+  MirroredStrategy with_ops(2, quick(std::make_shared<HierarchicalCopyAllReduce>()));
+  for (Strategy* each :
+       {static_cast<Strategy*>(&mirrored), static_cast<Strategy*>(&central), static_cast<Strategy*>(&with_ops)}) {
+    const std::string words = words_of_changes_in_another_order(*each);
+    for (const std::string_view part : {"E016", "variable 1", "variable 2"})
+      EXPECT_NE(words.find(part), std::string::npos) << each->describe() << ": " << words;
+  }
+}
+
+// The first replica gives its value and goes on; in known calls, nobody tells the others which one it was in.
+TEST(Variable, ChangesOfTheFirstReplicaInAnotherOrderAreToldApart) {
+  MirroredStrategy strategy(3, quick());
+  const Scope scope = strategy.scope();
+  Variable v(0.F, written(Aggregation::only_first_replica));
+  Variable w(0.F, written(Aggregation::only_first_replica));
+  const auto change = [&](bool turned) {
+    strategy.run([&](ReplicaContext& context) {
+      const bool is_turned = turned && context.replica_id_in_sync_group() != 0;
+      (is_turned ? w : v).assign_add(1.F);
+      (is_turned ? v : w).assign_add(1.F);
+    });
+  };
+  for (int lap = 0; lap < 3; ++lap) change(false);
+  const std::string words = refusal([&] { change(true); }, Code::replica_failed);
+  for (const std::string_view part : {"E016", "rank 0 made another one than broadcast of 1 f32", "for variable 2"})
+    EXPECT_NE(words.find(part), std::string::npos) << words;
+}
+
+// One that is new to the others waits until they agree, while the first replica has left a call that it knew.
+TEST(Variable, ChangesOfTheFirstReplicaInANewWayAreToldApart) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable v(0.F, written(Aggregation::only_first_replica));
+  const auto change = [&](bool differs) {
+    strategy.run([&](ReplicaContext& context) {
+      if (differs && context.replica_id_in_sync_group() == 1)
+        v.assign(1.F);
+      else
+        v.assign_add(1.F);
+    });
+  };
+  for (int lap = 0; lap < 3; ++lap) change(false);
+  const std::string words = refusal([&] { change(true); }, Code::replica_failed);
+  for (const std::string_view part : {"E016", "rank 0 made another one than broadcast of 1 f32", "for variable 1"})
+    EXPECT_NE(words.find(part), std::string::npos) << words;
+}
+
+TEST(Variable, ChangesInAnotherWayAreToldApart) {
+  MirroredStrategy mirrored(3, quick());
+  CentralStorageStrategy central(2, quick());
+  MirroredStrategy with_ops(2, quick(std::make_shared<HierarchicalCopyAllReduce>()));
+  for (Strategy* each :
+       {static_cast<Strategy*>(&mirrored), static_cast<Strategy*>(&central), static_cast<Strategy*>(&with_ops)}) {
+    for (const bool is_of_rows : {false, true}) {
+      const Scope scope = each->scope();
+      Variable v(Tensor<float>(TensorShape{2}), written(Aggregation::sum));
+      const std::string words = refusal(
+          [&] {
+            each->run([&](ReplicaContext& context) {
+              const bool adds = context.replica_id_in_sync_group() != 1;
+              const Tensor<float> one(TensorShape{2}, 1);
+              const IndexedSlices<float> rows(Tensor<float>(TensorShape{1}, 1), {0}, TensorShape{2});
+              if (is_of_rows) return adds ? v.scatter_add(rows) : v.scatter_sub(rows);
+              adds ? v.assign_add(one) : v.assign_sub(one);
+            });
+          },
+          Code::replica_failed);
+      for (const std::string_view part : {"E016", "they change it in different ways"})
+        EXPECT_NE(words.find(part), std::string::npos) << each->describe() << ": " << words;
+    }
+  }
+}
+
+// By default the chief may change a variable at a line of its own.
+TEST(Variable, ChangesAtAnotherLineAreToldApartOnlyWhereThatIsWished) {
+  for (const bool is_strict : {false, true}) {
+    if (is_strict) ::setenv("LOCKSTEP_STRICT", "1", 1);
+    MirroredStrategy strategy(2, quick());
+    ::unsetenv("LOCKSTEP_STRICT");
+    const Scope scope = strategy.scope();
+    Variable v(0.F, written(Aggregation::sum));
+    const auto change = [&](ReplicaContext& context) {
+      if (context.replica_id_in_sync_group() == 0)
+        v.assign_add(1.F);
+      else
+        v.assign_add(1.F);
+    };
+    if (is_strict) {
+      const std::string words = refusal([&] { strategy.run(change); }, Code::replica_failed);
+      EXPECT_NE(words.find("LOCKSTEP_STRICT=1 compares their lines"), std::string::npos) << words;
+    } else {
+      strategy.run(change);
+      EXPECT_EQ(v.read().item(), 2);
+    }
+  }
+}
+
+// Each replica changes its own part alone: in any order.
+TEST(Variable, ChangesOfOwnPartsHaveNoOrder) {
+  MirroredStrategy strategy(2, quick());
+  const Scope scope = strategy.scope();
+  Variable v(0.F);
+  Variable w(0.F);
+  strategy.run([&](ReplicaContext& context) {
+    if (context.replica_id_in_sync_group() == 0) {
+      v.assign_add(1.F);
+      w.assign_add(10.F);
+    } else {
+      w.assign_add(10.F);
+      v.assign_add(1.F);
+    }
+  });
+  EXPECT_EQ(v.read().item(), 1);
+  EXPECT_EQ(w.read().item(), 10);
+  v.check_sync();
+}
+
+TEST(Central, VariablesAreThereOnce) {
   CentralStorageStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   Variable v(1.F, written(Aggregation::sum));

@@ -11,6 +11,11 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 
+def in_camel_case(method):
+    """Returns the name of a test method as tests of C++ are named: test_says_who_is_missing is SaysWhoIsMissing."""
+    return "".join(word[:1].upper() + word[1:] for word in method.removeprefix("test_").split("_"))
+
+
 class Recorder(unittest.TestResult):
     def __init__(self):
         super().__init__()
@@ -18,7 +23,7 @@ class Recorder(unittest.TestResult):
         self.lock = threading.Lock()
 
     def _add(self, test, result, message=""):
-        name = f"{type(test).__name__}.{getattr(test, '_testMethodName', test)}".replace("test_", "", 1)
+        name = f"{type(test).__name__}.{in_camel_case(getattr(test, '_testMethodName', str(test)))}"
         with self.lock:
             self.cases.append({"name": name, "result": result, "message": message})
             print(f"{result:8}{name}  {message}", flush=True)
@@ -78,6 +83,20 @@ def run(words, timeout=300, **variables):
     """(exit code, standard output, standard error)"""
     done = subprocess.run(words, env=environment(**variables), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, errors="replace")
     return done.returncode, done.stdout, done.stderr
+
+
+def words_of(process):
+    """Returns the words a process was started with; none if it has ended."""
+    try:
+        with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read().split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def processes_where(fits):
+    """Returns the numbers of all processes whose words fit."""
+    return [int(process) for process in os.listdir("/proc") if process.isdigit() and fits(words_of(process))]
 
 
 def mpirun_words(mpirun, flavour, ranks, *more):

@@ -6,7 +6,7 @@
 
 namespace {
 
-class Watch : public testing::EmptyTestEventListener {
+class HangWatchdog : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& info) override {
     lockstep::test::watch_test(std::string(info.test_suite_name()) + "." + info.name());
   }
@@ -18,6 +18,6 @@ class Watch : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   lockstep::test::start_watchdog("one process", lockstep::test::take_deadline(argc, argv, std::chrono::seconds(120)));
-  testing::UnitTest::GetInstance()->listeners().Append(new Watch);  // GoogleTest owns it
+  testing::UnitTest::GetInstance()->listeners().Append(new HangWatchdog);  // GoogleTest owns it
   return RUN_ALL_TESTS();
 }

@@ -9,6 +9,7 @@ script (exit code 0 passed, 77 skipped, else failed).
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def launcher(given):
 
 
 def run_tasks(given, command):
-    """The worst exit code of all tasks. When one has ended badly, the others have some time to say so themselves."""
+    """The worst exit code of all tasks, which write their errors to ours. When one has ended badly, the others have some
+    time to say so themselves."""
     with Processes(cluster_of(worker=given.tasks), env=environment(), output=None) as tasks:
         for index in range(given.tasks):
             tasks.start("worker", index, command)
@@ -67,16 +69,17 @@ def run_tasks(given, command):
         while True:
             codes = [task.process.poll() for task in tasks.tasks.values()]
             if None not in codes:
-                return next((code for code in codes if code), 0)
+                return next((code for code in codes if code), 0), b""
             if any(codes):
                 end = min(end, time.monotonic() + 30)
             if time.monotonic() > end:
                 print(f"{given.name}: ended after {given.timeout} s, exit codes {codes}", flush=True)
-                return -signal.SIGKILL
+                return -signal.SIGKILL, b""
             time.sleep(0.05)
 
 
 def run(given, own_results):
+    """Its exit code, and what it said on stderr."""
     # Such as valgrind: before programs of tests, not before scripts.
     wrapper = os.environ.get("TEST_WRAPPER", "").split() if given.kind == "gtest" else []
     command = launcher(given) + wrapper + given.command
@@ -92,7 +95,7 @@ def run(given, own_results):
             break
         print(f"{given.name}: the search for leaks itself has crashed, as clang 14's does where a thread ends just then; "
               f"{attempts_left} more attempts", flush=True)
-    return code
+    return code, errors
 
 
 def run_alone(given, command):
@@ -113,6 +116,13 @@ def run_alone(given, command):
     sys.stderr.buffer.write(said)
     sys.stderr.flush()
     return code, said
+
+
+def last_words(errors):
+    """What a program that left no failed case said of its end: a sanitizer's summary, or its last lines."""
+    lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"SUMMARY: |ERROR: |HANG: |runtime error: | gives up ", line)]
+    return "\n".join(telling[:4] + lines[-12:])[-1800:]
 
 
 def gtest_cases(path):
@@ -157,12 +167,13 @@ def main():
         if os.path.exists(path):
             os.remove(path)
     begin = time.monotonic()
-    code = run(given, own_results)
+    code, errors = run(given, own_results)
     cases = read_cases(given, own_results, code)
     failed = any(case["result"] == "failed" for case in cases)
     if not cases or (code not in (0, SKIPPED) and not failed):
         cases.append({"name": f"Run.{given.name}", "result": "failed",
-                      "message": f"exit code {code} and no word of what failed: it crashed, hung or was ended"})
+                      "message": f"exit code {code} and no word of what failed: it crashed, hung or was ended; its last "
+                                 f"words: {last_words(errors) or 'none'}"})
         failed = True
     with open(final, "w", encoding="utf-8") as file:
         json.dump({"name": given.name, "seconds": time.monotonic() - begin, "cases": cases}, file)

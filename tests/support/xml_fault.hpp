@@ -33,6 +33,19 @@ inline std::string text_fault(std::string_view content) {
   return control ? "a control character" : "";
 }
 
+// Returns the first shape or text of an SVG that has neither a fill nor a stroke of its own, which a viewer without
+// styles draws black; empty if there is none.
+inline std::string unpainted(std::string_view svg) {
+  for (std::size_t at = svg.find('<'); at != std::string_view::npos; at = svg.find('<', at + 1)) {
+    const std::string_view tag = svg.substr(at, svg.find('>', at) - at);
+    const auto is = [&](std::string_view name) { return tag.starts_with(text('<', name, ' ')); };
+    if (!is("rect") && !is("path") && !is("text") && !is("circle") && !is("line") && !is("polygon")) continue;
+    if (tag.find(" fill=\"") == std::string_view::npos && tag.find(" stroke=\"") == std::string_view::npos)
+      return std::string(tag);
+  }
+  return {};
+}
+
 // Attributes of the form name="value", each name once.
 inline std::string attribute_fault(std::string_view words) {
   std::set<std::string_view> names;

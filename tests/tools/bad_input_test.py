@@ -48,7 +48,7 @@ class BadInput(unittest.TestCase):
         self.refused(["topo", "--synthetik", "pu:1"], 1, "did you mean --synthetic?")
         self.refused(["doctor", "word"], 1, "not expected")
         self.refused(["topo", "--synthetic"], 1)
-        self.refused(["\x1b[31mred"], 1, "?[31mred")
+        self.refused(["\x1b[31mred"], 1, r"\x1b[31mred")
         self.refused(["x" * 100000], 1)
 
     def test_descriptions(self):
@@ -75,7 +75,7 @@ class BadInput(unittest.TestCase):
         self.refused(["plan"], 1, "no collective is named")
         self.refused(["plan", "all_redcue", *machine], 1, "did you mean all_reduce?")
         self.refused(["plan", "all_reduce", "--count", "lots", *machine], 1, "64k or 3G")
-        self.refused(["plan", "\x1b[31mred", *machine], 1, "?[31mred")
+        self.refused(["plan", "\x1b[31mred", *machine], 1, r"\x1b[31mred")
         self.refused(["plan", "all_reduce", "--synthetic", "junk"], 1, "LOCKSTEP-E004")
         self.refused(["plan", "all_reduce", *machine], 1, "did you mean ring?", LOCKSTEP_ALGORITHM="all_reduce:rong")
         self.refused(["plan", "all_reduce", *machine], 1, "all_reduce:ring,broadcast:chain", LOCKSTEP_ALGORITHM="ring")
@@ -140,6 +140,19 @@ class BadInput(unittest.TestCase):
             out, err = search.communicate(timeout=60)
         self.assertEqual(search.returncode, 7, err)
         self.assertRegex(out, r"ended early; the rest: lockstep sim --seeds \d+ --seed \d+\n$")
+
+    @unittest.skipUnless(os.geteuid() == 0, "lacks root, to give a link to another user")
+    def test_output_does_not_follow_links_of_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            mine, link = (os.path.join(folder, name) for name in ("mine", "link"))
+            os.chmod(folder, 0o1777)
+            with open(mine, "w", encoding="utf-8") as file:
+                file.write("mine")
+            os.symlink(mine, link)
+            os.lchown(link, 65534, 65534)
+            self.refused(["topo", "--synthetic", "pu:1", "--svg", link], 1, "a link that another user has put into a folder open to all")
+            with open(mine, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "mine")
 
     def test_pipes_links_and_permissions_of_output(self):
         with tempfile.TemporaryDirectory() as folder:

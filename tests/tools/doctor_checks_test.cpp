@@ -28,7 +28,7 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& each) { return out << each.check << ": " << each.says; }
 
 Spoil shared(const IndexSet& ranks, std::uint64_t got, int error) {
-  return set(ranks, &Facts::shared_memory, Tried{64 * mebibyte, got, error});
+  return set(ranks, &Facts::shared_memory, ResourceGrant{64 * mebibyte, got, error});
 }
 
 Spoil contained(std::string kind) { return set({0}, &Facts::container, std::move(kind)); }
@@ -163,7 +163,7 @@ const std::vector<Case> cases = {
     {"pid_spaces", "neighbour memory", Grade::slow, "0", "--pid=host", 1, 2, unreadable(0, {1}, ESRCH)},
     {"wrong_bytes", "neighbour memory", Grade::slow, "0", "something else is there", 1, 2, unreadable(0, {1}, 0)},
     {"memlock", "locked memory", Grade::slow, "0", "ulimit -l unlimited", 1, 2,
-     spoil_all(set({0}, &Facts::rdma, true), set({0}, &Facts::locked_memory, Tried{16 * mebibyte, 0, ENOMEM}))},
+     spoil_all(set({0}, &Facts::rdma, true), set({0}, &Facts::locked_memory, ResourceGrant{16 * mebibyte, 0, ENOMEM}))},
     {"files", "open files", Grade::slow, "0-1", "ulimit -n 65536", 1, 2, set(first_two, &Facts::open_files, 64U)},
     {"files_hard", "open files", Grade::slow, "0", "limits.conf", 1, 2,
      spoil_all(set({0}, &Facts::open_files, 64U), set({0}, &Facts::open_files_hard, 64U))},
@@ -179,6 +179,19 @@ const std::vector<Case> cases = {
     {"mpich_interface", "network", Grade::slow, "0", "mpiexec -iface eth0", 2, 1,
      spoil_all(set(first_two, &Facts::mpi, "MPICH 4.0.2"), address({0}, 2, "10.9.0.1/16"))},
     {"routed", "network", Grade::note, "0-1", "router", 2, 1, address(first_two, 1, "10.%.0.1/24", false)},
+    {"shaped", "network", Grade::slow, "0-3",
+     "from node0 to node1 go 951 Mbit/s, where eth0 claims 10000, and 1 more link", 2, 2,
+     spoil_all(set({0}, &Facts::link_mbit_per_s, 956.0), set({2}, &Facts::link_mbit_per_s, 950.7))},
+    {"shaped_one", "network", Grade::slow, "1", "tc qdisc show dev eth0", 3, 1,
+     spoil_all(set({0}, &Facts::link_mbit_per_s, 9000.0), set({1, 2}, &Facts::link_mbit_per_s, 90.0))},
+    {"shaped_one_way", "network", Grade::slow, "0-1", "from node0 to node1 go 90 Mbit/s", 2, 1,
+     spoil_all(set({0}, &Facts::link_mbit_per_s, 9000.0), set({1}, &Facts::link_mbit_per_s, 90.0))},
+    {"one_machine", "machines", Grade::note, "0-1", "2 nodes share one machine (same boot id)", 3, 1,
+     set(first_two, &Facts::kernel, "one")},
+    {"virtual_nodes", "machines", Grade::note, "0-1", "2 nodes share one machine (same boot id)", 3, 1,
+     spoil_all(set({0}, &Facts::kernel, "cf4b3490-087e-4a24-99a4-d5beafba4604"),
+               set({1}, &Facts::kernel, "cf4b3490-087e-4a24-99a4-a4f511509db8"),
+               set({2}, &Facts::kernel, "cf4b3490-087e-4a24-8801-d5beafba4604"))},
 
     {"old_driver", "GPU driver", Grade::broken, "0-1", "knows CUDA 12.4, this build needs 13.0", 1, 2,
      idle_gpu(true, 12040, 13000)},
@@ -194,17 +207,17 @@ const std::vector<Case> cases = {
     {"first_gpu", "GPU sharing", Grade::note, "0-1", "GPU-a, of 2", 1, 2,
      spoil_all(gpus(0, {"GPU-a", "GPU-b"}), gpus(1, {"GPU-a", "GPU-b"}))},
 
-    {"prohibited", "GPU state", Grade::broken, "1", "prohibited", 1, 2, gpu_state(1, SeenGpu::prohibited)},
-    {"exclusive", "GPU state", Grade::note, "0", "nvidia-smi -c DEFAULT", 1, 2, gpu_state(0, SeenGpu::exclusive)},
-    {"slice", "GPU state", Grade::note, "1", "MIG", 1, 2, gpu_state(1, SeenGpu::slice)},
-    {"no_ecc", "GPU state", Grade::note, "0", "ECC is off", 1, 2, gpu_state(0, SeenGpu::no_ecc)},
+    {"prohibited", "GPU state", Grade::broken, "1", "prohibited", 1, 2, gpu_state(1, VisibleGpu::prohibited)},
+    {"exclusive", "GPU state", Grade::note, "0", "nvidia-smi -c DEFAULT", 1, 2, gpu_state(0, VisibleGpu::exclusive)},
+    {"slice", "GPU state", Grade::note, "1", "MIG", 1, 2, gpu_state(1, VisibleGpu::slice)},
+    {"no_ecc", "GPU state", Grade::note, "0", "ECC is off", 1, 2, gpu_state(0, VisibleGpu::no_ecc)},
     {"no_nccl", "NCCL", Grade::slow, "1", "libnccl.so.2 is not there", 1, 2, nccl("2.28.9", "")},
     {"two_nccls", "NCCL", Grade::broken, "1", "2.27.3 on rank 1", 1, 3,
      spoil_all(nccl("2.28.9", "2.27.3"), gpus(2, {"GPU-c"}), set({2}, &Facts::nccl, "2.28.9"))},
 };
 
 std::size_t row_of(std::string_view name) {
-  const auto found = std::ranges::find(checks(), name, &Check::name);
+  const auto found = std::ranges::find(checks(), name, &DoctorCheck::name);
   if (found == checks().end()) throw Error(Code::internal, text("there is no check \"", name, "\""));
   return static_cast<std::size_t>(found - checks().begin());
 }
@@ -215,7 +228,7 @@ TEST_P(DoctorFires, NamingRanksAndMend) {
   const Case& each = GetParam();
   World world = healthy(each.nodes, each.ranks_per_node);
   each.spoil(world);
-  const Outcome outcome = world.diagnose().outcomes.at(row_of(each.check));
+  const CheckOutcome outcome = world.diagnose().outcomes.at(row_of(each.check));
   ASSERT_EQ(outcome.findings.size(), 1U);
   const Finding& finding = outcome.findings[0];
   EXPECT_EQ(to_string(finding.grade), to_string(each.grade));
@@ -230,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(All, DoctorFires, testing::ValuesIn(cases),
                          [](const testing::TestParamInfo<Case>& each) { return each.param.name; });
 
 TEST(Doctor, EveryCheckHasATestThatMakesItFire) {
-  for (const Check& check : checks()) {
+  for (const DoctorCheck& check : checks()) {
     EXPECT_NE(std::ranges::find(cases, check.name, &Case::check), cases.end()) << check.name;
     EXPECT_FALSE(check.looks_at.empty()) << check.name;
   }
@@ -257,19 +270,22 @@ void only_rank_0(World& world) {
 TEST(Doctor, IsSilentOnWhatIsMeant) {
   const IndexSet all = IndexSet::range(0, 3);
   const Spoil one_kernel = set(all, &Facts::kernel, "one");
+  const Spoil claims_nothing = [](World& world) { world.parts.machines[0].nics[1].mbit_per_s = 0; };
   const std::vector<std::pair<std::string_view, Spoil>> harmless = {
       {"launcher", spoil_all(only_rank_0, singleton("Open MPI 4.1.4", false), set({0}, &Facts::cluster_named, true))},
       {"MPI library", singleton("Open MPI 4.1.4", true)},
       {"clock", spoil_all(one_kernel, set({1}, &Facts::wall_clock_ns, std::int64_t{60'000'000'000}))},
       {"waiting", spoil_all(place({0, 1}, {0}), set(all, &Facts::yields, true))},
       {"waiting", spoil_all(place({0, 1}, {0}), set(all, &Facts::mpi, "MPICH 4.0.2"))},
-      {"shared memory", set(all, &Facts::shared_memory, Tried{mebibyte, mebibyte, 0})},
-      {"locked memory", set(all, &Facts::locked_memory, Tried{16 * mebibyte, 0, ENOMEM})},
+      {"shared memory", set(all, &Facts::shared_memory, ResourceGrant{mebibyte, mebibyte, 0})},
+      {"locked memory", set(all, &Facts::locked_memory, ResourceGrant{16 * mebibyte, 0, ENOMEM})},
       {"node sharing", one_kernel},  // virtual nodes have host names of their own
       {"node sharing", spoil_all(one_kernel, set(all, &Facts::host, "one"), shared(all, 0, EROFS))},
       {"huge pages", set(all, &Facts::huge_pages, "")},
       {"network", spoil_all(one_kernel, address({0, 1}, 0, "172.17.0.1/16"))},
       {"network", spoil_all(address({0, 1}, 1, "2001:db8::%/128"), address({0}, 1, "no address"))},
+      {"network", set(all, &Facts::link_mbit_per_s, 2100.0)},  // one connection of ranks that share cores
+      {"network", spoil_all(claims_nothing, set(all, &Facts::link_mbit_per_s, 10.0))},
       {"binding", place({0}, {0, 1})},
       {"CPU quota", spoil_all(place({0}, {0}, 2), place({1}, {1}, 2))},
       {"GPU sharing", spoil_all(gpus(0, {"a", "b"}), gpus(1, {"b", "a"}), gpus(2, {"c"}), gpus(3, {"d"}))},
@@ -277,7 +293,7 @@ TEST(Doctor, IsSilentOnWhatIsMeant) {
   for (std::size_t i = 0; i < harmless.size(); ++i) {
     World world = healthy(2, 2);
     harmless[i].second(world);
-    const Outcome outcome = world.diagnose().outcomes.at(row_of(harmless[i].first));
+    const CheckOutcome outcome = world.diagnose().outcomes.at(row_of(harmless[i].first));
     for (const Finding& finding : outcome.findings) {
       ADD_FAILURE() << i << " " << harmless[i].first << ": " << finding.what;
     }
@@ -287,7 +303,7 @@ TEST(Doctor, IsSilentOnWhatIsMeant) {
 TEST(Doctor, JoinsEqualFindingsOfManyRanks) {
   World world = healthy(16, 4);
   set(IndexSet::range(0, 63), &Facts::huge_pages, "never")(world);
-  const Outcome outcome = world.diagnose().outcomes.at(row_of("huge pages"));
+  const CheckOutcome outcome = world.diagnose().outcomes.at(row_of("huge pages"));
   ASSERT_EQ(outcome.findings.size(), 1U);
   EXPECT_EQ(outcome.findings[0].ranks.to_string(), "0-63");
 }

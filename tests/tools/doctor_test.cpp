@@ -7,13 +7,16 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "tests/support/threads.hpp"
 #include "tests/tools/doctor_world.hpp"
 #include "tools/lockstep/command.hpp"
+#include "tools/lockstep/doctor_links.hpp"
 #include "tools/lockstep/doctor_report.hpp"
 #include "topology/local_exchange.hpp"
 
@@ -107,7 +110,7 @@ TEST(DoctorTries, NameANeighbourThatCannotBeRead) {
 }
 
 TEST(DoctorTries, NoticeWrongBytes) {
-  const Token token;
+  const ProbeToken token;
   Bytes offer = token.offer();
   EXPECT_TRUE(read_token(::getpid(), offer).well);
   offer.back() ^= std::byte{1};
@@ -123,8 +126,8 @@ TEST(DoctorTries, LeaveNoName) {
   fs::create_directory(folder);
   {
     const HeldMemory held(folder.string(), 3 * mebibyte + 4096, std::chrono::seconds(5));
-    EXPECT_EQ(held.tried().got_bytes, 3 * mebibyte + 4096);
-    EXPECT_EQ(held.tried().error, 0);
+    EXPECT_EQ(held.grant().got_bytes, 3 * mebibyte + 4096);
+    EXPECT_EQ(held.grant().error, 0);
     EXPECT_TRUE(fs::is_empty(folder));
     const int file = open_unlinked(folder.string());
     ASSERT_GE(file, 0);
@@ -137,14 +140,14 @@ TEST(DoctorTries, LeaveNoName) {
   }
   fs::remove(folder);
   const HeldMemory nowhere(folder.string(), mebibyte, std::chrono::seconds(5));
-  EXPECT_EQ(nowhere.tried().error, ENOENT);
-  EXPECT_EQ(nowhere.tried().got_bytes, 0U);
+  EXPECT_EQ(nowhere.grant().error, ENOENT);
+  EXPECT_EQ(nowhere.grant().got_bytes, 0U);
 }
 
 TEST(DoctorTries, StopInTime) {
   const HeldMemory held("/dev/shm", 64 * mebibyte, Duration{});
-  EXPECT_EQ(held.tried().got_bytes, 0U);
-  EXPECT_EQ(held.tried().error, 0);
+  EXPECT_EQ(held.grant().got_bytes, 0U);
+  EXPECT_EQ(held.grant().error, 0);
 }
 
 // The kernel would end the process by a signal.
@@ -156,8 +159,8 @@ TEST(DoctorTries, RespectTheLimitOnFiles) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
   const HeldMemory held("/dev/shm", mebibyte, std::chrono::seconds(5));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_EQ(held.tried().error, EFBIG);
-  EXPECT_LE(held.tried().got_bytes, 100'000U);
+  EXPECT_EQ(held.grant().error, EFBIG);
+  EXPECT_LE(held.grant().got_bytes, 100'000U);
 }
 
 TEST(DoctorTries, KeepTheProcessorsOfTheThread) {
@@ -171,7 +174,7 @@ TEST(DoctorTries, KeepTheProcessorsOfTheThread) {
 }
 
 TEST(DoctorTries, LockMemoryOrSayWhyNot) {
-  const Tried tried = try_lock(65536);
+  const ResourceGrant tried = try_lock(65536);
   EXPECT_TRUE(tried.got_bytes == 65536 || tried.error != 0);
   EXPECT_EQ(try_lock(0).error, 0);
   EXPECT_NE(try_lock(std::uint64_t{1} << 60).error, 0);
@@ -199,7 +202,7 @@ TEST(DoctorProbes, ShareMemoryFairly) {
   EXPECT_EQ(fair_share_bytes(0, 0), 0U);
 }
 
-View view_of(const World& world, const Topology& topology) { return {world.facts, topology}; }
+JobView view_of(const World& world, const Topology& topology) { return {world.facts, topology}; }
 
 TEST(DoctorReport, IsOneLineForEachCheckOfAHealthyRun) {
   const World world = healthy(2, 4);
@@ -207,14 +210,69 @@ TEST(DoctorReport, IsOneLineForEachCheckOfAHealthyRun) {
   const std::string report = report_text(view_of(world, topology), world.diagnose());
   EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(report, '\n')), checks().size() + 2) << report;
   EXPECT_NE(report.find("ok      shared memory     64 MiB for each of 8 ranks\n"), std::string::npos) << report;
-  EXPECT_NE(report.find("2 nodes share 10.0.0.0/24 (eth0, 10000 Mbit/s)\n"), std::string::npos) << report;
+  EXPECT_NE(report.find("2 nodes share 10.0.0.0/24 (eth0, which claims 10000 Mbit/s; `lockstep links` measures)\n"),
+            std::string::npos)
+      << report;
   EXPECT_TRUE(report.ends_with("22 checks of 8 ranks on 2 nodes: healthy\n")) << report;
+}
+
+TEST(DoctorReport, ShowsWhatLinksCarryBesideWhatTheyClaim) {
+  World world = healthy(2, 1);
+  set({0}, &Facts::link_mbit_per_s, 9412.4)(world);
+  set({1}, &Facts::link_mbit_per_s, 9380.6)(world);
+  const Topology topology = world.topology();
+  const std::string report = report_text(view_of(world, topology), world.diagnose());
+  EXPECT_NE(report.find("(eth0, which claims 10000 Mbit/s; at least 9381 were measured)\n"), std::string::npos)
+      << report;
+  const Json json = Json::parse(report_json(view_of(world, topology), world.diagnose(), false));
+  EXPECT_EQ(json["facts"]["nodes"][0]["measured_mbit_per_s"], 9412);
+}
+
+TEST(DoctorLinks, BestMomentCounts) {
+  RateMeter steady;
+  for (int i = 0; i < 40; ++i) steady.add(0.005 * i, 625'000);
+  EXPECT_NEAR(steady.mbit_per_s(), 1000, 1);
+  RateMeter stalled;
+  for (int i = 0; i < 40; ++i) stalled.add(0.005 * i + (i < 10 ? 0 : 0.3), 625'000);
+  EXPECT_NEAR(stalled.mbit_per_s(), 1000, 1) << "the process got no core for a while";
+  RateMeter brief;
+  EXPECT_EQ(brief.mbit_per_s(), 0);
+  brief.add(0.01, 1000);
+  EXPECT_EQ(brief.mbit_per_s(), 0) << "one arrival has no rate";
+  brief.add(0.03, 2500);
+  EXPECT_NEAR(brief.mbit_per_s(), 1, 0.001);
+}
+
+std::vector<double> rates_between(const std::string& address) {
+  std::vector<double> found;
+  const Topology topology = healthy(2, 2).topology();
+  const auto begin = std::chrono::steady_clock::now();
+  test::on_threads(4, [&](Exchange& exchange) {
+    auto rates = try_links(exchange, topology, {{0, 1}, {address, address}, 1});
+    if (exchange.rank() == 3) found = std::move(rates);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3)) << "0.9 s, and what a busy machine adds";
+  return found;
+}
+
+TEST(DoctorLinks, AreTriedByTheFirstRankOfEachMachine) {
+  const auto rates = rates_between("127.0.0.1");
+  ASSERT_EQ(rates.size(), 4U);
+  EXPECT_GT(rates[0], 10);
+  EXPECT_EQ(rates[1], 0);
+  EXPECT_GT(rates[2], 10);
+  EXPECT_EQ(rates[3], 0);
+}
+
+TEST(DoctorLinks, ThatLeadNowhereAreNotMeasured) {
+  EXPECT_EQ(rates_between("192.0.2.1"), std::vector<double>(4, 0)) << "nobody has this address";
+  EXPECT_EQ(rates_between("no address"), std::vector<double>(4, 0));
 }
 
 TEST(DoctorReport, SaysWhatWhereWhyAndMend) {
   World world = healthy(5, 1);
   set({0, 1, 2, 4}, &Facts::huge_pages, "never")(world);
-  set({4}, &Facts::shared_memory, Tried{mebibyte, 0, EROFS})(world);
+  set({4}, &Facts::shared_memory, ResourceGrant{mebibyte, 0, EROFS})(world);
   const Topology topology = world.topology();
   const std::string report = report_text(view_of(world, topology), world.diagnose());
   EXPECT_NE(report.find("note    huge pages        ranks 0-2,4 on node0, node1, node2 and 1 more: "), std::string::npos)
@@ -240,7 +298,7 @@ TEST(DoctorReport, JsonHoldsTheSame) {
   const Json& finding = report["findings"][0];
   EXPECT_EQ(finding["check"], "clock");
   EXPECT_EQ(finding["ranks"], "1");
-  EXPECT_EQ(finding["hosts"], Json::array({"bad??"}));
+  EXPECT_EQ(finding["hosts"], Json::array({"bad\\xff\\x1b"}));
   for (const char* key : {"grade", "what", "why", "mend"}) EXPECT_FALSE(finding[key].get<std::string>().empty()) << key;
   EXPECT_EQ(report["facts"]["ranks"], 2);
   EXPECT_EQ(report["facts"]["nodes"][0]["nics"][1]["addresses"], Json::array({"10.0.0.1/24", "fd00::1/64"}));
@@ -257,7 +315,8 @@ TEST(DoctorReport, OnlyBrokenIsUnfit) {
 TEST(DoctorSettings, AreATableWithTheirSources) {
   const std::vector<std::string> lines{"LOCKSTEP_TIMEOUT=5", "LOCKSTEP_TIMOUT=6"};
   const Settings settings = Settings::from_lines(lines);
-  const std::string table = settings_text(settings);
+  constexpr std::size_t unfolded = 1000;
+  const std::string table = settings_text(settings, unfolded);
   for (const SettingRow& row : setting_rows()) {
     EXPECT_NE(table.find(row.name), std::string::npos);
     EXPECT_NE(table.find(row.allowed), std::string::npos);
@@ -273,9 +332,19 @@ TEST(DoctorSettings, AreATableWithTheirSources) {
   EXPECT_EQ(json["warnings"].size(), 1U);
 }
 
+TEST(DoctorSettings, FitTheWidth) {
+  const std::string path(60, 'x');
+  const std::vector<std::string> lines{"LOCKSTEP_DUMP=/" + path, "LOCKSTEP_TIMOUT=6"};
+  for (const std::size_t width : {80U, 120U}) {
+    const std::string table = settings_text(Settings::from_lines(lines), width);
+    for (const std::string& line : split(table, '\n')) EXPECT_LE(line.size(), width) << line;
+    EXPECT_NE(table.find("    Value: /" + path + "\n"), std::string::npos) << table;
+  }
+}
+
 TEST(DoctorManual, ListsEveryCheck) {
   const std::string whole = page(doctor_manual());
-  for (const Check& check : checks()) EXPECT_NE(whole.find(check.looks_at), std::string::npos) << check.name;
+  for (const DoctorCheck& check : checks()) EXPECT_NE(whole.find(check.looks_at), std::string::npos) << check.name;
 }
 
 }  // namespace

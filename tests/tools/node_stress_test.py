@@ -30,7 +30,7 @@ LIMIT_S = 120  # beyond what is asked, for starting, and for members who wait fo
 def members_of(launcher, count):
     """The processes of the program below the launcher, once all are there."""
     while launcher.poll() is None:
-        found = [pid for pid in descendants(launcher.pid) if os.path.basename(command_of(pid)) == os.path.basename(given.program)]
+        found = [pid for pid in descendants(launcher.pid) if is_member(pid)]
         if len(found) == count:
             return found
         time.sleep(0.01)
@@ -46,12 +46,8 @@ def descendants(pid):
     return children + [each for child in children for each in descendants(child)]
 
 
-def command_of(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
-            return file.read().split("\0")[0]
-    except OSError:
-        return ""
+def is_member(process):
+    return [os.path.basename(word) for word in cases.words_of(process)[:1]] == [os.path.basename(given.program)]
 
 
 def disturb(launcher, members, draw, until):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "tools/lockstep/command.hpp"
@@ -53,6 +54,8 @@ TEST(PlanText, MembersOfOneNodeMeetInMemory) {
   const std::string all = printed({"all_reduce", "-c", "100", "-s", "core:4 pu:1"});
   EXPECT_TRUE(holds(all, "\n> node ")) << all;
   EXPECT_TRUE(holds(all, "\nnode: the members share this node's memory\nNothing is sent")) << all;
+  EXPECT_TRUE(std::regex_search(all, std::regex("\n> node +- +- +- +[0-9.]+ us\n"))) << all;
+  EXPECT_TRUE(holds(all, "\nThe time predicted for node is from starting guesses, and decides nothing: ")) << all;
   const std::string two = printed({"all_reduce", "-c", "100", "-s", "2 x node(core:4 pu:1)"});
   EXPECT_TRUE(holds(two, "needs memory that all members share\n")) << two;
 }
@@ -144,9 +147,9 @@ TEST(PlanSteps, AChainTakesAStepForEachLink) {
     if (i < 2) builder.round().send(i + 1, output(0, 4));
     chain.push_back(builder.done());
   }
-  const std::vector<Flight> expected{{1, 0, 1, output(0, 4)}, {2, 1, 2, output(0, 4)}};
-  EXPECT_EQ(flights(chain, 100), expected);
-  EXPECT_EQ(flights(chain, 1).size(), 1U);
+  const std::vector<StepMessage> expected{{1, 0, 1, output(0, 4)}, {2, 1, 2, output(0, 4)}};
+  EXPECT_EQ(step_messages(chain, 100), expected);
+  EXPECT_EQ(step_messages(chain, 1).size(), 1U);
 }
 
 struct Misuse {

@@ -12,14 +12,14 @@ namespace {
 
 using test::count;
 
-bench::Run run_of(const std::string& description) {
-  bench::Run run;
+bench::BenchRun run_of(const std::string& description) {
+  bench::BenchRun run;
   run.topology = to_hexadecimal(topology_from_description(description, 2).to_bytes());
   return run;
 }
 
-TEST(ReportTopology, is_drawn_within_the_page) {
-  const bench::Run run = run_of("2 x node(package:2 core:2 pu:2)");
+TEST(ReportTopology, IsDrawnWithinThePage) {
+  const bench::BenchRun run = run_of("2 x node(package:2 core:2 pu:2)");
   bench::ReportParts parts{.run = &run};
   add_topology(parts);
   EXPECT_EQ(test::xml_fault(parts.topology), "");
@@ -32,27 +32,27 @@ TEST(ReportTopology, is_drawn_within_the_page) {
   EXPECT_EQ(test::xml_fault(std::string_view(page).substr(page.find("<html"))), "");
 }
 
-TEST(ReportTopology, of_the_earlier_run_where_the_later_has_none) {
-  const bench::Run earlier = run_of("node(core:2 pu:1)");
-  const bench::Run later;
+TEST(ReportTopology, OfTheEarlierRunWhereTheLaterHasNone) {
+  const bench::BenchRun earlier = run_of("node(core:2 pu:1)");
+  const bench::BenchRun later;
   bench::ReportParts parts{.run = &later, .earlier = &earlier};
   add_topology(parts);
   EXPECT_EQ(count(parts.topology, "<svg"), 1U);
   EXPECT_EQ(parts.topology_note, "As it was in the earlier run.");
 }
 
-TEST(ReportTopology, what_cannot_be_drawn_is_said) {
+TEST(ReportTopology, WhatCannotBeDrawnIsSaid) {
   const std::string good = run_of("node(core:2 pu:1)").topology;
   for (const std::string& bad : {std::string("0"), std::string("zz"), std::string("00ff"),
                                  good.substr(0, good.size() / 4 * 2), good + "00", good + "0"}) {
-    bench::Run run;
+    bench::BenchRun run;
     run.topology = bad;
     bench::ReportParts parts{.run = &run};
     add_topology(parts);
     EXPECT_EQ(parts.topology, "") << bad;
     EXPECT_TRUE(parts.topology_note.starts_with("The topology in the file cannot be drawn: ")) << bad;
   }
-  const bench::Run none;
+  const bench::BenchRun none;
   bench::ReportParts parts{.run = &none};
   add_topology(parts);
   EXPECT_EQ(parts.topology + parts.topology_note, "");

@@ -34,11 +34,11 @@ class Ranks(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def start(self, steps, **variables):
+    def start(self, steps, program=given.steps, **variables):
         """Their processes, by rank, when all are among their steps."""
         out = open(os.path.join(self.folder.name, "out"), "w+b")
         self.addCleanup(out.close)
-        self.job = subprocess.Popen([given.mpirun, "-n", str(RANKS), "--oversubscribe", "--timeout", "120", given.steps, str(steps), "1"],
+        self.job = subprocess.Popen([given.mpirun, "-n", str(RANKS), "--oversubscribe", "--timeout", "120", program, str(steps), "1"],
                                     env=cases.environment(**variables), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
         self.addCleanup(self.end)
         until = time.monotonic() + 60
@@ -91,8 +91,15 @@ class Ranks(unittest.TestCase):
         os.kill(ranks[1], signal.SIGSTOP)
         time.sleep(2.5)
         code, out, err = stat(*map(str, ranks.values()))
+        of_one_code, of_one, of_one_err = stat(str(ranks[0]))
         os.kill(ranks[1], signal.SIGCONT)
         self.assertEqual((code, err), (0, ""))
+        self.assertNotIn("not read here", out)
+        # As on a host that has rank 0 alone.
+        self.assertEqual((of_one_code, of_one_err), (0, ""))
+        self.assertRegex(of_one, r'\n"world" has 3 members; of those that are not read here:\n(  .*\n)?'
+                                 rf"  rank 1 \(process {ranks[1]} on \S+\): has not answered for \S+ m?s\b")
+        self.assertIn(f"process {ranks[2]}", of_one)
         for rank in (0, 2):
             self.assertRegex(out, rf'"world" rank {rank} of 3: is in call (\d+), all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+; waits \d+(\.\d+)? m?s: '
                                   r'\w+ \d+ of \d+ of "\w+", for ranks? ')
@@ -101,6 +108,41 @@ class Ranks(unittest.TestCase):
                                   rf".*\) -> kill -CONT {ranks[1]} lets it go on$")
         self.assertIn(f"process {ranks[1]} (task_steps)", out)
         self.assertEqual(self.job.wait(60), 0)
+
+    def test_asks_members_of_which_no_process_is_read(self):
+        ranks = self.start(100000)
+        answered = r'of those that are not read here:\n(  ranks? .*: answered \S+ m?s ago: in (no call|call \d+), finished call \d+\n)+'
+        until = time.monotonic() + 20  # of a busy machine's
+        while True:
+            code, out, err = stat(str(ranks[0]))  # as on a host that has rank 0 alone
+            self.assertEqual((code, err), (0, ""))
+            code, listed, err = stat(str(ranks[0]), "--json")
+            self.assertEqual((code, err), (0, ""))
+            members = json.loads(listed)[0]["communicators"][0]["members"]
+            if re.search(answered, out) and "not answered" not in out and [each["state"] for each in members[1:]] == ["answered"] * 2:
+                break
+            self.assertLess(time.monotonic(), until, out + listed)
+        self.assertNotIn("not seen from here", out)
+
+    def test_says_that_a_process_that_is_in_no_call_asks_nobody(self):
+        ranks = self.start(1000)
+        os.kill(ranks[0], signal.SIGSTOP)
+        begin = time.monotonic()
+        code, out, err = stat(str(ranks[0]))
+        self.assertLess(time.monotonic() - begin, 10)
+        os.kill(ranks[0], signal.SIGCONT)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("\n  they could not be asked: the members here are in no call of this communicator, or stopped\n", out)
+
+    def test_names_of_programs_are_escaped(self):
+        program = os.path.join(self.folder.name, "a\x1b[2J\nb")
+        os.symlink(os.path.abspath(given.steps), program)
+        ranks = self.start(1000, program=program)
+        for words in ((), ("--json",), ("--prometheus",)):
+            code, out, err = stat(*map(str, ranks.values()), *words)
+            self.assertEqual((code, err), (0, ""))
+            self.assertIn(r"a\x1b[2J\nb" if not words else r"a\\x1b[2J\\nb", out)
+            self.assertNotIn("\x1b", out)
 
     def test_that_fail_leave_what_they_did(self):
         folder = os.path.join(self.folder.name, "dump")
@@ -194,12 +236,39 @@ class BadInput(unittest.TestCase):
             with self.subTest(verb), tempfile.TemporaryDirectory() as folder:
                 self.check([verb], 1, "no folder is named")
                 self.check([verb, folder], 1, "nothing was left in")
-                self.check([verb, os.path.join(folder, "none")], 1, "cannot be read")
+                self.check([verb, os.path.join(folder, "none")], 1, "No such file", "name the folder that LOCKSTEP_")
                 path = os.path.join(folder, f"lockstep-a-1{end}")
                 for text, said in (("", "it is no JSON"), (f'{{"{key}": 2}}', "another version"), (f'{{"{key}": 1}}', path)):
                     with open(path, "w") as file:
                         file.write(text)
-                    self.check([verb, folder], 1, path, said)
+                    self.check([verb, folder], 1, path, said, "name the folder that LOCKSTEP_")
+
+    def test_strange_files_are_passed_over(self):
+        book = {"lockstep_book": 1, "host": "node\x1b[2J\na", "process": 7, "program": "p", "state": "sleeping", "communicators": [
+            {"name": "w\x1b[2J\nd", "rank": 0, "size": 1, "order": 0, "id": 1, "started": 0, "finished": 0, "messages": 0, "waits": "", "waited_ms": 0,
+             "failure": "LOCKSTEP-E014 late", "calls": []}]}
+        line = {"lockstep_timeline": 1, "host": "a", "process": 7, "program": "p", "name": "world", "rank": 0, "size": 1, "order": 0, "id": 1, "dropped": 0,
+                "texts": [], "calls": []}
+        for verb, end, right, said in (("why", ".json", book, r'"w\x1b[2J\nd" rank 0 of 1, process 7 (p) on node\x1b[2J\na'),
+                                       ("timeline", ".timeline", line, "0 calls in 1 accounts")):
+            with self.subTest(verb), tempfile.TemporaryDirectory() as folder:
+                strange = [os.path.join(folder, f"lockstep-{name}{end}") for name in ("a-junk", "b-pipe", "c-folder", "z\x1b[2J\n-empty")]
+                for path, content in ((strange[0], "junk"), (strange[3], ""), (os.path.join(folder, f"lockstep-m-right{end}"), json.dumps(right))):
+                    with open(path, "w") as file:
+                        file.write(content)
+                os.mkfifo(strange[1])
+                os.mkdir(strange[2])
+                if os.geteuid() == 0:  # only root can give a link away
+                    strange.append(os.path.join(folder, f"lockstep-k-link{end}"))
+                    os.symlink("/proc/kmsg", strange[-1])
+                    os.lchown(strange[-1], 65534, 65534)
+                code, out, err = cases.run([given.lockstep, verb, folder] + (["--all"] if verb == "why" else []))
+                self.assertEqual(code, 0, err)
+                self.assertIn(said, out)
+                self.assertEqual(len(err.splitlines()), len(strange), err)
+                for path in strange:
+                    self.assertIn(path.replace("\x1b", r"\x1b").replace("\n", r"\n"), err)
+                self.assertNotIn("\x1b", out + err)
 
     def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(self):
         with tempfile.NamedTemporaryFile() as file:

@@ -160,7 +160,7 @@ class Workers(unittest.TestCase):
         tasks.tasks["worker", 1].signal(signal.SIGSTOP)
         for index in (0, 2):  # one of them by itself, the other perhaps by the first one's word
             self.assertIn(tasks.tasks["worker", index].process.wait(20), (TIMEOUT, PEER_DIED))
-            self.assertIn("rank 1 does not answer", tasks.tasks["worker", index].said()[1])
+            self.assertRegex(tasks.tasks["worker", index].said()[1], rf"rank 1 \(process {tasks.tasks['worker', 1].process.pid} on \S+\) does not answer")
         tasks.tasks["worker", 1].signal(signal.SIGCONT)
         self.assertEqual(tasks.tasks["worker", 1].process.wait(20), PEER_DIED)
 

@@ -22,7 +22,7 @@ using command::trace_of;
 
 constexpr std::int64_t ms = 1'000'000;
 
-Timeline account(const std::string& host, int rank, int size, std::vector<Timeline::Call> calls) {
+Timeline account(const std::string& host, int rank, int size, std::vector<Timeline::TimelineCall> calls) {
   return {.host = host,
           .process = 100 + rank,
           .program = "train",
@@ -156,7 +156,7 @@ TEST(Timelines, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.order, 2);
   EXPECT_EQ(read.id, 99U);
   EXPECT_EQ(read.texts, (std::vector<std::string>{"barrier", "train.cpp:40", "all_reduce of 8 f32, sum", ""}));
-  EXPECT_EQ(read.calls, (std::vector<Timeline::Call>{{7, 10, 20, 0, 1}, {8, 30, 45, 2, 3}}));
+  EXPECT_EQ(read.calls, (std::vector<Timeline::TimelineCall>{{7, 10, 20, 0, 1}, {8, 30, 45, 2, 3}}));
   for (std::size_t length = 0; length + 2 < json.size(); ++length)
     refusal([&] { command::parse_timeline(json.substr(0, length), "a file"); }, Code::file);
   const std::string_view call = "[7, 10, 20, 0, 1]";

@@ -281,7 +281,7 @@ TEST(TopoJson, HoldsNamesThatAreNoText) {
   parts.members = {{0, 0, 4711}};
   parts.remarks = {"first", "second"};
   const auto json = nlohmann::json::parse(topo_json(Topology(parts)));
-  EXPECT_EQ(json.at("node_list").at(0).at("host"), "\"<a>&??");
+  EXPECT_EQ(json.at("node_list").at(0).at("host"), "\"<a>&\\xff\\x01");
   EXPECT_EQ(json.at("member_list").at(0).at("pid"), 4711);
   EXPECT_EQ(json.at("remarks"), (Words{"first", "second"}));
 }

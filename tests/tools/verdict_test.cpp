@@ -8,24 +8,26 @@
 #include "tests/support/refusal.hpp"
 #include "tools/lockstep/prometheus.hpp"
 #include "tools/lockstep/verdict.hpp"
+#include "tools/lockstep/verdict_groups.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::test {
 namespace {
 
-using book::CallSeen;
-using book::CommunicatorSeen;
-using book::ProcessSeen;
 using command::verdicts;
+using status::CallSnapshot;
+using status::CommunicatorSnapshot;
+using status::MemberResponse;
+using status::ProcessSnapshot;
 
-const CallSeen before{811, "barrier", "heat.cpp:20"};
-const CallSeen sums{812, "all_reduce of 8 f32, sum", "heat.cpp:40"};
+const CallSnapshot before{811, "barrier", "heat.cpp:20"};
+const CallSnapshot sums{812, "all_reduce of 8 f32, sum", "heat.cpp:40"};
 
-ProcessSeen process_of(int rank, const CommunicatorSeen& seen, const std::string& state = "sleeping") {
+ProcessSnapshot process_of(int rank, const CommunicatorSnapshot& seen, const std::string& state = "sleeping") {
   return {.host = "node-a", .process = 4700 + rank, .program = "heat", .state = state, .communicators = {seen}};
 }
-CommunicatorSeen waiting(int rank, std::int64_t seconds = 12) {
+CommunicatorSnapshot waiting(int rank, std::int64_t seconds = 12) {
   return {.name = "world",
           .rank = rank,
           .size = 3,
@@ -35,13 +37,13 @@ CommunicatorSeen waiting(int rank, std::int64_t seconds = 12) {
           .waited_ms = 1000 * seconds,
           .calls = {before, sums}};
 }
-CommunicatorSeen late(int rank) {
+CommunicatorSnapshot late(int rank) {
   return {.name = "world", .rank = rank, .size = 3, .started = 811, .finished = 811, .calls = {before}};
 }
 
 // A name that would end its label does not.
 TEST(Prometheus, HasALineForEachCommunicatorAndMetric) {
-  CommunicatorSeen seen = waiting(0);
+  CommunicatorSnapshot seen = waiting(0);
   seen.name = "wor\"ld\n\\";
   seen.messages = 7;
   const std::string all = command::prometheus_text(std::array{process_of(0, seen), process_of(1, late(1))});
@@ -71,17 +73,17 @@ TEST(Verdict, NamesWhoHasNotCome) {
 // On two communicators in different orders.
 TEST(Verdict, NamesACircle) {
   const auto in = [](const std::string& name, int rank, bool waits) {
-    return CommunicatorSeen{.name = name,
-                            .rank = rank,
-                            .size = 2,
-                            .started = waits ? 812U : 811U,
-                            .finished = 811,
-                            .waits = waits ? "step 1 of 1" : "",
-                            .waited_ms = waits ? 5000 : 0,
-                            .calls = {before, sums}};
+    return CommunicatorSnapshot{.name = name,
+                                .rank = rank,
+                                .size = 2,
+                                .started = waits ? 812U : 811U,
+                                .finished = 811,
+                                .waits = waits ? "step 1 of 1" : "",
+                                .waited_ms = waits ? 5000 : 0,
+                                .calls = {before, sums}};
   };
   const auto of = [&](int number, bool first_waits) {
-    ProcessSeen process = process_of(number, in("a", number, first_waits));
+    ProcessSnapshot process = process_of(number, in("a", number, first_waits));
     process.communicators.push_back(in("b", number, !first_waits));
     return process;
   };
@@ -96,7 +98,7 @@ TEST(Verdict, NamesACircle) {
 
 // Those who are late may wait for it themselves.
 TEST(Verdict, BlamesWhoIsHeldWhateverItIsIn) {
-  CommunicatorSeen earlier = waiting(0);
+  CommunicatorSnapshot earlier = waiting(0);
   earlier.started = 811;
   earlier.finished = 810;
   const auto all =
@@ -122,7 +124,7 @@ TEST(Verdict, PutsThoseTogetherThatAreMissingAlike) {
 
 // In no call of all, but in messages.
 TEST(Verdict, NamesWhoIsWaitedForInMessages) {
-  CommunicatorSeen sends = late(0);
+  CommunicatorSnapshot sends = late(0);
   sends.waits = "send of 8 f32 (message 7), for rank 1";
   sends.waited_ms = 5000;
   auto all = verdicts({process_of(0, sends), process_of(1, late(1), "stopped"), process_of(2, late(2))});
@@ -147,6 +149,63 @@ TEST(Verdict, SaysOfWhomNothingIsHere) {
       << all[0];
 }
 
+// Of two members that know it, the one that heard it last counts.
+TEST(Verdict, SaysWhatMembersKnowOfOneOnAnotherHost) {
+  using status::MemberSnapshot;
+  CommunicatorSnapshot first = waiting(0);
+  CommunicatorSnapshot second = waiting(2);
+  first.members = {{.rank = 1, .host = "node03", .process = 88, .unanswered_ms = 11000}};
+  auto all = verdicts({process_of(0, first), process_of(2, second)});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all[0].find("; rank 1 (process 88 on node03): has not answered for 11 s"), std::string::npos) << all[0];
+  second.members = {{.rank = 1,
+                     .host = "node03",
+                     .process = 88,
+                     .state = MemberResponse::answered,
+                     .finished = 811,
+                     .heard_ms = 400}};
+  all = verdicts({process_of(0, first), process_of(2, second)});
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all[0].find("; rank 1 (process 88 on node03): answered 400 ms ago: in no call, finished call 811"),
+            std::string::npos)
+      << all[0];
+}
+
+TEST(Verdict, TellsCommunicatorsOfOneNameApart) {
+  CommunicatorSnapshot first = waiting(0);
+  CommunicatorSnapshot second = waiting(1);
+  CommunicatorSnapshot alone = waiting(2);
+  first.name = second.name = "half";
+  first.id = 0x10003f2a;
+  second.id = 0x20003f2b;
+  std::vector<ProcessSnapshot> all{process_of(0, first), process_of(1, second), process_of(2, alone)};
+  command::tell_apart(all);
+  EXPECT_EQ(all[0].communicators[0].name, "half (3f2a)");
+  EXPECT_EQ(all[1].communicators[0].name, "half (3f2b)");
+  EXPECT_EQ(all[2].communicators[0].name, "world");
+  second.id = 0x20003f2a;
+  all = {process_of(0, first), process_of(1, second)};
+  command::tell_apart(all);
+  EXPECT_EQ(all[0].communicators[0].name, "half (10003f2a)");
+}
+
+TEST(Verdict, FoldsMembersThatAreAlike) {
+  using status::MemberSnapshot;
+  CommunicatorSnapshot seen = waiting(0);
+  seen.size = 5;
+  for (int rank = 0; rank < 5; ++rank)
+    seen.members.push_back({.rank = rank, .host = rank < 3 ? "node03" : "node04", .process = 80 + rank});
+  seen.members[4].unanswered_ms = 2000;
+  const ProcessSnapshot process = process_of(0, seen);
+  const auto unseen = command::unseen_members(command::groups_of({process}).front());
+  EXPECT_EQ(command::unseen_text(unseen, unseen.size()),
+            (std::vector<std::string>{
+                "ranks 1-2 (processes 81,82 on node03): not seen from here, and nobody here has asked it",
+                "rank 3 (process 83 on node04): not seen from here, and nobody here has asked it",
+                "rank 4 (process 84 on node04): has not answered for 2 s (in no call of this communicator, stopped, or "
+                "ended)"}));
+}
+
 TEST(Verdict, SuspectsTheNetworkWhereNobodyIsMissing) {
   const auto all = verdicts({process_of(0, waiting(0)), process_of(1, waiting(1)), process_of(2, waiting(2, 3))});
   ASSERT_EQ(all.size(), 1U);
@@ -155,9 +214,9 @@ TEST(Verdict, SuspectsTheNetworkWhereNobodyIsMissing) {
 }
 
 TEST(Verdict, NamesTheFailureThatTheOthersQuote) {
-  CommunicatorSeen cause = waiting(1);
+  CommunicatorSnapshot cause = waiting(1);
   cause.failure = "LOCKSTEP-E016 members of \"world\" made different calls";
-  CommunicatorSeen told = waiting(0, 0);
+  CommunicatorSnapshot told = waiting(0, 0);
   told.failure = "LOCKSTEP-E015 rank 1 failed: members of \"world\" made different calls";
   const auto all = verdicts({process_of(0, told), process_of(1, cause)});
   ASSERT_EQ(all.size(), 1U);
@@ -168,7 +227,7 @@ TEST(Verdict, NamesTheFailureThatTheOthersQuote) {
 }
 
 TEST(Verdict, FindsCallsThatDiffer) {
-  CommunicatorSeen other = waiting(1);
+  CommunicatorSnapshot other = waiting(1);
   other.calls.back().call = "broadcast of 8 f32 from rank 0";
   const auto all = verdicts({process_of(0, waiting(0)), process_of(1, other), process_of(2, waiting(2))});
   ASSERT_EQ(all.size(), 1U);
@@ -183,13 +242,13 @@ TEST(Verdict, FindsCallsThatDiffer) {
 TEST(Verdict, HasNothingToSayWhereNobodyWaitsLong) {
   EXPECT_TRUE(verdicts({}).empty());
   EXPECT_TRUE(verdicts({process_of(0, waiting(0, 0)), process_of(1, late(1)), process_of(2, waiting(2, 0))}).empty());
-  const auto numbered = [](CommunicatorSeen seen, std::uint64_t id) {
+  const auto numbered = [](CommunicatorSnapshot seen, std::uint64_t id) {
     seen.id = id;
     return seen;
   };
-  ProcessSeen two = process_of(0, numbered(late(0), 1));
+  ProcessSnapshot two = process_of(0, numbered(late(0), 1));
   two.communicators.push_back(numbered(waiting(0), 2));
-  ProcessSeen other = process_of(1, numbered(late(1), 1));
+  ProcessSnapshot other = process_of(1, numbered(late(1), 1));
   other.communicators.push_back(numbered(waiting(1), 2));
   const auto all = verdicts({two, other});
   ASSERT_EQ(all.size(), 1U);
@@ -198,7 +257,7 @@ TEST(Verdict, HasNothingToSayWhereNobodyWaitsLong) {
 
 // Calls may end in another order than they began.
 TEST(Verdict, IsAboutTheOldestCallThatIsNotFinished) {
-  CommunicatorSeen seen = waiting(0);
+  CommunicatorSnapshot seen = waiting(0);
   seen.started = 813;
   seen.calls.push_back({813, "broadcast of 8 f32 from rank 0", "heat.cpp:50"});
   const auto all = verdicts({process_of(0, seen)});
@@ -208,23 +267,25 @@ TEST(Verdict, IsAboutTheOldestCallThatIsNotFinished) {
 }
 
 TEST(Verdict, IsOfWhatWasReadBackAsItWasWritten) {
-  CommunicatorSeen seen = waiting(2, 12);
+  CommunicatorSnapshot seen = waiting(2, 12);
   seen.failure = "LOCKSTEP-E014 \"world\" \\ late";
   seen.messages = 7;
   seen.order = 4;
   seen.id = 77;
-  const ProcessSeen given = process_of(2, seen, "traced");
-  const std::string json = book::to_json(given);
-  EXPECT_EQ(command::parse_book(json, "a file"), given) << json;
+  seen.members = {{.rank = 0, .host = "node-b", .process = 5, .state = status::MemberResponse::left, .heard_ms = 3}};
+  const ProcessSnapshot given = process_of(2, seen, "traced");
+  const std::string json = status::to_json(given);
+  EXPECT_EQ(command::parse_status_file(json, "a file"), given) << json;
   for (std::size_t length = 0; length + 2 < json.size(); ++length) {
-    const std::string words = refusal([&] { command::parse_book(json.substr(0, length), "a file"); }, Code::file);
+    const std::string words =
+        refusal([&] { command::parse_status_file(json.substr(0, length), "a file"); }, Code::file);
     EXPECT_NE(words.find("a file: "), std::string::npos) << words;
   }
   for (const char* const wrong :
        {"\"rank\": 3", "\"rank\": -1", "\"rank\": 2.5", "\"rank\": 99999999999", "\"rank\": \"2\""}) {
     std::string other = json;
     other.replace(other.find("\"rank\": 2"), std::string_view("\"rank\": 2").size(), wrong);
-    EXPECT_NE(refusal([&] { command::parse_book(other, "a file"); }, Code::file).find("rank"), std::string::npos)
+    EXPECT_NE(refusal([&] { command::parse_status_file(other, "a file"); }, Code::file).find("rank"), std::string::npos)
         << wrong;
   }
 }

@@ -20,7 +20,7 @@ Bytes block(int rank) { return Bytes(static_cast<std::size_t>(rank * 7 % 5), sta
 
 class LocalExchange : public testing::TestWithParam<int> {};
 
-TEST_P(LocalExchange, gathers_blocks_of_unequal_length) {
+TEST_P(LocalExchange, GathersBlocksOfUnequalLength) {
   on_threads(GetParam(), [](Exchange& exchange) {
     for (int round = 0; round < 50; ++round) {
       const auto all = exchange.all_gather("blocks", block(exchange.rank() + round));
@@ -31,7 +31,7 @@ TEST_P(LocalExchange, gathers_blocks_of_unequal_length) {
   });
 }
 
-TEST_P(LocalExchange, broadcasts_from_every_root) {
+TEST_P(LocalExchange, BroadcastsFromEveryRoot) {
   on_threads(GetParam(), [](Exchange& exchange) {
     for (int root = 0; root < exchange.size(); ++root) {
       const Bytes got = exchange.broadcast("word", to_bytes(text("from ", exchange.rank())), root);
@@ -40,7 +40,7 @@ TEST_P(LocalExchange, broadcasts_from_every_root) {
   });
 }
 
-TEST_P(LocalExchange, nobody_leaves_a_barrier_before_all_have_come) {
+TEST_P(LocalExchange, NobodyLeavesABarrierBeforeAllHaveCome) {
   std::atomic<int> arrived = 0;
   on_threads(GetParam(), [&](Exchange& exchange) {
     for (int round = 1; round <= 20; ++round) {
@@ -52,7 +52,7 @@ TEST_P(LocalExchange, nobody_leaves_a_barrier_before_all_have_come) {
   });
 }
 
-TEST_P(LocalExchange, splits_by_colour_and_key) {
+TEST_P(LocalExchange, SplitsByColourAndKey) {
   on_threads(GetParam(), [](Exchange& exchange) {
     const int colour = exchange.rank() % 3 == 2 ? -1 : exchange.rank() % 3;
     const auto part = exchange.split(colour, -exchange.rank());
@@ -96,7 +96,7 @@ std::vector<std::string> endings(int size, const std::function<void(Exchange&)>&
 }
 
 // Rank 0 comes when the others have shown by their warnings that they are there, however long that takes them.
-TEST(LocalExchangeFailure, who_is_missing_is_named_in_a_warning_and_then_an_error) {
+TEST(LocalExchangeFailure, WhoIsMissingIsNamedInAWarningAndThenAnError) {
   std::mutex mutex;
   std::vector<std::string> lines;  // of rank 0
   std::latch others(2);
@@ -127,7 +127,7 @@ TEST(LocalExchangeFailure, who_is_missing_is_named_in_a_warning_and_then_an_erro
 }
 
 // A split is several meetings, and one call.
-TEST(LocalExchangeFailure, a_split_ends_within_the_limit_of_one_call) {
+TEST(LocalExchangeFailure, ASplitEndsWithinTheLimitOfOneCall) {
   std::latch others(2);
   const auto all = endings(3,
                            [&](Exchange& exchange) {
@@ -152,7 +152,7 @@ TEST(LocalExchangeFailure, a_split_ends_within_the_limit_of_one_call) {
   }
 }
 
-TEST(LocalExchangeFailure, different_calls_are_an_error_on_all_that_names_both) {
+TEST(LocalExchangeFailure, DifferentCallsAreAnErrorOnAllThatNamesBoth) {
   const auto all =
       endings(4, [](Exchange& exchange) { exchange.barrier(exchange.rank() == 2 ? "lunch" : "dinner"); }, {1s, 5s});
   for (const std::string& each : all) {
@@ -162,7 +162,7 @@ TEST(LocalExchangeFailure, different_calls_are_an_error_on_all_that_names_both) 
   }
 }
 
-TEST(LocalExchangeFailure, one_that_fails_sets_the_others_free_at_once_and_for_good) {
+TEST(LocalExchangeFailure, OneThatFailsSetsTheOthersFreeAtOnceAndForGood) {
   const auto begin = std::chrono::steady_clock::now();
   const auto all = endings(3,
                            [](Exchange& exchange) {
@@ -179,7 +179,7 @@ TEST(LocalExchangeFailure, one_that_fails_sets_the_others_free_at_once_and_for_g
   EXPECT_NE(all[0].find("LOCKSTEP-E017"), std::string::npos) << all[0];
 }
 
-TEST(LocalExchangeFailure, the_first_exception_comes_out_of_run_local) {
+TEST(LocalExchangeFailure, TheFirstExceptionComesOutOfRunLocal) {
   try {
     run_local(
         4,
@@ -194,7 +194,7 @@ TEST(LocalExchangeFailure, the_first_exception_comes_out_of_run_local) {
   }
 }
 
-TEST(LocalExchangeFailure, misuse_is_refused) {
+TEST(LocalExchangeFailure, MisuseIsRefused) {
   EXPECT_THROW(make_local_exchanges(0), Error);
   on_threads(2, [](Exchange& exchange) {
     EXPECT_THROW(exchange.broadcast("x", {}, 2), Error);

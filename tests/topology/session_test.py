@@ -45,6 +45,13 @@ class Session(unittest.TestCase):
         code, out, err = self.mpi("inside", 2)
         self.assertEqual((code, out), (0, "MPI still works: 2 ended 0\n"), err)
 
+    def test_a_session_after_the_programs_own_finalize_is_an_error(self):
+        code, out, err = self.mpi("after_finalize", 2)
+        self.assertEqual(code, 0, err)
+        self.assertIn("LOCKSTEP-E012", out)
+        self.assertIn("used after MPI_Finalize", out)
+        self.assertIn("before your own MPI_Finalize", out)
+
     def test_over_a_communicator_that_the_user_goes_on_using(self):
         code, out, err = self.mpi("over_comm", 2 if given.flavour == "mpich" else 4)
         self.assertEqual((code, out), (0, "done\n"), err)
@@ -100,7 +107,7 @@ class Session(unittest.TestCase):
     def test_an_end_to_which_one_does_not_come_is_named_and_ended(self):
         code, _, err = self.mpi("end_hangs", 2)
         self.assertNotEqual(code, 0)
-        self.assertRegex(err, r'at the end of the session: LOCKSTEP-E014 .*"the end of the session".*rank 1 did not come')
+        self.assertRegex(err, r'at the end of the session: LOCKSTEP-E014 .*"the end of the session".*rank 1 \(process \d+ on \S+\) did not come')
 
     def test_a_finalize_that_hangs_is_named_and_ended(self):
         code, _, err = self.mpi("finalize_hangs", 2, LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="3")

@@ -8,21 +8,24 @@
 #include <set>
 
 #include "tests/topology/shapes.hpp"
+#include "tests/topology/two_hosts.hpp"
 #include "topology/base/error.hpp"
 #include "topology/description.hpp"
 #include "topology/group.hpp"
+#include "topology/members.hpp"
 
 namespace lockstep {
 namespace {
 
 using test::made_of;
 using test::shape;
+using test::two_hosts;
 
 Topology four_nodes(int ranks) {
   return describe({{shape({.packages = 2, .numas = 2, .cores = 4, .threads = 2}), 4, ranks}});
 }
 
-TEST(Description, is_read_as_written) {
+TEST(Description, IsReadAsWritten) {
   const auto groups = parse_description("4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)");
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].count, 4);
@@ -31,7 +34,7 @@ TEST(Description, is_read_as_written) {
   EXPECT_EQ(groups[0].nic_mbit_per_s, (std::vector<std::int64_t>{25000}));
 }
 
-TEST(Description, groups_counts_links_and_rates) {
+TEST(Description, GroupsCountsLinksAndRates) {
   const auto groups = parse_description(
       "2x node(core:8 pu:1 ranks:3 nic:2x100G nic:1.5T gpu:8@nvlink) + node( core:4(x=1 y) pu:1 ) + pack:1 pu:2");
   ASSERT_EQ(groups.size(), 3U);
@@ -44,7 +47,7 @@ TEST(Description, groups_counts_links_and_rates) {
   EXPECT_EQ(groups[2].hwloc, "pack:1 pu:2");
 }
 
-TEST(Description, what_makes_no_sense_is_refused_with_a_way_out) {
+TEST(Description, WhatMakesNoSenseIsRefusedWithAWayOut) {
   for (const char* junk : {"",
                            "+",
                            "node()",
@@ -79,7 +82,7 @@ TEST(Description, what_makes_no_sense_is_refused_with_a_way_out) {
   EXPECT_THROW(parse_description(std::string(5000, 'x')), Error);
 }
 
-TEST(Description, spreads_devices_and_members_evenly) {
+TEST(Description, SpreadsDevicesAndMembersEvenly) {
   const auto group = parse_description("node(x gpu:4 nic:2x100G)").front();
   const MachineShape machine = with_devices(shape({.packages = 2, .numas = 2, .cores = 4, .threads = 1}), group);
   ASSERT_EQ(machine.gpus.size(), 4U);
@@ -97,11 +100,11 @@ TEST(Description, spreads_devices_and_members_evenly) {
   EXPECT_EQ(default_ranks(shape({.packages = 1, .numas = 1, .cores = 4, .threads = 2})), 4);
 }
 
-TEST(Description, too_many_members_are_refused) {
+TEST(Description, TooManyMembersAreRefused) {
   EXPECT_THROW(describe({{shape({.packages = 1, .numas = 1, .cores = 2, .threads = 1}), 65536, 65536}}), Error);
 }
 
-TEST(Links, from_near_to_far) {
+TEST(Links, FromNearToFar) {
   const MachineShape machine = shape({.packages = 2, .numas = 2, .cores = 4, .threads = 2, .l3_cores = 2});
   // rank i on hardware threads: two on one core, then same L3, same NUMA, same package, same node, other node
   const Topology topology =
@@ -118,14 +121,14 @@ TEST(Links, from_near_to_far) {
   }
 }
 
-TEST(Links, a_member_that_may_run_anywhere_is_as_far_as_its_farthest_core) {
+TEST(Links, AMemberThatMayRunAnywhereIsAsFarAsItsFarthestCore) {
   const MachineShape machine = shape({.packages = 2, .numas = 1, .cores = 4, .threads = 1});
   const Topology topology = made_of({machine}, {{0, {{0, 7}, {0, 0}, {0, 3}}}});
   EXPECT_EQ(topology.link(0, 1), Link::same_node);
   EXPECT_EQ(topology.link(1, 2), Link::same_numa);
 }
 
-TEST(Links, between_gpus) {
+TEST(Links, BetweenGpus) {
   const auto group = parse_description("node(x gpu:4@nvlink)").front();
   const MachineShape machine = with_devices(shape({.packages = 2, .numas = 1, .cores = 2, .threads = 1}), group);
   const Topology topology = describe({{machine, 2, 0}});
@@ -136,7 +139,27 @@ TEST(Links, between_gpus) {
   EXPECT_EQ(topology.near_gpus(2), (std::vector<int>{2}));
 }
 
-TEST(Crowding, counts_members_for_each_core) {
+// As `lockstep topo --synthetic "package:2 core:2 nic:4x100G"` has it, whose picture shows interfaces by package.
+TEST(Links, InterfacesOfAnotherPackageAreNotNearInOneNumaNode) {
+  MachineShape machine = shape({.packages = 2, .numas = 1, .cores = 2, .threads = 1});
+  for (Pu& pu : machine.pus) pu.numa = 0;
+  const auto group = parse_description("node(x nic:4x100G ranks:2)").front();
+  const Topology topology = describe({{with_devices(machine, group), 1, 2}});
+  EXPECT_EQ(topology.near_nics(0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(topology.near_nics(1), (std::vector<int>{2, 3}));
+}
+
+TEST(Members, AreNamedByHostAndProcess) {
+  const auto topology = two_hosts();
+  const Members all(topology, {0, 1, 2});
+  EXPECT_EQ(all.name_of(2), "rank 2 (process 88 on node04)");
+  EXPECT_EQ(all.name_of(IndexSet{0, 1, 2}), "ranks 0-2 (processes 4711,4712 on node03 and 88 on node04)");
+  EXPECT_EQ(Members(topology, {2, 0}).name_of(0), "rank 0 (process 88 on node04)") << "of a part of them";
+  EXPECT_EQ(Members().name_of(IndexSet{1, 2}), "ranks 1-2");
+  EXPECT_EQ(member_names({0, 1}, {{"node03", 4711}, {"node04", 88}}, 1), "ranks 0-1 (on node03,node04)");
+}
+
+TEST(Crowding, CountsMembersForEachCore) {
   const MachineShape machine = shape({.packages = 1, .numas = 1, .cores = 4, .threads = 2});
   EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 1}, {2, 3}, {4, 5}, {6, 7}}}}).members_per_core(0), 1);
   EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 7}, {0, 7}}}}).members_per_core(0), 0.5);
@@ -144,12 +167,12 @@ TEST(Crowding, counts_members_for_each_core) {
   EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 7}, {0, 7}, {0, 0}, {2, 2}}}}).members_per_core(0), 1);
 }
 
-TEST(Crowding, two_threads_of_one_core_are_one_core) {
+TEST(Crowding, TwoThreadsOfOneCoreAreOneCore) {
   const MachineShape machine = shape({.packages = 1, .numas = 1, .cores = 2, .threads = 2});
   EXPECT_DOUBLE_EQ(made_of({machine}, {{0, {{0, 0}, {1, 1}}}}).members_per_core(0), 2);
 }
 
-TEST(Crowding, a_quota_is_shared_by_members_that_are_bound_to_cores_of_their_own) {
+TEST(Crowding, AQuotaIsSharedByMembersThatAreBoundToCoresOfTheirOwn) {
   TopologyParts parts;
   parts.machines = {shape({.packages = 1, .numas = 1, .cores = 8, .threads = 1})};
   parts.nodes = {{"a", 0, {}, {}}};
@@ -160,7 +183,7 @@ TEST(Crowding, a_quota_is_shared_by_members_that_are_bound_to_cores_of_their_own
   EXPECT_DOUBLE_EQ(Topology(parts).members_per_core(0), 2);
 }
 
-TEST(Crowding, a_quota_counts_like_missing_cores) {
+TEST(Crowding, AQuotaCountsLikeMissingCores) {
   TopologyParts parts;
   parts.machines = {shape({.packages = 1, .numas = 1, .cores = 4, .threads = 1})};
   parts.nodes = {{"a", 0, {}, {}}};
@@ -169,7 +192,7 @@ TEST(Crowding, a_quota_counts_like_missing_cores) {
   EXPECT_DOUBLE_EQ(Topology(parts).members_per_core(0), 4);
 }
 
-TEST(Parts, that_contradict_themselves_are_refused) {
+TEST(Parts, ThatContradictThemselvesAreRefused) {
   TopologyParts good;
   good.machines = {shape({.packages = 1, .numas = 1, .cores = 2, .threads = 1})};
   good.nodes = {{"a", 0, {}, {}}};
@@ -194,7 +217,7 @@ TEST(Parts, that_contradict_themselves_are_refused) {
   refused([](TopologyParts& parts) { parts.machines[0].gpu_links.push_back(GpuLink::same); });
 }
 
-TEST(TopologyBytes, come_back_equal_and_truncated_ones_are_refused) {
+TEST(TopologyBytes, ComeBackEqualAndTruncatedOnesAreRefused) {
   const Topology topology = four_nodes(3);
   const Bytes bytes = topology.to_bytes();
   EXPECT_EQ(Topology::from_bytes(bytes), topology);
@@ -204,7 +227,7 @@ TEST(TopologyBytes, come_back_equal_and_truncated_ones_are_refused) {
   }
 }
 
-TEST(Cost, thousands_of_members_take_less_than_a_kilobyte_each) {
+TEST(Cost, ThousandsOfMembersTakeLessThanAKilobyteEach) {
   const Topology topology = describe({{shape({.packages = 2, .numas = 2, .cores = 16, .threads = 2}), 512, 8}});
   ASSERT_EQ(topology.size(), 4096);
   EXPECT_EQ(topology.machines().size(), 1U);
@@ -239,7 +262,7 @@ class RandomTopology : public testing::TestWithParam<unsigned> {
   }
 };
 
-TEST_P(RandomTopology, some_of_its_members_are_as_near_to_each_other_as_before) {
+TEST_P(RandomTopology, SomeOfItsMembersAreAsNearToEachOtherAsBefore) {
   const Topology topology = make(GetParam());
   std::mt19937 random(GetParam());
   std::vector<int> some(static_cast<std::size_t>(topology.size()));
@@ -261,7 +284,7 @@ TEST_P(RandomTopology, some_of_its_members_are_as_near_to_each_other_as_before) 
   EXPECT_EQ(less.node_count(), static_cast<int>(hosts.size()));
 }
 
-TEST_P(RandomTopology, nodes_and_rails_partition_the_members) {
+TEST_P(RandomTopology, NodesAndRailsPartitionTheMembers) {
   const Topology topology = make(GetParam());
   std::vector<int> by_node;
   for (int node = 0; node < topology.node_count(); ++node) {
@@ -282,7 +305,7 @@ TEST_P(RandomTopology, nodes_and_rails_partition_the_members) {
   EXPECT_EQ(by_rail, everybody);
 }
 
-TEST_P(RandomTopology, rails_cross_nodes_and_leaders_are_one_for_each) {
+TEST_P(RandomTopology, RailsCrossNodesAndLeadersAreOneForEach) {
   const Topology topology = make(GetParam());
   for (int i = 0; i < rail_count(topology); ++i) {
     std::set<int> nodes;
@@ -296,7 +319,7 @@ TEST_P(RandomTopology, rails_cross_nodes_and_leaders_are_one_for_each) {
   EXPECT_EQ(topology.equal_nodes(), rail_group(topology, rail_count(topology) - 1, 0).size() == topology.node_count());
 }
 
-TEST_P(RandomTopology, the_ring_visits_every_node_once_and_goes_through_it_in_order) {
+TEST_P(RandomTopology, TheRingVisitsEveryNodeOnceAndGoesThroughItInOrder) {
   const Topology topology = make(GetParam());
   const Group ring = world_group(topology, 0);
   int changes = 0;
@@ -312,7 +335,7 @@ TEST_P(RandomTopology, the_ring_visits_every_node_once_and_goes_through_it_in_or
   EXPECT_EQ(changes, topology.node_count() == 1 ? 0 : topology.node_count());
 }
 
-TEST_P(RandomTopology, everybody_finds_itself_in_its_groups) {
+TEST_P(RandomTopology, EverybodyFindsItselfInItsGroups) {
   const Topology topology = make(GetParam());
   for (int me = 0; me < topology.size(); ++me) {
     const Group world = world_group(topology, me);

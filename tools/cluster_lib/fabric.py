@@ -273,10 +273,14 @@ def cpus_of(node: int, count: int) -> set[int]:
 
 
 def give_boot_id(node: int) -> None:
-    """Libraries tell machines apart by the boot id too; here every node has one of its own."""
+    """Libraries tell machines apart by the boot id too; here every node has one of its own. It differs from the
+    machine's in the last group only, by which `lockstep bench` knows that nodes share cores."""
     path = "/proc/sys/kernel/random/boot_id"
+    with open(path, encoding="ascii") as file:
+        machine, _, _ = file.read().strip().rpartition("-")
     with open("/proc/sys/kernel/random/uuid", encoding="ascii") as file:
-        namespaces.cover_file(path, file.read(), f"{CONTROL}/boot_id{node}")
+        _, _, own = file.read().strip().rpartition("-")
+    namespaces.cover_file(path, f"{machine}-{own}\n", f"{CONTROL}/boot_id{node}")
 
 
 def no_ipv6() -> None:

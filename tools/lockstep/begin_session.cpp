@@ -4,10 +4,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <iostream>
+#include <string>
+#include <vector>
 
+#include "tools/lockstep/options.hpp"
+#include "topology/base/environment.hpp"
+#include "topology/base/settings.hpp"
+#include "topology/base/text.hpp"
 #include "topology/machine/launcher.hpp"
 
 namespace lockstep::command {
@@ -15,16 +21,16 @@ namespace {
 
 std::atomic<bool> starting = false;
 
-class Starting {
+class SessionStart {
  public:
-  Starting() { starting = true; }
-  ~Starting() { starting = false; }
-  Starting(const Starting&) = delete;
-  Starting& operator=(const Starting&) = delete;
+  SessionStart() { starting = true; }
+  ~SessionStart() { starting = false; }
+  SessionStart(const SessionStart&) = delete;
+  SessionStart& operator=(const SessionStart&) = delete;
 };
 
 // The exit code to leave with when somebody leaves while a session begins.
-int judge(int code) {
+int exit_code_of(int code) {
   if (!starting || code != 1) return code;  // a time-out of ours has a code of its own
   const Error error(
       Code::mpi, "the MPI library could not start and ended the process; its own words are above",
@@ -36,17 +42,38 @@ int judge(int code) {
 }  // namespace
 
 Session begin_session(SessionOptions options) {
-  const Starting mark;
-  options.cluster_named = options.cluster_named || tf_config_names_cluster([](const char* name) {
-                            return static_cast<const char*>(std::getenv(name));
-                          });
+  const SessionStart mark;
+  options.cluster_named = options.cluster_named || tf_config_names_cluster(process_environment);
   return Session(std::move(options));
+}
+
+void warn_of_unknown_variables() {
+  if (!speaks()) return;
+  std::vector<std::string> lines;
+  for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
+    const std::string_view whole = *line;
+    const std::string_view name = whole.substr(0, whole.find('='));
+    const bool is_known = std::ranges::any_of(setting_rows(), [&](const SettingRow& row) { return row.name == name; });
+    if (!is_known) lines.emplace_back(whole);  // a wrong value of a known one is no concern of who does not use it
+  }
+  constexpr std::size_t most = 8;
+  const std::vector<std::string> warnings = Settings::from_lines(lines).warnings();
+  for (std::size_t i = 0; i < std::min(most, warnings.size()); ++i)
+    std::cerr << text("lockstep: WARN ", warnings[i], "\n");
+  if (warnings.size() > most)
+    std::cerr << text("lockstep: WARN ", warnings.size() - most,
+                      " more such variables; `lockstep doctor --env` names them all\n");
+}
+
+void hint_at_more_ranks(std::string_view subcommand, std::string_view because) {
+  std::cerr << text("lockstep ", subcommand, ": one rank ", because, "; start several: mpirun -n 2 lockstep ",
+                    subcommand, " ...\n");
 }
 
 }  // namespace lockstep::command
 
 // Stands in front of the C library's, for libraries that call it.
 extern "C" __attribute__((visibility("default"))) void _exit(int code) {
-  ::syscall(SYS_exit_group, lockstep::command::judge(code));
+  ::syscall(SYS_exit_group, lockstep::command::exit_code_of(code));
   __builtin_unreachable();
 }

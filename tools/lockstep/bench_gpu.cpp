@@ -21,18 +21,19 @@ void refuse_what_gpus_have_not(const std::vector<std::string>& baselines) {
   }
 }
 
-void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, bench::Wish& wish, bench::Run& run) {
+void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, bench::BenchOptions& bench_options,
+                 bench::BenchRun& run) {
   const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
-  wish.gpu = bench::choose_gpu(world);
-  wish.against_host = has("host");
-  wish.against_symmetric = has("symmetric");
-  if (has("nccl")) wish.against_nccl = bench::NcclItself::make(world, *wish.gpu);
+  bench_options.gpu = bench::choose_gpu(world);
+  bench_options.against_host = has("host");
+  bench_options.against_symmetric = has("symmetric");
+  if (has("nccl")) bench_options.against_nccl = bench::NcclBaseline::make(world, *bench_options.gpu);
   run.settings.push_back({"device", "gpu"});
-  const Devices devices = read_devices();
-  const auto mine = static_cast<std::size_t>(*wish.gpu);
+  const VisibleGpus devices = read_visible_gpus();
+  const auto mine = static_cast<std::size_t>(*bench_options.gpu);
   if (mine < devices.gpus.size()) run.machine.push_back({"gpu", devices.gpus[mine].name});
-  if (const nccl::Library* const library = nccl::library()) run.machine.push_back({"nccl", library->version()});
-  if (has("nccl") && !wish.against_nccl)
+  if (const nccl::NcclInterface* const library = nccl::library()) run.machine.push_back({"nccl", library->version()});
+  if (has("nccl") && !bench_options.against_nccl)
     run.settings.push_back({"left out",
                             "nccl: not there, or ranks share a GPU, which it bears from 2.30 on where "
                             "NCCL_MULTI_RANK_GPU_ENABLE permits it"});

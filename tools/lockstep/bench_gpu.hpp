@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `lockstep bench --device gpu` has of its own: which baselines there are, and the run's wish and words.
+// `lockstep bench --device gpu` has baselines of its own, and sets the run's BenchOptions and texts for them.
 #pragma once
 
 #include <string>
@@ -13,6 +13,7 @@ namespace lockstep::command {
 void refuse_what_gpus_have_not(const std::vector<std::string>& baselines);
 
 // All members call it. Throws Error device where one of them sees no GPU.
-void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, bench::Wish& wish, bench::Run& run);
+void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, bench::BenchOptions& bench_options,
+                 bench::BenchRun& run);
 
 }  // namespace lockstep::command

@@ -11,46 +11,46 @@ namespace lockstep::command {
 
 struct Subcommand {
   const Manual& (*manual)();
-  Exit (*run)(const Parsed& parsed);
+  Exit (*run)(const ParsedOptions& parsed);
 };
 
 const Manual& topo_manual();
-Exit run_topo(const Parsed& parsed);
+Exit run_topo(const ParsedOptions& parsed);
 
 const Manual& plan_manual();
-Exit run_plan(const Parsed& parsed);
+Exit run_plan(const ParsedOptions& parsed);
 
 const Manual& bench_manual();
-Exit run_bench(const Parsed& parsed);
+Exit run_bench(const ParsedOptions& parsed);
 
 const Manual& compare_manual();
-Exit run_compare(const Parsed& parsed);
+Exit run_compare(const ParsedOptions& parsed);
 
 const Manual& links_manual();
-Exit run_links(const Parsed& parsed);
+Exit run_links(const ParsedOptions& parsed);
 
 const Manual& tune_manual();
-Exit run_tune(const Parsed& parsed);
+Exit run_tune(const ParsedOptions& parsed);
 
 const Manual& sim_manual();
-Exit run_sim(const Parsed& parsed);
+Exit run_sim(const ParsedOptions& parsed);
 
 const Manual& soak_manual();
-Exit run_soak(const Parsed& parsed);
+Exit run_soak(const ParsedOptions& parsed);
 
 const Manual& report_manual();
-Exit run_report(const Parsed& parsed);
+Exit run_report(const ParsedOptions& parsed);
 
 const Manual& stat_manual();
-Exit run_stat(const Parsed& parsed);
+Exit run_stat(const ParsedOptions& parsed);
 
 const Manual& timeline_manual();
-Exit run_timeline(const Parsed& parsed);
+Exit run_timeline(const ParsedOptions& parsed);
 
 const Manual& why_manual();
-Exit run_why(const Parsed& parsed);
+Exit run_why(const ParsedOptions& parsed);
 
 const Manual& doctor_manual();
-Exit run_doctor(const Parsed& parsed);
+Exit run_doctor(const ParsedOptions& parsed);
 
 }  // namespace lockstep::command

@@ -4,6 +4,7 @@
 
 #include <iostream>
 
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/read_run.hpp"
 #include "topology/base/text.hpp"
@@ -33,7 +34,8 @@ separated by commas are several launches of the same bench: three each make a ve
   return manual;
 }
 
-Exit run_compare(const Parsed& parsed) {
+Exit run_compare(const ParsedOptions& parsed) {
+  warn_of_unknown_variables();
   if (parsed.words().size() != 2)
     throw Error(Code::usage, text(parsed.words().size(), " files are named"),
                 "name two: lockstep compare EARLIER.json LATER.json");

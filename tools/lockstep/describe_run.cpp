@@ -23,7 +23,7 @@ std::string now_in_words() {
 
 }  // namespace
 
-void check_writable(const Parsed& parsed, std::span<const std::string_view> options) {
+void check_writable(const ParsedOptions& parsed, std::span<const std::string_view> options) {
   std::map<std::string, std::string_view> taken;
   if (const auto gate = parsed.value("gate")) taken.emplace(*gate, "gate");
   for (const std::string_view name : options) {
@@ -39,9 +39,10 @@ void check_writable(const Parsed& parsed, std::span<const std::string_view> opti
   }
 }
 
-bench::Run describe_run(Session& session, std::string_view subcommand, const Parsed& parsed, std::uint64_t seed) {
+bench::BenchRun describe_run(Session& session, std::string_view subcommand, const ParsedOptions& parsed,
+                             std::uint64_t seed) {
   const Topology& topology = session.topology();
-  bench::Run run;
+  bench::BenchRun run;
   run.version = version();
   run.commit = commit();
   run.started = now_in_words();
@@ -56,7 +57,7 @@ bench::Run describe_run(Session& session, std::string_view subcommand, const Par
   run.machine.push_back({"cpu", topology.machine_of(0).model});
   const Settings& settings = session.settings();
   for (const SettingRow& row : setting_rows()) {
-    if (settings.source(row.setting) != Source::built_in)
+    if (settings.source(row.setting) != SettingSource::built_in)
       run.settings.push_back({std::string(row.name), settings.value(row.setting)});
   }
   run.topology = to_hexadecimal(topology.to_bytes());

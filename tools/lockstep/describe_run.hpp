@@ -12,9 +12,10 @@
 namespace lockstep::command {
 
 // Everything but what is measured.
-bench::Run describe_run(Session& session, std::string_view subcommand, const Parsed& parsed, std::uint64_t seed);
+bench::BenchRun describe_run(Session& session, std::string_view subcommand, const ParsedOptions& parsed,
+                             std::uint64_t seed);
 
 // Said before anything is measured, not after: throws Error file when what one of the options names cannot be written.
-void check_writable(const Parsed& parsed, std::span<const std::string_view> options);
+void check_writable(const ParsedOptions& parsed, std::span<const std::string_view> options);
 
 }  // namespace lockstep::command

@@ -3,10 +3,13 @@
 // code. It must come through where other programs would not start, so the session is a tolerant one.
 #include <cstdlib>
 #include <iostream>
+#include <vector>
 
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
+#include "tools/lockstep/doctor_links.hpp"
 #include "tools/lockstep/doctor_report.hpp"
+#include "tools/lockstep/write_file.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"
 
@@ -20,8 +23,8 @@ std::string describe_checks() {
       "launcher, options and variables. Each finding says what, where, why it matters, and what mends it;\n"
       "it is a note, slow, or broken. A run without findings prints one line for each check:\n\n";
   std::size_t widest = 0;
-  for (const Check& each : checks()) widest = std::max(widest, each.name.size());
-  for (const Check& each : checks())
+  for (const DoctorCheck& each : checks()) widest = std::max(widest, each.name.size());
+  for (const DoctorCheck& each : checks())
     all += text("  ", each.name, std::string(widest + 2 - each.name.size(), ' '), each.looks_at, "\n");
   all.pop_back();
   return all;
@@ -31,12 +34,13 @@ Manual make_manual() {
   static const std::string description = describe_checks();
   return {.name = "doctor",
           .one_line = "is this allocation healthy, and how to mend it",
-          .synopsis = "mpirun -n N lockstep doctor [--strict] [--json]\n  lockstep doctor --env [--json]",
+          .synopsis = "mpirun -n N lockstep doctor [--strict] [--json [FILE]]\n  lockstep doctor --env [--json [FILE]]",
           .description = description,
           .options = {{"env", 0, "",
                        "Print the LOCKSTEP_ variables instead: value, where it came from, default, what is "
                        "allowed, what it means. Needs no MPI."},
-                      {"json", 0, "", "One JSON object on standard output instead of text."},
+                      {"json", 0, "[FILE]",
+                       "Write one JSON object to FILE as well; without FILE, or with -, print it instead of the text."},
                       {"strict", 0, "", "Findings that are slow give exit code 6 too, not only broken ones."}},
           .examples =
               "  mpirun -n 4 lockstep doctor\n      before the first run on a new machine\n"
@@ -60,23 +64,26 @@ bool prints(const Session& session, const Facts& mine) {
   return session.rank() == 0 && (mine.launcher_size <= 1 || session.size() > 1 || speaks());
 }
 
-Exit diagnose(const Parsed& parsed) {
+Exit diagnose(const ParsedOptions& parsed) {
   const Settings given = Settings::from_environment();
   Settings tolerant = given;
   tolerant.set(Setting::allow_singleton, "1");
   // Who asks a doctor does not want to wait five minutes for a job that hangs.
-  if (given.source(Setting::timeout) == Source::built_in) tolerant.set(Setting::timeout, "60s");
+  if (given.source(Setting::timeout) == SettingSource::built_in) tolerant.set(Setting::timeout, "60s");
   Session session = begin_session({.settings = tolerant, .log = only_stalls(), .purpose = "doctor", .tolerant = true});
-  const auto facts = try_and_gather(session.exchange(), session.topology(), ask(session, given));
+  auto facts = try_and_gather(session.exchange(), session.topology(), ask(session, given));
+  if (const auto subnet = common_subnet_of({facts, session.topology()})) {
+    const std::vector<double> rates = try_links(session.exchange(), session.topology(), *subnet);
+    for (std::size_t rank = 0; rank < facts.size(); ++rank) facts[rank].link_mbit_per_s = rates[rank];
+  }
   Exit exit = Exit::well;
   if (session.rank() == 0) {
     const Diagnosis diagnosis = examine(facts, session.topology());
-    const View view{facts, session.topology()};
+    const JobView view{facts, session.topology()};
     exit = exit_for(diagnosis.worst(), parsed.has("strict"));
     if (prints(session, facts.front())) {
-      std::cout << (parsed.has("json") ? report_json(view, diagnosis, parsed.has("strict"))
-                                       : report_text(view, diagnosis))
-                << std::flush;
+      if (const auto file = parsed.value("json")) write_file(*file, report_json(view, diagnosis, parsed.has("strict")));
+      if (!parsed.prints("json")) std::cout << report_text(view, diagnosis) << std::flush;
     }
   }
   const Bytes verdict = session.exchange().broadcast("doctor: verdict", Writer().put(exit).take(), 0);
@@ -90,11 +97,14 @@ const Manual& doctor_manual() {
   return manual;
 }
 
-Exit run_doctor(const Parsed& parsed) {
+Exit run_doctor(const ParsedOptions& parsed) {
+  if (const auto file = parsed.value("json")) refuse_unwritable("--json", *file);
   if (!parsed.has("env")) return diagnose(parsed);
   if (parsed.has("strict")) throw Error(Code::usage, "--strict with --env", "leave one of them out");
   const Settings settings = Settings::from_environment();
-  if (speaks()) std::cout << (parsed.has("json") ? settings_json(settings) : settings_text(settings));
+  if (!speaks()) return Exit::well;
+  if (const auto file = parsed.value("json")) write_file(*file, settings_json(settings));
+  if (!parsed.prints("json")) std::cout << settings_text(settings, terminal_width());
   return Exit::well;
 }
 

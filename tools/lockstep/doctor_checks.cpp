@@ -9,29 +9,32 @@
 namespace lockstep::command {
 namespace {
 
-constexpr std::array table = {
-    Check{"launcher", "as many processes in MPI as the launcher meant", check::launcher},
-    Check{"MPI library", "one MPI library, the launcher's own, on all ranks", check::mpi_library},
-    Check{"build", "the same version of Lockstep on all ranks", check::build},
-    Check{"settings", "LOCKSTEP_ variables: equal on all ranks, no unknown ones", check::settings},
-    Check{"hwloc", "variables that replace the real machine by a picture", check::hwloc},
-    Check{"machines", "the same kind of processor on all nodes", check::machines},
-    Check{"clock", "the cost of reading the clock, and clocks that differ between nodes", check::clocks},
-    Check{"binding", "ranks bound to cores of their own", check::binding},
-    Check{"cores", "no more ranks than cores on a machine", check::cores},
-    Check{"CPU quota", "the processor time that the control group grants", check::cpu_quota},
-    Check{"waiting", "MPI that yields where ranks outnumber cores", check::waiting},
-    Check{"shared memory", "the size of /dev/shm, by allocating in it", check::shared_memory},
-    Check{"node sharing", "ranks of one machine that can share memory", check::node_sharing},
-    Check{"huge pages", "huge pages for shared memory", check::huge_pages},
-    Check{"neighbour memory", "reading the memory of every neighbour on the node, by trying", check::neighbour_memory},
-    Check{"locked memory", "memory that network adapters and GPUs may pin, by locking some", check::locked_memory},
-    Check{"open files", "the limit on open files and connections", check::open_files},
-    Check{"network", "interfaces and subnets that not all nodes share", check::network},
-    Check{"GPU driver", "GPUs that can be used: driver against runtime, on all ranks", check::gpu_driver},
-    Check{"GPU sharing", "ranks that take the same GPU", check::gpu_sharing},
-    Check{"GPU state", "compute mode, slices (MIG) and ECC of the GPUs", check::gpu_state},
-    Check{"NCCL", "one NCCL that can be loaded on all ranks with a GPU", check::nccl_library},
+constexpr std::array check_table = {
+    DoctorCheck{"launcher", "as many processes in MPI as the launcher meant", check::launcher},
+    DoctorCheck{"MPI library", "one MPI library, the launcher's own, on all ranks", check::mpi_library},
+    DoctorCheck{"build", "the same version of Lockstep on all ranks", check::build},
+    DoctorCheck{"settings", "LOCKSTEP_ variables: equal on all ranks, no unknown ones", check::settings},
+    DoctorCheck{"hwloc", "variables that replace the real machine by a picture", check::hwloc},
+    DoctorCheck{"machines", "the same kind of processor on all nodes, and nodes that are one machine", check::machines},
+    DoctorCheck{"clock", "the cost of reading the clock, and clocks that differ between nodes", check::clocks},
+    DoctorCheck{"binding", "ranks bound to cores of their own", check::binding},
+    DoctorCheck{"cores", "no more ranks than cores on a machine", check::cores},
+    DoctorCheck{"CPU quota", "the processor time that the control group grants", check::cpu_quota},
+    DoctorCheck{"waiting", "MPI that yields where ranks outnumber cores", check::waiting},
+    DoctorCheck{"shared memory", "the size of /dev/shm, by allocating in it", check::shared_memory},
+    DoctorCheck{"node sharing", "ranks of one machine that can share memory", check::node_sharing},
+    DoctorCheck{"huge pages", "huge pages for shared memory", check::huge_pages},
+    DoctorCheck{"neighbour memory", "reading the memory of every neighbour on the node, by trying",
+                check::neighbour_memory},
+    DoctorCheck{"locked memory", "memory that network adapters and GPUs may pin, by locking some",
+                check::locked_memory},
+    DoctorCheck{"open files", "the limit on open files and connections", check::open_files},
+    DoctorCheck{"network", "interfaces and subnets that not all nodes share, and what links carry, by trying",
+                check::network},
+    DoctorCheck{"GPU driver", "GPUs that can be used: driver against runtime, on all ranks", check::gpu_driver},
+    DoctorCheck{"GPU sharing", "ranks that take the same GPU", check::gpu_sharing},
+    DoctorCheck{"GPU state", "compute mode, slices (MIG) and ECC of the GPUs", check::gpu_state},
+    DoctorCheck{"NCCL", "one NCCL that can be loaded on all ranks with a GPU", check::nccl_library},
 };
 
 }  // namespace
@@ -41,7 +44,7 @@ std::string_view to_string(Grade grade) {
   return names.at(static_cast<std::size_t>(grade));
 }
 
-void Outcome::add(Finding finding) {
+void CheckOutcome::add(Finding finding) {
   for (Finding& known : findings) {
     if (known.grade != finding.grade || known.what != finding.what || known.mend != finding.mend) continue;
     known.ranks.insert(finding.ranks);
@@ -50,29 +53,29 @@ void Outcome::add(Finding finding) {
   findings.push_back(std::move(finding));
 }
 
-Grade Outcome::grade() const {
+Grade CheckOutcome::grade() const {
   Grade worst = Grade::ok;
   for (const Finding& each : findings) worst = std::max(worst, each.grade);
   return worst;
 }
 
-IndexSet View::ranks_of_node(int node) const {
+IndexSet JobView::ranks_of_node(int node) const {
   IndexSet ranks;
   for (const int rank : topology.ranks_of_node(node)) ranks.insert(rank);
   return ranks;
 }
 
-std::span<const Check> checks() { return table; }
+std::span<const DoctorCheck> checks() { return check_table; }
 
 Grade Diagnosis::worst() const {
   Grade worst = Grade::ok;
-  for (const Outcome& each : outcomes) worst = std::max(worst, each.grade());
+  for (const CheckOutcome& each : outcomes) worst = std::max(worst, each.grade());
   return worst;
 }
 
 std::size_t Diagnosis::count(Grade grade) const {
   std::size_t all = 0;
-  for (const Outcome& each : outcomes) {
+  for (const CheckOutcome& each : outcomes) {
     all += static_cast<std::size_t>(std::ranges::count(each.findings, grade, &Finding::grade));
   }
   return all;
@@ -82,10 +85,10 @@ Diagnosis examine(std::span<const Facts> facts, const Topology& topology) {
   if (facts.size() != static_cast<std::size_t>(topology.size())) {
     throw Error(Code::internal, text("facts of ", facts.size(), " among ", topology.size(), " members"));
   }
-  const View view{facts, topology};
+  const JobView view{facts, topology};
   Diagnosis diagnosis;
-  diagnosis.outcomes.reserve(table.size());
-  for (const Check& each : table) diagnosis.outcomes.push_back(each.look(view));
+  diagnosis.outcomes.reserve(check_table.size());
+  for (const DoctorCheck& each : check_table) diagnosis.outcomes.push_back(each.look(view));
   return diagnosis;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ struct Finding {
   bool operator==(const Finding&) const = default;
 };
 
-struct Outcome {
+struct CheckOutcome {
   std::string summary;  // what a healthy run prints
   std::vector<Finding> findings;
 
@@ -39,7 +40,7 @@ struct Outcome {
   Grade grade() const;
 };
 
-struct View {
+struct JobView {
   std::span<const Facts> facts;  // by rank
   const Topology& topology;
 
@@ -50,16 +51,31 @@ struct View {
   IndexSet ranks_of_node(int node) const;
 };
 
-struct Check {
+struct DoctorCheck {
   std::string_view name;
   std::string_view looks_at;
-  Outcome (*look)(const View& view);
+  CheckOutcome (*look)(const JobView& view);
 };
 
-std::span<const Check> checks();
+std::span<const DoctorCheck> checks();
+
+// The subnet that all machines share, and the fastest of these.
+struct CommonSubnet {
+  std::vector<int> nodes;               // one for each set of interfaces, at least two, ascending
+  std::vector<std::string> addresses;   // of each of them
+  std::int64_t claimed_mbit_per_s = 0;  // by the slowest interface; 0: not known
+};
+
+// True if a link is slow that carries so much and claims so much. One connection of one rank on a busy host need not
+// fill a fast link: 2 Gbit/s are enough (between virtual nodes on two cores with a load of 8, the best of three tries
+// was 5).
+bool is_slow_link(double measured_mbit_per_s, std::int64_t claimed_mbit_per_s);
+
+// Returns nothing if there is one machine only, or no such subnet.
+std::optional<CommonSubnet> common_subnet_of(const JobView& view);
 
 struct Diagnosis {
-  std::vector<Outcome> outcomes;  // one for each of checks()
+  std::vector<CheckOutcome> outcomes;  // one for each of checks()
   Grade worst() const;
   std::size_t count(Grade grade) const;
 };
@@ -80,7 +96,7 @@ IndexSet odd_ones(const std::map<std::string, IndexSet>& values);
 bool is_open_mpi(const Facts& facts);
 
 template <class Key>
-std::map<std::string, IndexSet> group_ranks(const View& view, Key key) {
+std::map<std::string, IndexSet> group_ranks(const JobView& view, Key key) {
   std::map<std::string, IndexSet> values;
   for (int rank = 0; rank < view.size(); ++rank) values[key(view.of(rank))].insert(rank);
   return values;
@@ -89,36 +105,36 @@ std::map<std::string, IndexSet> group_ranks(const View& view, Key key) {
 namespace check {
 
 // doctor_checks_job.cpp: is it one job, of one program?
-Outcome launcher(const View& view);
-Outcome mpi_library(const View& view);
-Outcome build(const View& view);
-Outcome settings(const View& view);
-Outcome hwloc(const View& view);
-Outcome clocks(const View& view);
+CheckOutcome launcher(const JobView& view);
+CheckOutcome mpi_library(const JobView& view);
+CheckOutcome build(const JobView& view);
+CheckOutcome settings(const JobView& view);
+CheckOutcome hwloc(const JobView& view);
+CheckOutcome clocks(const JobView& view);
 
 // doctor_checks_memory.cpp: what members of a node share.
-Outcome shared_memory(const View& view);
-Outcome node_sharing(const View& view);
-Outcome huge_pages(const View& view);
-Outcome neighbour_memory(const View& view);
-Outcome locked_memory(const View& view);
-Outcome open_files(const View& view);
+CheckOutcome shared_memory(const JobView& view);
+CheckOutcome node_sharing(const JobView& view);
+CheckOutcome huge_pages(const JobView& view);
+CheckOutcome neighbour_memory(const JobView& view);
+CheckOutcome locked_memory(const JobView& view);
+CheckOutcome open_files(const JobView& view);
 
 // doctor_checks_place.cpp: processors.
-Outcome binding(const View& view);
-Outcome cores(const View& view);
-Outcome cpu_quota(const View& view);
-Outcome waiting(const View& view);
-Outcome machines(const View& view);
+CheckOutcome binding(const JobView& view);
+CheckOutcome cores(const JobView& view);
+CheckOutcome cpu_quota(const JobView& view);
+CheckOutcome waiting(const JobView& view);
+CheckOutcome machines(const JobView& view);
 
 // doctor_checks_gpu.cpp
-Outcome gpu_driver(const View& view);
-Outcome gpu_sharing(const View& view);
-Outcome gpu_state(const View& view);
-Outcome nccl_library(const View& view);
+CheckOutcome gpu_driver(const JobView& view);
+CheckOutcome gpu_sharing(const JobView& view);
+CheckOutcome gpu_state(const JobView& view);
+CheckOutcome nccl_library(const JobView& view);
 
 // doctor_checks_network.cpp: interfaces and the subnets behind them.
-Outcome network(const View& view);
+CheckOutcome network(const JobView& view);
 
 }  // namespace check
 }  // namespace lockstep::command

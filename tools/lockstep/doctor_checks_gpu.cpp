@@ -13,7 +13,7 @@ namespace {
 
 std::string spell_cuda(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
-void judge_gpu(const View& view, int rank, Outcome& outcome) {
+void judge_gpu(const JobView& view, int rank, CheckOutcome& outcome) {
   const Facts& facts = view.of(rank);
   const std::size_t present = view.topology.machine_of(rank).gpus.size();
   if (!facts.gpu_ids.empty() || (present == 0 && facts.gpu_driver == 0)) return;
@@ -42,8 +42,8 @@ void judge_gpu(const View& view, int rank, Outcome& outcome) {
 
 }  // namespace
 
-Outcome gpu_driver(const View& view) {
-  Outcome outcome;
+CheckOutcome gpu_driver(const JobView& view) {
+  CheckOutcome outcome;
   IndexSet with;
   for (int rank = 0; rank < view.size(); ++rank) {
     judge_gpu(view, rank, outcome);
@@ -72,12 +72,12 @@ Outcome gpu_driver(const View& view) {
 }
 
 // Every rank takes the first GPU that it sees, unless the program says otherwise.
-Outcome gpu_sharing(const View& view) {
+CheckOutcome gpu_sharing(const JobView& view) {
   std::map<std::string, IndexSet> first_of;
   for (int rank = 0; rank < view.size(); ++rank) {
     if (!view.of(rank).gpu_ids.empty()) first_of[view.of(rank).gpu_ids.front()].insert(rank);
   }
-  Outcome outcome{first_of.empty() ? "no rank has a GPU" : "every rank has a GPU of its own", {}};
+  CheckOutcome outcome{first_of.empty() ? "no rank has a GPU" : "every rank has a GPU of its own", {}};
   for (const auto& [gpu, ranks] : first_of) {
     if (ranks.size() < 2) continue;
     std::size_t fewest = std::numeric_limits<std::size_t>::max();
@@ -96,7 +96,7 @@ Outcome gpu_sharing(const View& view) {
 
 namespace {
 
-IndexSet ranks_with(const View& view, std::string_view state) {
+IndexSet ranks_with(const JobView& view, std::string_view state) {
   IndexSet ranks;
   for (int rank = 0; rank < view.size(); ++rank) {
     for (const std::string& each : view.of(rank).gpu_states) {
@@ -108,8 +108,8 @@ IndexSet ranks_with(const View& view, std::string_view state) {
 
 }  // namespace
 
-Outcome gpu_state(const View& view) {
-  Outcome outcome;
+CheckOutcome gpu_state(const JobView& view) {
+  CheckOutcome outcome;
   bool has_any = false;
   for (int rank = 0; rank < view.size(); ++rank) has_any = has_any || !view.of(rank).gpu_ids.empty();
   outcome.summary = has_any ? "whole GPUs, for any number of processes, with ECC" : "no rank has a GPU";
@@ -118,19 +118,19 @@ Outcome gpu_state(const View& view) {
     const IndexSet ranks = ranks_with(view, state);
     if (!ranks.empty()) outcome.add({grade, ranks, std::string(what), std::string(effect), std::string(mend)});
   };
-  add(SeenGpu::prohibited, Grade::broken, "a GPU is set to run nothing (compute mode: prohibited)",
+  add(VisibleGpu::prohibited, Grade::broken, "a GPU is set to run nothing (compute mode: prohibited)",
       "every call on it fails", "nvidia-smi -c DEFAULT, by the administrator");
-  add(SeenGpu::exclusive, Grade::note, "a GPU is for one process only (compute mode: exclusive)",
+  add(VisibleGpu::exclusive, Grade::note, "a GPU is for one process only (compute mode: exclusive)",
       "ranks that share it fail when the second one begins", "give each rank its own, or nvidia-smi -c DEFAULT");
-  add(SeenGpu::slice, Grade::note, "a GPU is a slice of one (MIG)",
+  add(VisibleGpu::slice, Grade::note, "a GPU is a slice of one (MIG)",
       "slices reach each other's memory and NCCL's fast ways not, and have a part of the bandwidth",
       "for training across GPUs ask for whole ones (nvidia-smi -mig 0, by the administrator)");
-  add(SeenGpu::no_ecc, Grade::note, "a GPU's memory does not correct flipped bits (ECC is off)",
+  add(VisibleGpu::no_ecc, Grade::note, "a GPU's memory does not correct flipped bits (ECC is off)",
       "wrong results may pass unnoticed", "nvidia-smi -e 1 and a restart, by the administrator");
   return outcome;
 }
 
-Outcome nccl_library(const View& view) {
+CheckOutcome nccl_library(const JobView& view) {
   std::map<std::string, IndexSet> versions;
   IndexSet without;
   for (int rank = 0; rank < view.size(); ++rank) {
@@ -142,7 +142,7 @@ Outcome nccl_library(const View& view) {
       versions[facts.nccl].insert(rank);
   }
   if (versions.empty() && without.empty()) return {"no rank has a GPU", {}};
-  Outcome outcome{versions.empty() ? "none" : text("NCCL ", versions.begin()->first), {}};
+  CheckOutcome outcome{versions.empty() ? "none" : text("NCCL ", versions.begin()->first), {}};
   if (!without.empty()) {
     const std::string why = printable(view.of(without.first()).why_no_nccl, 200);
     outcome.add(

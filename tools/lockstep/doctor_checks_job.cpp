@@ -8,11 +8,11 @@
 
 namespace lockstep::command::check {
 
-Outcome launcher(const View& view) {
+CheckOutcome launcher(const JobView& view) {
   const Facts& mine = view.of(0);
   if (view.size() > 1) return {text(view.size(), " processes that see each other"), {}};
   if (mine.launcher_size <= 1 || mine.cluster_named) return {"one process, and no launcher meant more", {}};
-  Outcome outcome;
+  CheckOutcome outcome;
   outcome.add({Grade::broken, view.everybody(),
                text(mine.launcher_variable, "=", mine.launcher_size, " says that ", mine.launcher_size,
                     " processes were meant, but MPI (", mine.mpi, ") sees one: each process is a world of its own"),
@@ -23,7 +23,7 @@ Outcome launcher(const View& view) {
 
 namespace {
 
-void two_libraries(const View& view, Outcome& outcome) {
+void two_libraries(const JobView& view, CheckOutcome& outcome) {
   for (int rank = 0; rank < view.size(); ++rank) {
     const Facts& facts = view.of(rank);
     if (facts.mpi_libraries.size() < 2) continue;
@@ -37,7 +37,7 @@ void two_libraries(const View& view, Outcome& outcome) {
 }
 
 // Only in a world of one: where the world has its members, the launcher suits.
-void foreign_launcher(const View& view, Outcome& outcome) {
+void foreign_launcher(const JobView& view, CheckOutcome& outcome) {
   const Facts& mine = view.of(0);
   if (view.size() > 1 || mine.launcher_size <= 1 || mine.cluster_named) return;
   const bool foreign = is_open_mpi(mine) ? mine.pmi_launcher && !mine.open_mpi_launcher : mine.open_mpi_launcher;
@@ -52,8 +52,8 @@ void foreign_launcher(const View& view, Outcome& outcome) {
 
 }  // namespace
 
-Outcome mpi_library(const View& view) {
-  Outcome outcome{view.of(0).mpi, {}};
+CheckOutcome mpi_library(const JobView& view) {
+  CheckOutcome outcome{view.of(0).mpi, {}};
   two_libraries(view, outcome);
   foreign_launcher(view, outcome);
   const auto versions = group_ranks(view, [](const Facts& facts) { return facts.mpi; });
@@ -65,8 +65,8 @@ Outcome mpi_library(const View& view) {
   return outcome;
 }
 
-Outcome build(const View& view) {
-  Outcome outcome{text("Lockstep ", view.of(0).version, " (", view.of(0).commit, ")"), {}};
+CheckOutcome build(const JobView& view) {
+  CheckOutcome outcome{text("Lockstep ", view.of(0).version, " (", view.of(0).commit, ")"), {}};
   const auto builds =
       group_ranks(view, [](const Facts& facts) { return text(facts.version, " (", facts.commit, ")"); });
   if (builds.size() > 1) {
@@ -88,7 +88,7 @@ std::string value_of(const Facts& facts, std::size_t row) {
   return row < facts.settings.size() ? facts.settings[row] : std::string();
 }
 
-void compare_setting(const View& view, std::size_t row, Outcome& outcome) {
+void compare_setting(const JobView& view, std::size_t row, CheckOutcome& outcome) {
   const auto values = group_ranks(view, [&](const Facts& facts) { return value_of(facts, row); });
   if (values.size() < 2) return;
   const SettingRow& setting = setting_rows()[row];
@@ -101,8 +101,8 @@ void compare_setting(const View& view, std::size_t row, Outcome& outcome) {
 
 }  // namespace
 
-Outcome settings(const View& view) {
-  Outcome outcome{"equal on all ranks; `lockstep doctor --env` lists them", {}};
+CheckOutcome settings(const JobView& view) {
+  CheckOutcome outcome{"equal on all ranks; `lockstep doctor --env` lists them", {}};
   for (std::size_t row = 0; row < setting_rows().size(); ++row) compare_setting(view, row, outcome);
   for (int rank = 0; rank < view.size(); ++rank) {
     for (const std::string& warning : view.of(rank).setting_warnings) {
@@ -116,8 +116,8 @@ Outcome settings(const View& view) {
   return outcome;
 }
 
-Outcome hwloc(const View& view) {
-  Outcome outcome{"the real machine", {}};
+CheckOutcome hwloc(const JobView& view) {
+  CheckOutcome outcome{"the real machine", {}};
   for (int rank = 0; rank < view.size(); ++rank) {
     const std::string& picture = view.of(rank).hwloc_override;
     if (picture.empty()) continue;
@@ -133,7 +133,7 @@ Outcome hwloc(const View& view) {
 namespace {
 
 // Clocks of different kernels only: one kernel has one clock, and its readers were merely late.
-void compare_wall_clocks(const View& view, Outcome& outcome) {
+void compare_wall_clocks(const JobView& view, CheckOutcome& outcome) {
   constexpr std::int64_t most_apart_ns = 2'000'000'000;  // members meet within milliseconds; this is no jitter
   std::map<std::string, std::int64_t> earliest;
   for (const Facts& facts : view.facts) {
@@ -155,11 +155,11 @@ void compare_wall_clocks(const View& view, Outcome& outcome) {
 
 }  // namespace
 
-Outcome clocks(const View& view) {
+CheckOutcome clocks(const JobView& view) {
   constexpr double most_ns =
       300;  // from user space some 25 ns, 50 under virtualisation; a call into the kernel is more
   double slowest = 0;
-  Outcome outcome;
+  CheckOutcome outcome;
   for (int rank = 0; rank < view.size(); ++rank) {
     const Facts& facts = view.of(rank);
     slowest = std::max(slowest, facts.clock_ns);

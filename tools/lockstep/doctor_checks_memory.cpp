@@ -47,7 +47,7 @@ constexpr std::string_view why_shared =
     "ranks of a node exchange data through it; without, they send messages to themselves";
 
 // What the members of one node got together; the first error among them.
-Facts sum_of_node(const View& view, int node) {
+Facts sum_of_node(const JobView& view, int node) {
   Facts sum = view.first_of_node(node);
   sum.shared_memory = {};
   for (const int rank : view.topology.ranks_of_node(node)) {
@@ -60,8 +60,8 @@ Facts sum_of_node(const View& view, int node) {
   return sum;
 }
 
-void judge_shared_memory(const Facts& sum, const IndexSet& ranks, Outcome& outcome) {
-  const Tried& tried = sum.shared_memory;
+void judge_shared_memory(const Facts& sum, const IndexSet& ranks, CheckOutcome& outcome) {
+  const ResourceGrant& tried = sum.shared_memory;
   const std::uint64_t each = tried.got_bytes / ranks.size();
   if (tried.got_bytes == 0 && tried.error != 0) {
     outcome.add({Grade::broken, ranks, text("nothing can be allocated in /dev/shm: ", reason(tried.error)),
@@ -83,9 +83,9 @@ void judge_shared_memory(const Facts& sum, const IndexSet& ranks, Outcome& outco
 
 }  // namespace
 
-Outcome shared_memory(const View& view) {
+CheckOutcome shared_memory(const JobView& view) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  Outcome outcome;
+  CheckOutcome outcome;
   for (int node = 0; node < view.topology.node_count(); ++node) {
     const Facts sum = sum_of_node(view, node);
     const IndexSet ranks = view.ranks_of_node(node);
@@ -101,7 +101,7 @@ Outcome shared_memory(const View& view) {
 
 // Members with one kernel and one host name that are not one node cannot share memory. Where /dev/shm
 // itself fails, that is a finding of its own.
-Outcome node_sharing(const View& view) {
+CheckOutcome node_sharing(const JobView& view) {
   std::map<std::string, IndexSet> members;  // of what should be one node
   std::map<std::string, IndexSet> nodes;
   for (int rank = 0; rank < view.size(); ++rank) {
@@ -111,7 +111,7 @@ Outcome node_sharing(const View& view) {
     members[place].insert(rank);
     nodes[place].insert(view.topology.member(rank).node);
   }
-  Outcome outcome{counted(static_cast<std::size_t>(view.topology.node_count()), "node"), {}};
+  CheckOutcome outcome{counted(static_cast<std::size_t>(view.topology.node_count()), "node"), {}};
   for (const auto& [place, ranks] : members) {
     const std::size_t count = nodes[place].size();
     if (count < 2) continue;
@@ -123,8 +123,8 @@ Outcome node_sharing(const View& view) {
   return outcome;
 }
 
-Outcome huge_pages(const View& view) {
-  Outcome outcome;
+CheckOutcome huge_pages(const JobView& view) {
+  CheckOutcome outcome;
   for (int rank = 0; rank < view.size(); ++rank) {
     const std::string& word = view.of(rank).huge_pages;
     if (word != "never" && word != "deny") continue;
@@ -159,9 +159,9 @@ std::string mend_reading(const Facts& facts) {
 
 }  // namespace
 
-Outcome neighbour_memory(const View& view) {
+CheckOutcome neighbour_memory(const JobView& view) {
   bool any = false;
-  Outcome outcome;
+  CheckOutcome outcome;
   for (int rank = 0; rank < view.size(); ++rank) {
     const Facts& facts = view.of(rank);
     const std::size_t neighbours = view.topology.ranks_of_node(view.topology.member(rank).node).size() - 1;
@@ -182,10 +182,10 @@ Outcome neighbour_memory(const View& view) {
   return outcome;
 }
 
-Outcome locked_memory(const View& view) {
+CheckOutcome locked_memory(const JobView& view) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   bool matters = false;
-  Outcome outcome;
+  CheckOutcome outcome;
   for (int rank = 0; rank < view.size(); ++rank) {
     const Facts& facts = view.of(rank);
     least = std::min(least, facts.locked_memory.got_bytes);
@@ -209,11 +209,11 @@ Outcome locked_memory(const View& view) {
   return outcome;
 }
 
-Outcome open_files(const View& view) {
+CheckOutcome open_files(const JobView& view) {
   // A connection to every other rank, and the files that a program opens besides.
   const std::uint64_t wanted = 2 * static_cast<std::uint64_t>(view.size()) + 256;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  Outcome outcome;
+  CheckOutcome outcome;
   for (int rank = 0; rank < view.size(); ++rank) {
     const Facts& facts = view.of(rank);
     least = std::min(least, facts.open_files);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
@@ -49,20 +50,20 @@ std::optional<Subnet> subnet_of(std::string_view address) {
   return subnet;
 }
 
-struct Side {  // a subnet as the nodes see it
+struct SubnetUse {  // a subnet as the nodes see it
   IndexSet nodes;
   std::set<std::string> interfaces;
   std::int64_t mbit_per_s = std::numeric_limits<std::int64_t>::max();  // the slowest
   bool twins = false;                                                  // an address that several nodes have
 };
 
-struct Map {
+struct SubnetMap {
   IndexSet nodes;  // one for each set of interfaces: nodes on one kernel and namespace have the same ones
-  std::map<Subnet, Side> subnets;
+  std::map<Subnet, SubnetUse> subnets;
 };
 
-Map map_of(const View& view) {
-  Map map;
+SubnetMap map_of(const JobView& view) {
+  SubnetMap map;
   std::set<std::string> seen;
   std::map<std::string, int> owner;  // of an address
   for (int node = 0; node < view.topology.node_count(); ++node) {
@@ -73,7 +74,7 @@ Map map_of(const View& view) {
     for (const NicAddress& each : view.topology.node(node).addresses) {
       const auto subnet = subnet_of(each.address);
       if (!subnet) continue;
-      Side& side = map.subnets[*subnet];
+      SubnetUse& side = map.subnets[*subnet];
       const Nic& nic = nics.at(static_cast<std::size_t>(each.nic));
       side.nodes.insert(node);
       side.interfaces.insert(nic.name);
@@ -85,33 +86,34 @@ Map map_of(const View& view) {
   return map;
 }
 
-using Entry = std::pair<const Subnet, Side>;
+using SubnetEntry = std::pair<const Subnet, SubnetUse>;
 
 // The subnet to use: all nodes are in it; the fastest, and rather version 4, which MPI options can name.
-const Entry* common_subnet(const Map& map) {
-  const Entry* best = nullptr;
-  const auto better = [](const Entry& a, const Entry& b) {
+const SubnetEntry* common_subnet(const SubnetMap& map) {
+  const SubnetEntry* best = nullptr;
+  const auto better = [](const SubnetEntry& a, const SubnetEntry& b) {
     if (a.second.mbit_per_s != b.second.mbit_per_s) return a.second.mbit_per_s > b.second.mbit_per_s;
     return a.first < b.first;
   };
-  for (const Entry& each : map.subnets) {
+  for (const SubnetEntry& each : map.subnets) {
     const bool good = each.second.nodes.size() == map.nodes.size() && !each.second.twins && !each.first.is_point();
     if (good && (best == nullptr || better(each, *best))) best = &each;
   }
   return best;
 }
 
-std::string names(const Side& side) {
+std::string interface_names(const SubnetUse& side) {
   return join(std::vector<std::string>(side.interfaces.begin(), side.interfaces.end()), ",");
 }
 
-std::string mend(const View& view, const Map& map, const Entry* common) {
+std::string mend(const JobView& view, const SubnetMap& map, const SubnetEntry* common) {
   if (!is_open_mpi(view.of(0)))
     return common == nullptr ? "mpiexec -iface NAME, with the interface that reaches all nodes"
                              : text("mpiexec -iface ", *common->second.interfaces.begin(), " ...");
   if (common != nullptr) {
     // Open MPI takes subnets of version 4 only; interfaces otherwise.
-    const std::string which = common->first.family == AF_INET ? common->first.to_string() : names(common->second);
+    const std::string which =
+        common->first.family == AF_INET ? common->first.to_string() : interface_names(common->second);
     return text("mpirun --mca btl_tcp_if_include ", which, " --mca oob_tcp_if_include ", which, " ...");
   }
   std::vector<std::string> bad{"127.0.0.0/8"};
@@ -121,43 +123,105 @@ std::string mend(const View& view, const Map& map, const Entry* common) {
   return text("mpirun --mca btl_tcp_if_exclude ", join(bad, ","), " --mca oob_tcp_if_exclude ", join(bad, ","), " ...");
 }
 
-IndexSet ranks_of(const View& view, const IndexSet& nodes) {
+IndexSet ranks_of(const JobView& view, const IndexSet& nodes) {
   IndexSet ranks;
   for (const int node : nodes.members()) ranks.insert(view.ranks_of_node(node));
   return ranks;
 }
 
 // Subnets that some nodes have and others have not, where one that all have would do.
-void judge_partial(const View& view, const Map& map, const Entry& common, Outcome& outcome) {
+void judge_partial(const JobView& view, const SubnetMap& map, const SubnetEntry& common, CheckOutcome& outcome) {
   for (const auto& [subnet, side] : map.subnets) {
     if (side.twins || subnet.is_point() || side.nodes.size() == map.nodes.size()) continue;
     outcome.add({Grade::slow, ranks_of(view, side.nodes),
                  text("only ", side.nodes.size(), " of ", map.nodes.size(), " nodes are in ", subnet.to_string(), " (",
-                      names(side), ")"),
+                      interface_names(side), ")"),
                  "MPI may try it towards nodes that it does not reach, and wait", mend(view, map, &common)});
   }
 }
 
-std::string speed(std::int64_t mbit_per_s) { return mbit_per_s == 0 ? "" : text(", ", mbit_per_s, " Mbit/s"); }
+// What came through from one machine to the next.
+struct LinkRate {
+  int from = 0;  // nodes
+  int to = 0;
+  double mbit_per_s = 0;
+};
+
+// Those that were tried, in the order of machines.
+std::vector<LinkRate> link_rates(const JobView& view, const SubnetMap& map) {
+  const std::vector<int> nodes = map.nodes.members();
+  std::vector<LinkRate> links;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const double rate = view.first_of_node(nodes[i]).link_mbit_per_s;
+    if (rate > 0) links.push_back({nodes[(i + nodes.size() - 1) % nodes.size()], nodes[i], rate});
+  }
+  return links;
+}
+
+// A virtual interface says what its driver was told, whatever the link carries.
+std::string speed(std::int64_t claimed, const std::vector<LinkRate>& links) {
+  const std::string claims = claimed == 0 ? "" : text(", which claims ", claimed, " Mbit/s");
+  if (links.empty()) return claimed == 0 ? "" : text(claims, "; `lockstep links` measures");
+  const auto slowest = std::ranges::min_element(links, {}, &LinkRate::mbit_per_s);
+  return text(claims, "; at least ", std::llround(slowest->mbit_per_s), " were measured");
+}
+
+// The nodes to which slow links point: their ends, without those that have a good link as well, if any are left.
+IndexSet suspects(const std::vector<LinkRate>& slow, const std::vector<LinkRate>& good) {
+  IndexSet ends;
+  for (const LinkRate& each : slow) ends.insert(IndexSet{each.from, each.to});
+  IndexSet well;
+  for (const LinkRate& each : good) well.insert(IndexSet{each.from, each.to});
+  IndexSet left;
+  for (const int node : ends.members()) {
+    if (!well.contains(node)) left.insert(node);
+  }
+  return left.empty() ? ends : left;
+}
+
+void judge_speed(const JobView& view, const SubnetMap& map, const SubnetEntry& common, CheckOutcome& outcome) {
+  const auto is_slow = [&](const LinkRate& link) { return is_slow_link(link.mbit_per_s, common.second.mbit_per_s); };
+  std::vector<LinkRate> slow = link_rates(view, map);
+  const auto first_good = std::stable_partition(slow.begin(), slow.end(), is_slow);
+  const std::vector<LinkRate> good(first_good, slow.end());
+  slow.erase(first_good, slow.end());
+  if (slow.empty()) return;
+  const LinkRate& worst = *std::ranges::min_element(slow, {}, &LinkRate::mbit_per_s);
+  const auto host = [&](int node) { return printable(view.topology.node(node).host); };
+  const std::string interface = *common.second.interfaces.begin();
+  outcome.add(
+      {Grade::slow, ranks_of(view, suspects(slow, good)),
+       text("from ", host(worst.from), " to ", host(worst.to), " go ", std::llround(worst.mbit_per_s),
+            " Mbit/s, where ", interface_names(common.second), " claims ", common.second.mbit_per_s,
+            slow.size() > 1
+                ? text(", and ", counted(slow.size() - 1, "more link"), slow.size() == 2 ? " is" : " are", " slow")
+                : ""),
+       "what goes between nodes goes at the pace of the slowest link, and algorithms are chosen by measured rates",
+       text("look there at ethtool ", interface, " (what was negotiated), tc qdisc show dev ", interface,
+            " (what is shaped) and ip -s link show ", interface,
+            " (what is lost); `lockstep links` measures every pair; nothing if this is meant")});
+}
 
 }  // namespace
 
-Outcome network(const View& view) {
-  const Map map = map_of(view);
+CheckOutcome network(const JobView& view) {
+  const SubnetMap map = map_of(view);
   if (map.nodes.size() < 2) return {"one machine: nothing goes over it", {}};
-  const Entry* common = common_subnet(map);
-  Outcome outcome;
+  const SubnetEntry* common = common_subnet(map);
+  CheckOutcome outcome;
   for (const auto& [subnet, side] : map.subnets) {
     if (!side.twins) continue;
     outcome.add({common == nullptr ? Grade::broken : Grade::slow, ranks_of(view, side.nodes),
-                 text("several nodes have the same address in ", subnet.to_string(), " (", names(side), ")"),
+                 text("several nodes have the same address in ", subnet.to_string(), " (", interface_names(side), ")"),
                  "each node's own, it leads nowhere; MPI takes it for a way to the others, and waits for ever",
                  mend(view, map, common)});
   }
   if (common != nullptr) {
     judge_partial(view, map, *common, outcome);
-    outcome.summary = text(map.nodes.size(), " nodes share ", common->first.to_string(), " (", names(common->second),
-                           speed(common->second.mbit_per_s), ")");
+    judge_speed(view, map, *common, outcome);
+    outcome.summary =
+        text(map.nodes.size(), " nodes share ", common->first.to_string(), " (", interface_names(common->second),
+             speed(common->second.mbit_per_s, link_rates(view, map)), ")");
   } else if (outcome.findings.empty()) {
     outcome.add({Grade::note, view.everybody(),
                  "there is no subnet that all nodes share: what they send goes through a router",
@@ -168,3 +232,29 @@ Outcome network(const View& view) {
 }
 
 }  // namespace lockstep::command::check
+
+namespace lockstep::command {
+
+bool is_slow_link(double measured_mbit_per_s, std::int64_t claimed_mbit_per_s) {
+  constexpr double least_part = 0.5;
+  constexpr double enough = 2000;
+  return measured_mbit_per_s < std::min(enough, least_part * static_cast<double>(claimed_mbit_per_s));
+}
+
+std::optional<CommonSubnet> common_subnet_of(const JobView& view) {
+  const check::SubnetMap map = check::map_of(view);
+  const check::SubnetEntry* const common = map.nodes.size() < 2 ? nullptr : check::common_subnet(map);
+  if (common == nullptr) return std::nullopt;
+  CommonSubnet found{{}, {}, common->second.mbit_per_s};
+  for (const int node : map.nodes.members()) {
+    for (const NicAddress& each : view.topology.node(node).addresses) {
+      if (check::subnet_of(each.address) != common->first) continue;
+      found.nodes.push_back(node);
+      found.addresses.push_back(each.address.substr(0, each.address.find('/')));
+      break;
+    }
+  }
+  return found;
+}
+
+}  // namespace lockstep::command

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tools/lockstep/doctor_checks.hpp"
+#include "tools/lockstep/shared_cores.hpp"
 
 namespace lockstep::command::check {
 namespace {
@@ -15,7 +16,7 @@ IndexSet cores_of(const MachineShape& machine, const IndexSet& pus) {
 }
 
 // How the ranks of one node lie on its cores. Quotas are another check's.
-struct Crowd {
+struct CoreUse {
   IndexSet bound;      // cores that some rank may use now
   IndexSet reachable;  // cores that the node's cpusets would allow
   IndexSet tight;      // the ranks at the most crowded place
@@ -25,10 +26,10 @@ struct Crowd {
   std::size_t free() const { return reachable.size() - reachable.intersect(bound).size(); }
 };
 
-Crowd crowd_of(const View& view, int node) {
+CoreUse core_use_of(const JobView& view, int node) {
   const Topology& topology = view.topology;
   const MachineShape& machine = topology.machine_of_node(node);
-  Crowd crowd;
+  CoreUse crowd;
   std::map<int, IndexSet> ranks_of_place;
   for (const int rank : topology.ranks_of_node(node)) {
     ranks_of_place[topology.member(rank).place].insert(rank);
@@ -55,21 +56,21 @@ Crowd crowd_of(const View& view, int node) {
 }
 
 // Ranks of the node that may run in more than one NUMA node.
-IndexSet roaming(const View& view, int node) {
+IndexSet roaming(const JobView& view, int node) {
   IndexSet ranks;
   const bool several = view.topology.machine_of_node(node).numas() > 1 && view.topology.ranks_of_node(node).size() > 1;
   for (const int rank : view.topology.ranks_of_node(node)) {
-    if (several && view.topology.span_of(rank).numa == none) ranks.insert(rank);
+    if (several && view.topology.shared_units_of(rank).numa == none) ranks.insert(rank);
   }
   return ranks;
 }
 
 }  // namespace
 
-Outcome binding(const View& view) {
-  Outcome outcome{"no two ranks are bound to one core", {}};
+CheckOutcome binding(const JobView& view) {
+  CheckOutcome outcome{"no two ranks are bound to one core", {}};
   for (int node = 0; node < view.topology.node_count(); ++node) {
-    const Crowd crowd = crowd_of(view, node);
+    const CoreUse crowd = core_use_of(view, node);
     const bool enough = view.topology.ranks_of_node(node).size() <= crowd.reachable.size();
     if (crowd.per_core > 1 && (crowd.free() > 0 || enough)) {
       outcome.add(
@@ -107,12 +108,12 @@ struct SharedMachine {
   }
 };
 
-std::map<std::string, SharedMachine> shared_machines(const View& view) {
+std::map<std::string, SharedMachine> shared_machines(const JobView& view) {
   std::map<std::string, SharedMachine> all;
   for (int node = 0; node < view.topology.node_count(); ++node) {
     SharedMachine& machine = all[view.first_of_node(node).kernel];
     machine.ranks.insert(view.ranks_of_node(node));
-    machine.cores.insert(crowd_of(view, node).reachable);
+    machine.cores.insert(core_use_of(view, node).reachable);
     ++machine.nodes;
   }
   return all;
@@ -120,10 +121,10 @@ std::map<std::string, SharedMachine> shared_machines(const View& view) {
 
 }  // namespace
 
-Outcome cores(const View& view) {
+CheckOutcome cores(const JobView& view) {
   std::size_t most_ranks = 0;
   std::size_t least_cores = std::numeric_limits<std::size_t>::max();
-  Outcome outcome;
+  CheckOutcome outcome;
   for (const auto& [kernel, machine] : shared_machines(view)) {
     most_ranks = std::max(most_ranks, machine.ranks.size());
     least_cores = std::min(least_cores, machine.cores.size());
@@ -139,9 +140,9 @@ Outcome cores(const View& view) {
 }
 
 // Ranks with one quota are taken for ranks of one control group, wherever they are bound.
-Outcome cpu_quota(const View& view) {
+CheckOutcome cpu_quota(const JobView& view) {
   bool any = false;
-  Outcome outcome;
+  CheckOutcome outcome;
   for (int node = 0; node < view.topology.node_count(); ++node) {
     std::map<double, IndexSet> groups;
     for (const int rank : view.topology.ranks_of_node(node))
@@ -164,8 +165,8 @@ Outcome cpu_quota(const View& view) {
   return outcome;
 }
 
-Outcome waiting(const View& view) {
-  Outcome outcome{"each rank can wait on a core of its own", {}};
+CheckOutcome waiting(const JobView& view) {
+  CheckOutcome outcome{"each rank can wait on a core of its own", {}};
   const auto machines = shared_machines(view);
   for (int node = 0; node < view.topology.node_count(); ++node) {
     const bool crowded = machines.at(view.first_of_node(node).kernel).crowded();
@@ -184,18 +185,39 @@ Outcome waiting(const View& view) {
   return outcome;
 }
 
-Outcome machines(const View& view) {
+namespace {
+
+// Containers and virtual nodes have names and networks of their own on one kernel.
+void judge_one_machine(const JobView& view, CheckOutcome& outcome) {
+  std::map<std::string_view, std::vector<int>> nodes;
+  for (int node = 0; node < view.topology.node_count(); ++node)
+    nodes[machine_of_boot_id(view.first_of_node(node).kernel)].push_back(node);
+  for (const auto& [machine, its_nodes] : nodes) {
+    if (its_nodes.size() < 2) continue;
+    IndexSet ranks;
+    for (const int node : its_nodes) ranks.insert(view.ranks_of_node(node));
+    outcome.add({Grade::note, ranks, text(its_nodes.size(), " nodes share one machine (same boot id)"),
+                 "they share its cores and memory, and what goes between them leaves no machine: times say little of a "
+                 "cluster",
+                 "nothing if containers or virtual nodes are meant; otherwise ask for different hosts"});
+  }
+}
+
+}  // namespace
+
+CheckOutcome machines(const JobView& view) {
   std::map<std::string, IndexSet> kinds;
   for (int rank = 0; rank < view.size(); ++rank) {
     const MachineShape& machine = view.topology.machine_of(rank);
     kinds[text(machine.model, " with ", counted(static_cast<std::size_t>(machine.cores()), "core"))].insert(rank);
   }
-  Outcome outcome{kinds.begin()->first, {}};
+  CheckOutcome outcome{kinds.begin()->first, {}};
   if (kinds.size() > 1) {
     outcome.add({Grade::note, odd_ones(kinds), text("nodes differ: ", by_ranks(kinds)),
                  "everybody waits for the slowest; results may differ in the last bits where instructions do",
                  "ask the batch system for one kind of node (Slurm: --constraint), or give the faster ones more work"});
   }
+  judge_one_machine(view, outcome);
   return outcome;
 }
 

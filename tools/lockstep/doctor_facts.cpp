@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,6 +13,7 @@
 #include "collectives/nccl/library.hpp"
 #include "tools/lockstep/doctor_probes.hpp"
 #include "topology/base/cgroup.hpp"
+#include "topology/base/environment.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"
 
@@ -31,7 +31,7 @@ void visit_fields(Each& facts, Visit visit) {
   visit(facts.shared_memory, facts.shared_memory_is_disk, facts.locked_memory, facts.lock_limit_bytes);
   visit(facts.unreadable, facts.read_error, facts.ptrace_scope, facts.huge_pages);
   visit(facts.reachable_pus, facts.open_files, facts.open_files_hard);
-  visit(facts.clock_source, facts.clock_ns, facts.wall_clock_ns, facts.rdma);
+  visit(facts.clock_source, facts.clock_ns, facts.wall_clock_ns, facts.rdma, facts.link_mbit_per_s);
   visit(facts.gpu_built, facts.gpu_driver, facts.gpu_runtime, facts.why_no_gpu, facts.gpu_ids);
   visit(facts.gpu_states, facts.nccl, facts.why_no_nccl);
 }
@@ -42,7 +42,9 @@ void put(Writer& writer, T value) {
 }
 void put(Writer& writer, const std::string& value) { writer.put(value); }
 void put(Writer& writer, const IndexSet& value) { writer.put(value); }
-void put(Writer& writer, const Tried& value) { writer.put(value.wanted_bytes).put(value.got_bytes).put(value.error); }
+void put(Writer& writer, const ResourceGrant& value) {
+  writer.put(value.wanted_bytes).put(value.got_bytes).put(value.error);
+}
 void put(Writer& writer, const std::vector<std::string>& value) {
   writer.put(static_cast<std::uint64_t>(value.size()));
   for (const std::string& each : value) writer.put(each);
@@ -56,7 +58,7 @@ void get(Reader& reader, T& value) {
 void get(Reader& reader, bool& value) { value = reader.get<std::uint8_t>() != 0; }
 void get(Reader& reader, std::string& value) { value = reader.get_string(); }
 void get(Reader& reader, IndexSet& value) { value = reader.get_set(); }
-void get(Reader& reader, Tried& value) {
+void get(Reader& reader, ResourceGrant& value) {
   get(reader, value.wanted_bytes);
   get(reader, value.got_bytes);
   get(reader, value.error);
@@ -84,8 +86,6 @@ Facts Facts::from_bytes(std::span<const std::byte> bytes) {
 
 namespace {
 
-const char* variable(const char* name) { return std::getenv(name); }
-
 std::string first_line(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -109,7 +109,7 @@ std::string host_name() {
 bool exists(const char* path) { return ::access(path, F_OK) == 0; }
 
 std::string container_kind() {
-  if (variable("KUBERNETES_SERVICE_HOST") != nullptr) return "kubernetes";
+  if (process_environment("KUBERNETES_SERVICE_HOST") != nullptr) return "kubernetes";
   if (exists("/run/.containerenv")) return "podman";
   return exists("/.dockerenv") ? "docker" : "";
 }
@@ -129,16 +129,16 @@ void ask_where(Facts& facts) {
 }
 
 void ask_launcher(Facts& facts) {
-  const auto hint = launcher_hint(variable);
+  const auto hint = launcher_hint(process_environment);
   facts.launcher_variable = hint ? hint->variable : "";
   facts.launcher_size = hint ? hint->size : 0;
   facts.launcher_command = hint ? hint->command : "";
-  facts.cluster_named = tf_config_names_cluster(variable);
-  facts.open_mpi_launcher = variable("OMPI_COMM_WORLD_SIZE") != nullptr;
-  facts.pmi_launcher = variable("PMI_SIZE") != nullptr;
-  facts.yields = is_on(variable("OMPI_MCA_mpi_yield_when_idle"));
+  facts.cluster_named = tf_config_names_cluster(process_environment);
+  facts.open_mpi_launcher = process_environment("OMPI_COMM_WORLD_SIZE") != nullptr;
+  facts.pmi_launcher = process_environment("PMI_SIZE") != nullptr;
+  facts.yields = is_on(process_environment("OMPI_MCA_mpi_yield_when_idle"));
   for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT"}) {
-    const char* value = variable(name);
+    const char* value = process_environment(name);
     if (value != nullptr && facts.hwloc_override.empty()) facts.hwloc_override = text(name, "=", value);
   }
 }
@@ -190,16 +190,16 @@ Facts ask(const Session& session, const Settings& given) {
   for (const SettingRow& row : setting_rows()) facts.settings.push_back(given.value(row.setting));
   facts.setting_warnings = given.warnings();
   ask_limits(facts);
-  const Devices& devices = session.devices();
+  const VisibleGpus& devices = session.devices();
   facts.gpu_built = devices.built;
   facts.gpu_driver = devices.driver_version;
   facts.gpu_runtime = devices.runtime_version;
   facts.why_no_gpu = devices.why_none;
-  for (const SeenGpu& gpu : devices.gpus) {
+  for (const VisibleGpu& gpu : devices.gpus) {
     facts.gpu_ids.push_back(gpu.id.empty() ? gpu.bus : gpu.id);
     facts.gpu_states.push_back(gpu.state);
   }
-  if (nccl::Library* const library = nccl::library()) facts.nccl = library->version();
+  if (nccl::NcclInterface* const library = nccl::library()) facts.nccl = library->version();
   facts.why_no_nccl = nccl::why_none();
   return facts;
 }
@@ -208,7 +208,7 @@ std::vector<Facts> try_and_gather(Exchange& exchange, const Topology& topology, 
   constexpr Duration patience = std::chrono::seconds(5);
   const std::size_t members = topology.ranks_of_node(topology.member(exchange.rank()).node).size();
   const std::uint64_t share = fair_share_bytes(free_memory_bytes(), members);  // before anybody takes any
-  const Token token;
+  const ProbeToken token;
   const auto offers = exchange.all_gather("doctor: offers", token.offer());
   facts.wall_clock_ns = wall_clock_ns();
   facts.clock_ns = clock_cost_ns();
@@ -216,7 +216,7 @@ std::vector<Facts> try_and_gather(Exchange& exchange, const Topology& topology, 
   read_neighbours(exchange, topology, offers, facts);
   facts.locked_memory = try_lock(std::min(wanted_locked_bytes, share / 4));
   const HeldMemory held("/dev/shm", share, patience);
-  facts.shared_memory = held.tried();
+  facts.shared_memory = held.grant();
   facts.shared_memory_is_disk = held.is_disk();
   // When this returns, all have tried: only then do the token and the memory go.
   std::vector<Facts> all;

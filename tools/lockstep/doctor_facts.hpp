@@ -20,11 +20,11 @@ class Session;
 namespace lockstep::command {
 
 // What a member tries to get of a resource, and what it got.
-struct Tried {
+struct ResourceGrant {
   std::uint64_t wanted_bytes = 0;
   std::uint64_t got_bytes = 0;
   int error = 0;  // errno where it got less; 0: none
-  bool operator==(const Tried&) const = default;
+  bool operator==(const ResourceGrant&) const = default;
 };
 
 struct Facts {
@@ -54,9 +54,9 @@ struct Facts {
   std::vector<std::string> setting_warnings;
 
   // Memory.
-  Tried shared_memory;                 // all members of a node at the same time
+  ResourceGrant shared_memory;         // all members of a node at the same time
   bool shared_memory_is_disk = false;  // what lies at /dev/shm is no memory
-  Tried locked_memory;
+  ResourceGrant locked_memory;
   std::uint64_t lock_limit_bytes = 0;  // largest value: none
   IndexSet unreadable;                 // ranks of the node whose memory could not be read
   int read_error = 0;                  // errno of the first of them; 0: it was read, but wrong
@@ -71,6 +71,7 @@ struct Facts {
   double clock_ns = 0;             // what reading the clock costs
   std::int64_t wall_clock_ns = 0;  // since 1970, just after all members met
   bool rdma = false;               // an adapter that registers memory
+  double link_mbit_per_s = 0;  // that came in from another machine; 0: not tried, or nothing came (doctor_links.hpp)
 
   // GPUs, in the order in which this process sees them.
   bool gpu_built = false;

@@ -49,11 +49,11 @@ int open_unlinked(const std::string& directory) {
 }
 
 HeldMemory::HeldMemory(const std::string& directory, std::uint64_t wanted_bytes, Duration limit) {
-  tried_.wanted_bytes = wanted_bytes;
+  grant_.wanted_bytes = wanted_bytes;
   file_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
   if (file_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) file_ = open_unlinked(directory);
   if (file_ < 0) {
-    tried_.error = errno;
+    grant_.error = errno;
     return;
   }
   struct statfs system {};
@@ -68,28 +68,28 @@ HeldMemory::~HeldMemory() {
 // In small steps, because what does not fit is undone as a whole: members that allocate at the same time
 // would otherwise take turns in failing.
 void HeldMemory::grow(Duration limit) {
-  const std::uint64_t most = std::min(tried_.wanted_bytes, file_size_limit());
-  if (most < tried_.wanted_bytes) tried_.error = EFBIG;
+  const std::uint64_t most = std::min(grant_.wanted_bytes, file_size_limit());
+  if (most < grant_.wanted_bytes) grant_.error = EFBIG;
   const auto end = Clock::now() + limit;
   for (const std::uint64_t step : {mebibyte, mebibyte / 16, mebibyte / 256}) {
-    while (tried_.got_bytes + step <= most) {
+    while (grant_.got_bytes + step <= most) {
       if (Clock::now() >= end) {
-        tried_.wanted_bytes = tried_.got_bytes;  // slow, but there
+        grant_.wanted_bytes = grant_.got_bytes;  // slow, but there
         return;
       }
-      const int error = allocate(file_, tried_.got_bytes, step);
+      const int error = allocate(file_, grant_.got_bytes, step);
       if (error != 0) {
-        tried_.error = error;
+        grant_.error = error;
         break;
       }
-      tried_.got_bytes += step;
+      grant_.got_bytes += step;
     }
   }
 }
 
-Token::Token() { [[maybe_unused]] const auto got = ::getrandom(content_.data(), content_.size(), 0); }
+ProbeToken::ProbeToken() { [[maybe_unused]] const auto got = ::getrandom(content_.data(), content_.size(), 0); }
 
-Bytes Token::offer() const {
+Bytes ProbeToken::offer() const {
   Writer writer;
   writer.put(reinterpret_cast<std::uintptr_t>(content_.data())).put(std::span<const std::byte>(content_));
   return writer.take();
@@ -100,7 +100,7 @@ ReadResult read_token(int process, std::span<const std::byte> offer) {
   const auto address = reader.get<std::uintptr_t>();
   const Bytes expected = reader.get_bytes();
   reader.expect_done();
-  std::array<std::byte, Token::size_bytes> found{};
+  std::array<std::byte, ProbeToken::size_bytes> found{};
   const iovec here{found.data(), found.size()};
   const iovec there{reinterpret_cast<void*>(address), found.size()};  // NOLINT: an address of another process
   const ssize_t got = ::process_vm_readv(process, &here, 1, &there, 1, 0);
@@ -109,21 +109,21 @@ ReadResult read_token(int process, std::span<const std::byte> offer) {
   return {same, 0};
 }
 
-Tried try_lock(std::uint64_t wanted_bytes) {
-  Tried tried{.wanted_bytes = wanted_bytes};
-  if (wanted_bytes == 0) return tried;
+ResourceGrant try_lock(std::uint64_t wanted_bytes) {
+  ResourceGrant grant{.wanted_bytes = wanted_bytes};
+  if (wanted_bytes == 0) return grant;
   void* memory = ::mmap(nullptr, wanted_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    tried.error = errno;
-    return tried;
+    grant.error = errno;
+    return grant;
   }
   if (::mlock(memory, wanted_bytes) == 0) {
-    tried.got_bytes = wanted_bytes;
+    grant.got_bytes = wanted_bytes;
   } else {
-    tried.error = errno;
+    grant.error = errno;
   }
   ::munmap(memory, wanted_bytes);
-  return tried;
+  return grant;
 }
 
 IndexSet reachable_pus() {

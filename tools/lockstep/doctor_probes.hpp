@@ -24,14 +24,14 @@ class HeldMemory {
   HeldMemory(const HeldMemory&) = delete;
   HeldMemory& operator=(const HeldMemory&) = delete;
 
-  const Tried& tried() const { return tried_; }
+  const ResourceGrant& grant() const { return grant_; }
   bool is_disk() const { return is_disk_; }
 
  private:
   void grow(Duration limit);
 
   int file_ = -1;
-  Tried tried_;
+  ResourceGrant grant_;
   bool is_disk_ = false;
 };
 
@@ -39,11 +39,11 @@ class HeldMemory {
 int open_unlinked(const std::string& directory);
 
 // A few bytes that nobody can guess, offered to the neighbours for reading.
-class Token {
+class ProbeToken {
  public:
   static constexpr std::size_t size_bytes = 16;
 
-  Token();
+  ProbeToken();
   Bytes offer() const;  // address and content
 
  private:
@@ -59,7 +59,7 @@ struct ReadResult {
 ReadResult read_token(int process, std::span<const std::byte> offer);
 
 // Locks fresh memory and releases it again.
-Tried try_lock(std::uint64_t wanted_bytes);
+ResourceGrant try_lock(std::uint64_t wanted_bytes);
 
 // The processors that would be granted to a thread that asks for all; the thread keeps its own.
 IndexSet reachable_pus();

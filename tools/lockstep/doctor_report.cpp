@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "tools/lockstep/options.hpp"
 
 namespace lockstep::command {
 namespace {
@@ -12,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t grade_width = 8;
 
-std::string padded(std::string_view word, std::size_t width) {
+std::string padded_word(std::string_view word, std::size_t width) {
   std::string all(word);
   all.resize(std::max(width, word.size()), ' ');
   return all;
@@ -25,12 +28,12 @@ std::string_view shout(Grade grade) {
 
 std::size_t name_width() {
   std::size_t widest = 0;
-  for (const Check& each : checks()) widest = std::max(widest, each.name.size());
+  for (const DoctorCheck& each : checks()) widest = std::max(widest, each.name.size());
   return widest + 2;
 }
 
 // Hosts of some ranks, each once, in the order of nodes.
-std::vector<std::string> hosts_of(const View& view, const IndexSet& ranks) {
+std::vector<std::string> hosts_of(const JobView& view, const IndexSet& ranks) {
   std::vector<std::string> hosts;
   for (const int rank : ranks.members()) {
     const std::string host = printable(view.topology.node(view.topology.member(rank).node).host);
@@ -40,7 +43,7 @@ std::vector<std::string> hosts_of(const View& view, const IndexSet& ranks) {
 }
 
 // "ranks 0-7" in a world of one node, "ranks 0-7 on a, b" in a larger one.
-std::string where(const View& view, const IndexSet& ranks) {
+std::string where(const JobView& view, const IndexSet& ranks) {
   if (view.topology.node_count() == 1) return name_ranks(ranks);
   constexpr std::size_t most = 3;
   std::vector<std::string> hosts = hosts_of(view, ranks);
@@ -49,9 +52,9 @@ std::string where(const View& view, const IndexSet& ranks) {
   return text(name_ranks(ranks), " on ", join(hosts, ", "), more > 0 ? text(" and ", more, " more") : "");
 }
 
-std::string lines_of(const View& view, const Check& check, const Outcome& outcome) {
+std::string lines_of(const JobView& view, const DoctorCheck& check, const CheckOutcome& outcome) {
   const auto head = [&](Grade grade) {
-    return text(padded(shout(grade), grade_width), padded(check.name, name_width()));
+    return text(padded_word(shout(grade), grade_width), padded_word(check.name, name_width()));
   };
   if (outcome.findings.empty()) return text(head(Grade::ok), outcome.summary, "\n");
   const std::string margin(grade_width + 2, ' ');
@@ -77,7 +80,7 @@ Exit exit_for(Grade worst, bool strict) {
   return worst >= (strict ? Grade::slow : Grade::broken) ? Exit::unfit : Exit::well;
 }
 
-std::string report_text(const View& view, const Diagnosis& diagnosis) {
+std::string report_text(const JobView& view, const Diagnosis& diagnosis) {
   std::string all;
   for (std::size_t i = 0; i < diagnosis.outcomes.size(); ++i) all += lines_of(view, checks()[i], diagnosis.outcomes[i]);
   const auto nodes = static_cast<std::size_t>(view.topology.node_count());
@@ -90,7 +93,7 @@ namespace {
 // Nothing that comes from a machine may break the report: bytes that are no UTF-8 are replaced.
 std::string dump(const Json& json) { return text(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n"); }
 
-Json node_json(const View& view, int node) {
+Json doctor_node_json(const JobView& view, int node) {
   const MachineShape& machine = view.topology.machine_of_node(node);
   Json nics = Json::array();
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
@@ -105,12 +108,13 @@ Json node_json(const View& view, int node) {
           {"ranks", view.ranks_of_node(node).to_string()},
           {"cores", machine.cores()},
           {"gpus", machine.gpus.size()},
+          {"measured_mbit_per_s", std::llround(view.first_of_node(node).link_mbit_per_s)},
           {"nics", nics}};
 }
 
-Json facts_json(const View& view) {
+Json facts_json(const JobView& view) {
   Json nodes = Json::array();
-  for (int node = 0; node < view.topology.node_count(); ++node) nodes.push_back(node_json(view, node));
+  for (int node = 0; node < view.topology.node_count(); ++node) nodes.push_back(doctor_node_json(view, node));
   return {{"ranks", view.size()},
           {"mpi", view.of(0).mpi},
           {"cuda", view.of(0).cuda},
@@ -118,7 +122,7 @@ Json facts_json(const View& view) {
           {"remarks", view.topology.remarks()}};
 }
 
-Json finding_json(const View& view, const Check& check, const Finding& finding) {
+Json finding_json(const JobView& view, const DoctorCheck& check, const Finding& finding) {
   return {{"check", check.name},
           {"grade", to_string(finding.grade)},
           {"what", finding.what},
@@ -130,12 +134,12 @@ Json finding_json(const View& view, const Check& check, const Finding& finding) 
 
 }  // namespace
 
-std::string report_json(const View& view, const Diagnosis& diagnosis, bool strict) {
+std::string report_json(const JobView& view, const Diagnosis& diagnosis, bool strict) {
   Json rows = Json::array();
   Json findings = Json::array();
   for (std::size_t i = 0; i < diagnosis.outcomes.size(); ++i) {
-    const Check& check = checks()[i];
-    const Outcome& outcome = diagnosis.outcomes[i];
+    const DoctorCheck& check = checks()[i];
+    const CheckOutcome& outcome = diagnosis.outcomes[i];
     rows.push_back({{"name", check.name},
                     {"looks_at", check.looks_at},
                     {"grade", to_string(outcome.grade())},
@@ -154,24 +158,34 @@ std::string report_json(const View& view, const Diagnosis& diagnosis, bool stric
   return dump(all);
 }
 
-std::string settings_text(const Settings& settings) {
-  using Row = std::array<std::string, 6>;
-  std::vector<Row> rows{{"NAME", "VALUE", "FROM", "DEFAULT", "ALLOWED", "MEANING"}};
+std::string settings_text(const Settings& settings, std::size_t width) {
+  using SettingCells = std::array<std::string, 4>;
+  constexpr std::size_t longest_value = 20;
+  const std::string margin(4, ' ');
+  const auto value_of = [&](const SettingRow& row) { return printable(settings.value(row.setting)); };
+  std::vector<SettingCells> rows{{"NAME", "VALUE", "FROM", "DEFAULT"}};
   for (const SettingRow& row : setting_rows()) {
-    rows.push_back({std::string(row.name), printable(settings.value(row.setting)),
-                    std::string(to_string(settings.source(row.setting))), std::string(row.built_in),
-                    std::string(row.allowed), text(row.meaning, row.agree ? " (the same on all ranks)" : "")});
+    const std::string value = value_of(row);
+    rows.push_back({std::string(row.name), value.size() > longest_value ? "(below)" : value,
+                    std::string(to_string(settings.source(row.setting))), std::string(row.built_in)});
   }
-  std::array<std::size_t, 6> widths{};
-  for (const Row& row : rows) {
+  std::array<std::size_t, 4> widths{};
+  for (const SettingCells& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths.at(i) = std::max(widths.at(i), row.at(i).size());
   }
   std::string all;
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i + 1 < row.size(); ++i) all += padded(row.at(i), widths.at(i) + 2);
-    all += text(row.back(), "\n");
+  const auto add = [&](std::string_view words) { all += text(margin, wrapped(words, margin.size(), width), "\n"); };
+  for (std::size_t number = 0; number < rows.size(); ++number) {
+    const SettingCells& cells = rows[number];
+    for (std::size_t i = 0; i + 1 < cells.size(); ++i) all += padded_word(cells.at(i), widths.at(i) + 2);
+    all += text(cells.back(), "\n");
+    if (number == 0) continue;
+    const SettingRow& row = setting_rows()[number - 1];
+    if (cells.at(1) != value_of(row)) add(text("Value: ", value_of(row)));
+    add(text(row.meaning, row.agree ? " (the same on all ranks)" : ""));
+    add(text("Allowed: ", row.allowed));
   }
-  for (const std::string& warning : settings.warnings()) all += text("\n", warning, "\n");
+  for (const std::string& warning : settings.warnings()) all += text("\n", wrapped(warning, 0, width), "\n");
   return all;
 }
 

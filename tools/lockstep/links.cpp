@@ -2,6 +2,7 @@
 // `lockstep links`: every pair's latency and bandwidth, and the names of those that are slow.
 #include "bench/links.hpp"
 
+#include <algorithm>
 #include <array>
 #include <iostream>
 
@@ -21,23 +22,25 @@ namespace {
 
 using namespace bench;
 
-const std::vector<Option>& options() {
+const std::vector<Option>& links_option_list() {
   static const std::vector<Option> all{
       {"seconds", 0, "S", "For each of the five things that are measured of a pair: 0.05 unless given."},
       {"slow-below", 0, "P", "Slow is what has less than so many per cent of the usual bandwidth: 60 unless given."},
       {"svg", 0, "FILE", "Draw the matrices: latency, bandwidth, and bandwidth while all pairs are at work."},
-      {"json", 0, "FILE", "Write all pairs, for `lockstep report`; docs/bench-json.md."},
+      {"json", 0, "[FILE]",
+       "Write all pairs, for `lockstep report`; docs/bench-json.md. Without FILE, or with -, print them instead of the "
+       "text."},
       {"nodes-file", 0, "FILE", "Write the hosts that are good, one a line, for mpirun's --hostfile."},
   };
   return all;
 }
 
-void name_hosts(Communicator& world, Run& run) {
+void name_hosts(Communicator& world, BenchRun& run) {
   const Topology& topology = world.topology();
   for (const int rank : world.ranks()) run.hosts.push_back(topology.node(topology.member(rank).node).host);
 }
 
-void conclude(const LinkVerdict& verdict, Run& run) {
+void conclude(const LinkVerdict& verdict, BenchRun& run) {
   const std::size_t members = verdict.members.size();
   const auto end = [&](Exit code, std::string words) {
     run.exit_code = static_cast<int>(code);
@@ -56,7 +59,7 @@ void conclude(const LinkVerdict& verdict, Run& run) {
     end(Exit::well, text("no link of ", run.links.size(), " is slow against others of its kind"));
 }
 
-std::string next(const Run& run) {
+std::string next(const BenchRun& run) {
   if (run.exit_code == static_cast<int>(Exit::gate))
     return "# next: look at cables, ports and drivers of what is named, and go on without it: --nodes-file\n";
   if (run.oversubscribed)
@@ -70,14 +73,14 @@ const Manual& links_manual() {
   static const Manual manual{
       .name = "links",
       .one_line = "latency and bandwidth of every pair, and which link is slow",
-      .synopsis = "mpirun -n N lockstep links [--svg FILE] [--json FILE] [--nodes-file FILE] [...]",
+      .synopsis = "mpirun -n N lockstep links [--svg FILE] [--json [FILE]] [--nodes-file FILE] [...]",
       .description =
           R"manual(Measures all pairs of ranks on a node, and all pairs of nodes by one rank of each: alone, while the
 others wait, and in rounds of disjoint pairs at once. What a link reaches at best is compared with
 others of its kind (same cache, package, node, network): first ranks, by the best that each reaches
 with anybody, then pairs, by what both reach with others. What seems slow is measured again before
 it is called slow. The file of --json is one that `lockstep report` draws as a map.)manual",
-      .options = options(),
+      .options = links_option_list(),
       .examples =
           "  mpirun -N 1 --hostfile all lockstep links --nodes-file good\n"
           "      one rank on each node: which nodes shall the next job have?\n",
@@ -89,7 +92,7 @@ it is called slow. The file of --json is one that `lockstep report` draws as a m
   return manual;
 }
 
-Exit run_links(const Parsed& parsed) {
+Exit run_links(const ParsedOptions& parsed) {
   PairEffort effort;
   effort.seconds = parsed.decimal("seconds", 0.0001, 3600, effort.seconds);
   LinkBounds bounds;
@@ -100,10 +103,11 @@ Exit run_links(const Parsed& parsed) {
   Session session = begin_session({.purpose = "links"});
   Communicator& world = session.world();
   const bool speaking = session.rank() == 0;
-  Run run = describe_run(session, "links", parsed, 0);
+  BenchRun run = describe_run(session, "links", parsed, 0);
   name_hosts(world, run);
   for (int node = 0; node < session.topology().node_count(); ++node)
     bounds.network_only = bounds.network_only || session.topology().members_per_core(node) > 1;
+  if (world.size() == 1) hint_at_more_ranks("links", "has no links");
   ProgressLine progress(speaking);
   const LinkVerdict verdict = measure_links(world, effort, bounds, run.links, [&](std::size_t done, std::size_t all) {
     progress.show(text("measurement ", done + 1, " of ", all));
@@ -111,10 +115,11 @@ Exit run_links(const Parsed& parsed) {
   progress.clear();
   conclude(verdict, run);
   if (speaking) {
-    std::cout << text("# lockstep links  ", run.ranks, run.ranks == 1 ? " rank on " : " ranks on ", run.nodes,
-                      run.nodes == 1 ? " node  " : " nodes  ", mpi_version(), '\n')
-              << links_text(run.links, verdict, run.hosts) << text("# verdict: ", run.verdict, '\n') << next(run)
-              << std::flush;
+    if (std::ranges::none_of(files, [&](std::string_view name) { return parsed.prints(name); }))
+      std::cout << text("# lockstep links  ", run.ranks, run.ranks == 1 ? " rank on " : " ranks on ", run.nodes,
+                        run.nodes == 1 ? " node  " : " nodes  ", mpi_version(), '\n')
+                << links_text(run.links, verdict, run.hosts) << text("# verdict: ", run.verdict, '\n') << next(run)
+                << std::flush;
     if (const auto path = parsed.value("json")) write_file(*path, to_json(run));
     if (const auto path = parsed.value("svg")) write_file(*path, links_svg(run));
     if (const auto path = parsed.value("nodes-file")) {

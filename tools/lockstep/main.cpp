@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include "tools/lockstep/command.hpp"
+#include "topology/base/environment.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/read_machine.hpp"
@@ -46,7 +46,9 @@ std::string overview() {
   }
   all +=
       "\nOPTIONS\n  -h, --help    This page; `lockstep SUBCOMMAND --help` is the subcommand's own.\n"
-      "  --version     What this program is and what it was built with.\n\n"
+      "  --version     What this program is and what it was built with.\n"
+      "  In all subcommands, --json [FILE] writes JSON to FILE as well; without FILE, or with -, it prints JSON\n"
+      "  instead of the text. -o (--output) FILE is where a result goes; - is standard output.\n\n"
       "EXIT CODES\n  0 well, 1 wrong use, 2 wrong data, 3 a performance gate, 4 time-out, 5 a member died,\n"
       "  6 the surroundings are unfit, 7 inconclusive\n\n"
       "Variables LOCKSTEP_*: `lockstep doctor --env`. Errors LOCKSTEP-E...: docs/errors.md.\n";
@@ -78,7 +80,7 @@ Exit dispatch(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") return say(overview());
   if (words[0] == "--version") return say(version_page());
   const Subcommand& subcommand = find(words[0]);
-  const Parsed parsed = parse(subcommand.manual(), {words.begin() + 1, words.end()});
+  const ParsedOptions parsed = parse(subcommand.manual(), {words.begin() + 1, words.end()});
   if (parsed.has("help")) return say(page(subcommand.manual()));
   return subcommand.run(parsed);
 }
@@ -93,8 +95,7 @@ bool is_shared(Code code) {
 }
 
 Exit fail(Code code, std::string_view what) {
-  const auto rank =
-      launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); }).value_or(0);
+  const auto rank = launcher_rank(process_environment).value_or(0);
   if (is_shared(code) && rank > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1000 + 200 * std::min(rank, 20)));
   }

@@ -25,29 +25,29 @@ bool joins_all(std::string_view call) {
 }
 
 // A call as its members made it.
-struct Meeting {
-  struct Member {
+struct SharedCall {
+  struct MemberCall {
     const Timeline* timeline;
-    const Timeline::Call* call;
+    const Timeline::TimelineCall* call;
   };
-  std::vector<Member> members;
+  std::vector<MemberCall> members;
 };
 
 // Those of which all members are known.
-std::vector<Meeting> meetings_of(const std::vector<Timeline>& all) {
-  using Key = std::tuple<std::uint64_t, std::string, int>;  // number of the communicator, name and size
-  std::map<Key, std::map<std::uint64_t, Meeting>> found;
+std::vector<SharedCall> shared_calls_of(const std::vector<Timeline>& all) {
+  using CommunicatorKey = std::tuple<std::uint64_t, std::string, int>;  // number of the communicator, name and size
+  std::map<CommunicatorKey, std::map<std::uint64_t, SharedCall>> found;
   for (const Timeline& each : all) {
-    for (const Timeline::Call& call : each.calls) {
+    for (const Timeline::TimelineCall& call : each.calls) {
       if (joins_all(each.texts[static_cast<std::size_t>(call.text)]))
         found[{each.id, each.name, each.size}][call.number].members.push_back({&each, &call});
     }
   }
-  std::vector<Meeting> whole;
+  std::vector<SharedCall> whole;
   for (auto& [key, calls] : found) {
-    for (auto& [number, meeting] : calls) {
-      if (static_cast<int>(meeting.members.size()) == std::get<2>(key) && meeting.members.size() > 1)
-        whole.push_back(std::move(meeting));
+    for (auto& [number, shared_call] : calls) {
+      if (static_cast<int>(shared_call.members.size()) == std::get<2>(key) && shared_call.members.size() > 1)
+        whole.push_back(std::move(shared_call));
     }
   }
   return whole;
@@ -58,18 +58,18 @@ struct Bounds {
   std::int64_t least = -no_limit;
   std::int64_t most = no_limit;
 };
-using Pairs = std::map<std::pair<std::string, std::string>, Bounds>;
+using HostPairs = std::map<std::pair<std::string, std::string>, Bounds>;
 
 // Of each host the last one who came and the first one who left count.
-Pairs bounds_of(const std::vector<Meeting>& meetings) {
+HostPairs bounds_of(const std::vector<SharedCall>& shared_calls) {
   struct Host {
     std::int64_t last_begin = -no_limit;
     std::int64_t first_end = no_limit;
   };
-  Pairs pairs;
-  for (const Meeting& meeting : meetings) {
+  HostPairs pairs;
+  for (const SharedCall& shared_call : shared_calls) {
     std::map<std::string, Host> hosts;
-    for (const auto& [timeline, call] : meeting.members) {
+    for (const auto& [timeline, call] : shared_call.members) {
       Host& host = hosts[timeline->host];
       host.last_begin = std::max(host.last_begin, call->begin_ns);
       host.first_end = std::min(host.first_end, call->end_ns);
@@ -90,75 +90,75 @@ std::int64_t corrected(const Clocks& clocks, const Timeline& timeline, std::int6
   return ns + clocks.of_host.at(timeline.host).ns;
 }
 
-struct Waiting {
+struct WaitTotal {
   double seconds = 0;
   std::size_t calls = 0;
   std::map<std::string, double> where;  // in which call
 };
 
-std::string name_of(const Timeline& timeline) {
+std::string rank_name(const Timeline& timeline) {
   return text("rank ", timeline.rank, " (process ", timeline.process, " on ", timeline.host, ')');
 }
 
-std::string call_words(const Timeline& timeline, const Timeline::Call& call) {
+std::string made_call_text(const Timeline& timeline, const Timeline::TimelineCall& call) {
   const std::string& place = timeline.texts[static_cast<std::size_t>(call.place)];
   return text(timeline.texts[static_cast<std::size_t>(call.text)], place.empty() ? "" : text(" at ", place));
 }
 
 // In each call all wait for the last one who comes.
-std::map<std::string, Waiting> waited_for(const std::vector<Meeting>& meetings, const Clocks& clocks) {
+std::map<std::string, WaitTotal> waited_for(const std::vector<SharedCall>& shared_calls, const Clocks& clocks) {
   constexpr double second_ns = 1e9;
-  std::map<std::string, Waiting> all;
-  for (const Meeting& meeting : meetings) {
-    const auto begin = [&](const Meeting::Member& each) {
+  std::map<std::string, WaitTotal> all;
+  for (const SharedCall& shared_call : shared_calls) {
+    const auto begin = [&](const SharedCall::MemberCall& each) {
       return corrected(clocks, *each.timeline, each.call->begin_ns);
     };
-    const auto last = *std::ranges::max_element(meeting.members, {}, begin);
+    const auto last = *std::ranges::max_element(shared_call.members, {}, begin);
     double waited = 0;
-    for (const auto& each : meeting.members)
+    for (const auto& each : shared_call.members)
       waited += static_cast<double>(std::max<std::int64_t>(
                     0, std::min(begin(last), corrected(clocks, *each.timeline, each.call->end_ns)) - begin(each))) /
                 second_ns;
-    Waiting& waiting = all[name_of(*last.timeline)];
+    WaitTotal& waiting = all[rank_name(*last.timeline)];
     waiting.seconds += waited;
     ++waiting.calls;
-    waiting.where[call_words(*last.timeline, *last.call)] += waited;
+    waiting.where[made_call_text(*last.timeline, *last.call)] += waited;
   }
   return all;
 }
 
 // Microseconds, to the last digit.
-std::string us_text(std::int64_t ns) {
+std::string ns_as_us(std::int64_t ns) {
   constexpr std::int64_t us = 1000;
   const std::string part = text(us + std::abs(ns) % us).substr(1);
   return text(ns < 0 ? "-" : "", std::abs(ns) / us, '.', part);
 }
 
-std::string time_words(double seconds) { return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9))); }
+std::string time_text(double seconds) { return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9))); }
 
-[[noreturn]] void refuse(std::string_view name, std::string_view what) {
+[[noreturn]] void refuse_timeline(std::string_view name, std::string_view what) {
   throw Error(Code::file, text(printable(name, name.size()), ": ", what),
               "name files, or a folder of them, that LOCKSTEP_TIMELINE was given");
 }
 
-std::int64_t number_of(const nlohmann::json& value, std::string_view name, std::string_view what, std::int64_t least,
-                       std::int64_t most) {
-  if (!value.is_number_integer()) refuse(name, text(what, " is no whole number"));
+std::int64_t json_number(const nlohmann::json& value, std::string_view name, std::string_view what, std::int64_t least,
+                         std::int64_t most) {
+  if (!value.is_number_integer()) refuse_timeline(name, text(what, " is no whole number"));
   if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(no_limit))
-    refuse(name, text(what, " is out of range"));
+    refuse_timeline(name, text(what, " is out of range"));
   const auto number = value.get<std::int64_t>();
-  if (number < least || number > most) refuse(name, text(what, " is out of range"));
+  if (number < least || number > most) refuse_timeline(name, text(what, " is out of range"));
   return number;
 }
 
 const nlohmann::json& member(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
-  if (found == object.end()) refuse(name, text("there is no \"", key, '"'));
+  if (found == object.end()) refuse_timeline(name, text("there is no \"", key, '"'));
   return *found;
 }
 
-std::string words_of(const nlohmann::json& value, std::string_view name) {
-  if (!value.is_string()) refuse(name, "a text is wanted where there is none");
+std::string text_in(const nlohmann::json& value, std::string_view name) {
+  if (!value.is_string()) refuse_timeline(name, "a text is wanted where there is none");
   const auto words = value.get<std::string>();
   return printable(words, words.size());
 }
@@ -168,15 +168,15 @@ std::string words_of(const nlohmann::json& value, std::string_view name) {
 Timeline parse_timeline(std::string_view given, std::string_view name) {
   constexpr std::int64_t most = std::int64_t{1} << 30;
   const nlohmann::json all = nlohmann::json::parse(given, nullptr, false);
-  if (all.is_discarded() || !all.is_object()) refuse(name, "it is no JSON, or cut off");
+  if (all.is_discarded() || !all.is_object()) refuse_timeline(name, "it is no JSON, or cut off");
   const auto number = [&](const char* key, std::int64_t least, std::int64_t limit) {
-    return number_of(member(all, key, name), name, key, least, limit);
+    return json_number(member(all, key, name), name, key, least, limit);
   };
-  if (number("lockstep_timeline", 0, most) != 1) refuse(name, "it is of another version of Lockstep");
-  Timeline timeline{.host = words_of(member(all, "host", name), name),
+  if (number("lockstep_timeline", 0, most) != 1) refuse_timeline(name, "it is of another version of Lockstep");
+  Timeline timeline{.host = text_in(member(all, "host", name), name),
                     .process = static_cast<int>(number("process", 0, most)),
-                    .program = words_of(member(all, "program", name), name),
-                    .name = words_of(member(all, "name", name), name),
+                    .program = text_in(member(all, "program", name), name),
+                    .name = text_in(member(all, "name", name), name),
                     .size = static_cast<int>(number("size", 1, most)),
                     .order = static_cast<int>(number("order", 0, most)),
                     .id = static_cast<std::uint64_t>(number("id", 0, no_limit)),
@@ -184,19 +184,19 @@ Timeline parse_timeline(std::string_view given, std::string_view name) {
   timeline.rank = static_cast<int>(number("rank", 0, timeline.size - 1));
   const nlohmann::json& texts = member(all, "texts", name);
   const nlohmann::json& calls = member(all, "calls", name);
-  if (!texts.is_array() || !calls.is_array()) refuse(name, "a list is wanted where there is none");
-  for (const nlohmann::json& each : texts) timeline.texts.push_back(words_of(each, name));
+  if (!texts.is_array() || !calls.is_array()) refuse_timeline(name, "a list is wanted where there is none");
+  for (const nlohmann::json& each : texts) timeline.texts.push_back(text_in(each, name));
   const auto last_text = static_cast<std::int64_t>(timeline.texts.size()) - 1;
   timeline.calls.reserve(calls.size());
   for (const nlohmann::json& each : calls) {
     constexpr std::size_t parts = 5;
-    if (!each.is_array() || each.size() != parts) refuse(name, "a call has five numbers");
-    Timeline::Call call{.number = static_cast<std::uint64_t>(number_of(each[0], name, "a call", 1, no_limit)),
-                        .begin_ns = number_of(each[1], name, "a beginning", 0, no_limit),
-                        .end_ns = number_of(each[2], name, "an end", 0, no_limit),
-                        .text = static_cast<int>(number_of(each[3], name, "a text", 0, last_text)),
-                        .place = static_cast<int>(number_of(each[4], name, "a text", 0, last_text))};
-    if (call.end_ns < call.begin_ns) refuse(name, "a call that ends before it begins");
+    if (!each.is_array() || each.size() != parts) refuse_timeline(name, "a call has five numbers");
+    Timeline::TimelineCall call{.number = static_cast<std::uint64_t>(json_number(each[0], name, "a call", 1, no_limit)),
+                                .begin_ns = json_number(each[1], name, "a beginning", 0, no_limit),
+                                .end_ns = json_number(each[2], name, "an end", 0, no_limit),
+                                .text = static_cast<int>(json_number(each[3], name, "a text", 0, last_text)),
+                                .place = static_cast<int>(json_number(each[4], name, "a text", 0, last_text))};
+    if (call.end_ns < call.begin_ns) refuse_timeline(name, "a call that ends before it begins");
     timeline.calls.push_back(call);
   }
   return timeline;
@@ -205,7 +205,7 @@ Timeline parse_timeline(std::string_view given, std::string_view name) {
 Clocks clocks_of(const std::vector<Timeline>& all) {
   Clocks clocks;
   if (all.empty()) return clocks;
-  const Pairs pairs = bounds_of(meetings_of(all));
+  const HostPairs pairs = bounds_of(shared_calls_of(all));
   std::set<std::string> others;
   for (const Timeline& each : all) others.insert(each.host);
   const auto first = std::ranges::min_element(all, {}, &Timeline::rank);
@@ -237,7 +237,7 @@ Clocks clocks_of(const std::vector<Timeline>& all) {
 std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
   std::int64_t begin = no_limit;
   for (const Timeline& timeline : all) {
-    for (const Timeline::Call& call : timeline.calls)
+    for (const Timeline::TimelineCall& call : timeline.calls)
       begin = std::min(begin, corrected(clocks, timeline, call.begin_ns));
   }
   std::vector<std::string> events;
@@ -259,11 +259,11 @@ std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     const std::string track = text('"', timeline->name, "\" rank ", timeline->rank, " of ", timeline->size);
     events.push_back(text(R"({"ph": "M", "name": "thread_name", "pid": )", process, R"(, "tid": )", timeline->order,
                           R"(, "args": {"name": )", json_text(track), "}}"));
-    for (const Timeline::Call& call : timeline->calls)
+    for (const Timeline::TimelineCall& call : timeline->calls)
       events.push_back(text(R"({"ph": "X", "name": )", json_text(timeline->texts[static_cast<std::size_t>(call.text)]),
                             R"(, "pid": )", process, R"(, "tid": )", timeline->order, R"(, "ts": )",
-                            us_text(corrected(clocks, *timeline, call.begin_ns) - begin), R"(, "dur": )",
-                            us_text(call.end_ns - call.begin_ns), R"(, "args": {"call": )", call.number,
+                            ns_as_us(corrected(clocks, *timeline, call.begin_ns) - begin), R"(, "dur": )",
+                            ns_as_us(call.end_ns - call.begin_ns), R"(, "args": {"call": )", call.number,
                             R"(, "place": )", json_text(timeline->texts[static_cast<std::size_t>(call.place)]), "}}"));
   }
   return text("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", join(events, ",\n"), "\n]}\n");
@@ -276,7 +276,7 @@ std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     calls += each.calls.size();
     dropped += each.dropped;
   }
-  const auto meetings = meetings_of(all);
+  const auto shared_calls = shared_calls_of(all);
   std::string words = text(calls, " calls in ", all.size(), " accounts",
                            dropped > 0 ? text("; of ", dropped, " earlier ones nothing was kept") : "", "\n");
   for (const auto& [host, offset] : clocks.of_host) {
@@ -284,13 +284,13 @@ std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
       words += text("the clock of ", host, " is not known: no call joins it with the others\n");
     else if (offset.within_ns < 0)
       words += text("the clock of ", host, " does not run like the others': what is shown may be off by ",
-                    time_words(static_cast<double>(-offset.within_ns) / 1e9), "\n");
+                    time_text(static_cast<double>(-offset.within_ns) / 1e9), "\n");
     else if (offset.within_ns > 0)
-      words += text("the clock of ", host, " is known within ", time_words(static_cast<double>(offset.within_ns) / 1e9),
+      words += text("the clock of ", host, " is known within ", time_text(static_cast<double>(offset.within_ns) / 1e9),
                     "\n");
   }
-  const auto waited = waited_for(meetings, clocks);
-  std::vector<std::pair<std::string, Waiting>> longest(waited.begin(), waited.end());
+  const auto waited = waited_for(shared_calls, clocks);
+  std::vector<std::pair<std::string, WaitTotal>> longest(waited.begin(), waited.end());
   std::ranges::stable_sort(longest, std::greater{}, [](const auto& each) { return each.second.seconds; });
   constexpr std::size_t most = 10;
   if (longest.empty()) words += "no call is known of all its members\n";
@@ -298,8 +298,8 @@ std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     const auto& [name, waiting] = longest[i];
     const auto where = std::ranges::max_element(waiting.where, {}, [](const auto& each) { return each.second; });
     words +=
-        text(name, " was the last to come to ", waiting.calls, " of ", meetings.size(),
-             " calls, and the others waited ", time_words(waiting.seconds), " for it, most in ", where->first, "\n");
+        text(name, " was the last to come to ", waiting.calls, " of ", shared_calls.size(),
+             " calls, and the others waited ", time_text(waiting.seconds), " for it, most in ", where->first, "\n");
   }
   return words;
 }

@@ -12,13 +12,13 @@ namespace lockstep::command {
 
 // What one member left of one communicator.
 struct Timeline {
-  struct Call {
+  struct TimelineCall {
     std::uint64_t number = 0;
     std::int64_t begin_ns = 0;  // by the clock of its host
     std::int64_t end_ns = 0;
     int text = 0;  // in `texts`
     int place = 0;
-    bool operator==(const Call&) const = default;
+    bool operator==(const TimelineCall&) const = default;
   };
   std::string host;
   int process = 0;
@@ -30,7 +30,7 @@ struct Timeline {
   std::uint64_t id = 0;       // that all its members have
   std::uint64_t dropped = 0;  // of the first calls
   std::vector<std::string> texts;
-  std::vector<Call> calls;
+  std::vector<TimelineCall> calls;
 };
 
 // Throws Error file, with the name, where it is none.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/lockstep/options.hpp"
 
-#include <boost/program_options.hpp>
-#include <cstdlib>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <boost/program_options.hpp>
+
+#include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/launcher.hpp"
@@ -12,6 +16,8 @@ namespace lockstep::command {
 namespace {
 
 namespace po = boost::program_options;
+
+constexpr std::size_t help_width = 100;
 
 [[noreturn]] void refuse(const Manual& manual, std::string_view what, std::string_view mend = {}) {
   const std::string help = text("`lockstep ", manual.name, manual.name.empty() ? "" : " ", "--help` lists the options");
@@ -42,15 +48,48 @@ po::options_description describe(const Manual& manual) {
   return all;
 }
 
+bool is_option_with_file(const Manual& manual, const std::string& word) {
+  return std::ranges::any_of(manual.options, [&](const Option& option) {
+    return option.value == "[FILE]" && word == text("--", option.name);
+  });
+}
+
+// A file may follow such an option, unless it could be a word of its own.
+bool names_file(const Manual& manual, const std::string& option, const std::string& next) {
+  if (next != "-" && next.starts_with('-')) return false;
+  if (manual.positional && !next.empty() && next != "-" && next.find_first_of("./") == std::string::npos)
+    refuse(manual, text(option, ' ', printable(next), ": that may be a file, or a word of its own"),
+           text("write ", option, '=', printable(next), " for a file, or put ", option, " last"));
+  return true;
+}
+
+// Puts "-" behind each option whose file is left out.
+std::vector<std::string> with_files(const Manual& manual, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--")
+      return all.insert(all.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end()), all;
+    all.push_back(arguments[i]);
+    if (!is_option_with_file(manual, arguments[i])) continue;
+    const bool is_named = i + 1 < arguments.size() && names_file(manual, arguments[i], arguments[i + 1]);
+    all.push_back(is_named ? arguments[++i] : "-");
+  }
+  return all;
+}
+
 }  // namespace
 
-Parsed parse(const Manual& manual, const std::vector<std::string>& arguments) {
-  Parsed parsed;
+void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
+  if (wrong) throw Error(Code::usage, what, mend);
+}
+
+ParsedOptions parse(const Manual& manual, const std::vector<std::string>& arguments) {
+  ParsedOptions parsed;
   parsed.arguments_ = arguments;
   try {
     const po::options_description description = describe(manual);
     namespace style = po::command_line_style;
-    const auto result = po::command_line_parser(arguments)
+    const auto result = po::command_line_parser(with_files(manual, arguments))
                             .options(description)
                             .style(style::unix_style & ~style::allow_guessing)
                             .allow_unregistered()
@@ -72,19 +111,19 @@ Parsed parse(const Manual& manual, const std::vector<std::string>& arguments) {
   return parsed;
 }
 
-std::optional<std::string> Parsed::value(std::string_view name) const {
+std::optional<std::string> ParsedOptions::value(std::string_view name) const {
   const auto found = values_.find(std::string(name));
   if (found == values_.end() || found->second.empty()) return std::nullopt;
   return found->second.back();
 }
 
-std::vector<std::string> Parsed::values(std::string_view name) const {
+std::vector<std::string> ParsedOptions::values(std::string_view name) const {
   const auto found = values_.find(std::string(name));
   return found == values_.end() ? std::vector<std::string>{} : found->second;
 }
 
-std::int64_t Parsed::integer(std::string_view name, std::int64_t least, std::int64_t most,
-                             std::int64_t built_in) const {
+std::int64_t ParsedOptions::integer(std::string_view name, std::int64_t least, std::int64_t most,
+                                    std::int64_t built_in) const {
   const auto given = value(name);
   if (!given) return built_in;
   const auto number = parse_integer(*given);
@@ -97,7 +136,8 @@ std::int64_t Parsed::integer(std::string_view name, std::int64_t least, std::int
 
 namespace {
 
-double number_of(std::string_view name, const std::string& given, std::string_view digits, double least, double most) {
+double option_number(std::string_view name, const std::string& given, std::string_view digits, double least,
+                     double most) {
   const auto number = parse_number(digits);
   if (number && *number >= least && *number <= most) return *number;
   throw Error(Code::usage, text("--", name, " is \"", printable(given), '"'),
@@ -106,30 +146,28 @@ double number_of(std::string_view name, const std::string& given, std::string_vi
 
 }  // namespace
 
-double Parsed::decimal(std::string_view name, double least, double most, double built_in) const {
+double ParsedOptions::decimal(std::string_view name, double least, double most, double built_in) const {
   const auto given = value(name);
-  return given ? number_of(name, *given, *given, least, most) : built_in;
+  return given ? option_number(name, *given, *given, least, most) : built_in;
 }
 
-double Parsed::percent(std::string_view name, double least, double most, double built_in) const {
+double ParsedOptions::percent(std::string_view name, double least, double most, double built_in) const {
   const auto given = value(name);
   if (!given) return built_in / 100;
   const std::string_view digits(*given);
-  return number_of(name, *given, digits.ends_with('%') ? digits.substr(0, digits.size() - 1) : digits, least, most) /
+  return option_number(name, *given, digits.ends_with('%') ? digits.substr(0, digits.size() - 1) : digits, least,
+                       most) /
          100;
 }
 
-namespace {
-
-// Text behind a column, wrapped at 100.
-std::string wrapped(std::string_view words, std::size_t column) {
+std::string wrapped(std::string_view words, std::size_t margin, std::size_t width) {
   std::string all;
-  std::size_t at = column;
+  std::size_t at = margin;
   for (const std::string& word : split(words, ' ')) {
-    if (at + word.size() + 1 > 100 && at > column) {
-      all += text("\n", std::string(column, ' '));
-      at = column;
-    } else if (at > column) {
+    if (at + word.size() + 1 > width && at > margin) {
+      all += text("\n", std::string(margin, ' '));
+      at = margin;
+    } else if (at > margin) {
       all += ' ';
       ++at;
     }
@@ -139,7 +177,11 @@ std::string wrapped(std::string_view words, std::size_t column) {
   return all;
 }
 
-}  // namespace
+std::size_t terminal_width() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return help_width;
+  return std::clamp<std::size_t>(size.ws_col, 80, 120);
+}
 
 std::string page(const Manual& manual) {
   std::string all = text("lockstep ", manual.name, " - ", manual.one_line, "\n\nUSE\n  ", manual.synopsis, "\n");
@@ -156,7 +198,7 @@ std::string page(const Manual& manual) {
       left += text("\n", std::string(column, ' '));
     else
       left.resize(column, ' ');
-    all += text(left, wrapped(option.meaning, column), "\n");
+    all += text(left, wrapped(option.meaning, column, help_width), "\n");
   }
   if (!manual.examples.empty()) all += text("\nEXAMPLES\n", manual.examples);
   if (!manual.exit_codes.empty()) all += text("\nEXIT CODES\n", manual.exit_codes);
@@ -164,7 +206,7 @@ std::string page(const Manual& manual) {
 }
 
 bool speaks() {
-  const auto rank = launcher_rank([](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+  const auto rank = launcher_rank(process_environment);
   return rank.value_or(0) == 0;
 }
 

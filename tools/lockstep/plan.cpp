@@ -10,6 +10,7 @@
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/names.hpp"
 #include "tools/lockstep/plan_text.hpp"
+#include "tools/lockstep/write_file.hpp"
 #include "topology/base/text.hpp"
 #include "topology/base/text_file.hpp"
 #include "topology/machine/read_machine.hpp"
@@ -19,7 +20,7 @@
 namespace lockstep::command {
 namespace {
 
-constexpr std::string_view description =
+constexpr std::string_view plan_description =
     R"manual(Says how a collective would be done, what else was considered, and why: rounds (messages that
 follow each other), bytes sent by the member that sends most, and the predicted time. Nothing is
 sent. With --synthetic the machine is only described (`lockstep topo --help` says how) and MPI is
@@ -31,13 +32,13 @@ only those are considered that keep what was asked for: --order reproducible wan
 tree over the members, whatever the algorithm; --ordered wants lower members on the left. Sums
 of integers, minimum and maximum have the same bits in every order, so that for them any will do.)manual";
 
-const std::vector<Option>& options() {
+const std::vector<Option>& plan_option_list() {
   static const std::vector<Option> all{
       {"count", 'c', "N",
        "Elements: of the whole buffer for all_reduce, reduce, broadcast, scan and exscan, otherwise of each block. "
        "k, M, G and T are powers of 1024. 1M unless given."},
       {"type", 't', "TYPE", "Of the elements: f32 unless given."},
-      {"op", 'o', "OP", "Of a reduction: sum unless given; user is a function of the program's own."},
+      {"op", 0, "OP", "Of a reduction: sum unless given; user is a function of the program's own."},
       {"ordered", 0, "", "With --op user: the function does not commute."},
       {"order", 0, "ORDER", "Of a reduction: fast (unless given) or reproducible."},
       {"wire", 0, "FORMAT", "Between nodes, as LOCKSTEP_WIRE would: as_is, bf16 or f16."},
@@ -48,12 +49,12 @@ const std::vector<Option>& options() {
       {"algorithm", 'a', "NAME", "Take this one, as LOCKSTEP_ALGORITHM would."},
       {"schedule", 0, "", "Print also what a member does, round by round; for up to 8 members all messages."},
       {"index", 'i', "I", "With --schedule: which member; 0 unless given."},
-      {"json", 0, "", "Print JSON instead of the text."},
+      {"json", 0, "[FILE]", "Write JSON to FILE as well; without FILE, or with -, print it instead of the text."},
   };
   return all;
 }
 
-constexpr std::string_view examples =
+constexpr std::string_view plan_examples =
     "  lockstep plan all_reduce --count 1M --synthetic \"4 x node(core:8 pu:1 nic:25G)\"\n"
     "      how 4 MiB of floats would be added up on a cluster that one would like to have\n"
     "  mpirun -n 4 lockstep plan broadcast --count 64k --type u8 --schedule --index 2\n"
@@ -61,16 +62,12 @@ constexpr std::string_view examples =
     "  lockstep plan all_reduce -c 16 --order reproducible -s \"core:8 pu:1\" --json | jq .algorithm\n"
     "      which algorithm adds in the same order everywhere\n";
 
-constexpr std::string_view exit_codes =
+constexpr std::string_view plan_exit_codes =
     "  0  printed\n"
     "  1  wrong use: a word, option, description or variable is not understood, an algorithm does not fit\n"
     "  6  the surroundings are unfit, for example MPI does not start\n";
 
-constexpr int most_members = 65536;
-
-void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
-  if (wrong) throw Error(Code::usage, what, mend);
-}
+constexpr int most_planned_members = 65536;
 
 template <class Enum>
 std::string_view written(Enum value) {
@@ -79,7 +76,7 @@ std::string_view written(Enum value) {
 
 bool is_planned(Collective collective) { return collective != Collective::exchange; }
 
-Collective collective_of(const Parsed& parsed) {
+Collective collective_of(const ParsedOptions& parsed) {
   refuse_if(parsed.words().empty(), "no collective is named",
             "name one: lockstep plan all_reduce; `lockstep plan --help` shows examples");
   refuse_if(parsed.words().size() > 1, text("the word \"", printable(parsed.words().back()), "\" is not expected here"),
@@ -92,7 +89,7 @@ Collective collective_of(const Parsed& parsed) {
 }
 
 // Options that have no meaning for the collective.
-void check(const Parsed& parsed, Collective collective) {
+void check_plan_options(const ParsedOptions& parsed, Collective collective) {
   const std::string name(to_string(collective));
   for (const std::string_view option : {"op", "order", "ordered"})
     refuse_if(parsed.has(option) && !reduces(collective), text("--", option, " with ", name, ", which reduces nothing"),
@@ -111,7 +108,7 @@ void check(const Parsed& parsed, Collective collective) {
             "join the descriptions with a plus: --synthetic \"node(core:8 pu:1) + node(core:4 pu:1)\"");
 }
 
-DataType type_of(const Parsed& parsed) {
+DataType type_of(const ParsedOptions& parsed) {
   const auto type = parse_data_type(parsed.value("type").value_or("f32"));
   if (!type)
     refuse_name<DataType>("type", *parsed.value("type"), data_type_count, written<DataType>,
@@ -119,7 +116,7 @@ DataType type_of(const Parsed& parsed) {
   return *type;
 }
 
-void add_reduction(Spec& spec, const Parsed& parsed) {
+void add_reduction(Spec& spec, const ParsedOptions& parsed) {
   const auto op = parse_reduce_op(parsed.value("op").value_or("sum"));
   if (!op)
     refuse_name<ReduceOp>("operation", *parsed.value("op"), reduce_op_count, written<ReduceOp>,
@@ -146,7 +143,7 @@ void add_reduction(Spec& spec, const Parsed& parsed) {
   spec.commutes = !parsed.has("ordered");
 }
 
-Spec spec_of(const Parsed& parsed, int size) {
+Spec spec_of(const ParsedOptions& parsed, int size) {
   Spec spec{.collective = collective_of(parsed), .type = type_of(parsed)};
   spec.element_bytes = size_of(spec.type);
   spec.in_place = parsed.has("in-place");
@@ -154,7 +151,7 @@ Spec spec_of(const Parsed& parsed, int size) {
   if (spec.collective == Collective::barrier) return spec;
   const std::string count = parsed.value("count").value_or("1M");
   const auto amount = parse_amount(count);
-  const std::uint64_t most = (std::uint64_t{1} << 60U) / most_members / spec.element_bytes;
+  const std::uint64_t most = (std::uint64_t{1} << 60U) / most_planned_members / spec.element_bytes;
   refuse_if(!amount || *amount > most, text("--count \"", printable(count), "\""),
             text("give a whole number of elements, such as 1000, 64k or 3G (powers of 1024), of at most ", most));
   spec.count = *amount;
@@ -163,7 +160,7 @@ Spec spec_of(const Parsed& parsed, int size) {
   return spec;
 }
 
-PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, Collective collective,
+PlannerOptions planner_options(const ParsedOptions& parsed, const Settings& settings, Collective collective,
                                const Topology& topology) {
   PlannerOptions all{.algorithm = settings.algorithm()};
   if (const auto name = parsed.value("algorithm")) {
@@ -181,26 +178,26 @@ PlannerOptions planner_options(const Parsed& parsed, const Settings& settings, C
 }
 
 // Whether members meet in memory, all of them or those of each node, and what suits it where that was measured.
-struct Meeting {
+struct MemoryUse {
   bool in_memory = false;
   bool in_nodes = false;
   std::optional<node::Tuning> measured = {};
 };
 
 // As the members of a described machine would find it, if it lets them.
-Meeting meeting_on(const Topology& topology, const Settings& settings) {
+MemoryUse memory_use_on(const Topology& topology, const Settings& settings) {
   const bool one = topology.node_count() == 1;
   return {settings.node_memory() && topology.size() >= 2 && one, settings.node_memory() && !one};
 }
 
 // As the members of this job have found it just now.
-Meeting meeting_of(Session& session) {
-  const detail::Team& team = *session.world().team();
-  const auto measured = team.node_tuning();
-  return {measured && !team.meets_in_nodes(), team.meets_in_nodes(), measured};
+MemoryUse memory_use_of(Session& session) {
+  const detail::CommunicatorCore& core = *session.world().core();
+  const auto measured = core.node_tuning();
+  return {measured && !core.meets_in_nodes(), core.meets_in_nodes(), measured};
 }
 
-WireFormat wire_of(const Parsed& parsed, const Settings& settings) {
+WireFormat wire_of(const ParsedOptions& parsed, const Settings& settings) {
   const std::string name = parsed.value("wire").value_or(settings.wire());
   const auto format = parse_wire_format(name);
   refuse_if(!format, text("there is no wire format \"", printable(name), "\""), "give --wire as_is, bf16 or f16");
@@ -213,10 +210,11 @@ Group everybody(int size, int index) {
   return {std::move(ranks), index};
 }
 
-std::string planned(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed,
-                    const Meeting& meeting) {
+PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settings& settings,
+                   const ParsedOptions& parsed, const MemoryUse& meeting) {
   const int size = topology->size();
-  refuse_if(size > most_members, text(size, " members"), text("describe a machine with at most ", most_members));
+  refuse_if(size > most_planned_members, text(size, " members"),
+            text("describe a machine with at most ", most_planned_members));
   Spec spec = spec_of(parsed, size);
   const WireFormat wire = wire_of(parsed, settings);
   if (may_be_narrow(spec)) spec.wire = wire;
@@ -231,21 +229,33 @@ std::string planned(const std::shared_ptr<const Topology>& topology, const Setti
                     .candidates = planner.candidates(spec),
                     .schedule = parsed.has("schedule"),
                     .measured = meeting.measured};
+  // The planner has no need of it: it takes this way wherever it can.
+  const std::uint64_t bytes = std::uint64_t{spec.count} * spec.element_bytes;
+  for (AlgorithmCandidate& each : report.candidates) {
+    if (each.name == node_algorithm && each.why_not.empty())
+      each.predicted_us = price_of_meeting_us(spec.collective, bytes, report.facts);
+  }
   constexpr int few = 8;
   for (int member = 0; report.schedule && size <= few && member < size; ++member)
     report.everybody.push_back(Planner(topology, everybody(size, member), options).plan(spec)->schedule_of(0));
-  return parsed.has("json") ? plan_json(report) : plan_text(report);
+  return report;
 }
 
 // What the planner does not like of an option is wrong use, and not a variable's fault.
-std::string answer(const std::shared_ptr<const Topology>& topology, const Settings& settings, const Parsed& parsed,
-                   const Meeting& meeting) {
+PlanReport plan_report(const std::shared_ptr<const Topology>& topology, const Settings& settings,
+                       const ParsedOptions& parsed, const MemoryUse& meeting) {
   try {
     return planned(topology, settings, parsed, meeting);
   } catch (const Error& error) {
     if (error.code() != Code::bad_setting || !error.detail().starts_with("--")) throw;
     throw Error(Code::usage, error.detail());
   }
+}
+
+void print_report(const PlanReport& report, const ParsedOptions& parsed) {
+  const auto file = parsed.value("json");
+  if (file && file != "-") write_file(*file, plan_json(report));
+  std::cout << (parsed.prints("json") ? plan_json(report) : plan_text(report));
 }
 
 }  // namespace
@@ -257,30 +267,31 @@ const Manual& plan_manual() {
       .synopsis =
           "lockstep plan COLLECTIVE [--count N] [--type TYPE] --synthetic TEXT [...]\n"
           "  mpirun -n N lockstep plan COLLECTIVE [--count N] [--type TYPE] [...]",
-      .description = description,
-      .options = options(),
-      .examples = examples,
-      .exit_codes = exit_codes,
+      .description = plan_description,
+      .options = plan_option_list(),
+      .examples = plan_examples,
+      .exit_codes = plan_exit_codes,
       .positional = true,
   };
   return manual;
 }
 
-Exit run_plan(const Parsed& parsed) {
-  check(parsed, collective_of(parsed));
-  static_cast<void>(spec_of(parsed, most_members));  // what is wrong on any machine is said at once
+Exit run_plan(const ParsedOptions& parsed) {
+  check_plan_options(parsed, collective_of(parsed));
+  static_cast<void>(spec_of(parsed, most_planned_members));  // what is wrong on any machine is said at once
   if (const auto words = parsed.value("synthetic")) {
+    warn_of_unknown_variables();
     const Settings settings = Settings::from_environment();
-    const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_members, 0));
+    const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_planned_members, 0));
     const Topology described = topology_from_description(*words, ranks);
     const auto topology = std::make_shared<const Topology>(in_racks(described, racks_of(settings).value_or(Racks{})));
-    const std::string all = answer(topology, settings, parsed, meeting_on(*topology, settings));
-    if (speaks()) std::cout << all;
+    const PlanReport report = plan_report(topology, settings, parsed, memory_use_on(*topology, settings));
+    if (speaks()) print_report(report, parsed);
     return Exit::well;
   }
   Session session = begin_session({.purpose = "plan"});
-  const std::string all = answer(session.shared_topology(), session.settings(), parsed, meeting_of(session));
-  if (session.rank() == 0) std::cout << all;
+  const PlanReport report = plan_report(session.shared_topology(), session.settings(), parsed, memory_use_of(session));
+  if (session.rank() == 0) print_report(report, parsed);
   return Exit::well;
 }
 

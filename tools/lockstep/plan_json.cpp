@@ -10,9 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int schema = 1;
+constexpr int plan_schema = 1;
 
-Json candidate_json(const Candidate& candidate) {
+Json candidate_json(const AlgorithmCandidate& candidate) {
   if (!candidate.why_not.empty()) return {{"name", candidate.name}, {"why_not", candidate.why_not}};
   return {{"name", candidate.name},
           {"piece", candidate.piece},
@@ -24,27 +24,28 @@ Json candidate_json(const Candidate& candidate) {
 
 Json schedule_json(const Plan& plan) {
   Json rounds = Json::array();
-  const auto slice = [](const Walk& walk, int times) {
-    return times > 1 ? text(to_text(walk.at(0)), "..", to_text(walk.at(times - 1))) : to_text(walk.at(0));
+  const auto slice = [](const MovingSlice& moving_slice, int times) {
+    return times > 1 ? text(to_text(moving_slice.at(0)), "..", to_text(moving_slice.at(times - 1)))
+                     : to_text(moving_slice.at(0));
   };
   const auto messages = [&](const std::vector<Message>& all, int times) {
     Json list = Json::array();
     for (const Message& each : all)
       list.push_back({{"peer", each.peer},
                       {"peer_step", each.peer_step},
-                      {"slice", slice(each.walk, times)},
+                      {"slice", slice(each.slice, times)},
                       {"narrow", each.narrow}});
     return list;
   };
   for (const Round& round : plan.schedule_of(0).rounds) {
     Json locals = Json::array();
-    for (const Local& each : round.locals) {
+    for (const LocalStep& each : round.locals) {
       Json local{{"target", slice(each.target, round.times)}, {"left", slice(each.left, round.times)}};
-      if (each.kind == Local::Kind::reduce) local["right"] = slice(each.right, round.times);
+      if (each.kind == LocalStepKind::reduce) local["right"] = slice(each.right, round.times);
       locals.push_back(std::move(local));
     }
     Json near = Json::array();
-    for (const Near& each : round.near)
+    for (const IntraNodeStep& each : round.near)
       near.push_back({{"collective", to_string(each.collective)},
                       {"members", each.members},
                       {"from", to_text(each.from)},
@@ -67,8 +68,8 @@ std::string plan_json(const PlanReport& report) {
   const bool reduced = reduces(spec.collective);
   const auto if_it = [](bool has, auto value) { return has ? Json(value) : Json(nullptr); };
   Json candidates = Json::array();
-  for (const Candidate& each : report.candidates) candidates.push_back(candidate_json(each));
-  Json all{{"schema", schema},
+  for (const AlgorithmCandidate& each : report.candidates) candidates.push_back(candidate_json(each));
+  Json all{{"schema", plan_schema},
            {"collective", to_string(spec.collective)},
            {"type", if_it(data, to_string(spec.type))},
            {"op", if_it(reduced, to_string(spec.op))},

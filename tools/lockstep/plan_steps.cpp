@@ -8,7 +8,7 @@
 namespace lockstep::command {
 namespace {
 
-struct Walker {
+struct ScheduleCursor {
   const Schedule* schedule;
   std::size_t round = 0;
   int lap = 0;
@@ -18,11 +18,11 @@ struct Walker {
 };
 
 // Steps in which messages were sent that nobody has received yet, by sender and receiver.
-using Wires = std::map<std::pair<int, int>, std::deque<int>>;
+using SendSteps = std::map<std::pair<int, int>, std::deque<int>>;
 
-void post(Walker& walker, int me, Wires& wires, std::vector<Flight>& all) {
+void post(ScheduleCursor& walker, int me, SendSteps& wires, std::vector<StepMessage>& all) {
   for (const Message& message : walker.schedule->rounds[walker.round].sends) {
-    const Slice slice = message.walk.at(walker.lap);
+    const Slice slice = message.slice.at(walker.lap);
     if (slice.count == 0) continue;
     const int peer = message.peer_at(walker.lap);
     wires[{me, peer}].push_back(walker.step);
@@ -32,11 +32,11 @@ void post(Walker& walker, int me, Wires& wires, std::vector<Flight>& all) {
 }
 
 // Ends the lap if all that it receives was sent.
-bool finish(Walker& walker, int me, Wires& wires) {
+bool finish(ScheduleCursor& walker, int me, SendSteps& wires) {
   const Round& round = walker.schedule->rounds[walker.round];
   std::map<int, std::size_t> wanted;
   for (const Message& message : round.receives) {
-    if (message.walk.at(walker.lap).count > 0) ++wanted[message.peer_at(walker.lap)];
+    if (message.slice.at(walker.lap).count > 0) ++wanted[message.peer_at(walker.lap)];
   }
   for (const auto& [peer, count] : wanted) {
     if (wires[{peer, me}].size() < count) return false;
@@ -58,11 +58,11 @@ bool finish(Walker& walker, int me, Wires& wires) {
 
 }  // namespace
 
-std::vector<Flight> flights(std::span<const Schedule> schedules, std::size_t most) {
-  std::vector<Walker> walkers;
+std::vector<StepMessage> step_messages(std::span<const Schedule> schedules, std::size_t most) {
+  std::vector<ScheduleCursor> walkers;
   for (const Schedule& each : schedules) walkers.push_back({&each});
-  Wires wires;
-  std::vector<Flight> all;
+  SendSteps wires;
+  std::vector<StepMessage> all;
   for (bool moves = true; moves && all.size() < 4 * most;) {
     moves = false;
     for (std::size_t i = 0; i < walkers.size(); ++i) {
@@ -71,7 +71,7 @@ std::vector<Flight> flights(std::span<const Schedule> schedules, std::size_t mos
       moves = finish(walkers[i], static_cast<int>(i), wires) || moves;
     }
   }
-  const auto place = [](const Flight& each) { return std::pair(each.step, each.from); };
+  const auto place = [](const StepMessage& each) { return std::pair(each.step, each.from); };
   std::ranges::stable_sort(all, {}, place);
   if (all.size() > most) all.resize(most);
   return all;

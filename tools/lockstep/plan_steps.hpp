@@ -10,15 +10,15 @@
 
 namespace lockstep::command {
 
-struct Flight {
+struct StepMessage {
   int step;  // in which it is sent, from 1
   int from;
   int to;
   Slice slice;  // of the sender
-  bool operator==(const Flight&) const = default;
+  bool operator==(const StepMessage&) const = default;
 };
 
 // By step, then by sender. One schedule per member. At most `most` messages, the first ones.
-std::vector<Flight> flights(std::span<const Schedule> schedules, std::size_t most);
+std::vector<StepMessage> step_messages(std::span<const Schedule> schedules, std::size_t most);
 
 }  // namespace lockstep::command

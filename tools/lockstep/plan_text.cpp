@@ -11,17 +11,17 @@ namespace lockstep::command {
 namespace {
 
 constexpr std::size_t page_width = 100;
-constexpr std::size_t most_lines = 100;
+constexpr std::size_t most_schedule_lines = 100;
 
-std::string padded(std::string_view words, std::size_t width, bool right = false) {
+std::string padded_cell(std::string_view words, std::size_t width, bool right = false) {
   const std::string blanks(width > words.size() ? width - words.size() : 0, ' ');
   return right ? text(blanks, words) : text(words, blanks);
 }
 
-std::string counted(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
+std::string count_text(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
 
 // Parts side by side, on as many lines as they need, all but the first behind a margin.
-std::string wrapped(const std::vector<std::string>& parts, std::size_t margin) {
+std::string wrapped_parts(const std::vector<std::string>& parts, std::size_t margin) {
   std::string all;
   std::size_t at = margin;
   for (const std::string& part : parts) {
@@ -43,8 +43,8 @@ std::string question(const PlanReport& report) {
   }
   if (!spec.commutes) all += ", which does not commute";
   if (spec.in_place) all += ", in place";
-  return text(all, ", by ", counted(static_cast<std::size_t>(report.facts.size), "member"), " on ",
-              counted(static_cast<std::size_t>(report.facts.nodes()), "node"), '\n');
+  return text(all, ", by ", count_text(static_cast<std::size_t>(report.facts.size), "member"), " on ",
+              count_text(static_cast<std::size_t>(report.facts.nodes()), "node"), '\n');
 }
 
 std::string machine(const GroupFacts& facts) {
@@ -54,7 +54,7 @@ std::string machine(const GroupFacts& facts) {
     parts.push_back(facts.members_per_core > 1 ? text(facts.members_per_core, " members for one core")
                                                : std::string("a core for each"));
   }
-  if (facts.packages) parts.push_back(text(counted(facts.packages->nodes.size(), "package"), " in all"));
+  if (facts.packages) parts.push_back(text(count_text(facts.packages->nodes.size(), "package"), " in all"));
   if (facts.nodes() > 1) {
     parts.push_back(text("between nodes ", facts.network_bytes_per_us * 8 / 1000, " Gbit/s, ",
                          facts.is_measured     ? "measured when the session began"
@@ -62,23 +62,24 @@ std::string machine(const GroupFacts& facts) {
                                                : "a guess"));
   }
   if (facts.levels.above) {
-    std::string racks = counted(facts.levels.above->nodes.size(), "rack");
+    std::string racks = count_text(facts.levels.above->nodes.size(), "rack");
     if (facts.rack_bytes_per_us > 0) racks += text(" with ", facts.rack_bytes_per_us * 8 / 1000, " Gbit/s to others");
     parts.push_back(std::move(racks));
   }
   return parts.empty() ? std::string() : text(join(parts, "; "), '\n');
 }
 
-std::string table(const PlanReport& report) {
+std::string candidates_table(const PlanReport& report) {
   if (report.candidates.empty()) return {};
   std::size_t width = 9;
-  for (const Candidate& each : report.candidates) width = std::max(width, each.name.size());
-  std::string all = text("\n  ", padded("algorithm", width), padded("rounds", 9, true), padded("sent by one", 14, true),
-                         padded("pieces", 10, true), padded("predicted", 12, true), '\n');
+  for (const AlgorithmCandidate& each : report.candidates) width = std::max(width, each.name.size());
+  std::string all = text("\n  ", padded_cell("algorithm", width), padded_cell("rounds", 9, true),
+                         padded_cell("sent by one", 14, true), padded_cell("pieces", 10, true),
+                         padded_cell("predicted", 12, true), '\n');
   const Spec& spec = report.plan->spec;
   const bool known = spec.collective != Collective::barrier;
-  for (const Candidate& each : report.candidates) {
-    all += text(each.chosen ? "> " : "  ", padded(each.name, width));
+  for (const AlgorithmCandidate& each : report.candidates) {
+    all += text(each.chosen ? "> " : "  ", padded_cell(each.name, width));
     if (!each.why_not.empty()) {
       all += text("   ", each.why_not, '\n');
       continue;
@@ -87,9 +88,9 @@ std::string table(const PlanReport& report) {
     const std::string piece = each.piece > 0 ? format_bytes(each.piece * spec.element_bytes) : "-";
     const Duration time(static_cast<std::int64_t>(each.predicted_us * 1000));
     const std::string wire = each.narrow ? text(" in ", to_string(spec.wire)) : std::string();
-    all += text(padded(each.rounds > 0 ? text(each.rounds) : "-", 9, true), padded(bytes, 14, true),
-                padded(piece, 10, true), padded(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), wire,
-                '\n');
+    all += text(padded_cell(each.rounds > 0 ? text(each.rounds) : "-", 9, true), padded_cell(bytes, 14, true),
+                padded_cell(piece, 10, true),
+                padded_cell(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), wire, '\n');
   }
   return all;
 }
@@ -122,7 +123,7 @@ std::string measured_text(const std::optional<node::Tuning>& measured) {
               ";\nwhat is not shared out is combined by ", combiner(measured->alone_from), ".\n");
 }
 
-std::string answer(const PlanReport& report) {
+std::string answer_text(const PlanReport& report) {
   const Plan& plan = *report.plan;
   std::string how;
   if (plan.segments > 1) {
@@ -136,6 +137,12 @@ std::string answer(const PlanReport& report) {
                 format_bytes(scratch * static_cast<std::size_t>(plan.depth)), '\n');
   }
   if (plan.in_node) all += measured_text(report.measured);
+  const bool is_guessed = std::ranges::any_of(report.candidates, [](const AlgorithmCandidate& each) {
+    return each.name == node_algorithm && each.predicted_us > 0;
+  });
+  if (is_guessed)
+    all +=
+        "The time predicted for node is from starting guesses, and decides nothing: node is taken where it can be.\n";
   if (plan.why.starts_with("the cost model"))
     all += text("What ", report.facts.is_measured ? "else " : "", "links cost is ", link_costs().front().provenance,
                 ".\n");
@@ -150,7 +157,7 @@ std::string rounds_of_mine(const PlanReport& report) {
   if (lines.empty()) return all + "  nothing\n";
   std::size_t width = 5;
   for (const RoundLine& each : lines) width = std::max(width, each.rounds.size());
-  for (std::size_t i = 0; i < std::min(lines.size(), most_lines); ++i) {
+  for (std::size_t i = 0; i < std::min(lines.size(), most_schedule_lines); ++i) {
     std::vector<std::string> parts;
     std::string_view left = lines[i].does;
     while (!left.empty()) {  // two blanks are between parts
@@ -158,26 +165,26 @@ std::string rounds_of_mine(const PlanReport& report) {
       parts.emplace_back(left.substr(0, end));
       left.remove_prefix(std::min(end + 2, left.size()));
     }
-    all += text("  ", padded(lines[i].rounds, width, true), "  ", wrapped(parts, width + 4), '\n');
+    all += text("  ", padded_cell(lines[i].rounds, width, true), "  ", wrapped_parts(parts, width + 4), '\n');
   }
-  if (lines.size() > most_lines) all += text("  and ", lines.size() - most_lines, " more lines\n");
+  if (lines.size() > most_schedule_lines) all += text("  and ", lines.size() - most_schedule_lines, " more lines\n");
   return all;
 }
 
 std::string messages_of_all(const PlanReport& report) {
   if (report.everybody.empty()) return {};
   constexpr std::size_t most = 160;
-  std::vector<Flight> all = flights(report.everybody, most + 1);
+  std::vector<StepMessage> all = step_messages(report.everybody, most + 1);
   const bool more = all.size() > most;
   if (more) all.resize(most);
   std::string picture = "\nAll messages, step by step, if all rounds take equally long\n";
   const std::size_t width = all.empty() ? 1 : std::max<std::size_t>(4, text(all.back().step).size());
   for (auto first = all.begin(); first != all.end();) {
-    const auto last = std::find_if(first, all.end(), [&](const Flight& each) { return each.step != first->step; });
+    const auto last = std::find_if(first, all.end(), [&](const StepMessage& each) { return each.step != first->step; });
     std::vector<std::string> parts;
     for (auto each = first; each != last; ++each)
       parts.push_back(text(each->from, "->", each->to, ' ', to_text(each->slice)));
-    picture += text("  ", padded(text(first->step), width, true), "  ", wrapped(parts, width + 4), '\n');
+    picture += text("  ", padded_cell(text(first->step), width, true), "  ", wrapped_parts(parts, width + 4), '\n');
     first = last;
   }
   if (all.empty()) picture += "  none\n";
@@ -200,7 +207,7 @@ std::vector<RoundLine> round_lines(const Schedule& schedule) {
 }
 
 std::string plan_text(const PlanReport& report) {
-  std::string all = text(question(report), machine(report.facts), table(report), answer(report));
+  std::string all = text(question(report), machine(report.facts), candidates_table(report), answer_text(report));
   if (report.schedule) all += text(rounds_of_mine(report), messages_of_all(report));
   return all;
 }

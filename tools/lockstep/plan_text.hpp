@@ -22,7 +22,7 @@ namespace lockstep::command {
 struct PlanReport {
   GroupFacts facts;
   std::shared_ptr<const Plan> plan;
-  std::vector<Candidate> candidates;
+  std::vector<AlgorithmCandidate> candidates;
   bool schedule = false;                   // asked for
   std::optional<node::Tuning> measured{};  // of the memory that the members share
   std::vector<Schedule> everybody{};       // of all members, where they are few and the schedule was asked for

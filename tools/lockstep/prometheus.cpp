@@ -9,8 +9,8 @@
 namespace lockstep::command {
 namespace {
 
-using book::CommunicatorSeen;
-using book::ProcessSeen;
+using status::CommunicatorSnapshot;
+using status::ProcessSnapshot;
 
 // In a label everything may stand, but three signs are written otherwise.
 std::string label(std::string_view name, std::string_view value) {
@@ -27,7 +27,7 @@ std::string label(std::string_view name, std::string_view value) {
   return all + '"';
 }
 
-std::string labels(const ProcessSeen& process, const CommunicatorSeen& seen) {
+std::string labels(const ProcessSnapshot& process, const CommunicatorSnapshot& seen) {
   return text('{', label("host", process.host), ',', label("program", process.program), ',',
               label("process", text(process.process)), ',', label("communicator", seen.name), ',',
               label("number", text(seen.order)), ',', label("rank", text(seen.rank)), ',',
@@ -38,7 +38,7 @@ struct Metric {
   std::string_view name;
   std::string_view kind;
   std::string_view help;
-  std::function<std::string(const CommunicatorSeen&)> value;
+  std::function<std::string(const CommunicatorSnapshot&)> value;
 };
 
 std::string seconds(std::int64_t ms) {
@@ -50,28 +50,30 @@ std::string seconds(std::int64_t ms) {
 const std::array<Metric, 5>& metrics() {
   static const std::array<Metric, 5> all = {{
       {"lockstep_calls_started_total", "counter", "Collective calls that this member has begun.",
-       [](const CommunicatorSeen& seen) { return text(seen.started); }},
+       [](const CommunicatorSnapshot& seen) { return text(seen.started); }},
       {"lockstep_calls_finished_total", "counter", "Collective calls up to which all have ended.",
-       [](const CommunicatorSeen& seen) { return text(seen.finished); }},
+       [](const CommunicatorSnapshot& seen) { return text(seen.finished); }},
       {"lockstep_messages_total", "counter", "Messages that this member has sent or received by itself.",
-       [](const CommunicatorSeen& seen) { return text(seen.messages); }},
+       [](const CommunicatorSnapshot& seen) { return text(seen.messages); }},
       {"lockstep_waiting_seconds", "gauge",
        "How long its call has waited for others; 0: not long enough to be counted.",
-       [](const CommunicatorSeen& seen) { return seen.waits.empty() ? std::string("0") : seconds(seen.waited_ms); }},
+       [](const CommunicatorSnapshot& seen) {
+         return seen.waits.empty() ? std::string("0") : seconds(seen.waited_ms);
+       }},
       {"lockstep_failed", "gauge", "1 where the communicator has failed.",
-       [](const CommunicatorSeen& seen) { return std::string(seen.failure.empty() ? "0" : "1"); }},
+       [](const CommunicatorSnapshot& seen) { return std::string(seen.failure.empty() ? "0" : "1"); }},
   }};
   return all;
 }
 
 }  // namespace
 
-std::string prometheus_text(std::span<const ProcessSeen> processes) {
+std::string prometheus_text(std::span<const ProcessSnapshot> processes) {
   std::string all;
   for (const Metric& metric : metrics()) {
     all += text("# HELP ", metric.name, ' ', metric.help, "\n# TYPE ", metric.name, ' ', metric.kind, '\n');
-    for (const ProcessSeen& process : processes) {
-      for (const CommunicatorSeen& seen : process.communicators)
+    for (const ProcessSnapshot& process : processes) {
+      for (const CommunicatorSnapshot& seen : process.communicators)
         all += text(metric.name, labels(process, seen), ' ', metric.value(seen), '\n');
     }
   }

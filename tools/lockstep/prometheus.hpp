@@ -5,10 +5,10 @@
 #include <span>
 #include <string>
 
-#include "collectives/engine/book_reading.hpp"
+#include "collectives/engine/status_reader.hpp"
 
 namespace lockstep::command {
 
-std::string prometheus_text(std::span<const book::ProcessSeen> processes);
+std::string prometheus_text(std::span<const status::ProcessSnapshot> processes);
 
 }  // namespace lockstep::command

@@ -18,7 +18,7 @@ namespace lockstep::command {
 namespace {
 
 // A file of links only is no launch.
-void join(bench::Run& all, bench::Run&& run) {
+void join_launches(bench::BenchRun& all, bench::BenchRun&& run) {
   if (all.links.empty()) {
     all.links = std::move(run.links);
     all.hosts = std::move(run.hosts);
@@ -34,14 +34,14 @@ void join(bench::Run& all, bench::Run&& run) {
 
 }  // namespace
 
-bench::Run read_run(const std::string& paths) {
+bench::BenchRun read_run(const std::string& paths) {
   constexpr std::size_t most = std::size_t{256} << 20U;
-  std::optional<bench::Run> all;
+  std::optional<bench::BenchRun> all;
   std::set<std::uint64_t> seen;
   for (const std::string& path : split(paths, ',')) {
     if (path.empty()) continue;
     const std::string json = read_text_file(path, most);
-    bench::Run run = bench::parse_run(json, path);
+    bench::BenchRun run = bench::parse_run(json, path);
     if (!seen.insert(hash(std::as_bytes(std::span(json)))).second)
       throw Error(Code::usage, text(printable(path, path.size()), " is a file that was named before, or a copy of it"),
                   "name the files of different launches");
@@ -54,7 +54,7 @@ bench::Run read_run(const std::string& paths) {
                   text(path, " has ", run.ranks, " ranks on ", run.nodes, " nodes, the file before it ", all->ranks,
                        " on ", all->nodes),
                   "name files of the same job only");
-    join(*all, std::move(run));
+    join_launches(*all, std::move(run));
   }
   if (!all) throw Error(Code::usage, "no file is named", "name a JSON file that `lockstep bench --json` wrote");
   return *all;

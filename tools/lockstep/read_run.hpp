@@ -9,6 +9,6 @@
 namespace lockstep::command {
 
 // Of several files, separated by commas, each is a launch. Throws Error usage or file.
-bench::Run read_run(const std::string& paths);
+bench::BenchRun read_run(const std::string& paths);
 
 }  // namespace lockstep::command

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/read_run.hpp"
 #include "tools/lockstep/topo_svg.hpp"
@@ -17,8 +18,8 @@
 namespace lockstep::command {
 namespace {
 
+using bench::BenchRun;
 using bench::ReportParts;
-using bench::Run;
 
 // The picture as a part of a page needs no namespace, and its height follows from its width.
 std::string inlined(const Topology& topology) {
@@ -31,8 +32,8 @@ std::string inlined(const Topology& topology) {
               std::string_view(svg).substr(end));
 }
 
-Run read(const std::string& paths) {
-  Run run = read_run(paths);
+BenchRun read(const std::string& paths) {
+  BenchRun run = read_run(paths);
   if (run.rows.empty() && run.links.empty())
     throw Error(Code::file, text(printable(paths, 200), " has neither rows nor links"),
                 "name a file of a run that has measured something");
@@ -95,7 +96,8 @@ files separated by commas are several launches of the same bench.)manual",
   return manual;
 }
 
-Exit run_report(const Parsed& parsed) {
+Exit run_report(const ParsedOptions& parsed) {
+  warn_of_unknown_variables();
   const std::vector<std::string>& files = parsed.words();
   if (files.empty() || files.size() > 2)
     throw Error(Code::usage, text(files.empty() ? "no file is" : text(files.size(), " files are"), " named"),
@@ -110,14 +112,15 @@ Exit run_report(const Parsed& parsed) {
   ReportParts parts{.options = {.tolerance = parsed.percent("tolerance", 0, 1000, 5), .force = parsed.has("force")}};
   refuse_if_input(output, files);
   refuse_unwritable("--output", output);
-  const Run run = read(files.back());
-  std::optional<Run> earlier;
+  const BenchRun run = read(files.back());
+  std::optional<BenchRun> earlier;
   if (files.size() == 2) earlier = read(files.front());
   if (!speaks()) return Exit::well;
   parts.run = &run;
   if (earlier) parts.earlier = &*earlier;
   add_topology(parts);
   write_file(output, bench::report_page(parts));
+  if (output == "-") return Exit::well;
   std::cout << bench::headline(parts) << "\nThe page is in " << printable(output, 200) << "\n";
   return Exit::well;
 }

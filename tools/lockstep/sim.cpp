@@ -8,8 +8,9 @@
 #include <sstream>
 
 #include "bench/measure.hpp"
+#include "bench/number_text.hpp"
 #include "bench/simulation.hpp"
-#include "bench/words.hpp"
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/interrupt.hpp"
 #include "tools/lockstep/progress.hpp"
@@ -20,24 +21,23 @@ namespace lockstep::command {
 namespace {
 
 using bench::Scenario;
-using bench::Simulated;
 using bench::SimulatedCall;
 using bench::SimulatedEnd;
+using bench::SimulatedEndKind;
 using bench::SimulatedFault;
+using bench::SimulationResult;
 
-constexpr int most_members = 4096;
+constexpr int most_simulated_members = 4096;
 constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30U;  // of all members' buffers in a call
 
-Scenario scenario_of(const Parsed& parsed) {
+Scenario scenario_of(const ParsedOptions& parsed) {
   Scenario scenario;
-  scenario.nodes = static_cast<int>(parsed.integer("nodes", 1, most_members, 2));
-  scenario.members = static_cast<int>(parsed.integer("ranks", 1, most_members, 2));
-  const auto refuse_if = [](bool wrong, std::string_view what, std::string_view mend) {
-    if (wrong) throw Error(Code::usage, what, mend);
-  };
-  refuse_if(static_cast<std::int64_t>(scenario.nodes) * scenario.members > most_members || scenario.size() < 2,
-            text(scenario.nodes, " nodes of ", scenario.members, " members"),
-            text("simulate 2 to ", most_members, " members"));
+  scenario.nodes = static_cast<int>(parsed.integer("nodes", 1, most_simulated_members, 2));
+  scenario.members = static_cast<int>(parsed.integer("ranks", 1, most_simulated_members, 2));
+  refuse_if(
+      static_cast<std::int64_t>(scenario.nodes) * scenario.members > most_simulated_members || scenario.size() < 2,
+      text(scenario.nodes, " nodes of ", scenario.members, " members"),
+      text("simulate 2 to ", most_simulated_members, " members"));
   scenario.seed = static_cast<std::uint64_t>(parsed.integer("seed", 0, std::numeric_limits<std::int64_t>::max(), 1));
   scenario.in_flight = static_cast<std::size_t>(parsed.integer("in-flight", 1, 64, 1));
   scenario.memory = !parsed.has("no-memory");
@@ -78,30 +78,30 @@ std::string us_text(double us) {
 }
 
 // Members that ended alike, together: of errors the first one's text, of which others have their own times and rounds.
-void say_ends(const Simulated& all) {
-  struct Group {
+void say_ends(const SimulationResult& all) {
+  struct AlikeEnds {
     IndexSet members;
     Duration last{};
     std::string words;
   };
-  std::map<std::pair<SimulatedEnd::Kind, Code>, Group> groups;
+  std::map<std::pair<SimulatedEndKind, Code>, AlikeEnds> groups;
   for (std::size_t member = 0; member < all.ends.size(); ++member) {
     const SimulatedEnd& end = all.ends[member];
-    const bool failed = end.kind == SimulatedEnd::Kind::failed;
-    Group& group = groups[{end.kind, failed ? end.code : Code::internal}];
+    const bool failed = end.kind == SimulatedEndKind::failed;
+    AlikeEnds& group = groups[{end.kind, failed ? end.code : Code::internal}];
     group.members.insert(static_cast<int>(member));
     group.last = std::max(group.last, end.at);
     if (!group.words.empty()) continue;
-    group.words = failed                                 ? end.error
-                  : end.kind == SimulatedEnd::Kind::well ? "all calls made"
-                                                         : text("gone after ", end.finished, " calls");
+    group.words = failed                               ? end.error
+                  : end.kind == SimulatedEndKind::well ? "all calls made"
+                                                       : text("gone after ", end.finished, " calls");
   }
   for (const auto& [kind, group] : groups)
     std::cout << text(group.members.size() == 1 ? "rank " : "ranks ", group.members.to_string(), ", by ",
                       format_duration(group.last), ": ", group.words, "\n");
 }
 
-void say(const Scenario& scenario, const Simulated& all) {
+void print_simulation(const Scenario& scenario, const SimulationResult& all) {
   std::cout << text(scenario.nodes, " nodes of ", scenario.members, " members, seed ", scenario.seed, ": ",
                     all.messages, " messages, ", all.acts, " turns\n");
   if (scenario.fabric) {
@@ -127,17 +127,17 @@ void say(const Scenario& scenario, const Simulated& all) {
   if (!scenario.fabric || !scenario.faults.empty()) say_ends(all);
 }
 
-struct Count {
+struct EndCounts {
   std::uint64_t well = 0;
   std::uint64_t named = 0;
   std::uint64_t gone = 0;
 };
 
-void add(Count& count, const Simulated& all) {
+void count_ends(EndCounts& count, const SimulationResult& all) {
   for (const SimulatedEnd& end : all.ends) {
-    ++(end.kind == SimulatedEnd::Kind::well     ? count.well
-       : end.kind == SimulatedEnd::Kind::failed ? count.named
-                                                : count.gone);
+    ++(end.kind == SimulatedEndKind::well     ? count.well
+       : end.kind == SimulatedEndKind::failed ? count.named
+                                              : count.gone);
   }
 }
 
@@ -150,17 +150,17 @@ Exit wrong(const Scenario& scenario, const std::string& what) {
 
 Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
   ProgressLine line(speaks());
-  Count count;
+  EndCounts count;
   end_early_on_signals();
   std::uint64_t seed = first;
   for (; seed < first + seeds && !bench::interrupt_wanted; ++seed) {
     const Scenario scenario = bench::draw_scenario(seed);
-    const Simulated all = bench::simulate(scenario);
+    const SimulationResult all = bench::simulate(scenario);
     if (!all.wrong.empty()) {
       line.clear();
       return wrong(scenario, all.wrong);
     }
-    add(count, all);
+    count_ends(count, all);
     if (seed % 64 == 0) line.show(text(seed - first + 1, " of ", seeds, " scenarios"));
   }
   line.clear();
@@ -229,8 +229,9 @@ network. All begin a call together. Beside it stands the time below which nobody
   return manual;
 }
 
-Exit run_sim(const Parsed& parsed) {
+Exit run_sim(const ParsedOptions& parsed) {
   if (!speaks()) return Exit::well;
+  warn_of_unknown_variables();
   if (parsed.has("seeds")) {
     for (const std::string_view option :
          {"nodes", "ranks", "call", "fail", "in-flight", "no-memory", "fabric", "algorithm"}) {
@@ -242,8 +243,8 @@ Exit run_sim(const Parsed& parsed) {
                      static_cast<std::uint64_t>(parsed.integer("seeds", 1, most, 1)));
   }
   const Scenario scenario = scenario_of(parsed);
-  const Simulated all = bench::simulate(scenario);
-  say(scenario, all);
+  const SimulationResult all = bench::simulate(scenario);
+  print_simulation(scenario, all);
   return all.wrong.empty() ? Exit::well : wrong(scenario, all.wrong);
 }
 

@@ -15,24 +15,24 @@
 namespace lockstep::command {
 namespace {
 
-bench::SoakWish wish_of(const Parsed& parsed) {
-  bench::SoakWish wish;
+bench::SoakOptions soak_options_of(const ParsedOptions& parsed) {
+  bench::SoakOptions soak_options;
   if (parsed.has("for") && parsed.has("rounds"))
     throw Error(Code::usage, "--for and --rounds are both given", "give a time or a number of rounds");
   if (const auto words = parsed.value("for")) {
     const auto time = parse_duration(*words);
     if (!time || *time <= Duration::zero())
       throw Error(Code::usage, text("--for is \"", printable(*words), '"'), "give a time: 60s, 10m or 8h");
-    wish.seconds = std::chrono::duration<double>(*time).count();
+    soak_options.seconds = std::chrono::duration<double>(*time).count();
   }
-  wish.seed = static_cast<std::uint64_t>(parsed.integer("seed", 0, 1LL << 62, 1));
-  wish.first_round = static_cast<std::uint64_t>(parsed.integer("from", 0, 1LL << 62, 0));
-  if (parsed.has("rounds")) wish.rounds = static_cast<std::uint64_t>(parsed.integer("rounds", 1, 1LL << 62, 1));
-  if (const auto most = parsed.value("most")) wish.most_bytes = bench::parse_size(*most);
+  soak_options.seed = static_cast<std::uint64_t>(parsed.integer("seed", 0, 1LL << 62, 1));
+  soak_options.first_round = static_cast<std::uint64_t>(parsed.integer("from", 0, 1LL << 62, 0));
+  if (parsed.has("rounds")) soak_options.rounds = static_cast<std::uint64_t>(parsed.integer("rounds", 1, 1LL << 62, 1));
+  if (const auto most = parsed.value("most")) soak_options.most_bytes = bench::parse_size(*most);
   constexpr std::uint64_t sane = std::uint64_t{1} << 32U;
-  if (wish.most_bytes < 1 || wish.most_bytes > sane)
+  if (soak_options.most_bytes < 1 || soak_options.most_bytes > sane)
     throw Error(Code::usage, text("--most is \"", printable(*parsed.value("most")), '"'), "give a size from 1 to 4G");
-  return wish;
+  return soak_options;
 }
 
 }  // namespace
@@ -63,18 +63,19 @@ goes wrong says the command that shows it again.)manual",
   return manual;
 }
 
-Exit run_soak(const Parsed& parsed) {
-  const bench::SoakWish wish = wish_of(parsed);
+Exit run_soak(const ParsedOptions& parsed) {
+  const bench::SoakOptions soak_options = soak_options_of(parsed);
   Session session = begin_session({.purpose = "soak"});
   Communicator& world = session.world();
   end_early_on_signals();
   const bool speaking = session.rank() == 0;
   if (speaking)
     std::cout << text("# lockstep soak  ", version(), "  ", mpi_version(), "  ", world.size(),
-                      world.size() == 1 ? " rank" : " ranks", "  seed ", wish.seed, '\n')
+                      world.size() == 1 ? " rank" : " ranks", "  seed ", soak_options.seed, '\n')
               << std::flush;
+  if (world.size() == 1) hint_at_more_ranks("soak", "sends nothing");
   ProgressLine progress(speaking);
-  const bench::SoakResult result = bench::soak(world, wish, [&](const bench::SoakResult& now) {
+  const bench::SoakResult result = bench::soak(world, soak_options, [&](const bench::SoakResult& now) {
     progress.show(text(now.rounds, " rounds, ", now.operations, " operations, ", format_bytes(now.bytes)));
   });
   progress.clear();
@@ -82,10 +83,10 @@ Exit run_soak(const Parsed& parsed) {
     std::cout << text("# ", result.rounds, " rounds, ", result.operations, " operations, ", format_bytes(result.bytes),
                       " a rank\n");
     if (!result.wrong.empty()) {
-      const std::uint64_t round = wish.first_round + result.rounds - 1;
+      const std::uint64_t round = soak_options.first_round + result.rounds - 1;
       std::cout << text("WRONG  ", result.wrong, "\n# verdict: wrong data\n# next: mpirun -n ", world.size(),
-                        " lockstep soak --seed ", wish.seed, " --from ", round, " --rounds 1 --most ", wish.most_bytes,
-                        "  repeats that round\n");
+                        " lockstep soak --seed ", soak_options.seed, " --from ", round, " --rounds 1 --most ",
+                        soak_options.most_bytes, "  repeats that round\n");
     } else {
       std::cout << (result.interrupted ? "# verdict: ended early, and all results right until then\n"
                                        : "# verdict: all results right\n");

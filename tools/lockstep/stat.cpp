@@ -10,9 +10,12 @@
 #include <iostream>
 #include <thread>
 
+#include "tools/lockstep/ask_unseen.hpp"
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/prometheus.hpp"
 #include "tools/lockstep/verdict.hpp"
+#include "tools/lockstep/verdict_groups.hpp"
 #include "tools/lockstep/write_file.hpp"
 #include "topology/base/text.hpp"
 
@@ -28,36 +31,53 @@ int process_in(const std::string& word) {
   return process;
 }
 
-book::ProcessSeen look(int process) {
+status::ProcessSnapshot look(int process) {
   if (::kill(process, 0) != 0 && errno == ESRCH)
     throw Error(Code::usage, text("there is no process ", process),
                 "take the number of a process that runs on this host (pgrep -a NAME)");
-  if (auto seen = book::look_at(process)) return std::move(*seen);
+  if (auto seen = status::look_at(process)) return std::move(*seen);
   throw Error(Code::usage, text("process ", process, " has no communicator of Lockstep"),
               "name a process that has made one; `lockstep stat` without a number lists those of this host");
 }
 
-std::string standing(const book::CommunicatorSeen& now, const book::CommunicatorSeen* before, double seconds) {
+std::string standing(const status::CommunicatorSnapshot& now, const status::CommunicatorSnapshot* before,
+                     double seconds) {
   if (now.failure.empty() && before != nullptr && now.started > before->started) {
     const double rate = static_cast<double>(now.started - before->started) / seconds;
     return text("goes on, ", std::lround(rate), rate < 1.5 ? " call" : " calls", " in a second; ",
                 call_words(now, now.started));
   }
-  return book::standing(now);
+  return status::standing(now);
 }
 
-void say(const book::ProcessSeen& now, const book::ProcessSeen& before, double seconds) {
+void print_process(const status::ProcessSnapshot& now, const status::ProcessSnapshot& before, double seconds) {
   std::cout << text("process ", now.process, " (", now.program, ") on ", now.host, ", ", now.state, "\n");
-  for (const book::CommunicatorSeen& seen : now.communicators) {
-    const auto earlier = std::ranges::find(before.communicators, seen.order, &book::CommunicatorSeen::order);
+  for (const status::CommunicatorSnapshot& seen : now.communicators) {
+    const auto earlier = std::ranges::find(before.communicators, seen.order, &status::CommunicatorSnapshot::order);
     std::cout << text("  \"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ": ",
                       standing(seen, earlier == before.communicators.end() ? nullptr : &*earlier, seconds), "\n");
   }
   if (now.communicators.empty()) std::cout << "  no communicator any more\n";
 }
 
-std::vector<book::ProcessSeen> look_at_all(const std::vector<int>& processes, bool are_named) {
-  std::vector<book::ProcessSeen> all;
+// Members of which no process was read: on other hosts, or not asked for.
+void say_unseen(const std::vector<status::ProcessSnapshot>& now,
+                const std::map<std::uint64_t, std::string>& complaints) {
+  constexpr std::size_t most_lines = 256;  // of a communicator: members that are alike share a line
+  for (const ObservedGroup& group : groups_of(now)) {
+    const auto unseen = unseen_members(group);
+    if (unseen.empty()) continue;
+    std::cout << text('"', group.name, "\" has ", group.size, " members; of those that are not read here:\n");
+    if (const auto found = complaints.find(group.members.begin()->second.seen->id); found != complaints.end())
+      std::cout << text("  ", found->second, "\n");
+    const std::vector<std::string> lines = unseen_text(unseen, unseen.size());
+    for (std::size_t i = 0; i < std::min(lines.size(), most_lines); ++i) std::cout << text("  ", lines[i], "\n");
+    if (lines.size() > most_lines) std::cout << text("  and ", lines.size() - most_lines, " more; --json has all\n");
+  }
+}
+
+std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& processes, bool are_named) {
+  std::vector<status::ProcessSnapshot> all;
   for (const int process : processes) {
     try {
       all.push_back(look(process));
@@ -74,17 +94,22 @@ const Manual& stat_manual() {
   static const Manual manual{
       .name = "stat",
       .one_line = "what running or hanging processes do, from outside",
-      .synopsis = "lockstep stat [PROCESS ...] [--seconds S] [--json | --prometheus [--output FILE]]",
+      .synopsis = "lockstep stat [PROCESS ...] [--seconds S] [--json [FILE] | --prometheus [--output FILE]]",
       .description =
           R"manual(Shows what the communicators of processes on this host do: which call each is in, where in the
 program that was made, for what it waits and how long, or how many calls it makes in a second; then,
 of each communicator in which members wait, who has not come, and whether its process runs, sleeps, or is
-stopped. Without a process: all of yours that have communicators. The processes are not disturbed:
-what they do is in a file of their memory, and is read there, whatever they do or if they are
-stopped.)manual",
+stopped. Members on other hosts are listed by host and process. A member of this host that is in a call asks
+them where they stand, and `stat` waits at most 1 s for their answers. A member that is in no call of the
+communicator, is stopped, or has ended does not answer. If no member of this host is in a call, nobody can ask:
+run `lockstep stat` on the other hosts. Without a process: all of yours that have communicators. Root can name
+the processes of other users by their numbers. What the processes of this host do is in a file of their memory,
+and is read there, whatever they do or if they are stopped.)manual",
       .options = {{"seconds", 0, "S",
                    "So long between two looks, 0.2 unless given: what has gone on by then is not stuck."},
-                  {"json", 0, "", "What was seen, in JSON, a process in a line of the list."},
+                  {"json", 0, "[FILE]",
+                   "What was seen, in JSON, a process in a line of the list, to FILE; without FILE, or with -, to "
+                   "standard output."},
                   {"prometheus", 0, "", "The same as metrics, in the text that Prometheus reads."},
                   {"output", 'o', "FILE", "With --prometheus: to this file, which is replaced as a whole."}},
       .examples =
@@ -98,18 +123,20 @@ stopped.)manual",
   return manual;
 }
 
-Exit run_stat(const Parsed& parsed) {
+Exit run_stat(const ParsedOptions& parsed) {
+  warn_of_unknown_variables();
   const double seconds = parsed.decimal("seconds", 0, 3600, 0.2);
   std::vector<int> processes;
   for (const std::string& word : parsed.words()) processes.push_back(process_in(word));
   const bool are_named = !processes.empty();
-  if (!are_named) processes = book::processes();
+  if (!are_named) processes = status::processes();
   if (parsed.has("output") && !parsed.has("prometheus"))
     throw Error(Code::usage, "--output belongs to --prometheus",
                 "give both, or send the output there: lockstep stat > FILE");
   if (parsed.has("prometheus") && parsed.has("json"))
     throw Error(Code::usage, "--json and --prometheus are two forms of one answer", "give one of them");
-  if (const auto file = parsed.value("output")) refuse_unwritable("--output", *file);
+  for (const std::string_view name : {"output", "json"})
+    if (const auto file = parsed.value(name)) refuse_unwritable(text("--", name), *file);
   if (parsed.has("prometheus")) {
     const std::string all = prometheus_text(look_at_all(processes, are_named));
     if (!speaks()) return Exit::well;
@@ -119,25 +146,29 @@ Exit run_stat(const Parsed& parsed) {
       std::cout << all;
     return Exit::well;
   }
+  const auto complaints = ask_unseen(look_at_all(processes, are_named));
   if (parsed.has("json")) {
     std::vector<std::string> all;
-    for (const book::ProcessSeen& each : look_at_all(processes, are_named)) all.push_back(book::to_json(each));
-    if (speaks()) std::cout << text("[", join(all, ","), "]\n");
+    for (const status::ProcessSnapshot& each : look_at_all(processes, are_named)) all.push_back(status::to_json(each));
+    if (speaks()) write_file(*parsed.value("json"), text("[", join(all, ","), "]\n"));
     return Exit::well;
   }
   const auto before = look_at_all(processes, are_named);
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  std::vector<book::ProcessSeen> now;
   if (!speaks()) return Exit::well;
-  for (const book::ProcessSeen& earlier : before) {
+  std::vector<status::ProcessSnapshot> now;
+  std::vector<const status::ProcessSnapshot*> earlier;
+  for (const status::ProcessSnapshot& each : before) {
     try {
-      now.push_back(look(earlier.process));
+      now.push_back(look(each.process));
+      earlier.push_back(&each);
     } catch (const Error&) {
-      std::cout << text("process ", earlier.process, " (", earlier.program, ") has just ended\n");
-      continue;
+      std::cout << text("process ", each.process, " (", each.program, ") has just ended\n");
     }
-    say(now.back(), earlier, std::max(seconds, 1e-3));
   }
+  tell_apart(now);
+  for (std::size_t i = 0; i < now.size(); ++i) print_process(now[i], *earlier[i], std::max(seconds, 1e-3));
+  say_unseen(now, complaints);
   for (const std::string& each : verdicts(now)) std::cout << each << "\n";
   if (before.empty()) std::cout << "no process of yours on this host has a communicator of Lockstep\n";
   return Exit::well;

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "collectives/plan_table.hpp"
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/files_of.hpp"
 #include "tools/lockstep/merge_timelines.hpp"
@@ -30,27 +31,31 @@ known is said.)manual",
       .examples =
           "  LOCKSTEP_TIMELINE=/tmp/line mpirun -n 8 ./train; lockstep timeline /tmp/line -o trace.json\n"
           "      who is slow, and a picture for Perfetto\n",
-      .exit_codes = "  0  it was read\n  1  wrong use, or a file that cannot be read\n",
+      .exit_codes =
+          "  0  it was read; a file that cannot be read was named and passed over\n"
+          "  1  wrong use, or no file can be read\n",
       .positional = true,
   };
   return manual;
 }
 
-Exit run_timeline(const Parsed& parsed) {
-  constexpr std::size_t most_bytes = std::size_t{64} << 20U;
+Exit run_timeline(const ParsedOptions& parsed) {
+  warn_of_unknown_variables();
+  constexpr std::size_t most_file_bytes = std::size_t{64} << 20U;
   std::vector<Timeline> all;
   const auto output = parsed.value("output");
   if (output) refuse_unwritable("--output", *output);
-  for (const std::string& file : files_of(parsed.words(), ".timeline", "LOCKSTEP_TIMELINE")) {
+  constexpr std::string_view setting = "LOCKSTEP_TIMELINE";
+  read_each(files_of(parsed.words(), ".timeline", setting), setting, [&](const std::string& file) {
     std::error_code ignored;
     if (output && std::filesystem::equivalent(file, *output, ignored))
       throw Error(Code::usage, text("--output ", printable(*output, output->size()), " is one of the files to be read"),
                   "write the trace elsewhere");
-    all.push_back(parse_timeline(read_text_file(file, most_bytes), file));
-  }
+    all.push_back(parse_timeline(read_text_file(file, most_file_bytes), file));
+  });
   if (!speaks()) return Exit::well;
   const Clocks clocks = clocks_of(all);
-  std::cout << summary_of(all, clocks);
+  if (!parsed.prints("output")) std::cout << summary_of(all, clocks);
   if (output) write_file(*output, trace_of(all, clocks));
   return Exit::well;
 }

@@ -16,7 +16,7 @@
 namespace lockstep::command {
 namespace {
 
-constexpr std::string_view description =
+constexpr std::string_view topo_description =
     R"manual(Shows the members of a job on the machines that they run on: which cores, GPUs and network
 interfaces each member may use, which of them are near, what two members share, and the
 order in which collectives go through them. Nodes that are equal are shown once, so that
@@ -61,7 +61,7 @@ HOW TO READ THE TREE
   nodes, cores and GPUs are counted from 0 in the machine's order, as lstopo -l does.
   "0-1016 by 8" is 0, 8, 16 and so on up to 1016; "node[0-3]" is node0 to node3.)manual";
 
-const std::vector<Option>& options() {
+const std::vector<Option>& topo_option_list() {
   static const std::vector<Option> all{
       {"synthetic", 's', "TEXT", "Machines described in a line of text; see above."},
       {"xml", 'x', "FILE",
@@ -70,7 +70,7 @@ const std::vector<Option>& options() {
       {"ranks-per-node", 'r', "N", "With --synthetic or --xml: members on each node that does not say it by itself."},
       {"svg", 0, "FILE",
        "Write a picture to FILE as well, for a browser or a document; - prints the picture instead of the text."},
-      {"json", 0, "", "Print JSON instead of the text."},
+      {"json", 0, "[FILE]", "Write JSON to FILE as well; without FILE, or with -, print it instead of the text."},
       {"links", 0, "", "Print also how many pairs of members share what, and for up to 16 members each pair."},
       {"order", 0, "",
        "Print also the order of the ring, the leaders (the first member of each node) and the rails (the "
@@ -79,7 +79,7 @@ const std::vector<Option>& options() {
   return all;
 }
 
-constexpr std::string_view examples =
+constexpr std::string_view topo_examples =
     "  mpirun -n 4 lockstep topo\n"
     "      where the members of this job are\n"
     "  mpirun -n 4 --bind-to none lockstep topo --links --order\n"
@@ -91,7 +91,7 @@ constexpr std::string_view examples =
     "  mpirun -n 64 lockstep topo --json | jq '.node_list[] | [.host, .members_per_core]'\n"
     "      hosts where members compete for a core\n";
 
-constexpr std::string_view exit_codes =
+constexpr std::string_view topo_exit_codes =
     "  0  printed\n"
     "  1  wrong use: an option, a description or an XML file is not understood, a file cannot be written\n"
     "  6  the surroundings are unfit, for example MPI does not start\n";
@@ -99,14 +99,11 @@ constexpr std::string_view exit_codes =
 constexpr std::int64_t most_nodes = 65536;
 constexpr std::int64_t most_ranks = 65536;
 
-void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
-  if (wrong) throw Error(Code::usage, what, mend);
-}
-
-void check(const Parsed& parsed) {
+void check_topo_options(const ParsedOptions& parsed) {
   const bool synthetic = parsed.has("synthetic");
   const bool xml = parsed.has("xml");
-  const bool print_svg = parsed.value("svg") == "-";
+  const bool print_svg = parsed.prints("svg");
+  const bool print_json = parsed.prints("json");
   const bool more_text = parsed.has("links") || parsed.has("order");
   refuse_if(synthetic && xml, "--synthetic and --xml name two sources of machines", "give one of them");
   refuse_if(parsed.values("synthetic").size() > 1, "--synthetic is given twice",
@@ -118,30 +115,33 @@ void check(const Parsed& parsed) {
   refuse_if(parsed.has("ranks-per-node") && !xml && !synthetic, "--ranks-per-node belongs to --synthetic and --xml",
             "under mpirun the launcher decides it: mpirun --map-by ppr:N:node");
   refuse_if(parsed.value("svg") == "", "--svg has an empty file name", "give a path, or - for standard output");
-  refuse_if(print_svg && parsed.has("json"), "--svg - and --json both want standard output", "give --svg a file name");
+  refuse_if(parsed.values("json").size() > 1, "--json is given twice", "give one file");
+  refuse_if(parsed.value("json") == "", "--json has an empty file name", "give a path, or - for standard output");
+  refuse_if(print_svg && print_json, "--svg - and --json both want standard output", "give --svg a file name");
   refuse_if(
-      more_text && (print_svg || parsed.has("json")),
-      "--links and --order are parts of the text, which is not printed here",
+      more_text && (print_svg || print_json), "--links and --order are parts of the text, which is not printed here",
       print_svg ? "give --svg a file name" : "leave them out: the JSON has the order in it, and places tell the links");
 }
 
-bool imagined(const Parsed& parsed) { return parsed.has("synthetic") || parsed.has("xml"); }
+bool imagined(const ParsedOptions& parsed) { return parsed.has("synthetic") || parsed.has("xml"); }
 
-Topology without_racks(const Parsed& parsed) {
+Topology without_racks(const ParsedOptions& parsed) {
   const auto ranks = static_cast<int>(parsed.integer("ranks-per-node", 1, most_ranks, 0));
   if (const auto text = parsed.value("synthetic")) return topology_from_description(*text, ranks);
   return topology_from_xml(parsed.values("xml"), static_cast<int>(parsed.integer("nodes", 1, most_nodes, 1)), ranks);
 }
 
-Topology imagine(const Parsed& parsed) {
+Topology imagine(const ParsedOptions& parsed) {
   return in_racks(without_racks(parsed), racks_of(Settings::from_environment()).value_or(Racks{}));
 }
 
-std::string answer(const Topology& topology, const Parsed& parsed) {
+std::string topo_answer(const Topology& topology, const ParsedOptions& parsed) {
   const auto svg = parsed.value("svg");
-  if (svg == "-") return topo_svg(topology);
-  if (svg) write_file(*svg, topo_svg(topology));
-  if (parsed.has("json")) return topo_json(topology);
+  const auto json = parsed.value("json");
+  if (svg && svg != "-") write_file(*svg, topo_svg(topology));
+  if (json && json != "-") write_file(*json, topo_json(topology));
+  if (parsed.prints("svg")) return topo_svg(topology);
+  if (parsed.prints("json")) return topo_json(topology);
   std::string all = topo_tree(topology);
   if (parsed.has("links")) all += text("\n", topo_links(topology));
   if (parsed.has("order")) all += text("\n", topo_order(topology));
@@ -156,25 +156,26 @@ const Manual& topo_manual() {
       .name = "topo",
       .one_line = "who is where, and what lies between",
       .synopsis =
-          "mpirun -n N lockstep topo [--links] [--order] [--svg FILE] [--json]\n"
+          "mpirun -n N lockstep topo [--links] [--order] [--svg FILE] [--json [FILE]]\n"
           "  lockstep topo --synthetic TEXT [--ranks-per-node N] [...]\n"
           "  lockstep topo --xml FILE [--xml FILE ...] [--nodes N] [--ranks-per-node N] [...]",
-      .description = description,
-      .options = options(),
-      .examples = examples,
-      .exit_codes = exit_codes,
+      .description = topo_description,
+      .options = topo_option_list(),
+      .examples = topo_examples,
+      .exit_codes = topo_exit_codes,
   };
   return manual;
 }
 
-Exit run_topo(const Parsed& parsed) {
-  check(parsed);
+Exit run_topo(const ParsedOptions& parsed) {
+  check_topo_options(parsed);
   if (imagined(parsed)) {
-    if (speaks()) std::cout << answer(imagine(parsed), parsed);
+    warn_of_unknown_variables();
+    if (speaks()) std::cout << topo_answer(imagine(parsed), parsed);
     return Exit::well;
   }
   Session session = begin_session({.purpose = "topo", .tolerant = true});
-  if (session.rank() == 0) std::cout << answer(session.topology(), parsed);
+  if (session.rank() == 0) std::cout << topo_answer(session.topology(), parsed);
   return Exit::well;
 }
 

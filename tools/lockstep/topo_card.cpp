@@ -25,13 +25,13 @@ constexpr std::size_t most_labels = 64;  // in a cell; one where there are very 
 constexpr std::size_t very_many = 512;
 constexpr std::size_t most_cells = 256;
 
-std::string frame_title(const MachineShape& machine, const Part& part) {
+std::string frame_title(const MachineShape& machine, const MachinePart& part) {
   std::vector<std::string> words;
   for (const PartName& name : part.names) {
     if (name.number == none) continue;
-    if (name.level == Level::package) words.push_back(text("package ", name.number));
-    if (name.level == Level::numa) words.push_back(text("NUMA ", name.number));
-    if (name.level == Level::l3)
+    if (name.level == PartLevel::package) words.push_back(text("package ", name.number));
+    if (name.level == PartLevel::numa) words.push_back(text("NUMA ", name.number));
+    if (name.level == PartLevel::l3)
       words.push_back(machine.l3_bytes == 0 ? "L3" : text("L3 ", format_bytes(machine.l3_bytes)));
   }
   return join(words, " · ");
@@ -65,25 +65,25 @@ std::string_view member_colour(int index_in_node) {
 
 namespace {
 
-class Arrangement {
+class CardLayout {
  public:
-  Arrangement(const Topology& topology, int node, double cell)
+  CardLayout(const Topology& topology, int node, double cell)
       : topology_(topology), node_(node), machine_(topology.machine_of_node(node)) {
     share_cores();
     find_homes();
     size_cells(cell);
   }
 
-  Frame arrange(double width) {
-    const Part whole = parts_of(machine_);
-    Frame frame = lay_out(whole, width, 0);
+  CardFrame arrange(double width) {
+    const MachinePart whole = parts_of(machine_);
+    CardFrame frame = lay_out(whole, width, 0);
     if (!whole.names.empty()) {  // a machine of one package: its box stands in a frame like the others
-      Frame outer;
+      CardFrame outer;
       outer.box = frame.box;
       outer.inner.push_back(std::move(frame));
       frame = std::move(outer);
     }
-    std::vector<Chip> loose = chips_of(none);
+    std::vector<DeviceChip> loose = chips_of(none);
     add_chips(frame, std::move(loose), 0, 0);
     return frame;
   }
@@ -111,10 +111,10 @@ class Arrangement {
     }
   }
 
-  std::vector<Cell> cells_of(const Part& part) const {
-    std::vector<Cell> cells;
+  std::vector<CoreCell> cells_of(const MachinePart& part) const {
+    std::vector<CoreCell> cells;
     for (std::size_t begin = 0; begin < part.cores.size(); begin += cores_per_cell_) {
-      Cell cell;
+      CoreCell cell;
       for (std::size_t i = begin; i < std::min(begin + cores_per_cell_, part.cores.size()); ++i) {
         const int core = part.cores[i];
         cell.cores.push_back(core);
@@ -127,16 +127,16 @@ class Arrangement {
     return cells;
   }
 
-  static std::size_t crowd_of(const std::vector<Cell>& cells) {
+  static std::size_t crowd_of(const std::vector<CoreCell>& cells) {
     std::size_t crowd = 0;
-    for (const Cell& cell : cells) crowd = std::max(crowd, cell.ranks.size());
+    for (const CoreCell& cell : cells) crowd = std::max(crowd, cell.ranks.size());
     return crowd;
   }
 
-  std::size_t crowd_in(const Part& part) const {
+  std::size_t crowd_in(const MachinePart& part) const {
     if (part.parts.empty()) return crowd_of(cells_of(part));
     std::size_t crowd = 0;
-    for (const Part& each : part.parts) crowd = std::max(crowd, crowd_in(each));
+    for (const MachinePart& each : part.parts) crowd = std::max(crowd, crowd_in(each));
     return crowd;
   }
 
@@ -151,13 +151,13 @@ class Arrangement {
     crowd_ = std::min(crowd_in(parts_of(machine_)), most_labels_);
     const auto rows = static_cast<double>(divide_up(crowd_, std::max<std::size_t>(label_columns(crowd_), 1)));
     label_height_ = std::clamp((side - 12) / std::max(rows, 1.0) - label_gap, least_label_height, 24.0);
-    const Point block = crowd_ < 2 ? Point{} : block_of(crowd_);
+    const ScenePoint block = crowd_ < 2 ? ScenePoint{} : block_of(crowd_);
     cell_width_ = std::max(side, block.x + 8);
     cell_height_ = std::max(side, block.y + 12);
   }
 
   double small_label_width() const {
-    return std::max(label_height_, words_width(std::string(digits(), '0'), label_height_ * 0.62, true) + 8);
+    return std::max(label_height_, text_width(std::string(digits(), '0'), label_height_ * 0.62, true) + 8);
   }
 
   static std::size_t label_columns(std::size_t count) {
@@ -165,42 +165,42 @@ class Arrangement {
   }
 
   // The size of so many small labels, side by side and below each other.
-  Point block_of(std::size_t count) const {
+  ScenePoint block_of(std::size_t count) const {
     const std::size_t columns = label_columns(count);
     return {static_cast<double>(columns) * (small_label_width() + label_gap) - label_gap,
             static_cast<double>(divide_up(count, columns)) * (label_height_ + label_gap) - label_gap};
   }
 
-  void place_labels(Cell& cell) const {
-    const Box& box = cell.box;
+  void place_labels(CoreCell& cell) const {
+    const SceneBox& box = cell.box;
     const std::size_t count = std::min(cell.ranks.size(), most_labels_);
     if (crowd_ < 2 && count == 1) {
       const double side = std::min(std::min(box.width, box.height) * 0.62, 44.0);
-      const double wide = std::min(box.width - 2, words_width(std::string(digits(), '0'), side * 0.46, true) + 6);
+      const double wide = std::min(box.width - 2, text_width(std::string(digits(), '0'), side * 0.46, true) + 6);
       const double width = std::max(side, wide);
       cell.labels.push_back({cell.ranks[0], {(box.width - width) / 2, (box.height - side) / 2 - 2, width, side}});
       return;
     }
     if (count == 0) return;
-    const Point block = block_of(count);
+    const ScenePoint block = block_of(count);
     for (std::size_t i = 0; i < count; ++i) {
-      const Point place = grid_place(i, label_columns(count));
+      const ScenePoint place = grid_place(i, label_columns(count));
       const double x = (box.width - block.x) / 2 + place.x * (small_label_width() + label_gap);
       const double y = (box.height - block.y) / 2 - 2 + place.y * (label_height_ + label_gap);
       cell.labels.push_back({cell.ranks[i], {x, y, small_label_width(), label_height_}});
     }
   }
 
-  Frame lay_out(const Part& part, double width, int depth) {
-    Frame frame;
+  CardFrame lay_out(const MachinePart& part, double width, int depth) {
+    CardFrame frame;
     frame.title = frame_title(machine_, part);
     frame.depth = depth;
     const bool bare = part.names.empty();
     const double side = bare ? 0 : pad;
     const double top = bare ? 0 : title_height + 4;
-    std::vector<Chip> chips;
+    std::vector<DeviceChip> chips;
     for (const PartName& name : part.names) {
-      if (name.level == Level::package) chips = chips_of(name.number);
+      if (name.level == PartLevel::package) chips = chips_of(name.number);
     }
     const double free = width - 2 * side - (chips.empty() ? 0 : chip_width + pad);
     if (part.parts.empty()) {
@@ -208,19 +208,19 @@ class Arrangement {
     } else {
       place_inner(frame, part, free, {side, top});
     }
-    frame.box.width = std::max(frame.box.width, words_width(frame.title, 11)) + 2 * side;
+    frame.box.width = std::max(frame.box.width, text_width(frame.title, 11)) + 2 * side;
     frame.box.height += top + side;
     add_chips(frame, std::move(chips), side, top);
     return frame;
   }
 
-  void place_cells(Frame& frame, std::vector<Cell> cells, double width, Point at) const {
+  void place_cells(CardFrame& frame, std::vector<CoreCell> cells, double width, ScenePoint at) const {
     const double step_x = cell_width_ + cell_gap;
     const double step_y = cell_height_ + cell_gap;
     const auto fitting = static_cast<std::size_t>(std::max(1.0, (width + cell_gap) / step_x));
     const std::size_t columns = std::min(columns_for(cells.size()), fitting);
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      const Point place = grid_place(i, columns);
+      const ScenePoint place = grid_place(i, columns);
       cells[i].box = {at.x + place.x * step_x, at.y + place.y * step_y, cell_width_, cell_height_};
       place_labels(cells[i]);
     }
@@ -229,10 +229,10 @@ class Arrangement {
     frame.cells = std::move(cells);
   }
 
-  void place_inner(Frame& frame, const Part& part, double width, Point at) {
+  void place_inner(CardFrame& frame, const MachinePart& part, double width, ScenePoint at) {
     double most_width = 0;
     double most_height = 0;
-    for (const Part& each : part.parts) {
+    for (const MachinePart& each : part.parts) {
       frame.inner.push_back(lay_out(each, width, frame.depth + 1));
       most_width = std::max(most_width, frame.inner.back().box.width);
       most_height = std::max(most_height, frame.inner.back().box.height);
@@ -242,7 +242,7 @@ class Arrangement {
     const std::size_t rows = divide_up(count, std::min(fitting, count));
     const std::size_t columns = divide_up(count, rows);
     for (std::size_t i = 0; i < count; ++i) {
-      const Point place = grid_place(i, columns);
+      const ScenePoint place = grid_place(i, columns);
       frame.inner[i].box = {at.x + place.x * (most_width + frame_gap), at.y + place.y * (most_height + frame_gap),
                             most_width, most_height};
     }
@@ -251,14 +251,14 @@ class Arrangement {
   }
 
   // Chips stand to the right of what the frame holds, in as many columns as its height asks for.
-  static void add_chips(Frame& frame, std::vector<Chip> chips, double side, double top) {
+  static void add_chips(CardFrame& frame, std::vector<DeviceChip> chips, double side, double top) {
     if (chips.empty()) return;
     constexpr double step = chip_height + chip_gap;
     const double height = std::max(frame.box.height - top - side, 4 * step);
     const std::size_t rows = std::min(chips.size(), static_cast<std::size_t>((height + chip_gap) / step));
     const double left = frame.box.width - side + (frame.box.width > 0 ? pad : 0);
     for (std::size_t i = 0; i < chips.size(); ++i) {
-      const Point place = grid_place(i, rows);  // column after column
+      const ScenePoint place = grid_place(i, rows);  // column after column
       chips[i].box = {left + place.y * (chip_width + chip_gap), top + place.x * step, chip_width, chip_height};
     }
     frame.box.width = chips.back().box.right() + side;
@@ -267,8 +267,8 @@ class Arrangement {
   }
 
   // GPUs and interfaces at a package, or those that the machine places nowhere.
-  std::vector<Chip> chips_of(int package) const {
-    std::vector<Chip> chips;
+  std::vector<DeviceChip> chips_of(int package) const {
+    std::vector<DeviceChip> chips;
     for (std::size_t i = 0; i < machine_.gpus.size(); ++i) {
       const Gpu& gpu = machine_.gpus[i];
       if (gpu.package != package) continue;
@@ -316,9 +316,9 @@ class Arrangement {
 
 }  // namespace
 
-Card::Card(const Topology& topology, int node, double cell, double width) : topology_(topology), node_(node) {
+NodeCard::NodeCard(const Topology& topology, int node, double cell, double width) : topology_(topology), node_(node) {
   constexpr double margin = 16;
-  machine_ = Arrangement(topology, node, cell).arrange(width - 2 * margin);
+  machine_ = CardLayout(topology, node, cell).arrange(width - 2 * margin);
   const MachineShape& machine = topology.machine_of_node(node);
   if (!machine.gpus.empty())
     notes_.push_back(gpu_names(machine) + (machine.gpus.size() > 1 ? text(": ", gpu_links(machine)) : ""));

@@ -20,52 +20,52 @@ std::string_view member_colour(int index_in_node);
 inline constexpr double cell_gap = 5;
 
 // One core, or several where the machine has too many to draw.
-struct Cell {
+struct CoreCell {
   std::vector<int> cores;
-  Box box;                        // within the frame
+  SceneBox box;                   // within the frame
   std::vector<int> ranks;         // whose label is here
   std::vector<RankLabel> labels;  // within the cell; the last ranks have none when there are too many
 };
 
-struct Chip {
+struct DeviceChip {
   std::string words;
   std::string more;  // behind the words, paler
   std::string tip;
   bool gpu = false;
   std::vector<int> near;  // members that it is near to
-  Box box;
+  SceneBox box;
 };
 
 // A package, NUMA node or cache; or the whole machine, which has no border.
-struct Frame {
-  Box box;  // within the frame around it
+struct CardFrame {
+  SceneBox box;  // within the frame around it
   std::string title;
   int depth = 0;
-  std::vector<Frame> inner;
-  std::vector<Cell> cells;
-  std::vector<Chip> chips;
+  std::vector<CardFrame> inner;
+  std::vector<CoreCell> cells;
+  std::vector<DeviceChip> chips;
 };
 
 // Where a member's label lies, and the cell it lies in.
-struct Spot {
-  Box label;
-  Box cell;
+struct LabelPosition {
+  SceneBox label;
+  SceneBox cell;
 };
 
-class Card {
+class NodeCard {
  public:
   // `cell` is the least side of a core's cell; what is inside is arranged to fit `width` if it can.
-  Card(const Topology& topology, int node, double cell, double width);
+  NodeCard(const Topology& topology, int node, double cell, double width);
 
   double width() const { return width_; }
   double height() const { return height_; }
   // Draws it with at least its own size, and says where the labels of its members are.
-  std::map<int, Spot> draw(Scene& scene, const Box& box, std::string_view title) const;
+  std::map<int, LabelPosition> draw(Scene& scene, const SceneBox& box, std::string_view title) const;
 
  private:
   const Topology& topology_;
   int node_;
-  Frame machine_;
+  CardFrame machine_;
   std::vector<std::string> notes_;
   double width_ = 0;
   double height_ = 0;

@@ -22,7 +22,7 @@ bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
 
 // "node007.cluster" is "node", 7, ".cluster" with three digits. The number is the last one before a
 // slash, as in "10.0.0.1/24".
-struct Numbered {
+struct NumberedName {
   std::string before;
   std::string after;
   std::size_t digits = 0;  // 0 when there is no number, or no leading zero that has to be kept
@@ -30,7 +30,7 @@ struct Numbered {
   auto key() const { return std::tie(before, after, digits); }
 };
 
-Numbered take_apart(const std::string& name) {
+NumberedName take_apart(const std::string& name) {
   std::size_t end = std::min(name.find('/'), name.size());
   while (end > 0 && !is_digit(name[end - 1])) --end;
   std::size_t begin = end;
@@ -45,22 +45,22 @@ Numbered take_apart(const std::string& name) {
           .number = static_cast<int>(number.value_or(0))};
 }
 
-std::string padded(int number, std::size_t digits) {
+std::string zero_padded(int number, std::size_t digits) {
   std::string all = text(number);
   return all.size() < digits ? std::string(digits - all.size(), '0') + all : all;
 }
 
-struct Family {
-  Numbered first;
+struct NameFamily {
+  NumberedName first;
   IndexSet numbers;
 };
 
-std::string name_of(const Family& family) {
+std::string family_name(const NameFamily& family) {
   if (family.numbers.empty()) return printable(family.first.before);
   std::vector<std::string> ranges;
   for (const auto& [first, last] : family.numbers.ranges()) {
-    const std::string begin = padded(first, family.first.digits);
-    ranges.push_back(first == last ? begin : text(begin, "-", padded(last, family.first.digits)));
+    const std::string begin = zero_padded(first, family.first.digits);
+    ranges.push_back(first == last ? begin : text(begin, "-", zero_padded(last, family.first.digits)));
   }
   const bool one = family.numbers.size() == 1;
   const std::string inside = first_of(ranges, 4, ",");
@@ -81,17 +81,17 @@ std::size_t run_end(std::span<const int> numbers, std::size_t begin) {
 }  // namespace
 
 std::string fold_names(std::span<const std::string> names, std::size_t most) {
-  std::vector<Family> families;
+  std::vector<NameFamily> families;
   std::map<std::tuple<std::string, std::string, std::size_t>, std::size_t> known;
-  std::vector<Numbered> all;
+  std::vector<NumberedName> all;
   all.reserve(names.size());
   for (const std::string& name : names) all.push_back(take_apart(name));
   // With equal width and a leading zero somewhere, "node099" and "node100" are of one family.
   std::map<std::tuple<std::string, std::string, std::size_t>, bool> widths;
-  for (const Numbered& each : all) {
+  for (const NumberedName& each : all) {
     if (each.digits > 0) widths[each.key()] = true;
   }
-  for (Numbered& each : all) {
+  for (NumberedName& each : all) {
     const std::size_t width = text(each.number).size();
     if (each.digits == 0 && each.number != none && widths.contains({each.before, each.after, width}))
       each.digits = width;
@@ -101,7 +101,7 @@ std::string fold_names(std::span<const std::string> names, std::size_t most) {
   }
   std::vector<std::string> parts;
   parts.reserve(families.size());
-  for (const Family& family : families) parts.push_back(name_of(family));
+  for (const NameFamily& family : families) parts.push_back(family_name(family));
   return first_of(std::move(parts), most, ", ");
 }
 

@@ -12,14 +12,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int schema = 1;
+constexpr int topo_schema = 1;
 
 Json position(int index) { return index == none ? Json(nullptr) : Json(index); }
 
 // Names come from other machines and may be no UTF-8, which JSON cannot hold.
 std::string name(const std::string& any) { return printable(any, 1000); }
 
-Json names(const std::vector<std::string>& all) {
+Json names_json(const std::vector<std::string>& all) {
   Json list = Json::array();
   for (const std::string& each : all) list.push_back(name(each));
   return list;
@@ -78,7 +78,7 @@ Json node_json(const Topology& topology, int index) {
           {"rack", node.rack.empty() ? Json(nullptr) : Json(name(node.rack))},
           {"machine", node.machine},
           {"members_per_core", topology.members_per_core(index)},
-          {"gpu_ids", names(node.gpu_ids)},
+          {"gpu_ids", names_json(node.gpu_ids)},
           {"addresses", std::move(addresses)},
           {"ranks", std::vector<int>(ranks.begin(), ranks.end())}};
 }
@@ -123,7 +123,7 @@ std::string list(const std::vector<T>& elements) {
 std::string topo_json(const Topology& topology) {
   const auto node = [&](int index) { return node_json(topology, index); };
   const auto member = [&](int rank) { return member_json(topology, rank); };
-  return text("{\n  \"schema\": ", schema, ",\n  \"members\": ", topology.size(),
+  return text("{\n  \"schema\": ", topo_schema, ",\n  \"members\": ", topology.size(),
               ",\n  \"nodes\": ", topology.node_count(), ",\n  \"fingerprint\": \"",
               hexadecimal(topology.fingerprint()), "\",\n  \"machine_shapes\": ", list(topology.machines()),
               ",\n  \"places\": ", list(topology.places()), ",\n  \"node_list\": ", list(topology.node_count(), node),

@@ -30,18 +30,18 @@ std::vector<NodeKind> kinds_of(const Topology& topology) {
 
 namespace {
 
-int Pu::*field_of(Level level) {
+int Pu::*field_of(PartLevel level) {
   constexpr std::array fields = {&Pu::package, &Pu::numa, &Pu::l3};
   return fields.at(static_cast<std::size_t>(level));
 }
 
 // From large to small, for this machine: an L3 may hold several NUMA nodes, or the other way round.
-std::vector<Level> levels_of(const MachineShape& machine) {
-  std::vector<std::pair<int, Level>> levels{
-      {machine.packages(), Level::package}, {machine.numas(), Level::numa}, {machine.l3s(), Level::l3}};
+std::vector<PartLevel> levels_of(const MachineShape& machine) {
+  std::vector<std::pair<int, PartLevel>> levels{
+      {machine.packages(), PartLevel::package}, {machine.numas(), PartLevel::numa}, {machine.l3s(), PartLevel::l3}};
   std::erase_if(levels, [](const auto& each) { return each.first == 0; });
   std::ranges::stable_sort(levels, {}, [](const auto& each) { return each.first; });
-  std::vector<Level> sorted;
+  std::vector<PartLevel> sorted;
   sorted.reserve(levels.size());
   for (const auto& [count, level] : levels) sorted.push_back(level);
   return sorted;
@@ -49,13 +49,13 @@ std::vector<Level> levels_of(const MachineShape& machine) {
 
 const Pu& pu_at(const MachineShape& machine, int pu) { return machine.pus.at(static_cast<std::size_t>(pu)); }
 
-struct Piece {
+struct PuGroup {
   int number;
   std::vector<int> pus;
 };
 
-std::vector<Piece> split_by(const MachineShape& machine, const std::vector<int>& pus, int Pu::*field) {
-  std::vector<Piece> pieces;
+std::vector<PuGroup> split_by(const MachineShape& machine, const std::vector<int>& pus, int Pu::*field) {
+  std::vector<PuGroup> pieces;
   std::map<int, std::size_t> known;
   for (const int pu : pus) {
     const int number = pu_at(machine, pu).*field;
@@ -66,18 +66,18 @@ std::vector<Piece> split_by(const MachineShape& machine, const std::vector<int>&
   return pieces;
 }
 
-Part build(const MachineShape& machine, const std::vector<int>& pus, std::span<const Level> levels) {
-  Part part;
-  for (const Piece& core : split_by(machine, pus, &Pu::core)) part.cores.push_back(core.number);
+MachinePart build_part(const MachineShape& machine, const std::vector<int>& pus, std::span<const PartLevel> levels) {
+  MachinePart part;
+  for (const PuGroup& core : split_by(machine, pus, &Pu::core)) part.cores.push_back(core.number);
   for (; !levels.empty(); levels = levels.subspan(1)) {
-    const Level level = levels.front();
+    const PartLevel level = levels.front();
     const auto pieces = split_by(machine, pus, field_of(level));
     if (pieces.size() == 1) {
       if (pieces[0].number != none) part.names.push_back({level, pieces[0].number});
       continue;
     }
-    for (const Piece& piece : pieces) {
-      part.parts.push_back(build(machine, piece.pus, levels.subspan(1)));
+    for (const PuGroup& piece : pieces) {
+      part.parts.push_back(build_part(machine, piece.pus, levels.subspan(1)));
       auto& names = part.parts.back().names;
       names.insert(names.begin(), PartName{level, piece.number});
     }
@@ -86,7 +86,7 @@ Part build(const MachineShape& machine, const std::vector<int>& pus, std::span<c
   return part;
 }
 
-std::string cores_phrase(const MachineShape& machine, const Part& part) {
+std::string cores_phrase(const MachineShape& machine, const MachinePart& part) {
   const std::set<int> cores(part.cores.begin(), part.cores.end());
   std::map<int, int> threads;
   std::set<int> l2s;
@@ -110,29 +110,29 @@ std::string cores_phrase(const MachineShape& machine, const Part& part) {
   return phrase;
 }
 
-std::string level_words(const MachineShape& machine, Level level, std::size_t count) {
-  if (level == Level::package) return plural(count, "package");
-  if (level == Level::numa) return plural(count, "NUMA node");
+std::string level_text(const MachineShape& machine, PartLevel level, std::size_t count) {
+  if (level == PartLevel::package) return plural(count, "package");
+  if (level == PartLevel::numa) return plural(count, "NUMA node");
   const std::string size = machine.l3_bytes == 0 ? "" : text(" of ", format_bytes(machine.l3_bytes));
   return text(plural(count, "L3 cache"), size);
 }
 
 // " (1 NUMA node, L3 32 MiB)": the names after the first.
-std::string extras(const MachineShape& machine, const Part& part) {
+std::string extras(const MachineShape& machine, const MachinePart& part) {
   std::vector<std::string> words;
   for (std::size_t i = 1; i < part.names.size(); ++i) {
-    const Level level = part.names[i].level;
-    const bool sized = level == Level::l3 && machine.l3_bytes > 0;
-    words.push_back(sized ? text("L3 ", format_bytes(machine.l3_bytes)) : level_words(machine, level, 1));
+    const PartLevel level = part.names[i].level;
+    const bool sized = level == PartLevel::l3 && machine.l3_bytes > 0;
+    words.push_back(sized ? text("L3 ", format_bytes(machine.l3_bytes)) : level_text(machine, level, 1));
   }
   return words.empty() ? "" : text(" (", join(words, ", "), ")");
 }
 
-std::string phrase_of(const MachineShape& machine, const Part& part) {
+std::string phrase_of(const MachineShape& machine, const MachinePart& part) {
   if (part.parts.empty()) return cores_phrase(machine, part);
   std::vector<std::pair<std::string, std::size_t>> alike;  // what a part holds, and how many do
-  const Level level = part.parts.front().names.front().level;
-  for (const Part& each : part.parts) {
+  const PartLevel level = part.parts.front().names.front().level;
+  for (const MachinePart& each : part.parts) {
     const std::string inside = text(extras(machine, each), "\n", phrase_of(machine, each));
     if (alike.empty() || alike.back().first != inside) alike.emplace_back(inside, 0);
     ++alike.back().second;
@@ -140,7 +140,7 @@ std::string phrase_of(const MachineShape& machine, const Part& part) {
   std::vector<std::string> phrases;
   for (const auto& [inside, count] : alike) {
     const std::size_t end = inside.find('\n');
-    const std::string phrase = text(level_words(machine, level, count), inside.substr(0, end),
+    const std::string phrase = text(level_text(machine, level, count), inside.substr(0, end),
                                     count == 1 ? ": " : ", each: ", inside.substr(end + 1));
     phrases.push_back(alike.size() == 1 ? phrase : text("[", phrase, "]"));
   }
@@ -149,15 +149,15 @@ std::string phrase_of(const MachineShape& machine, const Part& part) {
 
 }  // namespace
 
-Part parts_of(const MachineShape& machine) {
+MachinePart parts_of(const MachineShape& machine) {
   const std::vector<int> all = IndexSet::range(0, static_cast<int>(machine.pus.size()) - 1).members();
-  return build(machine, all, levels_of(machine));
+  return build_part(machine, all, levels_of(machine));
 }
 
 std::string inside_of(const MachineShape& machine) {
-  const Part whole = parts_of(machine);
+  const MachinePart whole = parts_of(machine);
   if (whole.names.empty()) return phrase_of(machine, whole);
-  return text(level_words(machine, whole.names.front().level, 1), extras(machine, whole), ": ",
+  return text(level_text(machine, whole.names.front().level, 1), extras(machine, whole), ": ",
               phrase_of(machine, whole));
 }
 

@@ -23,22 +23,22 @@ struct NodeKind {
 // In the order in which they appear.
 std::vector<NodeKind> kinds_of(const Topology& topology);
 
-enum class Level : std::uint8_t { package, numa, l3 };
+enum class PartLevel : std::uint8_t { package, numa, l3 };
 
 struct PartName {
-  Level level;
+  PartLevel level;
   int number;
 };
 
 // A piece of a machine. It has several names where one level holds exactly one of the next; it has
 // either smaller parts or cores.
-struct Part {
+struct MachinePart {
   std::vector<PartName> names;
-  std::vector<Part> parts;
+  std::vector<MachinePart> parts;
   std::vector<int> cores;  // all cores in it, in the machine's order
 };
 
-Part parts_of(const MachineShape& machine);
+MachinePart parts_of(const MachineShape& machine);
 // "2 packages, each: 2 NUMA nodes (L3 32 MiB), each: 16 cores × 2 threads"
 std::string inside_of(const MachineShape& machine);
 

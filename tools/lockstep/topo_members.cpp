@@ -12,13 +12,13 @@ namespace lockstep::command {
 namespace {
 
 using Ranks = std::vector<int>;
-using Row = std::vector<std::string>;
+using MemberRow = std::vector<std::string>;
 
 // How far members are folded into one row.
 enum class Fold { nothing, place, numa, package, node };
 
 std::array<int, 3> fold_key(const Topology& topology, int rank, Fold fold) {
-  const Span& span = topology.span_of(rank);
+  const SharedUnits& units = topology.shared_units_of(rank);
   const int cores = static_cast<int>(topology.place_of(rank).pus.size());
   switch (fold) {
     case Fold::nothing:
@@ -26,9 +26,9 @@ std::array<int, 3> fold_key(const Topology& topology, int rank, Fold fold) {
     case Fold::place:
       return {topology.member(rank).place, 0, 0};
     case Fold::numa:
-      return {span.package, span.numa, cores};
+      return {units.package, units.numa, cores};
     case Fold::package:
-      return {span.package, 0, 0};
+      return {units.package, 0, 0};
     case Fold::node:
       break;
   }
@@ -113,7 +113,7 @@ std::string quota_cell(const Topology& topology, const Ranks& ranks) {
   return least == most ? text(least, " cores") : text(least, "-", most, " cores");
 }
 
-Row row_of(const Topology& topology, const Ranks& ranks) {
+MemberRow row_of(const Topology& topology, const Ranks& ranks) {
   const MachineShape& machine = topology.machine_of(ranks.front());
   IndexSet pus;
   for (const int rank : ranks) pus.insert(topology.place_of(rank).pus);
@@ -137,13 +137,13 @@ std::vector<bool> columns_of(const Topology& topology, int node) {
           true, !machine.gpus.empty(),  machine.nics.size() > 1, quota};
 }
 
-std::vector<std::string> aligned(const std::vector<Row>& rows, const std::vector<bool>& wanted) {
+std::vector<std::string> aligned(const std::vector<MemberRow>& rows, const std::vector<bool>& wanted) {
   std::vector<std::size_t> widths(wanted.size());
-  for (const Row& row : rows) {
+  for (const MemberRow& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], screen_width(row[i]));
   }
   std::vector<std::string> lines;
-  for (const Row& row : rows) {
+  for (const MemberRow& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (wanted[i]) line += text(row[i], std::string(widths[i] - screen_width(row[i]) + 2, ' '));
@@ -157,7 +157,7 @@ std::vector<std::string> aligned(const std::vector<Row>& rows, const std::vector
 }  // namespace
 
 std::vector<std::string> member_table(const Topology& topology, int node, std::size_t most_rows) {
-  std::vector<Row> rows{{"rank", "package", "NUMA", "cores", "CPUs", "near GPU", "near NIC", "quota"}};
+  std::vector<MemberRow> rows{{"rank", "package", "NUMA", "cores", "CPUs", "near GPU", "near NIC", "quota"}};
   for (const Ranks& ranks : folded_to(topology, node, most_rows)) rows.push_back(row_of(topology, ranks));
   return aligned(rows, columns_of(topology, node));
 }

@@ -30,25 +30,25 @@ std::string attributes(const Paint& paint) {
 }
 
 // The point `distance` away from `corner` on the way to `to`, at most half of the way.
-Point towards(Point corner, Point to, double distance) {
+ScenePoint towards(ScenePoint corner, ScenePoint to, double distance) {
   const double length = std::hypot(to.x - corner.x, to.y - corner.y);
   if (length == 0) return corner;
   const double part = std::min(distance / length, 0.5);
   return {corner.x + (to.x - corner.x) * part, corner.y + (to.y - corner.y) * part};
 }
 
-std::string pair(Point point) { return text(number(point.x), " ", number(point.y)); }
+std::string pair(ScenePoint point) { return text(number(point.x), " ", number(point.y)); }
 
 }  // namespace
 
-void Scene::rectangle(Layer layer, const Box& box, double radius, const Paint& paint, std::string_view tip) {
+void Scene::rectangle(SceneLayer layer, const SceneBox& box, double radius, const Paint& paint, std::string_view tip) {
   std::string& all = in(layer);
   all += text("<rect x=\"", number(box.x), "\" y=\"", number(box.y), "\" width=\"", number(box.width), "\" height=\"",
               number(box.height), "\" rx=\"", number(radius), "\"", attributes(paint));
   all += tip.empty() ? "/>\n" : text("><title>", xml_escaped(tip), "</title></rect>\n");
 }
 
-void Scene::words(Layer layer, Point at, std::string_view words, const Font& font) {
+void Scene::words(SceneLayer layer, ScenePoint at, std::string_view words, const Font& font) {
   std::string& all = in(layer);
   all += text("<text x=\"", number(at.x), "\" y=\"", number(at.y), "\" font-size=\"", number(font.size), "\" fill=\"",
               font.fill, "\"");
@@ -57,7 +57,7 @@ void Scene::words(Layer layer, Point at, std::string_view words, const Font& fon
   all += text(">", xml_escaped(words), "</text>\n");
 }
 
-void Scene::line(const std::vector<Point>& points, const Paint& paint) {
+void Scene::line(const std::vector<ScenePoint>& points, const Paint& paint) {
   if (points.size() < 2) return;
   constexpr double radius = 6;
   std::string path = text("M", pair(points.front()));
@@ -66,7 +66,7 @@ void Scene::line(const std::vector<Point>& points, const Paint& paint) {
                  pair(towards(points[i], points[i + 1], radius)));
   }
   path += text(" L", pair(points.back()));
-  in(Layer::ring) += text("<path d=\"", path, "\" stroke-linecap=\"round\"", attributes(paint), "/>\n");
+  in(SceneLayer::ring) += text("<path d=\"", path, "\" stroke-linecap=\"round\"", attributes(paint), "/>\n");
 }
 
 std::string Scene::svg(double width, double height, std::string_view title) const {
@@ -80,12 +80,12 @@ std::string Scene::svg(double width, double height, std::string_view title) cons
   return all + "</svg>\n";
 }
 
-double words_width(std::string_view words, double size, bool bold) {
+double text_width(std::string_view words, double size, bool bold) {
   return static_cast<double>(screen_width(words)) * size * (bold ? 0.66 : 0.6);
 }
 
 std::string fitted(std::string_view words, double size, double width, bool bold) {
-  const double letters = width / words_width("x", size, bold);
+  const double letters = width / text_width("x", size, bold);
   return cut(words, static_cast<std::size_t>(std::max(1.0, letters)));
 }
 

@@ -11,7 +11,11 @@
 
 namespace lockstep::command {
 
-struct Box {
+// Colours of words and of what stands back.
+inline constexpr std::string_view ink = "#0f172a";
+inline constexpr std::string_view pale = "#64748b";
+
+struct SceneBox {
   double x = 0;
   double y = 0;
   double width = 0;
@@ -20,24 +24,24 @@ struct Box {
   double bottom() const { return y + height; }
   double middle_x() const { return x + width / 2; }
   double middle_y() const { return y + height / 2; }
-  bool overlaps(const Box& other) const {
+  bool overlaps(const SceneBox& other) const {
     return x < other.right() && other.x < right() && y < other.bottom() && other.y < bottom();
   }
 };
 
-struct Point {
+struct ScenePoint {
   double x = 0;
   double y = 0;
 };
 
 // Of the thing with this number where things stand row after row: how many are to its left, and how many rows above.
-inline Point grid_place(std::size_t number, std::size_t columns) {
+inline ScenePoint grid_place(std::size_t number, std::size_t columns) {
   const std::size_t row = number / columns;
   return {static_cast<double>(number - row * columns), static_cast<double>(row)};
 }
 
 // From back to front.
-enum class Layer : std::uint8_t { boxes, cells, ring, dots };
+enum class SceneLayer : std::uint8_t { boxes, cells, ring, dots };
 
 struct Paint {
   std::string_view fill = "none";
@@ -56,30 +60,30 @@ struct Font {
 
 struct RankLabel {
   int rank = 0;
-  Box box;
+  SceneBox box;
 };
 
 class Scene {
  public:
   // `tip` is what a browser shows when the pointer rests there.
-  void rectangle(Layer layer, const Box& box, double radius, const Paint& paint, std::string_view tip = {});
-  void words(Layer layer, Point at, std::string_view words, const Font& font);
+  void rectangle(SceneLayer layer, const SceneBox& box, double radius, const Paint& paint, std::string_view tip = {});
+  void words(SceneLayer layer, ScenePoint at, std::string_view words, const Font& font);
   // Straight pieces with rounded corners.
-  void line(const std::vector<Point>& points, const Paint& paint);
+  void line(const std::vector<ScenePoint>& points, const Paint& paint);
   void add_label(const RankLabel& label) { labels_.push_back(label); }
 
   const std::vector<RankLabel>& labels() const { return labels_; }
   std::string svg(double width, double height, std::string_view title) const;
 
  private:
-  std::string& in(Layer layer) { return layers_.at(static_cast<std::size_t>(layer)); }
+  std::string& in(SceneLayer layer) { return layers_.at(static_cast<std::size_t>(layer)); }
 
   std::array<std::string, 4> layers_;
   std::vector<RankLabel> labels_;
 };
 
 // What the words take in a wide font of this size; a guess on the safe side.
-double words_width(std::string_view words, double size, bool bold = false);
+double text_width(std::string_view words, double size, bool bold = false);
 // The words, cut where they would be wider.
 std::string fitted(std::string_view words, double size, double width, bool bold = false);
 

@@ -13,21 +13,21 @@
 namespace lockstep::command {
 namespace {
 
-constexpr std::size_t most_lines = 50;
-constexpr std::size_t columns = 100;
+constexpr std::size_t most_tree_lines = 50;
+constexpr std::size_t text_columns = 100;
 
 using Lines = std::vector<std::string>;
 
 // Two columns of a field's name and its words, wrapped.
 void add_field(Lines& lines, std::string_view branch, std::string_view name, std::string_view words) {
-  std::string head = text(branch, " ", name);
+  std::string first_line = text(branch, " ", name);
   constexpr std::size_t field = 13;
-  head += std::string(field - std::min(field, screen_width(head)), ' ');
+  first_line += std::string(field - std::min(field, screen_width(first_line)), ' ');
   const std::string indent = text(branch == "└─" ? " " : "│", std::string(field - 1, ' '));
-  std::string line = head;
+  std::string line = first_line;
   bool fresh = true;
   for (const std::string& word : split(words, ' ')) {
-    if (!fresh && screen_width(line) + 1 + screen_width(word) > columns) {
+    if (!fresh && screen_width(line) + 1 + screen_width(word) > text_columns) {
       lines.push_back(line);
       line = indent;
       fresh = true;
@@ -174,9 +174,9 @@ void add_remarks(Lines& lines, const Topology& topology) {
   if (remarks.size() > most) lines.push_back(text("  and ", remarks.size() - most, " more"));
 }
 
-std::string finish(const Lines& lines) {
+std::string cut_lines(const Lines& lines) {
   std::string all;
-  for (const std::string& line : lines) all += text(cut(line, columns), "\n");
+  for (const std::string& line : lines) all += text(cut(line, text_columns), "\n");
   return all;
 }
 
@@ -190,19 +190,19 @@ std::string topo_tree(const Topology& topology) {
     lines = compose(topology, kinds, detail);
     add_racks(lines, topology);
     add_remarks(lines, topology);
-    if (lines.size() <= most_lines) break;
+    if (lines.size() <= most_tree_lines) break;
   }
-  return finish(lines);
+  return cut_lines(lines);
 }
 
 namespace {
 
-// Pairs on one node by link. Members with one span are told apart only by whether they are two.
+// Pairs on one node by link. Members with the same shared units are told apart only by whether they are two.
 void count_node(const Topology& topology, int node, std::size_t times, std::map<Link, std::size_t>& pairs) {
   std::map<std::array<int, 5>, std::vector<int>> by_span;
   for (const int rank : topology.ranks_of_node(node)) {
-    const Span& span = topology.span_of(rank);
-    by_span[{span.core, span.l2, span.l3, span.numa, span.package}].push_back(rank);
+    const SharedUnits& units = topology.shared_units_of(rank);
+    by_span[{units.core, units.l2, units.l3, units.numa, units.package}].push_back(rank);
   }
   for (auto one = by_span.begin(); one != by_span.end(); ++one) {
     const std::size_t count = one->second.size();
@@ -251,7 +251,7 @@ std::string topo_links(const Topology& topology) {
   if (members > 1 && members <= 16) {
     for (std::string& line : link_matrix(topology)) lines.push_back(std::move(line));
   }
-  return finish(lines);
+  return cut_lines(lines);
 }
 
 }  // namespace lockstep::command

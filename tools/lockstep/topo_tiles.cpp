@@ -10,43 +10,44 @@ namespace lockstep::command {
 namespace {
 
 constexpr double tile_height = 46;
-constexpr double gap = 14;
-constexpr std::size_t columns = 8;
+constexpr double tile_gap = 14;
+constexpr std::size_t tile_columns = 8;
 constexpr std::size_t most_tiles = 144;
-constexpr std::string_view network = "#e11d48";
+constexpr std::string_view network_colour = "#e11d48";
 
 struct Tile {
   int first = 0;  // node
   int last = 0;
-  Box box;
+  SceneBox box;
 };
 
-std::vector<Tile> arrange(int nodes, const Box& area) {
+std::vector<Tile> arrange(int nodes, const SceneBox& area) {
   const int together = (nodes + static_cast<int>(most_tiles) - 1) / static_cast<int>(most_tiles);
-  const double width = (area.width + gap) / static_cast<double>(columns) - gap;
+  const double width = (area.width + tile_gap) / static_cast<double>(tile_columns) - tile_gap;
   std::vector<Tile> tiles;
   for (int first = 0; first < nodes; first += together) {
-    const Point place = grid_place(tiles.size(), columns);
-    tiles.push_back({first,
-                     std::min(first + together, nodes) - 1,
-                     {area.x + place.x * (width + gap), area.y + place.y * (tile_height + gap), width, tile_height}});
+    const ScenePoint place = grid_place(tiles.size(), tile_columns);
+    tiles.push_back(
+        {first,
+         std::min(first + together, nodes) - 1,
+         {area.x + place.x * (width + tile_gap), area.y + place.y * (tile_height + tile_gap), width, tile_height}});
   }
   return tiles;
 }
 
 // Behind the tiles: along each row, then back below it to the next.
-void draw_thread(Scene& scene, const std::vector<Tile>& tiles, const Box& area) {
+void draw_thread(Scene& scene, const std::vector<Tile>& tiles, const SceneBox& area) {
   for (std::size_t i = 0; i + 1 < tiles.size(); ++i) {
-    const Box& a = tiles[i].box;
-    const Box& b = tiles[i + 1].box;
-    const Paint paint{.stroke = network, .stroke_width = 1.5};
+    const SceneBox& a = tiles[i].box;
+    const SceneBox& b = tiles[i + 1].box;
+    const Paint paint{.stroke = network_colour, .stroke_width = 1.5};
     if (a.y == b.y) {
       scene.line({{a.right(), a.middle_y()}, {b.x, b.middle_y()}}, paint);
       continue;
     }
-    const double right = a.right() + gap / 2;
-    const double y = a.bottom() + gap / 2;
-    const double left = area.x - gap / 2;
+    const double right = a.right() + tile_gap / 2;
+    const double y = a.bottom() + tile_gap / 2;
+    const double left = area.x - tile_gap / 2;
     scene.line({{a.right(), a.middle_y()},
                 {right, a.middle_y()},
                 {right, y},
@@ -56,16 +57,16 @@ void draw_thread(Scene& scene, const std::vector<Tile>& tiles, const Box& area) 
                paint);
   }
   if (tiles.size() < 2) return;
-  const Box& last = tiles.back().box;
-  const Box& first = tiles.front().box;
-  const double y = last.bottom() + gap / 2;
-  const double left = area.x - gap / 2 - 6;
+  const SceneBox& last = tiles.back().box;
+  const SceneBox& first = tiles.front().box;
+  const double y = last.bottom() + tile_gap / 2;
+  const double left = area.x - tile_gap / 2 - 6;
   scene.line({{last.middle_x(), last.bottom()},
               {last.middle_x(), y},
               {left, y},
               {left, first.middle_y()},
               {first.x, first.middle_y()}},
-             {.stroke = network, .stroke_width = 1.3, .dash = "2 4"});
+             {.stroke = network_colour, .stroke_width = 1.3, .dash = "2 4"});
 }
 
 // The kind that all nodes of the tile have, or one past the last when they differ.
@@ -87,28 +88,29 @@ void draw_tile(Scene& scene, const Topology& topology, const Tile& tile, std::st
   }
   const std::string name = fold_names(hosts, 1);
   std::string range = fold_numbers(ranks, 1);
-  const Box& box = tile.box;
-  scene.rectangle(Layer::boxes, box, 8, {.fill = "#ffffff", .stroke = "#d3dbe5"},
+  const SceneBox& box = tile.box;
+  scene.rectangle(SceneLayer::boxes, box, 8, {.fill = "#ffffff", .stroke = "#d3dbe5"},
                   text(name, ": ranks ", fold_numbers(ranks, 8)));
-  scene.rectangle(Layer::boxes, {box.x + 6, box.y + 8, 3.5, box.height - 16}, 1.7, {.fill = colour});
-  scene.words(Layer::boxes, {box.x + 16, box.y + 18}, fitted(name, 10, box.width - 20),
+  scene.rectangle(SceneLayer::boxes, {box.x + 6, box.y + 8, 3.5, box.height - 16}, 1.7, {.fill = colour});
+  scene.words(SceneLayer::boxes, {box.x + 16, box.y + 18}, fitted(name, 10, box.width - 20),
               {.size = 10, .fill = "#64748b"});
   const std::string leader = text(topology.ranks_of_node(tile.first).front());
-  const double width = std::max(18.0, words_width(leader, 9, true) + 8);
-  const Box mark{box.x + 16, box.y + 24, width, 15};
-  scene.rectangle(Layer::dots, mark, 7.5, {.fill = member_colour(0), .stroke = "#0f172a", .stroke_width = 1.6},
+  const double width = std::max(18.0, text_width(leader, 9, true) + 8);
+  const SceneBox mark{box.x + 16, box.y + 24, width, 15};
+  scene.rectangle(SceneLayer::dots, mark, 7.5, {.fill = member_colour(0), .stroke = "#0f172a", .stroke_width = 1.6},
                   text("rank ", leader, ", leader"));
-  scene.words(Layer::dots, {mark.middle_x(), mark.middle_y() + 3.3}, leader,
+  scene.words(SceneLayer::dots, {mark.middle_x(), mark.middle_y() + 3.3}, leader,
               {.size = 9, .fill = "#ffffff", .bold = true, .anchor = "middle"});
   const double room = box.right() - mark.right() - 8;
   const bool one_run = range == text(ranks.front(), "-", ranks.back());
-  if (one_run && words_width(range, 11) > room) range = text("to ", ranks.back());
-  scene.words(Layer::boxes, {mark.right() + 6, box.y + 35.5}, fitted(range, 11, room), {.size = 11, .fill = "#0f172a"});
+  if (one_run && text_width(range, 11) > room) range = text("to ", ranks.back());
+  scene.words(SceneLayer::boxes, {mark.right() + 6, box.y + 35.5}, fitted(range, 11, room),
+              {.size = 11, .fill = "#0f172a"});
 }
 
 }  // namespace
 
-double draw_tiles(Scene& scene, const Topology& topology, const std::vector<NodeKind>& kinds, const Box& area) {
+double draw_tiles(Scene& scene, const Topology& topology, const std::vector<NodeKind>& kinds, const SceneBox& area) {
   constexpr std::string_view other = "#cbd5e1";
   constexpr std::size_t most_coloured = 6;
   std::vector<std::size_t> kind_of_node(static_cast<std::size_t>(topology.node_count()));
@@ -122,7 +124,7 @@ double draw_tiles(Scene& scene, const Topology& topology, const std::vector<Node
     const bool coloured = kinds.size() > 1 && kind < std::min(kinds.size(), most_coloured);
     draw_tile(scene, topology, tile, coloured ? member_colour(static_cast<int>(kind)) : other);
   }
-  return tiles.empty() ? area.y : tiles.back().box.bottom() + gap;
+  return tiles.empty() ? area.y : tiles.back().box.bottom() + tile_gap;
 }
 
 }  // namespace lockstep::command

@@ -12,6 +12,6 @@
 namespace lockstep::command {
 
 // Draws into the area's width, as high as it takes, and returns where it ends.
-double draw_tiles(Scene& scene, const Topology& topology, const std::vector<NodeKind>& kinds, const Box& area);
+double draw_tiles(Scene& scene, const Topology& topology, const std::vector<NodeKind>& kinds, const SceneBox& area);
 
 }  // namespace lockstep::command

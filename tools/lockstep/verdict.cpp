@@ -21,7 +21,7 @@ std::string ranks_words(const IndexSet& ranks) {
   return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
 }
 
-std::string advice_for(const Member& member) {
+std::string advice_for(const ObservedMember& member) {
   const std::string& state = member.process->state;
   const int process = member.process->process;
   if (state == "stopped") return text("kill -CONT ", process, " lets it go on");
@@ -30,12 +30,12 @@ std::string advice_for(const Member& member) {
   return text("gdb -p ", process, " shows what it does");
 }
 
-std::string place_words(const Member& member) {
+std::string place_text(const ObservedMember& member) {
   return text("process ", member.process->process, " on ", member.process->host, ", ", member.process->state);
 }
 
-std::string last_words(const Member& member) {
-  const book::CommunicatorSeen& seen = *member.seen;
+std::string last_words(const ObservedMember& member) {
+  const status::CommunicatorSnapshot& seen = *member.seen;
   if (seen.started == 0) return "no call before";
   return text(seen.is_in_call() ? "is in " : "last was ", call_words(seen, seen.current()),
               seen.waits.empty() ? "" : ", and waits: ", seen.waits);
@@ -43,7 +43,7 @@ std::string last_words(const Member& member) {
 
 // Those who have not come to what others wait in, or, where some are held, these: alike ones together, each with one of
 // them as an example.
-std::string missing_words(const Group& group, std::uint64_t call, bool some_are_held) {
+std::string missing_text(const ObservedGroup& group, std::uint64_t call, bool some_are_held) {
   std::map<std::pair<std::string, std::uint64_t>, IndexSet> alike;
   for (const auto& [rank, member] : group.members) {
     if (some_are_held ? is_held(*member.process) : member.seen->started < call)
@@ -51,33 +51,39 @@ std::string missing_words(const Group& group, std::uint64_t call, bool some_are_
   }
   std::vector<std::string> parts;
   for (const auto& [key, ranks] : alike) {
-    const Member& first = group.members.at(ranks.members().front());
+    const ObservedMember& first = group.members.at(ranks.members().front());
     const bool is_one = ranks.size() == 1;
     const std::string what =
         some_are_held ? text(is_one ? " is " : " are ", key.first) : text(is_one ? " has" : " have", " not come to it");
-    parts.push_back(text(ranks_words(ranks), what, " (", is_one ? "" : "such as ", place_words(first), "; ",
+    parts.push_back(text(ranks_words(ranks), what, " (", is_one ? "" : "such as ", place_text(first), "; ",
                          last_words(first), ") -> ", advice_for(first)));
   }
   return join(parts, "; ");
 }
 
-IndexSet unknown_ranks(const Group& group) {
+IndexSet unknown_ranks(const ObservedGroup& group) {
   IndexSet all;
-  for (int rank = 0; rank < group.size; ++rank) {
-    if (!group.members.contains(rank)) all.insert(rank);
+  int next = 0;
+  for (const auto& [rank, member] : group.members) {  // by rank
+    if (rank > next) all.insert(IndexSet::range(next, rank - 1));
+    next = rank + 1;
   }
+  if (next < group.size) all.insert(IndexSet::range(next, group.size - 1));
   return all;
 }
 
-std::string unknown_words(const Group& group) {
+std::string unknown_text(const ObservedGroup& group) {
+  constexpr std::size_t most_processes = 8;
   const IndexSet unknown = unknown_ranks(group);
   if (unknown.empty()) return {};
+  const auto unseen = unseen_members(group);
+  if (!unseen.empty()) return text("; ", join(unseen_text(unseen, most_processes), "; "));
   return text("; of ", ranks_words(unknown), " nothing is here: on another host, gone, or not asked for");
 }
 
 // The failure that the others' come from: who quotes another is no cause.
-const Member* cause_of(const Group& group) {
-  const Member* best = nullptr;
+const ObservedMember* cause_of(const ObservedGroup& group) {
+  const ObservedMember* best = nullptr;
   const auto weight = [](const std::string& failure) {
     if (failure.starts_with(id(Code::peer_failed)) || failure.starts_with(id(Code::poisoned))) return 2;
     return failure.starts_with(id(Code::stall)) ? 1 : 0;
@@ -90,12 +96,12 @@ const Member* cause_of(const Group& group) {
   return best;
 }
 
-const Member& longest_waiting(const std::vector<const Member*>& all) {
-  return **std::ranges::max_element(all, {}, [](const Member* each) { return each->seen->waited_ms; });
+const ObservedMember& longest_waiting(const std::vector<const ObservedMember*>& all) {
+  return **std::ranges::max_element(all, {}, [](const ObservedMember* each) { return each->seen->waited_ms; });
 }
 
 // "..., for ranks 1,3"; nothing: it does not say for whom.
-std::optional<IndexSet> awaited_by(const book::CommunicatorSeen& seen) {
+std::optional<IndexSet> awaited_by(const status::CommunicatorSnapshot& seen) {
   constexpr std::string_view before = "for rank";
   const std::size_t at = seen.waits.rfind(before);
   if (at == std::string::npos) return std::nullopt;
@@ -104,83 +110,82 @@ std::optional<IndexSet> awaited_by(const book::CommunicatorSeen& seen) {
 }
 
 // Those who are waited for, and are neither in a call of all nor wait themselves; where some are held, these.
-std::string idle_words(const Group& group, const IndexSet& awaited, bool some_are_held) {
-  if (some_are_held) return missing_words(group, 0, true);
+std::string idle_text(const ObservedGroup& group, const IndexSet& awaited, bool some_are_held) {
+  if (some_are_held) return missing_text(group, 0, true);
   std::vector<std::string> parts;
   for (const auto& [rank, member] : group.members) {
     constexpr std::size_t most = 3;
-    const book::CommunicatorSeen& seen = *member.seen;
+    const status::CommunicatorSnapshot& seen = *member.seen;
     const bool is_idle = !seen.is_in_call() && seen.waits.empty() && seen.failure.empty();
     if (!is_idle || !awaited.contains(rank) || parts.size() == most) continue;
-    parts.push_back(text("rank ", rank, " waits for nothing (", place_words(member), "; ", last_words(member), ") -> ",
+    parts.push_back(text("rank ", rank, " waits for nothing (", place_text(member), "; ", last_words(member), ") -> ",
                          advice_for(member)));
   }
   return join(parts, "; ");
 }
 
 // Of those that wait for messages, where nobody waits in a call of all: the longest first.
-std::string waiting_for_messages(const Group& group) {
+std::string waiting_for_messages(const ObservedGroup& group) {
   constexpr std::int64_t long_ms = 1000;
   constexpr std::size_t most = 3;
-  std::vector<const Member*> waiting;
+  std::vector<const ObservedMember*> waiting;
   IndexSet awaited;
   for (const auto& [rank, member] : group.members) {
     if (is_held(*member.process) || member.seen->is_in_call() || member.seen->waits.empty()) continue;
     waiting.push_back(&member);
     if (const auto whom = awaited_by(*member.seen)) awaited.insert(*whom);
   }
-  std::ranges::stable_sort(waiting, std::greater<>(), [](const Member* each) { return each->seen->waited_ms; });
+  std::ranges::stable_sort(waiting, std::greater<>(), [](const ObservedMember* each) { return each->seen->waited_ms; });
   if (waiting.empty() || (waiting.front()->seen->waited_ms < long_ms && waiting.front()->seen->failure.empty()))
     return {};
   std::vector<std::string> waits;
-  for (const Member* const each : waiting) {
+  for (const ObservedMember* const each : waiting) {
     if (waits.size() < most) waits.push_back(text("rank ", each->seen->rank, " waits in ", each->seen->waits));
   }
   if (waiting.size() > most) waits.push_back(text(waiting.size() - most, " more wait"));
   const bool some_are_held =
       std::ranges::any_of(group.members, [](const auto& each) { return is_held(*each.second.process); });
-  const std::string idle = idle_words(group, awaited, some_are_held);
-  return text(join(waits, "; "), idle.empty() ? "" : "; and ", idle, unknown_words(group));
+  const std::string idle = idle_text(group, awaited, some_are_held);
+  return text(join(waits, "; "), idle.empty() ? "" : "; and ", idle, unknown_text(group));
 }
 
 // Of those in the last call that anybody has come to; where some are held, of all others.
-std::string waiting_words(const Group& group) {
+std::string waiting_text(const ObservedGroup& group) {
   constexpr std::int64_t long_ms = 1000;
   std::uint64_t last = 0;
   for (const auto& [rank, member] : group.members) last = std::max(last, member.seen->started);
   const auto is_late = [&](const auto& each) { return each.second.seen->started < last; };
   const bool some_are_held =
       std::ranges::any_of(group.members, [](const auto& each) { return is_held(*each.second.process); });
-  std::vector<const Member*> waiting;
+  std::vector<const ObservedMember*> waiting;
   IndexSet ranks;
   std::set<std::string> calls;
   for (const auto& each : group.members) {
-    const Member& member = each.second;
+    const ObservedMember& member = each.second;
     if (!member.seen->is_in_call() || (some_are_held ? is_held(*member.process) : is_late(each))) continue;
     waiting.push_back(&member);
     ranks.insert(each.first);
     if (const auto* const call = member.seen->call(member.seen->current())) calls.insert(call->call);
   }
   if (waiting.empty()) return waiting_for_messages(group);
-  const Member& longest = longest_waiting(waiting);
+  const ObservedMember& longest = longest_waiting(waiting);
   if (longest.seen->failure.empty() && longest.seen->waited_ms < long_ms) return {};
   const std::string in = text(ranks_words(ranks), ranks.size() == 1 ? " waits in " : " wait in ",
                               call_words(*longest.seen, longest.seen->current()));
-  const std::string unknown = unknown_words(group);
-  if (some_are_held) return text(in, ", and ", missing_words(group, last, true), unknown);
+  const std::string unknown = unknown_text(group);
+  if (some_are_held) return text(in, ", and ", missing_text(group, last, true), unknown);
   if (calls.size() > 1)
     return text("members are in different calls of the same number: ",
                 join(std::vector<std::string>(calls.begin(), calls.end()), "; "));
-  if (std::ranges::any_of(group.members, is_late))
-    return text(in, ", and ", missing_words(group, last, false), unknown);
+  if (std::ranges::any_of(group.members, is_late)) return text(in, ", and ", missing_text(group, last, false), unknown);
   const std::string what = longest.seen->waits.empty() ? "" : text(" (", longest.seen->waits, ")");
   if (!unknown.empty()) return text(in, what, unknown);
   return text(in, what, ", and nobody is missing: look at the network between their hosts");
 }
 
-std::string verdict_of(const Group& group) {
-  const Member* const cause = cause_of(group);
-  const std::string waiting = waiting_words(group);
+std::string verdict_of(const ObservedGroup& group) {
+  const ObservedMember* const cause = cause_of(group);
+  const std::string waiting = waiting_text(group);
   if (cause == nullptr && waiting.empty()) return {};
   std::string all = text('"', group.name, "\" of ", group.size, group.size == 1 ? " member: " : " members: ");
   if (cause != nullptr) {
@@ -190,7 +195,7 @@ std::string verdict_of(const Group& group) {
   return all + waiting;
 }
 
-[[noreturn]] void refuse(std::string_view name, std::string_view what) {
+[[noreturn]] void refuse_status(std::string_view name, std::string_view what) {
   throw Error(Code::file, text(printable(name, name.size()), ": ", what),
               "name files, or a folder of them, that LOCKSTEP_DUMP was given");
 }
@@ -200,13 +205,13 @@ template <class T>
 T number_in(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_integer() || (!std::is_signed_v<T> && !found->is_number_unsigned()))
-    refuse(name, text("\"", key, "\" is no whole number"));
+    refuse_status(name, text("\"", key, "\" is no whole number"));
   if constexpr (std::is_signed_v<T>) {
     constexpr std::int64_t most = sizeof(T) < sizeof(std::int64_t) ? std::int64_t{1} << 30U : std::int64_t{1} << 50U;
     const auto value = found->get<std::int64_t>();
     if (value < 0 || value > most ||
         (found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)))
-      refuse(name, text("\"", key, "\" is out of range"));
+      refuse_status(name, text("\"", key, "\" is out of range"));
     return static_cast<T>(value);
   } else {
     return found->get<T>();
@@ -215,88 +220,141 @@ T number_in(const nlohmann::json& object, const char* key, std::string_view name
 
 std::string words_in(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) refuse(name, text("\"", key, "\" is no text"));
+  if (found == object.end() || !found->is_string()) refuse_status(name, text("\"", key, "\" is no text"));
   const auto words = found->get<std::string>();
   return printable(words, words.size());
 }
 
 const nlohmann::json& list_in(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_array()) refuse(name, text("\"", key, "\" is no list"));
+  if (found == object.end() || !found->is_array()) refuse_status(name, text("\"", key, "\" is no list"));
   return *found;
 }
 
 const nlohmann::json& object_of(const nlohmann::json& value, std::string_view name) {
-  if (!value.is_object()) refuse(name, "an object is wanted where there is none");
+  if (!value.is_object()) refuse_status(name, "an object is wanted where there is none");
   return value;
 }
 
-book::CommunicatorSeen communicator_in(const nlohmann::json& value, std::string_view name) {
+status::MemberSnapshot member_in(const nlohmann::json& value, std::string_view name) {
   const nlohmann::json& object = object_of(value, name);
-  book::CommunicatorSeen seen{.name = words_in(object, "name", name),
-                              .rank = number_in<int>(object, "rank", name),
-                              .size = number_in<int>(object, "size", name),
-                              .order = number_in<int>(object, "order", name),
-                              .id = number_in<std::uint64_t>(object, "id", name),
-                              .started = number_in<std::uint64_t>(object, "started", name),
+  const auto ago = [&](const char* key) {
+    return object.contains(key) ? number_in<std::int64_t>(object, key, name) : status::MemberSnapshot::never;
+  };
+  const std::string state = words_in(object, "state", name);
+  status::MemberSnapshot seen{.rank = number_in<int>(object, "rank", name),
+                              .host = words_in(object, "host", name),
+                              .process = number_in<int>(object, "process", name),
                               .finished = number_in<std::uint64_t>(object, "finished", name),
-                              .messages = number_in<std::uint64_t>(object, "messages", name),
-                              .waits = words_in(object, "waits", name),
-                              .waited_ms = number_in<std::int64_t>(object, "waited_ms", name),
-                              .failure = words_in(object, "failure", name)};
+                              .in_flight = number_in<std::uint64_t>(object, "in_flight", name),
+                              .unanswered_ms = ago("unanswered_ms"),
+                              .heard_ms = ago("heard_ms")};
+  for (const status::MemberResponse each : {status::MemberResponse::silent, status::MemberResponse::heard,
+                                            status::MemberResponse::answered, status::MemberResponse::left}) {
+    if (state != to_string(each)) continue;
+    seen.state = each;
+    return seen;
+  }
+  refuse_status(name, text("no member has the state \"", state, '"'));
+}
+
+status::CommunicatorSnapshot communicator_in(const nlohmann::json& value, std::string_view name) {
+  const nlohmann::json& object = object_of(value, name);
+  status::CommunicatorSnapshot seen{.name = words_in(object, "name", name),
+                                    .rank = number_in<int>(object, "rank", name),
+                                    .size = number_in<int>(object, "size", name),
+                                    .order = number_in<int>(object, "order", name),
+                                    .id = number_in<std::uint64_t>(object, "id", name),
+                                    .started = number_in<std::uint64_t>(object, "started", name),
+                                    .finished = number_in<std::uint64_t>(object, "finished", name),
+                                    .messages = number_in<std::uint64_t>(object, "messages", name),
+                                    .waits = words_in(object, "waits", name),
+                                    .waited_ms = number_in<std::int64_t>(object, "waited_ms", name),
+                                    .failure = words_in(object, "failure", name)};
   constexpr int most_members = 1 << 20;
-  if (seen.size < 1 || seen.size > most_members || seen.rank >= seen.size)
-    refuse(name, "a rank that its communicator has not");
+  if (seen.size < 1 || seen.size > most_members || seen.rank < 0 || seen.rank >= seen.size)
+    refuse_status(name, "a rank that its communicator has not");
   for (const nlohmann::json& each : list_in(object, "calls", name)) {
     const nlohmann::json& call = object_of(each, name);
     seen.calls.push_back(
         {number_in<std::uint64_t>(call, "number", name), words_in(call, "call", name), words_in(call, "place", name)});
+  }
+  if (!object.contains("members")) return seen;  // left by an earlier release
+  for (const nlohmann::json& each : list_in(object, "members", name)) {
+    seen.members.push_back(member_in(each, name));
+    if (seen.members.back().rank >= seen.size) refuse_status(name, "a rank that its communicator has not");
   }
   return seen;
 }
 
 }  // namespace
 
-std::vector<Group> groups_of(const std::vector<book::ProcessSeen>& processes) {
-  using Key = std::tuple<std::uint64_t, std::string, int>;
-  std::map<Key, Group> found;
-  for (const book::ProcessSeen& process : processes) {
-    for (const book::CommunicatorSeen& seen : process.communicators) {
-      Group& group = found[{seen.id, seen.name, seen.size}];
+std::vector<ObservedGroup> groups_of(const std::vector<status::ProcessSnapshot>& processes) {
+  using CommunicatorKey = std::tuple<std::uint64_t, std::string, int>;
+  std::map<CommunicatorKey, ObservedGroup> found;
+  for (const status::ProcessSnapshot& process : processes) {
+    for (const status::CommunicatorSnapshot& seen : process.communicators) {
+      ObservedGroup& group = found[{seen.id, seen.name, seen.size}];
       group.name = seen.name;
       group.size = seen.size;
-      group.members.emplace(seen.rank, Member{&process, &seen});
+      group.members.emplace(seen.rank, ObservedMember{&process, &seen});
     }
   }
-  std::vector<Group> all;
+  std::vector<ObservedGroup> all;
   all.reserve(found.size());
   for (auto& [key, group] : found) all.push_back(std::move(group));
   return all;
 }
 
-bool is_held(const book::ProcessSeen& process) {
+void tell_apart(std::vector<status::ProcessSnapshot>& processes) {
+  std::map<std::string, std::set<std::string>> ids;  // by name
+  for (const status::ProcessSnapshot& process : processes) {
+    for (const status::CommunicatorSnapshot& seen : process.communicators)
+      if (seen.id != 0) ids[seen.name].insert(hexadecimal(seen.id));
+  }
+  const auto shortest = [](const std::set<std::string>& all) {
+    std::size_t digits = 4;
+    const auto are_different = [&] {
+      std::set<std::string> ends;
+      for (const std::string& each : all) ends.insert(each.substr(each.size() - digits));
+      return ends.size() == all.size();
+    };
+    while (digits < all.begin()->size() && !are_different()) ++digits;
+    return digits;
+  };
+  for (status::ProcessSnapshot& process : processes) {
+    for (status::CommunicatorSnapshot& seen : process.communicators) {
+      const auto found = ids.find(seen.name);
+      if (seen.id == 0 || found == ids.end() || found->second.size() < 2) continue;
+      const std::string id = hexadecimal(seen.id);
+      seen.name += text(" (", id.substr(id.size() - shortest(found->second)), ')');
+    }
+  }
+}
+
+bool is_held(const status::ProcessSnapshot& process) {
   return process.state == "stopped" || process.state == "traced" || process.state == "ended";
 }
 
-std::vector<std::string> verdicts(const std::vector<book::ProcessSeen>& processes) {
+std::vector<std::string> verdicts(const std::vector<status::ProcessSnapshot>& processes) {
   std::vector<std::string> all;
-  const std::vector<Group> groups = groups_of(processes);
-  if (std::string words = circle_words(groups); !words.empty()) all.push_back(std::move(words));
-  for (const Group& group : groups) {
+  const std::vector<ObservedGroup> groups = groups_of(processes);
+  if (std::string words = circle_text(groups); !words.empty()) all.push_back(std::move(words));
+  for (const ObservedGroup& group : groups) {
     if (std::string words = verdict_of(group); !words.empty()) all.push_back(std::move(words));
   }
   return all;
 }
 
-book::ProcessSeen parse_book(std::string_view text, std::string_view name) {
+status::ProcessSnapshot parse_status_file(std::string_view text, std::string_view name) {
   const nlohmann::json all = nlohmann::json::parse(text, nullptr, false);
-  if (all.is_discarded()) refuse(name, "it is no JSON");
+  if (all.is_discarded()) refuse_status(name, "it is no JSON");
   object_of(all, name);
-  if (number_in<int>(all, "lockstep_book", name) != 1) refuse(name, "it is of another version of Lockstep");
-  book::ProcessSeen seen{.host = words_in(all, "host", name),
-                         .process = number_in<int>(all, "process", name),
-                         .program = words_in(all, "program", name),
-                         .state = words_in(all, "state", name)};
+  if (number_in<int>(all, "lockstep_book", name) != 1) refuse_status(name, "it is of another version of Lockstep");
+  status::ProcessSnapshot seen{.host = words_in(all, "host", name),
+                               .process = number_in<int>(all, "process", name),
+                               .program = words_in(all, "program", name),
+                               .state = words_in(all, "state", name)};
   for (const nlohmann::json& each : list_in(all, "communicators", name))
     seen.communicators.push_back(communicator_in(each, name));
   return seen;

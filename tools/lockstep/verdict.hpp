@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for whom, and why, from the books of processes: a sentence for each communicator in which something is
-// wrong.
+// Finds which rank waits for which, and why, from the status files of processes: a sentence for each communicator in
+// which something is wrong.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "collectives/engine/book_reading.hpp"
+#include "collectives/engine/status_reader.hpp"
 
 namespace lockstep::command {
 
-std::vector<std::string> verdicts(const std::vector<book::ProcessSeen>& processes);
+std::vector<std::string> verdicts(const std::vector<status::ProcessSnapshot>& processes);
+
+// Renames communicators that share a name, such as two splits of one: "half" becomes "half (3f2a)" by its id.
+void tell_apart(std::vector<status::ProcessSnapshot>& processes);
 
 // Whatever it is in, nothing moves there.
-bool is_held(const book::ProcessSeen& process);
+bool is_held(const status::ProcessSnapshot& process);
 
 // Of a file that was left where a communicator failed. Throws Error file, with the name, where it is none.
-book::ProcessSeen parse_book(std::string_view text, std::string_view name);
+status::ProcessSnapshot parse_status_file(std::string_view text, std::string_view name);
 
 }  // namespace lockstep::command

@@ -13,16 +13,16 @@ namespace lockstep::command {
 namespace {
 
 // Who waits in the last call of a communicator, and who has not come to it.
-struct Wait {
-  const Group* group;
-  Member waits;
-  Member late;
+struct WaitEdge {
+  const ObservedGroup* group;
+  ObservedMember waits;
+  ObservedMember late;
 };
 
-std::vector<Wait> waits_of(const std::vector<Group>& groups) {
+std::vector<WaitEdge> waits_of(const std::vector<ObservedGroup>& groups) {
   constexpr std::int64_t long_ms = 1000;
-  std::vector<Wait> all;
-  for (const Group& group : groups) {
+  std::vector<WaitEdge> all;
+  for (const ObservedGroup& group : groups) {
     std::uint64_t last = 0;
     for (const auto& [rank, member] : group.members) last = std::max(last, member.seen->started);
     for (const auto& [rank, waiting] : group.members) {
@@ -36,16 +36,16 @@ std::vector<Wait> waits_of(const std::vector<Group>& groups) {
 }
 
 // The fewest waits that lead from what this one waits for back to it.
-std::vector<const Wait*> way_back(const std::vector<Wait>& all, const Wait& first) {
-  std::map<const book::ProcessSeen*, const Wait*> reached_by{{first.late.process, &first}};
-  std::deque<const book::ProcessSeen*> next{first.late.process};
+std::vector<const WaitEdge*> way_back(const std::vector<WaitEdge>& all, const WaitEdge& first) {
+  std::map<const status::ProcessSnapshot*, const WaitEdge*> reached_by{{first.late.process, &first}};
+  std::deque<const status::ProcessSnapshot*> next{first.late.process};
   while (!next.empty()) {
-    const book::ProcessSeen* const here = next.front();
+    const status::ProcessSnapshot* const here = next.front();
     next.pop_front();
-    for (const Wait& wait : all) {
+    for (const WaitEdge& wait : all) {
       if (wait.waits.process != here) continue;
       if (wait.late.process == first.waits.process) {
-        std::vector<const Wait*> way{&wait};
+        std::vector<const WaitEdge*> way{&wait};
         while (way.back() != &first) way.push_back(reached_by.at(way.back()->waits.process));
         std::ranges::reverse(way);
         return way;
@@ -58,18 +58,18 @@ std::vector<const Wait*> way_back(const std::vector<Wait>& all, const Wait& firs
 
 }  // namespace
 
-std::string circle_words(const std::vector<Group>& groups) {
-  const std::vector<Wait> all = waits_of(groups);
-  std::vector<const Wait*> best;
-  for (const Wait& wait : all) {
+std::string circle_text(const std::vector<ObservedGroup>& groups) {
+  const std::vector<WaitEdge> all = waits_of(groups);
+  std::vector<const WaitEdge*> best;
+  for (const WaitEdge& wait : all) {
     auto way = way_back(all, wait);
     if (!way.empty() && (best.empty() || way.size() < best.size())) best = std::move(way);
   }
   if (best.empty()) return {};
   std::vector<std::string> parts;
   std::set<std::string> names;
-  for (const Wait* const each : best) {
-    const book::CommunicatorSeen& seen = *each->waits.seen;
+  for (const WaitEdge* const each : best) {
+    const status::CommunicatorSnapshot& seen = *each->waits.seen;
     names.insert(text('"', each->group->name, '"'));
     parts.push_back(text("process ", each->waits.process->process, ", rank ", seen.rank, " of \"", each->group->name,
                          "\", waits in ", call_words(seen, seen.current()), " for rank ", each->late.seen->rank,

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "collectives/plan_table.hpp"
+#include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/files_of.hpp"
 #include "tools/lockstep/verdict.hpp"
@@ -13,13 +14,13 @@
 namespace lockstep::command {
 namespace {
 
-bool has_failed(const book::ProcessSeen& process) {
+bool has_failed(const status::ProcessSnapshot& process) {
   return std::ranges::any_of(process.communicators, [](const auto& each) { return !each.failure.empty(); });
 }
 
 // Of a process there may be its own account and that of another one: one that was stopped while others failed may have
 // gone on and failed itself, and what they have seen of it says more; otherwise its own does.
-void add(std::vector<book::ProcessSeen>& all, book::ProcessSeen seen) {
+void add_process(std::vector<status::ProcessSnapshot>& all, status::ProcessSnapshot seen) {
   const auto same = std::ranges::find_if(
       all, [&](const auto& each) { return each.process == seen.process && each.host == seen.host; });
   if (same == all.end())
@@ -28,11 +29,11 @@ void add(std::vector<book::ProcessSeen>& all, book::ProcessSeen seen) {
     *same = std::move(seen);
 }
 
-void say_members(const book::ProcessSeen& process) {
-  for (const book::CommunicatorSeen& seen : process.communicators) {
+void say_members(const status::ProcessSnapshot& process) {
+  for (const status::CommunicatorSnapshot& seen : process.communicators) {
     std::cout << text("\n\"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ", process ", process.process, " (",
                       process.program, ") on ", process.host, ", ", process.state, ":\n");
-    for (const book::CallSeen& call : seen.calls)
+    for (const status::CallSnapshot& call : seen.calls)
       std::cout << text("  ", call_words(seen, call.number),
                         call.number == seen.current() && seen.is_in_call() ? ": not finished" : "", "\n");
     if (seen.messages > 0) std::cout << text("  ", seen.messages, " messages\n");
@@ -59,18 +60,24 @@ together.)manual",
       .examples =
           "  LOCKSTEP_DUMP=/tmp/dump LOCKSTEP_TIMEOUT=60s mpirun -n 8 ./train; lockstep why /tmp/dump\n"
           "      who was missing, and where\n",
-      .exit_codes = "  0  it was read\n  1  wrong use, or a file that cannot be read\n",
+      .exit_codes =
+          "  0  it was read; a file that cannot be read was named and passed over\n"
+          "  1  wrong use, or no file can be read\n",
       .positional = true,
   };
   return manual;
 }
 
-Exit run_why(const Parsed& parsed) {
+Exit run_why(const ParsedOptions& parsed) {
+  warn_of_unknown_variables();
   constexpr std::size_t most_bytes = std::size_t{16} << 20U;
-  std::vector<book::ProcessSeen> processes;
-  for (const std::string& file : files_of(parsed.words(), ".json", "LOCKSTEP_DUMP"))
-    add(processes, parse_book(read_text_file(file, most_bytes), file));
+  std::vector<status::ProcessSnapshot> processes;
+  constexpr std::string_view setting = "LOCKSTEP_DUMP";
+  read_each(files_of(parsed.words(), ".json", setting), setting, [&](const std::string& file) {
+    add_process(processes, parse_status_file(read_text_file(file, most_bytes), file));
+  });
   if (!speaks()) return Exit::well;
+  tell_apart(processes);
   const auto all = verdicts(processes);
   for (const std::string& each : all) std::cout << each << "\n";
   std::cout << (all.empty() ? "nothing had failed, and nobody waited\n"

@@ -66,6 +66,18 @@ void write_in_place(const std::string& path, std::string_view content) {
   if (const int failed = write_and_close(file, content); failed != 0) refuse(path, failed);
 }
 
+constexpr std::string_view foreign_link = "a link that another user has put into a folder open to all";
+
+// True for a link of another user in a folder where everybody may make one: it may lead to any file of this user.
+bool is_foreign_link(const std::filesystem::path& path) {
+  struct stat its {};
+  struct stat around {};
+  if (::lstat(path.c_str(), &its) != 0 || !S_ISLNK(its.st_mode) || its.st_uid == ::geteuid()) return false;
+  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  const bool is_open_to_all = ::stat(folder.c_str(), &around) == 0 && (around.st_mode & (S_ISVTX | S_IWOTH)) != 0;
+  return is_open_to_all && its.st_uid != around.st_uid;
+}
+
 // Beside what is to be written, under a name of its own: a link stays a link, and what it points to is replaced.
 class FileBeside {
  public:
@@ -106,7 +118,7 @@ class FileBeside {
 
 // A name of a descriptor that the process has open, whatever that leads to: -1, of none.
 int descriptor_named(std::string_view path) {
-  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "-" || path == "/dev/stdout") return STDOUT_FILENO;
   if (path == "/dev/stderr") return STDERR_FILENO;
   for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
     if (!path.starts_with(folder)) continue;
@@ -135,7 +147,7 @@ int reason_against(const std::string& path) {
   struct stat around {};
   const bool is_sticky = ::stat(folder.c_str(), &around) == 0 && (around.st_mode & S_ISVTX) != 0;
   const uid_t me = ::geteuid();
-  return is_sticky && me != 0 && me != its.st_uid && me != around.st_uid ? EPERM : 0;
+  return is_sticky && me != its.st_uid && me != around.st_uid && its.st_uid != around.st_uid ? EPERM : 0;
 }
 
 }  // namespace
@@ -153,6 +165,8 @@ void write_file(const std::string& path, std::string_view content) {
     if (const int failed = unfit != 0 ? unfit : write_all(open, content); failed != 0) refuse(path, failed);
     return;
   }
+  if (is_foreign_link(path))
+    throw Error(Code::file, text(printable(path, 200), " is ", foreign_link), "give a path in a folder of your own");
   if (!is_replaced(path)) return write_in_place(path, content);
   FileBeside file(path);
   file.put(content);
@@ -166,6 +180,7 @@ void refuse_unwritable(std::string_view option, const std::string& path) {
     if (std::filesystem::is_directory(path, ignored)) return "it is a folder";
     const auto words = [](int number) { return number == 0 ? "" : std::generic_category().message(number); };
     if (const int open = descriptor_named(path); open >= 0) return words(reason_against(open));
+    if (is_foreign_link(path)) return text("it is ", foreign_link);
     if (!is_replaced(path)) return words(::access(path.c_str(), W_OK) == 0 ? 0 : errno);
     const int unfit = reason_against(path);
     return words(unfit != 0 ? unfit : FileBeside(path).reason());

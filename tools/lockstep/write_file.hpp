@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that is there as a whole or not at all: written beside its place and moved there at the end.
-// What is no regular file (a pipe, /dev/null) is written to as it is.
+// What is no regular file (a pipe, /dev/null) is written to as it is. "-" is standard output.
 #pragma once
 
 #include <string>

@@ -70,7 +70,7 @@ Writer& Writer::put(std::span<const std::byte> bytes) {
 
 Writer& Writer::put(const IndexSet& set) {
   put(static_cast<std::uint64_t>(set.ranges().size()));
-  for (const IndexSet::Range& range : set.ranges()) put(range.first).put(range.last);
+  for (const IndexRange& range : set.ranges()) put(range.first).put(range.last);
   return *this;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <system_error>
 
+#include "topology/base/escaped.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -51,7 +52,7 @@ const CodeEntry& entry(Code code) {
 std::string compose(Code code, std::string_view what, std::string_view mend) {
   std::string all = text(id(code), " ", title(code), ": ", what);
   if (!mend.empty()) all += text(" -> ", mend);
-  return all;
+  return escaped(all);  // names that somebody else chose are in it
 }
 
 }  // namespace

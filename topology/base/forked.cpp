@@ -61,7 +61,7 @@ bool is_of_a_port(int descriptor) {
 }
 
 // An entry of a folder, as the system gives it.
-struct Entry {
+struct DirectoryEntry {
   std::uint64_t inode;
   std::int64_t next;
   std::uint16_t bytes;
@@ -79,12 +79,12 @@ void let_go_of_ports() {
   if (port_count.load() == 0) return;
   const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
-  alignas(Entry) std::array<char, 4096> listed;
+  alignas(DirectoryEntry) std::array<char, 4096> listed;
   for (;;) {
     const long bytes = ::syscall(SYS_getdents64, folder, listed.data(), listed.size());
     if (bytes <= 0) break;
     for (long at = 0; at < bytes;) {
-      const auto* const one = reinterpret_cast<const Entry*>(listed.data() + at);
+      const auto* const one = reinterpret_cast<const DirectoryEntry*>(listed.data() + at);
       const int number = number_in(one->name);
       if (number >= 0 && number != folder && is_of_a_port(number)) let_go(number);
       at += one->bytes;

@@ -26,15 +26,15 @@ std::optional<IndexSet> IndexSet::parse(std::string_view whole, int largest) {
     const auto first = parse_integer(std::string_view(part).substr(0, dash));
     const auto last = dash == std::string::npos ? first : parse_integer(std::string_view(part).substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last > largest) return std::nullopt;
-    set.insert(Range{static_cast<int>(*first), static_cast<int>(*last)});
+    set.insert(IndexRange{static_cast<int>(*first), static_cast<int>(*last)});
   }
   return set;
 }
 
-void IndexSet::insert(Range range) {
+void IndexSet::insert(IndexRange range) {
   // The first range that touches or follows ours, then all that it swallows.
   const auto begin =
-      std::ranges::partition_point(ranges_, [&](const Range& each) { return each.last + 1 < range.first; });
+      std::ranges::partition_point(ranges_, [&](const IndexRange& each) { return each.last + 1 < range.first; });
   auto end = begin;
   for (; end != ranges_.end() && end->first <= range.last + 1; ++end) {
     range.first = std::min(range.first, end->first);
@@ -43,36 +43,36 @@ void IndexSet::insert(Range range) {
   ranges_.insert(ranges_.erase(begin, end), range);
 }
 
-void IndexSet::insert(int member) { insert(Range{member, member}); }
+void IndexSet::insert(int member) { insert(IndexRange{member, member}); }
 
 void IndexSet::insert(const IndexSet& other) {
-  for (const Range& range : other.ranges_) insert(range);
+  for (const IndexRange& range : other.ranges_) insert(range);
 }
 
 std::size_t IndexSet::size() const {
   std::size_t all = 0;
-  for (const Range& range : ranges_) all += static_cast<std::size_t>(range.last - range.first) + 1;
+  for (const IndexRange& range : ranges_) all += static_cast<std::size_t>(range.last - range.first) + 1;
   return all;
 }
 
 bool IndexSet::contains(int member) const {
-  const auto found = std::ranges::partition_point(ranges_, [&](const Range& each) { return each.last < member; });
+  const auto found = std::ranges::partition_point(ranges_, [&](const IndexRange& each) { return each.last < member; });
   return found != ranges_.end() && found->first <= member;
 }
 
 bool IndexSet::contains(const IndexSet& other) const {
-  return std::ranges::all_of(other.ranges_, [&](const Range& inner) {
+  return std::ranges::all_of(other.ranges_, [&](const IndexRange& inner) {
     const auto found =
-        std::ranges::partition_point(ranges_, [&](const Range& each) { return each.last < inner.first; });
+        std::ranges::partition_point(ranges_, [&](const IndexRange& each) { return each.last < inner.first; });
     return found != ranges_.end() && found->first <= inner.first && inner.last <= found->last;
   });
 }
 
 IndexSet IndexSet::intersect(const IndexSet& other) const {
   IndexSet both;
-  for (const Range& a : ranges_) {
-    for (const Range& b : other.ranges_) {
-      const Range common{std::max(a.first, b.first), std::min(a.last, b.last)};
+  for (const IndexRange& a : ranges_) {
+    for (const IndexRange& b : other.ranges_) {
+      const IndexRange common{std::max(a.first, b.first), std::min(a.last, b.last)};
       if (common.first <= common.last) both.insert(common);
     }
   }
@@ -82,7 +82,7 @@ IndexSet IndexSet::intersect(const IndexSet& other) const {
 std::vector<int> IndexSet::members() const {
   std::vector<int> all;
   all.reserve(size());
-  for (const Range& range : ranges_) {
+  for (const IndexRange& range : ranges_) {
     for (int member = range.first; member <= range.last; ++member) all.push_back(member);
   }
   return all;
@@ -90,7 +90,7 @@ std::vector<int> IndexSet::members() const {
 
 std::string IndexSet::to_string() const {
   std::vector<std::string> parts;
-  for (const Range& range : ranges_) {
+  for (const IndexRange& range : ranges_) {
     parts.push_back(range.first == range.last ? text(range.first) : text(range.first, "-", range.last));
   }
   return join(parts, ",");

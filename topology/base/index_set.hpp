@@ -11,14 +11,14 @@
 
 namespace lockstep {
 
+struct IndexRange {
+  int first;
+  int last;  // inclusive
+  bool operator==(const IndexRange&) const = default;
+};
+
 class IndexSet {
  public:
-  struct Range {
-    int first;
-    int last;  // inclusive
-    bool operator==(const Range&) const = default;
-  };
-
   IndexSet() = default;
   IndexSet(std::initializer_list<int> members);
   static IndexSet range(int first, int last);
@@ -37,15 +37,15 @@ class IndexSet {
   IndexSet intersect(const IndexSet& other) const;
 
   std::vector<int> members() const;
-  const std::vector<Range>& ranges() const { return ranges_; }
+  const std::vector<IndexRange>& ranges() const { return ranges_; }
   std::string to_string() const;
 
   bool operator==(const IndexSet&) const = default;
 
  private:
-  void insert(Range range);
+  void insert(IndexRange range);
 
-  std::vector<Range> ranges_;  // ascending, with gaps between them
+  std::vector<IndexRange> ranges_;  // ascending, with gaps between them
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "topology/base/escaped.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -41,7 +42,7 @@ Log Log::speaking_as(std::string_view who) const {
 
 void Log::write(LogLevel level, std::string_view message) const {
   if (level > threshold_) return;
-  (*sink_)(level, who_.empty() ? std::string(message) : text("[", who_, "] ", message));
+  (*sink_)(level, escaped(who_.empty() ? std::string(message) : text("[", who_, "] ", message)));
 }
 
 }  // namespace lockstep

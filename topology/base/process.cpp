@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/base/process.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -83,38 +82,17 @@ std::optional<int> status_of_zombie(const ProcessName& name) {
   return static_cast<int>(*status);
 }
 
-struct Known {
+struct ProcessRegistry {
   std::mutex mutex;
-  std::map<std::pair<std::int64_t, std::uint64_t>, std::weak_ptr<const Watched>> all;
+  std::map<std::pair<std::int64_t, std::uint64_t>, std::weak_ptr<const WatchedProcess>> all;
 };
 // Never destroyed: communicators may outlive main.
-Known& known() {
-  static Known* const one = new Known;
+ProcessRegistry& known() {
+  static ProcessRegistry* const one = new ProcessRegistry;
   return *one;
 }
 
 }  // namespace
-
-std::string read_proc(const std::string& path, std::size_t most) {
-  std::string all(most, '\0');
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  std::size_t length = 0;
-  while (file >= 0 && length < most) {
-    const ssize_t came = ::read(file, all.data() + length, most - length);
-    if (came <= 0) break;
-    length += static_cast<std::size_t>(came);
-  }
-  if (file >= 0) ::close(file);
-  all.resize(length);
-  return all;
-}
-
-std::vector<std::string> fields_of_process(std::int64_t number) {
-  const std::string all = read_proc(text("/proc/", number, "/stat"));
-  const std::size_t end = all.rfind(')');
-  if (end == std::string::npos) return {};
-  return split(trim(std::string_view(all).substr(end + 1)), ' ');
-}
 
 void ProcessName::write(Writer& writer) const { writer.put(space).put(number).put(begun); }
 
@@ -138,35 +116,35 @@ std::string how_it_ended(int status) {
   return text("was ended by signal ", WTERMSIG(status), words == nullptr ? "" : text(" (", words, ')'));
 }
 
-std::shared_ptr<const Watched> Watched::find(const ProcessName& name) {
+std::shared_ptr<const WatchedProcess> WatchedProcess::find(const ProcessName& name) {
   if (name.space == 0 || name.space != own_space()) return nullptr;
-  Known& others = known();
+  ProcessRegistry& others = known();
   const std::lock_guard lock(others.mutex);
   auto& kept = others.all[{name.number, name.begun}];
   if (auto here = kept.lock()) return here;
   const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(name.number), 0));
   if (descriptor < 0) return nullptr;
-  std::shared_ptr<const Watched> found(new Watched(name, descriptor));
+  std::shared_ptr<const WatchedProcess> found(new WatchedProcess(name, descriptor));
   if (begin_of(fields_of_process(name.number)) != name.begun) return nullptr;  // a later one of this number
   std::erase_if(others.all, [&](const auto& each) { return &each.second != &kept && each.second.expired(); });
   return kept = found, found;
 }
 
-Watched::~Watched() { ::close(descriptor_); }
+WatchedProcess::~WatchedProcess() { ::close(descriptor_); }
 
-bool Watched::has_ended(int within_ms) const noexcept {
+bool WatchedProcess::has_ended(int within_ms) const noexcept {
   pollfd ended{descriptor_, POLLIN, 0};
   return ::poll(&ended, 1, within_ms) > 0;
 }
 
 // It may be waited for while this asks.
-std::optional<int> Watched::status() const {
+std::optional<int> WatchedProcess::status() const {
   if (const auto status = status_of_waited_for(descriptor_)) return status;
   if (const auto status = status_of_zombie(name_)) return status;
   return status_of_waited_for(descriptor_);
 }
 
-std::optional<std::string> Watched::how() const {
+std::optional<std::string> WatchedProcess::how() const {
   if (!has_ended()) return std::nullopt;
   const auto its = status();
   return its ? std::optional(how_it_ended(*its)) : std::nullopt;

@@ -28,13 +28,13 @@ ProcessName own_process();
 // "was ended by signal 9 (Killed)", "ended with exit status 1", of what wait() gives.
 std::string how_it_ended(int status);
 
-class Watched {
+class WatchedProcess {
  public:
   // The same object to all who watch it. Nothing: it is not of this host, or the system knows it no more.
-  static std::shared_ptr<const Watched> find(const ProcessName& name);
-  ~Watched();
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
+  static std::shared_ptr<const WatchedProcess> find(const ProcessName& name);
+  ~WatchedProcess();
+  WatchedProcess(const WatchedProcess&) = delete;
+  WatchedProcess& operator=(const WatchedProcess&) = delete;
 
   // Can be read when it has ended.
   int descriptor() const { return descriptor_; }
@@ -44,7 +44,7 @@ class Watched {
   std::optional<std::string> how() const;
 
  private:
-  Watched(const ProcessName& name, int descriptor) : name_(name), descriptor_(descriptor) {}
+  WatchedProcess(const ProcessName& name, int descriptor) : name_(name), descriptor_(descriptor) {}
   std::optional<int> status() const;
 
   ProcessName name_;

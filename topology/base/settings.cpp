@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/base/settings.hpp"
 
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 
+#include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
@@ -17,59 +17,56 @@ constexpr std::string_view a_duration = "a duration: 10, 10s, 500ms, 2m or 1h; 0
 constexpr std::array rows = {
     SettingRow{Setting::algorithm, "LOCKSTEP_ALGORITHM", "auto",
                "auto, or collective:algorithm with commas between several: all_reduce:ring,broadcast:chain", true,
-               "algorithms that are taken without a choice; `lockstep plan` lists what there is"},
+               "the algorithm to use for a collective; `lockstep plan COLLECTIVE` lists the names"},
     SettingRow{Setting::allow_singleton, "LOCKSTEP_ALLOW_SINGLETON", "0", "0 or 1", false,
-               "go on as a world of one even where the launcher's variables say that many were meant"},
+               "continue as a world of one although the launcher's variables say that several were meant"},
     SettingRow{Setting::checksums, "LOCKSTEP_CHECKSUMS", "0", "0 or 1", true,
-               "whether messages carry checksums (1), so that bytes that change on their way are an error"},
-    SettingRow{Setting::dump, "LOCKSTEP_DUMP", "none", "none, or the path of a folder, in printable ASCII", false,
-               "where each member leaves what its communicators did last when one of them fails; `lockstep why FOLDER` "
-               "reads it"},
+               "add checksums to messages (1): a byte that changes on the way is an error"},
+    SettingRow{
+        Setting::dump, "LOCKSTEP_DUMP", "none", "none, or the path of a folder, in printable ASCII", false,
+        "folder for the last calls of each member when one of its communicators fails; `lockstep why FOLDER` reads it"},
     SettingRow{Setting::interface, "LOCKSTEP_INTERFACE", "any",
                "any, or the name of a network interface, or the beginning of its addresses: eth1, 10.2.", true,
-               "the network by which members of several nodes reach each other, where not by MPI"},
-    SettingRow{
-        Setting::key_file, "LOCKSTEP_KEY_FILE", "none",
-        "none, or the path of a file of 16 to 4096 bytes that only its owner may read, in printable ASCII", false,
-        "the key by which processes that TF_CONFIG names, without MPI, know each other; none: that of the user, in "
-        "~/.config/lockstep"},
+               "the network for messages between nodes when MPI does not carry them"},
+    SettingRow{Setting::key_file, "LOCKSTEP_KEY_FILE", "none",
+               "none, or the path of a file of 16 to 4096 bytes that only its owner may read, in printable ASCII",
+               false,
+               "the key by which processes that TF_CONFIG names, without MPI, know each other; none: the user's own, "
+               "in ~/.config/lockstep"},
     SettingRow{Setting::log, "LOCKSTEP_LOG", "warn", "off, error, warn, info or debug", false,
-               "how much is said on standard error or to the program's log callback"},
-    SettingRow{
-        Setting::nccl, "LOCKSTEP_NCCL", "1", "0 or 1", true,
-        "whether data in the memory of GPUs, one for each member, goes by NCCL (1) or as the host's data does (0)"},
+               "the level of messages on standard error or to the program's log callback"},
+    SettingRow{Setting::nccl, "LOCKSTEP_NCCL", "1", "0 or 1", true,
+               "use NCCL for data on GPUs if each member has its own (1), or copy it through the host (0)"},
     SettingRow{Setting::node_memory, "LOCKSTEP_NODE_MEMORY", "1", "0 or 1", true,
-               "whether members of a node meet in memory that they share (1) or by messages only (0)"},
+               "let members of a node work in shared memory (1), or by messages only (0)"},
     SettingRow{Setting::racks, "LOCKSTEP_RACKS", "none",
                "none, or words such as \"a = node[1-4]; b = node[5-8]; uplink = 400G\", or the path of a file with a "
                "sentence to a line, in printable ASCII",
-               true,
-               "what nodes stand in together, so that members of a rack meet before racks do; none: as Slurm says"},
-    SettingRow{
-        Setting::signal, "LOCKSTEP_SIGNAL", "none", "none, USR1 or USR2", false,
-        "the signal at which a process says what its communicators do, and leaves it where LOCKSTEP_DUMP says, and "
-        "goes on"},
+               true, "which nodes share a rack; data is combined within racks first; none: as Slurm says"},
+    SettingRow{Setting::signal, "LOCKSTEP_SIGNAL", "none", "none, USR1 or USR2", false,
+               "on this signal a process prints the state of its communicators, writes it to the folder of "
+               "LOCKSTEP_DUMP, and continues"},
     SettingRow{Setting::silence, "LOCKSTEP_SILENCE", "10s", "a duration from 2s to 1h", true,
-               "how long nothing may come from a host, not even its kernel's answer, until its members are gone, over "
-               "sockets"},
+               "over sockets: how long a host may be silent, its kernel included, before its members count as dead"},
     SettingRow{Setting::stall_warn, "LOCKSTEP_STALL_WARN", "10s", a_duration, false,
-               "how long a wait lasts before a warning names who is missing"},
+               "how long a wait lasts before a warning names the missing members"},
+    SettingRow{Setting::strict, "LOCKSTEP_STRICT", "0", "0 or 1", true,
+               "require members to call collectives, and change variables, at the same lines of the program (1)"},
     SettingRow{Setting::table, "LOCKSTEP_TABLE", "none",
                "none, or the path of a file that all members can read, in printable ASCII", true,
-               "a table of measured choices of algorithms, which go before the cost model"},
-    SettingRow{Setting::timeline, "LOCKSTEP_TIMELINE", "none", "none, or the path of a folder, in printable ASCII",
-               false,
-               "where each member leaves when its calls began and ended; `lockstep timeline FOLDER` makes one picture "
-               "of all"},
-    SettingRow{Setting::timeout, "LOCKSTEP_TIMEOUT", "300s", a_duration, true,
-               "how long a wait lasts before it fails with an error that names who is missing"},
-    SettingRow{Setting::transport, "LOCKSTEP_TRANSPORT", "auto", "auto, mpi, tcp or ucx", true,
-               "what carries messages: MPI, sockets of our own, or UCX (without MPI only); auto: under MPI sockets "
-               "between nodes that have nothing faster than TCP, and wherever mpirun was given `--enable-recovery`; "
-               "else MPI"},
+               "a table of measured choices of algorithms, used before the cost model"},
     SettingRow{
-        Setting::wire, "LOCKSTEP_WIRE", "as_is", "as_is, bf16 or f16", true,
-        "how messages between nodes carry f32 that an all_reduce adds up in the fast order, where that saves time"},
+        Setting::timeline, "LOCKSTEP_TIMELINE", "none", "none, or the path of a folder, in printable ASCII", false,
+        "folder for the begin and end of each member's calls; `lockstep timeline FOLDER` makes one picture of all"},
+    SettingRow{Setting::timeout, "LOCKSTEP_TIMEOUT", "300s", a_duration, true,
+               "how long a wait lasts before it fails with an error that names the missing members"},
+    SettingRow{
+        Setting::transport, "LOCKSTEP_TRANSPORT", "auto", "auto, mpi, tcp or ucx", true,
+        "the transport of messages: MPI, Lockstep's TCP sockets, or UCX (without MPI only); auto: under MPI, sockets "
+        "between nodes without a network faster than TCP, and wherever mpirun was given `--enable-recovery`; else MPI"},
+    SettingRow{Setting::wire, "LOCKSTEP_WIRE", "as_is", "as_is, bf16 or f16", true,
+               "the format of f32 in messages between nodes, for an all_reduce that adds in the fast order and if that "
+               "saves time"},
 };
 
 // Letters, digits and underscores, with blanks around it.
@@ -97,6 +94,7 @@ bool is_allowed(Setting setting, std::string_view value) {
     case Setting::checksums:
     case Setting::nccl:
     case Setting::node_memory:
+    case Setting::strict:
       return value == "0" || value == "1";
     case Setting::log:
       return parse_log_level(value).has_value();
@@ -135,7 +133,7 @@ std::string unknown_sentence(std::string_view name) {
 
 }  // namespace
 
-std::string_view to_string(Source source) {
+std::string_view to_string(SettingSource source) {
   constexpr std::array<std::string_view, 3> names = {"default", "environment", "program"};
   return names.at(static_cast<std::size_t>(source));
 }
@@ -149,7 +147,7 @@ Settings::Settings() {
 
 Settings Settings::from_environment() {
   std::vector<std::string> lines;
-  if (getauxval(AT_SECURE) == 0) {
+  if (!has_raised_rights()) {
     for (char** line = environ; line != nullptr && *line != nullptr; ++line) lines.emplace_back(*line);
   }
   return from_lines(lines);
@@ -170,11 +168,11 @@ void Settings::take_line(std::string_view name, std::string_view value) {
   if (row == rows.end()) {
     warnings_.push_back(unknown_sentence(name));
   } else {
-    set(row->setting, value, Source::environment);
+    set(row->setting, value, SettingSource::environment);
   }
 }
 
-void Settings::set(Setting setting, std::string_view value, Source source) {
+void Settings::set(Setting setting, std::string_view value, SettingSource source) {
   const SettingRow& row = rows.at(index(setting));
   if (!is_allowed(setting, value)) {
     throw Error(Code::bad_setting, text(row.name, "=\"", printable(value), "\" (from the ", to_string(source), ")"),

@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-enum class Source : std::uint8_t { built_in, environment, program };
+enum class SettingSource : std::uint8_t { built_in, environment, program };
 
-std::string_view to_string(Source source);
+std::string_view to_string(SettingSource source);
 
 enum class Setting : std::uint8_t {
   algorithm,
@@ -33,6 +33,7 @@ enum class Setting : std::uint8_t {
   signal,
   silence,
   stall_warn,
+  strict,
   table,
   timeline,
   timeout,
@@ -62,10 +63,10 @@ class Settings {
   static Settings from_lines(std::span<const std::string> lines);
 
   // Throws Error bad_setting when the value is not allowed.
-  void set(Setting setting, std::string_view value, Source source = Source::program);
+  void set(Setting setting, std::string_view value, SettingSource source = SettingSource::program);
 
   const std::string& value(Setting setting) const { return values_.at(index(setting)); }
-  Source source(Setting setting) const { return sources_.at(index(setting)); }
+  SettingSource source(Setting setting) const { return sources_.at(index(setting)); }
 
   // As written; collectives/plan_table.hpp knows what it means.
   const std::string& algorithm() const { return value(Setting::algorithm); }
@@ -78,6 +79,7 @@ class Settings {
   std::string timeline() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
   bool checksums() const { return value(Setting::checksums) == "1"; }
+  bool strict() const { return value(Setting::strict) == "1"; }
   bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
   // As written: words, or the path of a file; topology/racks.hpp knows what they mean. Empty: none.
@@ -102,9 +104,9 @@ class Settings {
   static std::size_t index(Setting setting) { return static_cast<std::size_t>(setting); }
   void take_line(std::string_view name, std::string_view value);
 
-  static constexpr std::size_t count = 18;
+  static constexpr std::size_t count = 19;
   std::array<std::string, count> values_;
-  std::array<Source, count> sources_{};
+  std::array<SettingSource, count> sources_{};
   std::vector<std::string> warnings_;
 };
 

@@ -8,11 +8,12 @@
 
 #include <cerrno>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "topology/base/cgroup.hpp"
+#include "topology/base/descriptor.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/proc.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -26,22 +27,6 @@ std::shared_ptr<std::byte> map(int file, std::size_t bytes) {
   return {static_cast<std::byte*>(memory), [bytes](std::byte* begin) { ::munmap(begin, bytes); }};
 }
 
-// Closed at the end, unless taken out.
-class Open {
- public:
-  explicit Open(int number) : number_(number) {}
-  ~Open() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Open(const Open&) = delete;
-  Open& operator=(const Open&) = delete;
-  int number() const { return number_; }
-  int take() { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
-
 }  // namespace
 
 SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
@@ -50,9 +35,9 @@ SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
                  text(format_bytes(bytes), " of memory to share on this node: ", what, ": ", reason(error)),
                  "look at the memory limit of this job's control group, and at the number of open files");
   };
-  Open file(::memfd_create("lockstep", MFD_CLOEXEC));
-  if (file.number() < 0) throw refuse("memfd_create", errno);
-  if (::ftruncate(file.number(), static_cast<off_t>(bytes)) != 0) throw refuse("ftruncate", errno);
+  OwnedDescriptor file(::memfd_create("lockstep", MFD_CLOEXEC));
+  if (!file) throw refuse("memfd_create", errno);
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) throw refuse("ftruncate", errno);
   if (taken) {
     // The system would hand out the last page, and then end whoever asks for one more.
     if (const std::uint64_t free = free_memory_bytes(); bytes > free)
@@ -61,13 +46,13 @@ SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
                   "ask for less, or start fewer members on this node");
     int error = EINTR;  // by a timer of the program's, say
     for (int i = 0; i < 1000 && error == EINTR; ++i)
-      error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(bytes));
+      error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
     if (error != 0) throw refuse("posix_fallocate", error);
   }
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) throw refuse("fstat", errno);
+  if (::fstat(file.get(), &status) != 0) throw refuse("fstat", errno);
   SharedMemory made;
-  made.memory_ = map(file.number(), bytes);
+  made.memory_ = map(file.get(), bytes);
   if (!made.memory_) throw refuse("mmap", errno);
   made.file_ = std::make_unique<File>(File{-1, status.st_dev, status.st_ino});
   made.file_->number = file.take();
@@ -92,14 +77,14 @@ SharedMemory SharedMemory::open(const std::string& ticket, std::size_t bytes) {
     return Error(Code::shared_memory, text(path, " of a neighbour: ", why),
                  "let the processes of a node run as one user in one process namespace");
   };
-  const Open file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (file.number() < 0) throw refuse(reason(errno));
+  const std::string_view another = "it is not the memory that was meant";  // process numbers of another namespace
+  const OwnedDescriptor file(open_memory_file(path, O_RDWR));
+  if (!file) throw refuse(errno == 0 ? another : reason(errno));
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) throw refuse(reason(errno));
-  if (words[2] != text(status.st_dev) || words[3] != text(status.st_ino))
-    throw refuse("it is not the memory that was meant");  // process numbers of another namespace
+  if (::fstat(file.get(), &status) != 0) throw refuse(reason(errno));
+  if (words[2] != text(status.st_dev) || words[3] != text(status.st_ino)) throw refuse(another);
   SharedMemory opened;
-  opened.memory_ = map(file.number(), bytes);
+  opened.memory_ = map(file.get(), bytes);
   if (!opened.memory_) throw refuse(reason(errno));
   return opened;
 }

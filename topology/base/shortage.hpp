@@ -13,14 +13,15 @@
 namespace lockstep {
 
 // What `move` says, which moves bytes and says how many: again and again while the kernel finds no page, but no longer
-// than that.
-template <class Move>
-ssize_t moved_in_shortage(std::chrono::milliseconds longest, const Move& move) {
+// than that, and only if `is_there` says that the process may use the memory.
+template <class Move, class IsThere>
+ssize_t moved_in_shortage(std::chrono::milliseconds longest, const Move& move, const IsThere& is_there) {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> end;
   for (;;) {
     const ssize_t bytes = move();
     if (bytes >= 0 || errno != EFAULT) return bytes;
+    if (!end && !is_there()) break;
     if (!end) end = Clock::now() + longest;
     if (Clock::now() > *end) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -9,6 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "topology/base/escaped.hpp"
+
 namespace lockstep {
 
 void detail::append(std::string& all, double part) {
@@ -95,11 +97,62 @@ std::string format_bytes(std::uint64_t bytes) {
   return text(buffer.data(), " ", units[unit]);
 }
 
+namespace {
+
+void append_escape(std::string& all, char letter) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  const auto code = static_cast<unsigned char>(letter);
+  switch (letter) {
+    case '\n':
+      all += "\\n";
+      break;
+    case '\t':
+      all += "\\t";
+      break;
+    case '\r':
+      all += "\\r";
+      break;
+    default:
+      all += {'\\', 'x', digits[code >> 4U], digits[code & 0xFU]};
+  }
+}
+
+bool is_control(char letter) {
+  const auto code = static_cast<unsigned char>(letter);
+  return code < 0x20 || code == 0x7f;
+}
+
+// U+0080 to U+009f as UTF-8, of which terminals obey some.
+bool is_wide_control(std::string_view rest) {
+  const auto second = rest.size() < 2 ? 0U : static_cast<unsigned char>(rest[1]);
+  return static_cast<unsigned char>(rest.front()) == 0xc2 && second >= 0x80 && second < 0xa0;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view whole) {
+  std::string all;
+  all.reserve(whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (is_wide_control(whole.substr(i))) {
+      append_escape(all, whole[i]);
+      append_escape(all, whole[++i]);
+    } else if (is_control(whole[i])) {
+      append_escape(all, whole[i]);
+    } else {
+      all += whole[i];
+    }
+  }
+  return all;
+}
+
 std::string printable(std::string_view whole, std::size_t limit) {
   std::string all;
   for (const char letter : whole.substr(0, limit)) {
-    const auto code = static_cast<unsigned char>(letter);
-    all += code < 0x20 || code >= 0x7f ? '?' : letter;
+    if (is_control(letter) || static_cast<unsigned char>(letter) >= 0x80)
+      append_escape(all, letter);
+    else
+      all += letter;
   }
   if (whole.size() > limit) all += "...";
   return all;

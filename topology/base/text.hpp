@@ -48,8 +48,8 @@ std::string format_duration(Duration duration);
 // "64 MiB": three significant digits, binary units.
 std::string format_bytes(std::uint64_t bytes);
 
-// Lower case letters and digits of a quoted word that may be printed: control bytes become '?', and
-// what is longer than `limit` is cut, so that junk in a file or variable cannot spoil a terminal.
+// Quotes a word from outside: bytes other than printable ASCII are escaped (topology/base/escaped.hpp), and all after
+// `limit` bytes are cut, so that junk in a file or variable cannot spoil a terminal.
 std::string printable(std::string_view whole, std::size_t limit = 80);
 
 // For XML, as content or in quotes: the five special characters are named, control bytes become '?'.

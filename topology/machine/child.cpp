@@ -46,9 +46,9 @@ void limit_self() {
   setrlimit(RLIMIT_CORE, &no_core);
 }
 
-enum class Answer : std::uint8_t { good, refused, broken };
+enum class ChildResult : std::uint8_t { good, refused, broken };
 
-Bytes answer_of(Answer kind, Writer rest) {
+Bytes answer_of(ChildResult kind, Writer rest) {
   Bytes bytes = Writer().put(kind).take();
   const Bytes more = rest.take();
   bytes.insert(bytes.end(), more.begin(), more.end());
@@ -57,11 +57,11 @@ Bytes answer_of(Answer kind, Writer rest) {
 
 Bytes try_work(const std::function<Bytes()>& work) {
   try {
-    return answer_of(Answer::good, std::move(Writer().put(std::span<const std::byte>(work()))));
+    return answer_of(ChildResult::good, std::move(Writer().put(std::span<const std::byte>(work()))));
   } catch (const Error& error) {
-    return answer_of(Answer::refused, std::move(Writer().put(error.code()).put(error.detail())));
+    return answer_of(ChildResult::refused, std::move(Writer().put(error.code()).put(error.detail())));
   } catch (const std::exception& error) {
-    return answer_of(Answer::broken, std::move(Writer().put(std::string_view(error.what()))));
+    return answer_of(ChildResult::broken, std::move(Writer().put(std::string_view(error.what()))));
   }
 }
 
@@ -131,14 +131,14 @@ Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()
   }
   if (answer.empty()) throw Error(code, text(what, " ended without an answer"));
   Reader reader(answer);
-  switch (reader.get_enum(Answer::broken)) {
-    case Answer::good:
+  switch (reader.get_enum(ChildResult::broken)) {
+    case ChildResult::good:
       return reader.get_bytes();
-    case Answer::refused: {
+    case ChildResult::refused: {
       const auto its_code = reader.get<Code>();
       throw Error(its_code, reader.get_string());
     }
-    case Answer::broken:
+    case ChildResult::broken:
       break;
   }
   throw Error(code, text(what, ": ", reader.get_string()));

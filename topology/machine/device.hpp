@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-struct SeenGpu {
+struct VisibleGpu {
   std::string name;
   std::string id;   // "GPU-3f2b...": the serial that no two GPUs share
   std::string bus;  // "0000:3b:00.0"
@@ -24,18 +24,18 @@ struct SeenGpu {
   // Whether it reaches another one's memory without the host, by that one's serial; of those that the driver was asked
   // about and answered. By NVLink or by PCIe: that CUDA does not tell.
   std::map<std::string, bool> reaches = {};
-  bool operator==(const SeenGpu&) const = default;
+  bool operator==(const VisibleGpu&) const = default;
 };
 
-struct Devices {
+struct VisibleGpus {
   bool built = false;       // this build can use CUDA
   int driver_version = 0;   // 12040 is 12.4; 0: no driver
   int runtime_version = 0;  // what this build was made with; 0: none
   std::string why_none;     // why there is no GPU, as a sentence; empty when there are some
-  std::vector<SeenGpu> gpus;
+  std::vector<VisibleGpu> gpus;
 };
 
-Devices read_devices();
+VisibleGpus read_visible_gpus();
 
 // "13.0", or "not built in".
 std::string cuda_version();

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 
+#include "topology/base/environment.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -37,15 +38,15 @@ std::string state_of(int device, const cudaDeviceProp& properties) {
   cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
   cudaDeviceGetAttribute(&ecc, cudaDevAttrEccEnabled, device);
   std::string state;
-  if (mode == cudaComputeModeProhibited) state += SeenGpu::prohibited;
-  if (mode == cudaComputeModeExclusiveProcess) state += SeenGpu::exclusive;
-  if (std::string_view(properties.name).find(" MIG ") != std::string_view::npos) state += SeenGpu::slice;
-  if (ecc == 0) state += SeenGpu::no_ecc;
+  if (mode == cudaComputeModeProhibited) state += VisibleGpu::prohibited;
+  if (mode == cudaComputeModeExclusiveProcess) state += VisibleGpu::exclusive;
+  if (std::string_view(properties.name).find(" MIG ") != std::string_view::npos) state += VisibleGpu::slice;
+  if (ecc == 0) state += VisibleGpu::no_ecc;
   return state;
 }
 
 // Of all pairs, as far as the driver answers.
-void ask_who_reaches_whom(std::vector<SeenGpu>& gpus, const std::vector<int>& devices) {
+void ask_who_reaches_whom(std::vector<VisibleGpu>& gpus, const std::vector<int>& devices) {
   for (std::size_t a = 0; a < gpus.size(); ++a) {
     for (std::size_t b = 0; b < gpus.size(); ++b) {
       int reaches = 0;
@@ -58,7 +59,7 @@ void ask_who_reaches_whom(std::vector<SeenGpu>& gpus, const std::vector<int>& de
 
 std::string spell_version(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
-std::string why(cudaError_t error, const Devices& devices) {
+std::string why(cudaError_t error, const VisibleGpus& devices) {
   if (devices.driver_version == 0) return "no CUDA driver on this machine";
   if (error == cudaErrorInsufficientDriver) {
     return text("the driver knows CUDA ", spell_version(devices.driver_version), " but this build needs ",
@@ -69,8 +70,9 @@ std::string why(cudaError_t error, const Devices& devices) {
 
 }  // namespace
 
-Devices read_devices() {
-  Devices devices;
+VisibleGpus read_visible_gpus() {
+  refuse_code_of_the_user();
+  VisibleGpus devices;
   devices.built = true;
   cudaRuntimeGetVersion(&devices.runtime_version);
   if (cudaDriverGetVersion(&devices.driver_version) != cudaSuccess) devices.driver_version = 0;

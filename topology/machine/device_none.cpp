@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-Devices read_devices() {
-  Devices devices;
+VisibleGpus read_visible_gpus() {
+  VisibleGpus devices;
   devices.why_none = "this build has no CUDA (meson setup -Dcuda=enabled builds with it)";
   return devices;
 }

@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 struct ReportedGpu {
-  SeenGpu gpu;
+  VisibleGpu gpu;
   int numa = none;
   int package = none;
 };
@@ -88,14 +88,14 @@ std::string host_name() {
   return name.data();
 }
 
-Report report_self(const MachineShape& shape, const Devices& devices, std::span<const std::byte> shape_bytes) {
+Report report_self(const MachineShape& shape, const VisibleGpus& devices, std::span<const std::byte> shape_bytes) {
   Report report;
   report.host = host_name();
   report.process = static_cast<int>(::getpid());
   report.pus = allowed_pus(shape);
   report.cpu_quota = cpu_quota().value_or(0);
   report.shape_hash = hash(shape_bytes);
-  for (const SeenGpu& gpu : devices.gpus) {
+  for (const VisibleGpu& gpu : devices.gpus) {
     const auto known = std::ranges::find(shape.gpus, gpu.bus, &Gpu::bus);
     const bool found = known != shape.gpus.end();
     report.gpus.push_back({gpu, found ? known->numa : none, found ? known->package : none});
@@ -128,7 +128,7 @@ std::map<std::uint64_t, MachineShape> gather_shapes(Exchange& exchange, const st
 
 // hwloc says where they are, CUDA whether they reach each other: by NVLink or PCIe it does not say, and those that no
 // process sees together it was not asked about.
-GpuLink link_between(const SeenGpu& a, const SeenGpu& b, GpuLink by_place) {
+GpuLink link_between(const VisibleGpu& a, const VisibleGpu& b, GpuLink by_place) {
   const auto told = a.reaches.find(b.id);
   if (told == a.reaches.end() || by_place == GpuLink::nvlink) return by_place;
   return told->second ? GpuLink::peer : GpuLink::via_host;
@@ -149,7 +149,7 @@ void take_gpus(MachineShape& shape, Node& node, const std::vector<const Report*>
   shape.gpus.clear();
   shape.gpu_links.clear();
   std::vector<int> known;
-  std::vector<const SeenGpu*> gpus;
+  std::vector<const VisibleGpu*> gpus;
   for (const auto& [key, each] : seen) {
     gpus.push_back(&each.gpu);
     const auto found = std::ranges::find(before.gpus, each.gpu.bus, &Gpu::bus);
@@ -209,7 +209,7 @@ Rack rack_here(const Settings& settings, const Environment& environment) {
   return {racks->of(host_name()), racks->uplink_mbit_per_s};
 }
 
-Topology discover(Exchange& exchange, int colour, const Devices& devices, const Rack& rack) {
+Topology discover(Exchange& exchange, int colour, const VisibleGpus& devices, const Rack& rack) {
   const MachineShape shape = read_this_machine(exchange.log());
   Writer writer;
   shape.write(writer);

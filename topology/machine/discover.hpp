@@ -19,6 +19,6 @@ Rack rack_here(const Settings& settings, const Environment& environment);
 
 // `colour` is equal for members that MPI puts on one host. All members call it; the answer is the same
 // on all. Needs four all-gathers, the last of them with one picture for each kind of machine.
-Topology discover(Exchange& exchange, int colour, const Devices& devices, const Rack& rack = {});
+Topology discover(Exchange& exchange, int colour, const VisibleGpus& devices, const Rack& rack = {});
 
 }  // namespace lockstep

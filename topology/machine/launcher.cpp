@@ -53,14 +53,14 @@ std::optional<LauncherHint> launcher_hint(const Environment& environment) {
 }
 
 std::optional<int> launcher_rank(const Environment& environment) {
-  struct Source {
+  struct LauncherVariables {
     const char* rank;
     const char* size;  // must be set too: names such as RANK are used by others for other things
   };
-  constexpr std::array sources = {Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                  Source{"PMI_RANK", "PMI_SIZE"}, Source{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-                                  Source{"RANK", "WORLD_SIZE"}};
-  for (const Source& source : sources) {
+  constexpr std::array sources = {
+      LauncherVariables{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, LauncherVariables{"PMI_RANK", "PMI_SIZE"},
+      LauncherVariables{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}, LauncherVariables{"RANK", "WORLD_SIZE"}};
+  for (const LauncherVariables& source : sources) {
     const char* rank_text = environment(source.rank);
     const char* size_text = environment(source.size);
     if (rank_text == nullptr || size_text == nullptr) continue;

@@ -100,10 +100,10 @@ std::vector<LocalNic> read_nics(const std::string& sys) {
 
 namespace {
 
-using Resolved = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+using ResolvedHost = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
 
-Resolved resolve(const std::string& host) {
+ResolvedHost resolve(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* named = nullptr;
@@ -150,7 +150,7 @@ const ifaddrs* interface_with(const ifaddrs* first, const sockaddr& address) {
 }  // namespace
 
 std::optional<std::string> interface_of(const std::string& host) {
-  const Resolved named = resolve(host);
+  const ResolvedHost named = resolve(host);
   const Interfaces all = interfaces();
   for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {
     if (const ifaddrs* const found = interface_with(all.get(), *address->ai_addr)) return found->ifa_name;
@@ -159,7 +159,7 @@ std::optional<std::string> interface_of(const std::string& host) {
 }
 
 HostAddresses addresses_of(const std::string& host) {
-  const Resolved named = resolve(host);
+  const ResolvedHost named = resolve(host);
   const Interfaces all = interfaces();
   HostAddresses found;
   for (const addrinfo* address = named.get(); address != nullptr; address = address->ai_next) {

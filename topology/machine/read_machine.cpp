@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 
+#include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 #include "topology/description.hpp"
@@ -23,12 +23,13 @@
 namespace lockstep {
 namespace {
 
-struct Destroy {
+struct HwlocDeleter {
   void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
 };
-using Hwloc = std::unique_ptr<hwloc_topology, Destroy>;
+using Hwloc = std::unique_ptr<hwloc_topology, HwlocDeleter>;
 
 Hwloc start_hwloc() {
+  refuse_code_of_the_user();
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) throw Error(Code::out_of_memory, "hwloc cannot start");
   Hwloc owned(topology);

@@ -26,9 +26,9 @@ struct CommunicatorOptions;
 class Transport;
 
 // What a session stands on where it is not MPI: how its members found each other, and what carries their messages.
-class Ground {
+class SessionBackend {
  public:
-  virtual ~Ground() = default;
+  virtual ~SessionBackend() = default;
   // Of all members, for the session; once.
   virtual std::unique_ptr<Exchange> exchange(Patience patience, const Log& log) = 0;
   // New ones, for each thread of this process: of so many in each process.
@@ -43,7 +43,7 @@ class Ground {
 };
 
 // Members that are threads: an exchange for each of this process, and how many there are, by process.
-struct ThreadsOfAll {
+struct ThreadMembers {
   std::shared_ptr<std::vector<std::unique_ptr<Exchange>>> exchanges;
   std::vector<int> numbers;
 };
@@ -84,13 +84,13 @@ class Session {
   const Topology& topology() const;
   std::shared_ptr<const Topology> shared_topology() const;
   void set_network(const Topology::Network& measured);  // the same on all members
-  const Devices& devices() const;                       // of this process
+  const VisibleGpus& devices() const;                   // of this process
   const Settings& settings() const;
   const Log& log() const;
   ThreadLevel thread_level() const;  // what MPI granted
   bool started_mpi() const;
   // Nothing: it stands on MPI.
-  const std::shared_ptr<Ground>& ground() const;
+  const std::shared_ptr<SessionBackend>& backend() const;
 
   // All members; made at the first call, which all of them make. Defined with the collectives, which this layer does
   // not know: a program that calls it links them.
@@ -102,13 +102,13 @@ class Session {
   // Several members in each of several processes, each driven by a thread of its own: `mine` of this one. All
   // processes call it, with at least 1. Needs MPI_THREAD_SERIALIZED. members() gives what makes the communicator of
   // each, once; its thread calls it.
-  ThreadsOfAll threads_of_all(int mine);
-  std::function<std::unique_ptr<Communicator>(int mine)> members(ThreadsOfAll threads, CommunicatorOptions options);
+  ThreadMembers threads_of_all(int mine);
+  std::function<std::unique_ptr<Communicator>(int mine)> members(ThreadMembers threads, CommunicatorOptions options);
 
   struct Parts;
   explicit Session(std::unique_ptr<Parts> parts);
-  // Without MPI. The ground stays for as long as something of the session needs it; nothing is ended but by it.
-  explicit Session(std::shared_ptr<Ground> ground, SessionOptions options = {});
+  // Without MPI. The backend stays for as long as something of the session needs it; nothing is ended but by it.
+  explicit Session(std::shared_ptr<SessionBackend> backend, SessionOptions options = {});
 
  private:
   std::unique_ptr<Parts> parts_;

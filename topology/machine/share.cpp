@@ -17,14 +17,15 @@
 
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
+#include "topology/base/proc.hpp"
 
 namespace lockstep {
 namespace {
 
-using Token = std::array<std::byte, 16>;
+using BeaconToken = std::array<std::byte, 16>;
 
-Token random_token() {
-  Token token{};
+BeaconToken random_token() {
+  BeaconToken token{};
   if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
     throw system_error("no random numbers", errno);
   }
@@ -37,14 +38,14 @@ std::string reason(int error) { return std::strerror(error); }  // NOLINT(concur
 // its own user that nobody holds a lock on any more.
 void sweep(const std::string& directory) {
   constexpr std::string_view prefix = "lockstep-";
-  constexpr std::size_t digits = 2 * sizeof(Token);
+  constexpr std::size_t digits = 2 * sizeof(BeaconToken);
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename();
     const bool ours = name.size() == prefix.size() + digits && name.starts_with(prefix) &&
                       name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string::npos;
     if (!ours) continue;
-    const int file = ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    const int file = ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) continue;
     struct stat status {};
     const bool abandoned = ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() &&
@@ -67,7 +68,7 @@ class Beacon {
   Beacon& operator=(const Beacon&) = delete;
 
   const std::string& path() const { return path_; }
-  const Token& token() const { return token_; }
+  const BeaconToken& token() const { return token_; }
   const std::string& problem() const { return problem_; }
 
  private:
@@ -110,59 +111,60 @@ class Beacon {
     path_.clear();
   }
 
-  Token token_ = random_token();
+  BeaconToken token_ = random_token();
   int file_ = -1;
   bool nameless_ = false;
   std::string path_;
   std::string problem_;
 };
 
-struct Seen {
+struct BeaconReport {
   int colour = 0;
   std::string path;  // empty: could not create one
-  Token token{};
+  BeaconToken token{};
   std::string problem;
 };
 
-Bytes write(const Seen& seen) {
+Bytes write(const BeaconReport& report) {
   Writer writer;
-  writer.put(seen.colour).put(seen.path).put(std::span<const std::byte>(seen.token)).put(seen.problem);
+  writer.put(report.colour).put(report.path).put(std::span<const std::byte>(report.token)).put(report.problem);
   return writer.take();
 }
 
-Seen read_seen(std::span<const std::byte> bytes) {
+BeaconReport read_beacon_report(std::span<const std::byte> bytes) {
   Reader reader(bytes);
-  Seen seen;
-  seen.colour = reader.get<int>();
-  seen.path = reader.get_string();
+  BeaconReport report;
+  report.colour = reader.get<int>();
+  report.path = reader.get_string();
   const Bytes token = reader.get_bytes();
-  if (token.size() == seen.token.size()) std::memcpy(seen.token.data(), token.data(), token.size());
-  seen.problem = reader.get_string();
-  return seen;
+  if (token.size() == report.token.size()) std::memcpy(report.token.data(), token.data(), token.size());
+  report.problem = reader.get_string();
+  return report;
 }
 
-bool can_open(const Seen& beacon) {
+bool can_open(const BeaconReport& beacon) {
   if (beacon.path.empty()) return false;
-  const int no_links = beacon.path.starts_with("/proc/") ? 0 : O_NOFOLLOW;  // there the system's own links lead on
-  const int file = ::open(beacon.path.c_str(), O_RDWR | O_CLOEXEC | no_links);
+  const int file = beacon.path.starts_with("/proc/")
+                       ? open_memory_file(beacon.path, O_RDWR)
+                       : ::open(beacon.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return false;
-  Token token{};
+  BeaconToken token{};
   const bool read_it = ::pread(file, token.data(), token.size(), 0) == static_cast<ssize_t>(token.size());
   ::close(file);
   return read_it && token == beacon.token;
 }
 
 // Sharing is an equivalence, so the lowest rank whose beacon I can open names my node.
-int lowest_shared(const std::vector<Seen>& all, int me) {
-  const Seen& mine = all.at(static_cast<std::size_t>(me));
+int lowest_shared(const std::vector<BeaconReport>& all, int me) {
+  const BeaconReport& mine = all.at(static_cast<std::size_t>(me));
   for (int rank = 0; rank < me; ++rank) {
-    const Seen& other = all.at(static_cast<std::size_t>(rank));
+    const BeaconReport& other = all.at(static_cast<std::size_t>(rank));
     if (other.colour == mine.colour && can_open(other)) return rank;
   }
   return me;
 }
 
-std::vector<std::string> explain(const std::vector<Seen>& all, const std::vector<int>& representative,
+std::vector<std::string> explain(const std::vector<BeaconReport>& all, const std::vector<int>& representative,
                                  const std::string& directory) {
   std::vector<std::string> remarks;
   std::map<int, IndexSet> nodes_of_colour;
@@ -189,9 +191,10 @@ std::vector<std::string> explain(const std::vector<Seen>& all, const std::vector
 
 SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory, bool nameless) {
   const Beacon beacon(directory, nameless);
-  const Seen mine{colour, beacon.path(), beacon.token(), beacon.problem()};
-  std::vector<Seen> all;
-  for (const Bytes& bytes : exchange.all_gather("shared memory: offer", write(mine))) all.push_back(read_seen(bytes));
+  const BeaconReport mine{colour, beacon.path(), beacon.token(), beacon.problem()};
+  std::vector<BeaconReport> all;
+  for (const Bytes& bytes : exchange.all_gather("shared memory: offer", write(mine)))
+    all.push_back(read_beacon_report(bytes));
   Writer answer;
   answer.put(lowest_shared(all, exchange.rank()));
   SharedNodes nodes;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "topology/base/descriptor.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -24,30 +25,16 @@ constexpr std::string_view remedy =
     "give LOCKSTEP_KEY_FILE a file of 16 to 4096 bytes that only you may read (chmod 600), with the same bytes on all "
     "hosts";
 
-// Closes what it holds.
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
 Error refusal(const std::string& path, std::string_view why) {
   return {Code::file, text("the key ", printable(path), ' ', why), remedy};
 }
 
-// Where others may write, they could put another key in place of this one.
+// Who owns the folder, or may write to it, could put another key in place of this one.
 void check_folder(const std::filesystem::path& folder) {
   struct stat found {};
-  if (::stat(folder.c_str(), &found) != 0 || (found.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
-  throw refusal(folder, "is in a folder that others may write to");
+  if (::stat(folder.c_str(), &found) != 0) return;
+  if (found.st_uid != ::geteuid() && found.st_uid != 0) throw refusal(folder, "is in a folder of another user");
+  if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0) throw refusal(folder, "is in a folder that others may write to");
 }
 
 void make_folder(const std::filesystem::path& folder) {
@@ -68,10 +55,9 @@ void make_secret(const std::string& path) {
   std::array<std::byte, 8> name;
   fill_random(name);
   const std::string draft = text(path, '.', to_hexadecimal(name));
-  make_folder(std::filesystem::path(path).parent_path());
-  const File file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const OwnedDescriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const int opened = errno;
-  if (file.get() < 0) throw refusal(path, text("cannot be made: ", std::generic_category().message(opened)));
+  if (!file) throw refusal(path, text("cannot be made: ", std::generic_category().message(opened)));
   const std::string words = text(to_hexadecimal(key), '\n');
   const bool is_written =
       ::write(file.get(), words.data(), words.size()) == static_cast<ssize_t>(words.size()) && ::fsync(file.get()) == 0;
@@ -86,6 +72,15 @@ void make_secret(const std::string& path) {
 
 bool is_same(std::span<const std::byte> one, std::span<const std::byte> other) {
   return one.size() == other.size() && CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;
+}
+
+Digest digest_of(std::span<const std::byte> bytes) {
+  Digest made{};
+  unsigned length = 0;
+  const int done = ::EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(made.data()), &length,
+                                ::EVP_sha256(), nullptr);
+  if (done != 1 || length != made.size()) throw Error(Code::internal, "OpenSSL makes no SHA-256");
+  return made;
 }
 
 void fill_random(std::span<std::byte> bytes) {
@@ -115,9 +110,9 @@ Mac Secret::mac(std::span<const std::byte> words) const {
 }
 
 Secret read_secret(const std::string& path) {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const OwnedDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const int reason = errno;
-  if (file.get() < 0) throw refusal(path, text("cannot be read: ", std::generic_category().message(reason)));
+  if (!file) throw refusal(path, text("cannot be read: ", std::generic_category().message(reason)));
   struct stat found {};
   if (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) throw refusal(path, "is no file");
   if (found.st_uid != ::geteuid()) throw refusal(path, "belongs to another user");
@@ -145,11 +140,16 @@ Secret secret_of_user(const std::string& path, const Environment& environment) {
   std::string folder = named("XDG_CONFIG_HOME");
   if (!folder.starts_with('/')) folder.clear();  // as its specification says
   if (folder.empty() && !named("HOME").empty()) folder = named("HOME") + "/.config";
+  if (folder.empty() && has_raised_rights())
+    throw Error(Code::file, "there is no key: a program with raised rights reads neither LOCKSTEP_KEY_FILE nor HOME",
+                "let the program set LOCKSTEP_KEY_FILE in its settings");
   if (folder.empty())
     throw Error(Code::file, "there is no key: LOCKSTEP_KEY_FILE names none, and HOME is not set", remedy);
   const std::string usual = folder + "/lockstep/key";
+  const std::filesystem::path its_folder = std::filesystem::path(usual).parent_path();
+  make_folder(its_folder);
+  check_folder(its_folder);
   if (::access(usual.c_str(), F_OK) != 0) make_secret(usual);
-  check_folder(std::filesystem::path(usual).parent_path());
   return read_secret(usual);
 }
 

@@ -14,6 +14,10 @@ namespace lockstep {
 // A proof that who made it has the key: HMAC-SHA-256.
 using Mac = std::array<std::byte, 32>;
 
+// SHA-256 of anything.
+using Digest = std::array<std::byte, 32>;
+Digest digest_of(std::span<const std::byte> bytes);
+
 // Takes as long for any two of one length, so that time tells nobody how much of a guess was right.
 bool is_same(std::span<const std::byte> one, std::span<const std::byte> other);
 

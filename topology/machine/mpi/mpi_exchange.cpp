@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
-#include "topology/base/movers.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep {
 namespace {
@@ -40,8 +40,8 @@ Parcel read(Reader reader, std::uint64_t sequence) {
   return parcel;
 }
 
-std::vector<Address> one_each(int processes) {
-  std::vector<Address> all;
+std::vector<ThreadAddress> one_each(int processes) {
+  std::vector<ThreadAddress> all;
   all.reserve(static_cast<std::size_t>(processes));
   for (int process = 0; process < processes; ++process) all.push_back({process, 0});
   return all;
@@ -75,7 +75,7 @@ class MpiExchange::Call {
       answer_questions();
       if (warn_after_ > Duration{} && elapsed() > warn_after_) search();
       if (patience_.limit > Duration{} && elapsed() > patience_.limit + grace_ * (batches_ + 4)) give_up();
-      move_others(0);
+      run_progress_hooks(0);
       pause(round);
     }
   }
@@ -98,6 +98,7 @@ class MpiExchange::Call {
     const auto arrived = exchange_.try_receive(-1, verdict);
     if (!arrived) return;
     Reader reader(arrived->bytes);
+    reader.get<std::uint64_t>();
     const auto code = reader.get<Code>();
     throw Error(code, reader.get_string());
   }
@@ -180,9 +181,16 @@ class MpiExchange::Call {
 
   std::string sentence() const {
     const std::string who = missing_.empty() ? "all have come, but one does not pass on what it has"
-                                             : text("rank ", missing_.to_string(), " did not come");
+                                             : text(member_names(missing_, places(missing_)), " did not come");
     return text("\"", what_, "\" (call ", exchange_.sequence_ & 0xffffffffU, " among ", exchange_.size(),
                 " members): ", who);
+  }
+
+  std::vector<MemberPlace> places(const IndexSet& ranks) const {
+    std::vector<MemberPlace> all;
+    for (const int rank : ranks.members())
+      all.push_back(exchange_.wire_->members().place_of(exchange_.process_of(rank)));
+    return all;
   }
 
   [[noreturn]] void give_up() {
@@ -191,7 +199,7 @@ class MpiExchange::Call {
     const std::string why = text("waited ", format_duration(elapsed()), " in ", sentence(),
                                  " -> look what those members do; LOCKSTEP_TIMEOUT sets the limit");
     for (int rank = 0; rank < exchange_.size() && i_collect; ++rank) {
-      if (rank != exchange_.rank()) exchange_.send(rank, verdict, Writer().put(Code::stall).put(why).take());
+      if (rank != exchange_.rank()) exchange_.send_verdict(rank, Code::stall, why);
     }
     throw Error(Code::stall, why);
   }
@@ -216,44 +224,56 @@ class MpiExchange::Call {
 };
 
 MpiExchange::MpiExchange(const std::shared_ptr<Wire>& wire, Patience patience, Log log)
-    : MpiExchange(wire, Lane{}, one_each(wire->size()), wire->rank(), patience, std::move(log)) {}
+    : MpiExchange(wire, ChannelBlock{}, one_each(wire->size()), wire->rank(), patience, std::move(log)) {}
 
-MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, Lane lane, std::vector<Address> members, int rank,
+MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, ChannelBlock block, std::vector<ThreadAddress> members, int rank,
                          Patience patience, Log log)
     : Exchange(rank, static_cast<int>(members.size()), patience, std::move(log)),
       wire_(std::move(wire)),
-      lane_(lane),
+      block_(block),
       members_(std::move(members)),
-      sequence_(static_cast<std::uint64_t>(lane.generation) << 32U) {
-  for (int i = 0; i < lane_.channels(); ++i) wire_->take_channel(lane_.channel + i);
+      sequence_(static_cast<std::uint64_t>(block.generation) << 32U),
+      sent_to_(members_.size()) {
+  for (int i = 0; i < block_.channels(); ++i) wire_->take_channel(block_.channel + i);
 }
 
-// The channels of a failed exchange may still get late messages, so nobody else may have them. What other threads of
-// the process have under way there is theirs.
+// What other threads of the process have under way on these channels is theirs.
 MpiExchange::~MpiExchange() {
-  for (int i = 0; !failed_ && i < lane_.channels(); ++i) wire_->give_back_channel(lane_.channel + i);
-  for (int thread = 0; failed_ && thread < lane_.threads; ++thread) {
+  for (int thread = 0; failed_ && thread < block_.threads; ++thread) {
     wire_->abandon_leaving(channel(me().thread, thread));
     wire_->abandon_arriving(channel(thread, me().thread));
   }
+  note_unreceived();
+  for (int i = 0; i < block_.channels(); ++i) wire_->give_back_channel(block_.channel + i);
 }
 
-void MpiExchange::send(int to, Kind kind, Bytes bytes) {
+void MpiExchange::send(int to, MpiMessageKind kind, Bytes bytes) {
   wire_->send(process_of(to), wire_->tag(channel_to(to), kind), std::move(bytes));
 }
 
-std::optional<Wire::Arrived> MpiExchange::try_receive(int from, Kind kind) {
-  if (from < 0) return try_receive_any(kind);
-  auto arrived = wire_->try_receive(process_of(from), wire_->tag(channel_from(from), kind));
-  if (arrived) arrived->source = from;
-  return arrived;
+void MpiExchange::send_verdict(int to, Code code, std::string_view why) {
+  send(to, verdict, Writer().put(sequence_).put(code).put(why).take());
 }
 
-std::optional<Wire::Arrived> MpiExchange::try_receive_any(int kind) {
-  for (int thread = 0; thread < lane_.threads; ++thread) {
+// Every message begins with the number of its call. Those of earlier exchanges are dropped.
+std::optional<Wire::ReceivedMessage> MpiExchange::try_receive(int from, MpiMessageKind kind) {
+  const auto next = [&] {
+    if (from < 0) return try_receive_any(kind);
+    auto arrived = wire_->try_receive(process_of(from), wire_->tag(channel_from(from), kind));
+    if (arrived) arrived->source = from;
+    return arrived;
+  };
+  for (auto arrived = next(); arrived; arrived = next()) {
+    if (Reader(arrived->bytes).get<std::uint64_t>() >> 32U == generation()) return arrived;
+  }
+  return std::nullopt;
+}
+
+std::optional<Wire::ReceivedMessage> MpiExchange::try_receive_any(int kind) {
+  for (int thread = 0; thread < block_.threads; ++thread) {
     auto arrived = wire_->try_receive(-1, wire_->tag(channel(thread, me().thread), kind));
     if (!arrived) continue;
-    const auto source = std::ranges::find(members_, Address{arrived->source, thread});
+    const auto source = std::ranges::find(members_, ThreadAddress{arrived->source, thread});
     if (source == members_.end()) continue;  // of an earlier user of the channel
     arrived->source = static_cast<int>(source - members_.begin());
     return arrived;
@@ -262,7 +282,7 @@ std::optional<Wire::Arrived> MpiExchange::try_receive_any(int kind) {
 }
 
 bool MpiExchange::flushed() {
-  for (int thread = 0; thread < lane_.threads; ++thread) {
+  for (int thread = 0; thread < block_.threads; ++thread) {
     if (!wire_->flushed(channel(me().thread, thread))) return false;
   }
   return true;
@@ -273,8 +293,8 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
   Call call(*this, what, patience);
   try {
     Parcel parcel{std::string(what), {}, {{rank(), Bytes(mine.begin(), mine.end())}}};
-    const auto receive = [&](int from, Kind kind) {
-      std::optional<Wire::Arrived> arrived;
+    const auto receive = [&](int from, MpiMessageKind kind) {
+      std::optional<Wire::ReceivedMessage> arrived;
       call.wait_until([&] { return (arrived = try_receive(from, kind)).has_value(); });
       return read(Reader(arrived->bytes), sequence_);
     };
@@ -305,6 +325,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
     }
     std::vector<Bytes> all(static_cast<std::size_t>(size()));
     for (auto& [from, bytes] : parcel.blocks) all.at(static_cast<std::size_t>(from)) = std::move(bytes);
+    inherited_.clear();  // all have opened this exchange
     return all;
   } catch (...) {
     failed_ = true;
@@ -315,8 +336,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
 void MpiExchange::tell_failure(std::string_view why) {
   failed_ = true;
   for (int to = 0; to < size(); ++to) {
-    if (to != rank())
-      send(to, verdict, Writer().put(Code::peer_failed).put(text("rank ", rank(), " failed: ", why)).take());
+    if (to != rank()) send_verdict(to, Code::peer_failed, text("rank ", rank(), " failed: ", why));
   }
   // A short push: messages this small leave at once wherever the other side lives.
   const auto end = Clock::now() + std::chrono::milliseconds(200);

@@ -6,20 +6,21 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <numeric>
 
+#include "topology/base/environment.hpp"
 #include "topology/machine/discover.hpp"
+#include "topology/machine/hang_watchdog.hpp"
 #include "topology/machine/last_word.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/mpi/check.hpp"
 #include "topology/machine/mpi/mpi_exchange.hpp"
 #include "topology/machine/network.hpp"
 #include "topology/machine/session_mpi.hpp"
-#include "topology/machine/watch.hpp"
 
 namespace lockstep {
 
@@ -52,13 +53,11 @@ MpiProcess& mpi_process() {
   return process;
 }
 
-const char* environment_variable(const char* name) { return std::getenv(name); }
-
 // Where to look when a call does not come back. An interface that leads nowhere (a container's bridge)
 // is the usual reason between nodes, so those of this node are named.
 std::string hang_hint() {
   for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC"}) {
-    if (environment_variable(name) != nullptr) return text("the variable ", name, " may be the reason: unset it");
+    if (process_environment(name) != nullptr) return text("the variable ", name, " may be the reason: unset it");
   }
   std::vector<std::string> interfaces;
   for (const LocalNic& nic : read_nics()) {
@@ -73,7 +72,7 @@ std::string hang_hint() {
 
 // Who we are before MPI says it.
 std::string launcher_name() {
-  const auto rank = launcher_rank(environment_variable);
+  const auto rank = launcher_rank(process_environment);
   return rank ? text("rank ", *rank) : "";
 }
 
@@ -92,12 +91,14 @@ struct Session::Parts {
 
   void start_mpi(int* argc, char*** argv);
   void connect(MPI_Comm comm);
-  void connect(std::shared_ptr<Ground> on);
+  void connect(std::shared_ptr<SessionBackend> on);
   void meet_or_fail();
   void meet();
   void guard_singleton() const;
+  bool must_end_mpi() const;
   void part() noexcept;
-  ThreadsOfAll threads_on_ground(int mine);
+  void free_ended_wires() const;
+  ThreadMembers threads_on_backend(int mine);
   void say_warnings() const;
   void shake_hands();
   int host_colour();
@@ -110,10 +111,10 @@ struct Session::Parts {
   bool counted = false;
   bool started = false;
   int exceptions = std::uncaught_exceptions();
-  std::shared_ptr<Wire> wire;      // over MPI
-  std::shared_ptr<Ground> ground;  // without
+  std::shared_ptr<Wire> wire;               // over MPI
+  std::shared_ptr<SessionBackend> backend;  // without
   std::unique_ptr<Exchange> exchange;
-  Devices devices;
+  VisibleGpus devices;
   std::shared_ptr<const Topology> topology;
   std::shared_ptr<Attachment> kept;
   std::unique_ptr<Attachment> attached;
@@ -131,9 +132,10 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
   }
   int running = 0;
   MPI_Initialized(&running);
+  refuse_code_of_the_user(running != 0);
   int got = MPI_THREAD_SINGLE;
   if (running == 0) {
-    const Watch watch("MPI_Init_thread", hang_hint, patience_of(settings), log);
+    const HangWatchdog watch("MPI_Init_thread", hang_hint, patience_of(settings), log);
     check_mpi(MPI_Init_thread(argc, argv, mpi_levels.at(static_cast<std::size_t>(options.thread_level)), &got));
     process.ours = started = true;
   }
@@ -147,47 +149,53 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
 // wait for them, so the process leaves without it and the launcher sees that it did.
 Session::Parts::~Parts() {
   bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) ||
-                 (attached && attached->failed()) || (kept && kept->failed()) || (ground && ground->failed());
+                 (attached && attached->failed()) || (kept && kept->failed()) || (backend && backend->failed());
   attached.reset();
-  if (failing && wire) wire->abandon_all();
-  if (exchange && !failing && !(wire && Wire::ended())) {
+  if (exchange && !failing && (backend || (must_end_mpi() && !Wire::ended()))) {
     part();
     failing = exchange->failed();
   }
+  if (wire && failing) wire->end_in_silence();
+  if (wire && !failing) wire->keep_until_all_end(std::move(kept));
   kept.reset();
   exchange.reset();
-  if (ground) ground->end();
+  if (backend) backend->end();
+  wire.reset();
   if (!counted) return;
+  free_ended_wires();
   MpiProcess& process = mpi_process();
   const std::lock_guard lock(process.mutex);
   --process.sessions;
-  int ended = 0;
-  MPI_Finalized(&ended);
-  {
-    const Watch watch("MPI_Comm_free", hang_hint, patience_of(settings), log);
-    wire.reset();
-  }
-  if (ended != 0 || failing || !process.ours || process.sessions > 0) return;
-  const Watch watch("MPI_Finalize", hang_hint, patience_of(settings), log);
+  if (Wire::ended() || failing || !process.ours || process.sessions > 0) return;
+  const HangWatchdog watch("MPI_Finalize", hang_hint, patience_of(settings), log);
   MPI_Finalize();
   process.ours = false;
 }
 
-// As MPI_Finalize does: nobody ends what others may still need, such as the place where all meet, and nothing of this
-// session is on its way to the next.
+// True if this is the last session of a process in which a session started MPI.
+bool Session::Parts::must_end_mpi() const {
+  MpiProcess& process = mpi_process();
+  const std::lock_guard lock(process.mutex);
+  return counted && process.ours && process.sessions == 1;
+}
+
+void Session::Parts::free_ended_wires() const {
+  if (Wire::ended() || !Wire::has_ended()) return;
+  const HangWatchdog watch("MPI_Comm_free", hang_hint, patience_of(settings), log);
+  Wire::free_ended();
+}
+
+// Waits for the other ranks, as the MPI_Finalize behind it does, but names those that do not come. A session that does
+// not end MPI must not wait: ranks may end several sessions in different orders.
 void Session::Parts::part() noexcept {
   try {
     exchange->barrier("the end of the session");
-    if (wire) wire->receive_the_rest(settings.timeout() > Duration{} ? settings.timeout() : std::chrono::hours(24));
   } catch (const Error& error) {
     log.warn(text("at the end of the session: ", error.what()));
-    if (!wire) return;
-    wire->leave_to_mpi();
     // MPI_Finalize would wait for them as well.
-    if (error.code() == Code::stall) ::_exit(static_cast<int>(Exit::timeout));
+    if (wire && error.code() == Code::stall) ::_exit(static_cast<int>(Exit::timeout));
   } catch (const std::exception& error) {
     log.warn(text("at the end of the session: ", error.what()));
-    if (wire) wire->leave_to_mpi();
   }
 }
 
@@ -195,11 +203,11 @@ void Session::Parts::guard_singleton() const {
   int size = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size));
   if (size > 1 || settings.allow_singleton() || options.cluster_named) return;
-  if (tf_config_names_cluster(environment_variable))
+  if (tf_config_names_cluster(process_environment))
     return log.warn(
         "TF_CONFIG names a cluster, and this session is of one process -> make it by lockstep::start(), which "
         "takes the cluster's tasks");
-  const auto hint = launcher_hint(environment_variable);
+  const auto hint = launcher_hint(process_environment);
   if (!hint) return;
   throw Error(Code::singleton,
               text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (",
@@ -208,21 +216,27 @@ void Session::Parts::guard_singleton() const {
 }
 
 void Session::Parts::connect(MPI_Comm comm) {
+  free_ended_wires();
   MPI_Comm own = MPI_COMM_NULL;
   {
-    const Watch watch("MPI_Comm_dup", hang_hint, patience_of(settings), log);
-    check_mpi(MPI_Comm_dup(comm, &own));
+    const HangWatchdog watch("MPI_Comm_create", hang_hint, patience_of(settings), log);
+    // Not MPI_Comm_dup, which runs the application's attribute callbacks and hands on its hints.
+    MPI_Group all = MPI_GROUP_NULL;
+    check_mpi(MPI_Comm_group(comm, &all));
+    check_mpi(MPI_Comm_create(comm, all, &own));
+    MPI_Group_free(&all);
   }
-  wire = std::make_shared<Wire>(own, level);
+  wire = Wire::make(own, level);
   log = log.speaking_as(text("rank ", wire->rank(), " of ", wire->size()));
   log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
   exchange = std::make_unique<MpiExchange>(wire, patience_of(settings), log);
   meet_or_fail();
 }
 
-void Session::Parts::connect(std::shared_ptr<Ground> on) {
-  ground = std::move(on);
-  exchange = ground->exchange(patience_of(settings), log);
+void Session::Parts::connect(std::shared_ptr<SessionBackend> on) {
+  refuse_code_of_the_user();
+  backend = std::move(on);
+  exchange = backend->exchange(patience_of(settings), log);
   log = log.speaking_as(text("rank ", exchange->rank(), " of ", exchange->size()));
   level = ThreadLevel::multiple;
   meet_or_fail();
@@ -240,9 +254,14 @@ void Session::Parts::meet_or_fail() {
 void Session::Parts::meet() {
   if (exchange->rank() == 0) say_warnings();
   shake_hands();
-  devices = read_devices();
+  devices = read_visible_gpus();
   topology = std::make_shared<const Topology>(
       discover(*exchange, wire ? host_colour() : kernel_colour(), devices, rack_here(settings, process_environment)));
+  if (wire) {
+    std::vector<int> ranks(static_cast<std::size_t>(topology->size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    wire->set_members(Members(topology, std::move(ranks)));
+  }
   if (exchange->rank() == 0) {
     for (const std::string& remark : topology->remarks()) log.warn(remark);
   }
@@ -285,7 +304,7 @@ void Session::Parts::shake_hands() {
 
 // MPI's own account of who is on one host: the lowest of their ranks.
 int Session::Parts::host_colour() {
-  const Watch watch("MPI_Comm_split_type", hang_hint, patience_of(settings), log);
+  const HangWatchdog watch("MPI_Comm_split_type", hang_hint, patience_of(settings), log);
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm world = wire->comm();
   check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, wire->rank(), MPI_INFO_NULL, &host));
@@ -313,9 +332,9 @@ int Session::Parts::kernel_colour() const {
   return static_cast<int>(std::ranges::find(all, to_bytes(mine)) - all.begin());
 }
 
-Session::Session(std::shared_ptr<Ground> ground, SessionOptions options)
+Session::Session(std::shared_ptr<SessionBackend> backend, SessionOptions options)
     : parts_(std::make_unique<Parts>(std::move(options))) {
-  parts_->connect(std::move(ground));
+  parts_->connect(std::move(backend));
 }
 
 Session::Session(SessionOptions options) : parts_(std::make_unique<Parts>(std::move(options))) {
@@ -344,6 +363,10 @@ Session session_over(MPI_Comm comm, SessionOptions options) {
                 "call MPI_Init_thread first, or make a Session without a communicator");
   if (comm == MPI_COMM_NULL)
     throw Error(Code::usage, "a session over MPI_COMM_NULL", "give a communicator that this process is in");
+  int is_inter = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &is_inter));
+  if (is_inter != 0)
+    throw Error(Code::usage, "a session over an inter-communicator", "merge its groups by MPI_Intercomm_merge first");
   auto parts = std::make_unique<Session::Parts>(std::move(options));
   parts->start_mpi(nullptr, nullptr);
   parts->connect(comm);
@@ -355,11 +378,11 @@ int Session::size() const { return parts_->exchange->size(); }
 Exchange& Session::exchange() { return *parts_->exchange; }
 const Topology& Session::topology() const { return *parts_->topology; }
 std::shared_ptr<const Topology> Session::shared_topology() const { return parts_->topology; }
-ThreadsOfAll Session::threads_of_all(int mine) {
+ThreadMembers Session::threads_of_all(int mine) {
   if (size() == 1)
     throw Error(Code::usage, "threads as members of a session of one process",
                 "make them by collectives/communicator/local.hpp");
-  if (parts_->ground) return parts_->threads_on_ground(mine);
+  if (parts_->backend) return parts_->threads_on_backend(mine);
   auto made = static_cast<MpiExchange&>(*parts_->exchange).of_threads(mine, parts_->level >= ThreadLevel::serialized);
   if (!made.all_able && *std::ranges::max_element(made.numbers) > 1)
     throw Error(Code::thread_level,
@@ -368,11 +391,11 @@ ThreadsOfAll Session::threads_of_all(int mine) {
                 "start MPI with MPI_THREAD_SERIALIZED or more");
   return {std::make_shared<std::vector<std::unique_ptr<Exchange>>>(std::move(made.exchanges)), std::move(made.numbers)};
 }
-ThreadsOfAll Session::Parts::threads_on_ground(int mine) {
+ThreadMembers Session::Parts::threads_on_backend(int mine) {
   std::vector<int> numbers;
   for (const Bytes& each : exchange->all_gather("threads of each process", Writer().put(mine).take()))
     numbers.push_back(Reader(each).get<int>());
-  auto exchanges = ground->of_threads(numbers, *exchange);
+  auto exchanges = backend->of_threads(numbers, *exchange);
   return {std::make_shared<std::vector<std::unique_ptr<Exchange>>>(std::move(exchanges)), std::move(numbers)};
 }
 
@@ -381,12 +404,12 @@ void Session::set_network(const Topology::Network& measured) {
   parts_->topology = std::make_shared<const Topology>(parts_->topology->with_network(measured));
 }
 std::shared_ptr<Attachment>& Session::until_the_end() { return parts_->kept; }
-const Devices& Session::devices() const { return parts_->devices; }
+const VisibleGpus& Session::devices() const { return parts_->devices; }
 const Settings& Session::settings() const { return parts_->settings; }
 const Log& Session::log() const { return parts_->log; }
 ThreadLevel Session::thread_level() const { return parts_->level; }
 bool Session::started_mpi() const { return parts_->started; }
-const std::shared_ptr<Ground>& Session::ground() const { return parts_->ground; }
+const std::shared_ptr<SessionBackend>& Session::backend() const { return parts_->backend; }
 
 void end_job(Exit code) {
   int running = 0;

@@ -2,7 +2,9 @@
 #include "topology/machine/mpi/wire.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
+#include <list>
 #include <thread>
 
 #include "topology/base/error.hpp"
@@ -19,6 +21,29 @@ std::mutex& mutex_of_process() {
   return mutex;
 }
 
+// Wires whose owners are gone here, until all ranks have ended them. Never destroyed: MPI may write to them.
+struct RetiredWires {
+  std::mutex mutex;
+  std::list<std::unique_ptr<Wire>> wires;
+};
+
+RetiredWires& ended_wires() {
+  static auto& wires = *new RetiredWires;
+  return wires;
+}
+
+std::atomic<bool> is_finalizing = false;  // MPI_Finalize has called at_finalize()
+
+// MPI_Finalize calls the function first. MPI must be running.
+void call_at_finalize(MPI_Comm_delete_attr_function* function) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    int key = MPI_KEYVAL_INVALID;
+    check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, function, &key, nullptr));
+    check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr));
+  });
+}
+
 }  // namespace
 
 Wire::Wire(MPI_Comm owned, ThreadLevel level)
@@ -29,8 +54,8 @@ Wire::Wire(MPI_Comm owned, ThreadLevel level)
   check_mpi(MPI_Comm_size(comm_, &size_));
   void* bound = nullptr;
   int found = 0;
-  check_mpi(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &bound, &found));
-  tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);  // what MPI guarantees
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found));  // only this one need have it
+  tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);        // what MPI guarantees
   sent_.resize(static_cast<std::size_t>(size_));
 }
 
@@ -44,8 +69,9 @@ Wire::~Wire() {
   if (ended()) return;
   abandon_all();
   const Lock lock(mutex_);
-  // With messages under way the communicator is left to MPI.
-  if (!abandoned_) MPI_Comm_free(&comm_);
+  // With messages under way the communicator is left to MPI. MPI_Finalize frees the others; within its callback no
+  // attribute may be touched, which MPI_Comm_free does.
+  if (!abandoned_ && !is_finalizing) MPI_Comm_free(&comm_);
 }
 
 // With less than MPI_THREAD_SERIALIZED only the thread that started MPI may call it.
@@ -60,10 +86,11 @@ Wire::Lock Wire::enter() {
   return Lock(mutex_);
 }
 
-Wire::Turn Wire::turn() {
-  if (level_ != ThreadLevel::multiple) return enter();
+Wire::MpiAccess Wire::access() {
+  if (level_ != ThreadLevel::multiple) return {enter(), {}};
   refuse_if_ended();
-  return {};
+  while (waiting_to_clear_ > 0) std::this_thread::yield();  // the lock itself prefers those who share it
+  return {{}, std::shared_lock(together_)};
 }
 
 // MPI would end the process.
@@ -71,8 +98,9 @@ void Wire::refuse_if_ended() {
   int ended = 0;
   MPI_Finalized(&ended);
   if (ended != 0) {
-    throw Error(Code::mpi_ended, "a communicator is used, or ends, after its session ended MPI",
-                "let communicators and requests end before the session does");
+    throw Error(
+        Code::mpi_ended, "a communicator or session is used after MPI_Finalize",
+        "use and end them before MPI ends: before your own MPI_Finalize, or the end of the session that started it");
   }
 }
 
@@ -85,48 +113,42 @@ void Wire::send(int target, int tag, Bytes bytes) {
     collect_at_ = std::max<std::size_t>(16, 2 * leaving_.size());
   }
   ++sent_[static_cast<std::size_t>(target)];
-  leaving_.push_back({channel_of(tag), MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
-  Leaving& last = leaving_.back();
+  leaving_.push_back({tags_.channel_of(tag), MPI_REQUEST_NULL, std::make_unique<Bytes>(std::move(bytes))});
+  SetUpSend& last = leaving_.back();
   check_mpi(
       MPI_Isend(last.bytes->data(), static_cast<int>(last.bytes->size()), MPI_BYTE, target, tag, comm_, &last.request));
 }
 
 void Wire::collect_the_gone() {
-  std::erase_if(leaving_, [](Leaving& each) {
+  const auto is_done = [](auto& each) {
     int done = 0;
     check_mpi(MPI_Test(&each.request, &done, MPI_STATUS_IGNORE));
     return done != 0;
-  });
+  };
+  std::erase_if(leaving_, is_done);
+  std::erase_if(dropping_, is_done);
 }
 
 bool Wire::flushed(int channel) {
   const Lock lock = enter();
   collect_the_gone();
-  return std::ranges::none_of(leaving_, [&](const Leaving& each) { return each.channel == channel; });
+  return std::ranges::none_of(leaving_, [&](const SetUpSend& each) { return each.channel == channel; });
 }
 
-std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
+std::optional<Wire::ReceivedMessage> Wire::try_receive(int source, int tag) {
   const Lock lock = enter();
-  const Key key{source, tag};
+  const SourceTag key{source, tag};
   auto found = arriving_.find(key);
   if (found == arriving_.end()) {
-    int here = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
-    MPI_Status status;
-    const int from = source < 0 ? MPI_ANY_SOURCE : source;
-    check_mpi(MPI_Improbe(from, tag, comm_, &here, &message, &status));
-    if (here == 0) return std::nullopt;
-    int size = 0;
-    check_mpi(MPI_Get_count(&status, MPI_BYTE, &size));
-    Arriving arriving{MPI_REQUEST_NULL, status.MPI_SOURCE, std::make_unique<Bytes>(static_cast<std::size_t>(size))};
-    check_mpi(MPI_Imrecv(arriving.bytes->data(), size, MPI_BYTE, &message, &arriving.request));
-    ++received_;
-    found = arriving_.emplace(key, std::move(arriving)).first;
+    auto matched = take_aside(source, tag);
+    if (!matched) matched = match(source, tag);
+    if (!matched) return std::nullopt;
+    found = arriving_.emplace(key, receive(*matched)).first;
   }
   int done = 0;
   check_mpi(MPI_Test(&found->second.request, &done, MPI_STATUS_IGNORE));
   if (done == 0) return std::nullopt;
-  Arrived arrived{found->second.source, std::move(*found->second.bytes)};
+  ReceivedMessage arrived{found->second.source, std::move(*found->second.bytes)};
   arriving_.erase(found);
   return arrived;
 }
@@ -135,7 +157,7 @@ std::optional<Wire::Arrived> Wire::try_receive(int source, int tag) {
 // keeping.
 void Wire::abandon_leaving(int channel) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(leaving_, [&](Leaving& each) {
+  std::erase_if(leaving_, [&](SetUpSend& each) {
     if (each.channel != channel) return false;
     int done = 0;
     if (!ended()) MPI_Test(&each.request, &done, MPI_STATUS_IGNORE);
@@ -148,7 +170,7 @@ void Wire::abandon_leaving(int channel) {
 void Wire::abandon_arriving(int channel) {
   const std::lock_guard lock(mutex_);
   for (auto each = arriving_.begin(); each != arriving_.end();) {
-    if (channel_of(each->first.second) == channel) {
+    if (tags_.channel_of(each->first.second) == channel) {
       keep_for_ever(std::move(each->second.bytes));
       abandoned_ = true;
       each = arriving_.erase(each);
@@ -160,38 +182,8 @@ void Wire::abandon_arriving(int channel) {
 
 void Wire::abandon_all() {
   while (!leaving_.empty()) abandon(leaving_.front().channel);
-  while (!arriving_.empty()) abandon(channel_of(arriving_.begin()->first.second));
-}
-
-// The sum of what all have sent to us, or nothing when somebody does not come or has left messages to MPI. Others may
-// still wait for a message of theirs to be received.
-std::optional<std::int64_t> Wire::number_sent_to_us(std::chrono::steady_clock::time_point end) {
-  struct Told {
-    std::int64_t messages;
-    std::int64_t abandoned;
-  };
-  auto told = std::make_unique<std::vector<Told>>();
-  for (const std::int64_t messages : sent_) told->push_back({messages, abandoned_ ? 1 : 0});
-  auto sum = std::make_unique<Told>();
-  MPI_Request request = MPI_REQUEST_NULL;
-  {
-    const Lock lock = enter();
-    check_mpi(MPI_Ireduce_scatter_block(told->data(), sum.get(), 2, MPI_INT64_T, MPI_SUM, comm_, &request));
-  }
-  for (int done = 0; done == 0;) {
-    {
-      const Lock lock = enter();
-      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-    }
-    if (done == 0 && std::chrono::steady_clock::now() > end) {
-      keep_for_ever(std::move(told));
-      keep_for_ever(std::move(sum));
-      return std::nullopt;
-    }
-    if (done == 0 && !receive_anything()) std::this_thread::yield();
-  }
-  if (sum->abandoned != 0) return std::nullopt;
-  return sum->messages;
+  while (!arriving_.empty()) abandon(tags_.channel_of(arriving_.begin()->first.second));
+  abandon_leftovers();
 }
 
 // Whether a set-up message was here. Data that nobody has received may lie in memory that is no more: it is left alone,
@@ -202,7 +194,7 @@ bool Wire::receive_anything() {
   int here = 0;
   MPI_Status status;
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &here, &status));
-  abandoned_ = abandoned_ || (here != 0 && status.MPI_TAG >= tags_.data(0, 0, 0));
+  abandoned_ = abandoned_ || has_aside_ || (here != 0 && !tags_.is_set_up(status.MPI_TAG));
   if (here == 0 || abandoned_) return false;
   int size = 0;
   check_mpi(MPI_Get_count(&status, MPI_BYTE, &size));
@@ -212,14 +204,82 @@ bool Wire::receive_anything() {
   return true;
 }
 
-void Wire::receive_the_rest(std::chrono::nanoseconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  const std::optional<std::int64_t> expected = number_sent_to_us(end);
-  if (!expected) return leave_to_mpi();
-  while (!abandoned_ && (received_ < *expected || !leaving_.empty())) {
-    if (!receive_anything()) std::this_thread::yield();
-    if (std::chrono::steady_clock::now() > end) return leave_to_mpi();
+void Wire::end_in_silence() {
+  abandon_all();
+  leave_to_mpi();
+  is_silent_ = true;
+}
+
+std::shared_ptr<Wire> Wire::make(MPI_Comm owned, ThreadLevel level) {
+  return {new Wire(owned, level), [](Wire* wire) { retire(std::unique_ptr<Wire>(wire)); }};
+}
+
+// MPI_Comm_free is collective, and ranks end their wires in any order, so it must not be called here.
+void Wire::retire(std::unique_ptr<Wire> wire) noexcept {
+  if (ended() || wire->is_silent_) return;
+  try {
+    wire->begin_tally();
+  } catch (const std::exception&) {  // a thread that may not call MPI: free_ended() tries again
   }
+  const std::lock_guard lock(ended_wires().mutex);
+  ended_wires().wires.push_back(std::move(wire));
+}
+
+bool Wire::has_ended() {
+  const std::lock_guard lock(ended_wires().mutex);
+  return !ended_wires().wires.empty();
+}
+
+void Wire::free_ended() noexcept {
+  std::list<std::unique_ptr<Wire>> wires;
+  {
+    const std::lock_guard lock(ended_wires().mutex);
+    wires.swap(ended_wires().wires);
+  }
+  wires.remove_if([](const std::unique_ptr<Wire>& wire) {
+    try {
+      return wire->finish();
+    } catch (const std::exception&) {  // a thread that may not call MPI, or an error of MPI: the communicator stays
+      return false;
+    }
+  });
+  const std::lock_guard lock(ended_wires().mutex);
+  ended_wires().wires.splice(ended_wires().wires.end(), wires);
+}
+
+// MPI_Finalize deletes the attributes of MPI_COMM_SELF first. A program must not call it with operations under way, and
+// some MPI libraries warn of messages that nobody has received. So it waits for the tallies of ranks that are about to
+// call it, too, but not for ever: a rank may never end its session.
+int Wire::at_finalize(MPI_Comm /*self*/, int /*key*/, void* /*value*/, void* /*state*/) {
+  constexpr std::chrono::seconds longest{10};  // a guess: as long as the default of LOCKSTEP_STALL_WARN
+  is_finalizing = true;
+  const auto end = std::chrono::steady_clock::now() + longest;
+  for (free_ended(); has_ended() && std::chrono::steady_clock::now() < end; free_ended()) std::this_thread::yield();
+  return MPI_SUCCESS;
+}
+
+// Begins to tell every rank how many messages this rank has sent to it. All ranks do so, each when it ends the wire.
+void Wire::begin_tally() {
+  if (!told_.empty()) return;
+  const Lock lock = enter();
+  call_at_finalize(at_finalize);
+  for (const std::int64_t messages : sent_) told_.push_back({messages, abandoned_ || has_aside_ ? 1 : 0});
+  const int code = MPI_Ireduce_scatter_block(told_.data(), &total_, 2, MPI_INT64_T, MPI_SUM, comm_, &tally_);
+  abandoned_ = abandoned_ || code != MPI_SUCCESS;
+  check_mpi(code);
+}
+
+// Receives messages that nobody will ask for. True if the wire can be destroyed: all ranks have ended it, and either
+// all of their messages are here or its communicator is left to MPI. Never waits.
+bool Wire::finish() {
+  begin_tally();
+  while (receive_anything()) continue;
+  const Lock lock = enter();
+  int done = 0;
+  check_mpi(MPI_Test(&tally_, &done, MPI_STATUS_IGNORE));
+  if (done == 0) return false;
+  abandoned_ = abandoned_ || total_.abandoned != 0;
+  return abandoned_ || (received_ >= total_.messages && leaving_.empty());
 }
 
 void Wire::leave_to_mpi() {

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own lane through MPI: one private duplicate of a communicator, on which nothing ever blocks.
+// Our own lane through MPI: one private communicator, on which nothing ever blocks.
 // Channels (tags) keep the exchanges that share it apart, and their data apart from their set-up messages.
 #pragma once
 
 #include <mpi.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <vector>
 
 #include "topology/base/bytes.hpp"
 #include "topology/machine/mpi/tag_layout.hpp"
 #include "topology/machine/session.hpp"
+#include "topology/members.hpp"
 
 namespace lockstep {
 
@@ -25,6 +26,16 @@ class Wire {
   // Takes the communicator, which must be private to us, and frees it at the end.
   Wire(MPI_Comm owned, ThreadLevel level);
   ~Wire();
+  // Makes a wire that ends without waiting for other ranks. When its last owner is gone, this rank tells the others how
+  // many messages it has sent (a nonblocking reduction). free_ended() frees the communicator later.
+  static std::shared_ptr<Wire> make(MPI_Comm owned, ThreadLevel level);
+  // True if a wire waits for free_ended().
+  static bool has_ended();
+  // Frees the communicators of wires that all ranks have ended and whose messages have all arrived. Never waits. MPI
+  // may give a freed communicator's context to the next one, and a late message would arrive there.
+  static void free_ended() noexcept;
+  // Keeps what other ranks may need until all of them have ended the wire.
+  void keep_until_all_end(std::shared_ptr<void> kept) { kept_ = std::move(kept); }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
 
@@ -32,22 +43,47 @@ class Wire {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const TagLayout& tags() const { return tags_; }
+  // Names the processes in the words of a stall, as soon as the session knows where they run.
+  void set_members(Members members) { members_ = std::move(members); }
+  const Members& members() const { return members_; }
 
   // Leave to call MPI, held while it is called: by one thread of the process at a time with MPI_THREAD_SERIALIZED,
   // whatever wires there are; by all at once with MPI_THREAD_MULTIPLE; below that, only by the thread that started MPI.
-  using Turn = std::unique_lock<std::mutex>;
-  Turn turn();
+  struct MpiAccess {
+    std::unique_lock<std::mutex> alone;
+    std::shared_lock<std::shared_mutex> together;
+  };
+  MpiAccess access();
 
   // The bytes are kept here until they are gone; flushed() says when all of a channel are.
   void send(int target, int tag, Bytes bytes);
   bool flushed(int channel);
 
-  struct Arrived {
+  struct ReceivedMessage {
     int source;
     Bytes bytes;
   };
   // A message that is here, whole, or nothing. `source` may be any (-1). Never blocks.
-  std::optional<Arrived> try_receive(int source, int tag);
+  std::optional<ReceivedMessage> try_receive(int source, int tag);
+
+  // For data, with MpiAccess held. Returns the bytes of the next message that is here.
+  std::optional<std::size_t> next_bytes(int source, int tag);
+  // Starts to receive that message.
+  MPI_Request receive_next(int source, int tag, std::byte* into, std::size_t bytes);
+
+  // Messages that nobody received outlive their exchange: MPI keeps them for the next receive with their tag. So who
+  // opens a channel anew sends a marker to each process that may have such messages of its on this channel, and that
+  // process takes out of MPI what comes before the marker. MPI keeps the order of two messages from one process only
+  // for receives that both match, so whoever looks for the marker matches every message of that process.
+  // A process that may have some, and how long the shortest is that its sender has given up: SIZE_MAX where there is
+  // none. The memory of such a message may be gone, so that nobody may receive it.
+  using UnreceivedMessages = std::map<int, std::size_t>;
+  void note_unreceived(int channel, const UnreceivedMessages& by_process);
+  UnreceivedMessages take_unreceived(int channel);
+  void send_marker(int channel, int process, std::uint32_t generation, std::size_t given_up);
+  // Returns true once the marker is here and all before it is dropped. Never blocks.
+  class Clearing;
+  bool clear(Clearing& clearing);
 
   // Whether MPI_Finalize has been called, after which MPI may not be called for anything.
   static bool ended();
@@ -60,10 +96,8 @@ class Wire {
   void abandon_leaving(int channel);
   void abandon_arriving(int channel);
   void abandon_all();
-  // At the end, called by all: receives the set-up messages that were sent to this process and that nobody has asked
-  // for. MPI may give this communicator's context to the next one, and they would arrive there. What has not come
-  // within the time leaves the communicator to MPI.
-  void receive_the_rest(std::chrono::nanoseconds limit);
+  // After a failure of the session: abandons all, and tells the other ranks nothing at the end, since they may be dead.
+  void end_in_silence();
   // Others may still send to us on this wire, or MPI still use memory that it was given: its communicator stays.
   void leave_to_mpi();
   // Held by who chooses a channel for a new exchange, among all that this process is a member of.
@@ -77,44 +111,96 @@ class Wire {
   void give_back_channel(int channel);
   int largest_channel() const { return tags_.channels - 1; }
   int tag(int channel, int kind) const { return tags_.set_up(channel, kind); }
+  static constexpr int marker_kind = 6;  // the other kinds are those of MpiExchange
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  static int channel_of(int tag) { return tag / TagLayout::kinds; }
-  struct Leaving {
+  struct SetUpSend {
     int channel;
     MPI_Request request;
     std::unique_ptr<Bytes> bytes;
   };
-  struct Arriving {
+  struct SetUpReceive {
     MPI_Request request;
     int source;
     std::unique_ptr<Bytes> bytes;
   };
-  using Key = std::pair<int, int>;  // wanted source, tag
+  // Taken out of MPI's queue, and not received.
+  struct MatchedMessage {
+    int source;
+    int tag;
+    std::size_t bytes;
+    MPI_Message message;
+  };
+  using SourceTag = std::pair<int, int>;  // wanted source, tag
 
   Lock enter();
   static void refuse_if_ended();
   void collect_the_gone();
-  std::optional<std::int64_t> number_sent_to_us(std::chrono::steady_clock::time_point end);
+  // Messages sent from one rank to another, and how many ranks have left their communicator to MPI.
+  struct Tally {
+    std::int64_t messages;
+    std::int64_t abandoned;
+  };
+  static void retire(std::unique_ptr<Wire> wire) noexcept;
+  static int at_finalize(MPI_Comm self, int key, void* value, void* state);
+  void begin_tally();
+  bool finish();
   bool receive_anything();
+  std::optional<MatchedMessage> match(int source, int tag);
+  std::optional<MatchedMessage> take_aside(int source, int tag);
+  std::optional<MatchedMessage> take_aside_of(const Clearing& clearing);
+  SetUpReceive receive(MatchedMessage matched);
+  void drop_arriving(const Clearing& clearing);
+  void drop(Clearing& clearing);
+  void abandon_leftovers();
 
   MPI_Comm comm_;
   ThreadLevel level_;
   int rank_ = 0;
   int size_ = 0;
   TagLayout tags_;
+  Members members_;
   std::mutex own_;
   std::mutex& mutex_;               // guards MPI and what follows; our own where MPI guards itself, else the process's
   std::vector<std::int64_t> sent_;  // set-up messages, to each
   std::int64_t received_ = 0;
-  std::vector<Leaving> leaving_;
+  std::vector<SetUpSend> leaving_;
   std::size_t collect_at_ = 16;  // so many leaving are looked through for those that are gone
-  std::map<Key, Arriving> arriving_;
+  std::map<SourceTag, SetUpReceive> arriving_;
+  std::vector<SetUpReceive> dropping_;            // nobody waits for these
+  std::map<int, UnreceivedMessages> unreceived_;  // by channel
+  std::mutex aside_mutex_;                        // guards what follows; taken last
+  std::vector<MatchedMessage> aside_;             // met before a marker, and not of its channel; in their order
+  std::atomic<bool> has_aside_ = false;
+  std::shared_mutex together_;  // with MPI_THREAD_MULTIPLE: who clears a channel is alone
+  std::atomic<int> waiting_to_clear_ = 0;
   std::vector<int> channels_;
   std::atomic<std::uint32_t> generation_ = 0;
   bool abandoned_ = false;
+  bool is_silent_ = false;
   std::mutex choosing_;
+  std::vector<Tally> told_;  // to each rank, at the end; empty before
+  Tally total_{};            // sent to this rank, by all
+  MPI_Request tally_ = MPI_REQUEST_NULL;
+  std::shared_ptr<void> kept_;
+};
+
+// Takes out of MPI what a process sent on a channel before it opened this generation of it.
+class Wire::Clearing {
+ public:
+  Clearing(int channel, int source, std::uint32_t generation)
+      : channel_(channel), source_(source), generation_(generation) {}
+  int source() const { return source_; }
+
+ private:
+  friend class Wire;
+  int channel_;
+  int source_;
+  std::uint32_t generation_;
+  std::vector<MatchedMessage> leftovers_;
+  std::optional<SetUpReceive> marker_;
+  std::size_t given_up_ = SIZE_MAX;  // how long the shortest message is that must not be received
 };
 
 }  // namespace lockstep

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A deadline for calls of the MPI library's own collectives, which have none: a thread that sees when one of them has
+// not come back, says so and ends this process. A call costs two increments.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "topology/base/log.hpp"
+#include "topology/exchange.hpp"
+
+namespace lockstep::bench {
+
+class MpiCallWatchdog {
+ public:
+  MpiCallWatchdog(Patience patience, Log log);
+  ~MpiCallWatchdog();
+  MpiCallWatchdog(const MpiCallWatchdog&) = delete;
+  MpiCallWatchdog& operator=(const MpiCallWatchdog&) = delete;
+
+  // Around every call.
+  void beat() { count_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  void run();
+
+  Patience patience_;
+  Log log_;
+  std::atomic<unsigned> count_ = 0;  // odd: inside a call
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::bench

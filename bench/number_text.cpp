@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/number_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "topology/base/text.hpp"
+
+namespace lockstep::bench::number_text {
+
+std::string fixed(double value, int decimals) {
+  std::array<char, 400> buffer{};  // the largest double has 309 digits
+  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
+  return {buffer.data(), static_cast<std::size_t>(std::max(length, 0))};
+}
+
+std::string number(double value) {
+  if (!std::isfinite(value)) return "-";
+  const double size = std::abs(value);
+  return fixed(value, size < 10 ? 3 : size < 1000 ? 2 : size < 100000 ? 1 : 0);
+}
+
+std::string ratio(double value) {
+  if (!std::isfinite(value)) return "-";
+  return fixed(value, value < 0.1 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
+}
+
+std::string percent(double value) {
+  if (!std::isfinite(value)) return "-";
+  return fixed(value, std::abs(value) < 10 ? 1 : 0);
+}
+
+std::string short_number(double value) {
+  if (!std::isfinite(value)) return "-";
+  if (std::abs(value) >= 999.5) return fixed(value, 0);
+  std::array<char, 40> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.3g", value);
+  return buffer.data();
+}
+
+std::string counted(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
+
+std::string yes_or_no(bool yes) { return yes ? "yes" : "no"; }
+
+}  // namespace lockstep::bench::number_text

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms whose members use the shared memory of their nodes begin with these.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/algorithms/node_position.hpp"
+
+namespace lockstep {
+
+// Where nobody has a neighbour there is nothing that memory could do.
+inline bool has_neighbours(const Shape& shape) {
+  return has_nodes(shape) &&
+         std::ranges::any_of(shape.levels->nodes, [](const auto& members) { return members.size() > 1; });
+}
+
+// The members of a node follow each other, and the nodes, too.
+inline bool has_runs(const Shape& shape) {
+  int next = 0;
+  return has_neighbours(shape) && std::ranges::all_of(shape.levels->nodes, [&](const auto& members) {
+           return std::ranges::all_of(members, [&](int member) { return member == next++; });
+         });
+}
+
+inline IntraNodeStep in_node(const NodePosition& me, Collective collective, const Slice& from, const Slice& to,
+                             int root = 0) {
+  return {.collective = collective, .members = me.near(), .root = root, .from = from, .to = to};
+}
+
+// Returns a schedule of this step alone. A member that is alone on its node copies its data instead.
+inline Schedule only(IntraNodeStep near) {
+  ScheduleBuilder node;
+  if (near.members.size() > 1) {
+    node.round().near(std::move(near));
+  } else if (near.collective != Collective::barrier) {
+    node.round().copy(near.to, near.from);
+  }
+  return node.done();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/call_request.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::size_t largest_count = std::numeric_limits<std::size_t>::max() / 2;
+
+[[noreturn]] void refuse(const CallRequest& request, std::string_view what, std::string_view mend) {
+  throw Error(Code::usage, text(name_of(request), ": ", what), mend);
+}
+
+// a * b, or the sentence that this is more than any memory.
+std::size_t product(const CallRequest& request, std::size_t a, std::size_t b) {
+  std::size_t all = 0;
+  if (__builtin_mul_overflow(a, b, &all) || all > largest_count)
+    refuse(request, text(a, " times ", b, " is more than any memory holds"),
+           "look whether the count was negative once");
+  return all;
+}
+
+void check_sizes(const CallRequest& request, int size) {
+  if (request.wrong != nullptr)
+    refuse(request, request.wrong, "give a number of runs that the number of members divides");
+  for (const BufferView* each : {&request.input, &request.output}) {
+    const auto wrong = buffer_error(*each, request.element_bytes, each == &request.output);
+    if (wrong) refuse(request, wrong->what, wrong->mend);
+  }
+  if (request.root < 0 || request.root >= size) {
+    refuse(request, text("root ", request.root, ", but the members are 0 to ", size - 1),
+           "give a rank of this communicator; ranks of its parent do not count");
+  }
+}
+
+void need(const CallRequest& request, std::string_view which, const BufferView& data, std::size_t count,
+          std::string_view because) {
+  if (data.count == count) return;
+  refuse(request, text("the ", which, " has ", data.count, " elements, ", count, " are needed (", because, ")"),
+         "give a span of exactly that part of the buffer");
+}
+
+void need_counts(const CallRequest& request, std::string_view which, std::span<const std::size_t> counts,
+                 std::span<const std::size_t> offsets, int size) {
+  const auto members = static_cast<std::size_t>(size);
+  if (counts.size() != members)
+    refuse(request, text(counts.size(), " counts for the ", which, ", but there are ", size, " members"),
+           "give one count for every member, 0 for those with nothing");
+  if (!offsets.empty() && offsets.size() != members)
+    refuse(request, text(offsets.size(), " offsets for the ", which, ", but there are ", size, " members"),
+           "give one offset for every member, or none for blocks one after the other");
+  std::size_t all = 0;
+  for (std::size_t i = 0; i < members; ++i) {
+    const std::size_t offset = offsets.empty() ? all : offsets[i];
+    if (counts[i] > largest_count || offset > largest_count || (all += counts[i]) > largest_count) {
+      refuse(request, text("count ", counts[i], " at offset ", offset, " for member ", i, " of the ", which),
+             "it looks like a negative number that became unsigned; check how it is computed");
+    }
+  }
+  product(request, all, request.element_bytes);
+}
+
+// Blocks that lie inside the buffer and, where they are written, apart from each other.
+void need_room(const CallRequest& request, std::string_view which, const PartitionCache::BlockPartition& cut,
+               const BufferView& data, bool written) {
+  if (cut.extent > data.count)
+    refuse(request, text("the blocks of the ", which, " end at element ", cut.extent, ", it has ", data.count),
+           "give a longer buffer, or smaller counts and offsets");
+  if (written && cut.overlap)
+    refuse(request, text("two blocks of the ", which, " overlap at element ", *cut.overlap),
+           "give offsets that keep the blocks apart");
+}
+
+std::optional<std::size_t> find_overlap(const Blocks& blocks) {
+  std::vector<std::pair<std::size_t, std::size_t>> ranges;
+  for (int i = 0; i < blocks.parts(); ++i) {
+    if (blocks.count(i) > 0) ranges.emplace_back(blocks.offset(i), blocks.end(i));
+  }
+  std::ranges::sort(ranges);
+  for (std::size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].first < ranges[i - 1].second) return ranges[i].first;
+  }
+  return std::nullopt;
+}
+
+struct Extent {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+};
+
+Extent extent_of(const CallRequest& request, const BufferView& data) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data.data);
+  if (data.contiguous()) return {begin, begin + data.count * request.element_bytes};
+  const std::size_t run = data.count / data.blocks;
+  return {begin, begin + ((data.blocks - 1) * data.stride + run) * request.element_bytes};
+}
+
+// Where the input lies in the output (or the output in the input) when the two are one memory.
+bool is_in_place(const CallRequest& request, const Spec& spec, int index) {
+  if (request.input.data == nullptr || request.output.data == nullptr) return false;
+  const BufferView& in = request.input;
+  const BufferView& out = request.output;
+  if (in.blocks != out.blocks || (in.blocks > 1 && (in.stride != out.stride || in.count != out.count))) return false;
+  std::size_t input_shift = 0;
+  std::size_t output_shift = 0;
+  if (spec.takes.parts() > 1 && spec.gives.parts() == 1) input_shift = spec.takes.offset(index);
+  if (spec.gives.parts() > 1 && spec.takes.parts() == 1) output_shift = spec.gives.offset(index);
+  const auto begin = [&](const BufferView& data, std::size_t shift) {
+    return reinterpret_cast<std::uintptr_t>(data.data) - shift * request.element_bytes;
+  };
+  return begin(request.input, input_shift) == begin(request.output, output_shift);
+}
+
+void check_overlap(const CallRequest& request, Spec& spec, int index) {
+  spec.in_place = is_in_place(request, spec, index);
+  if (spec.in_place || request.input.count == 0 || request.output.count == 0) return;
+  // What is strided is read before, or written after, everything else.
+  if (!request.input.contiguous() || !request.output.contiguous()) return;
+  const Extent in = extent_of(request, request.input);
+  const Extent out = extent_of(request, request.output);
+  if (in.begin < out.end && out.begin < in.end) {
+    refuse(request, "input and output overlap without being in place",
+           "give separate memory, or the form with one buffer (docs/collectives says where the input lies in it)");
+  }
+}
+
+void cut_equal(const CallRequest& request, Spec& spec, int size, int index) {
+  const auto members = static_cast<std::size_t>(size);
+  const bool root = index == request.root;
+  switch (request.collective) {
+    case Collective::all_gather:
+    case Collective::gather:
+      spec.count = request.input.count;
+      spec.takes = Blocks::even(spec.count, size);
+      if (request.collective == Collective::all_gather || root)
+        need(request, "output", request.output, product(request, spec.count, members), "one input for every member");
+      break;
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      spec.count = request.output.count;
+      spec.gives = Blocks::even(spec.count, size);
+      if (request.collective == Collective::reduce_scatter || root)
+        need(request, "input", request.input, product(request, spec.count, members), "one output for every member");
+      break;
+    case Collective::all_to_all:
+      need(request, "output", request.output, request.input.count, "as many as the input");
+      if (request.input.count % members != 0)
+        refuse(request, text(request.input.count, " elements for ", size, " members"), "give as many for every member");
+      spec.count = request.input.count / members;
+      spec.gives = spec.takes = Blocks::even(spec.count, size);
+      break;
+    case Collective::broadcast:
+      spec.count = request.output.count;
+      break;
+    case Collective::barrier:
+      spec.count = 1;
+      break;
+    case Collective::reduce:
+      spec.count = request.input.count;
+      if (root) need(request, "output", request.output, request.input.count, "as many as the input");
+      break;
+    default:
+      spec.count = request.input.count;
+      need(request, "output", request.output, request.input.count, "as many as the input");
+  }
+}
+
+void cut_unequal(const CallRequest& request, Spec& spec, int size, int index, PartitionCache& partitions) {
+  const bool root = index == request.root;
+  const auto own = static_cast<std::size_t>(index);
+  if (request.collective == Collective::gather_v && !root) {
+    spec.takes = partitions.only(size, index, request.input.count).blocks;
+    return;
+  }
+  if (request.collective == Collective::scatter_v && !root) {
+    spec.gives = partitions.only(size, index, request.output.count).blocks;
+    return;
+  }
+  const bool gives = request.collective != Collective::all_gather_v && request.collective != Collective::gather_v;
+  const bool takes = request.collective == Collective::all_gather_v || request.collective == Collective::gather_v ||
+                     request.collective == Collective::all_to_all_v;
+  if (gives) {
+    need_counts(request, "input", request.gives, request.gives_offsets, size);
+    const PartitionCache::BlockPartition& cut = partitions.find(request.gives, request.gives_offsets);
+    need_room(request, "input", cut, request.input, false);
+    spec.gives = cut.blocks;
+    if (!takes) need(request, "output", request.output, request.gives[own], "this member's count");
+  }
+  if (takes) {
+    need_counts(request, "output", request.takes, request.takes_offsets, size);
+    const PartitionCache::BlockPartition& cut = partitions.find(request.takes, request.takes_offsets);
+    need_room(request, "output", cut, request.output, true);
+    spec.takes = cut.blocks;
+    if (!gives) need(request, "input", request.input, request.takes[own], "this member's count");
+  }
+  if (gives && takes && request.gives[own] != request.takes[own])
+    refuse(request,
+           text("this member gives itself ", request.gives[own], " elements and takes ", request.takes[own],
+                " from itself"),
+           "give the same count at its own place in both lists");
+}
+
+}  // namespace
+
+const PartitionCache::BlockPartition& PartitionCache::find(std::span<const std::size_t> counts,
+                                                           std::span<const std::size_t> offsets) {
+  const auto same = [&](const BlockPartition& cut) {
+    const Blocks& blocks = cut.blocks;
+    if (blocks.parts() != static_cast<int>(counts.size())) return false;
+    std::size_t packed = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const auto block = static_cast<int>(i);
+      if (blocks.count(block) != counts[i] || blocks.offset(block) != (offsets.empty() ? packed : offsets[i]))
+        return false;
+      packed += counts[i];
+    }
+    return true;
+  };
+  const auto found = std::ranges::find_if(all_, same);
+  if (found != all_.end()) return *found;
+  constexpr std::size_t kept = 64;
+  if (all_.size() == kept) all_.erase(all_.begin());
+  Blocks blocks = offsets.empty() ? Blocks::packed(counts) : Blocks::placed(offsets, counts);
+  const std::size_t extent = blocks.extent();
+  const auto overlap = offsets.empty() ? std::nullopt : find_overlap(blocks);
+  all_.push_back({std::move(blocks), extent, overlap});
+  return all_.back();
+}
+
+const PartitionCache::BlockPartition& PartitionCache::only(int members, int index, std::size_t count) {
+  counts_.assign(static_cast<std::size_t>(members), 0);
+  counts_[static_cast<std::size_t>(index)] = count;
+  return find(counts_, {});
+}
+
+std::string name_of(const CallRequest& request) {
+  if (request.origin.line == 0) return std::string(to_string(request.collective));
+  const std::string_view file = request.origin.file;
+  const std::size_t slash = file.find_last_of('/');
+  return text(to_string(request.collective), " (", slash == std::string_view::npos ? file : file.substr(slash + 1), ':',
+              request.origin.line, ')');
+}
+
+Spec spec_of(const CallRequest& request, int size, int index, PartitionCache& partitions) {
+  check_sizes(request, size);
+  Spec spec{.collective = request.collective,
+            .type = request.type,
+            .op = request.reduction.op,
+            .order = request.order,
+            .element_bytes = request.element_bytes,
+            .root = request.root,
+            .commutes = request.reduction.commutes,
+            .fingerprints = {.layout = request.layout, .function = request.reduction.fingerprint}};
+  if (is_unequal(request.collective))
+    cut_unequal(request, spec, size, index, partitions);
+  else
+    cut_equal(request, spec, size, index);
+  if (reduces(request.collective) && request.reduction.op == ReduceOp::avg &&
+      (request.collective == Collective::scan || request.collective == Collective::exscan)) {
+    refuse(request, "avg of a part of the members", "use sum and divide by what you mean");
+  }
+  check_overlap(request, spec, index);
+  if (may_be_narrow(spec)) spec.wire = request.wire;
+  return spec;
+}
+
+}  // namespace lockstep::detail

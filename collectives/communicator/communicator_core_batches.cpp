@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors that become one call: among members that share a GPU in its memory, packed and unpacked there by launches.
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "collectives/communicator/communicator_core_gpus.hpp"
+#include "collectives/node/gpu_path.hpp"
+#include "collectives/planner.hpp"
+#include "topology/base/keep.hpp"
+
+namespace lockstep::detail {
+
+int CommunicatorCore::packed_on(const CallRequest& whole, std::span<const CallRequest> tensors) {
+  int device = DeviceCall::anywhere;
+  for (const CallRequest& each : tensors) {
+    const int its = device_of(each);
+    if (device != DeviceCall::anywhere && its != DeviceCall::anywhere && its != device)
+      return gpu::MemoryLocation::host;
+    if (its != DeviceCall::anywhere) device = its;
+  }
+  if (device < 0) return gpu::MemoryLocation::host;
+  return or_refuse([&] {
+    const auto plan = planner_->plan(spec_of(with_options(whole), size(), rank(), partitions_));
+    bool works = false;
+    if (can_keep_order(whole, *plan)) engine_->alone([&] { works = works_on(device, whole, *plan); });
+    return works ? device : gpu::MemoryLocation::host;
+  });
+}
+
+// Whether members of a node would work on what is in that memory, as far as this one knows, and sooner than by the
+// host. In a stream they do so however long it takes, since the host would wait for what is before the call.
+bool CommunicatorCore::works_on(int device, const CallRequest& whole, const Plan& plan) {
+  const node::Gpus* const shared = engine_->world().room()->gpus();
+  if (shared != nullptr && (!shared->can_map() || shared->number_of(device) == node::Gpus::unknown)) return false;
+  if (whole.stream) return gpu::backend()->device_of(*whole.stream) == device;
+  if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
+  // Processes that measured here would all do so at once, and find how they disturb each other. So the first batch goes
+  // there without knowing, and what they agree on in it is for the others.
+  const bool have_agreed = shared != nullptr && shared->is_proven();
+  if (shared != nullptr && !have_agreed && !shared->was_left_unproven()) return true;
+  return node::pays_on_gpus(plan.spec, size(), have_agreed ? shared->costs() : gpu::backend()->costs(device), true);
+}
+
+StagingBuffer CommunicatorCore::take_on_gpu(int device, std::size_t bytes) {
+  return or_refuse([&] { return scratch_.take(device, bytes); });
+}
+
+// What is in its stream by now uses that memory.
+void CommunicatorCore::hold_in_stream(const BoundCall& bound_call) noexcept {
+  if (!bound_call.packs_on_gpu) return;
+  try {
+    scratch_.use_until(gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream), bound_call.staged);
+  } catch (const std::exception&) {
+    keep_for_ever(bound_call.staged);  // of a GPU that has failed nobody knows
+  }
+}
+
+// Whoever hears of a failure may free memory that a stream still uses.
+void CommunicatorCore::wait_a_moment_for_stream(const BoundCall& bound_call) noexcept {
+  if (!bound_call.packs_on_gpu) return;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  try {
+    const auto mark = gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream);
+    while (!mark->is_reached() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  } catch (const std::exception&) {
+    return;  // nothing runs there any more
+  }
+}
+
+void CommunicatorCore::run_all(std::span<const BoundCall> calls, Origin origin) {
+  const ExclusiveUse use(*this, origin);
+  refuse_if_closed();
+  for (const BoundCall& bound_call : calls) refuse_if_freed(bound_call, origin);
+  const CallHandle handle = take_slot(origin);
+  begin_all(calls, handle);
+  if (!stays_in_stream(handle)) wait_inside(handle);
+}
+
+}  // namespace lockstep::detail

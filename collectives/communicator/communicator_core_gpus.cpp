@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that GPUs do by NCCL, where every member has its data in the memory of a GPU of its own. Whether all have it
+// there, they ask each other: in the first start of a call, which so is known to be the same call on all.
+#include <algorithm>
+#include <exception>
+
+#include "collectives/communicator/communicator_core_gpus.hpp"
+
+#include "collectives/communicator/gpu_levels.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+// Of data on the host, that members ask each other would be felt below.
+constexpr std::size_t asked_from = 4096;
+
+const std::string by_nccl = "nccl";
+const std::string why_nccl = "every member has its data in the memory of a GPU of its own";
+const std::string by_levels = "nccl by levels";
+const std::string why_levels = "all have their data in the memory of GPUs: those that are near each other meet first";
+
+// Of the larger side, which all know.
+std::size_t bytes_of(const Spec& spec) {
+  std::size_t count = spec.count;
+  if (cuts_input(spec.collective)) count = spec.gives.total();
+  if (cuts_output(spec.collective)) count = spec.takes.total();
+  return count * spec.element_bytes;
+}
+
+}  // namespace
+
+const std::string& BoundCall::algorithm() const {
+  if (gpus && gpus->path == DeviceCall::DevicePath::nccl) return by_nccl;
+  if (gpus && gpus->path == DeviceCall::DevicePath::levels) return by_levels;
+  return call.plan->algorithm;
+}
+
+const std::string& BoundCall::why() const {
+  if (gpus && gpus->path == DeviceCall::DevicePath::nccl) return why_nccl;
+  if (gpus && gpus->path == DeviceCall::DevicePath::levels) return why_levels;
+  return call.plan->why;
+}
+
+// At the end of every call, wherever the failure was heard of: nothing may wait on a GPU for a member that does not
+// come, and memory cannot be freed while it does.
+void CommunicatorCore::break_if_failed() noexcept {
+  if (!engine_ || !engine_->failed()) return;
+  end_levels();
+  nccl_communicator_.reset();
+}
+
+// The same on all members, whatever their data. Nobody knows how much there is where members know their own counts
+// only.
+bool CommunicatorCore::may_ask_where(const CallRequest& request, const Spec& spec, QueryRule query_rule) const {
+  if (!may_use_nccl_ || query_rule == QueryRule::never || !nccl::can_do(spec, size())) return false;
+  return request.stream || query_rule == QueryRule::once || has_own_counts(spec.collective) ||
+         bytes_of(spec) >= asked_from;
+}
+
+// Whether a call like this one would ask; at least where it would.
+bool CommunicatorCore::queries_where(const CallRequest& request) const {
+  return may_use_nccl_ && std::max(request.input.count, request.output.count) * request.element_bytes >=
+                              asked_from / static_cast<std::size_t>(size());
+}
+
+int CommunicatorCore::device_of(const CallRequest& request) const {
+  if (request.reduction.op == ReduceOp::user && request.reduction.on_gpu.put == nullptr)
+    return gpu::MemoryLocation::host;
+  int device = DeviceCall::anywhere;
+  for (const BufferView* each : {&request.input, &request.output}) {
+    if (each->count == 0) continue;
+    const gpu::MemoryLocation where = each->contiguous() ? where_is(*each) : gpu::MemoryLocation{};
+    if (!where.on_device() || (device != DeviceCall::anywhere && device != where.device))
+      return gpu::MemoryLocation::host;
+    device = where.device;
+  }
+  return device;
+}
+
+std::shared_ptr<DeviceCall> CommunicatorCore::device_call_for(const Spec& spec, const CallRequest& request) const {
+  auto gpus = std::make_shared<DeviceCall>();
+  // An empty buffer may have an address in memory that is not meant.
+  const auto at = [](const BufferView& data) { return data.count > 0 ? static_cast<std::byte*>(data.data) : nullptr; };
+  gpus->steps.push_back(
+      {spec, at(request.input), at(request.output), request.reduction.factor, request.reduction.on_gpu});
+  gpus->device = device_of(request);
+  if (request.stream.value_or(nullptr) != nullptr) gpus->stream_device = gpu::backend()->device_of(*request.stream);
+  return gpus;
+}
+
+BoundCall CommunicatorCore::prepare(std::span<const CallRequest> requests, const CallRequest& whole,
+                                    std::function<BoundCall()> make_host_call) {
+  if (!may_use_nccl_ || requests.empty()) return {};
+  const ExclusiveUse use(*this, whole.origin);
+  refuse_if_closed();
+  return or_refuse([&] {
+    BoundCall bound_call;
+    bound_call.call.origin = whole.origin;
+    bound_call.stream = whole.stream;
+    bound_call.gpus = std::make_shared<DeviceCall>();
+    int& device = bound_call.gpus->device;
+    constexpr std::uint64_t in_stream = std::uint64_t{1} << 63U;
+    // Members have to have the same in the same order.
+    std::uint64_t counts = requests.size() | (whole.stream ? in_stream : 0);
+    for (const CallRequest& each : requests) {
+      const CallRequest request = with_options(each);
+      const Spec spec = spec_of(request, size(), rank(), partitions_);
+      if (!nccl::can_do(spec, size())) return BoundCall{};
+      const auto one = device_call_for(spec, request);
+      if (device == DeviceCall::anywhere) device = one->device;
+      if (one->device != DeviceCall::anywhere && one->device != device) device = gpu::MemoryLocation::host;
+      bound_call.gpus->steps.push_back(one->steps.front());
+      counts = (counts ^ spec.count) * 0xff51afd7ed558ccdU;
+      counts ^= counts >> 33U;
+    }
+    bound_call.gpus->meeting =
+        meeting(spec_for(with_options(whole)),
+                whole.stream ? "where the tensors are, in a stream" : "where the tensors are", counts | 4U);
+    bound_call.gpus->make_host_call = std::move(make_host_call);
+    return bound_call;
+  });
+}
+
+void CommunicatorCore::decide_as(const BoundCall& bound_call, const BoundCall& earlier, const Origin& origin) {
+  if (!bound_call.gpus || !earlier.gpus) return;
+  const ExclusiveUse use(*this, origin);
+  refuse_if_closed();
+  or_refuse([&] {
+    const DeviceCall::DevicePath path = earlier.gpus->path;
+    // NCCL is given the same parts of memory that it knows by all, or copies by all.
+    const bool knew = earlier.gpus->is_same_memory && earlier.gpus->places != 0;
+    bound_call.gpus->places = nccl_communicator_ ? nccl_communicator_->places_of(bound_call.gpus->steps) : 0;
+    bound_call.gpus->set_same_memory(earlier.gpus->is_same_memory && bound_call.gpus->places == earlier.gpus->places);
+    if (((path == DeviceCall::DevicePath::nccl || path == DeviceCall::DevicePath::levels) &&
+         !fits(bound_call.gpus->device)) ||
+        (knew && !bound_call.gpus->is_same_memory))
+      throw Error(
+          Code::usage,
+          text("on \"", options_.name, "\", data that was in the memory of this member's GPU when all agreed to ",
+               "go by NCCL is elsewhere now, at ", place(origin)),
+          "keep it in that memory, or begin anew on all members");
+    bound_call.gpus->path = earlier.gpus->path;
+  });
+}
+
+// What is captured is not done, and NCCL's group is made by what is.
+void CommunicatorCore::refuse_if_captured(const BoundCall& bound_call) {
+  if (nccl_communicator_ || levels_ || !bound_call.stream) return;
+  or_refuse([&] {
+    if (!gpu::backend()->is_captured(*bound_call.stream)) return;
+    throw Error(Code::usage,
+                text("a stream that is captured was given to the first call of \"", options_.name, "\" on GPUs, ",
+                     place(bound_call.call.origin)),
+                "call something once before the stream is captured");
+  });
+}
+
+// Which members find out together, the first time.
+void CommunicatorCore::find_way(const BoundCall& bound_call) {
+  DeviceCall& gpus = *bound_call.gpus;
+  engine_->progress_or_throw();
+  if (gpus.path == DeviceCall::DevicePath::unknown && !may_go(gpus))
+    gpus.path = DeviceCall::DevicePath::host;  // known since
+  if (gpus.path == DeviceCall::DevicePath::unknown) {
+    refuse_if_captured(bound_call);
+    decide(gpus, bound_call.call.origin);
+  }
+  if (gpus.path == DeviceCall::DevicePath::host && !gpus.host_call) gpus.host_call = or_refuse(gpus.make_host_call);
+}
+
+// Whether GPUs do it; then it is in a stream when this returns.
+bool CommunicatorCore::begin_on_gpus(const BoundCall& bound_call, CallHandle handle) {
+  const DeviceCall& gpus = *bound_call.gpus;
+  try {
+    find_way(bound_call);
+    if (gpus.path == DeviceCall::DevicePath::host) return false;
+    Trial* const trial = gpus.path == DeviceCall::DevicePath::nccl ? trial_of(bound_call) : nullptr;
+    if (trial != nullptr)
+      run_in_turn(*trial, bound_call, handle);
+    else if (gpus.path == DeviceCall::DevicePath::levels)
+      run_levels(bound_call, pending(handle).behind);
+    else
+      begin_in_nccl(gpus.steps, bound_call, handle);
+    return true;
+  } catch (...) {
+    release(handle);
+    throw;
+  }
+}
+
+// `ready`: the first of what the steps are of.
+void CommunicatorCore::begin_in_nccl(std::span<const nccl::NcclCall> steps, const BoundCall& bound_call,
+                                     CallHandle handle) {
+  or_break([&] {
+    const gpu::Stream stream =
+        bound_call.stream ? *bound_call.stream : nccl_communicator_->stream_after(pending(handle).behind);
+    GpuWait pause(*this, "", bound_call.call.origin, &steps.front().spec);
+    if (auto mark = nccl_communicator_->begin(steps, stream, std::ref(pause)))
+      pending(handle).marks.push_back(std::move(mark));
+    pending(handle).in_stream = bound_call.stream.has_value();
+  });
+}
+
+// Whether it is a part of the one operation that NCCL makes of calls which are started at once.
+bool CommunicatorCore::joins(const BoundCall& bound_call, CallHandle handle) {
+  if (!bound_call.gpus) return false;
+  find_way(bound_call);
+  if (bound_call.gpus->path != DeviceCall::DevicePath::nccl || trial_of(bound_call) != nullptr) return false;
+  auto& together = pending(handle).together;
+  together.insert(together.end(), bound_call.gpus->steps.begin(), bound_call.gpus->steps.end());
+  return true;
+}
+
+void CommunicatorCore::begin_together(std::span<const BoundCall> calls, CallHandle handle) {
+  const auto or_release = [&](const auto& f) {
+    try {
+      return f();
+    } catch (...) {
+      release(handle);
+      throw;
+    }
+  };
+  const BoundCall* first = nullptr;
+  for (const BoundCall& bound_call : calls) {
+    if (!or_release([&] { return joins(bound_call, handle); })) {
+      begin(bound_call, handle);
+      mark_end(bound_call, handle);
+    } else if (first == nullptr) {
+      first = &bound_call;
+    }
+  }
+  if (first != nullptr) or_release([&] { begin_in_nccl(pending(handle).together, *first, handle); });
+}
+
+void CommunicatorCore::wait_for_nccl(const Origin& origin) {
+  GpuWait pause(*this, "what was begun on GPUs before a call", origin);
+  while (nccl_communicator_ && nccl_communicator_->is_working()) {
+    nccl_communicator_->check();
+    pause();
+  }
+}
+
+bool CommunicatorCore::reached(CallHandle handle) {
+  PendingCall& slot = pending(handle);
+  if (slot.marks.empty()) return true;
+  return or_break([&] {
+    engine_->progress_or_throw();
+    run_progress_hooks(0);
+    if (nccl_communicator_) nccl_communicator_->check();
+    std::erase_if(slot.marks, [](const auto& mark) { return mark->is_reached(); });
+    return slot.marks.empty();
+  });
+}
+
+void CommunicatorCore::wait_for_gpus(CallHandle handle) {
+  if (pending(handle).marks.empty()) return;
+  GpuWait pause(*this, "what was begun", pending(handle).origin);
+  while (!reached(handle)) or_break([&] { pause(); });
+}
+
+// What is under way is waited for, unless something went wrong.
+void CommunicatorCore::end_nccl() noexcept {
+  if (!nccl_communicator_) return;
+  try {
+    if (!engine_->failed() && std::uncaught_exceptions() == 0) {
+      GpuWait pause(*this, "what was begun on GPUs", {});
+      nccl_communicator_->end(std::ref(pause));
+    } else {  // who ends in peace waits for all
+      engine_->refuse(
+          Error(Code::peer_failed, "it left without ending what GPUs did for it", "see what it says itself"));
+    }
+  } catch (const std::exception& error) {
+    engine_->log().error(text("while ending NCCL's group of \"", options_.name, "\": ", error.what()));
+  }
+  nccl_communicator_.reset();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members on GPUs of which some are nearer to each other than to the rest: on one GPU, or in one node. What they are
+// together, they find out when all have their data there for the first time.
+#include <algorithm>
+#include <bit>
+
+#include "collectives/communicator/communicator_core_gpus.hpp"
+#include "collectives/communicator/gpu_levels.hpp"
+#include "collectives/planner.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+Bytes bytes_of(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+// Equal ones have equal numbers.
+std::vector<int> numbers_of(const std::vector<Bytes>& all) {
+  std::vector<int> numbers;
+  numbers.reserve(all.size());
+  for (const Bytes& each : all) numbers.push_back(static_cast<int>(std::ranges::find(all, each) - all.begin()));
+  return numbers;
+}
+
+std::size_t all_bytes_of(const Spec& spec) {
+  const bool has_blocks = spec.collective == Collective::reduce_scatter || spec.collective == Collective::all_gather;
+  const auto parts = static_cast<std::size_t>(std::max(spec.gives.parts(), spec.takes.parts()));
+  return spec.count * spec.element_bytes * (has_blocks ? parts : 1);
+}
+
+}  // namespace
+
+void CommunicatorCore::run_as_agreed(const CallRequest& request, int device) {
+  const ExclusiveUse use(*this, request.origin);
+  BoundCall bound_call = bound_call_from(request, QueryRule::once);
+  if (bound_call.gpus) {
+    bound_call.gpus->device = device;
+    choose_way(*bound_call.gpus, request.origin);
+  }
+  run_inside(bound_call, request.origin);
+}
+
+// Whether what members have found out holds for data there.
+bool CommunicatorCore::fits(int device) const {
+  if (!nccl_communicator_ && !levels_) return device >= 0;
+  return device == DeviceCall::anywhere ||
+         device == (nccl_communicator_ ? nccl_communicator_->device() : levels_->device());
+}
+
+bool CommunicatorCore::can_go_by_levels(const DeviceCall& gpus) const {
+  return levels_ &&
+         std::ranges::all_of(gpus.steps, [&](const nccl::NcclCall& step) { return levels_->can_do(step.spec); });
+}
+
+// As far as it is known before members ask each other.
+bool CommunicatorCore::may_go(const DeviceCall& gpus) const {
+  return may_use_nccl_ && (nccl_communicator_ || !levels_ || can_go_by_levels(gpus));
+}
+
+// Of data that all have in the memory of a GPU.
+void CommunicatorCore::choose_way(DeviceCall& gpus, const Origin& origin) {
+  if (!nccl_communicator_ && !levels_ && may_use_nccl_) or_break([&] { arrange(gpus.device, origin); });
+  gpus.path = DeviceCall::DevicePath::host;
+  if (nccl_communicator_)
+    gpus.path = DeviceCall::DevicePath::nccl;
+  else if (can_go_by_levels(gpus))
+    gpus.path = DeviceCall::DevicePath::levels;
+}
+
+void CommunicatorCore::refuse_together(const Error& error) noexcept {
+  refuse(error);
+  try {
+    if (!exchange_->failed()) exchange_->fail(error.detail());
+  } catch (const std::exception& second) {
+    exchange_->log().error(text("while telling the others of it: ", second.what()));
+  }
+}
+
+// NCCL refuses members that share a GPU, and not all at once: so they find out before.
+void CommunicatorCore::arrange(int device, const Origin& origin) {
+  const MemberGroups by_gpu(in_exchange(
+      [&] { return numbers_of(exchange_->all_gather("serials of the GPUs", bytes_of(gpu::backend()->id(device)))); }));
+  const std::size_t gpus = by_gpu.groups().size();
+  const auto members = static_cast<std::size_t>(size());
+  if (gpus < members) {
+    if (gpus > 1) return make_levels(by_gpu, true, device);
+    may_use_nccl_ = false;
+    exchange_->log().info(text("all members of \"", options_.name, "\" share a GPU: NCCL is not used among them"));
+    return;
+  }
+  const std::size_t nodes = by_node().groups().size();
+  spans_nodes_ = 1 < nodes && nodes < members;
+  if (spans_nodes_)
+    join_across(device, origin);
+  else
+    make_nccl_communicator(device, origin);
+}
+
+MemberGroups CommunicatorCore::by_node() const {
+  std::vector<int> nodes;
+  for (const int rank : ranks_) nodes.push_back(topology_->member(rank).node);
+  return MemberGroups(nodes);
+}
+
+// A communicator of its own tries it, so that this one is not lost where NCCL does not reach from node to node.
+void CommunicatorCore::join_across(int device, const Origin& origin) {
+  std::string why;
+  const auto trying = in_exchange([&] {
+    auto all_nodes = part(0, rank(), "across nodes", true);
+    exchange_->barrier("before NCCL is tried across nodes");  // what fails there is not to be heard in its making
+    return all_nodes;
+  });
+  try {
+    trying->make_nccl_communicator(device, origin);
+  } catch (const Error& error) {
+    why = error.detail();
+  } catch (const std::exception& other) {
+    why = other.what();
+  }
+  const std::byte mine{!why.empty()};
+  const auto all = in_exchange([&] { return exchange_->all_gather("whether NCCL reaches all nodes", {&mine, 1}); });
+  if (std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{0}}; })) {
+    nccl_communicator_ = std::move(trying->nccl_communicator_);
+    return;
+  }
+  exchange_->log().warn(text("NCCL does not reach all nodes of \"", options_.name,
+                             "\", so it is used within each of them", why.empty() ? "" : ": ", why));
+  make_levels(by_node(), false, device);
+}
+
+// Members of one GPU meet there, and one of each goes to the others' GPUs by NCCL; members of a node have NCCL, and go
+// to other nodes by way of the host.
+void CommunicatorCore::make_levels(const MemberGroups& member_groups, bool share_gpus, int device) {
+  const bool by_rails = !share_gpus && member_groups.is_even();
+  const int group = member_groups.group_of(rank());
+  const int place = member_groups.place_of(rank());
+  GpuLevels::SubCommunicators sub_communicators;
+  in_exchange([&] {
+    sub_communicators.near = part(member_groups.group(rank()).size() > 1 ? group : -1, place, "near", !share_gpus);
+    sub_communicators.across = part(by_rails || place == 0 ? place : -1, group, "across", share_gpus);
+  });
+  levels_ = std::make_unique<GpuLevels>(member_groups,
+                                        by_rails ? GpuLevels::LevelScheme::rails : GpuLevels::LevelScheme::owners,
+                                        rank(), device, std::move(sub_communicators));
+}
+
+std::shared_ptr<CommunicatorCore> CommunicatorCore::part(int colour, int key, std::string_view name, bool has_nccl) {
+  CommunicatorOptions options;
+  options.name = text(options_.name, '/', name);
+  options.node_memory = options_.node_memory;
+  options.timeout = options_.timeout;
+  options.checksums = options_.checksums;
+  options.nccl = has_nccl;
+  return split_inside(colour, key, std::move(options));
+}
+
+// Also at the end of a call that failed, wherever the failure was heard of: who waits within for this member hears it.
+void CommunicatorCore::end_levels() noexcept {
+  if (!levels_) return;
+  if (engine_->failed()) {
+    const auto& failure = engine_->failure();
+    levels_->refuse(failure ? Error(failure->code, failure->text) : Error(Code::peer_failed, "it has failed before"));
+  }
+  levels_.reset();
+}
+
+// The host waits between the stages, and for what is before them in the stream.
+void CommunicatorCore::run_levels(const BoundCall& bound_call, const StreamMarks& behind) {
+  if (bound_call.stream) wait_for_stream(*bound_call.stream, bound_call.call.origin);
+  wait_for_marks(behind, bound_call.call.origin);
+  or_break([&] {
+    wait_for_nccl(bound_call.call.origin);
+    levels_->run(bound_call.gpus->steps, options_.timeout, bound_call.call.origin);
+  });
+}
+
+// Of a call in which members of several nodes may go both ways, as long as it is not known which one is the faster.
+// What is in a stream is not waited for, so it goes by NCCL alone.
+Trial* CommunicatorCore::trial_of(const BoundCall& bound_call) {
+  if (!spans_nodes_ || bound_call.stream) return nullptr;
+  DeviceCall& gpus = *bound_call.gpus;
+  if (!levels_) or_break([&] { make_levels(by_node(), false, nccl_communicator_->device()); });
+  if (!can_go_by_levels(gpus)) return nullptr;
+  std::size_t bytes = 0;
+  for (const nccl::NcclCall& step : gpus.steps) bytes += all_bytes_of(step.spec);
+  const Spec& spec = gpus.steps.front().spec;
+  Trial& trial = trials_[{spec.collective, spec.type, spec.op, spec.order, std::bit_width(bytes)}];
+  if (!trial.is_over()) return &trial;
+  if (trial.way() == 1) gpus.path = DeviceCall::DevicePath::levels;
+  return nullptr;
+}
+
+void CommunicatorCore::run_in_turn(Trial& trial, const BoundCall& bound_call, CallHandle handle) {
+  const Origin& origin = bound_call.call.origin;
+  meet({}, origin);  // who comes late would be measured
+  const Duration begun = engine_->world().now();
+  if (trial.way() == 1) {
+    run_levels(bound_call, pending(handle).behind);
+  } else {
+    begin_in_nccl(bound_call.gpus->steps, bound_call, handle);
+    wait_for_gpus(handle);
+  }
+  if (!trial.took(engine_->world().now() - begun)) return;
+  trial.conclude(meet(trial.nanoseconds(), origin));
+  exchange_->log().info(text("on \"", options_.name, "\", ", to_text(signature_of(bound_call.gpus->steps.front().spec)),
+                             " goes ",
+                             trial.way() == 1 ? "by NCCL in the nodes, and among them by the host" : "by NCCL alone",
+                             ", which was the faster way"));
+}
+
+// The largest that any member has, of each; returns when all have come.
+std::span<const std::uint64_t> CommunicatorCore::meet(const std::vector<std::uint64_t>& mine, const Origin& origin) {
+  std::ranges::copy(mine, times_->begin());
+  const std::size_t count = std::max<std::size_t>(mine.size(), 1);
+  const std::span all = std::span(*times_).last(Trial::turns);
+  engine_->run({.plan = planner_->plan({.collective = Collective::all_reduce,
+                                        .type = DataType::u64,
+                                        .op = ReduceOp::max,
+                                        .element_bytes = sizeof(std::uint64_t),
+                                        .count = count}),
+                .input = times_->data(),
+                .output = all.data(),
+                .kernel = find_kernel(DataType::u64, ReduceOp::max),
+                .origin = origin,
+                .limit = options_.timeout});
+  return all.first(count);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of GPUs that the members take together: NCCL's own, and known to it, where they go by it.
+#include <cstring>
+
+#include "collectives/communicator/communicator_core_gpus.hpp"
+#include "collectives/communicator/gpu_levels.hpp"
+#include "collectives/gpu/memory.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+// What one member says; an error of one is an error of all.
+struct MemoryOffer {
+  std::uint16_t code = 0;  // 0: nothing is wrong
+  std::string wrong = {};
+  std::uint64_t bytes = 0;
+  nccl::RegistrationMode how = nccl::RegistrationMode::none;
+  std::vector<std::uint64_t> dropped = {};
+
+  void fail(const Error& error) {
+    code = static_cast<std::uint16_t>(error.code());
+    wrong = error.detail();
+  }
+  Bytes packed() const {
+    Writer writer;
+    writer.put(code).put(std::string_view(wrong)).put(bytes).put(how);
+    return writer.put(std::as_bytes(std::span(dropped))).take();
+  }
+};
+
+// Of all of them: as much as the largest, as well as the least of them can, what all have dropped.
+MemoryOffer agree(const std::vector<Bytes>& all) {
+  MemoryOffer agreed;
+  for (std::size_t member = 0; member < all.size(); ++member) {
+    Reader theirs(all[member]);
+    const auto code = theirs.get<std::uint16_t>();
+    const std::string wrong = theirs.get_string();
+    if (code != 0) throw Error(static_cast<Code>(code), text("memory of GPUs: rank ", member, ": ", wrong));
+    agreed.bytes = std::max(agreed.bytes, theirs.get<std::uint64_t>());
+    const auto how = theirs.get<nccl::RegistrationMode>();
+    agreed.how = member == 0 ? how : std::min(agreed.how, how);
+    const Bytes bytes = theirs.get_bytes();
+    std::vector<std::uint64_t> dropped(bytes.size() / sizeof(std::uint64_t));
+    if (!dropped.empty()) std::memcpy(dropped.data(), bytes.data(), dropped.size() * sizeof(std::uint64_t));
+    if (member == 0)
+      agreed.dropped = std::move(dropped);
+    else
+      std::erase_if(agreed.dropped, [&](std::uint64_t each) { return std::ranges::count(dropped, each) == 0; });
+  }
+  return agreed;
+}
+
+}  // namespace
+
+// Throws on all members what f throws on one.
+template <class F>
+void CommunicatorCore::together(const F& f) {
+  MemoryOffer mine;
+  try {
+    f();
+  } catch (const Error& error) {
+    mine.fail(error);
+  }
+  agree(exchange_->all_gather("memory of GPUs is there", mine.packed()));
+}
+
+std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device,
+                                                             Origin origin) {
+  const ExclusiveUse use(*this, origin);
+  refuse_if_closed();
+  refuse_allocation_if_failed();
+  return make_together(Collective::allocate, origin,
+                       [&] { return allocate_on_gpu_inside(count, element_bytes, device, origin); });
+}
+
+std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu_inside(std::size_t count, std::size_t element_bytes,
+                                                                    int device, const Origin& origin) {
+  constexpr std::size_t page = 4096;
+  MemoryOffer mine;
+  try {
+    mine.bytes = (gpu::bytes_to_allocate(device, count, element_bytes) + page - 1) / page * page;
+    if (may_use_nccl_ && (nccl_communicator_ ? nccl_communicator_->device() == device : !levels_))
+      mine.how = nccl::library()->registering();
+    if (nccl_communicator_) mine.dropped = nccl_communicator_->dropped();
+  } catch (const Error& error) {
+    mine.fail(error);
+  }
+  const MemoryOffer all = agree(exchange_->all_gather("memory of GPUs", mine.packed()));
+  const bool is_wanted = all.how != nccl::RegistrationMode::none && all.bytes > 0;
+  in_exchange([&] {
+    or_break([&] {
+      if (is_wanted && !nccl_communicator_) arrange(device, origin);
+      if (!nccl_communicator_) return;
+      GpuWait pause(*this, "what was begun on GPUs", origin);
+      nccl_communicator_->forget(all.dropped, std::ref(pause));
+    });
+  });
+  if (is_wanted && nccl_communicator_) return allocate_by_nccl(all.bytes, all.how, origin);
+  std::shared_ptr<std::byte> memory;
+  together([&] { memory = gpu::allocate(device, count, element_bytes); });
+  return memory;
+}
+
+std::shared_ptr<std::byte> CommunicatorCore::allocate_by_nccl(std::size_t bytes, nccl::RegistrationMode how,
+                                                              const Origin& origin) {
+  nccl::NcclInterface& library = *nccl::library();
+  std::byte* memory = nullptr;
+  try {
+    together([&] { memory = library.allocate(nccl_communicator_->device(), bytes); });
+  } catch (...) {
+    if (memory != nullptr) library.free(memory);
+    throw;
+  }
+  return or_break([&] {
+    GpuWait pause(*this, "making memory known to NCCL", origin);
+    return nccl_communicator_->add(memory, bytes, how, std::ref(pause));
+  });
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/communicator_core_rooms.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "collectives/node/make_room.hpp"
+
+namespace lockstep::detail {
+
+double crowding(const Topology& topology, const std::vector<int>& ranks, std::size_t me) {
+  return topology.members_per_core(topology.member(ranks.at(me)).node);
+}
+
+namespace {
+
+// The same on all members.
+bool are_on_one_node(const Topology& topology, const std::vector<int>& ranks) {
+  return std::ranges::all_of(
+      ranks, [&](int rank) { return topology.member(rank).node == topology.member(ranks.front()).node; });
+}
+
+// How many members the fullest node has; the same on all members.
+int most_on_a_node(const Topology& topology, const std::vector<int>& ranks) {
+  std::map<int, int> members;
+  int most = 0;
+  for (const int rank : ranks) most = std::max(most, ++members[topology.member(rank).node]);
+  return most;
+}
+
+}  // namespace
+
+std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
+                                     const CommunicatorOptions& options, node::MemoryLineage lineage) {
+  if (!options.node_memory || ranks.size() < 2 || ranks.size() > node::Room::most_members ||
+      !are_on_one_node(topology, ranks))
+    return nullptr;
+  auto room = node::make_room(exchange, crowding(topology, ranks, 0) > 1);
+  if (room) room->symmetric_registry().descend_from(std::move(lineage));
+  return room;
+}
+
+NodeRoom node_room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
+                       const CommunicatorOptions& options) {
+  const int most = most_on_a_node(topology, ranks);
+  if (!options.node_memory || are_on_one_node(topology, ranks) || most < 2 ||
+      static_cast<std::size_t>(most) > node::Room::most_members)
+    return {};
+  const auto me = static_cast<std::size_t>(exchange.rank());
+  const int mine = topology.member(ranks.at(me)).node;
+  const auto near = exchange.split(mine, exchange.rank());
+  std::unique_ptr<node::Room> room;
+  if (near->size() > 1) {
+    room = node::make_room(*near, crowding(topology, ranks, me) > 1);
+    if (room) room->keep_to_host();  // what lies there is staged before members of several nodes begin
+  }
+  const std::byte has_it{near->size() == 1 || room};
+  const auto all = exchange.all_gather("memory of each node", {&has_it, 1});
+  const bool all_have = std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
+  if (!all_have) return {};
+  return {std::move(room), node::Room::most_element(most)};
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// The members that are left of a communicator make a smaller one. They talk by control messages of the old transport,
+// which has failed for data only; they use nothing of the old exchange.
+#include <numeric>
+#include <utility>
+
+#include "collectives/communicator/communicator_core_parts.hpp"
+#include "collectives/engine/control_message.hpp"
+#include "collectives/engine/shrink_consensus.hpp"
+#include "collectives/engine/transport_exchange.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/progress_hooks.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+using shrinking::BuildResult;
+using shrinking::BuildState;
+using shrinking::ShrinkConsensus;
+using shrinking::ShrinkDecision;
+using shrinking::ShrinkStage;
+
+Duration now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+// Runs a ShrinkConsensus by the control messages of a transport.
+class ShrinkAttempt {
+ public:
+  ShrinkAttempt(Transport& transport, ShrinkConsensus survivors, std::string why, const Log& log)
+      : transport_(transport), survivors_(std::move(survivors)), why_(std::move(why)), log_(log) {
+    fates_.resize(static_cast<std::size_t>(transport.size()));
+  }
+
+  // To the end: `build` makes this member's part with those that are left, again and again where some are lost.
+  template <class Build>
+  ShrinkDecision go(const std::vector<Transport::SmallMessage>& said, const Build& build) {
+    try {
+      survivors_.begin(now());
+      for (const Transport::SmallMessage& each : said) survivors_.hear(each.peer, each.bytes);
+      ShrinkDecision verdict = agree();
+      for (; verdict.stage == ShrinkStage::build; verdict = agree())
+        survivors_.built(part_of(build, verdict.members.members()), now());
+      see_off(verdict);
+      return verdict;
+    } catch (const Error& error) {
+      survivors_.give_up(error.code(), std::string(error.detail()));
+      say();
+      throw;
+    }
+  }
+
+  // While it is being built.
+  std::optional<std::string> why_in_vain() {
+    turn();
+    say();
+    return survivors_.why_in_vain();
+  }
+
+ private:
+  // What all have decided in this turn.
+  ShrinkDecision agree() {
+    for (unsigned turns = 0; !survivors_.verdict(); ++turns) {
+      turn();
+      survivors_.move(now());
+      say();
+      if (auto warning = survivors_.take_warning()) log_.warn(*warning);
+      if (survivors_.verdict()) break;
+      run_progress_hooks(0);
+      constexpr std::int64_t nap_ns = 500'000;
+      if (turns > 100) transport_.sleep(nap_ns);
+    }
+    say();
+    return *survivors_.verdict();
+  }
+
+  // What others, who are lost, may be the reason of, is no reason to end.
+  template <class Build>
+  BuildResult part_of(const Build& build, const std::vector<int>& members) const {
+    try {
+      build(members, survivors_.turn());
+      return {.state = BuildState::built};
+    } catch (const Error& error) {
+      const bool is_unlucky = error.code() == Code::peer_failed || error.code() == Code::stall;
+      return {is_unlucky ? BuildState::unlucky : BuildState::failed, error.code(), std::string(error.detail())};
+    } catch (const std::bad_alloc&) {
+      return {BuildState::failed, Code::out_of_memory, "there was not enough memory"};
+    }
+  }
+
+  // What was said reaches the others though this member does something else now. Who is left out is seen to be gone
+  // also where others have found it first: nobody waits for him at the end of the session.
+  void see_off(const ShrinkDecision& verdict) {
+    constexpr std::chrono::milliseconds longest{200};
+    constexpr std::chrono::seconds longest_look{3};
+    const auto begun = now();
+    const auto waits_for = [&](int peer) {
+      if (peer == transport_.rank() || transport_.fate(peer) != Transport::Fate::here) return false;
+      const auto since = now() - begun;
+      if (verdict.stage == ShrinkStage::done && !verdict.members.contains(peer)) return since < longest_look;
+      return since < longest && !transport_.is_said(peer);
+    };
+    const auto is_over = [&] {
+      for (int peer = 0; peer < transport_.size(); ++peer) {
+        if (waits_for(peer)) return false;
+      }
+      return true;
+    };
+    while (!is_over()) {
+      hear();
+      transport_.sleep(1'000'000);
+    }
+  }
+
+  void turn() {
+    // Before what they have said is heard: it may be their last.
+    for (int peer = 0; peer < transport_.size(); ++peer) {
+      if (peer != transport_.rank()) fates_[static_cast<std::size_t>(peer)] = transport_.fate(peer);
+    }
+    hear();
+    for (int peer = 0; peer < transport_.size(); ++peer) survivors_.lose(peer, fates_[static_cast<std::size_t>(peer)]);
+  }
+
+  // That somebody is gone is known by his fate; what else was said is of calls that have failed.
+  void hear() {
+    for (;;) {
+      std::optional<Transport::SmallMessage> heard;
+      try {
+        heard = transport_.hear();
+      } catch (const Error& error) {
+        if (error.code() != Code::peer_failed) throw;
+        continue;
+      }
+      if (!heard) return;
+      const ControlMessage word = parse_control_message(heard->bytes);
+      if (const auto* const survive = std::get_if<SurviveMessage>(&word)) survivors_.hear(heard->peer, survive->bytes);
+    }
+  }
+
+  void say() {
+    for (auto& [peer, bytes] : survivors_.take_outgoing())
+      transport_.tell(peer, to_bytes(SurviveMessage{why_, std::move(bytes)}));
+  }
+
+  Transport& transport_;
+  ShrinkConsensus survivors_;
+  std::string why_;
+  Log log_;
+  std::vector<Transport::Fate> fates_;
+};
+
+}  // namespace
+
+std::shared_ptr<CommunicatorCore> CommunicatorCore::smaller(
+    const std::vector<int>& members, std::uint64_t number, const CommunicatorOptions& options,
+    const std::function<std::optional<std::string>()>& in_vain) {
+  std::vector<int> old_ranks;
+  old_ranks.reserve(members.size());
+  for (const int each : members) old_ranks.push_back(ranks_.at(static_cast<std::size_t>(each)));
+  std::vector<int> ranks(members.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const Log& log = engine_->log();
+  auto exchange =
+      transport_exchange(engine_->world().transport().regroup(members, number), exchange_->patience(), log, in_vain);
+  return std::make_shared<CommunicatorCore>(std::move(exchange),
+                                            std::make_shared<const Topology>(topology_->among(old_ranks)),
+                                            std::move(ranks), maker_, options);
+}
+
+std::shared_ptr<CommunicatorCore> CommunicatorCore::shrink(CommunicatorOptions options) {
+  const Origin origin{"shrink", 0};
+  const ExclusiveUse use(*this, origin);
+  refuse_if_closed();
+  Transport& transport = engine_->world().transport();
+  if (!transport.can_regroup())
+    throw Error(
+        Code::usage,
+        text("shrink of \"", options_.name, "\", whose messages go by a way that does not go on when a member is gone"),
+        "start with LOCKSTEP_TRANSPORT=tcp; by mpirun --enable-recovery that is chosen by itself");
+  if (std::exchange(has_shrunk_, true))
+    throw Error(Code::usage, text('"', options_.name, "\" was shrunk before"),
+                "go on with the communicator that came of it, and shrink that one");
+  const auto said = engine_->begin_shrinking();
+  transport.begin_regrouping();
+  const auto shrinking =
+      std::make_shared<ShrinkAttempt>(transport, ShrinkConsensus(rank(), size(), exchange_->patience(), options_.name),
+                                      engine_->failure()->text, engine_->log());
+  // The exchanges of what is made live longer than this.
+  const auto in_vain = [weak = std::weak_ptr(shrinking)]() -> std::optional<std::string> {
+    const auto strong = weak.lock();
+    return strong ? strong->why_in_vain() : std::nullopt;
+  };
+  std::shared_ptr<CommunicatorCore> made;
+  const ShrinkDecision verdict = shrinking->go(said, [&](const std::vector<int>& members, std::uint64_t number) {
+    made.reset();
+    made = smaller(members, number, options, in_vain);
+  });
+  if (verdict.stage == ShrinkStage::failed) throw Error(verdict.code, verdict.why);
+  return made;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls whose data a call cannot work on where it lies.
+#include "collectives/communicator/communicator_core_parts.hpp"
+#include "collectives/engine/device_copy_pipeline.hpp"
+#include "collectives/node/node_collective.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+// How much of its output this member's call writes: blocks may have gaps between them, and only the root takes.
+std::size_t written_by(const Plan& plan) {
+  const bool has_nothing_before_it = plan.spec.collective == Collective::exscan && plan.index == 0;
+  if (plan.output_count == 0 || has_nothing_before_it) return 0;
+  return cuts_output(plan.spec.collective) ? plan.spec.takes.total() : plan.output_count;
+}
+
+// Where the rounds can go on with some of the data while the rest is on its way: nothing where there is too little of
+// it, where what the call does not write lies between what it writes, or where the result goes to a part of what is
+// read.
+std::shared_ptr<const DeviceBuffers> device_buffers_of(const CallRequest& request, const Plan& plan, bool same,
+                                                       gpu::MemoryLocation from, gpu::MemoryLocation to) {
+  const bool is_whole = request.input.contiguous() && request.output.contiguous() &&
+                        (!to.on_device() || written_by(plan) == request.output.count) && (same || !plan.spec.in_place);
+  if (plan.in_node || plan.size == 1 || !is_whole || (!from.on_device() && !to.on_device())) return nullptr;
+  DeviceBuffers all{.is_one_memory = same};
+  std::size_t bytes = 0;
+  for (const gpu::MemoryLocation where : {from, to}) {
+    if (where.on_device())
+      all.piece = std::max(all.piece, device_piece_bytes(gpu::backend()->costs(where.device), request.element_bytes));
+  }
+  if (from.on_device()) {
+    all.input_device = from.device;
+    all.input = static_cast<std::byte*>(request.input.data);
+    bytes += request.input.count * request.element_bytes;
+  }
+  if (to.on_device()) {
+    all.output_device = to.device;
+    all.output = static_cast<std::byte*>(request.output.data);
+    bytes = std::max(bytes, request.output.count * request.element_bytes);
+  }
+  if (bytes <= all.piece) return nullptr;
+  return std::make_shared<const DeviceBuffers>(all);
+}
+
+}  // namespace
+
+StagingBuffer CommunicatorCore::take_memory(std::size_t bytes, bool for_gpu) {
+  return or_refuse([&] { return make_staging_buffer(bytes, for_gpu); });
+}
+
+// Whether members who share GPUs see to the order of a stream themselves, where the data is contiguous. All alike.
+bool CommunicatorCore::can_keep_order(const CallRequest& request, const Plan& plan) const {
+  const node::Room* const room = engine_->world().room();
+  if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
+  const bool is_known = !reduces(request.collective) || request.reduction.op != ReduceOp::user;
+  return is_known && node::NodeCollective::has_known_places(request.collective);
+}
+
+// Where members would map each other's memory on GPUs and could not.
+void CommunicatorCore::say_reason() const {
+  node::Room* const room = engine_->world().room();
+  if (room == nullptr || room->gpus() == nullptr || !room->gpus()->has_reason()) return;
+  exchange_->log().warn(text("members of \"", options_.name, "\" ", room->gpus()->take_reason()));
+}
+
+void CommunicatorCore::stage(BoundCall& bound_call, const CallRequest& request) const {
+  if (can_keep_order(request, *bound_call.call.plan) && request.input.contiguous() && request.output.contiguous()) {
+    bound_call.keeps_order = bound_call.stream && gpu::backend() != nullptr;
+    return;
+  }
+  // Those who meet in the room see to data in GPUs' memory themselves.
+  const bool in_node = bound_call.call.plan->in_node;
+  const bool same = request.input.data == request.output.data && request.input.stride == request.output.stride &&
+                    request.input.count == request.output.count;
+  const gpu::MemoryLocation from = where_is(request.input);
+  const gpu::MemoryLocation to = same ? from : where_is(request.output);
+  const bool stage_in = needs_staging(request.input, from, in_node);
+  const bool stage_out = bound_call.call.plan->output_count > 0 && needs_staging(request.output, to, in_node);
+  if (!stage_in && !stage_out) return;
+  const std::size_t in_bytes = stage_in ? request.input.count * request.element_bytes : 0;
+  const std::size_t out_bytes = stage_out && !(same && stage_in) ? request.output.count * request.element_bytes : 0;
+  bound_call.staged = make_staging_buffer(in_bytes + out_bytes, from.on_device() || to.on_device());
+  std::byte* const in = bound_call.staged.get();
+  std::byte* const out = same ? in : in + in_bytes;
+  if (bound_call.call.device_buffers =
+          device_buffers_of(request, *bound_call.call.plan, same, stage_in ? from : gpu::MemoryLocation{},
+                            stage_out ? to : gpu::MemoryLocation{});
+      bound_call.call.device_buffers) {
+    if (stage_in) bound_call.call.input = in;
+    if (stage_out) bound_call.call.output = out;
+    return;
+  }
+  if (stage_in) {
+    bound_call.in.push_back({request.input, in, request.element_bytes, from});
+    bound_call.call.input = in;
+  }
+  if (stage_out) {
+    // What the call does not write comes back as it was.
+    if (!(same && stage_in) && written_by(*bound_call.call.plan) < request.output.count)
+      bound_call.in.push_back({request.output, out, request.element_bytes, to});
+    bound_call.back.push_back({request.output, out, request.element_bytes, to});
+    bound_call.call.output = out;
+  }
+}
+
+// Of what is not waited for at once, and may be freed meanwhile.
+BufferDevices CommunicatorCore::devices_of(const Call& call) {
+  return {.input = call.plan->input_count > 0 ? gpu::where(call.input).device : gpu::MemoryLocation::host,
+          .output = call.plan->output_count > 0 ? gpu::where(call.output).device : gpu::MemoryLocation::host};
+}
+
+bool CommunicatorCore::is_known(const void* data, std::size_t bytes) {
+  node::Room* const room = engine_->world().room();
+  bool is_known = false;
+  if (room != nullptr) engine_->alone([&] { is_known = room->symmetric_registry().has(data, bytes); });
+  return is_known;
+}
+
+BoundCall::BufferLocation CommunicatorCore::location_of(const BufferView& data, std::size_t element_bytes) {
+  if (data.count == 0 || data.data == nullptr) return {};
+  const std::size_t bytes = *data.extent(element_bytes) * element_bytes;
+  const gpu::MemoryLocation where = where_is(data);
+  const bool can_be_looked_for = where.on_device() || is_known(data.data, bytes);
+  return can_be_looked_for ? BoundCall::BufferLocation{data.data, bytes, where} : BoundCall::BufferLocation{};
+}
+
+// What was on a GPU would be taken for the host's, or given to a GPU that does not know it any more.
+void CommunicatorCore::refuse_if_freed(const BoundCall& bound_call, const Origin& origin) {
+  for (const BoundCall::BufferLocation& each : bound_call.locations) {
+    if (each.data == nullptr) continue;
+    if (each.where.on_device() ? gpu::where(each.data) == each.where : is_known(each.data, each.bytes)) continue;
+    or_refuse([&] {
+      throw Error(Code::usage,
+                  text("the ", &each == &bound_call.locations.front() ? "input" : "output", " of a planned ",
+                       to_string(bound_call.call.plan->spec.collective), " at ", place(origin), " was in ",
+                       each.where.on_device() ? text("the memory of GPU ", each.where.device)
+                                              : std::string("memory that all members took together"),
+                       " when it was planned, and is not there any more: it was freed"),
+                  "keep the buffers of a plan as long as it is started, or plan anew on all members");
+    });
+  }
+}
+
+// Data is copied to where a call that has a slot works on it; where that fails the call ends before it began.
+void CommunicatorCore::copy_all(std::span<const StagingCopy> copies, CallHandle handle) {
+  if (copies.empty()) return;
+  try {
+    or_refuse([&] { copy_in(copies); });
+  } catch (...) {
+    release(handle);
+    throw;
+  }
+}
+
+}  // namespace lockstep::detail

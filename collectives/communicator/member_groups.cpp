@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator/member_groups.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+
+namespace lockstep::detail {
+
+MemberGroups::MemberGroups(std::span<const int> numbers) {
+  std::vector<int> known;
+  for (std::size_t member = 0; member < numbers.size(); ++member) {
+    const auto found = std::ranges::find(known, numbers[member]);
+    const auto group = static_cast<std::size_t>(found - known.begin());
+    if (found == known.end()) {
+      known.push_back(numbers[member]);
+      groups_.emplace_back();
+    }
+    places_.push_back({static_cast<int>(group), static_cast<int>(groups_[group].size())});
+    groups_[group].push_back(static_cast<int>(member));
+  }
+}
+
+bool MemberGroups::is_even() const {
+  return std::ranges::all_of(groups_, [&](const auto& group) { return group.size() == groups_.front().size(); });
+}
+
+bool MemberGroups::is_in_order() const { return std::ranges::is_sorted(by_group()); }
+
+// The last group may be shorter: what is left of a tree that is cut at the largest power of two comes last.
+bool MemberGroups::is_aligned() const {
+  const std::size_t each = groups_.front().size();
+  const auto is_whole = [&](const auto& group) { return group.size() == each; };
+  return is_in_order() && std::has_single_bit(each) && groups_.back().size() <= each &&
+         std::all_of(groups_.begin(), groups_.end() - 1, is_whole);
+}
+
+std::vector<int> MemberGroups::by_group() const {
+  std::vector<int> all;
+  for (const auto& group : groups_) all.insert(all.end(), group.begin(), group.end());
+  return all;
+}
+
+std::vector<int> MemberGroups::by_place() const {
+  std::vector<int> all;
+  for (std::size_t place = 0; all.size() < places_.size(); ++place) {
+    for (const auto& group : groups_) {
+      if (place < group.size()) all.push_back(group[place]);
+    }
+  }
+  return all;
+}
+
+bool Trial::took(Duration time) {
+  nanoseconds_.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count()));
+  return nanoseconds_.size() == turns;
+}
+
+void Trial::conclude(std::span<const std::uint64_t> longest) {
+  std::array<std::uint64_t, 2> best{~std::uint64_t{0}, ~std::uint64_t{0}};
+  for (std::size_t turn = 2; turn < longest.size(); ++turn) best[turn % 2] = std::min(best[turn % 2], longest[turn]);
+  better_ = best[1] < best[0] ? 1 : 0;
+  is_over_ = true;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides which member leads a ShrinkConsensus, when, and what it proposes; and what follows when time runs out.
+#include <algorithm>
+
+#include "collectives/engine/shrink_consensus.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::shrinking {
+
+template <class Predicate>
+IndexSet ShrinkConsensus::those(const Predicate& predicate) const {
+  IndexSet all;
+  for (int peer = 0; peer < size_; ++peer) {
+    if (predicate(peer)) all.insert(peer);
+  }
+  return all;
+}
+
+IndexSet ShrinkConsensus::lost() const {
+  return those([this](int peer) { return is_lost(peer); });
+}
+IndexSet ShrinkConsensus::ended() const {
+  return those([this](int peer) { return has_ended(peer); });
+}
+IndexSet ShrinkConsensus::here() const {
+  return those([this](int peer) { return !is_lost(peer); });
+}
+IndexSet ShrinkConsensus::missing() {
+  const ConsensusRound& turn = current();
+  return those([&](int peer) { return !is_lost(peer) && !turn.joined.contains(peer); });
+}
+
+std::string ShrinkConsensus::what() const { return text("shrink of \"", name_, '"'); }
+
+void ShrinkConsensus::move(Duration now) {
+  // Time in which this member did not look (it was stopped) does not count against the others.
+  const Duration unseen = now - now_ - std::chrono::seconds(1);
+  if (unseen > Duration{}) since_ += unseen;
+  if (unseen > Duration{} && doubt_since_) *doubt_since_ += unseen;
+  now_ = now;
+  if (turn_ == 0 || verdict_) return;
+  warn(now);
+  if (!ballot_ && leads(now)) {
+    if (auto value = choose(now)) begin_ballot(std::move(*value));
+  }
+  if (ballot_) advance_ballot();
+  if (!verdict_) look_whether_stuck(now);
+}
+
+namespace {
+
+Duration grace_of(const Patience& patience) {
+  return std::clamp<Duration>(patience.limit / 10, std::chrono::milliseconds(20), std::chrono::seconds(1));
+}
+
+}  // namespace
+
+// The lowest one that is here; where it does nothing for too long, another one, to say so.
+bool ShrinkConsensus::leads(Duration now) const {
+  if (now < next_ballot_) return false;
+  const IndexSet all = here();
+  if (all.first() == rank_) return true;
+  const auto before = std::ranges::count_if(all.members(), [this](int peer) { return peer < rank_; });
+  return has_limit() && now - since_ > patience_.limit + grace_of(patience_) * before;
+}
+
+std::optional<ShrinkDecision> ShrinkConsensus::choose(Duration now) {
+  if (auto wrong = trouble()) return wrong;
+  const IndexSet absent = missing();
+  const IndexSet all = here();
+  const auto stalled = [&](std::string_view who) {
+    return ShrinkDecision{.code = Code::stall,
+                          .why = text("waited ", format_duration(patience_.limit), " in ", what(), ": ", who,
+                                      " -> look what those members do; LOCKSTEP_TIMEOUT sets the limit")};
+  };
+  if (!absent.empty()) {
+    if (!is_late(now)) return std::nullopt;
+    return stalled(text("rank ", absent.to_string(), " did not come"));
+  }
+  if (all.first() != rank_) return stalled(text("rank ", all.first(), ", which leads the others, does not answer"));
+  return choose_of_all(all, now);
+}
+
+// All that are here have joined.
+std::optional<ShrinkDecision> ShrinkConsensus::choose_of_all(const IndexSet& all, Duration now) {
+  if (auto wrong = out_of_reach(all)) return is_doubt_over(now) ? wrong : std::nullopt;
+  if (!may_go_on(all)) return std::nullopt;
+  const auto& joined = current().joined;
+  const bool is_built = turn_ > 1 && all == members_;
+  const std::vector<int> members = all.members();
+  const auto first =
+      std::ranges::find_if(members, [&](int peer) { return joined.at(peer).part.state != BuildState::built; });
+  if (is_built && first == members.end()) return ShrinkDecision{.stage = ShrinkStage::done, .members = all};
+  if (is_built) {
+    if (!is_doubt_over(now)) return std::nullopt;
+    const BuildResult& part = joined.at(*first).part;
+    return ShrinkDecision{.code = part.code, .why = text(what(), ": rank ", *first, ": ", part.why)};
+  }
+  return ShrinkDecision{.stage = ShrinkStage::build, .members = all};
+}
+
+// Somebody cannot, whoever is lost.
+std::optional<ShrinkDecision> ShrinkConsensus::trouble() const {
+  if (failed_.empty()) return std::nullopt;
+  const auto& [peer, part] = *failed_.begin();
+  return ShrinkDecision{.code = part.code, .why = text("rank ", peer, ": ", part.why)};
+}
+
+// Two that are here have lost each other; or one of them is just ending.
+std::optional<ShrinkDecision> ShrinkConsensus::out_of_reach(const IndexSet& all) {
+  for (const int peer : all.members()) {
+    const IndexSet others = current().joined.at(peer).lost.intersect(all);
+    if (others.empty()) continue;
+    return ShrinkDecision{.code = Code::peer_failed,
+                          .why = text(what(), ": rank ", peer, " does not reach rank ", others.to_string(),
+                                      ", though others do -> look at the link between those hosts")};
+  }
+  return std::nullopt;
+}
+
+bool ShrinkConsensus::is_doubt_over(Duration now) {
+  constexpr std::chrono::seconds longest{20};
+  if (!doubt_since_) doubt_since_ = now;
+  const Duration limit = has_limit() ? std::min<Duration>(patience_.limit, longest) : longest;
+  return now - *doubt_since_ > limit;
+}
+
+void ShrinkConsensus::warn(Duration now) {
+  const bool warns = patience_.warn > Duration{} && (!has_limit() || patience_.warn < patience_.limit);
+  if (warned_ || !warns || now - since_ < patience_.warn) return;
+  warned_ = true;
+  const IndexSet absent = missing();
+  warning_ =
+      text(id(Code::stall), " waiting for ", format_duration(patience_.warn), " in ", what(), ": ",
+           absent.empty() ? "all have come, and do not agree yet" : text("rank ", absent.to_string(), " did not come"));
+}
+
+// Nothing can be decided here any more, or nobody decides anything.
+void ShrinkConsensus::look_whether_stuck(Duration now) {
+  const IndexSet all = here();
+  if (!may_go_on(all)) {
+    if (const auto wrong = trouble()) return give_up(wrong->code, wrong->why);
+    if (missing().empty() && is_doubt_over(now)) {
+      const IndexSet away = those([this](int peer) { return is_lost(peer) && !has_ended(peer); });
+      return give_up(Code::peer_failed, text(what(), ": rank ", away.to_string(),
+                                             " are not reached, may live, and may go on without rank ", all.to_string(),
+                                             ", which are not more than half of ", size_,
+                                             " -> start anew, or look at the link between the hosts"));
+    }
+  }
+  const auto turns = static_cast<int>(all.size()) + 4;
+  if (has_limit() && now - since_ > patience_.limit + grace_of(patience_) * turns) {
+    const IndexSet absent = missing();
+    give_up(Code::stall, text("waited ", format_duration(now - since_), " in ", what(), ": ",
+                              absent.empty() ? text("rank ", all.to_string(), " came, and too few of them answer")
+                                             : text("rank ", absent.to_string(), " did not come"),
+                              " -> look what those members do; LOCKSTEP_TIMEOUT sets the limit"));
+  }
+}
+
+}  // namespace lockstep::shrinking

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/shrink_message.hpp"
+
+#include "collectives/engine/control_message.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::shrinking {
+namespace {
+
+// The kind of a control message is its place in the variant.
+constexpr std::uint8_t last_kind = std::variant_size_v<decltype(ShrinkMessage::word)> - 1;
+constexpr std::size_t longest_reason = 4000;
+
+struct ShrinkMessageWriter {
+  Writer& to;
+
+  void verdict(const ShrinkDecision& one) const {
+    to.put(one.stage).put(one.members).put(one.code).put(std::string_view(one.why));
+  }
+  void operator()(const JoinMessage& word) const {
+    to.put(word.lost).put(word.part.state).put(word.part.code).put(std::string_view(word.part.why));
+  }
+  void operator()(const PrepareMessage& word) const { to.put(word.ballot).put(word.ended); }
+  void operator()(const PromiseMessage& word) const {
+    to.put(word.ballot).put(word.accepted_in);
+    verdict(word.accepted);
+  }
+  void operator()(const ProposeMessage& word) const {
+    to.put(word.ballot);
+    verdict(word.verdict);
+  }
+  void operator()(const AcceptMessage& word) const { to.put(word.ballot); }
+  void operator()(const RefuseMessage& word) const { to.put(word.ballot); }
+  void operator()(const DecidedMessage& word) const { verdict(word.verdict); }
+};
+
+struct ShrinkMessageReader {
+  Reader& from;
+  int size;
+
+  IndexSet ranks() const {
+    IndexSet all = from.get_set();
+    if (!all.empty() && all.ranges().back().last >= size)
+      throw Error(Code::bad_message, text("rank ", all.ranges().back().last, " among ", size, " members"));
+    return all;
+  }
+  std::string why() const { return printable(from.get_string(), longest_reason); }
+  ShrinkDecision verdict() const {
+    ShrinkDecision one;
+    one.stage = from.get_enum(ShrinkStage::failed);
+    one.members = ranks();
+    one.code = read_code(from);
+    one.why = why();
+    return one;
+  }
+  JoinMessage join() const {
+    JoinMessage word;
+    word.lost = ranks();
+    word.part.state = from.get_enum(BuildState::failed);
+    word.part.code = read_code(from);
+    word.part.why = why();
+    return word;
+  }
+  PrepareMessage prepare() const {
+    PrepareMessage word;
+    word.ballot = from.get<std::uint64_t>();
+    word.ended = ranks();
+    return word;
+  }
+  PromiseMessage promise() const {
+    PromiseMessage word;
+    word.ballot = from.get<std::uint64_t>();
+    word.accepted_in = from.get<std::uint64_t>();
+    word.accepted = verdict();
+    return word;
+  }
+  ProposeMessage propose() const {
+    ProposeMessage word;
+    word.ballot = from.get<std::uint64_t>();
+    word.verdict = verdict();
+    return word;
+  }
+};
+
+}  // namespace
+
+Bytes to_bytes(const ShrinkMessage& message) {
+  Writer writer;
+  writer.put(message.turn).put(static_cast<std::uint8_t>(message.word.index()));
+  std::visit(ShrinkMessageWriter{writer}, message.word);
+  return writer.take();
+}
+
+ShrinkMessage parse_shrink_message(std::span<const std::byte> bytes, int size) {
+  Reader reader(bytes);
+  const ShrinkMessageReader getting{reader, size};
+  ShrinkMessage message;
+  message.turn = reader.get<std::uint32_t>();
+  switch (const auto kind = reader.get<std::uint8_t>()) {
+    case 0:
+      message.word = getting.join();
+      break;
+    case 1:
+      message.word = getting.prepare();
+      break;
+    case 2:
+      message.word = getting.promise();
+      break;
+    case 3:
+      message.word = getting.propose();
+      break;
+    case 4:
+      message.word = AcceptMessage{reader.get<std::uint64_t>()};
+      break;
+    case 5:
+      message.word = RefuseMessage{reader.get<std::uint64_t>()};
+      break;
+    case last_kind:
+      message.word = DecidedMessage{getting.verdict()};
+      break;
+    default:
+      throw Error(Code::bad_message, text("a word of survivors of kind ", static_cast<int>(kind)));
+  }
+  reader.expect_done();
+  return message;
+}
+
+}  // namespace lockstep::shrinking

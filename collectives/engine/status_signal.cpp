@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process writes its own status when it gets a signal, which a launcher passes on to all hosts.
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "collectives/engine/status_reader.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/forked.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::status {
+namespace {
+
+std::atomic<int> bell = -1;
+
+// In whatever thread, in the midst of whatever.
+void ring(int /*signal*/) {
+  const int error = errno;
+  constexpr std::uint64_t once = 1;
+  static_cast<void>(!::write(bell, &once, sizeof once));
+  errno = error;
+}
+
+void tell(const Log& log) {
+  const auto mine = look_at(::getpid());
+  if (!mine || mine->communicators.empty()) return log.warn("this process has no communicator now");
+  for (const CommunicatorSnapshot& each : mine->communicators)
+    log.warn(text('"', each.name, "\" rank ", each.rank, " of ", each.size, ": ", standing(each)));
+  if (const auto folder = leave())
+    log.warn(text("what the members on this host did last is in ", *folder, " -> lockstep why --all ", *folder));
+}
+
+[[noreturn]] void wait_for_signals(const Log& log) {
+  for (;;) {
+    std::uint64_t rings = 0;
+    if (::read(bell, &rings, sizeof rings) != sizeof rings) continue;
+    try {
+      tell(log);
+    } catch (const std::exception& error) {
+      log.warn(error.what());
+    }
+  }
+}
+
+// With a thread that takes no signal from the program's own.
+void begin_to_wait(const Log& log) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::thread(wait_for_signals, log).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+void tell_on(int signal, const Log& log) {
+  if (signal == 0) return;
+  struct sigaction now {};
+  ::sigaction(signal, nullptr, &now);
+  if (now.sa_handler == &ring) return;
+  if (now.sa_handler != SIG_DFL)
+    return log.warn(text("the program has a handler of its own for signal ", signal,
+                         ", so LOCKSTEP_SIGNAL does nothing"
+                         " -> let it name the other one of USR1 and USR2, or none"));
+  if (bell < 0) {
+    const int made = ::eventfd(0, EFD_CLOEXEC);
+    if (made < 0)
+      throw system_error("making a bell for LOCKSTEP_SIGNAL", errno, "look how many descriptors are left (ulimit -n)");
+    keep_from_children(made);
+    bell = made;
+    begin_to_wait(log);
+  }
+  now = {};
+  now.sa_handler = &ring;
+  now.sa_flags = SA_RESTART;
+  ::sigaction(signal, &now, nullptr);
+}
+
+}  // namespace lockstep::status

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/transport_exchange.hpp"
+
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "collectives/engine/control_message.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/progress_hooks.hpp"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Fate = Transport::Fate;
+
+constexpr std::size_t longest_reason = 4000;
+constexpr std::int64_t nap_ns = 1'000'000;
+constexpr int gatherer = 0;  // to whom all give what they have, and who gives all of it to everybody
+
+class TransportExchange final : public Exchange {
+ public:
+  TransportExchange(std::unique_ptr<Transport> transport, Patience patience, Log log, FutilityCheck in_vain)
+      : Exchange(transport->rank(), transport->size(), patience, std::move(log)),
+        transport_(std::move(transport)),
+        in_vain_(std::move(in_vain)) {}
+
+  std::optional<std::string> known_loss() override;
+
+ private:
+  enum class ExchangeMessageKind : std::uint8_t { block, all, verdict };
+  // A call under way.
+  struct ExchangeCall {
+    std::string_view what;
+    Patience patience;
+    Clock::time_point begin = Clock::now();
+    bool warned = false;
+    IndexSet came = {};
+    std::vector<Bytes> blocks = {};
+    bool is_over = false;
+    bool was_told = false;  // that it failed
+  };
+
+  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
+  void tell_failure(std::string_view why) override {
+    tell_verdict(Code::peer_failed, text("rank ", rank(), " failed: ", why));
+  }
+  std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& /*used*/) override;
+  Bytes channels_in_use() override { return {}; }
+
+  void give(ExchangeCall& call, std::span<const std::byte> mine);
+  void wait(ExchangeCall& call);
+  void give_all(const ExchangeCall& call);
+  void hear_early();
+  void hear(ExchangeCall& call);
+  void take(ExchangeCall& call, int peer, std::span<const std::byte> bytes);
+  void take_block(ExchangeCall& call, int peer, Reader& reader);
+  void look_at_time(ExchangeCall& call);
+  bool is_missing(const ExchangeCall& call, int peer) const;
+  std::string missing(const ExchangeCall& call) const;
+  void tell_verdict(Code code, const std::string& why);
+
+  std::unique_ptr<Transport> transport_;
+  FutilityCheck in_vain_;
+  std::deque<Transport::SmallMessage> early_;  // what was heard outside of a call
+  std::uint64_t calls_ = 0;
+};
+
+std::vector<Bytes> TransportExchange::gather_all(std::string_view what, std::span<const std::byte> mine,
+                                                 Patience patience) {
+  ++calls_;
+  ExchangeCall call{.what = what, .patience = patience};
+  call.blocks.resize(static_cast<std::size_t>(size()));
+  try {
+    give(call, mine);
+    wait(call);
+  } catch (const Error& error) {
+    if (!call.was_told) tell_verdict(error.code(), std::string(error.detail()));
+    throw;
+  }
+  return std::move(call.blocks);
+}
+
+void TransportExchange::give(ExchangeCall& call, std::span<const std::byte> mine) {
+  if (rank() != gatherer) {
+    Writer writer;
+    writer.put(ExchangeMessageKind::block).put(calls_).put(call.what).put(mine);
+    return transport_->tell(gatherer, writer.take());
+  }
+  call.blocks[gatherer].assign(mine.begin(), mine.end());
+  call.came.insert(gatherer);
+}
+
+bool TransportExchange::is_missing(const ExchangeCall& call, int peer) const {
+  if (peer == rank()) return false;
+  return rank() == gatherer ? !call.came.contains(peer) : peer == gatherer;
+}
+
+void TransportExchange::wait(ExchangeCall& call) {
+  constexpr int spins = 1000;
+  std::vector<Fate> fates(static_cast<std::size_t>(size()));
+  for (int turns = 0;; ++turns) {
+    // Before what they have said is heard: it may be their last.
+    for (int peer = 0; peer < size(); ++peer)
+      fates[static_cast<std::size_t>(peer)] = is_missing(call, peer) ? transport_->fate(peer) : Fate::here;
+    hear(call);
+    if (rank() == gatherer && call.came.size() == static_cast<std::size_t>(size())) return give_all(call);
+    if (call.is_over) return;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (fates[static_cast<std::size_t>(peer)] == Fate::here) continue;
+      throw Error(Code::peer_failed, text("rank ", peer, " is gone, in \"", call.what, '"'),
+                  "look at what that process says itself");
+    }
+    if (const auto why = in_vain_ ? in_vain_() : std::nullopt)
+      throw Error(Code::peer_failed, *why, "look at what that process says itself");
+    look_at_time(call);
+    run_progress_hooks(0);
+    if (turns < spins)
+      std::this_thread::yield();
+    else
+      transport_->sleep(nap_ns);
+  }
+}
+
+// And waits until it is on its way, since this member may do something else then.
+void TransportExchange::give_all(const ExchangeCall& call) {
+  Writer writer;
+  writer.put(ExchangeMessageKind::all).put(calls_).put(static_cast<std::uint64_t>(call.blocks.size()));
+  for (const Bytes& each : call.blocks) writer.put(std::span<const std::byte>(each));
+  const Bytes all = writer.take();
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) transport_->tell(peer, all);
+  }
+  const auto is_under_way = [&] {
+    for (int peer = 0; peer < size(); ++peer) {
+      if (!transport_->is_said(peer) && transport_->fate(peer) == Fate::here) return true;
+    }
+    return false;
+  };
+  while (is_under_way() && (call.patience.limit == Duration{} || Clock::now() - call.begin < call.patience.limit)) {
+    hear_early();
+    run_progress_hooks(0);
+    transport_->sleep(nap_ns);
+  }
+}
+
+void TransportExchange::hear_early() {
+  while (auto heard = transport_->hear()) early_.push_back(std::move(*heard));
+}
+
+std::optional<std::string> TransportExchange::known_loss() {
+  if (auto why = in_vain_ ? in_vain_() : std::nullopt) return why;
+  try {
+    hear_early();
+  } catch (const Error& error) {
+    return std::string(error.detail());
+  }
+  for (const auto& [peer, bytes] : early_) {
+    Reader reader(bytes);
+    if (reader.get_enum(ExchangeMessageKind::verdict) != ExchangeMessageKind::verdict) continue;
+    read_code(reader);
+    return printable(reader.get_string(), longest_reason);
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank() && transport_->fate(peer) != Fate::here) return text("rank ", peer, " is gone");
+  }
+  return std::nullopt;
+}
+
+void TransportExchange::hear(ExchangeCall& call) {
+  while (!call.is_over) {
+    std::optional<Transport::SmallMessage> heard;
+    if (early_.empty()) {
+      heard = transport_->hear();
+    } else {
+      heard = std::move(early_.front());
+      early_.pop_front();
+    }
+    if (!heard) return;
+    take(call, heard->peer, heard->bytes);
+  }
+}
+
+void TransportExchange::take(ExchangeCall& call, int peer, std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  const ExchangeMessageKind kind = reader.get_enum(ExchangeMessageKind::verdict);
+  if (kind == ExchangeMessageKind::verdict) {
+    call.was_told = true;
+    const Code code = read_code(reader);
+    throw Error(code, printable(reader.get_string(), longest_reason));
+  }
+  if (reader.get<std::uint64_t>() != calls_) throw Error(Code::internal, "words of set-up are out of step");
+  if (kind == ExchangeMessageKind::block) return take_block(call, peer, reader);
+  const std::size_t count = reader.get_count(sizeof(std::uint64_t));
+  if (count != call.blocks.size()) throw Error(Code::bad_message, "the blocks of another number of members");
+  for (Bytes& each : call.blocks) each = reader.get_bytes();
+  call.is_over = true;
+}
+
+void TransportExchange::take_block(ExchangeCall& call, int peer, Reader& reader) {
+  const std::string what = reader.get_string();
+  if (what != call.what)
+    throw Error(
+        Code::mismatch,
+        text("rank ", rank(), " is in \"", call.what, "\" while rank ", peer, " is in \"", printable(what), '"'),
+        "make the same calls in the same order on all members");
+  call.blocks.at(static_cast<std::size_t>(peer)) = reader.get_bytes();
+  call.came.insert(peer);
+}
+
+std::string TransportExchange::missing(const ExchangeCall& call) const {
+  IndexSet absent;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (is_missing(call, peer)) absent.insert(peer);
+  }
+  return text('"', call.what, "\" among ", size(), " survivors: rank ", absent.to_string(), " did not come");
+}
+
+// The gatherer speaks for all, who say the same a little later where that is whom they miss.
+void TransportExchange::look_at_time(ExchangeCall& call) {
+  const auto [warn, limit] = call.patience;
+  const Duration lasted = Clock::now() - call.begin;
+  if (rank() == gatherer && warn > Duration{} && lasted > warn && !std::exchange(call.warned, true))
+    log().warn(text(id(Code::stall), " waiting for ", format_duration(warn), " in ", missing(call)));
+  if (limit == Duration{} || lasted < (rank() == gatherer ? limit : limit + limit / 4)) return;
+  throw Error(Code::stall, text("waited ", format_duration(lasted), " in ", missing(call)),
+              "look what those members do; LOCKSTEP_TIMEOUT sets the limit");
+}
+
+void TransportExchange::tell_verdict(Code code, const std::string& why) {
+  const Bytes verdict = Writer().put(ExchangeMessageKind::verdict).put(code).put(std::string_view(why)).take();
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) transport_->tell(peer, verdict);
+  }
+}
+
+// All have made as many calls, so that the number is the same for them, and new.
+std::unique_ptr<Exchange> TransportExchange::make_split(const std::vector<int>& ranks,
+                                                        const std::vector<Bytes>& /*used*/) {
+  return transport_exchange(transport_->regroup(ranks, calls_), patience(), log(), in_vain_);
+}
+
+}  // namespace
+
+std::unique_ptr<Exchange> transport_exchange(std::unique_ptr<Transport> transport, Patience patience, const Log& log,
+                                             FutilityCheck in_vain) {
+  return std::make_unique<TransportExchange>(std::move(transport), patience, log, std::move(in_vain));
+}
+
+}  // namespace lockstep

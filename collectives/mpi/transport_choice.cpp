@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/mpi/transport_choice.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "collectives/mpi/measure_network.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "topology/base/text.hpp"
+#include "topology/machine/launcher.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds trying_takes{5};
+
+// An interface without an address of its own is of another kind than Ethernet's: InfiniBand's ports are.
+bool has_fabric(const Topology& topology, int node) {
+  const auto& nics = topology.machine_of_node(node).nics;
+  for (std::size_t nic = 0; nic < nics.size(); ++nic) {
+    const bool is_named = std::ranges::any_of(
+        topology.node(node).addresses, [&](const NicAddress& each) { return each.nic == static_cast<int>(nic); });
+    if (!is_named && nics[nic].mbit_per_s > 0) return true;
+  }
+  return false;
+}
+
+bool all_have_fabric(const Topology& topology) {
+  for (int node = 0; node < topology.node_count(); ++node) {
+    if (!has_fabric(topology, node)) return false;
+  }
+  return true;
+}
+
+struct ChosenNetwork {
+  std::string address;  // of this node; empty: by MPI
+  std::string why;
+};
+
+// Who is to go on when another one has died must hear of that, and needs something that goes on as well. The same on
+// all, whatever the launcher tells which of them.
+bool all_go_on(Exchange& exchange) {
+  const std::byte mine{launcher_keeps_survivors(process_environment)};
+  const auto all = exchange.all_gather("whether the launcher lets others go on when one dies", {&mine, 1});
+  return std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
+}
+
+ChosenNetwork intent_of(const Session& session, bool survives) {
+  const Topology& topology = session.topology();
+  const std::string& wanted = session.settings().transport();
+  if (wanted == "mpi") return {{}, "LOCKSTEP_TRANSPORT says so"};
+  if (wanted == "ucx")
+    throw Error(Code::bad_setting, "LOCKSTEP_TRANSPORT=ucx, but this was started by an MPI launcher",
+                "take mpi, tcp or auto; UCX is for processes that TF_CONFIG names");
+  const bool must = wanted == "tcp";
+  if (!must && !survives && topology.node_count() == 1) return {{}, "all are on one node"};
+  if (!must && !survives && all_have_fabric(topology)) return {{}, "all nodes have a network that is faster than TCP"};
+  if (const auto why_not = why_no_tcp()) {
+    if (must) throw Error(Code::usage, *why_not, "install libssl-dev and build anew, or take LOCKSTEP_TRANSPORT=mpi");
+    return {{}, *why_not};
+  }
+  const std::string interface = session.settings().interface();
+  if (const auto addresses = common_network(topology, interface))
+    return {addresses->at(static_cast<std::size_t>(topology.member(session.rank()).node)),
+            must       ? "LOCKSTEP_TRANSPORT says so"
+            : survives ? "the launcher lets others go on when one dies"
+                       : "all nodes are in one network"};
+  if (topology.node_count() == 1 && interface.empty())
+    return {"127.0.0.1", must ? "LOCKSTEP_TRANSPORT says so" : "the launcher lets others go on when one dies"};
+  const std::string why = text("no network has an address of every node",
+                               interface.empty() ? "" : text(" at the interface ", printable(interface)));
+  if (must)
+    throw Error(Code::bad_setting, text("LOCKSTEP_TRANSPORT=tcp, but ", why),
+                "look at the addresses that `lockstep topo` shows; LOCKSTEP_INTERFACE names the interface to take");
+  return {{}, why};
+}
+
+// Every member sends a control message to the next one. Returns what is wrong; empty if nothing is.
+std::string try_it(Transport& transport) {
+  const int size = transport.size();
+  if (size == 1) return {};
+  try {
+    transport.tell((transport.rank() + 1) % size, to_bytes("here"));
+    const auto begin = std::chrono::steady_clock::now();
+    while (!transport.hear()) {
+      if (std::chrono::steady_clock::now() - begin > trying_takes)
+        return text("rank ", (transport.rank() + size - 1) % size, " does not come through to rank ", transport.rank());
+      transport.sleep(1'000'000);
+    }
+    return {};  // its own control message goes on while it waits for the others
+  } catch (const Error& error) {
+    return std::string(error.detail());
+  }
+}
+
+const std::string& host_of(const Session& session) {
+  const Topology& topology = session.topology();
+  return topology.node(topology.member(session.rank()).node).host;
+}
+
+}  // namespace
+
+TransportChoice::TransportChoice(Session& session) {
+  Exchange& exchange = session.exchange();
+  ChosenNetwork intent = intent_of(session, session.settings().transport() == "auto" && all_go_on(exchange));
+  why_ = std::move(intent.why);
+  if (intent.address.empty()) return;
+  auto key = key_of_job(exchange);
+  std::string wrong;
+  try {
+    tcp_ = std::make_unique<Tcp>(TcpOptions{.key = std::move(key),
+                                            .address = intent.address,
+                                            .silence = session.settings().silence(),
+                                            .label = text(host_of(session), " at ", intent.address),
+                                            .log = session.log()});
+  } catch (const Error& error) {
+    wrong = error.detail();
+  }
+  const auto say = [&](std::string_view what) {
+    for (const Bytes& each : exchange.all_gather(what, to_bytes(wrong))) {
+      if (wrong.empty()) wrong = to_string(each);
+    }
+  };
+  say("who can listen");
+  if (wrong.empty()) {
+    const auto transport = tcp_->transport(exchange);
+    wrong = try_it(*transport);
+    say("whom it reaches");  // nobody ends before all control messages have come
+    if (wrong.empty() && session.topology().node_count() > 1) {
+      try {
+        network_ = measure_network(*transport, exchange, session.topology());
+      } catch (const Error& error) {
+        wrong = error.detail();
+      }
+    }
+  }
+  if (wrong.empty()) return;
+  tcp_.reset();
+  if (session.settings().transport() == "tcp")
+    throw Error(Code::system, text("members do not reach each other over TCP: ", wrong),
+                "open the ports between the nodes, name another network by LOCKSTEP_INTERFACE, or take "
+                "LOCKSTEP_TRANSPORT=mpi");
+  if (session.rank() == 0)
+    session.log().warn(text("members do not reach each other over TCP, so MPI carries their messages: ", wrong,
+                            " -> open the ports between the nodes, or name another network by LOCKSTEP_INTERFACE; "
+                            "LOCKSTEP_TRANSPORT=mpi says that it is meant"));
+  why_ = wrong;
+}
+
+std::unique_ptr<Transport> TransportChoice::transport(Exchange& exchange) const {
+  return tcp_ ? tcp_->transport(exchange) : mpi_transport(exchange);
+}
+
+}  // namespace lockstep

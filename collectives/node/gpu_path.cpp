@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/node/gpu_path.hpp"
+
+#include <algorithm>
+
+#include "collectives/gpu/device_backend.hpp"
+#include "collectives/node/node_collective.hpp"
+
+namespace lockstep::node {
+namespace {
+
+// What members move, in all, and one after the other.
+struct MovedBytes {
+  std::uint64_t in = 0;      // bytes
+  std::uint64_t out = 0;     // bytes
+  std::uint64_t copies = 0;  // by the member that makes most
+};
+
+MovedBytes moved(const Spec& spec, std::uint64_t members) {
+  const std::uint64_t all_blocks = spec.collective == Collective::reduce_scatter_v ? spec.gives.total()
+                                   : spec.collective == Collective::all_gather_v   ? spec.takes.total()
+                                                                                   : spec.count * members;
+  const std::uint64_t block = all_blocks / members * spec.element_bytes;
+  const std::uint64_t one_each = members * block;
+  const std::uint64_t all_each = members * one_each;
+  switch (spec.collective) {
+    case Collective::reduce:
+      return {one_each, block, 0};
+    case Collective::reduce_scatter:
+    case Collective::reduce_scatter_v:
+      return {all_each, one_each, 0};
+    case Collective::broadcast:
+      return {block, one_each - block, 1};
+    case Collective::scatter:
+      return {one_each, one_each, 1};
+    case Collective::gather:
+      return {one_each, one_each, members};
+    case Collective::all_gather:
+    case Collective::all_gather_v:
+      return {one_each, all_each, members};
+    case Collective::all_to_all:
+      return {all_each, all_each, members};
+    default:
+      return {one_each, one_each, 0};
+  }
+}
+
+}  // namespace
+
+bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, bool is_packed) {
+  const MovedBytes all = moved(spec, static_cast<std::uint64_t>(members));
+  const std::uint64_t packing = is_packed ? costs.launch.of(2 * all.in) + costs.launch.of(2 * all.out) : 0;
+  const std::uint64_t there = reduces(spec.collective) ? costs.launch.of(all.in + all.out)
+                                                       : all.copies * costs.copy.ns + costs.copy.bytes_alone(all.out);
+  return packing + there <= costs.down.of(all.in) + costs.up.of(all.out);
+}
+
+// All see the same places. Threads of one process have one layer, which measures once; processes have agreed on what
+// they measured when they proved that they can map.
+bool NodeCollective::pays_on_gpus() const {
+  int device = gpu::MemoryLocation::host;
+  for (int member = 0; member < members(); ++member) {
+    const BufferAnnouncement places = places_of(member);
+    for (const BufferAddress* each : {&places.input, &places.output}) {
+      const int its = static_cast<int>(each->device);
+      if (its >= 0 && (device < 0 || its < device)) device = its;
+    }
+  }
+  if (device < 0) return true;
+  const gpu::DeviceCosts costs = room_->gpus() != nullptr ? room_->gpus()->costs() : gpu::backend()->costs(device);
+  return node::pays_on_gpus(spec(), members(), costs);
+}
+
+// By one member while the others wait: processes that use one GPU at the same time measure how it takes turns.
+gpu::DeviceCosts NodeCollective::measure() const {
+  const int mine = std::max(input_device_, output_device_);
+  return me() == 0 ? gpu::backend()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::DeviceCosts{};
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rounds that the members of a node do in the memory that they share, as prove sees them: when all of the node have
+// come, all of it happens at once. What is combined is combined as the balanced tree over the node's members.
+#include <algorithm>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "collectives/prover.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::symbols {
+namespace {
+
+// Who gets something of it.
+bool takes(const IntraNodeStep& near, std::size_t local) {
+  const bool is_root = static_cast<std::size_t>(near.root) == local;
+  switch (near.collective) {
+    case Collective::barrier:
+      return false;
+    case Collective::reduce:
+    case Collective::gather_v:
+      return is_root;
+    case Collective::exscan:
+      return local > 0;
+    default:
+      return true;
+  }
+}
+
+bool cuts_from(const IntraNodeStep& near) {
+  return near.collective == Collective::reduce_scatter_v || near.collective == Collective::scatter_v;
+}
+
+bool cuts_to(const IntraNodeStep& near) {
+  return near.collective == Collective::all_gather_v || near.collective == Collective::gather_v;
+}
+
+// Whether a member gives something for a block of the taker's.
+bool gives(const IntraNodeStep& near, std::size_t local, std::size_t taker, int block) {
+  if (near.collective == Collective::broadcast || near.collective == Collective::scatter_v)
+    return local == static_cast<std::size_t>(near.root);
+  if (cuts_to(near)) return local == static_cast<std::size_t>(block);
+  if (near.collective == Collective::scan) return local <= taker;
+  return near.collective != Collective::exscan || local < taker;
+}
+
+}  // namespace
+
+bool ScheduleProver::all_are_near(int index) const {
+  return std::ranges::all_of(near_of(index, 0).members, [&](int member) {
+    if (member < 0 || member >= problem_.size) fail(index, text("is in a node with member ", member));
+    return members_[static_cast<std::size_t>(member)].near != nullptr;
+  });
+}
+
+// When all have come it is done, and they go on.
+void ScheduleProver::meet_near(int index) {
+  const std::vector<int> members = near_of(index, 0).members;
+  if (std::ranges::count(members, index) != 1) fail(index, "is not in its own node");
+  if (!all_are_near(index)) return;
+  const std::size_t all = at(index).near->size();
+  for (const int member : members) {
+    if (at(member).near->size() != all) fail(member, "does not as much in its node as the others there");
+  }
+  for (std::size_t which = 0; which < all; ++which) do_near(members, which);
+  std::size_t ended = 0;
+  std::vector<bool> heard = at(index).heard;
+  for (const int member : members) {
+    ended = std::max(ended, at(member).begun);
+    for (std::size_t i = 0; i < heard.size(); ++i) heard[i] = heard[i] || at(member).heard[i];
+  }
+  for (const int member : members) {
+    at(member).heard = heard;
+    at(member).near = nullptr;
+    at(member).waiting = 0;
+    at(member).ended = ended;
+    if (member != index) ready_.push_back(member);
+  }
+}
+
+void ScheduleProver::check_near(int index, const IntraNodeStep& first, const IntraNodeStep& mine) const {
+  if (mine.collective != first.collective || mine.members != first.members || mine.root != first.root ||
+      !(mine.blocks == first.blocks))
+    fail(index, "does not the same in its node as the others there");
+  if (mine.to.count > 0 && mine.to.space == Space::input) fail(index, "writes its input");
+  for (const Slice& whole : {mine.from, mine.to}) {  // also where blocks are only a part of it
+    if (whole.count > 0) static_cast<void>(locate(index, whole));
+  }
+}
+
+// What is given is read piece by piece while others are written: nothing may be both, but the own part in its place.
+void ScheduleProver::check_apart(int index, const IntraNodeStep& near, std::size_t local, const Slice& to) const {
+  Slice own = near.from;
+  if (cuts_from(near) && own.count > 0) {
+    const int block = static_cast<int>(local);
+    own = {own.space, own.offset + near.blocks.offset(block), near.blocks.count(block)};
+  }
+  const Location given = locate(index, near.from);
+  const Location written = locate(index, to);
+  if (written != locate(index, own) && given.overlaps(written)) fail(index, "gives what is written meanwhile");
+}
+
+// What the others and itself give it for its block: of everybody one part, in their order.
+std::vector<ScheduleProver::MemberInput> ScheduleProver::given_to(const std::vector<int>& members, std::size_t which,
+                                                                  std::size_t taker, int block) {
+  std::vector<MemberInput> parts;
+  for (std::size_t local = 0; local < members.size(); ++local) {
+    const IntraNodeStep& near = near_of(members[local], which);
+    if (!gives(near, local, taker, block)) continue;
+    Slice slice = near.from;
+    if (cuts_from(near)) {
+      const int own = static_cast<int>(taker);
+      if (near.blocks.parts() != static_cast<int>(members.size())) fail(members[local], "has not a block for each");
+      if (near.blocks.count(own) > 0 && near.blocks.end(own) > slice.count) fail(members[local], "gives too little");
+      slice = {slice.space, slice.offset + near.blocks.offset(own), near.blocks.count(own)};
+    }
+    parts.push_back({members[local], locate(members[local], slice)});
+  }
+  return parts;
+}
+
+Expression ScheduleProver::balanced(const std::vector<Expression>& parts, std::size_t first, std::size_t last) {
+  if (last - first == 1) return parts[first];
+  const auto middle = static_cast<std::size_t>(balanced_middle(static_cast<int>(first), static_cast<int>(last)));
+  const Expression left = balanced(parts, first, middle);
+  const Expression right = balanced(parts, middle, last);
+  if (!expressions_.disjoint(left, right)) throw Fault{"a node counts a contribution twice"};
+  return expressions_.combine(left, right);
+}
+
+// Between two ends of a piece of any part, all parts hold one expression each.
+ScheduleProver::NodeResult ScheduleProver::combined(const std::vector<MemberInput>& parts, int taker,
+                                                    const Location& to) {
+  NodeResult written{taker, to, {}};
+  const std::int64_t length = to.end - to.begin;
+  std::vector<std::vector<SymbolicRange>> all(parts.size());
+  std::vector<std::int64_t> ends;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Location& where = parts[i].where;
+    if (where.end - where.begin != length)
+      fail(taker, text("takes ", length, " elements from member ", parts[i].member, " of its node, which gives ",
+                       where.end - where.begin));
+    if (length == 0) continue;
+    read(parts[i].member, where, all[i], "gives");
+    for (SymbolicRange& piece : all[i]) {
+      piece.begin -= where.begin;
+      piece.end -= where.begin;
+      piece.value.shift += where.begin;
+      ends.push_back(piece.end);
+    }
+  }
+  std::ranges::sort(ends);
+  std::int64_t done = 0;
+  std::vector<std::size_t> place(parts.size(), 0);
+  for (const std::int64_t end : ends) {
+    if (end == done) continue;
+    std::vector<Expression> expressions;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      while (all[i][place[i]].end <= done) ++place[i];
+      const SymbolicValue& value = all[i][place[i]].value;
+      if (value.shift != all[0][place[0]].value.shift) fail(taker, "combines elements of different positions");
+      expressions.push_back(value.expression);
+    }
+    written.pieces.push_back({done, end, {balanced(expressions, 0, expressions.size()), all[0][place[0]].value.shift}});
+    done = end;
+  }
+  return written;
+}
+
+void ScheduleProver::do_near(const std::vector<int>& members, std::size_t which) {
+  const IntraNodeStep& first = near_of(members.front(), which);
+  std::vector<NodeResult> all;
+  for (std::size_t local = 0; local < members.size(); ++local) {
+    const int taker = members[local];
+    const IntraNodeStep& near = near_of(taker, which);
+    check_near(taker, first, near);
+    if (!takes(near, local)) continue;
+    const bool gathers = cuts_to(near);
+    for (int block = 0; block < (gathers ? near.blocks.parts() : 1); ++block) {
+      Slice to = near.to;
+      if (gathers) {
+        if (near.blocks.count(block) > 0 && near.blocks.end(block) > to.count) fail(taker, "takes too much");
+        to = {to.space, to.offset + near.blocks.offset(block), near.blocks.count(block)};
+      }
+      check_apart(taker, near, local, to);
+      all.push_back(combined(given_to(members, which, local, block), taker, locate(taker, to)));
+    }
+  }
+  for (const NodeResult& each : all) {
+    for (const SymbolicRange& piece : each.pieces)
+      at(each.member)
+          .memories[each.where.memory]
+          .set(each.where.begin + piece.begin, each.where.begin + piece.end,
+               {piece.value.expression, piece.value.shift - each.where.begin});
+  }
+}
+
+}  // namespace lockstep::symbols

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A replica's part of a variable, in the memory of its GPU if it has one: there the host has a copy at most.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "collectives/gpu/memory.hpp"
+#include "runtime/values/tensor.hpp"
+
+namespace lockstep::detail {
+
+template <class T>
+class ReplicaStorage {
+ public:
+  ReplicaStorage(const Tensor<T>& value, int gpu) : shape_(value.shape()) {
+    if (gpu == gpu::MemoryLocation::host)
+      here_ = value;
+    else
+      there_ = DeviceVector<T>(value.span(), gpu);
+    is_here_ = gpu == gpu::MemoryLocation::host;
+  }
+
+  const TensorShape& shape() const { return shape_; }
+  bool is_here() const { return is_here_; }
+  // Where it is.
+  std::span<T> span() { return is_here_ ? here_.span() : there_.span(); }
+  // For the host to look at.
+  Tensor<T> value() const {
+    if (is_here_) return here_;
+    Tensor<T> copy(shape_);
+    there_.copy_to(copy.span());
+    return copy;
+  }
+  void assign(const Tensor<T>& value) {
+    if (is_here_)
+      std::copy(value.begin(), value.end(), here_.begin());
+    else
+      there_.copy_from(value.span());
+  }
+  // By a function of the tensor.
+  template <class F>
+  void change(F&& function) {
+    if (is_here_) return function(here_);
+    Tensor<T> copy = value();
+    function(copy);
+    there_.copy_from(std::as_const(copy).span());
+  }
+
+ private:
+  TensorShape shape_;
+  bool is_here_ = true;
+  Tensor<T> here_;
+  DeviceVector<T> there_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/replica_threads.hpp"
+
+#include <cxxabi.h>
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "runtime/devices.hpp"
+
+namespace lockstep {
+
+std::string detail::what_of(const std::exception_ptr& cause) {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+}
+
+void detail::end_with_its_thread(const std::string& where) noexcept {
+  const auto refuse = [&] {
+    throw Error(Code::usage, text("a thread was ended in ", where, ", by pthread_exit or pthread_cancel"),
+                "let the function return, or throw an exception");
+  };
+  refuse();
+  std::terminate();
+}
+
+namespace {
+
+constexpr std::chrono::microseconds worth_spinning{20};  // about what falling asleep and being woken costs
+
+// Until the value is no longer `old`: looks for a while, then sleeps.
+template <class T>
+void wait_while(const std::atomic<T>& value, T old, bool spins) {
+  if (spins) {
+    const auto end = std::chrono::steady_clock::now() + worth_spinning;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (value.load(std::memory_order_acquire) != old) return;
+      }
+    } while (std::chrono::steady_clock::now() < end);
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on)
+    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", detail::what_of(cause)),
+            can_go_on ? "the others were cancelled; the strategy can be used again"
+                      : "the others were cancelled, on all processes; make a new strategy"),
+      replica_(replica),
+      cause_(std::move(cause)) {}
+
+ReplicaThreads::ReplicaThreads(int size, std::vector<std::vector<int>> cpus)
+    : size_(size), cpus_(std::move(cpus)), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
+  threads_.reserve(static_cast<std::size_t>(size) - 1);
+  for (int replica = 1; replica < size; ++replica) {
+    try {
+      threads_.emplace_back([this, replica] { work(replica); });
+    } catch (const std::system_error& error) {
+      dismiss();
+      throw system_error(text("thread ", replica, " of ", size - 1, " for the replicas"), error.code().value(),
+                         "use fewer replicas, or raise the limit of threads (ulimit -u, the control group's pids.max)");
+    }
+  }
+}
+
+ReplicaThreads::~ReplicaThreads() { dismiss(); }
+
+void ReplicaThreads::dismiss() {
+  over_ = true;
+  jobs_.fetch_add(1, std::memory_order_release);
+  jobs_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+const std::vector<int>& ReplicaThreads::cpus_of(int replica) const {
+  static const auto& anywhere = *new std::vector<int>();  // replicas may run while exit() destroys statics
+  return cpus_.empty() ? anywhere : cpus_.at(static_cast<std::size_t>(replica));
+}
+
+void ReplicaThreads::work(int replica) {
+  const detail::ScopedCpuBinding binding(cpus_of(replica));
+  for (std::uint32_t done = 0;; ++done) {
+    wait_while(jobs_, done, spins_);
+    if (over_) return;
+    do_one(replica);
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+  }
+}
+
+void ReplicaThreads::do_one(int replica) noexcept {
+  try {
+    (*job_)(replica);
+  } catch (const abi::__forced_unwind&) {
+    detail::end_with_its_thread(text("the function of replica ", replica, " of this process"));
+  } catch (...) {
+    const std::exception_ptr cause = std::current_exception();
+    {
+      const std::lock_guard lock(mutex_);
+      thrown_.push_back({replica, cause});
+    }
+    (*failure_handler_)(replica, detail::what_of(cause));
+  }
+}
+
+std::vector<ReplicaThreads::ReplicaFailure> ReplicaThreads::run(const ReplicaFunction& job,
+                                                                const FailureHandler& failure_handler) {
+  const detail::ScopedCpuBinding binding(cpus_of(0));
+  job_ = &job;
+  failure_handler_ = &failure_handler;
+  busy_.store(size_ - 1, std::memory_order_relaxed);
+  jobs_.fetch_add(1, std::memory_order_release);
+  if (size_ > 1) jobs_.notify_all();
+  do_one(0);
+  for (int left = busy_.load(std::memory_order_acquire); left > 0; left = busy_.load(std::memory_order_acquire))
+    wait_while(busy_, left, spins_);
+  return std::exchange(thrown_, {});
+}
+
+}  // namespace lockstep

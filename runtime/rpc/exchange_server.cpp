@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "runtime/rpc/exchange_protocol.hpp"
+#include "runtime/rpc/rpc_exchange.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/index_set.hpp"
+#include "topology/base/process.hpp"
+
+namespace lockstep {
+namespace {
+
+using namespace exchange_protocol;
+
+// One exchange's place: filled by all, answered to all, and gone.
+struct GatherRound {
+  std::vector<int> members;
+  std::string what;
+  int first = -1;  // who came first
+  std::map<int, Block> blocks;
+  std::map<int, rpc::RpcServer::Finish> waiting;
+  std::optional<std::pair<Code, std::string>> failure;
+
+  void answer_all(const rpc::detail::Reply& reply) {
+    for (const auto& [rank, finish] : std::exchange(waiting, {})) finish(reply);
+    blocks.clear();
+  }
+  void fail(Code code, const std::string& words) {
+    if (!failure) failure = {code, words};
+    answer_all(refusal());
+  }
+  std::string missing() const {
+    IndexSet absent;
+    for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
+      if (!blocks.contains(rank)) absent.insert(rank);
+    }
+    return text('"', what, "\" among ", members.size(), " processes: rank ", absent.to_string(), " did not come");
+  }
+  rpc::detail::Reply refusal() const {
+    return {.bytes = rpc::encode(GatherReply{static_cast<int>(failure->first), failure->second, {}}), .error = {}};
+  }
+};
+
+// Exchanges that were split from one are a family, and have its name before a slash.
+std::string family_of(const std::string& round) { return round.substr(0, round.find('/')); }
+
+}  // namespace
+
+struct ExchangeServer::Parts {
+  std::mutex mutex;
+  std::map<std::string, GatherRound> rounds;
+  using FamilyMember = std::pair<std::string, int>;  // of a family
+  struct PresenceEntry {
+    std::string label;
+    std::shared_ptr<const WatchedProcess> process;  // if it is of this host
+    int known = 0;
+    rpc::RpcServer::Finish finish;
+  };
+  struct LossReport {
+    std::string label;
+    std::string how;
+  };
+  std::map<FamilyMember, PresenceEntry> presences;
+  std::set<FamilyMember> gone;
+  std::map<FamilyMember, LossReport> lost;  // of those, who did not say that it was going
+  bool closed = false;
+  std::set<FamilyMember> told;  // of a failure
+  bool has_failed = false;      // by more than members that leave in good order
+
+  // Whether everybody who is not gone has heard of each failure.
+  bool all_know() {
+    const std::lock_guard lock(mutex);
+    return !has_failed || std::ranges::all_of(rounds, [&](const auto& each) {
+      const GatherRound& here = each.second;
+      return !here.failure || std::ranges::all_of(here.members, [&](int number) {
+        const FamilyMember member{family_of(each.first), number};
+        return gone.contains(member) || told.contains(member);
+      });
+    });
+  }
+  void fail(const std::string& name, GatherRound& here, Code code, const std::string& words) {
+    for (const auto& [rank, finish] : here.waiting)
+      told.emplace(family_of(name), here.members[static_cast<std::size_t>(rank)]);
+    here.fail(code, words);
+  }
+
+  // The round, made by who comes first.
+  GatherRound& round_of(const std::string& name, const std::vector<int>& members) {
+    const auto [found, is_new] = rounds.try_emplace(name);
+    GatherRound& here = found->second;
+    if (!is_new) return here;
+    here.members = members;
+    if (closed) here.fail(Code::peer_failed, "the process where all meet is ending");
+    for (const int member : members) {
+      if (gone.contains({family_of(name), member})) fail_for(name, here, {family_of(name), member});
+    }
+    return here;
+  }
+  void fail_for(const std::string& name, GatherRound& here, const FamilyMember& member) {
+    const auto rank = std::ranges::find(here.members, member.second) - here.members.begin();
+    const auto found = lost.find(member);
+    const auto [label, how] = found == lost.end() ? LossReport() : found->second;
+    fail(name, here, Code::peer_failed,
+         text("rank ", rank, " of ", here.members.size(), label.empty() ? "" : text(" (", printable(label), ')'),
+              " is gone", how.empty() ? "" : ": its process ", how));
+  }
+  rpc::detail::Reply losses_of(const std::string& family, bool is_over = false) const {
+    LossReply all{closed || is_over, {}};
+    for (const auto& [member, loss] : lost) {
+      if (member.first == family) all.second.emplace_back(member.second, loss.label, loss.how);
+    }
+    return {.bytes = rpc::encode(all), .error = {}};
+  }
+  int losses_in(const std::string& family) const {
+    return static_cast<int>(std::ranges::count(lost, family, [](const auto& each) { return each.first.first; }));
+  }
+  // All that have not heard of it.
+  void tell_losses(const std::string& family) {
+    const int losses = losses_in(family);
+    for (auto each = presences.begin(); each != presences.end();) {
+      const bool hears = each->first.first == family && each->second.known < losses;
+      if (hears) each->second.finish(losses_of(family));
+      each = hears ? presences.erase(each) : std::next(each);
+    }
+  }
+
+  void gather(const Bytes& arguments, const rpc::RpcServer::Finish& finish) {
+    const GatherRequest asked = rpc::decode<GatherRequest>(arguments);
+    const auto& [name, members, rank, what, mine] = asked;
+    const std::lock_guard lock(mutex);
+    GatherRound& here = round_of(name, members);
+    const auto refuse = [&, family = family_of(name), &round_name = name, number = rank](Code code,
+                                                                                         const std::string& words) {
+      fail(round_name, here, code, words);
+      finish(here.refusal());
+      if (number >= 0 && number < static_cast<int>(here.members.size()))
+        told.emplace(family, here.members[static_cast<std::size_t>(number)]);
+    };
+    if (here.failure) return refuse(here.failure->first, here.failure->second);
+    if (members != here.members || rank < 0 || rank >= static_cast<int>(members.size()))
+      return refuse(Code::mismatch,
+                    text("rank ", rank, " of ", members.size(), " came to a meeting of ", here.members.size()));
+    if (here.blocks.contains(rank)) return refuse(Code::mismatch, text("rank ", rank, " came twice"));
+    if (here.blocks.empty()) {
+      here.what = what;
+      here.first = rank;
+    } else if (here.what != what) {
+      return refuse(Code::mismatch,
+                    text("rank ", here.first, " is in \"", here.what, "\" while rank ", rank, " is in \"", what, '"'));
+    }
+    here.blocks[rank] = mine;
+    here.waiting[rank] = finish;
+    if (here.blocks.size() < here.members.size()) return;
+    GatherReply all{0, "", {}};
+    for (auto& [each, block] : here.blocks) std::get<2>(all).push_back(std::move(block));
+    here.answer_all({.bytes = rpc::encode(all), .error = {}});
+    rounds.erase(name);  // who comes next makes it again; most never come
+  }
+
+  std::function<void()> watch(const std::shared_ptr<Parts>& self, const Bytes& arguments,
+                              const rpc::RpcServer::Finish& finish) {
+    const auto [family, number, label, process, known] = rpc::decode<PresenceRequest>(arguments);
+    const FamilyMember member{family, number};
+    const Bytes name = bytes_of(process);
+    Reader reader(name);
+    auto watched = WatchedProcess::find(ProcessName::read(reader));
+    const std::lock_guard lock(mutex);
+    if (closed || gone.contains(member) || known < losses_in(family)) {
+      finish(losses_of(family, gone.contains(member)));
+      return {};
+    }
+    presences[member] = {label, std::move(watched), known, finish};
+    return [weak = std::weak_ptr<Parts>(self), member] {
+      if (const auto parts = weak.lock()) parts->leave(member, true);
+    };
+  }
+
+  // How a process ended is known a moment after its connections are closed.
+  std::string end_of(const FamilyMember& member) {
+    constexpr int a_moment_ms = 20;
+    std::shared_ptr<const WatchedProcess> process;
+    {
+      const std::lock_guard lock(mutex);
+      if (const auto found = presences.find(member); found != presences.end()) process = found->second.process;
+    }
+    return process && process->has_ended(a_moment_ms) ? process->how().value_or("") : "";
+  }
+
+  void leave(const FamilyMember& member, bool is_loss) {
+    const std::string how = is_loss ? end_of(member) : "";
+    const std::lock_guard lock(mutex);
+    if (const auto found = presences.find(member); found != presences.end()) {
+      if (is_loss) lost[member] = {found->second.label, how};
+      found->second.finish(losses_of(member.first));
+      presences.erase(found);
+    }
+    gone.insert(member);
+    for (auto& [name, each] : rounds) {
+      if (family_of(name) == member.first && std::ranges::count(each.members, member.second) > 0)
+        fail_for(name, each, member);
+    }
+    if (!is_loss) return;
+    has_failed = true;
+    tell_losses(member.first);
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex);
+    closed = true;
+    for (auto& [name, each] : rounds) each.fail(Code::peer_failed, "the process where all meet is ending");
+    for (auto& [member, each] : std::exchange(presences, {})) each.finish(losses_of(member.first));
+  }
+};
+
+ExchangeServer::ExchangeServer(rpc::RpcServer& server) : parts_(std::make_shared<Parts>()) {
+  const auto parts = parts_;
+  server.add_deferred(gather_name, [parts](const Bytes& arguments, const rpc::RpcServer::Finish& finish) {
+    parts->gather(arguments, finish);
+    return std::function<void()>();
+  });
+  server.add_deferred(stay_name, [parts](const Bytes& arguments, const rpc::RpcServer::Finish& finish) {
+    return parts->watch(parts, arguments, finish);
+  });
+  server.add(leave_name, [parts](const std::string& family, int member) { parts->leave({family, member}, false); });
+  server.add(fail_name, [parts](const std::string& name, const std::vector<int>& members, const std::string& why) {
+    const std::lock_guard lock(parts->mutex);
+    parts->has_failed = true;
+    parts->fail(name, parts->round_of(name, members), Code::peer_failed, why);
+  });
+  server.add(missing_name, [parts](const std::string& name) {
+    const std::lock_guard lock(parts->mutex);
+    const auto found = parts->rounds.find(name);
+    return found == parts->rounds.end() ? std::string("nobody came") : found->second.missing();
+  });
+  // All that wait there are told who is missing, as it is known here.
+  server.add(give_up_name, [parts](const std::string& name, int rank, const std::string& waited) {
+    const std::lock_guard lock(parts->mutex);
+    const auto found = parts->rounds.find(name);
+    if (found == parts->rounds.end() || !found->second.waiting.contains(rank)) return;  // it has its answer
+    parts->has_failed = true;
+    parts->fail(name, found->second, Code::stall, text("waited ", waited, " in ", found->second.missing()));
+  });
+}
+
+void ExchangeServer::close() { parts_->close(); }
+
+// Whoever comes a moment later should hear who has failed, and not that this process, which has heard it, is gone.
+ExchangeServer::~ExchangeServer() {
+  constexpr std::chrono::milliseconds a_moment{500};
+  const auto until = std::chrono::steady_clock::now() + a_moment;
+  while (!parts_->all_know() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  close();
+}
+
+}  // namespace lockstep

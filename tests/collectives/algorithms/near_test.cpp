@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators over several nodes whose members meet in the memory of their node: what the planner takes, many calls
+// at once, and what goes wrong in the middle of it. (That all of it is right is drawn in random_threads_test.cpp.)
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "collectives/communicator/batch.hpp"
+#include "tests/collectives/communicator/members.hpp"
+#include "topology/description.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using Body = std::function<void(Communicator&)>;
+
+std::shared_ptr<const Topology> nodes_with(const std::vector<int>& members) {
+  MachineShape machine;
+  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
+  std::vector<DescribedNodes> nodes;
+  for (const int each : members) nodes.push_back({machine, 1, each});
+  return std::make_shared<const Topology>(describe(nodes));
+}
+
+CommunicatorOptions by(std::string algorithm, Order order = Order::fast) {
+  CommunicatorOptions options{.order = order};
+  options.algorithm = std::move(algorithm);
+  return options;
+}
+
+void on_nodes(std::initializer_list<int> members, const Body& body, CommunicatorOptions options = {}) {
+  options.node_memory = true;
+  run_members(nodes_with(members), body, std::move(options), short_patience, Log(LogLevel::off));
+}
+
+TEST(IntraNode, AlgorithmsAreThereWhereMembersHaveNeighbours) {
+  const auto taken = [](std::initializer_list<int> members, std::string algorithm, bool node_memory) {
+    CommunicatorOptions options = by(std::move(algorithm));
+    options.node_memory = node_memory;
+    try {
+      const auto body = [&](Communicator& world) {
+        std::vector<int> data(100, world.rank());
+        world.all_reduce(data, sum);
+        EXPECT_EQ(data[99], world.size() * (world.size() - 1) / 2);
+      };
+      run_members(nodes_with(members), body, std::move(options), short_patience, Log(LogLevel::off));
+    } catch (const Error& error) {
+      return std::string(error.detail());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(taken({2, 2}, "all_reduce:node_ring", true), "");
+  EXPECT_EQ(taken({3, 1, 2}, "all_reduce:node_leaders", true), "");
+  EXPECT_NE(taken({2, 2}, "all_reduce:node_ring", false).find("needs memory that the members of each node share"),
+            std::string::npos);
+  EXPECT_NE(taken({1, 1, 1}, "all_reduce:node_ring", true).find("node_ring, which"), std::string::npos);
+}
+
+// Members decide alike how blocks are cut, whether their data is in place or not.
+TEST(IntraNode, AllToAllMayBeInPlaceOnSomeMembers) {
+  const auto body = [](Communicator& world) {
+    const auto size = static_cast<std::size_t>(world.size());
+    const auto value = [](std::size_t from, std::size_t to, std::size_t at) {
+      return static_cast<int>(from * 1'000'003 + to * 10'007 + at);
+    };
+    for (const std::size_t each : {std::size_t{20'480}, std::size_t{70'001}}) {
+      const auto me = static_cast<std::size_t>(world.rank());
+      std::vector<int> in(size * each);
+      for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(me, i / each, i % each);
+      std::vector<int> out(in.size());
+      const bool in_place = world.rank() % 2 == 0;
+      if (in_place)
+        world.all_to_all(in);
+      else
+        world.all_to_all(in, out);
+      const std::vector<int>& result = in_place ? in : out;
+      for (std::size_t i = 0; i < result.size(); ++i) ASSERT_EQ(result[i], value(i / each, me, i % each)) << i;
+    }
+  };
+  for (const std::string_view table : {"", "all_to_all * * * pairwise 64K test\n"}) {
+    for (const auto& nodes : {std::vector{2, 2}, std::vector{1, 1, 1}, std::vector{3, 1, 2}, std::vector{3}}) {
+      for (const bool node_memory : {true, false}) {
+        CommunicatorOptions options;
+        options.table = table;
+        options.node_memory = node_memory;
+        const testing::ScopedTrace trace(__FILE__, __LINE__,
+                                         text(nodes.size(), " nodes, memory ", node_memory ? "on " : "off ", table));
+        run_members(nodes_with(nodes), body, options, short_patience, Log(LogLevel::off));
+      }
+    }
+  }
+}
+
+// Segments of several calls are under way at once, and their rounds in the room come in one order.
+TEST(IntraNode, CallsUnderWayShareTheRoom) {
+  CommunicatorOptions options;
+  options.table = "all_reduce * * * node_ring 4096 test\nbroadcast * * * node_leaders 4096 test\n";
+  on_nodes(
+      {2, 3, 1},
+      [](Communicator& world) {
+        constexpr std::size_t calls = 6;
+        std::vector<std::vector<int>> data;
+        for (std::size_t i = 0; i < calls; ++i) data.emplace_back(5000 + 3000 * i, world.rank() + static_cast<int>(i));
+        for (int turn = 0; turn < 3; ++turn) {
+          std::vector<Request> requests;
+          auto sums = data;
+          for (std::size_t i = 0; i < calls; ++i) {
+            if (i % 2 == 0)
+              requests.push_back(world.all_reduce_async(sums[i], sum));
+            else
+              requests.push_back(world.broadcast_async(sums[i], static_cast<int>(i)));
+          }
+          wait_all(requests);
+          for (std::size_t i = 0; i < calls; ++i) {
+            const int number = static_cast<int>(i);
+            EXPECT_EQ(sums[i], std::vector<int>(data[i].size(), i % 2 == 0 ? 15 + 6 * number : 2 * number)) << i;
+          }
+        }
+      },
+      options);
+}
+
+TEST(IntraNode, WhatIsChangedBeforeAndAfterIsSoOnce) {
+  for (const auto* const algorithm : {"all_reduce:node_ring", "all_reduce:node_leaders", "all_reduce:node_doubling"}) {
+    on_nodes(
+        {2, 2},
+        [&](Communicator& world) {
+          std::vector<double> data(1000, world.rank());
+          world.all_reduce(data, avg);
+          EXPECT_EQ(data, std::vector<double>(1000, 1.5)) << algorithm;
+          std::vector<double> in(1000, 1);
+          std::vector<double> out(1000);
+          world.all_reduce(in, out, premul_sum(static_cast<double>(world.rank())));
+          EXPECT_EQ(out, std::vector<double>(1000, 6)) << algorithm;
+          world.all_reduce(in, out, commutative([](double a, double b) { return a * 2 + b * 2; }));
+          EXPECT_EQ(out, std::vector<double>(1000, 16)) << algorithm;
+        },
+        by(algorithm));
+  }
+}
+
+// Its memory is only memory there, and so is that of who is split from it.
+TEST(IntraNode, MemoryTakenTogetherIsMemory) {
+  on_nodes({2, 3}, [](Communicator& world) {
+    auto gradient = world.allocate<float>(5000);
+    std::ranges::fill(gradient, 1.0F);
+    world.all_reduce(gradient, sum);
+    EXPECT_EQ(gradient[4999], 5.0F);
+    auto near = world.split(world.rank() < 2 ? 0 : 1, world.rank());
+    near->all_reduce(gradient, sum);
+    EXPECT_EQ(gradient[0], 5.0F * static_cast<float>(near->size()));
+  });
+}
+
+// What each member's body ended with.
+std::vector<std::string> ends(std::initializer_list<int> members, std::size_t size, const Body& body,
+                              Patience patience = short_patience) {
+  std::vector<std::string> all(size);
+  const auto member = [&](Communicator& world) {
+    try {
+      body(world);
+      world.barrier();
+    } catch (const std::exception& error) {
+      all[static_cast<std::size_t>(world.rank())] = error.what();
+    }
+  };
+  run_members(nodes_with(members), member, by("all_reduce:node_ring,barrier:node_leaders"), patience,
+              Log(LogLevel::off));
+  return all;
+}
+
+TEST(IntraNode, WhoDoesNotComeIsNamedOnAllNodes) {
+  constexpr Patience patience{std::chrono::milliseconds(500), std::chrono::milliseconds(2500)};
+  for (const int late : {1, 3}) {
+    const auto body = [&](Communicator& world) {
+      std::vector<int> data(3000);
+      world.all_reduce(data, sum);  // what follows is in the middle of its data
+      if (world.rank() == late) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(4000));
+        return;
+      }
+      world.all_reduce(data, sum);
+    };
+    const auto texts = ends({2, 2}, 4, body, patience);
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      if (static_cast<int>(rank) == late) continue;
+      EXPECT_NE(texts[rank].find(text("rank ", late, " does not answer")), std::string::npos)
+          << "late " << late << ": " << texts[rank];
+      EXPECT_EQ(texts[rank].find("before its data"), std::string::npos) << texts[rank];
+    }
+  }
+}
+
+TEST(IntraNode, MembersThatDifferAreToldSo) {
+  const auto texts = ends({2, 2}, 4, [&](Communicator& world) {
+    std::vector<int> data(world.rank() == 3 ? 3001 : 3000);
+    world.all_reduce(data, sum);
+  });
+  for (const std::string& each : texts) {
+    EXPECT_NE(each.find("E016"), std::string::npos) << each;
+    EXPECT_NE(each.find("3001"), std::string::npos) << each;
+  }
+}
+
+TEST(IntraNode, WhatAFunctionThrowsEndsTheCallOnAll) {
+  const auto texts = ends({2, 2}, 4, [&](Communicator& world) {
+    std::vector<int> data(3000, world.rank());
+    world.all_reduce(data, commutative([me = world.rank()](int a, int b) {
+                       if (me == 2) throw std::runtime_error("a sum that is none");
+                       return a + b;
+                     }));
+  });
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    if (rank == 2) continue;
+    EXPECT_NE(texts[rank].find("a sum that is none"), std::string::npos) << rank << ": " << texts[rank];
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members that share GPUs, and members of several nodes, do their collectives level by level.
+#include "tests/collectives/communicator/gpu_level_cases.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "collectives/communicator/member_groups.hpp"
+#include "tests/support/lacks.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using detail::MemberGroups;
+using detail::Trial;
+
+MemberGroups arranged(std::vector<int> numbers) { return MemberGroups(numbers); }
+
+TEST(Arrangements, KnowWhoIsNearWhom) {
+  const MemberGroups two = arranged({7, 3, 7, 3, 3});
+  EXPECT_EQ(two.groups(), (std::vector<std::vector<int>>{{0, 2}, {1, 3, 4}}));
+  EXPECT_EQ(two.group_of(3), 1);
+  EXPECT_EQ(two.place_of(4), 2);
+  EXPECT_EQ(two.by_group(), (std::vector{0, 2, 1, 3, 4}));
+  EXPECT_EQ(two.by_place(), (std::vector{0, 1, 2, 3, 4}));
+  EXPECT_FALSE(two.is_even());
+  EXPECT_FALSE(two.is_in_order());
+  EXPECT_TRUE(arranged({0, 1, 0, 1}).is_even());
+  EXPECT_TRUE(arranged({1, 1, 0, 0, 0}).is_in_order());
+}
+
+// Symbols that are combined by the balanced tree, whole and level by level.
+std::string tree(const std::vector<std::string>& parts) {
+  if (parts.size() == 1) return parts.front();
+  const auto left = static_cast<std::ptrdiff_t>(std::bit_floor(parts.size() - 1));
+  return text('(', tree({parts.begin(), parts.begin() + left}), tree({parts.begin() + left, parts.end()}), ')');
+}
+
+TEST(Arrangements, AreAlignedWhereTheBalancedTreeIsTheSame) {
+  int aligned = 0;
+  for (std::size_t members = 1; members <= 6; ++members) {
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < members; ++i) all.push_back(std::to_string(i));
+    std::size_t layouts = 1;
+    for (std::size_t i = 0; i < members; ++i) layouts *= 3;
+    for (std::size_t layout = 0; layout < layouts; ++layout) {
+      std::vector<int> numbers;
+      for (std::size_t i = 0, left = layout; i < members; ++i, left /= 3) numbers.push_back(static_cast<int>(left % 3));
+      const MemberGroups each(numbers);
+      std::vector<std::string> sums;
+      for (const auto& group : each.groups()) {
+        std::vector<std::string> parts;
+        parts.reserve(group.size());
+        for (const int member : group) parts.push_back(std::to_string(member));
+        sums.push_back(tree(parts));
+      }
+      const bool is_same = tree(sums) == tree(all);
+      if (each.is_aligned()) {
+        EXPECT_TRUE(is_same) << tree(sums);
+        ++aligned;
+      }
+    }
+  }
+  EXPECT_GT(aligned, 30);
+  EXPECT_TRUE(arranged({0, 0, 1, 1, 2}).is_aligned());
+  EXPECT_FALSE(arranged({0, 0, 0, 1, 1}).is_aligned());
+  EXPECT_FALSE(arranged({0, 1, 1}).is_aligned());
+  EXPECT_FALSE(arranged({0, 1, 0, 1}).is_aligned());
+}
+
+TEST(Trials, FindTheFasterWay) {
+  for (const int faster : {0, 1}) {
+    Trial trial;
+    for (std::size_t turn = 0; turn < Trial::turns; ++turn) {
+      EXPECT_EQ(trial.way(), static_cast<int>(turn % 2));
+      const bool is_first = turn < 2;  // which is not counted
+      const bool is_fast = (static_cast<int>(turn % 2) == faster) != is_first;
+      EXPECT_EQ(trial.took(std::chrono::microseconds(is_fast ? 10 + static_cast<int>(turn) : 100)),
+                turn + 1 == Trial::turns);
+    }
+    trial.conclude(trial.nanoseconds());
+    EXPECT_TRUE(trial.is_over());
+    EXPECT_EQ(trial.way(), faster);
+  }
+}
+
+class GpuLevels : public OwnGpus {};
+
+class LayoutsOfGpus : public OwnGpus, public testing::WithParamInterface<LayoutOfGpus> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LayoutsOfGpus,
+    testing::Values(LayoutOfGpus{"shared_0_0_1", {0, 0, 1}}, LayoutOfGpus{"shared_0_1_0_1", {0, 1, 0, 1}},
+                    LayoutOfGpus{"shared_0_0_1_1_1", {0, 0, 1, 1, 1}},
+                    LayoutOfGpus{"shared_2_0_0_1_2", {2, 0, 0, 1, 2}}, LayoutOfGpus{"shared_aligned", {0, 0, 1, 1, 2}},
+                    LayoutOfGpus{"nodes_2_2", {0, 1, 2, 3}, {2, 2}}, LayoutOfGpus{"nodes_3_2", {0, 1, 2, 3, 4}, {3, 2}},
+                    LayoutOfGpus{"nodes_3_3", {0, 1, 2, 3, 4, 5}, {3, 3}},
+                    LayoutOfGpus{"nodes_and_shared", {0, 0, 1, 1, 2, 3}, {4, 2}}),
+    [](const auto& each) { return each.param.name; });
+
+// Exact in every type, whatever the order.
+template <class T>
+T given(int rank, std::size_t i) {
+  return static_cast<T>((static_cast<std::size_t>(rank) * 5 + i * 3 + i / 7) % 4 + 1);
+}
+
+template <class T>
+std::vector<T> all_given(int rank, std::size_t elements) {
+  std::vector<T> all(elements);
+  for (std::size_t i = 0; i < elements; ++i) all[i] = given<T>(rank, i);
+  return all;
+}
+
+double factor_of(int rank) { return rank % 3 + 1; }
+
+// By a serial reference.
+template <class T>
+T expected(ReduceOp op, int members, std::size_t i) {
+  T result = given<T>(0, i);
+  if (op == ReduceOp::premul_sum) result = static_cast<T>(static_cast<double>(result) * factor_of(0));
+  for (int rank = 1; rank < members; ++rank) {
+    const T next = given<T>(rank, i);
+    if (op == ReduceOp::max)
+      result = std::max(result, next);
+    else if (op == ReduceOp::min)
+      result = std::min(result, next);
+    else if (op == ReduceOp::premul_sum)
+      result = static_cast<T>(result + static_cast<T>(static_cast<double>(next) * factor_of(rank)));
+    else
+      result = static_cast<T>(result + next);
+  }
+  return op == ReduceOp::avg ? static_cast<T>(result / static_cast<T>(members)) : result;
+}
+
+template <class T>
+std::vector<T> first_of(const DeviceVector<T>& there, std::size_t elements) {
+  std::vector<T> here = on_host(there);
+  here.resize(elements);
+  return here;
+}
+
+template <class T>
+struct Calls {
+  Communicator& world;
+  int device;
+  bool in_place;
+  std::size_t each = 2501;  // that no number of members divides
+
+  std::size_t members() const { return static_cast<std::size_t>(world.size()); }
+
+  template <class Op>
+  void reductions(ReduceOp op, const Op& by) const {
+    const auto check = [&](const std::vector<T>& result, std::size_t from, std::string_view what) {
+      std::vector<T> right(result.size());
+      for (std::size_t i = 0; i < right.size(); ++i) right[i] = expected<T>(op, world.size(), from + i);
+      EXPECT_EQ(result, right) << what << ' ' << to_string(op) << (in_place ? " in place" : "");
+    };
+    const std::size_t elements = each * members();
+    const auto some = [&](const DeviceVector<T>& all) { return all.span().first(elements - 1); };
+    const DeviceVector<T> mine(all_given<T>(world.rank(), elements), device);
+    DeviceVector<T> other(all_given<T>(world.rank(), elements), device);
+    if (in_place)
+      world.all_reduce(some(other), by);
+    else
+      world.all_reduce(some(mine), some(other), by);
+    check(first_of(other, elements - 1), 0, "all_reduce");
+    for (int root = 0; root < world.size(); ++root) {
+      other.copy_from(all_given<T>(world.rank(), elements));
+      if (in_place)
+        world.reduce(some(other), by, root);
+      else
+        world.reduce(some(mine), some(other), by, root);
+      if (root == world.rank())
+        check(first_of(other, elements - 1), 0, "reduce");
+      else
+        EXPECT_EQ(on_host(other), all_given<T>(world.rank(), elements)) << "reduce wrote at another than the root";
+    }
+    const std::size_t block = each * static_cast<std::size_t>(world.rank());
+    other.copy_from(all_given<T>(world.rank(), elements));
+    DeviceVector<T> part(each, device);
+    if (in_place)
+      world.reduce_scatter(other, by);
+    else
+      world.reduce_scatter(mine, part, by);
+    std::vector<T> result = on_host(in_place ? other : part);
+    if (in_place)
+      result = {result.begin() + static_cast<std::ptrdiff_t>(block),
+                result.begin() + static_cast<std::ptrdiff_t>(block + each)};
+    check(result, block, "reduce_scatter");
+    EXPECT_EQ(on_host(mine), all_given<T>(world.rank(), elements)) << "the input was changed";
+  }
+
+  void moves() const {
+    std::vector<T> right;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const auto theirs = all_given<T>(rank, each);
+      right.insert(right.end(), theirs.begin(), theirs.end());
+    }
+    DeviceVector<T> all(right.size(), device);
+    if (in_place) {
+      std::vector<T> begun(right.size());
+      std::ranges::copy(all_given<T>(world.rank(), each),
+                        begun.begin() + world.rank() * static_cast<std::ptrdiff_t>(each));
+      all.copy_from(begun);
+      world.all_gather(all);
+    } else {
+      world.all_gather(DeviceVector<T>(all_given<T>(world.rank(), each), device), all);
+    }
+    EXPECT_EQ(on_host(all), right);
+    for (int root = 0; root < world.size(); ++root) {
+      DeviceVector<T> told(all_given<T>(world.rank(), each), device);
+      world.broadcast(told, root);
+      EXPECT_EQ(on_host(told), all_given<T>(root, each)) << "broadcast from " << root;
+    }
+  }
+};
+
+template <class T>
+void check_calls(Communicator& world, int device) {
+  for (const bool in_place : {false, true}) {
+    const Calls<T> calls{world, device, in_place};
+    calls.reductions(ReduceOp::sum, sum);
+    calls.reductions(ReduceOp::max, max);
+    calls.reductions(ReduceOp::avg, avg);
+    calls.reductions(ReduceOp::premul_sum, premul_sum(factor_of(world.rank())));
+    calls.moves();
+  }
+}
+
+TEST_P(LayoutsOfGpus, DoAllCollectivesRight) {
+  with_layout(GetParam(), [&](Communicator& world, int device) {
+    check_calls<float>(world, device);
+    check_calls<std::int16_t>(world, device);
+    Communicator ordered = world.reproducible();
+    check_calls<double>(ordered, device);
+  });
+  EXPECT_GT(nccl().operations(), 0);
+}
+
+// What is rounded differently in every order.
+std::vector<float> uneven(int rank, std::size_t elements) {
+  std::vector<float> all(elements);
+  for (std::size_t i = 0; i < elements; ++i)
+    all[i] = std::sin(static_cast<float>(i * 7) * static_cast<float>(rank + 1));
+  return all;
+}
+
+std::vector<std::uint32_t> bits_of(const std::vector<float>& all) {
+  std::vector<std::uint32_t> bits(all.size());
+  std::ranges::transform(all, bits.begin(), [](float each) { return std::bit_cast<std::uint32_t>(each); });
+  return bits;
+}
+
+TEST_P(LayoutsOfGpus, KeepTheBits) {
+  std::vector<std::vector<std::uint32_t>> results(GetParam().devices.size());
+  with_layout(GetParam(), [&](Communicator& world, int device) {
+    const std::vector<float> mine = uneven(world.rank(), count);
+    // Reproducible ones are the host's; of others all members have the same.
+    Communicator ordered = world.reproducible();
+    for (int turn = 0; turn < 8; ++turn) {
+      std::vector<float> by_host = mine;
+      DeviceVector<float> there(mine, device);
+      if (turn % 2 == 0) {
+        ordered.all_reduce(by_host, sum);
+        ordered.all_reduce(there, sum);
+      } else {
+        ordered.all_reduce(by_host, avg);
+        ordered.all_reduce(there, avg);
+      }
+      EXPECT_EQ(bits_of(on_host(there)), bits_of(by_host)) << turn;
+      there.copy_from(mine);
+      world.all_reduce(there, avg);
+      results[static_cast<std::size_t>(world.rank())] = bits_of(on_host(there));
+      world.barrier();
+      for (const auto& theirs : results) EXPECT_EQ(theirs, results.front()) << turn;
+      world.barrier();
+    }
+    std::vector<float> some = mine;
+    if (world.rank() == 1) some[7] = std::nanf("");
+    DeviceVector<float> largest(some, device);
+    world.all_reduce(largest, max);
+    EXPECT_TRUE(std::isnan(on_host(largest)[7]));
+  });
+}
+
+// One launch for those on a GPU, NCCL among the owners, and nothing by way of the host.
+TEST_F(GpuLevels, CombineOnAGpuAndGoByNcclToOthers) {
+  const auto first = [](Communicator& world, int device) {
+    DeviceVector<int> mine(counting(count, world.rank()), device);
+    PreparedCall plan = world.plan_all_reduce(mine, sum);
+    plan.run();
+    EXPECT_EQ(on_host(mine), sum_of(5));
+    EXPECT_EQ(plan.algorithm(), "nccl by levels");
+  };
+  with_layout({"shared", {0, 0, 1, 1, 1}}, first);
+  EXPECT_EQ(nccl().operations(), 2);
+  if (!node_memory()) return;
+  EXPECT_EQ(gpus().launches(), 2);
+  EXPECT_EQ(gpus().pinnings(), 0);
+}
+
+TEST_F(GpuLevels, AreNotMadeOfMembersThatAllShareOne) {
+  with_layout({"one", {3, 3, 3}}, [](Communicator& world, int device) {
+    for (int turn = 0; turn < 2; ++turn) {
+      DeviceVector<int> mine(counting(count, world.rank()), device);
+      world.all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(3));
+    }
+  });
+  EXPECT_EQ(nccl().operations(), 0);
+  EXPECT_EQ(gpus().launches(), node_memory() ? 2 : 0);
+}
+
+TEST_F(GpuLevels, AreNotUsedWhereTheProgramDoesWithoutNccl) {
+  with_layout({"shared", {0, 0, 1}},
+              [](Communicator& world, int device) {
+                DeviceVector<int> mine(counting(count, world.rank()), device);
+                world.all_reduce(mine, sum);
+                EXPECT_EQ(on_host(mine), sum_of(3));
+              },
+              {.nccl = false});
+  EXPECT_EQ(nccl().operations(), 0);
+}
+
+// What is done otherwise, or lies elsewhere, goes as if there were no levels.
+TEST_F(GpuLevels, GoBesideOtherCalls) {
+  with_layout({"shared", {0, 0, 1, 1}}, [&](Communicator& world, int device) {
+    Communicator half = *world.split(world.rank() % 2, world.rank());
+    for (int turn = 0; turn < 4; ++turn) {
+      DeviceVector<int> mine(counting(count, world.rank()), turn == 2 ? (device + world.rank()) % 3 : device);
+      world.all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(4));
+      DeviceVector<int> crossed(count - count % 4, device);
+      world.all_to_all(DeviceVector<int>(counting(count - count % 4, 0), device), crossed);
+      EXPECT_EQ(on_host(crossed)[0], static_cast<int>(count / 4) * world.rank());
+      world.scan(mine, sum);
+      std::vector<int> here = counting(count, world.rank());
+      world.all_reduce(here, sum);
+      EXPECT_EQ(here, sum_of(4));
+      DeviceVector<int> ours(std::vector<int>(count, 1), device);
+      half.all_reduce(ours, sum);
+      EXPECT_EQ(on_host(ours), std::vector<int>(count, 2));
+    }
+  });
+  EXPECT_GT(nccl().operations(), 0);
+}
+
+TEST_P(LayoutsOfGpus, ServeStreamsPlansAndBatches) {
+  const int members = GetParam().size();
+  with_layout(GetParam(), [&](Communicator& world, int device) {
+    {
+      const Stream stream(gpus(), device);
+      DeviceVector<int> mine(count, device);
+      std::vector<int> after;
+      PreparedCall plan = world.on(stream.get()).plan_all_reduce(mine, sum);
+      PreparedCall beside = world.plan_all_reduce(mine, sum);
+      for (int turn = 0; turn < 9; ++turn) {
+        stream.put([&] { mine.copy_from(counting(count, world.rank())); });
+        if (turn % 3 == 0) plan.run();
+        if (turn % 3 == 1) world.on(stream.get()).all_reduce(mine, sum);
+        if (turn % 3 == 2) world.on(stream.get()).all_reduce_async(mine, sum).wait();
+        stream.put([&] { after = on_host(mine); });
+        stream.wait();
+        EXPECT_EQ(after, sum_of(members));
+        mine.copy_from(counting(count, world.rank()));
+        if (turn % 2 == 0)
+          beside.run();
+        else
+          beside.start().wait();
+        EXPECT_EQ(on_host(mine), sum_of(members)) << turn;
+      }
+    }
+    std::vector<DeviceVector<float>> tensors;
+    for (std::size_t i = 0; i < 130; ++i)
+      tensors.emplace_back(std::vector<float>(i * 3, static_cast<float>(world.rank())), device);
+    DeviceVector<int> told(counting(count, world.rank()), device);
+    Batch batch(world);
+    for (auto& each : tensors) batch.all_reduce(each, avg);
+    batch.broadcast(told, members - 1);
+    for (int turn = 0; turn < 8; ++turn) batch.run();
+    const auto mean = static_cast<float>(members - 1) / 2;
+    for (const auto& each : tensors) EXPECT_EQ(on_host(each), std::vector<float>(each.size(), mean));
+    EXPECT_EQ(on_host(told), counting(count, members - 1));
+  });
+}
+
+// NCCL alone, and by levels, are tried in turns: then all keep to the faster one.
+TEST_F(GpuLevels, KeepToTheWayThatWasFaster) {
+  constexpr int more = 4;
+  constexpr int alone = 4;
+  constexpr int by_levels = 8;  // in a node they scatter and gather
+  for (const bool is_slow_alone : {true, false}) {
+    const int before = nccl().operations();
+    nccl().slow_down(is_slow_alone ? 4 : 2, std::chrono::milliseconds(20));
+    with_layout({"nodes", {0, 1, 2, 3}, {2, 2}}, [&](Communicator& world, int device) {
+      DeviceVector<int> mine(count, device);
+      PreparedCall plan = world.plan_all_reduce(mine, sum);
+      for (std::size_t turn = 0; turn < Trial::turns + more; ++turn) {
+        mine.copy_from(counting(count, world.rank()));
+        if (turn % 2 == 0)
+          world.all_reduce(mine, sum);
+        else
+          plan.run();
+        EXPECT_EQ(on_host(mine), sum_of(4));
+      }
+      EXPECT_EQ(plan.algorithm(), is_slow_alone ? "nccl by levels" : "nccl");
+    });
+    const int by_turns = static_cast<int>(Trial::turns / 2) * (alone + by_levels);
+    EXPECT_EQ(nccl().operations() - before, by_turns + more * (is_slow_alone ? by_levels : alone));
+  }
+}
+
+TEST_F(GpuLevels, AreUsedWhereNcclDoesNotReachOtherNodes) {
+  with_layout({"nodes", {0, 1, 2, 3}, {2, 2}}, [&](Communicator& world, int device) {
+    FakeNccl::fail_after(world.rank() == 2 ? 0 : -1);  // joining the others
+    const Stream stream(gpus(), device);
+    for (int turn = 0; turn < 3; ++turn) {
+      DeviceVector<int> mine(counting(count, world.rank()), device);
+      world.all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(4));
+      mine.copy_from(counting(count, world.rank()));
+      world.on(stream.get()).all_reduce(mine, sum);
+      stream.wait();
+      EXPECT_EQ(on_host(mine), sum_of(4));
+    }
+    FakeNccl::fail_after(-1);
+  });
+  EXPECT_EQ(nccl().operations(), 6 * 4 * 2);
+}
+
+// With the GPUs and the NCCL that the machine has: two members on each of two, and two nodes of two GPUs each.
+TEST(RealLevels, GoByNccl) {
+  if (gpu::backend() == nullptr) GTEST_SKIP() << lacks(text("needs GPUs; ", gpu::why_none()));
+  if (nccl::library() == nullptr) GTEST_SKIP() << lacks(text("needs NCCL; ", nccl::why_none()));
+  if (gpu::backend()->devices() < 2) GTEST_SKIP() << lacks("needs two GPUs");
+  std::vector<LayoutOfGpus> layouts = {{"shared", {0, 0, 1, 1}}};
+  if (gpu::backend()->devices() >= 4) layouts.push_back({"nodes", {0, 1, 2, 3}, {2, 2}});
+  for (const LayoutOfGpus& layout : layouts) {
+    with_layout(layout, [](Communicator& world, int device) {
+      for (std::size_t turn = 0; turn <= Trial::turns; ++turn) check_calls<float>(world, device);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

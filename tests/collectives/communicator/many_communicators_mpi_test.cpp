@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thousand communicators that are made, used and ended: what a process holds then is what it held before.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <ostream>
+
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/support/mpi_test.hpp"
+#include "tests/support/sanitized.hpp"
+
+namespace lockstep::test {
+namespace {
+
+std::size_t entries_in(const char* folder) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+std::size_t lines_in(const char* path) {
+  std::ifstream file(path);
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) ++count;
+  return count;
+}
+
+struct Holdings {
+  std::size_t descriptors = entries_in("/proc/self/fd");
+  std::size_t threads = entries_in("/proc/self/task");
+  std::size_t mappings = lines_in("/proc/self/maps");
+  std::size_t heap_bytes = ::mallinfo2().uordblks + ::mallinfo2().hblkhd;
+};
+
+std::ostream& operator<<(std::ostream& out, const Holdings& all) {
+  return out << all.descriptors << " descriptors, " << all.threads << " threads, " << all.mappings << " mappings, "
+             << all.heap_bytes << " bytes";
+}
+
+// Of several kinds; up to four live at once, and the first ends first.
+void make_and_end(Communicator& from, int number) {
+  std::deque<Communicator> living;
+  for (int i = 0; i < number; ++i) {
+    switch (i % 3) {
+      case 0:
+        living.push_back(from.duplicate());
+        break;
+      case 1:
+        living.push_back(from.reproducible());
+        break;
+      default:
+        living.push_back(*from.split(from.rank() % 2, -from.rank()));
+    }
+    Communicator& made = living.back();
+    ASSERT_EQ(made.all_reduce(1, sum), made.size());
+    if (living.size() > 4) living.pop_front();
+  }
+}
+
+Communicator fresh(CommunicatorOptions options = {}) {
+  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {world(), session().shared_topology(), ranks, transport_of(session()), std::move(options)};
+}
+
+TEST(ManyCommunicators, LeaveNothingBehind) {
+  Communicator all = fresh();
+  constexpr int enough_to_settle = 100;
+  constexpr int many = 1000;
+  make_and_end(all, enough_to_settle);
+  all.barrier();
+  const Holdings before;
+  make_and_end(all, many);
+  all.barrier();
+  const Holdings after;
+  if (all.rank() == 0) std::cout << before << "; after " << many << ": " << after << std::endl;
+  constexpr std::size_t few = 50;  // of what comes and goes by itself, as connections on which last words are heard
+  EXPECT_LE(after.descriptors, before.descriptors + few);
+  EXPECT_LE(after.threads, before.threads);
+  EXPECT_LE(after.mappings, before.mappings + few);
+  constexpr std::size_t most_of_each = 768;  // over sockets: the last words of the latest 4096 are kept
+  EXPECT_LE(after.heap_bytes, before.heap_bytes + many * most_of_each);
+}
+
+// Every one fails and its members go on with the next. MPI has channels for about a thousand.
+TEST(ManyCommunicators, FailuresGiveTheirChannelsBack) {
+  Communicator all = fresh({.node_memory = false});
+  // More ranks than cores take long, and so does the exact unwinder of sanitizers in each error.
+  const int many = all.size() == 2 && !session().backend() && !sanitized ? 2000 : 100;
+  for (int i = 0; i < many; ++i) {
+    Communicator failing = all.duplicate();
+    std::vector<int> data(all.rank() == 1 ? 3 : 2);
+    EXPECT_THROW(
+        {
+          failing.all_reduce(data, sum);
+          failing.barrier();
+        },
+        Error);
+  }
+  EXPECT_EQ(all.duplicate().all_reduce(1, sum), all.size());
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only real processes show: the world of a session, many messages at once, sub-communicators, mistakes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+#include "collectives/communicator/batch.hpp"
+#include "collectives/communicator/cartesian.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+Communicator fresh(CommunicatorOptions options = {}) {
+  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {world(), session().shared_topology(), ranks, transport_of(session()), std::move(options)};
+}
+
+TEST(CommunicatorMpi, TheWorldOfASession) {
+  Communicator& all = session().world();
+  EXPECT_EQ(&all, &session().world());
+  EXPECT_EQ(all.size(), session().size());
+  EXPECT_EQ(all.rank(), session().rank());
+  EXPECT_EQ(all.all_reduce(all.rank(), sum), all.size() * (all.size() - 1) / 2);
+}
+
+TEST(CommunicatorMpi, ShrinksUnlessMessagesGoByMpiAndSaysSoThere) {
+  Communicator all = fresh();
+  const char* const transport = std::getenv("LOCKSTEP_TRANSPORT");
+  const bool by_mpi = !session().backend() && (transport == nullptr || std::string_view(transport) != "tcp");
+  if (session().topology().node_count() == 1 && by_mpi) {
+    try {
+      all.shrink();
+      ADD_FAILURE() << "it has shrunk";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::usage) << error.what();
+      EXPECT_NE(std::string_view(error.what()).find("LOCKSTEP_TRANSPORT=tcp"), std::string_view::npos) << error.what();
+    }
+    return;
+  }
+  Communicator same = all.shrink("all are left");  // nobody is gone
+  EXPECT_EQ(same.size(), all.size());
+  EXPECT_EQ(same.rank(), all.rank());
+  EXPECT_EQ(same.all_reduce(same.rank(), sum), all.size() * (all.size() - 1) / 2);
+  auto half = same.split(same.rank() % 2);
+  EXPECT_EQ(half->all_reduce(1, sum), half->size());
+}
+
+TEST(CommunicatorMpi, MoreMessagesThanLanesInTwoTags) {
+  Communicator all = fresh();
+  const int next = (all.rank() + 1) % all.size();
+  const int before = (all.rank() + all.size() - 1) % all.size();
+  std::vector<int> numbers(100);
+  std::vector<int> arrived(100, -1);
+  std::iota(numbers.begin(), numbers.end(), all.rank() * 1000);
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < 100; ++i)
+    requests.push_back(all.send_async(std::span(numbers).subspan(i, 1), next, static_cast<int>(i % 2)));
+  for (std::size_t i = 0; i < 100; ++i) {
+    const std::size_t at = i < 50 ? 2 * i + 1 : 2 * (i - 50);  // the odd ones first
+    requests.push_back(all.recv_async(std::span(arrived).subspan(at, 1), before, static_cast<int>(at % 2)));
+  }
+  std::ranges::reverse(requests);
+  wait_all(requests);
+  std::iota(numbers.begin(), numbers.end(), before * 1000);
+  EXPECT_EQ(arrived, numbers);
+}
+
+TEST(CommunicatorMpi, LargeDataInFlightWithSmall) {
+  Communicator all = fresh();
+  std::vector<double> large(1 << 20, 1.0);
+  auto request = all.all_reduce_async(large, sum);
+  int small = 1;
+  auto second = all.all_reduce_async(std::span(&small, 1), sum);
+  second.wait();
+  EXPECT_EQ(small, all.size());
+  request.wait();
+  EXPECT_EQ(large[12345], all.size());
+}
+
+TEST(CommunicatorMpi, PartsWorkSideBySide) {
+  Communicator all = fresh();
+  auto part = all.split(all.rank() % 2, -all.rank());
+  ASSERT_TRUE(part);
+  std::vector<int> ranks(static_cast<std::size_t>(part->size()));
+  part->all_gather(std::vector<int>{all.rank()}, ranks);
+  EXPECT_EQ(ranks, part->ranks());
+  auto again = part->duplicate();
+  auto first = part->barrier_async();
+  EXPECT_EQ(again.all_reduce(1, sum), part->size());
+  first.wait();
+  EXPECT_EQ(all.all_reduce(1, sum), all.size());
+}
+
+// The calls go around all lanes, whose tags must not be those of a message that waits.
+TEST(CommunicatorMpi, CallsNeverMeetAMessage) {
+  Communicator all = fresh();
+  if (all.size() < 2) return;
+  std::vector<int> got(64, -1);
+  std::vector<Request> requests;
+  if (all.rank() == 0) {
+    for (int tag = 0; tag < 64; ++tag)
+      requests.push_back(all.recv_async(std::span(got).subspan(static_cast<std::size_t>(tag), 1), 1, tag));
+  }
+  for (int turn = 0; turn < 100; ++turn) ASSERT_EQ(all.all_reduce(1, sum), all.size());
+  if (all.rank() == 1) {
+    for (int tag = 63; tag >= 0; --tag) all.send(std::span(&tag, 1), 0, tag);
+  }
+  wait_all(requests);
+  if (all.rank() != 0) return;
+  std::vector<int> right(64);
+  std::iota(right.begin(), right.end(), 0);
+  EXPECT_EQ(got, right);
+}
+
+TEST(CommunicatorMpi, AGridDoesNotMeetMessages) {
+  Communicator all = fresh();
+  if (all.size() != 2) return;
+  CartesianGrid grid(all, {2}, {false});
+  const int other = 1 - all.rank();
+  std::vector<int> message = {100 + all.rank(), 200 + all.rank()};
+  std::vector<int> got(2);
+  std::vector<Request> requests;
+  for (int tag = 0; tag < 2; ++tag)
+    requests.push_back(all.send_async(std::span(message).subspan(static_cast<std::size_t>(tag), 1), other, tag));
+  int mine = all.rank();
+  int theirs = -1;
+  const Face<int> face{0, all.rank() == 0 ? GridSide::upper : GridSide::lower, {&mine, 1, 1, 1}, {&theirs, 1, 1, 1}};
+  grid.exchange(std::span(&face, 1));
+  for (int tag = 0; tag < 2; ++tag) all.recv(std::span(got).subspan(static_cast<std::size_t>(tag), 1), other, tag);
+  wait_all(requests);
+  EXPECT_EQ(theirs, other);
+  EXPECT_EQ(got, (std::vector<int>{100 + other, 200 + other}));
+}
+
+TEST(CommunicatorMpi, ATagThatIsTooLargeIsRefused) {
+  Communicator all = fresh();
+  int number = 0;
+  try {
+    all.send(std::span(&number, 1), all.rank(), std::numeric_limits<int>::max());
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string_view(error.what()).find("tags are 0 to"), std::string_view::npos) << error.what();
+  }
+}
+
+TEST(CommunicatorMpi, WaitsOfTwoCommunicatorsMayCross) {
+  Communicator one = fresh();
+  Communicator two = one.duplicate();
+  std::vector<int> data(50'000, 1);
+  for (int turn = 0; turn < 10; ++turn) {
+    std::ranges::fill(data, 1);
+    auto request = one.all_reduce_async(data, sum);
+    const bool the_other_way = one.rank() == turn % one.size();
+    const auto other_things = [&] {
+      if (turn % 3 == 0) auto part = one.split(0);
+      two.barrier();
+    };
+    if (the_other_way) other_things();
+    request.wait();
+    if (!the_other_way) other_things();
+    EXPECT_EQ(data[49'999], one.size());
+  }
+}
+
+TEST(CommunicatorMpi, ABatchOfManyTypes) {
+  Communicator all = fresh();
+  std::vector<float> weights(1000, 1.0F);
+  std::vector<float> bias(7, 2.0F);
+  std::vector<std::int64_t> steps = {all.rank()};
+  Batch batch(all);
+  batch.all_reduce(weights, sum).all_reduce(bias, sum).all_reduce(steps, max);
+  batch.run();
+  EXPECT_EQ(weights[999], static_cast<float>(all.size()));
+  EXPECT_EQ(bias[6], 2.0F * static_cast<float>(all.size()));
+  EXPECT_EQ(steps[0], all.size() - 1);
+}
+
+float add(float a, float b) { return a + b; }
+float larger(float a, float b) { return a > b ? a : b; }
+
+class CommunicatorMpiTwo : public NeedsRanks<2> {};
+
+// Code lies elsewhere in every process.
+TEST_F(CommunicatorMpiTwo, AnotherFunctionIsToldApart) {
+  Communicator all = fresh();
+  std::vector<float> data(100, 1.F);
+  all.all_reduce(data, ordered(&add));
+  EXPECT_EQ(data[99], static_cast<float>(all.size()));
+  all.all_reduce(data, commutative(&std::fmaxf));
+  EXPECT_EQ(data[99], static_cast<float>(all.size())) << "of another library";
+  try {
+    all.all_reduce(data, ordered(all.rank() == 1 ? &larger : &add));
+    all.barrier();
+    ADD_FAILURE() << "nothing was noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::mismatch) << error.what();
+    EXPECT_NE(std::string_view(error.what()).find("functions differ"), std::string_view::npos) << error.what();
+  }
+}
+
+TEST_F(CommunicatorMpiTwo, CallsThatDifferAreAnErrorOnAllThatNamesBoth) {
+  Communicator all = fresh();
+  const auto wrong = [&] {
+    std::vector<float> data(all.rank() == 1 ? 11 : 10);
+    all.all_reduce(data, sum);
+    all.barrier();
+  };
+  try {
+    wrong();
+    ADD_FAILURE() << "nothing was noticed";
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    EXPECT_EQ(error.code(), Code::mismatch) << what;
+    for (const std::string_view word : {"11 f32", "10 f32", "rank 1"})
+      EXPECT_NE(what.find(word), std::string_view::npos) << what;
+  }
+  EXPECT_TRUE(all.failed());
+}
+
+TEST_F(CommunicatorMpiTwo, TheSameCallWithAnotherRootAfterManyRightOnes) {
+  Communicator all = fresh();
+  std::vector<int> data(10);
+  const auto right = [&](int root) { all.broadcast(data, root); };
+  for (int turn = 0; turn < 10; ++turn) {
+    right(0);
+    right(1);
+  }
+  try {
+    right(all.rank() == 0 ? 0 : 1);
+    all.barrier();
+    ADD_FAILURE() << "nothing was noticed";
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    EXPECT_EQ(error.code(), Code::mismatch) << what;
+    EXPECT_NE(what.find("from rank 1"), std::string_view::npos) << what;
+  }
+}
+
+// Where MPI takes the message at once its send is over; elsewhere the send fails with its communicator.
+TEST_F(CommunicatorMpiTwo, UnreceivedMessageDoesNotReachNextCommunicator) {
+  Communicator all = fresh({.node_memory = false});
+  for (int lap = 0; lap < 3; ++lap) {
+    try {
+      Communicator first = all.duplicate();
+      if (all.rank() == 0) {
+        const int old = 100 + lap;
+        Request sent = first.send_async(std::span(&old, 1), 1, 5);
+        for (int i = 0; i < 1000 && !sent.test(); ++i) std::this_thread::sleep_for(std::chrono::microseconds(10));
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::peer_failed) << error.what();  // rank 1 has left before it received
+    }
+    all.barrier();
+    Communicator second = all.duplicate();
+    if (all.rank() == 0) second.send(std::span(&lap, 1), 1, 5);
+    if (all.rank() == 1) {
+      int got = -1;
+      second.recv(std::span(&got, 1), 0, 5);
+      EXPECT_EQ(got, lap);
+    }
+    all.barrier();
+  }
+}
+
+TEST_F(CommunicatorMpiTwo, WhoDoesNotComeIsNamed) {
+  if (world().rank() == world().size() - 1) {
+    { Communicator all = fresh(); }  // leaves at once
+    world().barrier("end");
+    return;
+  }
+  {
+    Communicator all = fresh();
+    EXPECT_THROW(
+        try { all.barrier(); } catch (const Error& error) {
+          EXPECT_NE(std::string_view(error.what()).find(text("rank ", world().size() - 1)), std::string_view::npos)
+              << error.what();
+          throw;
+        },
+        Error);
+  }
+  world().barrier("end");
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/collectives/communicator/random_case.hpp"
+
+#include <array>
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <optional>
+
+#include "collectives/algorithms/algorithms.hpp"
+#include "collectives/communicator/communicator_core.hpp"
+#include "collectives/gpu/memory.hpp"
+#include "collectives/nccl/library.hpp"
+#include "collectives/plan_table.hpp"
+#include "collectives/types.hpp"
+#include "topology/base/text.hpp"
+#include "topology/description.hpp"
+
+namespace lockstep::test {
+namespace {
+
+constexpr std::uint32_t on_one_gpu = ~0U;
+constexpr std::uint32_t on_own_gpus = ~1U;  // all of them, each on its own
+
+// What a member gives at a position: 1 or 2 where products stay small, else up to 7.
+int given(const RandomCase& each, int rank, std::size_t i) {
+  const std::uint32_t mixed =
+      (each.seed + static_cast<std::uint32_t>(rank) * 2654435761U + static_cast<std::uint32_t>(i) * 40503U) *
+      2246822519U;
+  return static_cast<int>((mixed >> 16U) % (each.op == ReduceOp::prod ? 2 : 7)) + (each.op == ReduceOp::prod ? 1 : 0);
+}
+
+template <class T, class Value>
+void put_as(std::byte* at, Value value) {
+  const T typed = static_cast<T>(value);
+  std::memcpy(at, &typed, sizeof typed);
+}
+
+void put(DataType type, std::byte* at, double value) {
+  switch (type) {
+    case DataType::i8:
+      return put_as<std::int8_t>(at, value);
+    case DataType::i16:
+      return put_as<std::int16_t>(at, value);
+    case DataType::i32:
+      return put_as<std::int32_t>(at, value);
+    case DataType::i64:
+      return put_as<std::int64_t>(at, value);
+    case DataType::u8:
+      return put_as<std::uint8_t>(at, value);
+    case DataType::u16:
+      return put_as<std::uint16_t>(at, value);
+    case DataType::u32:
+      return put_as<std::uint32_t>(at, value);
+    case DataType::u64:
+      return put_as<std::uint64_t>(at, value);
+    case DataType::f16:
+      return put_as<f16>(at, static_cast<float>(value));
+    case DataType::bf16:
+      return put_as<bf16>(at, static_cast<float>(value));
+    case DataType::f32:
+      return put_as<float>(at, value);
+    case DataType::f64:
+      return put_as<double>(at, value);
+    case DataType::c64:
+      return put_as<std::complex<float>>(at, static_cast<float>(value));
+    case DataType::c128:
+      return put_as<std::complex<double>>(at, value);
+    default:
+      return put_as<std::uint8_t>(at, value);
+  }
+}
+
+// By which a member multiplies what it gives to premul_sum; so small that sums fit into 8 bits.
+double factor_of(int rank) { return 0.5 * (1 + rank % 4); }
+
+bool is_integer(DataType type) { return type < DataType::f16; }
+
+// As it comes into the result.
+double contributed(const RandomCase& each, int rank, std::size_t i) {
+  if (each.op != ReduceOp::premul_sum) return given(each, rank, i);
+  const double weighed = given(each, rank, i) * factor_of(rank);
+  return is_integer(each.type) ? std::trunc(weighed) : weighed;
+}
+
+double combined(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::prod:
+      return a * b;
+    case ReduceOp::min:
+      return std::min(a, b);
+    case ReduceOp::max:
+      return std::max(a, b);
+    default:
+      return a + b;
+  }
+}
+
+struct Memory {
+  Memory(DataType type_given, std::size_t count) : type(type_given), bytes(count * size_of(type_given)) {}
+  void set(std::size_t i, double value) { put(type, bytes.data() + i * size_of(type), value); }
+  DataType type;
+  std::vector<std::byte> bytes;
+};
+
+Problem problem_of(const RandomCase& each) {
+  Problem problem{.collective = each.collective,
+                  .size = each.members,
+                  .count = each.count,
+                  .root = each.root,
+                  .counts = each.counts};
+  int member = 0;
+  for (const int members : each.nodes) {
+    std::vector<int>& node = problem.levels.nodes.emplace_back();
+    for (int i = 0; i < members; ++i) node.push_back(member++);
+  }
+  return problem;
+}
+
+// The members whose data end in the result of a reduction.
+std::pair<int, int> contributors(const RandomCase& each, int rank) {
+  if (each.collective == Collective::scan) return {0, rank + 1};
+  if (each.collective == Collective::exscan) return {0, rank};
+  return {0, each.members};
+}
+
+// What element i of the member's output must be.
+double expected(const RandomCase& each, const Problem& problem, int rank, std::size_t i) {
+  const Shape shape = shape_of(problem, rank);
+  if (reduces(each.collective)) {
+    const bool scatters = shape.gives.parts() > 1;
+    const std::size_t at = i + (scatters ? shape.gives.offset(rank) : 0);
+    const auto [first, last] = contributors(each, rank);
+    double all = contributed(each, first, at);
+    for (int peer = first + 1; peer < last; ++peer) all = combined(each.op, all, contributed(each, peer, at));
+    if (each.op != ReduceOp::avg) return all;
+    return is_integer(each.type) ? std::trunc(all / each.members) : all / each.members;
+  }
+  if (each.collective == Collective::broadcast) return given(each, each.root, i);
+  if (each.collective == Collective::scatter || each.collective == Collective::scatter_v)
+    return given(each, each.root, shape_of(problem, each.root).gives.offset(rank) + i);
+  for (int peer = 0; peer < each.members; ++peer) {
+    if (i >= shape.takes.end(peer) || i < shape.takes.offset(peer)) continue;
+    const Blocks gives = shape_of(problem, peer).gives;
+    const bool cut = each.collective == Collective::all_to_all || each.collective == Collective::all_to_all_v;
+    return given(each, peer, i - shape.takes.offset(peer) + (cut ? gives.offset(rank) : 0));
+  }
+  return -1;
+}
+
+std::vector<std::size_t> sizes_of(const Blocks& blocks) {
+  std::vector<std::size_t> all;
+  for (int i = 0; i < blocks.parts(); ++i) all.push_back(blocks.count(i));
+  return all;
+}
+
+bool is_in_place(const RandomCase& each, int rank) {
+  if (each.collective == Collective::all_to_all_v || (each.in_place >> static_cast<unsigned>(rank) & 1) == 0)
+    return false;
+  return !is_rooted(each.collective) || rank == each.root;
+}
+
+bool has_result(const RandomCase& each, int rank) {
+  switch (each.collective) {
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::gather_v:
+      return rank == each.root;
+    case Collective::exscan:
+      return rank > 0;
+    default:
+      return each.collective != Collective::barrier;
+  }
+}
+
+// Of the GPU that a member has its data on.
+class CaseStream {
+ public:
+  explicit CaseStream(const detail::CallRequest& request) {
+    for (const detail::BufferView* each : {&request.input, &request.output}) {
+      if (each->count > 0) device_ = std::max(device_, gpu::where(each->data).device);
+    }
+    stream_ = gpu::backend()->make_stream(device_);
+  }
+  ~CaseStream() { gpu::backend()->end_stream(device_, stream_); }
+  CaseStream(const CaseStream&) = delete;
+  CaseStream& operator=(const CaseStream&) = delete;
+  gpu::Stream get() const { return stream_; }
+  void wait() const { gpu::backend()->wait(stream_); }
+
+ private:
+  int device_ = 0;
+  gpu::Stream stream_ = nullptr;
+};
+
+}  // namespace
+
+std::string run_case(Communicator& world, const RandomCase& each) {
+  const int rank = world.rank();
+  const Problem problem = problem_of(each);
+  const Shape shape = shape_of(problem, rank);
+  const std::size_t in_count = each.collective == Collective::barrier ? 0 : input_count(problem, rank);
+  const std::size_t out_count = output_count(problem, rank);
+  Memory in(each.type, in_count);
+  Memory out(each.type, std::max(out_count, in_count));
+  for (std::size_t i = 0; i < in_count; ++i) in.set(i, given(each, rank, i));
+  detail::CallRequest request{
+      .collective = each.collective, .type = each.type, .element_bytes = size_of(each.type), .root = each.root};
+  if (each.collective == Collective::barrier) request = {.collective = each.collective};
+  if (reduces(each.collective)) request.reduction = {.op = each.op, .factor = factor_of(rank)};
+  request.order = each.order;
+  request.input = {in.bytes.data(), in_count};
+  request.output = {out.bytes.data(), out_count};
+  std::byte* result = out.bytes.data();
+  const bool in_place = each.collective == Collective::broadcast || is_in_place(each, rank);
+  if (in_place) {
+    const Overlap overlap = overlap_in_place(problem, rank);
+    std::ranges::copy(in.bytes, out.bytes.begin() + static_cast<std::ptrdiff_t>(overlap.input * size_of(each.type)));
+    request.input.data = out.bytes.data() + overlap.input * size_of(each.type);
+    result = out.bytes.data() + overlap.output * size_of(each.type);
+    request.output.data = result;
+  }
+  // The same, in the memory of a GPU.
+  const bool has_gpu = gpu::backend() != nullptr;
+  const auto is_there = [&](std::uint32_t members) {
+    return has_gpu && (members == on_own_gpus || (members >> static_cast<unsigned>(rank) & 1) != 0);
+  };
+  DeviceVector<std::byte> in_there;
+  DeviceVector<std::byte> out_there;
+  const auto moved = [](const void* address, const Memory& from, const DeviceVector<std::byte>& to) {
+    return to.data() + (static_cast<const std::byte*>(address) - from.bytes.data());
+  };
+  if (is_there(each.outputs_there) && !out.bytes.empty()) {
+    const int device = each.outputs_there == on_one_gpu ? 0 : rank % gpu::backend()->devices();
+    out_there = DeviceVector<std::byte>(out.bytes, device);
+    request.output.data = moved(request.output.data, out, out_there);
+    if (in_place) request.input.data = moved(request.input.data, out, out_there);
+  }
+  if (is_there(each.inputs_there) && !in_place && in_count > 0) {
+    const int device = each.inputs_there == on_own_gpus ? rank % gpu::backend()->devices() : 0;
+    in_there = DeviceVector<std::byte>(in.bytes, device);
+    request.input.data = in_there.data();
+  }
+  if (in_count == 0) request.input = {};
+  const auto gives = sizes_of(shape.gives);
+  const auto takes = sizes_of(shape.takes);
+  if (is_unequal(each.collective) && shape.gives.parts() == each.members) request.gives = gives;
+  if (is_unequal(each.collective) && shape.takes.parts() == each.members) request.takes = takes;
+  std::optional<CaseStream> stream;
+  if (has_gpu && each.in_stream) request.stream = stream.emplace(request).get();
+  if (each.async)
+    Request(world.core(), world.core()->start(request)).wait();
+  else
+    world.core()->run(request);
+  if (stream) stream->wait();
+  if (!has_result(each, rank)) return {};
+  if (!out_there.empty()) out_there.copy_to(out.bytes);
+  Memory right(each.type, out_count);
+  for (std::size_t i = 0; i < out_count; ++i) right.set(i, expected(each, problem, rank, i));
+  for (std::size_t i = 0; i < right.bytes.size(); ++i) {
+    if (right.bytes[i] != result[i])
+      return text("rank ", rank, " has another element ", i / size_of(each.type), " than ",
+                  expected(each, problem, rank, i / size_of(each.type)));
+  }
+  return {};
+}
+
+std::string RandomCase::table() const {
+  if (algorithm == 0) return {};
+  const Problem problem = problem_of(*this);
+  std::vector<std::string_view> names;
+  for (const Algorithm& row : algorithms()) {
+    const bool enough = order == Order::fast || row.keeps.balanced || !reduces(collective);
+    bool all_fit = row.collective == collective && enough;
+    for (int i = 0; i < members && all_fit; ++i) all_fit = fits(row, shape_of(problem, i));
+    if (all_fit) names.push_back(row.name);
+  }
+  std::vector<std::string_view> in_memory = names;
+  std::erase_if(in_memory, [](std::string_view name) { return !name.starts_with("node_"); });
+  if (in_nodes && !in_memory.empty()) names = in_memory;
+  if (names.empty()) return {};
+  const std::string_view name = names[algorithm % names.size()];
+  const std::size_t segment = can_be_cut(*find_algorithm(collective, name)) ? segment_bytes : 0;
+  return text(to_string(collective), " * * * ", name, ' ', segment, " random");
+}
+
+std::shared_ptr<const Topology> RandomCase::topology() const {
+  if (nodes.empty()) return nullptr;
+  MachineShape machine;
+  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
+  std::vector<DescribedNodes> all;
+  for (const int each : nodes) all.push_back({machine, 1, each});
+  return std::make_shared<const Topology>(describe(all));
+}
+
+std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
+  out << to_string(each.collective) << " among " << each.members << " of " << each.count << ' ' << to_string(each.type)
+      << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " table \""
+      << each.table() << "\" seed " << each.seed << " on GPUs " << each.inputs_there << ", " << each.outputs_there
+      << " in place on " << each.in_place << (each.async ? " async" : "") << (each.in_stream ? " in a stream" : "");
+  for (const std::size_t count : each.counts) out << ' ' << count;
+  for (const int members : each.nodes) out << " |" << members;
+  return out;
+}
+
+Bytes RandomCase::to_bytes() const {
+  Writer writer;
+  writer.put(members).put(collective).put(type).put(op).put(order).put(count).put(root).put(in_place).put(async);
+  writer.put(algorithm).put(segment_bytes).put(seed).put(inputs_there).put(outputs_there).put(in_stream);
+  writer.put(counts.size());
+  for (const std::size_t each : counts) writer.put(each);
+  return writer.take();
+}
+
+RandomCase RandomCase::from_bytes(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  RandomCase each;
+  each.members = reader.get<int>();
+  each.collective = reader.get<Collective>();
+  each.type = reader.get<DataType>();
+  each.op = reader.get<ReduceOp>();
+  each.order = reader.get<Order>();
+  each.count = reader.get<std::size_t>();
+  each.root = reader.get<int>();
+  each.in_place = reader.get<std::uint32_t>();
+  each.async = reader.get<bool>();
+  each.algorithm = reader.get<std::uint32_t>();
+  each.segment_bytes = reader.get<std::uint64_t>();
+  each.seed = reader.get<std::uint32_t>();
+  each.inputs_there = reader.get<std::uint32_t>();
+  each.outputs_there = reader.get<std::uint32_t>();
+  each.in_stream = reader.get<bool>();
+  each.counts.resize(reader.get<std::size_t>());
+  for (std::size_t& count : each.counts) count = reader.get<std::size_t>();
+  return each;
+}
+
+rc::Gen<RandomCase> random_case(int members, bool fixed) {
+  return rc::gen::exec([members, fixed] {
+    RandomCase each;
+    each.members = fixed ? members : *rc::gen::inRange(1, members + 1);
+    each.collective = static_cast<Collective>(*rc::gen::inRange(0, static_cast<int>(Collective::exchange)));
+    each.type = static_cast<DataType>(*rc::gen::inRange(0, static_cast<int>(DataType::boolean)));
+    const bool complex = each.type == DataType::c64 || each.type == DataType::c128;
+    each.op = complex ? *rc::gen::element(ReduceOp::sum, ReduceOp::prod, ReduceOp::avg, ReduceOp::premul_sum)
+                      : *rc::gen::element(ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max, ReduceOp::avg,
+                                          ReduceOp::premul_sum);
+    const bool is_partial = each.collective == Collective::scan || each.collective == Collective::exscan;
+    if (is_partial && each.op == ReduceOp::avg) each.op = ReduceOp::sum;  // of some of the members it is refused
+    each.order = *rc::gen::arbitrary<bool>() ? Order::fast : Order::reproducible;
+    each.count = *rc::gen::oneOf(rc::gen::inRange<std::size_t>(0, 40), rc::gen::inRange<std::size_t>(0, 20000));
+    each.root = *rc::gen::inRange(0, each.members);
+    each.in_place = *rc::gen::oneOf(rc::gen::just(0U), rc::gen::just(~0U), rc::gen::arbitrary<std::uint32_t>());
+    each.async = *rc::gen::arbitrary<bool>();
+    each.algorithm = *rc::gen::oneOf(rc::gen::just<std::uint32_t>(0), rc::gen::inRange<std::uint32_t>(0, 16));
+    each.segment_bytes = *rc::gen::inRange<std::uint64_t>(0, 9) * *rc::gen::inRange<std::uint64_t>(1, 1000);
+    each.seed = *rc::gen::arbitrary<std::uint32_t>();
+    if (gpu::backend() != nullptr) {
+      each.inputs_there = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(), rc::gen::just(on_one_gpu));
+      each.outputs_there = *rc::gen::oneOf(rc::gen::arbitrary<std::uint32_t>(), rc::gen::just(on_one_gpu));
+      if (nccl::library() != nullptr && *rc::gen::arbitrary<bool>())
+        each.inputs_there = each.outputs_there = on_own_gpus;
+      each.in_stream = *rc::gen::arbitrary<bool>();
+    }
+    if (is_unequal(each.collective)) {
+      const auto n = static_cast<std::size_t>(each.members);
+      const std::size_t cells = each.collective == Collective::all_to_all_v ? n * n : n;
+      each.counts = *rc::gen::container<std::vector<std::size_t>>(
+          cells, rc::gen::oneOf(rc::gen::just<std::size_t>(0), rc::gen::inRange<std::size_t>(0, 500)));
+      each.count = 0;
+    }
+    return each;
+  });
+}
+
+rc::Gen<RandomCase> random_case_on_nodes(int members) {
+  return rc::gen::exec([members] {
+    RandomCase each = *random_case(members, false);
+    each.algorithm = *rc::gen::inRange<std::uint32_t>(0, 64);
+    each.in_nodes = *rc::gen::arbitrary<bool>();
+    const int equal = *rc::gen::inRange(0, 5);  // 0: they need not be
+    const int on_each = std::max(1, equal);
+    each.members = *rc::gen::inRange(1, members / on_each + 1) * on_each;
+    for (int left = each.members; left > 0; left -= each.nodes.back())
+      each.nodes.push_back(equal > 0 ? on_each : *rc::gen::inRange(1, std::min(left, 4) + 1));
+    constexpr std::array there = {Collective::all_reduce,     Collective::reduce,           Collective::broadcast,
+                                  Collective::reduce_scatter, Collective::reduce_scatter_v, Collective::all_gather,
+                                  Collective::all_gather_v,   Collective::barrier};
+    if (each.in_nodes) each.collective = *rc::gen::elementOf(there);
+    each.root = *rc::gen::inRange(0, each.members);
+    const auto n = static_cast<std::size_t>(each.members);
+    each.counts.clear();
+    if (!is_unequal(each.collective)) return each;
+    each.counts = *rc::gen::container<std::vector<std::size_t>>(each.collective == Collective::all_to_all_v ? n * n : n,
+                                                                rc::gen::inRange<std::size_t>(0, 500));
+    each.count = 0;
+    return each;
+  });
+}
+
+}  // namespace lockstep::test

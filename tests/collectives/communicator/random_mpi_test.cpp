@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random calls by ranks under mpirun: rank 0 draws the case and tells it, all do it and tell rank 0 what they found.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/communicator/random_case.hpp"
+#include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+std::string everybody_runs(const RandomCase& each) {
+  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  CommunicatorOptions options;
+  options.table = each.table();
+  std::string mine;
+  try {
+    Communicator communicator(world(), session().shared_topology(), ranks, transport_of(session()), options);
+    mine = run_case(communicator, each);
+  } catch (const std::exception& error) {
+    mine = error.what();
+  }
+  std::string all;
+  for (const Bytes& theirs : world().all_gather("results", to_bytes(mine))) all += to_string(theirs);
+  return all;
+}
+
+void check_random_calls() {
+  if (world().rank() != 0) {
+    for (;;) {
+      const Bytes told = world().broadcast("case", {}, 0);
+      if (told.empty()) return;
+      everybody_runs(RandomCase::from_bytes(told));
+    }
+  }
+  const bool good = rc::check("random calls", [] {
+    const RandomCase each = *random_case(world().size(), true);
+    world().broadcast("case", each.to_bytes(), 0);
+    const std::string wrong = everybody_runs(each);
+    if (!wrong.empty()) RC_FAIL(wrong);
+  });
+  world().broadcast("case", {}, 0);
+  EXPECT_TRUE(good);
+}
+
+TEST(RandomCallsMpi, AreRight) { check_random_calls(); }
+
+TEST(RandomCallsMpi, AreRightWhereDataLieInTheMemoryOfGpus) {
+  const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(2));
+  check_random_calls();
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random calls by threads as members, each held against a serial reference. A failure is shrunk to a small one.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "collectives/communicator/local.hpp"
+#include "tests/collectives/communicator/gpu_level_cases.hpp"
+#include "tests/collectives/communicator/random_case.hpp"
+
+namespace lockstep::test {
+namespace {
+
+std::string on_threads(const RandomCase& each) {
+  std::mutex mutex;
+  std::string wrong;
+  const auto body = [&](Communicator& world) {
+    for (int turn = 0; turn < 2; ++turn) {  // the second time everything is there already, or it goes another way
+      const std::string mine = run_case(world, each);
+      const std::lock_guard lock(mutex);
+      if (!mine.empty()) wrong = mine;
+    }
+  };
+  CommunicatorOptions options;
+  options.table = each.table();
+  const Patience patience{std::chrono::seconds(20), std::chrono::seconds(60)};
+  const auto topology = each.topology();
+  run_members(topology ? topology : local_topology(each.members), body, options, patience, Log(LogLevel::error));
+  return wrong;
+}
+
+// On so many nodes, as equal as can be.
+void check_random_calls(int most_nodes = 1) {
+  EXPECT_TRUE(rc::check("random calls", [most_nodes] {
+    RandomCase each = *random_case(9, false);
+    const int nodes = std::min(most_nodes, each.members);
+    for (int node = 0; nodes > 1 && node < nodes; ++node)
+      each.nodes.push_back(each.members / nodes + (node < each.members % nodes ? 1 : 0));
+    RC_TAG(std::string(to_string(each.collective)));
+    const std::string wrong = on_threads(each);
+    if (!wrong.empty()) RC_FAIL(wrong);
+  }));
+}
+
+TEST(RandomCalls, AreRightOnThreads) { check_random_calls(); }
+
+TEST(RandomCalls, AreRightOnSeveralNodes) {
+  EXPECT_TRUE(rc::check("random calls on nodes", [] {
+    const RandomCase each = *random_case_on_nodes(12);
+    RC_TAG(each.table().empty() ? std::string("free") : std::string(split(each.table(), ' ').at(4)));
+    const std::string wrong = on_threads(each);
+    if (!wrong.empty()) RC_FAIL(wrong);
+  }));
+}
+
+TEST(RandomCalls, AreRightWhereDataLieInTheMemoryOfGpus) {
+  const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(2));
+  check_random_calls();
+}
+
+TEST(RandomCalls, AreRightWhereEveryMemberHasAGpu) {
+  const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(9));
+  const nccl::NcclOverride library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.backend())));
+  check_random_calls();
+  EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
+  EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
+}
+
+TEST(RandomCalls, AreRightWhereSomeMembersShareAGpu) {
+  const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(3));
+  const nccl::NcclOverride library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.backend())));
+  check_random_calls();
+  EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
+  EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
+}
+
+TEST(RandomCalls, AreRightWhereMembersOfSeveralNodesHaveGpus) {
+  const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(9));
+  const nccl::NcclOverride library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.backend())));
+  for (const int nodes : {2, 3}) check_random_calls(nodes);
+  EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
+  EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that share a GPU: each maps what the others have there. With one of the tests' own making, and with what
+// the machine has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "collectives/communicator/batch.hpp"
+#include "collectives/gpu/memory.hpp"
+#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/gpu/stream_order.hpp"
+#include "tests/support/mpi_test.hpp"
+
+namespace lockstep::test {
+namespace {
+
+enum class Kind : std::uint8_t { fake, real };
+std::ostream& operator<<(std::ostream& out, Kind kind) { return out << (kind == Kind::fake ? "fake" : "real"); }
+
+class SharedGpu : public NeedsRanks<2>, public testing::WithParamInterface<Kind> {
+ protected:
+  void SetUp() override {
+    NeedsRanks<2>::SetUp();
+    if (IsSkipped()) return;
+    const char* const memory = std::getenv("LOCKSTEP_NODE_MEMORY");
+    if (session().shared_topology()->node_count() > 1 || (memory != nullptr && std::string(memory) == "0"))
+      GTEST_SKIP() << lacks("needs one node whose members share memory");
+    if (GetParam() == Kind::fake)
+      fake_.emplace(std::make_unique<FakeGpus>(1));
+    else if (gpu::backend() == nullptr)
+      GTEST_SKIP() << lacks(text("needs a GPU; ", gpu::why_none()));
+  }
+  // Nothing, where it is a real one.
+  FakeGpus* fake() const { return fake_ ? static_cast<FakeGpus*>(&fake_->backend()) : nullptr; }
+  // All of this test's ranks, that meet anew: now they have GPUs.
+  static Communicator members() {
+    std::vector<int> ranks(static_cast<std::size_t>(world().size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return {world(), session().shared_topology(), ranks, transport_of(session()), {}};
+  }
+  void TearDown() override {
+    if (fake() == nullptr) return;
+    EXPECT_EQ(fake()->living(), 0U);
+  }
+
+ private:
+  std::optional<gpu::BackendOverride> fake_;
+};
+
+class FakeSharedGpu : public SharedGpu {};
+INSTANTIATE_TEST_SUITE_P(Layers, SharedGpu, testing::Values(Kind::fake, Kind::real), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Layers, FakeSharedGpu, testing::Values(Kind::fake), testing::PrintToStringParamName());
+
+constexpr std::size_t count = 60'000;
+
+std::vector<std::int32_t> counting(std::size_t size, int first) {
+  std::vector<std::int32_t> all(size);
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+template <class T>
+std::vector<T> on_host(const DeviceVector<T>& there) {
+  std::vector<T> here(there.size());
+  there.copy_to(here);
+  return here;
+}
+
+std::vector<std::int32_t> sum_of(int members, int turn) {
+  std::vector<std::int32_t> all = counting(count, 0);
+  for (std::int32_t& each : all) each = members * (each + turn) + members * (members - 1) / 2;
+  return all;
+}
+
+TEST_P(SharedGpu, IsReducedOnByOneOfThem) {
+  {
+    Communicator all = members();
+    const int n = all.size();
+    for (int turn = 0; turn < 20; ++turn) {
+      DeviceVector<std::int32_t> mine(counting(count, all.rank() + turn));  // mostly where the last one was
+      all.all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(n, turn));
+    }
+    if (fake() == nullptr) return;
+    EXPECT_EQ(fake()->launches(), all.rank() == 0 ? 20 : 0);
+    EXPECT_GT(fake()->mappings(), 0);
+  }
+  EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+// CUDA waits for all that a process has on the GPU where it unmaps, and streams may be held back: so calls there leave
+// it.
+TEST_P(FakeSharedGpu, IsUnmappedWhereNothingIsInAStream) {
+  Communicator all = members();
+  const auto others = static_cast<std::size_t>(all.size() - 1);
+  std::vector<DeviceVector<std::int32_t>> between;  // so that no address comes again
+  const auto mapped = [&] { return fake()->living() - between.size(); };
+  const OwnStream stream(*fake());
+  for (std::size_t turn = 0; turn < 10; ++turn) {
+    DeviceVector<std::int32_t> mine(counting(count + 5000 * turn, all.rank()));
+    all.on(stream.get()).all_reduce(mine, sum);
+    stream.wait();
+    all.barrier();
+    between.emplace_back(100 + 1000 * (turn % 2));
+  }
+  EXPECT_GE(mapped(), all.rank() == 0 ? 5 * others : 0) << "what the others have freed";
+  DeviceVector<std::int32_t> mine(counting(count, all.rank()));
+  all.all_reduce(mine, sum);
+  EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
+  EXPECT_LE(mapped(), 1 + 2 * others);
+}
+
+TEST_P(SharedGpu, IsWhereDataMoveWithoutTheHost) {
+  {
+    Communicator all = members();
+    const int n = all.size();
+    const auto blocks = static_cast<std::size_t>(n);
+    DeviceVector<std::int32_t> mine(counting(count, 1000 * all.rank()));
+    DeviceVector<std::int32_t> everybody(count * blocks);
+    all.all_gather(mine, everybody);
+    std::vector<std::int32_t> gathered;
+    for (int rank = 0; rank < n; ++rank) {
+      const auto part = counting(count, 1000 * rank);
+      gathered.insert(gathered.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(on_host(everybody), gathered);
+
+    DeviceVector<std::int32_t> block(count);
+    all.reduce_scatter(everybody, block, sum);
+    std::vector<std::int32_t> reduced = counting(count, 1000 * all.rank());
+    for (std::int32_t& each : reduced) each *= n;
+    EXPECT_EQ(on_host(block), reduced);
+
+    DeviceVector<std::int32_t> crossed(count * blocks);
+    all.all_to_all(everybody, crossed);
+    std::vector<std::int32_t> same;
+    for (int rank = 0; rank < n; ++rank) {
+      const auto part = counting(count, 1000 * all.rank());
+      same.insert(same.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(on_host(crossed), same);
+
+    all.broadcast(mine, n - 1);
+    EXPECT_EQ(on_host(mine), counting(count, 1000 * (n - 1)));
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+// With the bits of the host, in either order.
+TEST_P(SharedGpu, IsWherePartsAreMultipliedAndDivided) {
+  {
+    Communicator all = members();
+    Communicator tree = all.reproducible();
+    const int me = all.rank();
+    std::vector<float> given(count);
+    for (std::size_t i = 0; i < count; ++i) given[i] = std::sin(static_cast<float>(i) + static_cast<float>(me) * 0.7F);
+    const auto expect = [&](Communicator& world, const auto& op) {
+      std::vector<float> right = given;
+      world.all_reduce(right, op);
+      DeviceVector<float> there(given);
+      world.all_reduce(there, op);
+      EXPECT_EQ(on_host(there), right) << to_string(world.order());
+      const std::size_t block = count / 30;
+      const std::size_t blocks = block * static_cast<std::size_t>(world.size());
+      right.resize(block);
+      world.reduce_scatter(std::span(given).first(blocks), right, op);
+      const DeviceVector<float> part(block);
+      there.copy_from(given);
+      world.reduce_scatter(there.span().first(blocks), part.span(), op);
+      EXPECT_EQ(on_host(part), right) << to_string(world.order());
+    };
+    for (Communicator* const each : {&all, &tree}) {
+      expect(*each, avg);
+      expect(*each, premul_sum(0.3 * me - 1));
+    }
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->pinnings(), 0);
+  EXPECT_EQ(fake()->launches(), 4 * (world().rank() == 0 ? 2 : 1));
+}
+
+// Many tensors in memory that the library takes and the others map; in a stream, where one is named, before it goes on.
+TEST_P(SharedGpu, PacksManyTensorsAndCombinesThemThere) {
+  constexpr int many = 150;
+  {
+    Communicator all = members();
+    Communicator tree = all.reproducible();
+    const int me = all.rank();
+    const gpu::Stream stream = gpu::backend()->make_stream(0);
+    {
+      std::vector<DeviceVector<float>> weighed;
+      std::vector<DeviceVector<float>> meant;
+      std::vector<float> given(200);
+      for (std::size_t i = 0; i < given.size(); ++i)
+        given[i] = std::sin(static_cast<float>(i) + static_cast<float>(me) * 0.7F);
+      for (int i = 0; i < many; ++i) {
+        weighed.emplace_back(given);
+        meant.emplace_back(given);
+      }
+      for (const bool in_stream : {false, true}) {
+        Batch batch = in_stream ? Batch(tree.on(stream)) : Batch(tree);
+        for (auto& each : weighed) batch.all_reduce(each, premul_sum(0.3 * me - 1));
+        for (auto& each : meant) batch.all_reduce(each, avg);
+        std::vector<float> right_weighed = given;
+        std::vector<float> right_meant = given;
+        for (int turn = 0; turn < 3; ++turn) {
+          batch.run();
+          gpu::backend()->wait(stream);
+          tree.all_reduce(right_weighed, premul_sum(0.3 * me - 1));
+          tree.all_reduce(right_meant, avg);
+          EXPECT_EQ(on_host(weighed.back()), right_weighed);
+          EXPECT_EQ(on_host(weighed.front()), right_weighed);
+          EXPECT_EQ(on_host(meant.back()), right_meant);
+        }
+        for (auto& each : weighed) each.copy_from(given);
+        for (auto& each : meant) each.copy_from(given);
+      }
+    }
+    gpu::backend()->end_stream(0, stream);
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->pinnings(), 0);
+  EXPECT_EQ(fake()->launches(), 2 * 3 * (2 * 4 + (world().rank() == 0 ? 2 : 0)));
+}
+
+// Also where a batch comes first: processes that measured together would measure each other.
+TEST_P(FakeSharedGpu, IsMeasuredByOneOfThem) {
+  Communicator all = members();
+  std::vector<DeviceVector<std::int32_t>> tensors;
+  for (int i = 0; i < 3; ++i) tensors.emplace_back(counting(count, all.rank()));
+  Batch batch(all);
+  for (auto& each : tensors) batch.all_reduce(each, sum);
+  batch.run();
+  EXPECT_EQ(on_host(tensors[2]), sum_of(all.size(), 0));
+  EXPECT_EQ(fake()->measurings(), all.rank() == 0 ? 1 : 0);
+}
+
+// What one member has elsewhere goes by way of the host, and so does what is little.
+TEST_P(SharedGpu, IsNotAllThatIsUsed) {
+  Communicator all = members();
+  for (const std::size_t size : {count, std::size_t{10}}) {
+    std::vector<std::int32_t> here = counting(size, all.rank());
+    DeviceVector<std::int32_t> there(here);
+    if (all.rank() == 1 && size == count) {
+      all.all_reduce(here, sum);
+    } else {
+      all.all_reduce(there, sum);
+      here = on_host(there);
+    }
+    std::vector<std::int32_t> right = sum_of(all.size(), 0);
+    right.resize(size);
+    EXPECT_EQ(here, right);
+  }
+  if (fake() == nullptr) return;
+  EXPECT_EQ(fake()->launches(), 0);
+}
+
+// One process measures while the others wait, and all take the way that its numbers speak for.
+TEST_P(FakeSharedGpu, IsJudgedByAllAlike) {
+  const int n = world().size();
+  fake()->take(
+      world().rank() == 0
+          ? gpu::DeviceCosts{.launch = {5'000'000, 1}, .copy = {5'000'000, 1}, .down = {10, 40'000'000}, .up = {10, 10}}
+          : gpu::DeviceCosts{.launch = {1, 1}, .copy = {1, 1}, .down = {1000, 1000}, .up = {1000, 1000}});
+  Communicator all = members();
+  for (const std::size_t size : {std::size_t{1200}, count}) {
+    DeviceVector<std::int32_t> there(counting(size, all.rank()));
+    all.all_reduce(there, sum);
+    std::vector<std::int32_t> right = sum_of(n, 0);
+    right.resize(size);
+    EXPECT_EQ(on_host(there), right);
+    EXPECT_EQ(fake()->launches(), size == count && all.rank() == 0 ? 1 : 0);
+  }
+  EXPECT_EQ(fake()->measurings(), all.rank() == 0 ? 1 : 0);
+}
+
+TEST_P(FakeSharedGpu, IsUsedInTheOrderOfAStream) {
+  Communicator all = members();
+  const gpu::Stream stream = fake()->make_stream(0);
+  {
+    DeviceVector<std::int32_t> mine(counting(count, -1));
+    fake()->put(stream, [&, data = mine.data(), first = all.rank()] {
+      const auto late = counting(count, first);
+      std::ranges::copy(late, reinterpret_cast<std::int32_t*>(fake()->reach(data, count * sizeof(std::int32_t))));
+    });
+    all.on(stream).all_reduce(mine, sum);
+    fake()->wait(stream);
+    EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
+  }
+  fake()->end_stream(0, stream);
+}
+
+// All calls have returned before any stream goes on.
+TEST_P(FakeSharedGpu, OrdersCallsInStreamsWithoutTheHost) {
+  {
+    Communicator all = members();
+    for (const Collective collective : moved_or_reduced) {
+      for (int late = 0; late < std::min(all.size(), 3); ++late) expect_order(all, *fake(), collective, late, 9000);
+      expect_order(all, *fake(), collective, 1, 100);
+    }
+    for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+      expect_order(all, *fake(), collective, 0, 9000, avg);
+      expect_order(all, *fake(), collective, 1, 9000, premul_sum(all.rank() - 3));
+    }
+    expect_many(all, *fake(), count);
+    expect_requests(all, *fake(), count);
+    const int events = fake()->events();
+    expect_many(all, *fake(), count);
+    EXPECT_EQ(fake()->events(), events) << "once is enough";
+  }
+  EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+TEST_P(FakeSharedGpu, IsWaitedForByTheHostWhereOneCannotOpenEvents) {
+  {
+    Communicator all = members();
+    const OwnStream stream(*fake());
+    FakeGpus::fail_opening(all.rank() == 1);
+    for (int turn = 0; turn < 3; ++turn) {
+      NumbersThere mine(count);
+      stream.put([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        mine.copy_from(counting(count, all.rank() + turn));
+      });
+      all.on(stream.get()).all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(all.size(), turn));
+    }
+    FakeGpus::fail_opening(false);
+    EXPECT_EQ(fake()->launches(), all.rank() == 0 ? 3 : 0);
+  }
+  EXPECT_EQ(fake()->pinnings(), 0);
+}
+
+// Who only takes is done before the root is, and lets go of all that others find in its process.
+TEST_P(FakeSharedGpu, IsLeftWhenAllHaveFoundWhatTheyWaitFor) {
+  Communicator all = members();
+  const int root = all.size() - 1;
+  DeviceVector<std::int32_t> mine(counting(count, all.rank()));
+  all.broadcast(mine, root);
+  if (all.rank() == root)
+    fake()->at(FakeGpus::Moment::opening, [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
+  all.broadcast(mine, root);
+  EXPECT_EQ(on_host(mine), counting(count, root));
+}
+
+TEST_P(FakeSharedGpu, IsDoneWithoutWhereOneCannotMapIt) {
+  {
+    Communicator all = members();
+    FakeGpus::fail_mapping(all.rank() == 1);
+    for (int turn = 0; turn < 3; ++turn) {
+      DeviceVector<std::int32_t> mine(counting(count, all.rank()));
+      all.all_reduce(mine, sum);
+      EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
+    }
+    FakeGpus::fail_mapping(false);
+  }
+  EXPECT_EQ(fake()->launches(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::test

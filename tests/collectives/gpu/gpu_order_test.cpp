@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that share a GPU and call in its streams: the GPU sees to the order, and the host goes on.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "collectives/node/events.hpp"
+#include "tests/collectives/communicator/members.hpp"
+#include "tests/collectives/gpu/stream_order.hpp"
+#include "tests/support/lacks.hpp"
+
+namespace lockstep::test {
+namespace {
+
+class GpuOrder : public testing::Test {
+ protected:
+  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
+  void SetUp() override {
+    if (!node_memory()) GTEST_SKIP() << lacks("needs members who share memory");
+  }
+  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
+
+  // Where a call that the host takes part in would wait for ever.
+  static CommunicatorOptions impatient() { return {.timeout = std::chrono::seconds(20)}; }
+
+ private:
+  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
+};
+
+bool says(const Error& error, std::string_view part) {
+  return std::string_view(error.what()).find(part) != std::string_view::npos;
+}
+
+TEST_F(GpuOrder, IsKeptByEveryCollectiveWithoutTheHost) {
+  std::atomic<int> by_host = 0;
+  gpus().before_copies([&](FakeGpus::Way way, std::size_t) { by_host += way == FakeGpus::Way::within ? 0 : 1; });
+  for (const int members : {2, 3}) {
+    with_members(
+        members,
+        [&](Communicator& world) {
+          for (const Collective collective : moved_or_reduced) {
+            for (int late = 0; late < members; ++late) expect_order(world, gpus(), collective, late, 700);
+          }
+          for (const Collective collective : {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+            expect_order(world, gpus(), collective, 1, 700, avg);
+            expect_order(world, gpus(), collective, 0, 700, premul_sum(world.rank() - 3));
+          }
+          expect_order(world, gpus(), Collective::all_reduce, 0, 1);
+        },
+        impatient());
+  }
+  EXPECT_EQ(by_host, 0);
+}
+
+TEST_F(GpuOrder, IsKeptByManyCallsAtOnce) {
+  with_members(
+      3, [&](Communicator& world) { expect_many(world, gpus(), 500); }, impatient());
+  with_members(
+      2, [&](Communicator& world) { expect_requests(world, gpus(), 500); }, impatient());
+}
+
+// What a call needs is there from the first ones on.
+TEST_F(GpuOrder, TakesNoMoreEventsWithMoreCalls) {
+  int enough = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    with_members(3, [&](Communicator& world) {
+      const OwnStream stream(gpus());
+      NumbersThere data(Numbers(2000, 1));
+      for (int call = 0; call < 40; ++call) world.on(stream.get()).all_reduce(data, max);
+      stream.wait();
+    });
+    if (turn == 0) enough = gpus().events();
+    EXPECT_EQ(gpus().events_in_use(), 0U)
+        << "also of a member that ends before all have put theirs behind its last one";
+  }
+  EXPECT_EQ(enough, 3 * 5);
+  EXPECT_EQ(gpus().events(), enough);
+}
+
+TEST_F(GpuOrder, GivesBackEventsOfAStreamThatCannotBeMade) {
+  node::GpuEvents events(gpus());
+  FakeGpus::fail_streams(true);
+  EXPECT_THROW(events.of(0), Error);
+  FakeGpus::fail_streams(false);
+  EXPECT_EQ(gpus().events_in_use(), 0U);
+  const int made = gpus().events();
+  EXPECT_NE(events.of(0).own, nullptr);
+  EXPECT_EQ(gpus().events(), made) << "the same ones";
+  EXPECT_EQ(gpus().events_in_use(), static_cast<std::size_t>(made));
+  events.give_back();
+}
+
+// What a member has begun in a stream, and is over there, is nothing to wait for when another one fails, whatever the
+// first one does now. The best of several counts, where the machine is slow.
+TEST_F(GpuOrder, DoesNotHoldUpWhoFailsWhenItIsDone) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto wait = std::chrono::milliseconds(500);  // of the second in which something under way is waited for
+  for (const bool leaves : {false, true}) {
+    Clock::duration best = std::chrono::hours(1);
+    for (int turn = 0; turn < 4 && best >= wait; ++turn) {
+      with_members(2, [&](Communicator& world) {
+        const OwnStream stream(gpus());
+        NumbersThere data(Numbers(2000, 1));
+        Gate gate;
+        if (world.rank() == 0) gate.hold(stream);  // who launches for both, and has done its part before the GPU has
+        world.on(stream.get()).all_reduce(data, sum);
+        gate.open();
+        stream.wait();
+        std::vector<int> number(1);
+        if (world.rank() == 1) {
+          const auto begin = Clock::now();
+          EXPECT_THROW(leaves ? world.barrier() : world.broadcast(number, 7), Error);
+          best = std::min(best, Clock::now() - begin);
+        } else if (!leaves) {
+          EXPECT_THROW(world.recv(number, 1), Error);
+        }
+      });
+    }
+    EXPECT_LT(best, wait) << (leaves ? "it has left" : "it waits for a message");
+  }
+}
+
+TEST_F(GpuOrder, HoldsFromOneGpuToTheOther) {
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus(), 0);
+    NumbersThere there(1000, 1);
+    NumbersThere in(1000, world.rank() % 2);
+    NumbersThere all(3000, (world.rank() + 1) % 2);
+    Gate gate;
+    gate.hold(stream);
+    stream.put([&] { there.copy_from(numbers_from(1000, world.rank())); });
+    world.on(stream.get()).all_reduce(there, sum);
+    stream.put([&] { in.copy_from(there); });
+    world.on(stream.get()).all_gather(in, all);
+    Numbers found;
+    stream.put([&] {
+      in.copy_from(Numbers(1000, -1));
+      found = copy_of(all);
+    });
+    world.barrier();
+    gate.open();
+    stream.wait();
+    EXPECT_EQ(found[2999], 3 * 999 + 3);
+    EXPECT_EQ(found[1000], 3);
+  });
+}
+
+// A plan, again and again.
+TEST_F(GpuOrder, IsKeptByPlans) {
+  with_members(2, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(2000, 1));
+    PreparedCall plan = world.on(stream.get()).plan_all_reduce(data, sum);
+    Gate gate;
+    gate.hold(stream);
+    for (int turn = 0; turn < 5; ++turn) plan.run();
+    Request last = plan.start();
+    world.barrier();
+    EXPECT_FALSE(last.test());
+    gate.open();
+    last.wait();
+    EXPECT_EQ(copy_of(data)[1999], 64);
+    EXPECT_NE(plan.algorithm().find("in a stream"), std::string::npos) << plan.algorithm();
+  });
+}
+
+// Where one has its data elsewhere, or the host reduces, the host waits; then all is done when the call returns.
+TEST_F(GpuOrder, IsTheHostsAffairWhereItHasAPart) {
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
+      const std::size_t count = 3 * 2000;
+      Numbers right_in = numbers_from(count, 10 * world.rank());
+      Numbers right_out(count, -1);
+      call(collective, world, std::span(right_in), std::span(right_out));
+      Numbers in = numbers_from(count, 10 * world.rank());
+      Numbers out(count, -1);
+      NumbersThere in_there(count);
+      NumbersThere out_there(out);
+      const bool is_here = world.rank() == 2;
+      stream.put([&, values = in] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        in_there.copy_from(values);
+      });
+      if (is_here) {
+        call(collective, world.on(stream.get()), std::span(in), std::span(out));
+      } else {
+        call(collective, world.on(stream.get()), in_there.span(), out_there.span());
+        in = copy_of(in_there);
+        out = copy_of(out_there);
+      }
+      EXPECT_EQ(in, right_in) << to_string(collective);
+      EXPECT_EQ(out, right_out) << to_string(collective);
+    }
+    NumbersThere data(2000);
+    for (const bool is_own : {true, false}) {
+      stream.put([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        data.copy_from(Numbers(2000, 6 * world.rank()));
+      });
+      if (is_own)
+        world.on(stream.get()).all_reduce(data, commutative([](int a, int b) { return std::max(a, b); }));
+      else
+        world.on(stream.get()).all_reduce(StridedBuffer<std::int32_t>{data.data(), 1000, 2}, sum);
+      EXPECT_EQ(copy_of(data)[998], is_own ? 12 : 18);
+    }
+  });
+}
+
+// What the host multiplies before members meet has come from the stream.
+TEST_F(GpuOrder, IsWaitedForWhereTheHostMultiplies) {
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    const int me = world.rank();
+    Numbers here(2000, -1);
+    NumbersThere there(here);
+    for (int turn = 0; turn < 3; ++turn) {
+      stream.put([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        if (me == 2)
+          here.assign(2000, 3 + turn);
+        else
+          there.copy_from(Numbers(2000, me + 1 + turn));
+      });
+      if (me == 2)
+        world.on(stream.get()).all_reduce(here, premul_sum(3));
+      else
+        world.on(stream.get()).all_reduce(there, premul_sum(me + 1));
+      EXPECT_EQ(me == 2 ? here : copy_of(there), Numbers(2000, 14 + 6 * turn));
+    }
+  });
+}
+
+// What was begun in the default stream is done first, without any stream being named.
+TEST_F(GpuOrder, IsThatOfTheDefaultStreamOtherwise) {
+  with_members(2, [&](Communicator& world) {
+    NumbersThere data(2000);
+    if (world.rank() == 1) {
+      gpus().put(nullptr, [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        data.copy_from(Numbers(2000, 5));
+      });
+    } else {
+      data.copy_from(Numbers(2000, 1));
+    }
+    world.all_reduce(data, sum);
+    EXPECT_EQ(copy_of(data), Numbers(2000, 6));
+  });
+}
+
+TEST_F(GpuOrder, IsBrokenOffByALaunchThatFails) {
+  for (const bool copies : {false, true}) {
+    std::atomic<int> refused = 0;
+    with_members(3, [&](Communicator& world) {
+      const OwnStream stream(gpus());
+      NumbersThere data(Numbers(1000, 1));
+      NumbersThere all(3000);
+      const int who = copies ? 1 : 0;
+      Request before = world.on(stream.get()).all_reduce_async(data, sum);
+      world.barrier();
+      FakeGpus::fail_copy_after(world.rank() == who ? 1 : -1);
+      try {
+        for (int turn = 0; turn < 3; ++turn) {
+          if (copies)
+            world.on(stream.get()).all_gather(data, all);
+          else
+            world.on(stream.get()).all_reduce(data, sum);
+        }
+        before.wait();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), world.rank() == who ? Code::device : Code::peer_failed) << error.what();
+        EXPECT_TRUE(says(error, "fell off the bus")) << error.what();
+        ++refused;
+      }
+      FakeGpus::fail_copy_after(-1);
+      stream.wait();
+    });
+    EXPECT_EQ(refused, 3);
+    EXPECT_EQ(gpus().events_in_use(), 0U);
+  }
+}
+
+// Of a call that fails on its way a part may be in a stream: whoever hears of it may free its memory.
+TEST_F(GpuOrder, LetsGoOfMemoryBeforeAFailureIsHeardOf) {
+  std::atomic<int> refused = 0;
+  with_members(3, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(1000, 1));
+    NumbersThere all(3000);
+    world.on(stream.get()).gather(data, all, 1);
+    stream.wait();
+    world.barrier();
+    if (world.rank() == 1) {
+      FakeGpus::fail_copy_after(2);  // its own block and another one's are there
+      stream.put([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+    }
+    try {
+      world.on(stream.get()).gather(data, all, 1);
+      world.barrier();
+    } catch (const Error& error) {
+      EXPECT_TRUE(says(error, "fell off the bus")) << error.what();
+      ++refused;
+    }
+    FakeGpus::fail_copy_after(-1);
+  });
+  EXPECT_EQ(refused, 3);
+}
+
+TEST_F(GpuOrder, WaitsForMembersThatComeAndNamesThoseThatDoNot) {
+  std::atomic<int> refused = 0;
+  with_members(3,
+               [&](Communicator& world) {
+                 const OwnStream stream(gpus());
+                 NumbersThere data(Numbers(1000, 1));
+                 world.on(stream.get()).all_reduce(data, sum);
+                 stream.wait();
+                 if (world.rank() == 2) {
+                   while (refused < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                   return;
+                 }
+                 try {
+                   world.on(stream.get()).all_reduce(data, sum);
+                 } catch (const Error& error) {
+                   EXPECT_TRUE(says(error, "rank 2")) << error.what();
+                   EXPECT_TRUE(says(error, "all_reduce of 1000 i32")) << error.what();
+                 }
+                 ++refused;
+               },
+               {.timeout = std::chrono::milliseconds(300)});
+  EXPECT_EQ(refused, 2);
+}
+
+TEST_F(GpuOrder, IsAllMembersAffair) {
+  std::atomic<int> refused = 0;
+  with_members(2, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(1000, 1));
+    try {
+      if (world.rank() == 0)
+        world.on(stream.get()).all_reduce(data, sum);
+      else
+        world.all_reduce(data, sum);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::mismatch) << error.what();
+      EXPECT_TRUE(says(error, "in a stream")) << error.what();
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, 2);
+  with_members(2, [&](Communicator& world) {
+    const OwnStream stream(gpus());
+    NumbersThere data(Numbers(1000, 1));
+    gpus().capture(stream.get());
+    try {
+      world.on(stream.get()).all_reduce(data, sum);
+    } catch (const Error& error) {
+      EXPECT_TRUE(says(error, "captured")) << error.what();
+      ++refused;
+    }
+    gpus().take_captured(stream.get());
+  });
+  EXPECT_EQ(refused, 4);
+}
+
+// What is under way when a communicator ends is done before.
+TEST_F(GpuOrder, DoesNotEndBeforeWhatIsUnderWay) {
+  const OwnStream first(gpus());
+  const OwnStream second(gpus());
+  const std::array<const OwnStream*, 2> streams = {&first, &second};
+  const std::array<NumbersThere, 2> data = {NumbersThere(Numbers(2000, 1)), NumbersThere(Numbers(2000, 2))};
+  with_members(2, [&](Communicator& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    streams[me]->put([] { std::this_thread::sleep_for(std::chrono::milliseconds(3)); });
+    world.on(streams[me]->get()).all_reduce(data[me], sum);
+  });
+  EXPECT_EQ(copy_of(data[0]), Numbers(2000, 3));
+  EXPECT_EQ(copy_of(data[1]), Numbers(2000, 3));
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of members with a GPU each whose counts only their members know: NCCL is entered when they are known to fit.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/collectives/gpu/own_gpus.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using Counts = std::vector<std::size_t>;
+
+// What member i gives member j in a turn; nothing at times.
+std::size_t given(int i, int j, int turn) { return static_cast<std::size_t>((3 * i + 2 * j + turn) % 5) * 100; }
+
+// What is at place k of it.
+int value_of(int i, int j, std::size_t k) { return 100'000 * i + 10'000 * j + static_cast<int>(k); }
+
+// Blocks with 7 elements between them.
+Counts offsets_of(const Counts& counts) {
+  Counts offsets;
+  std::size_t next = 7;
+  for (const std::size_t each : counts) {
+    offsets.push_back(next);
+    next += each + 7;
+  }
+  return offsets;
+}
+
+std::size_t extent_of(const Counts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), 7 * (counts.size() + 1));
+}
+
+struct Exchanged {
+  Exchanged(int size, int rank, int turn) {
+    for (int i = 0; i < size; ++i) {
+      gives.push_back(given(rank, i, turn));
+      takes.push_back(given(i, rank, turn));
+    }
+    in.assign(extent_of(gives), -1);
+    out.assign(extent_of(takes), -2);
+    for (int i = 0; i < size; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      for (std::size_t k = 0; k < gives[at]; ++k) in[offsets_of(gives)[at] + k] = value_of(rank, i, k);
+      for (std::size_t k = 0; k < takes[at]; ++k) out[offsets_of(takes)[at] + k] = value_of(i, rank, k);
+    }
+  }
+  Counts gives;
+  Counts takes;
+  std::vector<int> in;
+  std::vector<int> out;  // as it has to be, with -2 where nothing is written
+};
+
+// Other counts in every call; what lies between the blocks stays.
+TEST_F(OwnGpus, ExchangeByCountsOfTheirOwn) {
+  for (const int members : {1, 2, 5}) {
+    with_members(members, [&](Communicator& world) {
+      for (int turn = 0; turn < 5; ++turn) {
+        const Exchanged data(world.size(), world.rank(), turn);
+        const DeviceVector<int> in(data.in, world.rank());
+        DeviceVector<int> out(std::vector<int>(data.out.size(), -2), world.rank());
+        world.all_to_all_v(in, data.gives, out, data.takes, offsets_of(data.gives), offsets_of(data.takes));
+        EXPECT_EQ(on_host(out), data.out) << turn;
+      }
+    });
+  }
+  EXPECT_EQ(gpus().pinnings(), 0);
+  EXPECT_EQ(nccl().operations(), 5 * (2 + 5));  // of one alone nothing is sent
+}
+
+TEST_F(OwnGpus, GatherAndScatterByCountsOfTheirOwn) {
+  with_members(3, [&](Communicator& world) {
+    const int rank = world.rank();
+    for (int turn = 0; turn < 4; ++turn) {
+      const int root = turn % 3;
+      Counts counts;
+      for (int i = 0; i < 3; ++i) counts.push_back(given(i, root, turn) + 1);
+      const Counts offsets = offsets_of(counts);
+      const auto own = static_cast<std::size_t>(rank);
+      std::vector<int> whole(extent_of(counts), -2);
+      for (std::size_t i = 0; i < 3; ++i) {
+        for (std::size_t k = 0; k < counts[i]; ++k) whole[offsets[i] + k] = value_of(static_cast<int>(i), root, k);
+      }
+      const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(offsets[own]);
+      const std::vector<int> mine(begin, begin + static_cast<std::ptrdiff_t>(counts[own]));
+
+      DeviceVector<int> all(std::vector<int>(whole.size(), -2), rank);
+      // The root's own block is where it belongs already.
+      const DeviceVector<int> block(mine, rank);
+      if (rank == root)
+        gpu::copy(rank, reinterpret_cast<std::byte*>(all.data() + offsets[own]),
+                  reinterpret_cast<const std::byte*>(block.data()), mine.size() * sizeof(int));
+      if (rank == root)
+        world.gather_v(all.span().subspan(offsets[own], counts[own]), all, counts, root, offsets);
+      else
+        world.gather_v(block, all, counts, root, offsets);
+      EXPECT_EQ(on_host(all), rank == root ? whole : std::vector<int>(whole.size(), -2)) << turn;
+
+      DeviceVector<int> back(std::vector<int>(mine.size(), -3), rank);
+      world.scatter_v(DeviceVector<int>(whole, rank), back, counts, root, offsets);
+      EXPECT_EQ(on_host(back), mine) << turn;
+    }
+  });
+  EXPECT_EQ(gpus().pinnings(), 0);
+  EXPECT_EQ(nccl().operations(), 3 * 4 * 2);
+}
+
+TEST_F(OwnGpus, ExchangeInPlaceByCountsOfTheirOwn) {
+  with_members(3, [&](Communicator& world) {
+    const int rank = world.rank();
+    // Member i and member j give each other as much.
+    Counts counts;
+    for (int i = 0; i < 3; ++i) counts.push_back(static_cast<std::size_t>(100 * (i + rank) + 50));
+    std::vector<int> in(extent_of(counts), -1);
+    std::vector<int> out = in;
+    const Counts offsets = offsets_of(counts);
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t k = 0; k < counts[i]; ++k) {
+        in[offsets[i] + k] = value_of(rank, static_cast<int>(i), k);
+        out[offsets[i] + k] = value_of(static_cast<int>(i), rank, k);
+      }
+    }
+    DeviceVector<int> data(in, rank);
+    world.all_to_all_v(data, counts, data, counts, offsets, offsets);
+    EXPECT_EQ(on_host(data), out);
+  });
+  EXPECT_EQ(gpus().pinnings(), 0);
+  EXPECT_EQ(nccl().operations(), 3);
+}
+
+// A plan's later starts ask nobody: one member alone can start it.
+TEST_F(OwnGpus, RepeatAPlanWithCountsOfItsOwn) {
+  with_members(2, [&](Communicator& world) {
+    const Stream stream(gpus(), world.rank());
+    const Exchanged data(2, world.rank(), 1);
+    const DeviceVector<int> in(data.in, world.rank());
+    DeviceVector<int> out(std::vector<int>(data.out.size(), -2), world.rank());
+    PreparedCall plan =
+        world.on(stream.get())
+            .plan_all_to_all_v(in, data.gives, out, data.takes, offsets_of(data.gives), offsets_of(data.takes));
+    plan.run();
+    EXPECT_EQ(plan.algorithm(), "nccl");
+    stream.wait();
+    out.copy_from(std::vector<int>(data.out.size(), -2));
+    if (world.rank() == 0) {
+      Request request = plan.start();
+      EXPECT_FALSE(request.test());
+      world.barrier();
+      request.wait();
+    } else {
+      world.barrier();
+      plan.run();
+    }
+    stream.wait();
+    EXPECT_EQ(on_host(out), data.out);
+  });
+  EXPECT_EQ(nccl().operations(), 4);
+}
+
+TEST_F(OwnGpus, ExchangeBesideDataOfTheHost) {
+  with_members(3, [&](Communicator& world) {
+    for (int turn = 0; turn < 3; ++turn) {
+      const Exchanged data(3, world.rank(), turn);
+      std::vector<int> out(data.out.size(), -2);
+      if (world.rank() == turn) {
+        world.all_to_all_v(data.in, data.gives, out, data.takes, offsets_of(data.gives), offsets_of(data.takes));
+      } else {
+        const DeviceVector<int> in(data.in, world.rank());
+        DeviceVector<int> there(out, world.rank());
+        world.all_to_all_v(in, data.gives, there, data.takes, offsets_of(data.gives), offsets_of(data.takes));
+        out = on_host(there);
+      }
+      EXPECT_EQ(out, data.out) << turn;
+    }
+  });
+  EXPECT_EQ(nccl().operations(), 0);
+}
+
+// All members say the same, in that call, and the ones whose counts do fit as well.
+TEST_F(OwnGpus, AreNotAskedForCountsThatDoNotFit) {
+  for (const bool is_gather : {false, true}) {
+    std::atomic<int> refused = 0;
+    with_members(3, [&](Communicator& world) {
+      const int rank = world.rank();
+      DeviceVector<int> warm(std::vector<int>(count, 1), rank);
+      world.all_reduce(warm, sum);
+      const std::size_t more = rank == 1 ? 1 : 0;  // member 1 gives member 2 one more than it takes
+      const Counts gives = {100, 100, 100 + more};
+      const Counts takes = {100, 100, 100};
+      const DeviceVector<int> in(std::vector<int>(is_gather ? 100 + more : 300 + more, 1), rank);
+      DeviceVector<int> out(std::vector<int>(300, -1), rank);
+      try {
+        if (is_gather)
+          world.gather_v(in, out, takes, 2);
+        else
+          world.all_to_all_v(in, gives, out, takes);
+        ADD_FAILURE();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::mismatch) << error.what();
+        EXPECT_TRUE(error.detail().starts_with("rank 1 sent 404 bytes to rank 2, which receives 400 ->"))
+            << error.what();
+        ++refused;
+      }
+      EXPECT_EQ(on_host(out), std::vector<int>(300, -1));
+    });
+    EXPECT_EQ(refused, 3);
+  }
+  EXPECT_EQ(nccl().operations(), 2 * 3);
+}
+
+}  // namespace
+}  // namespace lockstep::test

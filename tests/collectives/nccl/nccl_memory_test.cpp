@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of GPUs that members take together: NCCL knows it, is given the same parts of it by all or none of it, and is
+// told to forget it before it is freed.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include "tests/collectives/gpu/own_gpus.hpp"
+
+namespace lockstep::test {
+namespace {
+
+constexpr int owners = 3;
+
+// What is in it before a call.
+std::vector<int> mine(std::size_t many, int rank) { return counting(many, 1000 * rank); }
+
+// In such memory, and elsewhere: in both of a call, in one, on one member alone, at other places on one.
+struct Lies {
+  const char* name;
+  std::function<bool(int)> input;
+  std::function<bool(int)> output;
+  std::function<std::size_t(int)> offset;
+};
+
+std::vector<Lies> ways_to_lie() {
+  const auto yes = [](int /*rank*/) { return true; };
+  const auto no = [](int /*rank*/) { return false; };
+  const auto one = [](int rank) { return rank == 1; };
+  const auto same = [](int /*rank*/) { return std::size_t{8}; };
+  return {{"both", yes, yes, same},
+          {"input", yes, no, same},
+          {"output", no, yes, same},
+          {"input of one", one, no, same},
+          {"output of one", yes, one, same},
+          {"elsewhere on one", yes, yes, [](int rank) { return rank == 1 ? std::size_t{16} : std::size_t{8}; }}};
+}
+
+using Call = std::function<void(Communicator&, std::span<int> in, std::span<int> out)>;
+struct Named {
+  const char* name;
+  std::size_t input;
+  std::size_t output;
+  Call call;
+};
+
+std::vector<Named> calls() {
+  const std::vector<std::size_t> counts = {1000, 500, 1500};
+  const std::vector<std::size_t> gaps = {0, 1010, 1520};
+  return {
+      {"all_reduce", 3000, 3000, [](auto& on, auto in, auto out) { on.all_reduce(in, out, sum); }},
+      {"bit_or", 3000, 3000, [](auto& on, auto in, auto out) { on.all_reduce(in, out, bit_or); }},
+      {"premul_sum", 3000, 3000, [](auto& on, auto in, auto out) { on.all_reduce(in, out, premul_sum(2)); }},
+      {"reduce", 3000, 3000, [](auto& on, auto in, auto out) { on.reduce(in, out, sum, 1); }},
+      {"reduce by hand", 3000, 3000, [](auto& on, auto in, auto out) { on.reduce(in, out, bit_xor, 1); }},
+      {"reduce_scatter", 3000, 1000, [](auto& on, auto in, auto out) { on.reduce_scatter(in, out, max); }},
+      {"scan", 3000, 3000, [](auto& on, auto in, auto out) { on.scan(in, out, sum); }},
+      {"exscan", 3000, 3000, [](auto& on, auto in, auto out) { on.exscan(in, out, sum); }},
+      {"all_gather", 1000, 3000, [](auto& on, auto in, auto out) { on.all_gather(in, out); }},
+      {"broadcast", 0, 3000, [](auto& on, auto /*in*/, auto out) { on.broadcast(out, 2); }},
+      {"gather", 1000, 3000, [](auto& on, auto in, auto out) { on.gather(in, out, 1); }},
+      {"scatter", 3000, 1000, [](auto& on, auto in, auto out) { on.scatter(in, out, 1); }},
+      {"all_to_all", 3000, 3000, [](auto& on, auto in, auto out) { on.all_to_all(in, out); }},
+      {"all_gather_v", 1500, 3100,
+       [=](auto& on, auto in, auto out) {
+         on.all_gather_v(in.first(counts[static_cast<std::size_t>(on.rank())]), out, counts, gaps);
+       }},
+      {"gather_v", 1500, 3100,
+       [=](auto& on, auto in, auto out) {
+         on.gather_v(in.first(counts[static_cast<std::size_t>(on.rank())]), out, counts, 1, gaps);
+       }},
+      {"scatter_v", 3100, 1500,
+       [=](auto& on, auto in, auto out) {
+         on.scatter_v(in, out.first(counts[static_cast<std::size_t>(on.rank())]), counts, 1, gaps);
+       }},
+      {"all_to_all_v", 3100, 3100,
+       [](auto& on, auto in, auto out) {
+         // As much from i to j as from j to i; member 0's with gaps.
+         const auto rank = static_cast<std::size_t>(on.rank());
+         std::vector<std::size_t> blocks;
+         for (std::size_t i = 0; i < 3; ++i) blocks.push_back(100 * (i + rank) + 10 * i * rank + 5);
+         const std::vector<std::size_t> places = {0, 210, 600};
+         on.all_to_all_v(in, blocks, out, blocks, rank == 0 ? places : std::vector<std::size_t>{},
+                         rank == 0 ? places : std::vector<std::size_t>{});
+       }},
+  };
+}
+
+TEST_F(OwnGpus, WorkInMemoryThatNcclKnowsWhereverItIsGiven) {
+  with_members(owners, [&](Communicator& world) {
+    const int rank = world.rank();
+    constexpr std::size_t all = 4000;
+    DeviceVector<int> known_in = world.allocate_on_gpu<int>(all, rank);
+    DeviceVector<int> known_out = world.allocate_on_gpu<int>(all, rank);
+    DeviceVector<int> other_in(all, rank);
+    DeviceVector<int> other_out(all, rank);
+    Communicator host = world.duplicate([&] {
+      CommunicatorOptions options = world.options();
+      options.nccl = false;
+      return options;
+    }());
+    for (const Named& each : calls()) {
+      std::vector<int> in = mine(each.input, rank);
+      std::vector<int> expected(each.output, -7);
+      if (std::string_view(each.name) == "broadcast") expected = mine(each.output, rank);
+      const std::vector<int> before = expected;
+      each.call(host, in, expected);
+      for (const Lies& lies : ways_to_lie()) {
+        DeviceVector<int>& from = lies.input(rank) ? known_in : other_in;
+        DeviceVector<int>& to = lies.output(rank) ? known_out : other_out;
+        const std::size_t at = lies.offset(rank);
+        std::vector<int> filled(all, -1);
+        std::ranges::copy(in, filled.begin() + static_cast<std::ptrdiff_t>(at));
+        from.copy_from(filled);
+        std::ranges::fill(filled, -2);
+        std::ranges::copy(before, filled.begin() + static_cast<std::ptrdiff_t>(at));
+        to.copy_from(filled);
+        each.call(world, from.span().subspan(at, each.input), to.span().subspan(at, each.output));
+        std::ranges::copy(expected, filled.begin() + static_cast<std::ptrdiff_t>(at));
+        EXPECT_EQ(on_host(to), filled) << each.name << ", " << lies.name;
+      }
+    }
+  });
+  EXPECT_EQ(gpus().pinnings(), 0);
+  EXPECT_EQ(nccl().ever_registered(), 2 * owners);
+}
+
+// In place, too, and in plans and batches; and what another communicator took is memory like any other.
+TEST_F(OwnGpus, WorkInPlaceInMemoryThatNcclKnows) {
+  with_members(owners, [&](Communicator& world) {
+    const int rank = world.rank();
+    Communicator other = world.duplicate("other");
+    DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
+    for (const bool is_ours : {true, false}) {
+      Communicator& on = is_ours ? world : other;
+      known.copy_from(counting(count, rank));
+      on.all_reduce(known, sum);
+      EXPECT_EQ(on_host(known), sum_of(owners));
+      known.copy_from(std::vector<int>(count, 1 << rank));
+      on.all_reduce(known, bit_or);
+      EXPECT_EQ(on_host(known), std::vector<int>(count, 7));
+      known.copy_from(counting(count, 10'000 * rank));
+      on.all_to_all(known.span().first(3000));
+      for (int i = 0; i < owners; ++i)
+        EXPECT_EQ(on_host(known)[static_cast<std::size_t>(1000 * i + 1)], 10'000 * i + 1000 * rank + 1);
+      on.all_gather(known.span().first(3000));
+      EXPECT_EQ(on_host(known)[1001], 10'000 + 1000 + 1);
+      known.copy_from(counting(count, rank));
+      PreparedCall plan = on.plan_all_reduce(known, sum);
+      plan.run();
+      EXPECT_EQ(on_host(known), sum_of(owners));
+      known.copy_from(std::vector<int>(count, 1));
+      Batch batch(on);
+      batch.all_reduce(known.span().first(1000), sum).all_reduce(known.span().subspan(1000), sum);
+      for (int turn = 0; turn < 2; ++turn) batch.run();
+      EXPECT_EQ(on_host(known), std::vector<int>(count, 9));
+    }
+  });
+  EXPECT_EQ(gpus().pinnings(), 0);
+}
+
+// What NCCL does by itself there needs no other memory, so a graph may have it.
+TEST_F(OwnGpus, CaptureCallsInMemoryThatNcclKnows) {
+  with_members(2, [&](Communicator& world) {
+    const Stream stream(gpus(), world.rank());
+    DeviceVector<int> known = world.allocate_on_gpu<int>(count, world.rank());
+    known.copy_from(std::vector<int>(count, 1));
+    PreparedCall plan = world.on(stream.get()).plan_all_reduce(known, sum);
+    plan.run();
+    stream.wait();
+    gpus().capture(stream.get());
+    plan.run();
+    for (const auto& each : gpus().take_captured(stream.get())) stream.put(each);
+    stream.wait();
+    EXPECT_EQ(on_host(known)[3], 4);
+  });
+}
+
+TEST_F(OwnGpus, FreeMemoryThatNcclKnowsWhenAllHaveDroppedIt) {
+  for (const auto how : {nccl::RegistrationMode::alone, nccl::RegistrationMode::together}) {
+    nccl().set_registering(how);
+    DeviceVector<int> longest;
+    with_members(owners, [&](Communicator& world) {
+      const int rank = world.rank();
+      DeviceVector<int> first = world.allocate_on_gpu<int>(count, rank);
+      DeviceVector<int> second = world.allocate_on_gpu<int>(10, rank);
+      world.barrier();
+      EXPECT_EQ(nccl().registered(), 2 * owners);
+      world.barrier();
+      first = {};
+      if (rank == 0) second = {};
+      DeviceVector<int> third = world.allocate_on_gpu<int>(20, rank);  // the first is forgotten now
+      world.barrier();
+      EXPECT_EQ(nccl().registered(), 2 * owners);
+      world.barrier();
+      third.copy_from(counting(20, rank));
+      world.all_reduce(third, sum);
+      EXPECT_EQ(on_host(third)[0], 3);
+      if (rank == 1) longest = std::move(third);
+    });
+    EXPECT_EQ(nccl().registered(), 0);
+    EXPECT_EQ(gpus().living(), 1U);  // what outlives its communicator
+  }
+}
+
+// What was begun before in the GPU's default stream may use it still; another stream's work is nobody's concern.
+TEST_F(OwnGpus, KeepMemoryThatNcclKnowsWhileTheGpuUsesIt) {
+  with_members(2, [&](Communicator& world) {
+    const int rank = world.rank();
+    const gpu::DeviceGuard its(rank);
+    const OwnStream other(gpus(), rank);
+    std::promise<void> never;
+    other.put([opened = never.get_future().share()] { opened.wait(); });
+    DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
+    const int* const address = known.data();
+    const auto is_there = [&, address] { return gpus().where(address).on_device(); };
+    std::promise<void> gate;
+    gpus().put(nullptr, [opened = gate.get_future().share()] { opened.wait(); });
+    known = {};
+    const DeviceVector<int> second = world.allocate_on_gpu<int>(10, rank);  // NCCL has forgotten the first
+    EXPECT_TRUE(is_there());
+    gate.set_value();
+    gpus().wait(nullptr);
+    const DeviceVector<int> third = world.allocate_on_gpu<int>(10, rank);
+    EXPECT_FALSE(is_there());
+    never.set_value();
+  });
+}
+
+// The same of what outlives its communicator.
+TEST_F(OwnGpus, KeepMemoryThatNcclKnewWhileTheGpuUsesIt) {
+  std::vector<DeviceVector<int>> longest(2);
+  with_members(2, [&](Communicator& world) {
+    longest[static_cast<std::size_t>(world.rank())] = world.allocate_on_gpu<int>(count, world.rank());
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const gpu::DeviceGuard its(rank);
+    DeviceVector<int>& known = longest[static_cast<std::size_t>(rank)];
+    bool was_there = false;
+    gpus().put(nullptr, [&, address = known.data()] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      was_there = gpus().where(address).on_device();
+    });
+    known = {};
+    gpus().wait(nullptr);
+    EXPECT_TRUE(was_there);
+  }
+}
+
+// Of unequal counts, and of none on some.
+TEST_F(OwnGpus, TakeUnequallyMuchMemoryThatNcclKnows) {
+  with_members(owners, [&](Communicator& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    DeviceVector<int> known = world.allocate_on_gpu<int>(rank * 5000, world.rank());
+    EXPECT_EQ(known.size(), rank * 5000);
+    if (rank > 0) known.copy_from(std::vector<int>(rank * 5000, 7));
+    DeviceVector<int> nothing = world.allocate_on_gpu<int>(0, world.rank());
+    EXPECT_TRUE(nothing.empty());
+  });
+  EXPECT_EQ(nccl().ever_registered(), owners);
+}
+
+TEST_F(OwnGpus, TakeMemoryLikeAnyOtherWhereNcclIsNotUsed) {
+  const auto body = [&](Communicator& world) {
+    for (int turn = 0; turn < 2; ++turn) {
+      const int device = world.rank() % 2;
+      DeviceVector<int> known = world.allocate_on_gpu<int>(count, device);
+      EXPECT_EQ(gpus().where(known.data()).device, device);
+      known.copy_from(counting(count, world.rank()));
+      world.all_reduce(known, sum);
+      EXPECT_EQ(on_host(known), sum_of(world.size()));
+    }
+  };
+  with_members(3, body);  // two share one
+  with_members(2, body, {.nccl = false});
+  nccl().set_registering(nccl::RegistrationMode::none);
+  with_members(2, body);
+  nccl().set_registering(nccl::RegistrationMode::together);
+  with_members(2, [&](Communicator& world) {  // on another GPU than before
+    DeviceVector<int> before(std::vector<int>(count, 1), world.rank());
+    world.all_reduce(before, sum);
+    const DeviceVector<int> elsewhere = world.allocate_on_gpu<int>(count, 1 - world.rank());
+    EXPECT_EQ(gpus().where(elsewhere.data()).device, 1 - world.rank());
+  });
+  EXPECT_EQ(nccl().ever_registered(), 0);
+}
+
+// Nobody has it where one cannot, and all go on.
+TEST_F(OwnGpus, TakeNoMemoryWhereOneGetsNone) {
+  for (const bool by_nccl : {true, false}) {
+    std::atomic<int> refused = 0;
+    with_members(owners,
+                 [&](Communicator& world) {
+                   const int rank = world.rank();
+                   for (int turn = 0; turn < 3; ++turn) {
+                     if (rank == 1 && turn == 0) FakeGpus::fail_allocation_after(0);
+                     try {
+                       const DeviceVector<int> known =
+                           world.allocate_on_gpu<int>(count, turn == 1 && rank == 2 ? 99 : rank);
+                       EXPECT_EQ(turn, 2);
+                     } catch (const Error& error) {
+                       EXPECT_EQ(error.code(), turn == 0 ? Code::out_of_memory : Code::device) << error.what();
+                       EXPECT_NE(error.detail().find(turn == 0 ? "rank 1: allocating" : "rank 2: memory of GPU 99"),
+                                 std::string_view::npos)
+                           << error.what();
+                       ++refused;
+                     }
+                     FakeGpus::fail_allocation_after(-1);
+                   }
+                   DeviceVector<int> there(counting(count, rank), rank);
+                   world.all_reduce(there, sum);
+                   EXPECT_EQ(on_host(there), sum_of(owners));
+                 },
+                 {.nccl = by_nccl});
+    EXPECT_EQ(refused, 2 * owners);
+  }
+}
+
+// NCCL's own failure is one as in any other call.
+TEST_F(OwnGpus, SayThatNcclDoesNotTakeMemory) {
+  for (const int calls_before : {0, 1}) {  // allocating, and making it known
+    std::atomic<int> refused = 0;
+    with_members(owners, [&](Communicator& world) {
+      DeviceVector<int> there(counting(count, world.rank()), world.rank());
+      world.all_reduce(there, sum);
+      if (world.rank() == 1) FakeNccl::fail_after(calls_before);
+      try {
+        const DeviceVector<int> known = world.allocate_on_gpu<int>(count, world.rank());
+        world.barrier();
+      } catch (const Error& error) {
+        EXPECT_NE(error.detail().find("unhandled system error"), std::string_view::npos) << error.what();
+        EXPECT_EQ(world.failed(), calls_before > 0);
+        ++refused;
+      }
+      FakeNccl::fail_after(-1);
+    });
+    EXPECT_EQ(refused, owners);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

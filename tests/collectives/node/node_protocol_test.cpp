@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rule by which lines and slots become free, seen in every order that members can get on in: writing takes time, so
+// does reading, and whoever needs nobody runs as far ahead as the rule lets it. The ring of lines is shorter here than
+// in the room, so that few steps go around it. Each member's steps follow from how far it has come, so a state is how
+// far each has come. That is for a memory that all see alike; that
+// nothing rests on more than what is published with release being seen with acquire, is shown by clocks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "collectives/node/room.hpp"
+#include "tests/support/sanitized.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr int everybody = -1;
+constexpr int nobody = -2;
+constexpr int fewer = test::sanitized ? 2 : 0;  // steps: what is searched through is this test's own memory
+
+struct Protocol {
+  int members;
+  std::vector<int> needs;  // of each step: everybody, nobody, or one member that all others need
+  std::vector<bool> late;  // of each step: what it gives is read after the next one was published
+  unsigned lines = 0;      // which steps write no slot, as bits
+  int slot_ring = static_cast<int>(node::slot_ring);
+  int slot_behind = static_cast<int>(node::slot_ring - node::in_use);
+  int line_ring = static_cast<int>(node::slot_ring) + 1;
+  int line_behind = static_cast<int>(node::slot_ring - node::in_use) + 1;
+
+  bool in_slot(int step) const { return (lines >> static_cast<unsigned>(step) & 1U) == 0; }
+  int behind(int step) const { return in_slot(step) ? slot_behind : line_behind; }
+  // Whether two steps are written in one place.
+  bool meet(int one, int other) const {
+    return one % line_ring == other % line_ring ||
+           (in_slot(one) && in_slot(other) && one % slot_ring == other % slot_ring);
+  }
+};
+
+// What a member does, one thing after the other.
+struct Act {
+  enum class Kind : std::uint8_t { begin_writing, end_writing, publish, see, begin_reading, end_reading };
+  Kind kind;
+  int step;
+  int member;  // that is seen or read
+};
+
+// Everything that the member does.
+std::vector<Act> acts_of(const Protocol& protocol, int me) {
+  using Kind = Act::Kind;
+  std::vector<Act> all;
+  const auto steps = static_cast<int>(protocol.needs.size());
+  const auto sources = [&](int step) {
+    std::vector<int> members;
+    for (int member = 0; member < protocol.members; ++member) {
+      const int needed = protocol.needs[static_cast<std::size_t>(step)];
+      if (member != me && (needed == everybody || needed == member)) members.push_back(member);
+    }
+    return members;
+  };
+  const auto read = [&](int step) {
+    for (const int member : sources(step)) {
+      all.push_back({Kind::begin_reading, step, member});
+      all.push_back({Kind::end_reading, step, member});
+    }
+  };
+  for (int step = 0; step < steps; ++step) {
+    all.push_back({Kind::begin_writing, step, me});
+    all.push_back({Kind::end_writing, step, me});
+    all.push_back({Kind::publish, step, me});
+    if (step > 0 && protocol.late[static_cast<std::size_t>(step) - 1]) read(step - 1);
+    for (const int member : sources(step)) all.push_back({Kind::see, step, member});
+    if (!protocol.late[static_cast<std::size_t>(step)] || step + 1 == steps) read(step);
+  }
+  return all;
+}
+
+class Search {
+ public:
+  explicit Search(const Protocol& protocol) : protocol_(protocol) {
+    for (int member = 0; member < protocol.members; ++member) acts_.push_back(acts_of(protocol, member));
+  }
+
+  // "" or what went wrong; `states` counts how many there are.
+  std::string run(std::size_t& states) {
+    std::vector<std::uint64_t> open = {0};
+    std::unordered_set<std::uint64_t> seen = {0};
+    std::string wrong;
+    while (!open.empty() && wrong.empty()) {
+      const std::uint64_t state = open.back();
+      open.pop_back();
+      bool over = true;
+      bool moved = false;
+      for (int member = 0; member < protocol_.members && wrong.empty(); ++member) {
+        if (at(state, member) == acts(member).size()) continue;
+        over = false;
+        if (!can(state, member)) continue;
+        moved = true;
+        const std::uint64_t next = state + (std::uint64_t{1} << (16U * static_cast<unsigned>(member)));
+        wrong = fault(next, member);
+        if (seen.insert(next).second) open.push_back(next);
+      }
+      if (!over && !moved) wrong = "nobody gets on";
+    }
+    states = seen.size();
+    return wrong;
+  }
+
+ private:
+  static std::size_t at(std::uint64_t state, int member) {
+    return state >> (16U * static_cast<unsigned>(member)) & 0xffffU;
+  }
+  const std::vector<Act>& acts(int member) const { return acts_[static_cast<std::size_t>(member)]; }
+
+  // The last step that the member has published; -1: none.
+  int published(std::uint64_t state, int member) const {
+    for (std::size_t i = at(state, member); i > 0; --i) {
+      if (acts(member)[i - 1].kind == Act::Kind::publish) return acts(member)[i - 1].step;
+    }
+    return -1;
+  }
+
+  bool can(std::uint64_t state, int member) const {
+    const Act& next = acts(member)[at(state, member)];
+    if (next.kind == Act::Kind::see) return published(state, next.member) >= next.step;
+    if (next.kind != Act::Kind::begin_writing) return true;
+    for (int other = 0; other < protocol_.members; ++other) {
+      if (other != member && published(state, other) < next.step - protocol_.behind(next.step)) return false;
+    }
+    return true;
+  }
+
+  // After the member's last act: is a line or slot being read that is being written, or holds another step?
+  std::string fault(std::uint64_t state, int moved) const {
+    for (int reader = 0; reader < protocol_.members; ++reader) {
+      if (at(state, reader) == 0) continue;
+      const Act& reading = acts(reader)[at(state, reader) - 1];
+      if (reading.kind != Act::Kind::begin_reading && !(reading.kind == Act::Kind::end_reading && reader == moved))
+        continue;
+      for (std::size_t i = at(state, reading.member); i > 0; --i) {
+        const Act& written = acts(reading.member)[i - 1];
+        if (written.kind != Act::Kind::begin_writing) continue;
+        if (written.step <= reading.step) break;
+        if (protocol_.meet(written.step, reading.step))
+          return text("member ", reader, " reads step ", reading.step, " of member ", reading.member,
+                      ", who is already writing step ", written.step);
+      }
+    }
+    return {};
+  }
+
+  Protocol protocol_;
+  std::vector<std::vector<Act>> acts_;
+};
+
+// What happened before what, whatever the machine reorders: an act comes after those before it in its member, and what
+// is seen brings with it all that its member did before it published that. Nothing newer is taken to be seen than what
+// the member waits for, so this holds for every timing.
+class Clocks {
+ public:
+  explicit Clocks(const Protocol& protocol) : protocol_(protocol) {
+    const auto n = static_cast<std::size_t>(protocol.members);
+    for (int member = 0; member < protocol.members; ++member) acts_.push_back(acts_of(protocol, member));
+    before_.resize(n);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t member = 0; member < n; ++member) moved = get_on(member) || moved;
+    }
+  }
+
+  // "" or which two acts nothing orders.
+  std::string unordered() const {
+    for (std::size_t reader = 0; reader < acts_.size(); ++reader) {
+      if (before_[reader].size() != acts_[reader].size()) return "nobody gets on";
+      for (std::size_t i = 0; i < acts_[reader].size(); ++i) {
+        const Act& act = acts_[reader][i];
+        const auto giver = static_cast<std::size_t>(act.member);
+        if (act.kind == Act::Kind::begin_reading &&
+            before_[reader][i][giver] <= place(giver, Act::Kind::end_writing, act.step))
+          return text("member ", reader, " reads step ", act.step, " of member ", giver,
+                      ", which may not be written yet");
+        if (act.kind != Act::Kind::end_reading) continue;
+        for (int later = act.step + 1; later < static_cast<int>(protocol_.needs.size()); ++later) {
+          const std::size_t next = place(giver, Act::Kind::begin_writing, later);
+          if (protocol_.meet(later, act.step) && before_[giver][next][reader] <= i)
+            return text("member ", giver, " may write over step ", act.step, " while member ", reader, " reads it");
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  // Where the member does it; past the end: nowhere.
+  std::size_t place(std::size_t member, Act::Kind kind, int step) const {
+    const auto& acts = acts_[member];
+    return static_cast<std::size_t>(
+        std::ranges::find_if(acts, [&](const Act& act) { return act.kind == kind && act.step == step; }) -
+        acts.begin());
+  }
+
+  // One act further, unless what it waits for has no clock yet.
+  bool get_on(std::size_t member) {
+    const std::size_t i = before_[member].size();
+    if (i == acts_[member].size()) return false;
+    const Act& act = acts_[member][i];
+    std::vector<std::size_t> clock = i == 0 ? std::vector<std::size_t>(acts_.size()) : before_[member][i - 1];
+    const bool writes = act.kind == Act::Kind::begin_writing;
+    const int step = writes ? act.step - protocol_.behind(act.step) : act.step;
+    for (std::size_t other = 0; other < acts_.size() && step >= 0; ++other) {
+      const bool waits = writes || (act.kind == Act::Kind::see && act.member == static_cast<int>(other));
+      if (!waits || other == member) continue;
+      const std::size_t published = place(other, Act::Kind::publish, step);
+      if (published >= before_[other].size()) return false;
+      for (std::size_t m = 0; m < clock.size(); ++m) clock[m] = std::max(clock[m], before_[other][published][m]);
+    }
+    clock[member] = i + 1;
+    before_[member].push_back(clock);
+    return true;
+  }
+
+  Protocol protocol_;
+  std::vector<std::vector<Act>> acts_;
+  std::vector<std::vector<std::vector<std::size_t>>> before_;  // of each act: how many of each member's come before
+};
+
+// All kinds of steps in all their orders, all ways to read them, and several mixtures of lines and slots.
+template <class Visit>
+void each_protocol(int members, int steps, const std::vector<int>& kinds, const Visit& visit) {
+  std::size_t patterns = 1;
+  for (int step = 0; step < steps; ++step) patterns *= kinds.size();
+  for (std::size_t pattern = 0; pattern < patterns; ++pattern) {
+    for (const bool late : {false, true}) {
+      for (const unsigned lines : {0U, ~0U, 0b0110110U, 0b1011010U}) {
+        Protocol protocol{.members = members, .needs = {}, .late = {}, .lines = lines};
+        std::size_t rest = pattern;
+        for (int step = 0; step < steps; ++step, rest /= kinds.size()) {
+          protocol.needs.push_back(kinds[rest % kinds.size()]);
+          protocol.late.push_back(late);
+        }
+        visit(protocol);
+      }
+    }
+  }
+}
+
+TEST(NodeProtocol, NothingIsWrittenWhileItIsReadInAnyOrder) {
+  std::size_t all = 0;
+  const auto holds = [&](const Protocol& protocol) {
+    std::size_t states = 0;
+    ASSERT_EQ(Search(protocol).run(states), "") << protocol.members << " members";
+    all += states;
+  };
+  each_protocol(2, 7 - fewer, {everybody, 0, nobody}, holds);
+  each_protocol(3, 6 - fewer, {everybody, 0}, holds);
+  for (const int kind : {everybody, 0, nobody}) {
+    for (const bool late : {false, true})
+      holds({.members = 4,
+             .needs = std::vector<int>(kind == everybody ? 6 : 5, kind),
+             .late = std::vector<bool>(6, late),
+             .lines = kind == everybody ? 0b010110U : 0});
+  }
+  EXPECT_GT(all, test::sanitized ? 1000U : 100'000U);
+}
+
+TEST(NodeProtocol, ReleaseAndAcquireOrderAllThatTouchesOneSlot) {
+  const auto holds = [](const Protocol& protocol) {
+    ASSERT_EQ(Clocks(protocol).unordered(), "") << protocol.members << " members";
+  };
+  each_protocol(2, 8 - fewer, {everybody, 0, 1, nobody}, holds);
+  each_protocol(3, 7 - fewer, {everybody, 0, nobody}, holds);
+  each_protocol(4, 7 - fewer, {everybody, 3, nobody}, holds);
+  for (const unsigned lines : {0U, ~0U}) {
+    for (const bool ahead : {true, false}) {
+      Protocol protocol{
+          .members = 3, .needs = std::vector<int>(7, 0), .late = std::vector<bool>(7, true), .lines = lines};
+      for (int* const number : ahead ? std::array{&protocol.slot_behind, &protocol.line_behind}
+                                     : std::array{&protocol.slot_ring, &protocol.line_ring})
+        *number += ahead ? 1 : -1;
+      EXPECT_NE(Clocks(protocol).unordered().find("may write over step"), std::string::npos);
+    }
+  }
+}
+
+TEST(NodeProtocol, OneStepFurtherAheadWouldBeTooFar) {
+  const auto goes_wrong = [](int Protocol::*number, int change, unsigned lines) {
+    Protocol protocol{
+        .members = 2, .needs = std::vector<int>(8, 0), .late = std::vector<bool>(8, true), .lines = lines};
+    protocol.*number += change;
+    std::size_t states = 0;
+    return Search(protocol).run(states).find("already writing step") != std::string::npos;
+  };
+  for (const unsigned lines : {0U, ~0U}) {
+    EXPECT_TRUE(goes_wrong(lines == 0 ? &Protocol::slot_behind : &Protocol::line_behind, 1, lines));
+    EXPECT_TRUE(goes_wrong(lines == 0 ? &Protocol::slot_ring : &Protocol::line_ring, -1, lines));
+    EXPECT_FALSE(goes_wrong(&Protocol::members, 0, lines));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

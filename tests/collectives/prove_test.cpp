@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules written by hand, each with one mistake that prove must name, and what it says of right ones.
+#include "collectives/prove.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/collectives/execute.hpp"
+
+namespace lockstep::test {
+namespace {
+
+using Schedules = std::vector<Schedule>;
+
+ScheduleBuilder begin() {
+  ScheduleBuilder builder;
+  builder.round();
+  return builder;
+}
+
+testing::AssertionResult is_refused(const Problem& problem, const Schedules& schedules, std::string_view why) {
+  const Proof proof = prove(problem, schedules);
+  if (proof.fault.find(why) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "the fault is \"" << proof.fault << '"';
+}
+
+// How often of a hundred times it goes well.
+int times_right(const Problem& problem, const Schedules& schedules) {
+  int right = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const std::vector<Numbers> inputs = random_inputs(problem, seed);
+    const Execution result = execute(problem, schedules, inputs, {Op::sum, seed});
+    if (result.trouble.empty() && result.outputs == right_outputs(problem, inputs, Op::sum)) ++right;
+  }
+  return right;
+}
+
+const Problem pair_reduce{.collective = Collective::reduce, .size = 2, .count = 4};
+const Problem pair_gather{.collective = Collective::all_gather, .size = 2, .count = 1};
+
+// Member 1 sends its input to member 0, which does as given.
+Schedules one_sends(const Schedule& zero) { return {zero, begin().send(0, input(0, 4)).done()}; }
+
+TEST(Simulate, AcceptsWhatIsRightAndPricesIt) {
+  const Schedules all =
+      one_sends(begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(0, 4)).done());
+  const Proof proof = prove(pair_reduce, all);
+  EXPECT_EQ(proof.fault, "");
+  EXPECT_TRUE(proof.in_order);
+  EXPECT_TRUE(proof.balanced);
+  EXPECT_EQ(proof.cost, (Cost{1, 4, 4}));
+  EXPECT_EQ(times_right(pair_reduce, all), 100);
+}
+
+TEST(Simulate, SaysWhenOperandsAreNotInOrder) {
+  const Proof proof =
+      prove(pair_reduce,
+            one_sends(begin().receive(1, scratch(0, 4)).reduce(output(0, 4), scratch(0, 4), input(0, 4)).done()));
+  EXPECT_TRUE(proof.good());
+  EXPECT_FALSE(proof.in_order);
+  EXPECT_FALSE(proof.balanced);
+}
+
+TEST(Simulate, SaysWhenTheOrderIsNotTheTree) {
+  const Problem problem{.collective = Collective::reduce, .size = 3, .count = 1};
+  const Schedule zero = begin()
+                            .receive(1, scratch(0, 1))
+                            .receive(2, scratch(1, 1))
+                            .reduce(scratch(0, 1), scratch(0, 1), scratch(1, 1))
+                            .reduce(output(0, 1), input(0, 1), scratch(0, 1))
+                            .done();
+  const Schedule other = begin().send(0, input(0, 1)).done();
+  const Proof proof = prove(problem, Schedules{zero, other, other});
+  EXPECT_TRUE(proof.good());
+  EXPECT_TRUE(proof.in_order);
+  EXPECT_FALSE(proof.balanced);
+}
+
+// Member 0 gets in one place, in one round, the sum of 1 and 2, and what 1 has: right if the sum comes last.
+TEST(Simulate, TwoWritesOfOnePlaceInARoundAreRefusedThoughTheyMayGoWell) {
+  const Problem problem{.collective = Collective::reduce, .size = 3, .count = 1};
+  const Schedules all = {begin()
+                             .receive(2, scratch(0, 1))
+                             .receive(1, scratch(0, 1))
+                             .reduce(output(0, 1), input(0, 1), scratch(0, 1))
+                             .done(),
+                         begin().send(2, input(0, 1)).send(0, input(0, 1)).done(),
+                         begin()
+                             .receive(1, scratch(0, 1))
+                             .reduce(scratch(0, 1), scratch(0, 1), input(0, 1))
+                             .round()
+                             .send(0, scratch(0, 1))
+                             .done()};
+  EXPECT_GT(times_right(problem, all), 0);
+  EXPECT_LT(times_right(problem, all), 100);
+  EXPECT_TRUE(is_refused(problem, all, "received into one place"));
+}
+
+// Member 1 passes on what it gets in the same round: right if it comes before it is sent.
+TEST(Simulate, AReadAndAWriteOfOnePlaceInARoundAreRefusedThoughTheyMayGoWell) {
+  const Problem problem{.collective = Collective::broadcast, .size = 3, .count = 2};
+  const Schedules all = {begin().send(1, input(0, 2)).copy(output(0, 2), input(0, 2)).done(),
+                         begin().receive(0, output(0, 2)).send(2, output(0, 2)).done(),
+                         begin().receive(1, output(0, 2)).done()};
+  EXPECT_GT(times_right(problem, all), 0);
+  EXPECT_LT(times_right(problem, all), 100);
+  EXPECT_TRUE(is_refused(problem, all, "sent and received into in one round"));
+}
+
+// Parts of places race as well, and so does one memory that has two names.
+TEST(Simulate, RacesOfPartsAndOfMemoryThatIsOneAreRefused) {
+  const Problem problem{.size = 2, .count = 4, .in_place = true};
+  const Schedule both = begin().send(1, input(0, 3)).receive(1, output(2, 2)).done();
+  EXPECT_TRUE(is_refused(problem, {both, both}, "sent and received into in one round"));
+  const Schedule twice = begin().receive(1, scratch(0, 3)).receive(1, scratch(2, 2)).done();
+  EXPECT_TRUE(is_refused(problem, {twice, twice}, "received into one place"));
+}
+
+// It goes well where sends are buffered.
+TEST(Simulate, TwoThatSendFirstWaitForEver) {
+  const auto schedule = [](int mine, int other) {
+    return begin()
+        .send(other, input(0, 1))
+        .round()
+        .receive(other, output(static_cast<std::size_t>(other), 1))
+        .copy(output(static_cast<std::size_t>(mine), 1), input(0, 1))
+        .done();
+  };
+  const Schedules all = {schedule(0, 1), schedule(1, 0)};
+  const std::vector<Numbers> inputs = random_inputs(pair_gather, 1);
+  EXPECT_EQ(execute(pair_gather, all, inputs, {Op::sum, 1, Sends::leave}).trouble, "");
+  EXPECT_EQ(execute(pair_gather, all, inputs, {Op::sum, 1, Sends::meet}).trouble, "stuck");
+  EXPECT_TRUE(is_refused(pair_gather, all, "waits for ever to send to member 1"));
+}
+
+TEST(Simulate, OneThatNobodySendsToWaitsForEver) {
+  const Schedule waits = begin().receive(1, scratch(0, 4)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, {waits, Schedule{}}, "waits for ever to receive from member 1"));
+}
+
+TEST(Simulate, AMessageOfAnotherLengthIsRefused) {
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(begin().receive(1, scratch(0, 3)).done()), "expects 3 elements"));
+}
+
+TEST(Simulate, MessagesOfAPairArriveInTheOrderInWhichTheyAreWrittenDown) {
+  const auto halves = [](std::size_t first, std::size_t second) {
+    const Schedule zero = begin()
+                              .receive(1, scratch(first, 2))
+                              .receive(1, scratch(second, 2))
+                              .reduce(output(0, 4), input(0, 4), scratch(0, 4))
+                              .done();
+    return Schedules{zero, begin().send(0, input(0, 2)).send(0, input(2, 2)).done()};
+  };
+  EXPECT_EQ(prove(pair_reduce, halves(0, 2)).fault, "");
+  EXPECT_EQ(times_right(pair_reduce, halves(0, 2)), 100);
+  EXPECT_EQ(times_right(pair_reduce, halves(2, 0)), 0);
+  EXPECT_TRUE(is_refused(pair_reduce, halves(2, 0), "combines elements of different positions"));
+}
+
+TEST(Simulate, ReadingWhatNobodyHasSetIsRefused) {
+  const Schedule reduces = begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(4, 4)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(reduces), "reduces what nobody has set"));
+  const Schedule copies = begin().receive(1, scratch(0, 4)).copy(output(0, 4), scratch(1, 4)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(copies), "copies what nobody has set"));
+  const Schedule sends = begin().send(0, scratch(0, 4)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, {begin().receive(1, scratch(0, 4)).done(), sends}, "sends what nobody has set"));
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(begin().receive(1, scratch(0, 4)).done()), "leaves what nobody"));
+}
+
+TEST(Simulate, AContributionCountsOnce) {
+  const Schedule twice = begin()
+                             .receive(1, scratch(0, 4))
+                             .reduce(scratch(0, 4), input(0, 4), scratch(0, 4))
+                             .reduce(output(0, 4), input(0, 4), scratch(0, 4))
+                             .done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(twice), "counts a contribution twice"));
+  const Schedule never = begin().receive(1, scratch(0, 4)).copy(output(0, 4), scratch(0, 4)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(never), "not exactly every contribution"));
+}
+
+TEST(Simulate, NobodyWritesWhereItMayNot) {
+  const auto refused = [](const Schedule& zero, std::string_view why) {
+    return is_refused(pair_reduce, one_sends(zero), why);
+  };
+  EXPECT_TRUE(refused(begin().receive(1, output(1, 4)).done(), "out[1,5) lies outside"));
+  EXPECT_TRUE(refused(begin().receive(1, input(0, 4)).done(), "receives into its input"));
+  const Schedule writes = begin().receive(1, scratch(0, 4)).copy(input(0, 4), scratch(0, 4)).done();
+  EXPECT_TRUE(refused(writes, "writes its input"));
+  Schedule small = begin().receive(1, scratch(0, 4)).done();
+  small.scratch = 3;
+  EXPECT_TRUE(refused(small, "tmp[0,4) lies outside"));
+}
+
+TEST(Simulate, NobodyWritesBetweenItsBlocks) {
+  const Problem problem{
+      .collective = Collective::gather_v, .size = 1, .counts = {2}, .offsets = {1}, .in_place = false};
+  ScheduleBuilder zero = begin();
+  zero.copy(output(1, 2), input(0, 2));
+  EXPECT_EQ(prove(problem, Schedules{ScheduleBuilder(zero).done()}).fault, "");
+  const Schedules writes = {zero.copy(output(0, 1), output(1, 1)).done()};
+  EXPECT_NE(find_trouble(problem, writes, 1), "");
+  EXPECT_TRUE(is_refused(problem, writes, "writes between its blocks"));
+}
+
+TEST(Simulate, ElementsKeepTheirPlaces) {
+  const Schedule crooked = begin().receive(1, scratch(0, 4)).reduce(output(0, 3), input(0, 3), scratch(1, 3)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(crooked), "combines elements of different positions"));
+  const Problem moved{.collective = Collective::broadcast, .size = 1, .count = 2};
+  const Schedule swapped = begin().copy(output(0, 1), input(1, 1)).copy(output(1, 1), input(0, 1)).done();
+  EXPECT_TRUE(is_refused(moved, {swapped}, "what belongs elsewhere"));
+}
+
+TEST(Simulate, ATargetIsOneOfItsOperandsOrApart) {
+  const Schedule overlaps = begin()
+                                .receive(1, scratch(0, 4))
+                                .copy(scratch(4, 1), scratch(3, 1))
+                                .reduce(scratch(1, 4), scratch(0, 4), input(0, 4))
+                                .done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(overlaps), "a target overlaps its source"));
+  const Schedule uneven = begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(0, 3)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(uneven), "slices of different lengths"));
+}
+
+// In the order 0 1 at one member, and 1 0 at the other.
+TEST(Simulate, MembersOfAnAllReduceCombineInOneWay) {
+  const Problem problem{.size = 2, .count = 1};
+  const auto schedule = [](int other) {
+    return begin()
+        .send(other, input(0, 1))
+        .receive(other, scratch(0, 1))
+        .reduce(output(0, 1), input(0, 1), scratch(0, 1))
+        .done();
+  };
+  const Schedules all = {schedule(1), schedule(0)};
+  EXPECT_EQ(times_right(problem, all), 100);
+  EXPECT_NE(find_trouble(problem, all, 1), "");
+  EXPECT_TRUE(is_refused(problem, all, "combines in another way than member 0"));
+}
+
+TEST(Simulate, NobodyLeavesABarrierBeforeAllHaveCome) {
+  const Problem problem{.collective = Collective::barrier, .size = 3};
+  const auto passes = [](int to, int from) {
+    return begin().send(to, input(0, 1)).receive(from, scratch(0, 1)).done();
+  };
+  const Schedules around = {passes(1, 2), passes(2, 0), passes(0, 1)};
+  EXPECT_NE(find_trouble(problem, around, 1), "");
+  EXPECT_TRUE(is_refused(problem, around, "leaves before all have come"));
+  const Schedules twice = {then(around[0], around[0]), then(around[1], around[1]), then(around[2], around[2])};
+  EXPECT_EQ(find_trouble(problem, twice, 1), "");
+  EXPECT_EQ(prove(problem, twice).fault, "");
+}
+
+// Only who receives has heard: that a send has ended says nothing, where sends are buffered.
+TEST(Simulate, ASendThatEndsIsNoSignAtABarrier) {
+  const Problem problem{.collective = Collective::barrier, .size = 2};
+  const Schedules all = {begin().send(1, input(0, 1)).done(), begin().receive(0, scratch(0, 1)).done()};
+  EXPECT_NE(find_trouble(problem, all, 1), "");
+  EXPECT_TRUE(is_refused(problem, all, "leaves before all have come"));
+}
+
+// Member 1 tells 2 that it has come, but not that 0 has, of whom it may hear only later.
+TEST(Simulate, AtABarrierOnlyWhatWasHeardBeforeIsTold) {
+  const Problem problem{.collective = Collective::barrier, .size = 3};
+  const auto schedules = [&](bool at_once) {
+    ScheduleBuilder one = begin();
+    one.receive(0, scratch(0, 1));
+    if (!at_once) one.round();
+    one.send(2, input(0, 1)).round().receive(2, scratch(0, 1));
+    return Schedules{begin().send(1, input(0, 1)).receive(2, scratch(0, 1)).done(), one.done(),
+                     begin().receive(1, scratch(0, 1)).round().send(0, input(0, 1)).send(1, input(0, 1)).done()};
+  };
+  EXPECT_EQ(prove(problem, schedules(false)).fault, "");
+  EXPECT_NE(find_trouble(problem, schedules(true), 1), "");
+  EXPECT_TRUE(is_refused(problem, schedules(true), "leaves before all have come"));
+}
+
+// Right apart, wrong when the output is the input, which is overwritten before it is sent.
+TEST(Simulate, WhatIsNotFitForOneMemoryIsRefusedThere) {
+  Problem problem{.size = 2, .count = 1};
+  const Schedule zero = begin()
+                            .receive(1, scratch(0, 1))
+                            .reduce(output(0, 1), input(0, 1), scratch(0, 1))
+                            .round()
+                            .send(1, input(0, 1))
+                            .done();
+  const Schedule one = begin()
+                           .send(0, input(0, 1))
+                           .round()
+                           .receive(0, scratch(0, 1))
+                           .reduce(output(0, 1), scratch(0, 1), input(0, 1))
+                           .done();
+  EXPECT_EQ(prove(problem, Schedules{zero, one}).fault, "");
+  problem.in_place = true;
+  EXPECT_NE(find_trouble(problem, Schedules{zero, one}, 1), "");
+  EXPECT_TRUE(is_refused(problem, {zero, one}, "counts a contribution twice"));
+}
+
+TEST(Simulate, PeersAreOtherMembersAndEverybodyHasASchedule) {
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(begin().receive(2, scratch(0, 4)).done()), "a message with member 2"));
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(begin().receive(0, scratch(0, 4)).done()), "a message with member 0"));
+  EXPECT_TRUE(is_refused(pair_reduce, {Schedule{}}, "not one schedule for each member"));
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine/hang_watchdog.hpp"
+
+#include <unistd.h>
+
+#include <system_error>
+
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+HangWatchdog::HangWatchdog(std::string what, std::function<std::string()> hint, Patience patience, Log log,
+                           std::function<void()> end)
+    : what_(std::move(what)),
+      here_(what_),
+      launch_(launcher_job_of(process_environment)),
+      hint_(std::move(hint)),
+      patience_(patience),
+      log_(std::move(log)),
+      end_(std::move(end)) {
+  if (!end_) end_ = [] { ::_exit(static_cast<int>(Exit::timeout)); };
+  if (patience_.warn == Duration{} && patience_.limit == Duration{}) return;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    log_.warn(text("no thread can be had to watch over ", what_, " (ulimit -u, -v): a hang there would be silent"));
+  }
+}
+
+HangWatchdog::~HangWatchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::string HangWatchdog::advice() const {
+  try {
+    return hint_();
+  } catch (const std::exception&) {
+    return "look for members that are stopped or were not started";
+  }
+}
+
+// Who is not in the call, as far as this host knows; begins with a colon.
+std::string HangWatchdog::missing() const {
+  try {
+    const bool all_come = what_.starts_with("MPI_Init") || what_ == "MPI_Finalize";
+    const std::string all = who_is_missing(what_, launch_, local_ranks_of(launch_), all_come);
+    return all.empty() ? all : text(": ", all);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+void HangWatchdog::run() {
+  std::unique_lock lock(mutex_);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto done_within = [&](Duration time) {
+    return changed_.wait_until(lock, begin + time, [&] { return done_; });
+  };
+  const auto look = [&] {  // meanwhile the call may come back
+    lock.unlock();
+    std::string all = missing();
+    lock.lock();
+    return all;
+  };
+  const bool warn_first = patience_.limit == Duration{} || patience_.warn < patience_.limit;
+  if (patience_.warn > Duration{} && warn_first) {
+    if (done_within(patience_.warn)) return;
+    const std::string who = look();
+    if (done_) return;
+    log_.warn(text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(patience_.warn), who));
+  }
+  if (patience_.limit == Duration{} || done_within(patience_.limit)) return;
+  const std::string who = look();
+  if (done_) return;
+  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit), who),
+                    text(advice(), "; LOCKSTEP_TIMEOUT sets the limit"));
+  log_.error(error.what());
+  end_();
+}
+
+}  // namespace lockstep

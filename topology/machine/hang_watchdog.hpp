@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A guard around the few MPI calls that may block: a thread that names the hang and ends it, because
+// nothing else can be done about a call that does not come back.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "topology/exchange.hpp"
+#include "topology/machine/local_ranks.hpp"
+
+namespace lockstep {
+
+class HangWatchdog {
+ public:
+  // `hint` tells people where to look; it is asked for only at the limit. `end` is called at the limit; it must not
+  // return control to the hanging call, and does by default end the process with exit code 4.
+  HangWatchdog(std::string what, std::function<std::string()> hint, Patience patience, Log log,
+               std::function<void()> end = {});
+  ~HangWatchdog();
+  HangWatchdog(const HangWatchdog&) = delete;
+  HangWatchdog& operator=(const HangWatchdog&) = delete;
+
+ private:
+  void run();
+  std::string advice() const;
+  std::string missing() const;
+
+  std::string what_;
+  CallMarker here_;
+  LauncherJob launch_;
+  std::function<std::string()> hint_;
+  Patience patience_;
+  Log log_;
+  std::function<void()> end_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep
