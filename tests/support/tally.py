@@ -15,14 +15,29 @@ ROWS = 135
 PARAMETER = re.compile(r"/\w+$")
 
 
+def read_report(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)["cases"]
+
+
 def read_cases(folders):
     cases = []
     for folder in folders:
         for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
-            with open(path, encoding="utf-8") as file:
-                report = json.load(file)
-            cases += [dict(case, program=path) for case in report["cases"]]
+            cases += [dict(case, program=path) for case in read_report(path)]
     return cases
+
+
+def failed_at_first(folders):
+    """(program, message) of what failed, and passed when it ran again alone (second_run.py)."""
+    found = []
+    for folder in folders:
+        for path in sorted(glob.glob(os.path.join(folder, "first", "*.json"))):
+            now = os.path.join(folder, os.path.basename(path))
+            if any(case["result"] == "failed" for case in read_report(now)):
+                continue
+            found += [(now, f"{case['name']}: {case.get('message', '')}") for case in read_report(path) if case["result"] == "failed"]
+    return found
 
 
 def by_test(cases):
@@ -108,6 +123,8 @@ def main():
     programs = {case["program"] for case in cases}
     if len(programs) < given.expect:
         problems.append(f"only {len(programs)} of {given.expect} test programs left results")
+    for program, message in failed_at_first(given.folders):
+        print(f"PASSED ONLY ALONE ({os.path.relpath(program)}): it said first: {message.strip()[:600]}")
     for case in failed:
         print(f"FAILED {case['name']} ({os.path.relpath(case['program'])}): {case.get('message', '').strip()[:600]}")
     for problem in problems:

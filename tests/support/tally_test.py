@@ -62,6 +62,42 @@ class RunTest(unittest.TestCase):
         self.assertEqual(self.runs(2, "LeakSanitizer: detected memory leaks"), (1, 1))
 
 
+class SecondRun(unittest.TestCase):
+    """What stands after a second run, in which every program passes."""
+
+    def stands(self, messages):
+        with tempfile.TemporaryDirectory() as folder:
+            results = os.path.join(folder, "results")
+            os.mkdir(results)
+            for name, message in messages.items():
+                with open(os.path.join(results, name + ".json"), "w", encoding="utf-8") as file:
+                    json.dump({"name": name, "cases": [{"name": f"Suite.{name}", "result": "failed" if message else "passed", "message": message}]}, file)
+            passes = ("import json, sys\nfor name in sys.argv[2:]:\n    with open(f'{sys.argv[1]}/{name}.json', 'w') as file:\n"
+                      "        json.dump({'name': name, 'cases': [{'name': f'Suite.{name}', 'result': 'passed'}]}, file)\n")
+            here = os.path.dirname(__file__)
+            subprocess.run([sys.executable, os.path.join(here, "second_run.py"), folder, "--run", sys.executable, "-c", passes, results],
+                           capture_output=True, check=True)
+            done = subprocess.run([sys.executable, os.path.join(here, "tally.py"), results], capture_output=True, text=True, check=False)
+            return done.stdout
+
+    def test_a_program_that_passes_alone_is_told_with_what_it_said_first(self):
+        out = self.stands({"late": "took 3 s of 2", "good": ""})
+        self.assertIn("PASSED ONLY ALONE", out)
+        self.assertIn("Suite.late: took 3 s of 2", out)
+        self.assertEqual(out.splitlines()[-1], "2 passed, 0 failed, 0 skipped")
+
+    def test_found_faults_and_crashes_stay(self):
+        for message in ("SUMMARY: AddressSanitizer: heap-use-after-free", "x.cpp:3: runtime error: signed integer overflow",
+                        "exit code -11 and no word of what failed", "exit code 134 and no word"):
+            out = self.stands({"bad": message, "good": ""})
+            self.assertNotIn("PASSED ONLY ALONE", out)
+            self.assertEqual(out.splitlines()[-1], "1 passed, 1 failed, 0 skipped")
+
+    def test_many_failures_stay(self):
+        out = self.stands({f"p{each}": "late" for each in range(7)})
+        self.assertEqual(out.splitlines()[-1], "0 passed, 7 failed, 0 skipped")
+
+
 class Tally(unittest.TestCase):
     def test_counts_and_ends_with_the_one_line(self):
         code, out = tally("")
