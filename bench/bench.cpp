@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures one row after the other: buffers, candidates, checks, baselines and the limit. All members run the same
+// steps in the same order.
 #include "bench/bench.hpp"
 
 #include <algorithm>
@@ -25,14 +27,14 @@ std::uint64_t times(std::uint64_t a, std::uint64_t b) {
   return b != 0 && a > most / b ? most : a * b;
 }
 
-// All members alike, or one would end and the others wait.
+// Throws on all members alike. Otherwise one would end and the others would wait.
 void refuse_too_large(Communicator& world, const BenchOptions& options) {
   std::uint64_t needed = 0;
   for (const Subject& each : options.subjects) {
     for (const std::uint64_t size : options.sizes) {
       Subject subject = each;
       subject.count = count_of(each.collective, each.type, size, world.size());
-      // The buffers, as much for what is staged, and the two of the copy.
+      // The sum has the buffers, as much again for staging, and the two buffers of the copy.
       needed = std::max(needed, 4 * memory_of(subject, world.size()));
     }
   }
@@ -55,11 +57,11 @@ BenchCandidate copying(std::string name, const std::byte* from, std::byte* to, s
           }};
 }
 
-// What a member does by its schedule.
+// Holds the traffic of one member by its schedule.
 struct ScheduleTraffic {
   std::uint64_t rounds = 0;
   std::uint64_t sent = 0;    // elements
-  std::uint64_t narrow = 0;  // of them in the wire format
+  std::uint64_t narrow = 0;  // those in the wire format
 };
 
 ScheduleTraffic traffic_of(const Schedule& schedule) {
@@ -87,7 +89,7 @@ ScheduleTraffic traffic_of(const Plan& plan) {
   return work;
 }
 
-// Every subject in every size that differs from the one before.
+// Returns every subject in every size. Sizes that round to the same count appear once.
 std::vector<Subject> rows_of(const BenchOptions& options, int members, std::vector<std::string>& left_out) {
   std::vector<Subject> rows;
   for (const Subject& each : options.subjects) {
@@ -142,7 +144,7 @@ class RowMaker {
     const auto baselines = all_baselines();
     for (const auto& [name, make] : baselines) {
       auto made = make(subject_, buffers_);
-      const bool all = world_.all_reduce(made ? 1 : 0, min) == 1;  // what one cannot do, none does
+      const bool all = world_.all_reduce(made ? 1 : 0, min) == 1;  // a candidate needs all members
       which.push_back(all ? candidates_.size() : 0);
       if (all) candidates_.push_back(std::move(*made));
     }
@@ -216,7 +218,7 @@ class RowMaker {
     const detail::CallRequest request = there_ ? there_->request() : buffers_.request();
     const detail::BoundCall bound_call = world_.core()->prepare(request);
     const Plan& plan = *bound_call.call.plan;
-    if (there_) PreparedCall(world_.core(), bound_call).run();  // then it is known who does it
+    if (there_) PreparedCall(world_.core(), bound_call).run();  // afterwards the algorithm is known
     row_.algorithm = bound_call.algorithm();
     if (row_.algorithm == plan.algorithm) wire_ = plan.wire;
     const ScheduleTraffic work = traffic_of(plan);
@@ -282,14 +284,15 @@ class RowMaker {
     row_.check.hash = hexadecimal(all);
   }
 
-  // Copying as many bytes as the row has, by all members at once: what the memory can do for data of this size.
+  // Adds a copy of as many bytes as the row has, by all members at once. It shows the speed of the memory for data of
+  // this size.
   std::size_t add_copy() {
     if (row_.bytes == 0) return 0;
     if (there_) {
       candidates_.push_back(there_->copy(row_.bytes));
       return candidates_.size() - 1;
     }
-    // Not at the same place of a page, which makes some processors wait for themselves.
+    // The two halves have different offsets in their pages. Equal offsets make some processors stall.
     constexpr std::size_t page = 4096;
     constexpr std::size_t apart = page / 2 + 64;
     const std::size_t pages = (row_.bytes + page - 1) / page * page;
@@ -314,7 +317,7 @@ class RowMaker {
   void name_slowest(const std::vector<double>& medians) {
     const auto slowest = std::ranges::max_element(medians);
     const double middle = median_of(medians);
-    // Where members have different parts, the one with most to do is no news.
+    // If members have different parts of the work, the busiest one is no news.
     const bool alike = waits_for_all(subject_.collective) && !is_unequal(subject_.collective);
     constexpr double telling = 5;
     const double percent = middle > 0 ? 100 * (*slowest / middle - 1) : 0;
@@ -327,7 +330,7 @@ class RowMaker {
     const RowKey key = key_of(row_);
     const auto found = std::ranges::find(run.rows, key, key_of);
     if (found == run.rows.end() || found->time.median <= 0 || row_.time.median <= 0) return;
-    // Not measured in turns: both intervals count.
+    // The times were not measured in turns, so both intervals count.
     const auto spread = [](const Summary& time) {
       return std::max(std::log(time.ci.high / time.median), std::log(time.median / std::max(time.ci.low, 1e-9)));
     };
@@ -346,12 +349,12 @@ class RowMaker {
   Subject subject_;
   const Ceilings& ceilings_;
   double kernel_;
-  WireFormat wire_ = WireFormat::as_is;  // of ours
+  WireFormat wire_ = WireFormat::as_is;  // the format that Lockstep uses
   Buffers buffers_;
   std::optional<GpuBuffers> there_;
-  std::optional<GpuBuffers> symmetric_;  // the same, in memory that all members took together
+  std::optional<GpuBuffers> symmetric_;  // the same, in symmetric memory
   std::vector<BenchCandidate> candidates_;
-  std::vector<std::byte> copied_;  // from its first half to its second
+  std::vector<std::byte> copied_;  // copied from its first half to its second
   Row row_;
 };
 
@@ -370,7 +373,7 @@ void run_bench(Communicator& world, const BenchOptions& options, BenchRun& run,
   std::vector<std::string> left_out;
   const std::vector<Subject> rows = rows_of(options, world.size(), left_out);
   if (!left_out.empty()) run.settings.push_back({"left out, under one element for each rank", join(left_out, ", ")});
-  // What is measured of the host is no limit to GPUs.
+  // Limits that were measured on the host do not bind GPUs.
   const Ceilings ceilings = options.gpu ? Ceilings{} : measure_ceilings(world, options.effort, options.seed);
   note_ceilings(ceilings, run);
   std::map<std::pair<DataType, ReduceOp>, double> kernels;

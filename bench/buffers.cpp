@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fills buffers with data that has an exact result in every type, and counts wrong elements. Random data is in
+// random_data.cpp.
 #include "bench/buffers.hpp"
 
 #include <algorithm>
@@ -17,7 +19,7 @@ namespace {
 
 using enum Collective;
 
-// Of small whole numbers.
+// Combines small whole numbers.
 double combine(ReduceOp op, double a, double b) {
   const auto x = static_cast<int>(a);
   const auto y = static_cast<int>(b);
@@ -106,7 +108,7 @@ void Buffers::cut_equally() {
   out_count_ = no_output ? 0 : wide_out ? all : count;
 }
 
-// Who does not give or take all has the counts all the same where the call asks for them.
+// A member that sends or receives a part only has the counts nevertheless, if the call asks for them.
 void Buffers::cut_unequally() {
   const Collective which = subject_.collective;
   for (int peer = 0; peer < members_; ++peer) {
@@ -138,7 +140,8 @@ detail::CallRequest Buffers::request() {
   return request;
 }
 
-// 1, and 2 where the element's turn is the member's: sums, products and all else stay small and exact.
+// Returns 2 if the element's turn is the member's, else 1. So sums, products and all other results stay small and
+// exact.
 double Buffers::given(int rank, std::size_t element) const {
   return static_cast<int>(element % static_cast<std::size_t>(members_)) == rank ? 2 : 1;
 }
@@ -166,7 +169,7 @@ std::size_t Buffers::first_of_result() const {
   return scatters ? begin_of_block(rank_, rank_) : 0;
 }
 
-// Of an element by its turn.
+// Returns the result of an element by its turn.
 std::vector<double> Buffers::combined() const {
   std::vector<double> all(static_cast<std::size_t>(members_));
   for (std::size_t turn = 0; turn < all.size(); ++turn) {
@@ -178,7 +181,7 @@ std::vector<double> Buffers::combined() const {
   return all;
 }
 
-// Where the giver has what goes to a member.
+// Returns the place of the data for a member in the sender's buffer.
 std::size_t Buffers::begin_of_block(int from, int to) const {
   std::size_t begin = 0;
   for (int before = 0; before < to; ++before) begin += subject_.count_between(from, before, members_);
@@ -215,7 +218,7 @@ std::uint64_t Buffers::count_wrong(std::uint64_t& bits) const {
   std::uint64_t wrong = 0;
   with_type(subject_.type, [&](auto zero) {
     using T = decltype(zero);
-    // By bits: a zero of the other sign is wrong, too.
+    // The comparison is by bits, because a zero of the other sign is wrong too.
     const auto judge = [&](std::size_t i, const T& wanted) {
       const auto* const bytes = reinterpret_cast<const std::byte*>(&wanted);
       if (!std::equal(bytes, bytes + sizeof(T), begin + i * sizeof(T))) ++wrong;
@@ -229,7 +232,7 @@ std::uint64_t Buffers::count_wrong(std::uint64_t& bits) const {
     }
     const std::size_t first = first_of_result();
     std::vector<T> right;
-    // The sums are exact and a mean correctly rounded, in the precision that the type is computed in.
+    // The sums are exact, and a mean is rounded correctly, in the precision in which the type is computed.
     for (const double each : combined()) right.push_back(number<T>(std::is_integral_v<T> ? std::trunc(each) : each));
     for (std::size_t i = 0; i < out_count_; ++i) judge(i, right[(first + i) % right.size()]);
   });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's buffers for a subject: data whose result is exact in every type, and the judgement of that result.
+// Holds a member's buffers for a subject. Their data has an exact result in every type, so that the result can be
+// judged.
 #pragma once
 
 #include <span>
@@ -10,10 +11,11 @@
 
 namespace lockstep::bench {
 
-// Whether this machine can put memory out of its caches, and doing it.
+// Returns true if this processor lets programs empty its caches of given memory; flush_caches() does it.
 bool can_flush_caches();
 void flush_caches(std::span<std::byte> bytes);
 
+// Owns the input and the output of one member, knows the right result, and counts wrong elements.
 class Buffers {
  public:
   Buffers(const Subject& subject, int members, int rank);
@@ -30,25 +32,28 @@ class Buffers {
   }
   std::size_t input_count() const { return in_count_; }
   std::size_t output_count() const { return out_count_; }
-  // Of unequal forms: elements for and from every member.
+  // Return, for unequal forms, the number of elements for and from every member.
   const std::vector<std::size_t>& gives() const { return gives_; }
   const std::vector<std::size_t>& takes() const { return takes_; }
-  // Of a collective; an exchange is not asked for but sent.
+  // Returns the request of a collective. An exchange has no request: it is sent as messages.
   detail::CallRequest request();
 
+  // Writes the exact test data into the input.
   void fill();
-  // Wrong elements of the output, after fill() and one operation; `bits` becomes a hash of the output.
+  // Returns the number of wrong elements in the output, after fill() and one operation. Sets `bits` to a hash of the
+  // output.
   std::uint64_t count_wrong(std::uint64_t& bits) const;
-  // The same with random data, where rounding has a bound: elements, of many a sample, that are beyond it. `wire`: how
-  // messages carried it.
+  // The next three do the same with random data, for which rounding has a bound. The function takes_random() returns
+  // true if the subject has such a bound. The function count_beyond() returns the number of sampled elements beyond it;
+  // `wire` is the format of the messages.
   bool takes_random() const;
   void fill_randomly(std::uint64_t seed);
   std::uint64_t count_beyond(std::uint64_t seed, WireFormat wire = WireFormat::as_is) const;
-  // Out of all caches of the machine.
+  // Empties all caches of the machine of these buffers.
   void flush();
 
  private:
-  // Of the output: what lies in a member's input.
+  // Names a piece of the output: its elements `begin` to `begin + count` come from the input of member `from`.
   struct BufferPart {
     int from;
     std::size_t begin;
@@ -59,8 +64,8 @@ class Buffers {
   double given(int rank, std::size_t element) const;
   std::size_t begin_of_block(int from, int to) const;
   std::vector<BufferPart> pieces() const;
-  int contributors() const;             // members 0 to this, of a reduction
-  std::size_t first_of_result() const;  // in everybody's input, of a reduction
+  int contributors() const;             // of a reduction: members 0 to this one contribute
+  std::size_t first_of_result() const;  // of a reduction: first element in every input
   std::vector<double> combined() const;
 
   Subject subject_;
@@ -70,7 +75,7 @@ class Buffers {
   std::size_t out_count_ = 0;
   std::vector<std::size_t> gives_;
   std::vector<std::size_t> takes_;
-  std::size_t in_offset_ = 0;  // in bytes, in place
+  std::size_t in_offset_ = 0;  // in bytes; used in place
   std::size_t out_offset_ = 0;
   std::vector<std::byte> input_;
   std::vector<std::byte> output_;

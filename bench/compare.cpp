@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times are compared as logarithms, where a ratio is a difference and noise is about symmetric. The spread between
-// launches counts where it is known: a process keeps its luck with memory, links and neighbours as long as it lives,
-// so the interval within one launch is too short for a verdict on a version.
+// Compares times as logarithms: a ratio is then a difference, and noise is about symmetric. The spread between launches
+// counts if it is known. A process keeps its memory, links and neighbours as long as it lives. So the
+// interval within one launch is too short for a verdict on a version.
 #include "bench/compare.hpp"
 
 #include <algorithm>
@@ -25,9 +25,9 @@ namespace {
 
 constexpr std::size_t enough_samples = 10;
 constexpr double p_of_interval = 0.05;
-constexpr double normal_reach = 1.959964;  // of a 95 % interval, in standard errors
+constexpr double normal_reach = 1.959964;  // half of a 95 % interval, in standard errors
 
-// The rows of one key, one for each launch.
+// Holds the rows of one key, one for each launch.
 struct LaunchRows {
   std::vector<const Row*> a;
   std::vector<const Row*> b;
@@ -40,7 +40,7 @@ struct RowKeyOrder {
   bool operator()(const RowKey& a, const RowKey& b) const { return order(a) < order(b); }
 };
 
-// A logarithm of a time and how sure it is.
+// Holds the logarithm of a time and its uncertainty.
 struct Estimate {
   double log_time = 0;
   double variance = 0;
@@ -64,7 +64,7 @@ std::string size_of(const BenchRun& run) {
   return text(run.ranks, run.ranks == 1 ? " rank" : " ranks", " on ", run.nodes, run.nodes == 1 ? " node" : " nodes");
 }
 
-// Why no row of these runs can be compared.
+// Returns the reason why no rows of these runs can be compared; nothing if they can.
 std::optional<Refusal> refusal_of_runs(const BenchRun& a, const BenchRun& b) {
   if (a.ranks != b.ranks || a.nodes != b.nodes) {
     return Refusal{.reason = text("the earlier run had ", size_of(a), ", the later ", size_of(b)),
@@ -82,7 +82,7 @@ std::optional<Refusal> refusal_of_runs(const BenchRun& a, const BenchRun& b) {
   return std::nullopt;
 }
 
-// Why these rows of one run bear no verdict. `run` is "earlier" or "later".
+// Returns the reason why these rows of one run allow no verdict. `run` is "earlier" or "later".
 std::optional<Refusal> refusal_of_rows(std::span<const Row* const> rows, const std::string& run, bool force) {
   std::set<int> launches;
   for (const Row* row : rows) {
@@ -135,13 +135,13 @@ Estimate estimate_of(std::span<const Row* const> rows) {
     const double distance = std::log(row->time.median) - estimate.log_time;
     between += distance * distance / (launches - 1) / launches;
   }
-  // Also where the spread within is the larger one: that few launches look alike by chance must not make it sure.
+  // The larger of both spreads counts. Few launches may look alike by chance, and must not feign certainty.
   estimate.degrees_of_freedom = rows.size() - 1;
   estimate.variance = std::max(within, between);
   return estimate;
 }
 
-// Welch's degrees of freedom of a difference, rounded down.
+// Returns Welch's degrees of freedom of a difference, rounded down.
 std::size_t degrees_of_difference(const Estimate& a, const Estimate& b) {
   const auto part = [](const Estimate& side) {
     return side.variance * side.variance / static_cast<double>(side.degrees_of_freedom);
@@ -176,7 +176,7 @@ Verdict verdict_of(const ComparedRow& row, bool beyond, double tolerance) {
   return Verdict::cannot_tell;
 }
 
-// Rows without a refusal get a verdict, with Holm's correction over just these.
+// Gives a verdict to each row without a refusal, with Holm's correction over just these.
 void judge_rows(std::vector<ComparedRow>& rows, const CompareOptions& options) {
   std::vector<ComparedRow*> judged;
   std::vector<double> chances;
@@ -227,7 +227,7 @@ ComparisonCells cells_of(const ComparedRow& row) {
           text(word_of(row.verdict), reason)};
 }
 
-// The first and the last column begin at the left, numbers end at the right.
+// Aligns the columns: the first and the last left, numbers right.
 std::string aligned(std::span<const ComparisonCells> lines) {
   std::array<std::size_t, 7> widths{};
   for (const ComparisonCells& cells : lines) {
@@ -246,7 +246,7 @@ std::string aligned(std::span<const ComparisonCells> lines) {
 
 std::string rows_word(std::size_t rows) { return number_text::counted(rows, "row"); }
 
-// The row that has become slower by most, as "all_reduce f32 sum 1 MiB takes 12 % more time".
+// Returns the row that has slowed down most, as "all_reduce f32 sum 1 MiB takes 12 % more time".
 std::string worst_of(const Comparison& comparison) {
   const ComparedRow* worst = nullptr;
   for (const ComparedRow& row : comparison.rows) {

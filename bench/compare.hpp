@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is the later of two runs faster or slower than the earlier? Row by row with intervals, corrected for the number of
-// rows, and with a refusal where the data cannot bear a verdict. It judges values; reading files is not its business.
+// Judges if the later of two runs is faster or slower than the earlier. It compares row by row with intervals, and
+// corrects for the number of rows. It refuses a verdict if the data cannot support one. It judges values; other files
+// read them.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +20,16 @@ enum class Verdict : std::uint8_t {
   slower,        // the later run, by more than the tolerance
   same,          // the whole interval is within the tolerance
   cannot_tell,   // the interval is too wide, or across the tolerance
-  inconclusive,  // the data cannot bear a verdict
+  inconclusive,  // the data cannot support a verdict
 };
 
 struct CompareOptions {
-  double tolerance = 0.05;  // a change of time up to this is none
-  double alpha = 0.05;      // the chance of one false "faster" or "slower" among all rows
-  bool force = false;       // a verdict from one launch, although launches differ
+  double tolerance = 0.05;  // a smaller change of time counts as none
+  double alpha = 0.05;      // the probability of one false "faster" or "slower" among all rows
+  bool force = false;       // gives a verdict from one launch, although launches differ
 };
 
-// What two rows must share to be compared.
+// Holds the properties that two rows must share to be compared.
 struct RowKey {
   std::string collective;
   std::string type;
@@ -41,45 +42,50 @@ struct RowKey {
 };
 RowKey key_of(const Row& row);
 
+// Explains why there is no verdict.
 struct Refusal {
   std::string reason;  // a clause: "the later run has one launch only"
   std::string remedy;  // a sentence
   bool operator==(const Refusal&) const = default;
 };
 
+// Holds one row that both runs have; `a` is the earlier run, `b` the later.
 struct ComparedRow {
   RowKey key;
-  double a_us = 0;  // medians, over launches the geometric mean of them
+  double a_us = 0;  // median; of several launches the geometric mean of the medians
   double b_us = 0;
   double ratio = 1;  // a / b, so above 1 the later run is the faster
   Interval ci;
-  double p_value = 1;  // of such a ratio, were the true change within the tolerance
+  double p_value = 1;  // the probability of such a ratio if the true change is within the tolerance
   Verdict verdict = Verdict::inconclusive;
-  std::optional<Refusal> refusal;  // exactly where inconclusive, unless the comparison as a whole is refused
+  std::optional<Refusal> refusal;  // set exactly if inconclusive, unless the whole comparison is refused
 };
 
+// Holds the outcome of a comparison of two runs.
 struct Comparison {
   std::string a;  // version, commit and start of the earlier run
   std::string b;
-  std::vector<ComparedRow> rows;  // of a collective all sizes in ascending order
-  std::size_t only_in_a = 0;      // keys that have no partner
+  std::vector<ComparedRow> rows;  // all sizes of a collective in ascending order
+  std::size_t only_in_a = 0;      // keys without a partner
   std::size_t only_in_b = 0;
   double tolerance = 0;
-  // Slower if one row is; else inconclusive if all rows are; else "cannot tell" if one row could not be told; else
-  // faster if one row is; else same.
+  // The verdict is slower if one row is; else inconclusive if all rows are. Else it is "cannot tell" if one row is.
+  // Else it is faster if one row is; else same.
   Verdict verdict = Verdict::inconclusive;
-  std::optional<Refusal> refusal;  // exactly where inconclusive
+  std::optional<Refusal> refusal;  // set exactly if inconclusive
 };
 
+// Compares the later run `b` with the earlier run `a`. It throws no error for runs that cannot be compared; it refuses
+// a verdict.
 Comparison compare(const BenchRun& a, const BenchRun& b, const CompareOptions& options = {});
 
-// "faster", ..., "cannot tell", "inconclusive".
+// Returns "faster", ..., "cannot tell", "inconclusive".
 std::string_view word_of(Verdict verdict);
 
-// The verdict and what to do next.
+// Returns the verdict and the next step for the user.
 std::string verdict_line(const Comparison& comparison);
 
-// A table for people; the last line is the verdict and what to do next.
+// Returns a table for people; its last line is the verdict and the next step.
 std::string to_text(const Comparison& comparison);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Derives the verdict and the exit code of a run from its rows.
 #include <algorithm>
 
 #include "bench/bench.hpp"
@@ -8,7 +9,7 @@
 namespace lockstep::bench {
 namespace {
 
-// "; against mpi 2 faster, 1 equal, 9 slower"
+// Returns text such as "; against mpi 2 faster, 1 equal, 9 slower".
 std::string against(const BenchRun& run) {
   std::string all;
   for (const Score& each : scores_of(run)) {

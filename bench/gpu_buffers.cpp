@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Mirrors buffers in GPU memory, and calls NCCL directly for the baseline.
 #include "bench/gpu_buffers.hpp"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ GpuBuffers::GpuBuffers(Communicator& world, Buffers& buffers, int device, GpuAll
   };
   try {
     input_ = take(bytes_);
-    // That all have to take together, also who needs it not.
+    // All members have to allocate it together, even those that do not need it.
     if (!is_one_ || memory == GpuAllocation::symmetric) output_ = take(is_one_ ? 0 : host_output_.size());
   } catch (const Error& error) {
     wrong = error.detail();
@@ -89,7 +90,7 @@ BenchCandidate GpuBuffers::staged(BenchCandidate by_host) {
 
 namespace {
 
-// "2.30.1"
+// Returns true if this version of NCCL, such as "2.30.1", may share a GPU.
 bool bears_shared_gpus(const std::string& version) {
   const char* const permitted = process_environment("NCCL_MULTI_RANK_GPU_ENABLE");
   int major = 0;
@@ -114,7 +115,7 @@ class NcclGroupBaseline final : public NcclBaseline {
       library_.finish(member_);
       settle();
     } catch (const Error&) {
-      // what went wrong was said before, and is broken off
+      // The error was reported before, and is broken off.
     }
     library_.leave(member_);
     gpu::backend()->end_stream(device_, stream_);

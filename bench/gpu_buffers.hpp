@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows in a GPU's memory: the same buffers there, and NCCL's own operation on them to measure against.
+// Keeps the buffers of a row in a GPU's memory, and runs NCCL's own operation on them as a baseline.
 #pragma once
 
 #include <memory>
@@ -10,24 +10,25 @@
 
 namespace lockstep::bench {
 
-// What a member's buffers of the host are on its GPU. All members make it; where one has not the memory all are
-// refused.
+// Mirrors a member's host buffers in the memory of its GPU. All members make it together. If one member lacks the
+// memory, the constructor fails on all.
 class GpuBuffers {
  public:
-  enum class GpuAllocation : std::uint8_t { own, symmetric };  // as DeviceVector takes it, or allocate_on_gpu
+  enum class GpuAllocation : std::uint8_t { own, symmetric };  // memory of DeviceVector, or of allocate_on_gpu
   GpuBuffers(Communicator& world, Buffers& buffers, int device, GpuAllocation memory = GpuAllocation::own);
 
   std::span<const std::byte> input() const { return {there(host_input_.data()), host_input_.size()}; }
   std::span<std::byte> output() const { return {there(host_output_.data()), host_output_.size()}; }
   detail::CallRequest request() const;
-  // From the host's buffers, and the result back to them.
+  // Copy from the host's buffers to the GPU, and the result back.
   void take();
   void give_back();
-  // Between two parts of this GPU's memory, waited for; and put into a stream.
+  // Copies within this GPU's memory: copy() waits for the end, copying() only puts the copy into a stream.
   BenchCandidate copy(std::size_t bytes);
   std::function<void(gpu::Stream)> copying(std::size_t bytes);
-  // What is done with the host's buffers, with a copy down to pinned memory before it and one up after it, as a program
-  // has to do whose library does not know GPUs. What is copied are not the buffers themselves, but as many bytes.
+  // Wraps an operation on the host's buffers with a copy down to pinned memory and a copy up. A program with a library
+  // without GPU support has to do the same. It copies as many bytes as the buffers have, but not the buffers
+  // themselves.
   BenchCandidate staged(BenchCandidate by_host);
   int device() const { return device_; }
 
@@ -38,7 +39,7 @@ class GpuBuffers {
   int device_;
   std::span<const std::byte> host_input_;
   std::span<std::byte> host_output_;
-  bool is_one_ = false;  // input and output lie in each other
+  bool is_one_ = false;  // the input and the output overlap
   const std::byte* begin_ = nullptr;
   std::size_t bytes_ = 0;
   DeviceVector<std::byte> input_;
@@ -46,21 +47,21 @@ class GpuBuffers {
   DeviceVector<std::byte> copied_;
 };
 
-// A group of NCCL's own, beside ours.
+// Runs NCCL's own operations, on a NCCL communicator beside Lockstep's.
 class NcclBaseline {
  public:
-  // All members call it. Nothing where one of them has no NCCL, or two share a GPU, unless NCCL is permitted and able
-  // to bear that (NCCL_MULTI_RANK_GPU_ENABLE, from 2.30 on).
+  // Returns nothing if a member has no NCCL, or if two members share a GPU. Sharing works only if NCCL (2.30 or later)
+  // is allowed to do it by NCCL_MULTI_RANK_GPU_ENABLE. All members call it.
   static std::shared_ptr<NcclBaseline> make(Communicator& world, int device);
   virtual ~NcclBaseline() = default;
-  // Put into a stream and waited for, once; nothing where NCCL has no such operation.
+  // Returns a candidate that puts the operation into a stream and waits for it; nothing if NCCL has no such operation.
   virtual std::optional<BenchCandidate> candidate(const Subject& subject, const GpuBuffers& on) = 0;
-  // Put into a stream; empty where NCCL has no such operation.
+  // Returns a function that puts the operation into a stream; an empty one if NCCL has no such operation.
   virtual std::function<void(gpu::Stream)> operation(const Subject& subject, const GpuBuffers& on) = 0;
 };
 
-// Which GPU a member takes: that of its place among those on its node. Throws Error device on all members where one of
-// them sees none.
+// Returns the GPU of this member: its position among the members of its node selects it. Throws Error device on all
+// members if one of them sees no GPU.
 int choose_gpu(Communicator& world);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the targets for GPUs, reads the files with the measured numbers, and prints the verdicts.
 #include "bench/gpu_numbers.hpp"
 
 #include <algorithm>
@@ -16,14 +17,14 @@ namespace {
 using Json = nlohmann::json;
 using Files = std::map<std::string, std::string>;
 
-constexpr Target combining{0.9, 0.97};  // of a copy's rate
+constexpr Target combining{0.9, 0.97};  // relative to the rate of a copy
 constexpr Target packing{0.8, 0.95};
-constexpr Target above_nccl{3, 1, true};  // where one has a GPU for itself, above NCCL's own call
-constexpr Target beside_nccl{2, 4};       // where several share one
-constexpr Target beside_mpi{5, 20};       // the same, staged through the host
+constexpr Target above_nccl{3, 1, true};  // for a rank with its own GPU: time above NCCL's own call
+constexpr Target beside_nccl{2, 4};       // for ranks that share a GPU
+constexpr Target beside_mpi{5, 20};       // the same, with MPI staged through the host
 
 constexpr std::array members_on_one_gpu = {2, 4, 8};
-// Of members that share a GPU, in bytes.
+// For members that share a GPU, in bytes.
 constexpr std::array<std::uint64_t, 6> shared_sizes = {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
 
 std::string words_of(const Target& target) {
@@ -43,13 +44,13 @@ GpuNumber held(std::string what, const Target& target, double value) {
   return {std::move(what), target, value, status, {}};
 }
 
-// Of one question of the probe: its figures that are shares.
+// Adds the shares that one question of the probe has measured.
 void from_question(const Json& questions, const std::string& id, const std::string& what, const Target& target,
                    std::vector<GpuNumber>& all) {
   for (const Json& question : questions) {
     if (question.at("id") != id) continue;
     if (question.at("state") != "answered") {
-      // A GPU that gives a wrong answer, or none, has missed what is asked for.
+      // A GPU that gives a wrong answer, or none, has missed the target.
       GpuNumber none = not_here(what, target, text(id, ": ", question.at("answer").get<std::string>()));
       if (question.at("state") != "no_gpu") none.status = TargetStatus::missed;
       return all.push_back(none);
@@ -87,7 +88,7 @@ void from_probe(const Files& files, std::vector<GpuNumber>& all) {
   all.push_back(not_here("packing", packing, why));
 }
 
-// Nothing, and why, where there is none.
+// Returns the run in that file. If there is none, it returns nothing and sets `why`.
 std::optional<BenchRun> run_of(const Files& files, const std::string& name, std::string& why) {
   const auto file = files.find(name);
   why = text(name, " is not there");
@@ -116,7 +117,7 @@ std::string why_without(const BenchRun& run, std::string_view baseline) {
   return text(baseline, " was not measured");
 }
 
-// Of data that are wrong no time counts.
+// A time does not count if the data is wrong.
 GpuNumber judged(GpuNumber number, const Row& row) {
   if (is_right(row)) return number;
   number.status = TargetStatus::missed;
@@ -124,13 +125,13 @@ GpuNumber judged(GpuNumber number, const Row& row) {
   return number;
 }
 
-// What members on one GPU are held against.
+// Describes a baseline for members on one GPU.
 struct SharedGpuBaseline {
-  std::string file;  // its beginning
+  std::string file;  // the beginning of the file's name
   std::string name;
   std::string baseline;
   Target target;
-  bool is_in_stream;  // by the GPU's clock
+  bool is_in_stream;  // measured by the GPU's clock
 };
 
 const Baseline* find(const Row& row, const SharedGpuBaseline& other) {
@@ -138,7 +139,7 @@ const Baseline* find(const Row& row, const SharedGpuBaseline& other) {
   return row.in_stream ? find(row.in_stream->baselines, other.baseline) : nullptr;
 }
 
-// What was not measured at all; what two could not is not tried with more.
+// Returns the reason why a run was not measured. If two members could not, more are not tried.
 std::string why_no_run(const Files& files, const SharedGpuBaseline& other, bool with_mps, const std::string& why) {
   const auto no_mps = files.find("no-mps.txt");
   if (with_mps && no_mps != files.end() && !no_mps->second.empty())
@@ -149,7 +150,7 @@ std::string why_no_run(const Files& files, const SharedGpuBaseline& other, bool 
   return could ? why : why_without(*two, other.baseline);
 }
 
-// Members on one GPU, at each size.
+// Adds the numbers of members on one GPU, at each size.
 void from_shared(const Files& files, int members, const SharedGpuBaseline& other, bool with_mps,
                  std::vector<GpuNumber>& all) {
   const std::string who = text(members, " processes on one GPU", with_mps ? " under MPS" : "", ", ");
@@ -170,7 +171,7 @@ void from_shared(const Files& files, int members, const SharedGpuBaseline& other
   }
 }
 
-// NCCL's runs are of their own, because it may hang there.
+// NCCL has runs of its own, because it may hang there.
 void from_shared(const Files& files, std::vector<GpuNumber>& all) {
   const SharedGpuBaseline mpi{"shared", "the host's best MPI", "mpi:best", beside_mpi, false};
   const SharedGpuBaseline nccl{"shared-nccl", "NCCL", "nccl", beside_nccl, true};
@@ -181,7 +182,7 @@ void from_shared(const Files& files, std::vector<GpuNumber>& all) {
   }
 }
 
-// A GPU for itself: what ours costs above NCCL's call, where the host waits for each, and where it waits for none.
+// Adds the numbers of a rank with its own GPU: the time above NCCL's call. The host waits for each call, or for none.
 void from_one(const Files& files, std::vector<GpuNumber>& all) {
   std::string why;
   const auto run = run_of(files, "one.json", why);

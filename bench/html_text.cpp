@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Escapes text letter by letter, because text from files may have any bytes.
 #include "bench/html_text.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ unsigned byte_at(std::string_view words, std::size_t at) {
   return at < words.size() ? static_cast<unsigned char>(words[at]) : 0U;
 }
 
-// How many bytes the letter takes that begins here; 0 where none does.
+// Returns the number of bytes of the letter that begins here; 0 if no letter does.
 std::size_t letter_length(std::string_view words) {
   const unsigned first = byte_at(words, 0);
   if (first < 0x80) return 1;
@@ -34,7 +35,7 @@ std::size_t letter_length(std::string_view words) {
   return wrong ? 0 : length;
 }
 
-// Letters that XML forbids or that turn the direction of what follows.
+// Returns true for letters that XML forbids, or that change the writing direction.
 bool is_harmful(std::string_view letter) {
   if (letter.size() == 1) return byte_at(letter, 0) < 0x20 || byte_at(letter, 0) == 0x7F;
   if (letter.size() == 2) return byte_at(letter, 0) == 0xC2 && byte_at(letter, 1) < 0xA0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of a report's page. All that comes from a file goes through `escaped`, so that no host name, path
-// or setting can become markup.
+// Formats text for a report's page. All text from files passes through `escaped`, so that no host name, path or setting
+// can become markup.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace lockstep::bench::html {
 
-// For content and attributes: the five special characters are named; control characters, what turns the direction of
-// writing, and bytes that are no UTF-8 are replaced.
+// Escapes text for content and attributes. It names the five special characters. It replaces control characters,
+// characters that change the writing direction, and bytes that are not UTF-8.
 std::string escaped(std::string_view words);
 
 using number_text::counted;
@@ -22,10 +22,10 @@ using number_text::percent;
 using number_text::ratio;
 using number_text::short_number;
 std::string time_word(double us);            // "0.41 µs", "18.2 ms"
-std::string size_word(std::uint64_t bytes);  // "8", "4K", "1.5M": exact, or the bytes themselves
-std::string coordinate(double value);        // a tenth of a pixel
+std::string size_word(std::uint64_t bytes);  // "8", "4K", "1.5M" if exact, else the number of bytes
+std::string coordinate(double value);        // in pixels, to a tenth
 
-// <name attributes>content</name>; attributes begin with a blank or are empty, and nothing is escaped here.
+// Returns <name attributes>content</name>. `attributes` begins with a blank or is empty. It escapes nothing.
 std::string element(std::string_view name, std::string_view attributes, std::string_view content);
 
 }  // namespace lockstep::bench::html

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Times operations between two marks in a stream, so that the host's waiting does not count.
 #include "bench/in_stream.hpp"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ StreamRow::StreamRow(Communicator& world, const Subject& subject, GpuBuffers& on
   request.stream = watch_.stream();
   ours_ = [this, request] { world_.core()->run(request); };
   add("ours", ours_);
-  // Planned once, it is started without asking the others.
+  // The call is planned once. Then it starts without asking the others.
   add("plan", [plan = std::make_shared<PreparedCall>(world_.core(), world_.core()->prepare(request))] { plan->run(); });
   if (nccl != nullptr) {
     if (const auto operation = nccl->operation(subject, on))

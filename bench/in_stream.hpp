@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row by a GPU's own clock, as nccl-tests measures: many operations are put into a stream one after the other,
-// nothing is waited for between them, and the time between a mark before the first and one behind the last is divided
-// by how many they are. Ours in turns with NCCL's own, and with copies of as many bytes within the GPU's memory.
+// Measures a row by a GPU's own clock, as nccl-tests does. It puts many operations into a stream without waiting
+// between them. It divides the time between a mark before the first and one behind the last by their number. Lockstep
+// takes turns with NCCL's own operation, and with copies of as many bytes within the GPU's memory.
 #pragma once
 
 #include "bench/gpu_buffers.hpp"
@@ -9,7 +9,7 @@
 
 namespace lockstep::bench {
 
-// A stream, and its GPU's clock.
+// Owns a stream, and measures by the clock of its GPU.
 class Stopwatch {
  public:
   explicit Stopwatch(int device);
@@ -18,7 +18,8 @@ class Stopwatch {
   Stopwatch& operator=(const Stopwatch&) = delete;
 
   gpu::Stream stream() const { return stream_; }
-  // Of one operation, in microseconds, when as many are put into the stream. Throws Error stall where they do not end.
+  // Returns the time of one operation in microseconds, if `operations` of them are put into the stream. Throws Error
+  // stall if they do not end.
   double time(std::uint64_t operations, const std::function<void()>& put) const;
 
  private:
@@ -26,18 +27,18 @@ class Stopwatch {
   gpu::Stream stream_;
 };
 
-// Of a collective; all members make it.
+// Measures the stream row of a collective. All members make it together.
 class StreamRow {
  public:
-  // With no NCCL where there is none to measure.
+  // `nccl` may be null: then NCCL is not measured.
   StreamRow(Communicator& world, const Subject& subject, GpuBuffers& on, NcclBaseline* nccl);
 
-  // Ours once more, on the same data in other memory; ahead of measure().
+  // Adds Lockstep as a candidate on the same data in symmetric memory. It is called ahead of measure().
   void add_symmetric(const GpuBuffers& on);
   gpu::Stream stream() const { return watch_.stream(); }
-  // Ours, once; done when it returns.
+  // Runs Lockstep's operation once, and returns when it is complete.
   void once();
-  // `expected_us`: about what one takes, the same for all members.
+  // Measures all candidates. `expected_us` is about the time of one operation, equal on all members.
   StreamTiming measure(const Effort& effort, std::uint64_t seed, double expected_us, bool& interrupted);
 
  private:
@@ -45,7 +46,7 @@ class StreamRow {
 
   Communicator& world_;
   Subject subject_;
-  std::size_t moved_;  // bytes of a member's buffers, which are read or written
+  std::size_t moved_;  // bytes of a member's buffers that the operation reads or writes
   std::uint64_t bytes_;
   Stopwatch watch_;
   std::function<void()> ours_;

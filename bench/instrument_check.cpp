@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is the instrument honest on this machine? A hundred times two equal things are measured in turns, whose ratio must
-// hold 1 in at least 88 of them, with half an interval under 3 % in the median; and a hundred times two that differ
-// by 5 %, which must be found in at least 90. Exit code 3 when it is not.
+// Tests that the measurement is honest on this machine. It measures two equal things in turns a hundred times. Their
+// ratio must hold 1 in at least 88 of them, with half an interval under 3 % in the median. It also measures two things
+// that differ by 5 % a hundred times, and must find the difference in at least 90. The exit code is 3 if it does not.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -19,7 +19,7 @@ using namespace lockstep::bench;
 
 constexpr int runs = 100;
 
-// So many steps that each wait for the one before.
+// Takes that many steps, each of which waits for the one before.
 void work(int steps) {
   std::uint64_t value = 1;
   for (int i = 0; i < steps; ++i) {
@@ -30,7 +30,7 @@ void work(int steps) {
 
 struct DetectionCounts {
   int holds_one = 0;
-  int differs = 0;  // the whole interval is above 1
+  int differs = 0;  // runs in which the whole interval is above 1
   std::vector<double> half_widths;
 };
 

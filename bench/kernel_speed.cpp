@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How near the reduction kernels come to the machine's copy, out of cache: every kernel in turn with a memcpy that
-// moves as many bytes, so that both see the same neighbours. Prints the ratio of their bandwidths; exit code 3
-// when the median of an f32 or f64 sum that is not in place is under 0.9. Then our copy beside the C library's in the
-// first caches, where both buffers begin at the same place of a page, and where one begins further on in its page.
+// Compares the reduction kernels with the machine's copy, out of cache. Each kernel takes turns with a memcpy of as
+// many bytes, so that both see the same neighbours. It prints the ratio of their bandwidths. The exit code is 3 if the
+// median of an f32 or f64 sum that is not in place is under 0.9. Then it compares our copy with the C library's in the
+// first caches. The buffers have the same offset in their pages, and then different offsets.
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using namespace lockstep;
 using Clock = std::chrono::steady_clock;
 
 constexpr int repetitions = 21;
-constexpr std::size_t buffers = 5;  // four sources and a target
+constexpr std::size_t buffers = 5;  // four sources and a destination
 
 struct KernelCase {
   DataType type;
@@ -46,7 +46,7 @@ constexpr std::array cases = {
     KernelCase{DataType::u8, ReduceOp::max, 2, false},  KernelCase{DataType::c64, ReduceOp::prod, 2, false},
 };
 
-// One stretch of memory in which buffers and the halves of the copy lie.
+// Holds one range of memory for the buffers and both halves of the copy.
 struct Arena {
   std::unique_ptr<std::byte[]> memory;
   std::size_t each;  // bytes of a buffer
@@ -75,7 +75,7 @@ double time_copy(const Arena& arena, std::size_t bytes) {
   return seconds_since(begin);
 }
 
-// Small positive numbers of every type, so that nothing overflows or becomes subnormal.
+// Fills the sources with small positive numbers of every type, so that nothing overflows or becomes subnormal.
 void fill(const Arena& arena, DataType type) {
   constexpr std::array<float, 2> floats = {1.0F, 1.5F};
   constexpr std::array<double, 2> doubles = {1.0, 1.5};
@@ -95,16 +95,16 @@ double quantile(std::vector<double> values, double part) {
   return values[static_cast<std::size_t>(std::lround(part * static_cast<double>(values.size() - 1)))];
 }
 
-// Whether the case holds what is promised of it.
+// Returns true if the case meets its bound.
 bool measure(const Arena& arena, const KernelCase& which) {
   fill(arena, which.type);
   const auto parts = static_cast<std::size_t>(which.sources) + 1;
-  const std::size_t copied = arena.each * parts / 2;  // read and written
+  const std::size_t copied = arena.each * parts / 2;  // bytes read and written
   std::vector<double> ratios;
   std::vector<double> rates;
   time_kernel(arena, which);
   for (int i = 0; i < repetitions; ++i) {
-    // In turns, and each of them first as often as the other.
+    // They take turns, and each is first in half of the rounds.
     double kernel = 0;
     if (i % 2 == 0) kernel = time_kernel(arena, which);
     const double copy = time_copy(arena, copied);
@@ -157,7 +157,8 @@ void compare_copies(const Arena& arena) {
   }
 }
 
-// Four caches or 128 MiB a buffer, whichever is more, but all together half of what memory is free.
+// Returns four caches or 128 MiB for a buffer, whichever is larger, but for all of them at most half of the free
+// memory.
 std::size_t buffer_bytes() {
   const auto pages = static_cast<std::size_t>(std::max(0L, sysconf(_SC_AVPHYS_PAGES)));
   const std::size_t free = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures the ceilings of the machine, and computes the least traffic of each collective.
 #include "bench/limits.hpp"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ double best_us(Communicator& world, const BenchCandidate& one, const Effort& eff
 
 double rate(std::size_t bytes, double us) { return us > 0 ? static_cast<double>(bytes) / us / 1e3 : 0; }
 
-// Of several sizes the best, so that it is a limit and no average.
+// Takes the best of several sizes, so that it is a limit and no average.
 double measure_read(Communicator& world, const Effort& effort, std::uint64_t seed) {
   NeighbourMemory memory(world);
   const bool any = world.all_reduce(memory.works() ? 1 : 0, max) == 1;
@@ -45,10 +46,10 @@ double measure_read(Communicator& world, const Effort& effort, std::uint64_t see
   return best;
 }
 
-// Around the nodes: of each node one member sends, then all that have a partner on the next one.
+// Measures a ring of nodes. First one member of each node sends, then all that have a partner on the next node.
 double measure_link(Communicator& world, const Effort& effort, std::uint64_t seed) {
   const Topology& topology = world.topology();
-  std::vector<std::vector<int>> nodes;  // indices in the communicator
+  std::vector<std::vector<int>> nodes;  // indices of members in the communicator
   std::vector<int> node_of(static_cast<std::size_t>(topology.node_count()), -1);
   int mine = 0;
   std::size_t position = 0;
@@ -99,7 +100,8 @@ Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64
   const int before = (world.rank() + world.size() - 1) % world.size();
   const BenchCandidate message{"message",
                                [&] { world.sendrecv(std::span(&mine, 1), next, std::span(&theirs, 1), before); }};
-  // Members that meet in memory know of each other sooner than by a message; nothing that waits for all can be quicker.
+  // Members that share memory notice each other sooner than by a message. No operation that waits for all can be faster
+  // than either.
   const BenchCandidate barrier{"barrier", [&] { world.barrier(); }};
   ceilings.message_us = std::min(best_us(world, message, quick, seed), best_us(world, barrier, quick, seed));
   ceilings.read = measure_read(world, quick, seed);
@@ -110,7 +112,7 @@ Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64
 double measure_kernel(Communicator& world, DataType type, ReduceOp op) {
   const Kernel* const kernel = find_kernel(type, op);
   if (kernel == nullptr) return 0;
-  constexpr std::size_t bytes = 8192;  // three of them are in the first cache
+  constexpr std::size_t bytes = 8192;  // three of them fit into the first cache
   const std::vector<std::byte> left(bytes);
   const std::vector<std::byte> right(bytes);
   std::vector<std::byte> target(bytes);
@@ -140,7 +142,7 @@ MinimumTraffic minimum_traffic(const Subject& subject, int members, const Topolo
   double fewest = n;
   for (const double here : on_node) fewest = here > 0 ? std::min(fewest, here) : fewest;
   const bool far = nodes > 1;
-  const double kept = subject.in_place ? 0 : 1 / n;  // the part of its own that a member must copy
+  const double kept = subject.in_place ? 0 : 1 / n;  // the part of its own data that a member must copy
   const double messages = waits_for_all(subject.collective) ? 1 : 0.5;
   switch (subject.collective) {
     case all_reduce:

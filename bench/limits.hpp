@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What no algorithm can pass on this allocation, measured in the same job: a message to a neighbour or a barrier,
-// reading what a neighbour has just written, the reduction kernel, the links between nodes. From these, and from a copy
-// that is measured beside each row, follows the time below which a row cannot be.
+// Measures the limits of this allocation in the same job. They are a message to a neighbour or a barrier, reading a
+// neighbour's fresh data, the reduction kernel, and the links between nodes. Together with a copy beside each row they
+// give the time below which no algorithm can be.
 #pragma once
 
 #include <optional>
@@ -11,31 +11,33 @@
 
 namespace lockstep::bench {
 
-// Bandwidths in 10^9 bytes a second; 0: there is nothing to measure here.
+// Bandwidths are in 10^9 bytes a second; 0 means that there is nothing to measure here.
 struct Ceilings {
-  double message_us = 0;  // the least that a message of one byte takes
-  double read = 0;        // by each member, of what its neighbour on the node has written, all at once
+  double message_us = 0;  // the shortest time of a message of one byte
+  double read = 0;        // each member reads its neighbour's fresh data, all at once
   double link = 0;        // out of and into each node at once
 };
 
-// All members call it.
+// Measures the ceilings. All members call it.
 Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64_t seed);
 
-// Of the kernel from cache to cache, in bytes of the result; all members at once.
+// Returns the bandwidth of the reduction kernel from cache to cache, in 10^9 bytes of the result a second, with all
+// members at once. It is 0 if there is no such kernel. All members call it.
 double measure_kernel(Communicator& world, DataType type, ReduceOp op);
 
-// What any algorithm must move, in bytes.
+// Holds the traffic that no algorithm can avoid, in bytes.
 struct MinimumTraffic {
-  double memory = 0;    // read and written, of all members together, divided by their number
-  double foreign = 0;   // of other members' data, read by a member or pushed to it
+  double memory = 0;    // reads and writes of all members, divided by the number of members
+  double foreign = 0;   // data of other members that a member reads, or that others push to it
   double reduced = 0;   // results of the reduction that a member computes
-  double link = 0;      // out of or into the node that has most of it
-  double messages = 1;  // that follow each other; less where some only give, and may be done before others take
+  double link = 0;      // out of or into the busiest node
+  double messages = 1;  // messages that follow each other; fewer if members that only send may complete early
 };
 MinimumTraffic minimum_traffic(const Subject& subject, int members, const Topology& topology,
                                std::span<const int> ranks);
 
-// `copy` is the rate at which all members copied at once, in bytes of the copy. Nothing where nothing was measured.
+// Returns the lower bound of the time of a row. `copy` is the rate of a copy by all members at once, in bytes of the
+// copy. Returns nothing if nothing was measured.
 std::optional<Limit> limit_of(const MinimumTraffic& moves, const Ceilings& ceilings, double kernel, double copy);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Judges links by the best quarter of their kind, and prints matrices and summaries.
 #include "bench/links.hpp"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ Rates best_of_members(const std::vector<PairLink*>& links) {
   return best;
 }
 
-// What the better quarter reaches: half of the members may be slow before it moves.
+// Returns the bound of the best quarter. Half of the members may be slow before it changes.
 double typical(const std::map<int, double>& all, bool more_is_better) {
   std::vector<double> values;
   values.reserve(all.size());

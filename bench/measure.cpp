@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs the measurement: warm-ups, block sizes, turns in random order, and the decision to stop.
 #include "bench/measure.hpp"
 
 #include <algorithm>
@@ -49,7 +50,7 @@ class MeasurementRun {
   }
 
  private:
-  // Enough that a block is long against the clock's own time, and short enough for many blocks.
+  // Chooses the length of a block: long compared with the clock's own time, and short enough for many blocks.
   void warm_up() {
     double longest = 0;
     for (const BenchCandidate& each : candidates_) {
@@ -79,7 +80,7 @@ class MeasurementRun {
 
   std::size_t blocks_wanted(double elapsed) const {
     if (effort_.samples) return (*effort_.samples + in_block_ - 1) / in_block_;
-    // An operation that takes longer than the whole time for it is measured a few times all the same.
+    // An operation that takes longer than the whole time for it is nevertheless measured a few times.
     constexpr std::size_t few = 3;
     if (elapsed > 5 * effort_.seconds * 1e6) return few;
     return effort_.most_blocks;
@@ -103,7 +104,7 @@ class MeasurementRun {
     }
   }
 
-  // What the members have to agree on travels with the samples: the time that has passed, and whether to end.
+  // The members agree on the elapsed time and on an early end. Both travel with the samples.
   double told(double elapsed) {
     samples_[samples_.size() - 2] = elapsed;
     samples_.back() = interrupt_wanted ? 1 : 0;
@@ -116,7 +117,7 @@ class MeasurementRun {
     return samples_[samples_.size() - 2];
   }
 
-  // The same on all members, because the samples are.
+  // Returns the same on all members, because the samples are the same.
   bool precise_enough() const {
     const Summary ours = summarize_blocks(measured_.timings[0].blocks);
     if (half_width(ours.ci, ours.median) > effort_.precision) return false;
@@ -140,7 +141,7 @@ class MeasurementRun {
   std::minstd_rand random_;
   std::vector<std::size_t> order_;
   std::size_t in_block_ = 1;
-  std::vector<double> samples_;  // of a block: by candidate; then what else is agreed on
+  std::vector<double> samples_;  // of a block: by candidate; then the values for the agreement
   std::vector<std::vector<double>> own_;
   Measurement measured_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long collective operations take, measured in turns: every block measures all candidates, in an order drawn anew,
-// so that what disturbs one disturbs the others. A sample is the slowest member's time from its leave of a barrier
-// until its operation is over; the barrier is not part of it.
+// Measures collective operations in turns. Every block measures all candidates, in an order drawn anew, so that a
+// disturbance hits all of them alike. A sample is the time of the slowest member from the end of a barrier to the end
+// of its operation; it excludes the barrier.
 #pragma once
 
 #include <atomic>
@@ -13,49 +13,51 @@
 
 namespace lockstep::bench {
 
-// Of a clock that only goes forward.
+// Returns the time of a monotonic clock in microseconds.
 double now_us();
 
-// All members run it together, often.
+// Holds an operation to measure. All members run it together, many times.
 struct BenchCandidate {
   std::string name;
   std::function<void()> once;
-  std::function<void()> before = {};   // done ahead of each sample, and not timed
-  std::function<void()> after = {};    // done when another candidate's turn comes
-  std::string algorithm = {};          // where the name does not say all
-  std::function<double()> timed = {};  // instead of `once`, with a clock of its own: says how many us a sample is
+  std::function<void()> before = {};   // runs ahead of each sample; it is not timed
+  std::function<void()> after = {};    // runs when another candidate's turn comes
+  std::string algorithm = {};          // set if the name does not tell the algorithm
+  std::function<double()> timed = {};  // replaces `once` and the clock: returns the time of a sample in us
 };
 
-// When to stop.
+// Tells when to stop.
 struct Effort {
-  double precision = 0.02;  // half of an interval, relative
+  double precision = 0.02;  // half of an interval, relative to the value
   double seconds = 1;       // for all candidates of a row together
   std::size_t warm_ups = 5;
   std::size_t least_blocks = 10;
   std::size_t most_blocks = 1000;
-  double block_us = 2000;              // of one candidate
-  std::optional<std::size_t> samples;  // so many for each candidate, whatever the precision
+  double block_us = 2000;              // length of a block of one candidate
+  std::optional<std::size_t> samples;  // exactly this many for each candidate, whatever the precision
 };
 
+// Holds the samples of one candidate.
 struct Timing {
   std::vector<std::vector<double>> blocks;  // of samples, in us
-  std::vector<double> rank_medians;         // of the members' own times
+  std::vector<double> rank_medians;         // by member, of its own times
 };
 
+// Holds the samples of all candidates, and the noise meanwhile.
 struct Measurement {
   std::vector<Timing> timings;  // by candidate
   Noise noise;
   bool interrupted = false;
 };
 
-// Set by whoever wants the measuring to end early, such as a signal handler. Any member's counts for all.
+// Is set to end the measuring early, for example by a signal handler. If any member sets it, all end.
 extern std::atomic<bool> interrupt_wanted;
 
-// All members call it with as many candidates and the same effort and seed.
+// Measures the candidates in turns. All members call it with the same number of candidates, effort and seed.
 Measurement measure(Communicator& all, std::span<const BenchCandidate> candidates, const Effort& effort,
                     std::uint64_t seed);
 
-// The first candidate against another: theirs divided by ours.
+// Returns the time of candidate `which` divided by that of the first candidate.
 Ratio ratio_of(const Measurement& measured, std::size_t which);
 
 }  // namespace lockstep::bench

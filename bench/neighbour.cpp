@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Shares memory by the tickets of topology/, as the node engine does.
 #include "bench/neighbour.hpp"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 using TicketBytes = std::array<char, 128>;
 
-// Nothing where it cannot be had.
+// Returns nothing if the memory cannot be had.
 template <class Make>
 SharedMemory try_to(const Make& make) {
   try {
@@ -26,7 +27,7 @@ SharedMemory try_to(const Make& make) {
 }  // namespace
 
 NeighbourMemory::NeighbourMemory(Communicator& world) {
-  // Taken now, so that too little memory is seen here and not by a signal later.
+  // The pages are allocated now, so that a lack of memory shows here, and not as a signal later.
   own_ = try_to([] { return SharedMemory::make(size, true); });
   TicketBytes mine{};
   const std::string ticket = own_.memory() ? own_.ticket() : std::string();

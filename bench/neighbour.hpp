@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory without a name that a member shares with the next one on its node, to see how fast one reads what the other
-// has just written.
+// Shares memory without a name between a member and the next one on its node. Its purpose is to measure how fast a
+// member reads its neighbour's fresh data.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,14 @@
 
 namespace lockstep::bench {
 
+// Owns this member's memory, and maps that of its neighbour.
 class NeighbourMemory {
  public:
+  // The size of each memory is in bytes.
   static constexpr std::size_t size = std::size_t{1} << 21U;
 
-  // All members call it; those that are alone on their node, or may not look at their neighbour, do without.
+  // All members construct it together. works() is false for a member that is alone on its node, or that may not map its
+  // neighbour's memory.
   explicit NeighbourMemory(Communicator& world);
 
   bool works() const { return own_.memory() && neighbours_.memory(); }

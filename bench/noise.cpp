@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads counters of /proc and of the control group before and after a measurement.
 #include "bench/noise.hpp"
 
 #include <sys/resource.h>

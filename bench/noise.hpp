@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What else took time from the cores while something was measured, as far as the system tells.
+// Measures the time that others took from the cores during a measurement, as far as the system tells.
 #pragma once
 
 #include "bench/row.hpp"
@@ -7,15 +7,16 @@
 
 namespace lockstep::bench {
 
+// Reads the counters when it is made, and again in over().
 class NoiseMeter {
  public:
   NoiseMeter();
-  // Since it was made, over all members, who all call it.
+  // Returns the noise since construction over all members, which all call it.
   Noise over(Communicator& all) const;
 
  private:
   struct Counters {
-    double steal = 0;  // of /proc/stat, and all of its times
+    double steal = 0;  // of /proc/stat; `time` is the sum of all its times
     double time = 0;
     double involuntary_switches = 0;
     double throttled_us = 0;

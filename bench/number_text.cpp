@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses decimals by the size of a number, so that it keeps about three significant digits.
 #include "bench/number_text.hpp"
 
 #include <algorithm>

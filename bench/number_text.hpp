@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as tables, comparisons and reports write them: three or more significant digits from 0.05 us to an hour.
+// Formats numbers for tables, comparisons and reports: three or more significant digits from 0.05 us to an hour.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace lockstep::bench::number_text {
 
 std::string fixed(double value, int decimals);
-std::string number(double value);        // "0.412", "18210.0"; "-" where it is not finite
+std::string number(double value);        // "0.412", "18210.0"; "-" if it is not finite
 std::string ratio(double value);         // "1.86"
 std::string percent(double value);       // "0.8", "91"
 std::string short_number(double value);  // "0.05", "12.3", "1.5": at most three significant digits

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of an all_reduce is hidden where its caller computes meanwhile, by IMB's formula: what it takes alone, what
-// the computing takes alone, and both at once; hidden is what both save, of the shorter one. With calls that move while
-// their caller waits only, and with a progress thread; in turns, under mpirun:
+// Measures how much of an all_reduce is hidden if its caller computes meanwhile, by IMB's formula. It times the call
+// alone, the computation alone, and both at once; the hidden part is the time saved, relative to the shorter one. It
+// does so with calls that progress only while their caller waits, and with a progress thread. They take turns, under
+// mpirun:
 //   overlap [BYTES [TURNS]]
-// The computing is as long as the all_reduce, and asks nothing of memory. Prints medians, and the least and the most.
+// The computation takes as long as the all_reduce, and uses no memory bandwidth. It prints medians, minima and maxima.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -27,7 +28,7 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// Eight chains of products that stay near 1.
+// Computes eight chains of products that stay near 1.
 double compute(long long steps) {
   std::array<double, 8> all{1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7};
   for (long long i = 0; i < steps; ++i) {
@@ -65,7 +66,7 @@ class OverlapMeasurement {
     for (int i = 0; i < 5; ++i) reductions.all.push_back(alone());
     for (int i = 0; i < 3; ++i) {
       std::array<double, 2> mine{reductions.median(), computed()};
-      own_->all_reduce(mine, max);  // alike on all
+      own_->all_reduce(mine, max);  // the same value on all ranks
       steps_ = std::max(1LL, std::llround(static_cast<double>(steps_) * mine[0] / mine[1]));
     }
   }
@@ -113,7 +114,7 @@ class OverlapMeasurement {
   std::optional<Communicator> own_;
   std::vector<float> data_;
   long long steps_;
-  volatile double kept_ = 0;  // or nothing would be computed
+  volatile double kept_ = 0;  // keeps the compiler from removing the computation
   Times reduction_;
   Times computing_;
   Times both_;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes a communicator with other options, or symmetric buffers, for each variant.
 #include "bench/own_ways.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace lockstep::bench {
 namespace {
 
-// `owner` is what must live as long as the candidate.
+// Returns a candidate that keeps `owner` alive.
 template <class Owner>
 BenchCandidate running(std::string_view name, Communicator& on, const detail::CallRequest& request, Owner owner) {
   const std::string algorithm = on.core()->prepare(request).call.plan->algorithm;
@@ -19,7 +20,7 @@ BenchCandidate running(std::string_view name, Communicator& on, const detail::Ca
       .name = std::string(name), .once = [&on, request, owner] { on.core()->run(request); }, .algorithm = algorithm};
 }
 
-// The same members with other options.
+// Makes candidates on a communicator of the same members with other options.
 CandidateMaker on_another(Communicator& world, const std::string& name, bool only_reductions,
                           const CommunicatorOptions& options) {
   const auto other = std::make_shared<Communicator>(world.core()->split(0, world.rank(), options));
@@ -30,7 +31,7 @@ CandidateMaker on_another(Communicator& world, const std::string& name, bool onl
   };
 }
 
-// What lies from the first to the last byte of a buffer, in symmetric memory.
+// Copies a buffer, from its first to its last byte, to symmetric memory.
 class SymmetricCopy {
  public:
   SymmetricCopy(Communicator& world, const std::byte* begin, std::size_t bytes)
@@ -49,7 +50,7 @@ std::optional<BenchCandidate> on_symmetric(Communicator& world, const Subject& s
   const auto out = buffers.output_bytes();
   if (subject.collective == Collective::exchange || subject.collective == Collective::barrier) return std::nullopt;
   detail::CallRequest request = buffers.request();
-  // In place one of them lies in the other.
+  // In place one of the two lies within the other.
   const std::byte* const begin = subject.in_place ? std::min<const std::byte*>(in.data(), out.data()) : in.data();
   const std::byte* const end = subject.in_place
                                    ? std::max<const std::byte*>(in.data() + in.size(), out.data() + out.size())

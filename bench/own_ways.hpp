@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ours in other ways, to be measured in turns with ours as it comes: what the reproducible order costs, what symmetric
-// memory, the node's memory and the wire format gain, and what it costs to be seen from outside.
+// Makes candidates of Lockstep's own variants, to be measured in turns with the default. They show the cost of the
+// reproducible order and of being observed, and the gain by symmetric memory, the node's memory and the wire format.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace lockstep::bench {
 
-// All members call it; for a name that is_own_way() (scores.hpp). Nothing is made of what has no such way: an order
-// where nothing is reduced, symmetric memory where nothing is moved.
+// Returns a maker for a name that is_own_way() (scores.hpp). The maker returns nothing if the subject has no such
+// variant: an order without a reduction, or symmetric memory without data. All members call it.
 CandidateMaker own_way(Communicator& world, std::string_view name);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures latency and bandwidth of pairs, alone and in disjoint rounds, and measures again if a link seems slow.
 #include "bench/pairs.hpp"
 
 #include <algorithm>
@@ -10,13 +11,13 @@
 namespace lockstep::bench {
 namespace {
 
-// What a member sends and receives, in all its pairs.
+// Holds the data that a member sends and receives in all its pairs.
 struct PairMemory {
   std::vector<std::byte> from = std::vector<std::byte>(std::size_t{4} << 20U, std::byte{1});
   std::vector<std::byte> to = std::vector<std::byte>(from.size());
 };
 
-// What one pair does. The first of the two keeps the time and tells the other how often.
+// Measures one pair. The first of the two members keeps the time, and tells the other the number of repetitions.
 class PairMeasurement {
  public:
   PairMeasurement(Communicator& world, PairMemory& memory, int peer, bool first, double seconds)
@@ -51,7 +52,7 @@ class PairMeasurement {
  private:
   static double rate(std::size_t moved, double us) { return us > 0 ? static_cast<double>(moved) / us / 1e3 : 0; }
 
-  // Three times at least, and until the time for it is over; the first says whether to go on.
+  // Repeats the work at least three times, and until its time is over. The first member decides.
   template <class Work>
   void repeat(const Work& work) {
     const double begin = now_us();
@@ -68,7 +69,7 @@ class PairMeasurement {
     }
   }
 
-  // From a common start until both have said that all is there.
+  // Times the work from a common start until both members have confirmed its end.
   template <class Work>
   double timed(const Work& work) {
     std::byte word{};
@@ -107,7 +108,7 @@ std::string kind_of(Link link) {
   return words;
 }
 
-// Measured where they are, known everywhere afterwards.
+// The members of a pair measure it; afterwards all members know the values.
 constexpr std::size_t kept = 5;
 
 class LinkMeasurement {
@@ -151,7 +152,7 @@ class LinkMeasurement {
       sets.push_back(rounds_of(members));
     }
     sets.push_back(rounds_of(leaders));
-    // Nodes have nothing to do with each other's rounds, so theirs are at once; those between nodes come after.
+    // Nodes are independent, so their rounds run at the same time. The rounds between nodes come afterwards.
     const std::size_t most =
         std::ranges::max_element(sets.begin(), sets.end() - 1, {}, [](const auto& set) { return set.size(); })->size();
     for (std::size_t i = 0; i < most; ++i) {
@@ -169,7 +170,7 @@ class LinkMeasurement {
     }
   }
 
-  // A pair is done by its two members; the others go on to wait for them.
+  // The two members of a pair measure it; the others go on and wait for them.
   void together() {
     std::vector<double> found(kept * links_.size(), 0);
     const bool only = links_.size() > effort_.most_alone;
@@ -201,7 +202,7 @@ class LinkMeasurement {
     take(found);
   }
 
-  // The latency by its inverse, so that of everything the largest is the best.
+  // The latency is stored as its inverse, so that the largest value is always the best.
   static void measure_all(PairMeasurement& pair, double* mine) {
     mine[0] = 1 / std::max(pair.latency(), 1e-3);
     mine[1] = pair.there();
@@ -221,7 +222,7 @@ class LinkMeasurement {
     }
   }
 
-  // All begin the next thing together.
+  // Lets all members begin the next measurement together.
   void step() {
     world_.barrier();
     progress_(std::min(done_, done_of_), done_of_);
@@ -242,11 +243,11 @@ class LinkMeasurement {
 
 }  // namespace
 
-// The circle method: one stays, the others turn around it.
+// Uses the circle method: one member stays, and the others move around it.
 std::vector<std::vector<std::pair<int, int>>> rounds_of(const std::vector<int>& members) {
   if (members.size() < 2) return {};
   std::vector<int> circle = members;
-  if (circle.size() % 2 == 1) circle.push_back(-1);  // whose partner rests
+  if (circle.size() % 2 == 1) circle.push_back(-1);  // the partner of -1 rests
   std::vector<std::vector<std::pair<int, int>>> rounds;
   for (std::size_t round = 0; round + 1 < circle.size(); ++round) {
     rounds.emplace_back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What planning costs on a large machine: processor time of a member for the first plan of a size, and for later ones.
-// Prints the figures; exit code 3 when they miss what ARCHITECTURE.md promises.
+// Measures the cost of planning on a large machine: a member's processor time for the first plan of a size, and for
+// later ones. It prints the figures. The exit code is 3 if they miss the bounds of ARCHITECTURE.md.
 #include <time.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace lockstep;
 
-// Of this thread: others on the machine do not count.
+// Returns the time of this thread, so that other load on the machine does not count.
 double now_ms() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

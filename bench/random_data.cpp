@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random data of a member, and how far a result may be from what it must be: nothing where data are moved only or
-// compared, and what so many roundings can do where floats are added or multiplied. Whoever judges computes the others'
-// data from the seed.
+// Makes random data of a member, and bounds the error of a result. Data that is only moved or compared must be exact.
+// Sums and products of floats may have the error of their roundings. The judge computes the data of the others from the
+// seed.
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <limits>
 
 #include "bench/buffers.hpp"
@@ -22,7 +23,7 @@ std::uint64_t word_of(std::uint64_t seed, int rank, std::size_t element) {
   return mixed(mixed(mixed(seed) + static_cast<std::uint64_t>(rank)) + 0x9e3779b97f4a7c15U * (element + 1));
 }
 
-// From -1 to 1, in 24 bits, so that it is exact in double.
+// Returns a number from -1 to 1 with 24 bits, which is exact in double.
 double fraction(std::uint64_t word) { return static_cast<double>(word >> 40U) * 0x1p-23 - 1; }
 
 template <class T>
@@ -44,7 +45,7 @@ double as_double(const T& value) {
     return static_cast<double>(value);
 }
 
-// Half of the distance from 1 to the next number, and the smallest number of full precision.
+// Holds half of the distance from 1 to the next number, and the smallest number of full precision.
 struct Precision {
   double unit;
   double smallest;
@@ -63,7 +64,7 @@ Precision precision_of(DataType type) {
   }
 }
 
-// In which sums were rounded.
+// Returns the type in which sums were rounded.
 DataType type_of(WireFormat wire, DataType type) {
   if (wire == WireFormat::as_is) return type;
   return wire == WireFormat::bf16 ? DataType::bf16 : DataType::f16;
@@ -75,10 +76,10 @@ bool is_real_float(DataType type) {
 
 struct ValueRange {
   long double value;
-  long double off;  // allowed on either side
+  long double off;  // allowed deviation to either side
 };
 
-// Of the values of several members, whatever the order in which they are combined.
+// Returns the range of the combined values of several members, for any order of combination.
 ValueRange combined_range(ReduceOp op, const std::vector<double>& values, const Precision& precision) {
   long double value = values.front();
   long double size = std::abs(value);
@@ -122,7 +123,8 @@ void Buffers::fill_randomly(std::uint64_t seed) {
 std::uint64_t Buffers::count_beyond(std::uint64_t seed, WireFormat wire) const {
   const bool undefined = subject_.collective == Collective::exscan && rank_ == 0;
   if (out_count_ == 0 || undefined) return 0;
-  constexpr std::size_t looked_at = std::size_t{1} << 20U;  // values of members, so that a large row stays quick
+  constexpr std::size_t looked_at = std::size_t{1}
+                                    << 20U;  // a limit of the members' values, so that a large row stays quick
   const std::size_t step = 1 + out_count_ * static_cast<std::size_t>(members_) / looked_at;
   std::uint64_t beyond = 0;
   with_type(subject_.type, [&](auto zero) {
@@ -146,7 +148,7 @@ std::uint64_t Buffers::count_beyond(std::uint64_t seed, WireFormat wire) const {
         for (int rank = 0; rank < contributors(); ++rank)
           values.push_back(as_double(random_value<T>(word_of(seed, rank, first_of_result() + i))));
         const ValueRange range = combined_range(subject_.op, values, precision);
-        // What is no number is not within, either.
+        // NaN is never within the range.
         if (!(std::abs(as_double(result[i]) - range.value) <= range.off)) ++beyond;
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of the page is that of the questions: is it good, what is it in detail, has it changed, which link is to
-// blame, where did it run.
+// Makes the page in the order of the reader's questions: the quality, the details, the changes, the slow link and the
+// configuration.
 #include "bench/report.hpp"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ using html::counted;
 using html::element;
 using html::escaped;
 
-constexpr std::size_t most_open_rows = 40;      // of all tables of rows, before they are folded
-constexpr std::size_t most_compared_rows = 24;  // likewise
+constexpr std::size_t most_open_rows = 40;      // of all tables of rows; more are folded
+constexpr std::size_t most_compared_rows = 24;  // the same for compared rows
 constexpr std::array<std::string_view, 4> their_looks = {"theirs0", "theirs1", "theirs2", "theirs3"};
 
 struct ReportPage {
@@ -52,7 +52,7 @@ std::string_view look_of_tone(Tone tone) {
   return tone == Tone::bad ? "bad" : tone == Tone::look ? "look" : tone == Tone::good ? "good" : "note";
 }
 
-// Commands between backquotes are set as code.
+// Sets commands between backquotes as code.
 std::string sentence(std::string_view words) {
   std::string all;
   bool code = false;
@@ -132,7 +132,7 @@ std::string navigation(const ReportPage& page) {
   return text("<nav>\n", all, "</nav>\n");
 }
 
-// An interval of times is one of bandwidths, turned round.
+// Turns an interval of times into one of bandwidths, by inversion.
 std::optional<RowValue> bandwidth_of(double busbw, const Row& row, const Summary& time) {
   if (!(row.time.median > 0) || !(time.median > 0)) return std::nullopt;
   const double volume = busbw * row.time.median;
@@ -171,7 +171,7 @@ void add_times(Charts& charts, std::string_view name, std::string_view look, int
 
 void add_baselines(Charts& charts, const RowGroup& group) {
   const std::vector<std::string> names = baselines_of(group.rows);
-  for (std::size_t i = names.size(); i-- > 0;) {  // what is drawn last is on top and first in the legend
+  for (std::size_t i = names.size(); i-- > 0;) {  // the last one drawn is on top, and first in the legend
     const std::string& name = names[i];
     const std::string_view look = their_looks.at(i % their_looks.size());
     const auto shape = static_cast<int>(i % 3) + 1;
@@ -179,7 +179,7 @@ void add_baselines(Charts& charts, const RowGroup& group) {
       const Baseline* baseline = baseline_of(row, name);
       return baseline == nullptr ? nullptr : &baseline->time;
     });
-    if (!is_rival(name)) continue;  // so far below 1 that the others would be pressed together
+    if (!is_rival(name)) continue;  // it is so far below 1 that the others would be pressed together
     charts.ratio.curves.push_back(
         curve(name, look, shape, points_of(group.rows, [&](const Row& row) -> std::optional<RowValue> {
                 const Baseline* baseline = baseline_of(row, name);
@@ -282,7 +282,7 @@ std::string comparison_counts(const Comparison& comparison) {
   return parts.empty() ? "No row is in both." : text("Rows: ", join(parts, ", "), '.');
 }
 
-// A reason that all rows have alike is said once, in the verdict.
+// A reason that all rows share is in the verdict only.
 bool reasons_differ(const Comparison& comparison) {
   return std::ranges::any_of(comparison.rows,
                              [&](const ComparedRow& row) { return row.refusal != comparison.rows.front().refusal; });

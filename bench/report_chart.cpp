@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts are drawn in a small frame, so that they need no shrinking on a phone and stand three in a row on a desk.
+// Draws charts in a small frame. They need no shrinking on a phone, and three of them fit in a row on a desktop.
 #include "bench/report_chart.hpp"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ constexpr double left = 52;
 constexpr double right = width - 12;
 constexpr double top = 12;
 constexpr double bottom = height - 26;
-constexpr double least_range = 1.5;  // a chart of nearly equal values is not stretched until noise fills it
-constexpr double most_reach = 4;     // an interval is drawn up to so many times beyond all values
+constexpr double least_range = 1.5;  // keeps noise of nearly equal values from filling a chart
+constexpr double most_reach = 4;     // an interval is drawn up to this multiple beyond all values
 
 struct AxisRange {
   double low = std::numeric_limits<double>::infinity();
@@ -35,7 +35,7 @@ struct AxisRange {
   bool empty() const { return !(low <= high); }
 };
 
-// From values to places, logarithmic.
+// Maps values to places on a logarithmic axis.
 class Axis {
  public:
   Axis(const AxisRange& range, double from, double to)
@@ -54,15 +54,15 @@ AxisRange widened(AxisRange range, double least, double margin) {
   return {range.low / factor, range.high * factor};
 }
 
-// No size has no logarithm: it stands two steps before the first that has.
+// Size 0 has no logarithm. It stands two steps before the smallest other size.
 double place_of(std::uint64_t bytes, double least) { return bytes == 0 ? least / 4 : static_cast<double>(bytes); }
 
 struct PlotArea {
   AxisRange sizes;
   AxisRange values;
-  double least = 1;       // of the sizes above zero
-  bool has_none = false;  // a point of size zero
-  double slot = 14;       // between neighbouring sizes, at most
+  double least = 1;       // the smallest size above zero
+  bool has_none = false;  // true if there is a point of size zero
+  double slot = 14;       // distance between neighbouring sizes, at most
   Axis x() const { return {sizes, left, right}; }
   Axis y() const { return {values, bottom, top}; }
 };
@@ -185,7 +185,7 @@ std::string path_of(const Curve& curve, const PlotArea& frame, double shift) {
 
 double inside(double y) { return std::isfinite(y) ? std::clamp(y, top, bottom) : y > 0 ? bottom : top; }
 
-// The part of an interval that is in the frame.
+// Returns the part of an interval that is in the frame.
 Interval drawn(const CurvePoint& point, const PlotArea& frame) {
   const Axis y = frame.y();
   return {point.interval.low > 0 ? inside(y.at(point.interval.low)) : bottom, inside(y.at(point.interval.high))};
@@ -215,7 +215,7 @@ std::string curve_of(const Curve& curve, const PlotArea& frame, ChartUnit unit) 
   return all + "</g>\n";
 }
 
-// An interval for each size, beside those of the other curves; where it holds 1 its column is shaded.
+// Draws an interval for each size, beside those of the other curves. If it holds 1, its column is shaded.
 std::string ratios_of(const Curve& curve, const PlotArea& frame, double shift, double slot) {
   std::string shades;
   std::string boxes;
@@ -273,7 +273,7 @@ std::vector<double> value_ticks(double low, double high) {
   for (auto decade = static_cast<int>(std::floor(std::log10(low))); std::pow(10, decade) <= high; ++decade) {
     if (decade % apart != 0) continue;
     for (const double step : steps) {
-      // Below one by a division: 0.1 is then the nearest number to it.
+      // Below one it divides, because 0.1 is then the nearest number to the exact value.
       const double value = decade < 0 ? step / std::pow(10, -decade) : step * std::pow(10, decade);
       if (low <= value && value <= high) ticks.push_back(value);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chart over sizes as inline SVG, both axes logarithmic: curves with bands of confidence, or intervals about the
-// line at 1. Colours come from the page's style by class, so that the same picture serves light and dark pages.
+// Draws a chart over sizes as inline SVG with two logarithmic axes: curves with bands of confidence, or intervals about
+// the line at 1. The page's style gives the colours by class, so that the same picture serves light and dark pages.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,32 @@
 
 namespace lockstep::bench {
 
+// Holds one line of a chart and its look.
 struct Curve {
   std::string name;  // for the legend
-  std::string look;  // class: "ours", "theirs0" to "theirs3", "earlier", "limit"
-  int shape = -1;    // of its points: circle, square, triangle, diamond; -1: a line without points
+  std::string look;  // CSS class: "ours", "theirs0" to "theirs3", "earlier", "limit"
+  int shape = -1;    // of the points: circle, square, triangle, diamond; -1: a line without points
   std::vector<CurvePoint> points;
 };
 
 enum class ChartUnit : std::uint8_t { time, bandwidth, ratio };
 
 struct Chart {
-  std::string title;  // said to those who cannot see it
+  std::string title;  // read aloud by screen readers
   ChartUnit unit = ChartUnit::time;
   std::vector<Curve> curves;
 };
 
-// Empty where there is no point to draw. Intervals instead of bands, and the line at 1, where the unit is a ratio.
+// Returns an SVG element; an empty string if there is no point to draw. If the unit is a ratio, it draws intervals
+// instead of bands, and the line at 1.
 std::string svg_of(const Chart& chart);
 
-// A small sample of a curve, for the legend.
+// Returns a small sample of a curve, for the legend.
 std::string sample_of(const Curve& curve);
 
-// At powers of two with equal distances, `most` at most; those of eight where not all have room.
+// Returns at most `most` ticks at powers of two with equal distances. If not all have room, they are powers of eight.
 std::vector<double> size_ticks(double low, double high, std::size_t most);
-// At 1, 2, 5 of each decade, or closer, or further apart.
+// Returns ticks at 1, 2, 5 of each decade, or closer, or further apart.
 std::vector<double> value_ticks(double low, double high);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Derives findings from a run: wrong data, early end, doubts, comparison, links, scores and limits.
 #include "bench/report_findings.hpp"
 
 #include <algorithm>
@@ -34,7 +35,7 @@ void add_wrong(std::vector<ReportFinding>& all, const BenchRun& run) {
        "Trust no time of a wrong row: repeat it alone with the same seed, and report it."});
 }
 
-// What the run itself said of its end, where no row explains it.
+// Adds the run's own words about its end, if no row explains it.
 void add_end(std::vector<ReportFinding>& all, const BenchRun& run) {
   const auto ends_with = [&](Exit exit) { return run.exit_code == static_cast<int>(exit); };
   const std::string verdict = run.verdict.empty() ? text("The run ended with exit code ", run.exit_code) : run.verdict;
@@ -112,7 +113,7 @@ void add_doubts(std::vector<ReportFinding>& all, const BenchRun& run) {
 
 void add_scores(std::vector<ReportFinding>& all, const BenchRun& run) {
   for (const Score& score : scores_of(run)) {
-    if (!is_rival(score.baseline) || is_file(score.baseline)) continue;  // a file is for a comparison
+    if (!is_rival(score.baseline) || is_file(score.baseline)) continue;  // a file belongs to a comparison
     const std::size_t rows = score.faster + score.equal + score.slower;
     const std::string counts = text("ours is faster in ", score.faster, ", equal in ", score.equal, " and slower in ",
                                     score.slower, " of ", counted(rows, "row"));

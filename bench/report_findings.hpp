@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run means to who reads it: is it good, and what to do next. The worst comes first.
+// Explains a run to its reader: its quality and the next steps. The worst finding comes first.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,21 @@ namespace lockstep::bench {
 
 enum class Tone : std::uint8_t { bad, look, good, note };
 
+// Holds one finding and the next step.
 struct ReportFinding {
   Tone tone = Tone::good;
-  std::string what;  // a sentence
-  std::string next;  // what to do; a sentence, or empty
+  std::string what;  // the finding, a sentence
+  std::string next;  // the next step, a sentence or empty
 };
 
-// At least one, the worst first. `comparison` is of an earlier run with this one.
+// Returns at least one finding, the worst first. `comparison` compares an earlier run with this one; null: there is
+// none.
 std::vector<ReportFinding> findings_of(const BenchRun& run, const Comparison* comparison);
 
-// "Bad", "Look here", "Good", "Note".
+// Returns "Bad", "Look here", "Good", "Note".
 std::string_view word_of(Tone tone);
 
-// Faster than the limit by so much that the limit is in doubt.
+// Returns true if the row is faster than the limit by so much that the limit is in doubt.
 bool beats_limit(const Row& row);
 
 }  // namespace lockstep::bench

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sorts rows into groups, and turns a group into points of a curve.
 #include "bench/report_groups.hpp"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace lockstep::bench {
 namespace {
 
-// Of all sizes.
+// Returns the group of the row, for all sizes.
 RowGroup& group_of(std::vector<RowGroup>& groups, const Row& row) {
   RowKey key = key_of(row);
   key.bytes = 0;

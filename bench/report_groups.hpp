@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that belong on one chart: all sizes of a collective, type and operation, of one run or of two. What several
-// launches found at one size is one point: the geometric mean, and an interval that spans theirs.
+// Groups rows for charts: all sizes of a collective, type and operation, of one run or of two. Several launches at one
+// size become one point: the geometric mean, and an interval that spans theirs.
 #pragma once
 
 #include <functional>
@@ -14,28 +14,30 @@
 
 namespace lockstep::bench {
 
+// Holds the rows of one chart. The rows belong to the runs.
 struct RowGroup {
-  RowKey key;                       // its bytes mean nothing
+  RowKey key;                       // its `bytes` are not used
   std::string title;                // "all_reduce f32 sum"
   std::vector<const Row*> rows;     // by size, then launch
   std::vector<const Row*> earlier;  // of the earlier run
 };
 
-// Names, in the order in which they first come.
+// Returns the names of baselines, in the order in which they first appear.
 std::vector<std::string> baselines_of(const std::vector<const Row*>& rows);
 
 std::string title_of(const RowKey& key);
 
-// Only what is worth a line: the values live as long as the runs.
+// Returns the groups that are worth a chart. They point into the runs, which must outlive them.
 std::vector<RowGroup> groups_of(const BenchRun& run, const BenchRun* earlier);
 
-// What a row says of one thing; nothing where it has not measured it.
+// Holds the value of a row that a RowReader selects. A reader returns nothing if the row has no such measurement.
 struct RowValue {
   double value = 0;
   Interval interval;
 };
 using RowReader = std::function<std::optional<RowValue>(const Row& row)>;
 
+// Holds one point of a curve.
 struct CurvePoint {
   std::uint64_t bytes = 0;
   double value = 0;
@@ -43,7 +45,7 @@ struct CurvePoint {
   std::size_t launches = 1;
 };
 
-// Points above zero only, by size.
+// Returns the points above zero, by size.
 std::vector<CurvePoint> points_of(const std::vector<const Row*>& rows, const RowReader& look);
 
 }  // namespace lockstep::bench

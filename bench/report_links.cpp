@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws heat maps of links, and tables of kinds and pairs.
 #include "bench/report_links.hpp"
 
 #include <algorithm>
@@ -21,10 +22,10 @@ using html::element;
 using html::escaped;
 
 constexpr int shades = 9;
-constexpr int small_side = 12;  // three such matrices stand in a row
+constexpr int small_side = 12;  // three such matrices fit in a row
 constexpr int most_members = 1 << 20;
 
-// At most four signs, which is what a cell holds.
+// Returns at most four characters, which is the width of a cell.
 std::string cell_number(double value) {
   return value < 1 ? html::fixed(value, 2) : value < 10 ? html::fixed(value, 1) : html::fixed(value, 0);
 }
@@ -50,7 +51,7 @@ std::string rank_text(const BenchRun& run, int rank) {
   return host.empty() ? text("rank ", rank) : text("rank ", rank, " (", host, ')');
 }
 
-// One number of a link, from the member of the row to that of the column.
+// Holds one number of each link, from the member of the row to that of the column.
 struct LinkMatrix {
   std::string title;
   std::string unit;
@@ -65,10 +66,10 @@ struct HeatCell {
   const PairLink* worst = nullptr;
 };
 
-// Where a heat map is drawn: in a page, whose style knows classes, or as a picture by itself, for any viewer.
+// Selects the target of a heat map: a page, whose style has classes, or a picture without a page, for any viewer.
 enum class Canvas : std::uint8_t { page, picture };
 
-// Members by cells of equal width.
+// Groups members into cells of equal width, and draws them.
 class HeatMap {
  public:
   HeatMap(const BenchRun& run, const LinkMatrix& matrix, Canvas canvas) : run_(run), matrix_(matrix), canvas_(canvas) {
@@ -116,7 +117,7 @@ class HeatMap {
     if (link.slow) cell.slow = &link;
     ++cell.pairs;
   }
-  // 0 for the best, 8 for the worst.
+  // Returns 0 for the best, 8 for the worst.
   int shade(double value) const {
     const double part = (std::log(value) - from_) / (to_ - from_);
     const double worse = matrix_.more_is_better ? 1 - part : part;
@@ -145,9 +146,9 @@ class HeatMap {
   double to_ = 1;
 };
 
-constexpr double edge = 40;  // for labels, left and above
+constexpr double edge = 40;  // space for labels, left and above
 
-// The paint of a class of the page's style, in its light colours, as attributes: not every viewer reads a style.
+// Returns the paint of a CSS class in its light colours, as attributes, because not every viewer reads a style.
 std::string painted_like(std::string_view name) {
   const auto line = [](std::string_view colour, std::string_view width) {
     return text("fill=\"none\" stroke=\"", light_colour(colour), "\" stroke-width=\"", width, '"');
@@ -210,7 +211,7 @@ std::string HeatMap::labels() const {
   return all;
 }
 
-// Where one host ends and the next begins.
+// Draws the borders between hosts.
 std::string HeatMap::borders() const {
   std::string all;
   const double end = edge + static_cast<double>(side_) * cell_width();
@@ -225,7 +226,7 @@ std::string HeatMap::borders() const {
 
 std::string HeatMap::svg() const {
   std::string all;
-  std::string outlines;  // above all cells, so that neighbours do not cover them
+  std::string outlines;  // drawn above all cells, so that neighbours do not cover them
   const double wide = cell_width();
   for (std::size_t row = 0; row < side_; ++row) {
     for (std::size_t column = 0; column < side_; ++column) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the style sheet of a report's page as text.
 #include "bench/report_style.hpp"
 
 #include "topology/base/text.hpp"
@@ -6,7 +7,7 @@
 namespace lockstep::bench {
 namespace {
 
-// Without < and &, so that the page is XML as it is.
+// The style has no < and &, so that the page is valid XML.
 constexpr std::string_view style = R"css(
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#14181f;--pale:#566070;--rule:#dde1e7;--grid:#e8ebf0;
 --ours:#0072b2;--theirs0:#c2500a;--theirs1:#00805c;--theirs2:#a2487f;--theirs3:#8a6a00;--earlier:#111;--limit:#6b7280;

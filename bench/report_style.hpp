@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a report's page looks: light and dark, from a phone to a wide screen, and printed. The colours of curves are
-// those of Okabe and Ito, which people with any of the usual colour weaknesses tell apart.
+// Holds the style of a report's page: light and dark, from a phone to a wide screen, and printed. The colours of curves
+// are those of Okabe and Ito, which people with any of the usual colour weaknesses can tell apart.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace lockstep::bench {
 
+// Returns the CSS of a page.
 std::string_view report_style();
 
-// Returns the light colour of a variable, for pictures by themselves: "card" is "#fff". Empty if there is none.
+// Returns the light colour of a variable, for pictures without a page: "card" is "#fff". It is empty if there is none.
 std::string_view light_colour(std::string_view variable);
 
 }  // namespace lockstep::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong, noisy or slower is said in words; colours only repeat it.
+// Marks wrong, noisy and slower rows with words; colours only repeat them.
 #include "bench/report_table.hpp"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ struct FactLine {
   std::string before;
 };
 
-// In the order of the first run; what only the other has comes last.
+// Adds facts in the order of the first run; those of the other run only come last.
 void add_facts(std::vector<FactLine>& lines, std::string_view what, const std::vector<Fact>& now,
                const std::vector<Fact>& before) {
   const std::size_t begin = lines.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of a report's page: each in a box of its own that scrolls sideways, so that the page never does.
+// Makes the tables of a report's page. Each has a box of its own that scrolls sideways, so that the page never does.
 #pragma once
 
 #include <string>
@@ -11,17 +11,18 @@
 
 namespace lockstep::bench {
 
-// Heads are words; cells are too, unless they are markup.
+// Builds a table. It escapes heads and cells, except cells that markup() adds.
 class HtmlTable {
  public:
-  // A column of numbers ends at the right, one of words begins at the left.
+  // Adds a column: one of numbers is aligned right, one of words left. `tip` explains it when the pointer rests on the
+  // head.
   HtmlTable& numbers(std::string_view head, std::string_view tip = {});
   HtmlTable& words(std::string_view head, std::string_view tip = {});
-  // Begins a row; `look` is its class.
+  // Begins a row; `look` is its CSS class.
   HtmlTable& row(std::string_view look = {});
   HtmlTable& cell(std::string_view any);
   HtmlTable& markup(std::string_view html);
-  // In its box. `name` is said of the box to those who cannot see it.
+  // Returns the table in its box. Screen readers read `name` aloud.
   std::string done(std::string_view name) const;
 
  private:
@@ -33,12 +34,13 @@ class HtmlTable {
   std::size_t column_ = 0;
 };
 
-// All that was measured of these rows; every number of the table that the bench prints, and the tail of the times.
+// Returns a table of all measurements of these rows: every number of the bench's own table, and the tail of the times.
 std::string rows_table(const std::vector<const Row*>& rows, std::string_view name);
 
-// What was run on what; with two runs a column for each, and a word where they differ.
+// Returns a table of the configuration of the run. With two runs it has a column for each, and marks the differences.
 std::string facts_table(const BenchRun& run, const BenchRun* earlier);
 
+// Returns a table of the comparison. `reasons` adds the reason of each refusal.
 std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name);
 
 }  // namespace lockstep::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers are written as the shortest text that reads back as the same number.
+// Writes each number as the shortest text that reads back as the same number.
 #include "bench/run_files.hpp"
 
 #include <array>
@@ -25,14 +25,14 @@ std::string if_any(const std::optional<T>& value) {
   return value ? text(*value) : std::string();
 }
 
-// In the order of what(), the candidate's name and algorithm, times(), its ratio, and own().
+// The columns are in the order of what(), the candidate's name and algorithm, times(), its ratio, and own().
 constexpr std::string_view csv_head =
     "collective,size_bytes,count,type,op,root,in_place,cache,launch,candidate,algorithm,"
     "n,median_us,ci95_low_us,ci95_high_us,mean_us,min_us,p95_us,p99_us,max_us,mad_us,"
     "ratio,ratio_ci95_low,ratio_ci95_high,blocks,"
     "algbw_gbs,busbw_gbs,limit_us,limit_binding,wrong,ranks_equal,hash,same,"
     "noisy,steal_percent,involuntary_switches,throttled_us,slowest_rank,slowest_percent\n";
-constexpr std::size_t own_columns = 14;  // from algbw_gbs on: of the row itself only
+constexpr std::size_t own_columns = 14;  // from algbw_gbs: columns of the row itself only
 constexpr std::size_t ratio_columns = 4;
 
 std::string csv_cell(const std::string& words) {
@@ -90,7 +90,7 @@ CsvCells own(const Row& row) {
           row.slowest_rank ? csv_number(row.slowest_percent) : std::string()};
 }
 
-// XML 1.0 knows no control characters, escaped or not; of other bytes it is not known that they are UTF-8.
+// Removes control characters, which XML 1.0 forbids even if they are escaped. Other bytes may not be UTF-8 either.
 std::string xml(std::string_view words) {
   std::string all;
   for (const char letter : words) {
@@ -111,7 +111,7 @@ std::string baseline_csv(const Row& row, const Baseline& baseline, std::string_v
   return csv_line(cells);
 }
 
-// By the GPU's clock.
+// Returns the line of the times by the GPU's clock.
 std::string stream_csv(const Row& row, const StreamTiming& times_there) {
   constexpr std::string_view prefix = "stream:";
   CsvCells cells = what(row);
@@ -132,7 +132,7 @@ struct JunitCase {
   std::vector<std::string> problems;
 };
 
-// The same from run to run, so that a history can be kept of it.
+// Returns a name that stays the same between runs, so that a history is possible.
 std::string case_name(const Row& row) {
   std::string all = text(row.bytes, " B ", row.type);
   if (!row.op.empty()) all += text(' ', row.op);

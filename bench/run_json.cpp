@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The writer and, in the same order, the reader, which checks each field where it takes it. The reader
-// stands on the library's parser alone: its conversions throw words that name no place.
+// Holds the writer and, in the same order, the reader. The reader checks each field itself, and uses the library's
+// parser only. The library's conversions throw errors without a place.
 #include "bench/run_json.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view schema = "lockstep.bench/1";
 constexpr std::string_view of_what = "max over ranks";
-constexpr std::string_view gpu_clock = "gpu";  // the one of two marks in a stream
+constexpr std::string_view gpu_clock = "gpu";  // the clock of the two marks in a stream
 
 std::string dump(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
@@ -122,7 +122,7 @@ OrderedJson json_of(const PairLink& link) {
 
 OrderedJson json_of(const Fact& fact) { return {{"name", fact.name}, {"value", fact.value}}; }
 
-// A line for each element.
+// Writes a line for each element.
 template <class T>
 std::string list(const std::vector<T>& elements) {
   std::string all;
@@ -130,7 +130,7 @@ std::string list(const std::vector<T>& elements) {
   return all.empty() ? "[]" : all + "\n  ]";
 }
 
-// A value, and where it stands.
+// Holds a value and its place in the file.
 class JsonField {
  public:
   JsonField(const Json& value, std::string path, std::string_view file)
@@ -163,11 +163,11 @@ class JsonField {
     return value_->get<bool>();
   }
   double number() const {
-    if (is_null()) return NAN;  // what was not finite
+    if (is_null()) return NAN;  // a number that was not finite
     if (!value_->is_number()) refuse("is no number");
     return value_->get<double>();
   }
-  // Other programs may write 8 as 8.0.
+  // Accepts 8.0 for 8, because other programs may write that.
   std::uint64_t whole() const {
     if (value_->is_number_unsigned()) return value_->get<std::uint64_t>();
     const double value = value_->is_number() ? value_->get<double>() : -1;
@@ -216,7 +216,7 @@ Summary summary_of(const JsonField& field) {
   time.n = field.at("n").whole();
   const JsonField median = field.at("median");
   time.median = median.number();
-  // A picosecond to thirty years, or none.
+  // A time is 0 (none), or from a picosecond to thirty years.
   if (time.median < 0 || (time.median > 0 && time.median < 1e-6) || time.median > 1e15)
     median.refuse("is no time that a bench has measured");
   time.ci = interval_of(field.at("ci95"));
@@ -303,7 +303,7 @@ PairLink pair_link(const JsonField& field) {
           field.at("why").word_if_any()};
 }
 
-// Both members are among the ranks, the smaller first.
+// Both members must be ranks of the run, the smaller first.
 PairLink pair_among(const JsonField& field, int ranks) {
   PairLink link = pair_link(field);
   if (link.a < 0 || link.b <= link.a || link.b >= ranks) field.refuse(text("is no pair of ", ranks, " ranks"));
@@ -312,7 +312,7 @@ PairLink pair_among(const JsonField& field, int ranks) {
 
 Fact fact(const JsonField& field) { return {field.at("name").word(), field.at("value").word()}; }
 
-// Line and column of the byte where the parser stopped.
+// Returns the line and column of the byte where the parser stopped.
 std::string place(std::string_view json, std::size_t byte) {
   const std::string_view before = json.substr(0, byte > 0 ? byte - 1 : 0);
   const auto lines = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Classifies baselines, and counts the rows in which each side is faster.
 #include "bench/scores.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Describes a simulated machine to the planner, and finds the plan of each call by the cost model or by drawing.
 #include "bench/simulated_plans.hpp"
 
 #include <algorithm>
@@ -36,7 +37,7 @@ Group everybody(int size, int index) {
   return {std::move(ranks), index};
 }
 
-// The switches that a fabric has; where none is described, pairs of nodes, so that they are drawn, too.
+// Returns the switches of the fabric. Without a fabric pairs of nodes share a switch, so that racks are drawn too.
 std::vector<std::string> racks_of(const Scenario& scenario) {
   constexpr int some = 2;
   const int each = scenario.fabric ? scenario.fabric->nodes_per_switch : some;
@@ -128,7 +129,8 @@ std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const
       if (each.chosen) segment = each.piece;
     }
     const Algorithm* const algorithm = find_algorithm(spec.collective, plan->algorithm);
-    if (plan->segments > 1 && !algorithm->pieces)  // of one that has pieces the planner makes the same segments again
+    if (plan->segments > 1 &&
+        !algorithm->pieces)  // an algorithm with pieces gets the same segments from the planner again
       segment = plan->segment * (algorithm->keeps.apart ? static_cast<std::size_t>(scenario_.size()) : 1);
   }
   return text(to_string(spec.collective), " * * * ", plan->algorithm, ' ', segment * spec.element_bytes, " priced");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside the simulation: the machine that is thought of, and how its members' calls are planned.
+// Builds the machine of a simulation, and plans the calls of its members.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace lockstep::bench::simulating {
 
 std::shared_ptr<const Topology> topology_of(const Scenario& scenario);
 
-// How calls are planned: by a table that is the same for all members, so that only one of them has to look at prices,
-// or, where the order of things is drawn, nobody.
+// Plans calls by a table that is the same for all members. So only one member has to compute prices; if the algorithm
+// is drawn, none has to.
 class Plans {
  public:
   explicit Plans(const Scenario& scenario);
@@ -30,9 +30,9 @@ class Plans {
   const Scenario& scenario_;
   std::shared_ptr<const Topology> topology_;
   GroupFacts facts_;
-  std::vector<std::string> chosen_;                 // the algorithms
+  std::vector<std::string> chosen_;                 // by call: the algorithm
   std::vector<std::unique_ptr<Planner>> planners_;  // by member and row
-  std::vector<std::size_t> kinds_;                  // by call: which of the different rows
+  std::vector<std::size_t> kinds_;                  // by call: the index of its row
   std::vector<std::string> tables_;                 // the different rows
 };
 

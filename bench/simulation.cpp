@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs simulated members in turns: each has a real engine, and all share a simulated clock and network.
 #include "bench/simulation.hpp"
 
 #include <algorithm>
@@ -27,9 +28,9 @@ using simulating::topology_of;
 using SimulatedEngine = Engine<simulated::SimulatedWorld>;
 
 constexpr Duration tick = std::chrono::milliseconds(100);
-constexpr std::uint64_t most_acts_of_a_call = 100'000;  // and member: so many, and it goes round in a circle
+constexpr std::uint64_t most_acts_of_a_call = 100'000;  // of each member; more acts mean an endless loop
 
-// A kernel whose work is counted.
+// Wraps a kernel and counts its work.
 struct CountedKernel {
   const Kernel* kernel;
   std::size_t element_bytes;
@@ -46,7 +47,7 @@ struct CountedKernel {
 };
 static_assert(sizeof(CountedKernel) <= UserReduce::state_bytes);
 
-// A member's program: one call after the other, some of them at a time.
+// Runs a member's program: its calls in order, some of them at the same time.
 class Actor {
  public:
   Actor(const Scenario& scenario, SimulatedNetwork& network, Plans& plans, int rank, std::unique_ptr<node::Room> room,
@@ -60,11 +61,11 @@ class Actor {
         EngineOptions{.patience = scenario.patience, .log = log, .name = "simulated", .is_seen = false});
   }
 
-  // Does what can be done now. Whether anything was.
+  // Does everything that can be done now. Returns true if anything was done.
   bool act();
-  // Nothing else happens: time goes by.
+  // Lets time pass, because nothing else happens.
   void look();
-  // Calls up to this number may begin.
+  // Allows calls up to this number to begin.
   void allow(std::size_t calls) { allowed_ = calls; }
   std::size_t finished() const { return end_.finished; }
   bool is_over() const { return over_; }
@@ -84,7 +85,7 @@ class Actor {
   bool guarded(const Action& action);
   bool begin();
   bool meets_fault();
-  // Its core does what it has done in the memory of its node since this was asked last.
+  // Charges the core for the work in the memory of its node since the last time.
   void work_in_room();
   void start(const SimulatedCall& call);
   bool finish_some();
@@ -96,14 +97,14 @@ class Actor {
   Plans& plans_;
   int rank_;
   std::optional<SimulatedFault> fault_;
-  std::byte presence_{1};  // what a barrier sends
+  std::byte presence_{1};  // the data of a barrier
   std::unique_ptr<SimulatedEngine> engine_;
   std::deque<ActiveCall> active_;
-  std::deque<ActiveCall> kept_;  // memory of what failed
+  std::deque<ActiveCall> kept_;  // memory of failed calls
   std::vector<Duration> finished_;
   std::size_t next_ = 0;
   std::size_t allowed_ = std::numeric_limits<std::size_t>::max();
-  node::StepNumber steps_ = 0;  // in the room, and the bytes moved there, that were counted already
+  node::StepNumber steps_ = 0;  // steps and bytes in the room that were already charged
   std::uint64_t moved_ = 0;
   Duration stopped_until_{};
   bool over_ = false;
@@ -126,7 +127,7 @@ bool Actor::guarded(const Action& action) {
 bool Actor::act() {
   if (is_gone() || network_.now() < stopped_until_) return false;
   bool any = false;
-  while (engine_->progress()) any = true;  // who has ended still answers
+  while (engine_->progress()) any = true;  // a member that has ended still answers
   work_in_room();
   if (over_) return any;
   return guarded([&] {
@@ -170,7 +171,7 @@ bool Actor::begin() {
   return true;
 }
 
-// Whether the call is not made now.
+// Returns true if the fault keeps the member from making the call now.
 bool Actor::meets_fault() {
   const SimulatedFault fault = *fault_;
   switch (fault.kind) {
@@ -258,7 +259,7 @@ void Actor::end(SimulatedEndKind kind) {
   active_.clear();
 }
 
-// Who acts when, and what is judged of it.
+// Decides the order of the members' acts, and judges the outcome.
 class SimulationRun {
  public:
   explicit SimulationRun(const Scenario& scenario)
@@ -298,11 +299,11 @@ class SimulationRun {
   Plans plans_;
   Log log_{LogLevel::error, [](LogLevel, std::string_view) {}};
   std::vector<std::unique_ptr<Actor>> actors_;
-  std::vector<Duration> due_;  // by member: when it acts next
+  std::vector<Duration> due_;  // by member: the time of its next act
   std::priority_queue<WakeUp, std::vector<WakeUp>, std::greater<>> wake_ups_;
   std::uint64_t order_ = 0;
   std::uint64_t acts_ = 0;
-  std::vector<Duration> begun_{Duration{}};  // calls, where all begin them together
+  std::vector<Duration> begun_{Duration{}};  // the start of each call, if all begin it together
 };
 
 void SimulationRun::enter(int node) {
@@ -319,7 +320,7 @@ void SimulationRun::enter(int node) {
 }
 
 void SimulationRun::wake(int member, Duration at) {
-  if (!scenario_.fabric) {  // mostly at once, now and then late
+  if (!scenario_.fabric) {  // mostly at once, sometimes late
     at += std::chrono::microseconds(network_.draw(30));
     if (network_.chance(2)) at += std::chrono::microseconds(network_.draw(30'000));
   }
@@ -352,7 +353,7 @@ void SimulationRun::act(int member) {
   if (one.stopped_until() > network_.now()) wake(member, one.stopped_until());
 }
 
-// Where time is predicted, all begin a call together, when all have ended the one before.
+// With a fabric all members begin a call together, when all have ended the one before.
 void SimulationRun::begin_next() {
   const auto all_have = [&](std::size_t calls) {
     return std::ranges::all_of(actors_, [&](const auto& each) { return each->is_over() || each->finished() >= calls; });
@@ -365,7 +366,7 @@ void SimulationRun::begin_next() {
   }
 }
 
-// Nothing happens by itself before the next tick, so those who wait look at the clock.
+// Nothing happens before the next tick, so the waiting members look at the clock.
 void SimulationRun::wait_a_tick() {
   network_.set_clock(network_.now() + tick);
   for (int member = 0; member < scenario_.size(); ++member) {
@@ -447,7 +448,8 @@ std::string SimulationRun::judged(int member, const SimulatedEnd& end) const {
 
 }  // namespace
 
-// Where time is predicted every call is made twice: at the first time members tell each other what they are about.
+// With a fabric every call is made twice. The first time includes the agreement of the members, which a repeated call
+// does not need.
 SimulationResult simulate(const Scenario& scenario) {
   if (!scenario.fabric) return SimulationRun(scenario).run();
   Scenario twice = scenario;

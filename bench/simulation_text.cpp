@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenarios as words, drawn, and made smaller.
+// Parses and prints scenarios, draws them, and makes them smaller.
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes are computed in whole numbers: a double would round what people typed.
+// Computes sizes in whole numbers, because a double would round the typed digits.
 #include "bench/sizes.hpp"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::string lower(std::string_view words) {
 
 bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
 
-// Takes the digits at the front away.
+// Removes the digits at the front, and returns them.
 std::string_view take_digits(std::string_view& words) {
   const auto end = std::find_if_not(words.begin(), words.end(), is_digit);
   const std::string_view digits = words.substr(0, static_cast<std::size_t>(end - words.begin()));
@@ -68,7 +68,7 @@ std::optional<std::uint64_t> number_of(std::string_view digits) {
   return value;
 }
 
-// How many bytes a fraction of a unit is; nothing unless whole. Six places keep the product below 2^60.
+// Returns the bytes of a fraction of a unit; nothing if it is not whole. Six places keep the product below 2^60.
 std::optional<std::uint64_t> part_of(std::uint64_t unit, std::string_view places) {
   while (places.ends_with('0')) places.remove_suffix(1);
   if (places.size() > 6) return std::nullopt;
@@ -79,7 +79,7 @@ std::optional<std::uint64_t> part_of(std::uint64_t unit, std::string_view places
   return product / divisor;
 }
 
-// Names differ in case and in what separates their parts only.
+// Returns the name without case and separators.
 std::string plain(std::string_view name) {
   std::string all = lower(name);
   std::erase_if(all, [](char letter) { return letter == '_' || letter == '-'; });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people type on the command line of a bench: sizes, sweeps over sizes, and the names that nccl-tests
-// gives to collectives, types and operations. All pure; what is not understood is an Error that says how
-// to write it, or nothing where the caller can name what there is.
+// Parses the words of a bench's command line: sizes, sweeps over sizes, and nccl-tests' names of collectives, types and
+// operations. An unknown word is an Error with the right spelling, or nothing if the caller can list the known words.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +11,28 @@
 
 namespace lockstep::bench {
 
+// A guess: more sizes are a typing error.
 inline constexpr std::size_t most_sizes = 10000;
 
-// "8", "4K", "1MiB", "1.5M", "64 MiB": powers of 1024; "1MB", "4KB": powers of 1000.
+// Parses "8", "4K", "1MiB", "1.5M", "64 MiB" (powers of 1024), and "1MB", "4KB" (powers of 1000). Returns bytes. Throws
+// Error usage.
 std::uint64_t parse_size(std::string_view words);
-// "8,4K,1M", in the order in which they are written.
+// Parses "8,4K,1M", and keeps the order. Throws Error usage.
 std::vector<std::uint64_t> parse_size_list(std::string_view words);
 
-// As nccl-tests' -b -e -f -i: from `begin` up to `end` inclusive, each `factor` times the one before, or
-// `step` bytes more; a factor goes before a step.
+// Describes a sweep like nccl-tests' -b -e -f -i: from `begin` to `end` inclusive. Each size is `factor` times the one
+// before, or `step` bytes more; a factor takes precedence over a step.
 struct Sweep {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   std::optional<std::uint64_t> factor = std::nullopt;
   std::uint64_t step = 1 << 20;
 };
+// Returns the sizes of the sweep. Throws Error usage if it is empty or has too many.
 std::vector<std::uint64_t> sizes_of(const Sweep& sweep);
 
-// Our name for "allreduce", "all_reduce_perf", "sendrecv"; for "float", "half"; for "mulsum". Nothing for
-// what does not exist; types of 8-bit floats exist elsewhere only and are an Error.
+// Return Lockstep's name for "allreduce", "all_reduce_perf", "sendrecv"; for "float", "half"; for "mulsum". They return
+// nothing for unknown names. Types of 8-bit floats exist only elsewhere, and are an Error.
 std::optional<std::string_view> our_collective(std::string_view name);
 std::optional<std::string_view> our_type(std::string_view name);
 std::optional<std::string_view> our_op(std::string_view name);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Draws rounds of operations from a seed, runs them, and checks each result.
 #include "bench/soak.hpp"
 
 #include <array>
@@ -19,7 +20,7 @@ namespace {
 
 using Random = std::mt19937_64;
 
-// The same numbers everywhere: what standard distributions draw is not said by the standard.
+// Draws the same numbers on every platform. The C++ standard does not specify the draws of its distributions.
 std::uint64_t below(Random& random, std::uint64_t end) { return end == 0 ? 0 : random() % end; }
 double part(Random& random) { return static_cast<double>(random() >> 11U) * 0x1p-53; }
 
@@ -28,7 +29,7 @@ Random random_of(std::uint64_t seed, std::uint64_t what) {
   return Random(all);
 }
 
-// The world, cut in several ways; every member has its own part of each, or none.
+// Holds one way to split the world. Every member has its own part of it, or none.
 struct SoakCommunicator {
   std::string name;
   std::optional<Communicator> part;
@@ -70,9 +71,9 @@ RandomOperation draw(Random& random, std::size_t cuts, std::uint64_t most_bytes)
   return one;
 }
 
-// One operation under way.
+// Holds one operation in flight.
 struct PendingOperation {
-  Communicator* where = nullptr;  // none: this member has no part in it
+  Communicator* where = nullptr;  // null: this member has no part in it
   Subject subject;
   std::unique_ptr<Buffers> buffers;
   std::optional<Request> request;

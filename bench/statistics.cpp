@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intervals of a median. Independent samples: the number of samples below the true median is binomial, which gives
-// pairs of order statistics with a known coverage; Hettmansperger and Sheather (1986) interpolate between the two
-// pairs next to 95 %. Blocks: the same counts per block, in a t test over blocks that is inverted.
+// Computes intervals of a median. For independent samples, the number of samples below the true median is binomial.
+// That gives pairs of order statistics with a known coverage; Hettmansperger and Sheather (1986) interpolate between
+// the two pairs next to 95 %. For blocks it uses the same counts per block, and inverts a t test over blocks.
 #include "bench/statistics.hpp"
 
 #include <algorithm>
@@ -17,10 +17,10 @@ namespace {
 
 constexpr double confidence = 0.95;
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// A normal distribution's standard deviation is this many median deviations, or mean deviations.
+// Convert median deviations, or mean deviations, to the standard deviation of a normal distribution.
 constexpr double sigmas_of_median_deviation = 1.4826;
 constexpr double sigmas_of_mean_deviation = 1.2533;
-// The two smallest and largest samples of five hold the median with 93.75 % only.
+// The smallest and the largest of five samples hold the median with a probability of 93.75 % only.
 constexpr std::size_t enough_for_order_statistics = 6;
 
 double mean_of(std::span<const double> values) {
@@ -35,7 +35,7 @@ std::vector<double> distances(std::span<const double> values, double center) {
   return all;
 }
 
-// Ranks count from 1 and may lie between two values.
+// Returns the value at a rank, which counts from 1 and may lie between two values.
 double at_rank(std::span<const double> sorted, double rank) {
   const double last = static_cast<double>(sorted.size()) - 1;
   const double index = std::clamp(rank - 1, 0.0, last);
@@ -45,7 +45,8 @@ double at_rank(std::span<const double> sorted, double rank) {
   return low + (index - below) * (high - low);
 }
 
-// Too few for order statistics: the range, or Student's interval where that reaches further.
+// Serves too few samples for order statistics. The interval is the range, or Student's interval if that reaches
+// further.
 Interval interval_of_few(std::span<const double> sorted) {
   const auto n = static_cast<double>(sorted.size());
   const double mean = mean_of(sorted);
@@ -55,11 +56,11 @@ Interval interval_of_few(std::span<const double> sorted) {
   return {.low = std::min(sorted.front(), mean - reach), .high = std::max(sorted.back(), mean + reach)};
 }
 
-// The number of samples from the ends, with a fraction, at which the interval has its coverage.
+// Returns the number of samples from the ends, with a fraction, at which the interval has its coverage.
 double depth_of_interval(std::size_t samples) {
   const auto n = static_cast<double>(samples);
-  double log_chance = -n * std::numbers::ln2;  // that no sample is below the median
-  double outside = 2 * std::exp(log_chance);   // the chance that the median is beyond the ends of this depth
+  double log_chance = -n * std::numbers::ln2;  // probability that no sample is below the median
+  double outside = 2 * std::exp(log_chance);   // probability that the median is beyond the ends of this depth
   double depth = 1;
   while (true) {
     log_chance += std::log((n - depth + 1) / depth);
@@ -81,7 +82,7 @@ Interval interval_of_median(std::span<const double> sorted) {
   return {.low = at_rank(sorted, depth), .high = at_rank(sorted, static_cast<double>(sorted.size()) + 1 - depth)};
 }
 
-// All but the interval.
+// Returns everything but the interval.
 Summary describe(std::span<const double> sorted) {
   if (sorted.empty()) return {};
   const double median = quantile(sorted, 0.5);
@@ -96,14 +97,14 @@ Summary describe(std::span<const double> sorted) {
           .mad = median_of(distances(sorted, median))};
 }
 
-// Student's interval of few samples does not know that no time is below zero.
+// Cuts Student's interval of few samples, because no time is below zero.
 Summary never_below_zero(Summary summary) {
   if (summary.min >= 0) summary.ci.low = std::max(summary.ci.low, 0.0);
   return summary;
 }
 
-// For every k, how far the k smallest samples are from being half of every block: the sum over blocks of what each
-// has too many, divided by its own standard error. Near zero where k is near the median.
+// Returns for every k how far the k smallest samples are from half of every block. It is the sum over blocks of the
+// surplus of each, divided by its own standard error. It is near zero if k is near the median.
 std::vector<double> imbalance(std::span<const std::size_t> block_of_sorted, std::span<const std::size_t> sizes) {
   std::vector<double> surplus;
   double sum = 0;
@@ -124,7 +125,7 @@ std::vector<double> imbalance(std::span<const std::size_t> block_of_sorted, std:
   return all;
 }
 
-// Where the imbalance first leaves [-limit, limit] on the way from the middle, as ranks.
+// Returns the ranks at which the imbalance first leaves [-limit, limit] on the way from the middle.
 Interval ranks_within(std::span<const double> imbalances, double limit) {
   const std::size_t n = imbalances.size() - 1;
   std::size_t low = n / 2;
@@ -134,7 +135,7 @@ Interval ranks_within(std::span<const double> imbalances, double limit) {
   const auto crossing = [&](std::size_t before, double level) {
     const double step = imbalances[before + 1] - imbalances[before];
     const double share = step > 0 ? std::clamp((level - imbalances[before]) / step, 0.0, 1.0) : 0.5;
-    // A count of k is a whole step, of which the k-th sample is the middle.
+    // A count of k is a whole step, and the k-th sample is its middle.
     return static_cast<double>(before) + share + 0.5;
   };
   return {.low = crossing(low, -limit), .high = crossing(high - 1, limit)};
@@ -179,13 +180,13 @@ Summary summarize_blocks(std::span<const std::vector<double>> blocks) {
   Summary summary = describe(sorted);
   summary.ci = {.low = summary.min, .high = summary.max};
   if (sizes.size() < 2) return summary;
-  // The t test over blocks, in terms of a sum that is divided by the root of its sum of squares.
+  // This is the t test over blocks, in terms of a sum divided by the root of its sum of squares.
   const auto count = static_cast<double>(sizes.size());
   const double t = student_t(1 - confidence, sizes.size() - 1);
   const Interval ranks = ranks_within(imbalance(block_of_sorted, sizes), t * std::sqrt(count / (count - 1 + t * t)));
   summary.ci = {.low = at_rank(sorted, ranks.low), .high = at_rank(sorted, ranks.high)};
   if (sizes.size() < enough_for_order_statistics) {
-    // Counts cannot reach beyond the samples, which few blocks make necessary.
+    // Counts cannot reach beyond the samples. With few blocks the interval may have to.
     std::sort(medians.begin(), medians.end());
     const Interval few = interval_of_few(medians);
     summary.ci = {.low = std::min(summary.ci.low, few.low), .high = std::max(summary.ci.high, few.high)};
@@ -194,7 +195,7 @@ Summary summarize_blocks(std::span<const std::vector<double>> blocks) {
 }
 
 Ratio ratio_of_blocks(std::span<const PairedBlock> blocks) {
-  std::vector<double> logs;  // so that theirs / ours and ours / theirs say the same
+  std::vector<double> logs;  // logarithms make theirs / ours and ours / theirs consistent
   logs.reserve(blocks.size());
   for (const PairedBlock& block : blocks) {
     if (block.theirs > 0 && block.ours > 0) logs.push_back(std::log(block.theirs / block.ours));
@@ -246,7 +247,7 @@ double student_p(double t, std::size_t degrees_of_freedom) {
   t = std::abs(t);
   constexpr std::size_t as_good_as_normal = 1000;
   if (degrees_of_freedom > as_good_as_normal || std::isinf(t)) return std::erfc(t / std::numbers::sqrt2);
-  // The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+  // The finite series is 26.7.3 and 26.7.4 of Abramowitz and Stegun.
   const auto degrees = static_cast<double>(degrees_of_freedom);
   const double angle = std::atan(t / std::sqrt(degrees));
   const bool odd = degrees_of_freedom % 2 == 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What samples say and how sure it is. The intervals assume no distribution: times have long tails, spikes and
-// steps of the clock. Nothing here is random, so the same samples always give the same words. It throws no sample
-// away: a spike stays in mean, p95, p99 and max.
+// Summarizes samples with their uncertainty. The intervals assume no distribution, because times have long tails,
+// spikes and clock steps. Nothing here is random, so the same samples always give the same text. It discards no sample:
+// a spike stays in mean, p95, p99 and max.
 #pragma once
 
 #include <cstddef>
@@ -12,41 +12,42 @@
 
 namespace lockstep::bench {
 
-// Of values in ascending order, linear between neighbours; 0 of none.
+// Returns the quantile `q` of values in ascending order, linear between neighbours; 0 if there are none.
 double quantile(std::span<const double> sorted, double q);
 double median_of(std::vector<double> values);
 
-// Of independent samples. One sample is its own interval: `n` tells that it means nothing.
+// Summarizes independent samples. One sample is its own interval, and `n` shows that it means nothing.
 Summary summarize(std::vector<double> samples);
 
-// Of samples taken in blocks, where the samples of a block share its luck. With one block nothing is known about
-// the next one, and the interval is the range.
+// Summarizes samples in blocks, because the samples of a block share its conditions. One block tells nothing about the
+// next one, so the interval is then the range.
 Summary summarize_blocks(std::span<const std::vector<double>> blocks);
 
-// The medians of two things measured back to back.
+// Holds the medians of two candidates that were measured back to back.
 struct PairedBlock {
   double theirs = 0;
   double ours = 0;
 };
 
-// The median of theirs / ours. Blocks with a time that is not above zero have no ratio and are not counted; under two
-// blocks the interval is from zero to infinity.
+// Returns the median of theirs / ours. Blocks with a time that is not above zero have no ratio and do not count. With
+// less than two blocks the interval is from zero to infinity.
 Ratio ratio_of_blocks(std::span<const PairedBlock> blocks);
 
-// How far the interval reaches from its middle, as a fraction of the value; infinite where that has no meaning.
+// Returns half of the interval as a fraction of the value; infinity if that has no meaning.
 double half_width(const Interval& interval, double value);
 
-// Which of the hypotheses are rejected when the chance of one false rejection among them shall be `alpha` (Holm).
+// Returns, for each hypothesis, true if it is rejected. `alpha` is the probability of one false rejection among them
+// (Holm).
 std::vector<bool> holm(std::span<const double> p_values, double alpha);
 
-// How many robust standard deviations each value is above the median. Deviations under a thousandth of the median
-// count as none worth telling: without that floor, equal links with one tick of the clock between them look broken.
+// Returns the distance of each value above the median, in robust standard deviations. Deviations below a thousandth of
+// the median count as none. Without that floor, equal links with one clock tick between them would look broken.
 std::vector<double> robust_z(std::span<const double> values);
 
-// The chance that Student's t is at least so far from zero, on either side.
+// Returns the probability that Student's t is at least so far from zero, on either side.
 double student_p(double t, std::size_t degrees_of_freedom);
 
-// The t that is passed, on either side, with the chance `p`.
+// Returns the t that is exceeded, on either side, with the probability `p`.
 double student_t(double p, std::size_t degrees_of_freedom);
 
 }  // namespace lockstep::bench

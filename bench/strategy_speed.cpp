@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy costs beside what it is made of: a run of an empty function; ResNet-50's 161 gradients summed through
-// the replica's context, in turns with one bare batch of the communicator, with buckets, and with a strategy whose
-// order is fast; a step of 1000 variables of 1 KiB; the memory that variables take. With --variables, only their step.
-// Replicas are ranks under mpirun, otherwise two threads. Prints medians, their quarters, and the ratio; exit code 3
-// where the sum through the strategy takes over 1.1 times as long.
+// Measures the cost of a strategy above its parts. It runs an empty function. It sums ResNet-50's 161 gradients through
+// the replica's context, in turns with three others: a bare batch of the communicator, buckets, and a strategy with
+// fast order. It steps 1000 variables of 1 KiB, and measures the memory of variables. With --variables it runs only
+// their step. Replicas are ranks under mpirun, otherwise two threads. It prints medians, quartiles and the ratio. The
+// exit code is 3 if the sum through the strategy takes more than 1.1 times as long.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -28,9 +28,9 @@ using namespace lockstep;
 using Clock = std::chrono::steady_clock;
 
 constexpr double most_more = 1.1;
-constexpr double most_for_order = 1.3;  // so much more time, and the reproducible order would not be the usual one
+constexpr double most_for_order = 1.3;  // the reproducible order may take this much longer and still be the default
 
-// He et al. 2015: 53 convolutions without bias, each with a batch norm's weight and bias; one linear layer.
+// He et al. 2015 have 53 convolutions without bias, each with a batch norm's weight and bias, and one linear layer.
 std::vector<Tensor<float>> resnet50() {
   std::vector<Tensor<float>> all;
   const auto add = [&](std::int64_t count) { all.emplace_back(TensorShape({count}), 1e-3F); };
@@ -57,7 +57,7 @@ std::vector<Tensor<float>> resnet50() {
   return all;
 }
 
-// Of the microseconds that it took, each time: the median and the quarters beside it.
+// Holds the median and the quartiles of times in microseconds.
 struct Quartiles {
   double low = 0, median = 0, high = 0;
 };
@@ -83,7 +83,7 @@ double microseconds(const std::function<void()>& what) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// They take turns, so that both see the same neighbours.
+// Runs the ways in turns, so that all see the same neighbours.
 std::vector<Quartiles> in_turns(int times, const std::vector<std::function<void()>>& ways) {
   std::vector<std::vector<double>> taken(ways.size());
   for (const auto& way : ways) way();
@@ -100,7 +100,7 @@ class StrategyBench {
  public:
   StrategyBench(Strategy& strategy, Strategy& fast, bool speaks) : strategy_(strategy), fast_(fast), speaks_(speaks) {}
 
-  // Only the part that is compared with TensorFlow's (tools/peers variables).
+  // Runs only the part that is compared with TensorFlow's (tools/peers variables).
   int only_variables() {
     variables(200);
     return 0;
@@ -149,8 +149,8 @@ class StrategyBench {
     });
   }
 
-  // What variables of 100 MB take beyond themselves, in the process of this replica or of these: the most that it ever
-  // had, after all of them were made, summed into and read.
+  // Measures the memory of variables of 100 MB beyond their own size. It is the process's high-water mark after all of
+  // them were created, summed into and read; the process has one replica, or several.
   void memory() {
     constexpr std::int64_t elements = 1 << 20;
     constexpr int number = 25;
@@ -172,7 +172,7 @@ class StrategyBench {
              " copies of them beyond the one that each replica needs"));
   }
 
-  // The process's high-water mark.
+  // Returns the process's high-water mark.
   static double most_memory() {
     rusage used{};
     getrusage(RUSAGE_SELF, &used);

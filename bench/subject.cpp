@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds nccl-tests' rules for sizes and bandwidths, so that numbers can be compared with theirs.
 #include "bench/subject.hpp"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ using enum Collective;
 bool is_logical(ReduceOp op) { return op >= ReduceOp::logical_and && op <= ReduceOp::logical_xor; }
 bool is_bitwise(ReduceOp op) { return op >= ReduceOp::bit_and && op <= ReduceOp::bit_xor; }
 
-// By how much of a whole the unequal shares of unequal forms differ from the mean: half of it.
+// Returns a member's share in unequal forms. It differs from the mean by half of it.
 std::size_t unequal_share(std::size_t count, int position, int members) {
   if (position == members - 1 && members % 2 == 1) return count;
   return position % 2 == 0 ? count - count / 2 : count + count / 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cells, lines and the words around them.
+// Formats cells, lines and the text around them.
 #include "bench/table.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using number_text::ratio;
 constexpr std::size_t page_width = 100;
 constexpr std::string_view nothing = "-";
 
-// From here to the right edge of each column.
+// The widths are from the end of one column to the right edge of the next.
 constexpr std::array<std::size_t, 5> what_widths = {12, 13, 9, 7, 6};    // size count type redop root
 constexpr std::array<std::size_t, 6> ours_widths = {12, 9, 9, 6, 6, 7};  // time algbw busbw +-% %lim bind
 constexpr std::array<std::size_t, 4> theirs_widths = {12, 8, 16, 19};    // time ratio interval algorithm
@@ -55,7 +55,7 @@ class TableLine {
   std::size_t edge_ = 0;
 };
 
-// Of what was not measured there is nothing to print.
+// Prints nothing for a time that was not measured.
 std::string time(double us) { return us > 0 ? number(us) : std::string(nothing); }
 
 std::string interval_text(const Interval& interval) {
@@ -64,7 +64,7 @@ std::string interval_text(const Interval& interval) {
 
 std::string word(std::string_view any) { return printable(any, 200); }
 
-// Blanks inside would make two cells of one.
+// Replaces blanks, which would make two cells of one.
 std::string cell(std::string_view any) {
   std::string all = word(any);
   std::replace(all.begin(), all.end(), ' ', '_');
@@ -83,8 +83,8 @@ std::string remark(const Baseline& baseline) {
   return baseline.algorithm.empty() ? name : text(name, " (", word(baseline.algorithm), ')');
 }
 
-// The ratio is of what was measured back to back. Where times jump from block to block, that of the two medians is
-// another, and neither says much.
+// Warns of unsteady times. The ratio compares times that were measured back to back. If times jump between blocks, the
+// ratio of the two medians differs from it, and neither is reliable.
 std::string unsteady(const Row& row) {
   if (row.baselines.empty() || row.time.median <= 0) return {};
   const Baseline& first = row.baselines.front();
@@ -110,7 +110,7 @@ std::string further(const Baseline& baseline) {
   return text(all, remark(baseline), '\n');
 }
 
-// In the columns of the row, by the GPU's clock; its limit is the rate of a copy there.
+// Returns the line of times by the GPU's clock, in the columns of the row. Its limit is the rate of a copy there.
 std::string stream_line(const StreamTiming& row) {
   const Summary& times = row.time;
   const double half = times.median > 0 && times.n != 1 ? 50 * (times.ci.high - times.ci.low) / times.median : NAN;
@@ -134,14 +134,14 @@ std::string stream_line(const StreamTiming& row) {
   return all;
 }
 
-// Which rows belong together: those that the same words stand above.
+// Returns the heading of a row. Rows with the same heading belong together.
 std::string section(const Row& row) {
   std::string all = text("# ", word(row.collective), row.in_place ? ", in place" : ", out of place",
                          row.cold ? ", cold caches" : ", hot caches");
   return row.launch > 1 ? text(all, ", launch ", row.launch) : all;
 }
 
-// Parts behind one another, on as many comment lines as they need.
+// Joins parts on as many comment lines as necessary.
 std::string comment(const std::vector<std::string>& parts) {
   std::string all;
   std::string now = "#";
@@ -197,7 +197,7 @@ struct SlowestRank {
   double percent = 0;
 };
 
-// The rank that most rows name.
+// Returns the rank that most rows name.
 std::optional<SlowestRank> slowest(const std::vector<Row>& rows) {
   std::map<int, SlowestRank> all;
   for (const Row& row : rows) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a bench prints: a table for people whose first columns are those of nccl-tests, in their order. Lines
-// that begin with # are no results: scripts that read nccl-tests' tables pass over them. No colours. A cell
-// that is too wide takes from the blanks of the next, so that the columns after it stay where they are.
+// Formats the output of a bench: a table whose first columns are those of nccl-tests, in their order. Lines that begin
+// with # are no results; scripts that read nccl-tests' tables skip them. It has no colours. A cell that is too wide
+// takes blanks from the next, so that the columns after it keep their places.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace lockstep::bench {
 
-// What runs on what, and the heads of the columns; asks nothing of the rows, so that it comes before them.
+// Returns the configuration and the column heads. It needs no rows, so that it can be printed before them.
 std::string header(const BenchRun& run);
 
-// A row, and a line for each baseline after the first. Before it comes a line that says what is measured,
-// where that is another than in the row before.
+// Returns the line of a row, and a line for each baseline after the first. If the subject differs from that of
+// `before`, a line that names the subject comes first.
 std::string line(const Row& row, const Row* before = nullptr);
 
-// Verdict, counts, exit code, and what to do next.
+// Returns the verdict, the counts, the exit code and the next step.
 std::string footer(const BenchRun& run);
 
 }  // namespace lockstep::bench

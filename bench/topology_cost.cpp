@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the picture of a large machine costs: time to build it and to pass it on, bytes it takes for each
-// member. Prints the figures; exit code 3 when they miss what ARCHITECTURE.md promises.
+// Measures the cost of the topology of a large machine: the time to build it and to pass it on, and its bytes for each
+// member. It prints the figures. The exit code is 3 if they miss the bounds of ARCHITECTURE.md.
 #include <algorithm>
 #include <chrono>
 #include <iostream>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes communicators with forced algorithms, and measures them in turns within the given time.
 #include "bench/tune.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 namespace lockstep::bench {
 namespace {
 
-// Of everything that is measured: what may be tried for it, the model's own first.
+// Holds one thing to measure, and the algorithms to try for it, the model's choice first.
 struct TuneCase {
   Subject subject;
   std::uint64_t bytes = 0;
@@ -72,7 +73,7 @@ class Tuner {
     return cells;
   }
 
-  // The model's choice, then the others as it ranks them, as long as they are not hopeless.
+  // Finds the model's choice, then the others in the model's order, if they are not hopeless.
   void find_able(TuneCase& cell) {
     constexpr double hopeless = 10;
     Buffers buffers(cell.subject, world_.size(), world_.rank());
@@ -89,7 +90,7 @@ class Tuner {
     }
   }
 
-  // As few as will do: each forces an algorithm of every collective.
+  // Makes as few communicators as possible. Each forces an algorithm of every collective.
   void make_communicators(const std::vector<TuneCase>& cells) {
     std::map<Collective, std::vector<std::string>> names;
     for (const TuneCase& cell : cells) {
@@ -138,7 +139,8 @@ class Tuner {
     return size;
   }
 
-  // As a table has it: the piece of an algorithm that sends in pieces, or the segment of the buffer.
+  // Returns the segment as in a table: the piece of an algorithm that sends in pieces, or else the segment of the
+  // buffer.
   static std::uint64_t segment_of(const Plan& plan, const AlgorithmCandidate& candidate) {
     const Algorithm* const algorithm = find_algorithm(plan.spec.collective, plan.algorithm);
     if (algorithm == nullptr) return 0;
@@ -146,7 +148,7 @@ class Tuner {
     return plan.segments > 1 ? plan.segment * plan.spec.element_bytes : 0;
   }
 
-  // ratio_of() says theirs by the first one's, which is the model's.
+  // The function ratio_of() divides the other time by the first one's, which is the model's. This inverts it.
   static Ratio inverse(const Ratio& of) {
     const auto one_by = [](double value) { return value > 0 ? 1 / value : 0; };
     return {one_by(of.value), {one_by(of.ci.high), one_by(of.ci.low)}, of.blocks};
@@ -155,7 +157,7 @@ class Tuner {
   Communicator& world_;
   const TuneOptions& tune_options_;
   double begin_us_;
-  std::unique_ptr<Communicator> free_;  // in which nothing is forced
+  std::unique_ptr<Communicator> free_;  // a communicator without forced algorithms
   std::vector<std::unique_ptr<Communicator>> forced_;
   std::map<std::pair<Collective, std::string>, std::size_t> place_;
 };

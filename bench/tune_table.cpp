@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows from the measured sizes: the choices, and the table that says them.
+// Draws conclusions from the measured sizes: the choices, and the text of the table.
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -25,12 +25,12 @@ bool is_done_alike(const TunedSize& a, const TunedSize& b) {
          a.best().segment_bytes == b.best().segment_bytes;
 }
 
-// Halfway between two sizes, as their ratio counts.
+// Returns the geometric mean of two sizes.
 std::uint64_t between(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(std::sqrt(static_cast<double>(a)) * std::sqrt(static_cast<double>(b)));
 }
 
-// Of a row, what was measured at one of its sizes.
+// Returns the comment on one of the sizes of a row.
 std::string measured(const TunedSize& size) {
   const AlgorithmTiming& best = size.best();
   std::string all = text("#   ", format_bytes(size.bytes), ": ", best.algorithm, ' ', two_digits(best.time.median),

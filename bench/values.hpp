@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types of the library as types of C++, for the data of a bench.
+// Maps the library's data types to C++ types, for the data of a bench.
 #pragma once
 
 #include <complex>
@@ -11,6 +11,7 @@
 
 namespace lockstep::bench {
 
+// Converts a number to T; a complex T gets no imaginary part.
 template <class T>
 T number(double value) {
   if constexpr (std::is_same_v<T, std::complex<float>>)
@@ -21,7 +22,7 @@ T number(double value) {
     return T(value);
 }
 
-// Calls f with a value of the C++ type.
+// Calls `f` with a value of the C++ type. Any other type counts as u8.
 template <class F>
 void with_type(DataType type, const F& f) {
   switch (type) {

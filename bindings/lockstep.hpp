@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one header that a program includes.
+// Includes all public headers of Lockstep, so that a program needs only this one. Programs that start MPI themselves
+// also include <lockstep_mpi.hpp>.
 #pragma once
 
 #include "collectives/communicator/batch.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's time is the sum over its rounds: latency, then the larger of what it sends and receives, then what it
-// combines; where the chain of messages is longer than its own rounds, it waits as long as its mean round takes.
-// The network interface is shared by all members of a node, and a core by all members that are bound to it.
-// A sample of members and of the laps of a round is looked at, so that large groups cost hardly more than small ones.
+// Computes prices. A member's time is the sum over its rounds: latency, then the larger of its sent and received bytes,
+// then its combining. If the chain of messages is longer than its own rounds, it waits as long as its mean round takes.
+// The members of a node share its network interface, and the members that are bound to a core share that. Only a sample
+// of members and of a round's laps is examined, so that large groups cost hardly more than small ones.
 #include "collectives/cost_model.hpp"
 
 #include <algorithm>
@@ -12,33 +12,36 @@ namespace lockstep {
 namespace {
 
 constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
-constexpr double narrow_share = 0.5;            // of the bytes of 32-bit floats, where messages carry 16 bits
-constexpr double turn_us = 3;                   // starting guess: of a core that members share, for a step in memory
-constexpr double meeting_us = 2;          // starting guess: of members of a node in memory, from message to message
-constexpr double further_message = 0.25;  // starting guess: of a latency, for each message beside the first
-// How often as long as the work itself a member waits for its turn of a core that others share, in each round. On
-// virtual nodes (4 x 2 and 2 x 4 members on two cores, 2026-11-25) a further round took 80 to 110 us.
+constexpr double narrow_share = 0.5;            // of the bytes of 32-bit floats, if messages carry 16 bits
+// Starting guess: the time of a shared core for a step in memory.
+constexpr double turn_us = 3;
+// Starting guess: the time of a step of a node's members in memory.
+constexpr double meeting_us = 2;
+// Starting guess: the part of a latency that each further message of a round adds.
+constexpr double further_message = 0.25;
+// A member on a shared core waits this many times as long as the work itself for its turn, in each round. On virtual
+// nodes (4 x 2 and 2 x 4 members on two cores, 2026-11-25) a further round took 80 to 110 us.
 constexpr double turns_waited = 2;
-// Starting guess: messages within a node that go through sockets move their bytes so often.
+// Starting guess: messages within a node that go through sockets move their bytes this many times.
 constexpr double by_kernel = 4;
-// Starting guess: of what is done within nodes while messages are on their way, where members share cores: those do
-// one thing or the other, for the kernel as well.
+// Starting guess: the part of the work within nodes that messages do not hide if members share cores. Shared cores do
+// one thing or the other, and so does the kernel.
 constexpr double not_hidden = 0.5;
-// The same of messages of pieces that flow from member to member, which the kernel takes and brings while others are on
-// their way: on virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) a chain of all members took hardly more than the network.
+// The same part for pieces that flow from member to member; the kernel moves some while others are on their way. On
+// virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) a chain of all members took hardly more than the network.
 constexpr double not_hidden_of_pieces = 0.1;
-// Of a core that members share, for each further segment in which one holds up the wire until all of its node have met:
-// on virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) 120 to 350 us with four members for each core.
+// The time of a shared core for each further segment in which one member holds up the wire until its whole node has
+// met. On virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) that took 120 to 350 us with four members for each core.
 constexpr double held_us = 30;
-// Two who exchange messages wait for each other in every round, where in a ring one is waited for: on virtual nodes
-// (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
+// Two members that exchange messages wait for each other in every round; in a ring a member waits for one. On virtual
+// nodes (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
 constexpr double exchanged = 1.05;
-// Messages of several members that come to one at once are in each other's way: there all-to-all in one round took 10
-// to 25 % longer than with each other member in its turn.
+// Messages of several members that arrive at one at the same time delay each other. There all-to-all in one round took
+// 10 to 25 % longer than with one other member after another.
 constexpr double at_once = 1.15;
 constexpr int lanes_of_a_call = 3;
 
-// Messages of one lap in one direction.
+// Sums the messages of one lap in one direction.
 struct Traffic {
   int messages = 0;
   int far_messages = 0;
@@ -98,15 +101,16 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int index, 
   load.far_bytes += weight * far * held * (narrow ? narrow_share : 1) * (exchanges(round, lap) ? exchanged : 1);
   load.rack_bytes += weight * std::max(sent.rack_bytes, received.rack_bytes) * (narrow ? narrow_share : 1);
   load.flow_bytes += weight * std::max(sent.flow_bytes, received.flow_bytes) * (narrow ? narrow_share : 1);
-  // To pack or unpack an element moves six bytes, to combine two moves twelve.
+  // Packing or unpacking an element moves six bytes, and combining two moves twelve.
   if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
 }
 
-// What is given is read once more by those who take it; what is combined is read from all.
+// Adds a step in the node's memory. Given data are read once more by the members that take them; combined data are read
+// from all.
 void add_near(Load& load, const IntraNodeStep& near) {
   ++load.meetings;
   load.latency_us += meeting_us;
-  // Of a buffer that blocks cut, only these.
+  // Counts only the blocks of a buffer that blocks cut.
   const auto part = [&](bool is_cut, const Slice& whole) {
     return static_cast<double>(is_cut ? std::min(near.blocks.total(), whole.count) : whole.count);
   };
@@ -117,7 +121,7 @@ void add_near(Load& load, const IntraNodeStep& near) {
 }
 
 Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool narrow) {
-  constexpr int most_laps = 64;  // of a round that are looked at
+  constexpr int most_laps = 64;  // laps of a round that are examined
   Load load;
   for (const Round& round : schedule.rounds) {
     for (const IntraNodeStep& near : round.near) add_near(load, near);
@@ -135,7 +139,7 @@ bool sends_input_only(const Round& round) {
   return std::ranges::all_of(round.sends, [](const Message& message) { return message.slice.space() == Space::input; });
 }
 
-// Members of the first node, evenly spread where there are many.
+// Returns members of the first node, evenly spread if there are many.
 std::vector<int> sampled(const std::vector<int>& members) {
   constexpr std::size_t most = 16;
   const std::size_t count = std::min(members.size(), most);
@@ -161,7 +165,7 @@ Load mean(const std::vector<Load>& loads, std::size_t count) {
   return all;
 }
 
-// What the first rack sends to others, and receives: by some of its members, or all of them where they are few.
+// Returns the bytes that the first rack sends to others, or receives. It examines some members, or all if they are few.
 double rack_bytes_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
   if (facts.rack_bytes_per_us <= 0 || facts.rack_of.empty()) return 0;
   std::vector<int> members;
@@ -170,7 +174,7 @@ double rack_bytes_of(const Algorithm& algorithm, const Shape& problem, const Gro
     members.insert(members.end(), facts.levels.nodes[node].begin(), facts.levels.nodes[node].end());
   }
   constexpr std::size_t few = 64;
-  constexpr std::size_t odd = 7919;  // so that the same place in every node is not all that is seen
+  constexpr std::size_t odd = 7919;  // a step that visits different places of the nodes
   const std::size_t looked_at = std::min(few, members.size());
   double bytes = 0;
   for (std::size_t i = 0; i < looked_at; ++i) {
@@ -208,11 +212,12 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
   const double crowd = facts.members_per_core;
   const auto on_first_node = static_cast<double>(facts.levels.nodes.front().size());
   const double rack_us = facts.rack_bytes_per_us > 0 ? work.rack_bytes * scale / facts.rack_bytes_per_us : 0;
-  // What leaves the rack does so while its other members' does, and not while that which stays is on its way.
+  // Bytes that leave the rack travel at the same time as those of its other members. They do not overlap with bytes
+  // that stay in it.
   const auto by_network = [&](double all, double to_others, double rate) {
     return (all - to_others) * scale / rate + (to_others > 0 ? std::max(to_others * scale / rate, rack_us) : 0);
   };
-  // On cores that members share it is their work that counts, and not how long each message is on its way.
+  // On shared cores the members' work counts, and not the time that each message is on its way.
   const double busy = crowd > 1 ? average.work_us * crowd : 0;
   const double meetings = crowd > 1 ? average.meetings * turn_us * crowd : 0;
   double most = 0;
@@ -224,11 +229,12 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
     const double held = std::max(load.held_bytes * waits, average.held_bytes * crowd) * scale / near_rate;
     const double combined =
         std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale / combined_bytes_per_us;
-    // One message after the other, and what an interface has to carry when such a call follows the other.
+    // The first bound is one message after another; the second is the load of an interface if such calls follow each
+    // other.
     constexpr double short_ones = 2 * Topology::short_message_bytes;
     const bool is_short = load.far_bytes * scale <= short_ones * std::max(1.0, load.laps);
     const double rate = is_short ? facts.short_bytes_per_us : facts.network_bytes_per_us;
-    // Segments that are under way at a time have connections of their own.
+    // Segments that are under way at the same time have connections of their own.
     const double flows = std::min(segments, lanes_of_a_call);
     const double flow = facts.flow_bytes_per_us > 0 && !is_short
                             ? load.flow_bytes * waits * scale / (facts.flow_bytes_per_us * flows)
@@ -237,13 +243,13 @@ double price_us(const Workload& work, double scale, const GroupFacts& facts, int
                                  by_network(average.far_bytes * on_first_node, average.rack_bytes * on_first_node,
                                             facts.network_bytes_per_us)});
     const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
-    // Cores that members share are busy with the next messages while those before are on the wire, if these are not
-    // passed on; of pieces, all but the first ones.
+    // Shared cores work on the next messages while earlier ones are on the wire, unless those are passed on. With
+    // pieces, that holds for all but the first ones.
     double beside_wire = work.passes_nothing_on ? 1 - not_hidden : 0;
     if (work.pieces > 1) beside_wire = (1 - not_hidden_of_pieces) * (1 - 1.0 / work.pieces);
     const double hidden = crowd > 1 ? std::min(busy + turns, far) * beside_wire : 0;
     const double begins = std::max(load.latency_us * waits, busy + turns) + meetings - hidden;
-    const double more = (segments - 1) * (busy + meetings);  // for the cores
+    const double more = (segments - 1) * (busy + meetings);  // work of the cores for further segments
     const double holds = crowd > 1 && load.held_bytes > 0 ? (segments - 1) * held_us * crowd : 0;
     const auto beside = [&](double near, double extra, int parts, double least) {
       return std::max(far, near + extra) + std::min(far, near) * std::max(1.0 / parts, crowd > 1 ? least : 0);
@@ -260,7 +266,8 @@ double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFac
   return price_us(workload_of(algorithm, problem, facts), 1, facts, segments);
 }
 
-// What the busiest member reads of others' memory, at the rate of messages. `bytes` are those of Spec::count.
+// Takes the bytes that the busiest member reads of others' memory, at the rate of messages. `bytes` are those of
+// Spec::count.
 double price_of_meeting_us(Collective collective, std::uint64_t bytes, const GroupFacts& facts) {
   if (has_own_counts(collective)) return 0;
   const auto each = static_cast<double>(bytes);

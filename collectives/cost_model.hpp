@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an algorithm would take on a group's machine: prices from its schedules, the links that they cross, and a
-// table of what links cost. Every value here is equal on all members, and so is what is computed from them: only
-// the basic operations on doubles are used, which every processor does alike.
+// Prices an algorithm on a group's machine from its schedules, the links that they cross, and a table of link costs.
+// All inputs are equal on all members, so all members compute equal prices. Only the basic operations on doubles are
+// used, since every processor rounds those alike.
 #pragma once
 
 #include <string_view>
@@ -12,95 +12,100 @@
 
 namespace lockstep {
 
-// Of one message over one kind of link.
+// Holds the cost of one message over one kind of link.
 struct LinkCost {
   Link link;
   double latency_us;
-  double bytes_per_us;  // that one member moves
+  double bytes_per_us;  // for one member
+  // Names the source of the numbers, such as a guess or a measurement.
   std::string_view provenance;
 };
 
-// By Link.
+// Returns the table of link costs; entry i is for link i.
 std::span<const LinkCost> link_costs();
 
-// What a group is like, as all its members see it.
+// Describes a group's machine as all its members see it. Times are in microseconds, rates in bytes per microsecond.
 struct GroupFacts {
   int size = 1;
   std::vector<int> node_of;         // by index; nodes are numbered in the order in which the indices reach them
-  Levels levels;                    // the same the other way round
-  int most_on_a_node = 1;           // members
-  Link near = Link::self;           // the longest way between members of one node
-  double members_per_core = 1;      // on the most crowded node; below 1 counts as 1
+  Levels levels;                    // the same relation, by node
+  int most_on_a_node = 1;           // members of the largest node
+  Link near = Link::self;           // the farthest link between members of one node
+  double members_per_core = 1;      // on the most crowded node, and at least 1
   double network_bytes_per_us = 0;  // of a node
   double flow_bytes_per_us = 0;     // of one connection; 0: as much as a node
-  double short_bytes_per_us = 0;    // the same of a single message of 16 KiB or so
+  double short_bytes_per_us = 0;    // of a node, for single messages of about 16 KiB
   double network_latency_us = 0;
   double near_latency_us = 0;
-  // By index, where nodes have several packages with members in each, as many in all of them; none: they have not.
+  // Holds each member's package by index, if nodes have several packages with equally many members in each; else empty.
   std::vector<int> package_of;
-  std::shared_ptr<const Levels> packages;  // these, then nodes, and what nodes stand in
-  double package_latency_us = 0;           // within one
-  double package_share = 1;                // of the time that bytes between packages of a node take
-  std::vector<int> rack_of;                // by node; none: nobody has said
-  double rack_bytes_per_us = 0;            // from a rack to all others; 0: as much as its nodes
-  double far_work_us = 0;                  // of a core, for a message, at both ends together
+  std::shared_ptr<const Levels> packages;  // packages, with nodes and their racks above; null: none
+  double package_latency_us = 0;           // within a package
+  double package_share = 1;      // time of a byte within a package, relative to one between packages of a node
+  std::vector<int> rack_of;      // by node; empty: the racks are not known
+  double rack_bytes_per_us = 0;  // from a rack to all others; 0: as much as its nodes
+  double far_work_us = 0;        // time of a core for a message between nodes, at both ends together
+  // Is the same for a message within a node.
   double near_work_us = 0;
-  bool network_known = false;  // measured, or the interfaces say how fast they are
-  bool is_measured = false;
+  bool network_known = false;  // measured, or told by the interfaces
+  bool is_measured = false;    // the network was measured
 
   int nodes() const { return static_cast<int>(levels.nodes.size()); }
-  // Some members are near and others far, so that it pays to treat them differently.
+  // True if some members share a node and others do not, so that it pays to treat them differently.
   bool has_levels() const { return nodes() > 1 && nodes() < size; }
-  // What algorithms see of it: nodes, or of one member each what these stand in; by messages also packages; nothing:
-  // all are alike.
+  // Returns the levels that an algorithm sees; null: all members are alike. Packages come first, unless the algorithm
+  // works in a node's memory. Then come nodes or, if every node has one member, the levels above nodes.
   const Levels* seen_levels(bool by_memory) const {
     if (packages && !by_memory) return packages.get();
     return has_levels() ? &levels : nodes() == size ? levels.above.get() : nullptr;
   }
 };
 
+// Returns the facts of a group. They are equal on all members, because the topology is.
 GroupFacts facts_of(const Topology& topology, const Group& group);
 
-// What a member does in all rounds.
+// Sums one member's work in all rounds of a schedule. Times are in microseconds.
 struct Load {
+  // Counts the rounds with messages, each repetition on its own.
   double laps = 0;
   double work_us = 0;   // of a core, for its messages
-  double meetings = 0;  // in the memory of the node
+  double meetings = 0;  // steps in the node's memory
   double latency_us = 0;
-  double near_bytes = 0;  // in messages
-  double room_bytes = 0;  // in the memory of the node
-  double held_bytes = 0;  // the same, while who sends them on waits for all there
-  double far_bytes = 0;
-  double rack_bytes = 0;  // of these, those that leave the rack
-  double flow_bytes = 0;  // of these, in each round those of the largest message
+  double near_bytes = 0;  // in messages within the node
+  double room_bytes = 0;  // in the node's memory
+  double held_bytes = 0;  // in the node's memory, if a leader waits there for all before it sends
+  double far_bytes = 0;   // in messages between nodes
+  double rack_bytes = 0;  // the part of far_bytes that leaves the rack
+  double flow_bytes = 0;  // the part of far_bytes in the largest message of each round
   double combined_bytes = 0;
 };
 
-// What a sample of the members does: those of the first node, then two others.
+// Sums the work of a sample of members: those of the first node, then two others.
 struct Workload {
   std::vector<Load> loads = {};
-  std::size_t near_ones = 0;
+  std::size_t near_ones = 0;      // loads of members of the first node
   double rounds = 0;              // messages that follow each other
-  double rack_bytes = 0;          // that leave the first rack, or come to it
-  bool passes_nothing_on = true;  // what is sent was there from the beginning
-  int pieces = 1;                 // that go from member to member one behind the other
+  double rack_bytes = 0;          // bytes that leave the first rack or enter it, the larger number
+  bool passes_nothing_on = true;  // all messages send the input
+  int pieces = 1;                 // parts that go from member to member one behind another
 };
 
+// Builds the schedules of the sample and sums their work. `problem` is the root's shape, in elements of one byte.
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);
-// Of a problem that has so many times the bytes. Where that has fewer bytes than members, messages that would be empty
-// are counted, too.
-// `segments` flow through its stages one behind the other, so that what is done within nodes and between them overlaps.
+// Returns the price, in microseconds, of a problem with `scale` times the bytes. If the scaled one has fewer bytes
+// than members, messages that would be empty count too. `segments` flow through the stages one behind another, so that
+// work within nodes and between them overlaps.
 double price_us(const Workload& work, double scale, const GroupFacts& facts, int segments = 1);
 
-// The time from the first message to the last, in microseconds: of the member that is busiest, or of the network
-// interface of its node. The problem is counted in bytes: elements of one byte. One that rounds off has messages
-// between nodes of half as many bytes.
+// Returns the time from the first message to the last, in microseconds: that of the busiest member, or of its node's
+// network interface. The problem is counted in elements of one byte. If it rounds off, messages between nodes have half
+// as many bytes.
 double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1);
-// Returns the time of one collective of all members in their node's memory, from starting guesses. For people: the
-// planner takes this way wherever it can. 0: the members do not know each other's counts.
+// Returns the time, in microseconds, of one collective of all members in their node's memory, from starting guesses. It
+// serves people only; the planner takes this way wherever it can. 0: members do not know each other's counts.
 double price_of_meeting_us(Collective collective, std::uint64_t bytes, const GroupFacts& facts);
-// As long as makes the messages of a round between so many nodes take several times as long as their latency; 0: nobody
-// has measured.
+// Returns a segment size in bytes at which a round's messages between nodes take several times their latency. 0: the
+// network was not measured.
 std::size_t segment_that_suits(const GroupFacts& facts);
 
 }  // namespace lockstep

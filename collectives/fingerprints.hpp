@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// 64 bits that stand for what members must have alike and what no count shows: the order and shape of tensors, a
-// function, a variable, a line of the program. For comparing, not for security. Pure values.
+// Declares 64-bit hashes of facts that all ranks must share but no count shows. Such facts are the order and shape of
+// tensors, a function, a variable, or a line of the program. They serve comparison, not security. All are pure values.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace lockstep {
 
-// Of one call. 0: there is nothing to compare.
+// Holds the fingerprints of one call. 0 means that there is nothing to compare.
 struct Fingerprints {
-  std::uint64_t layout = 0;    // of several tensors, or of one with a shape; see layout_of()
-  std::uint64_t function = 0;  // of the user's own reduction
+  std::uint64_t layout = 0;    // several tensors, or one with a shape; see layout_of()
+  std::uint64_t function = 0;  // the user's own reduction
   std::uint64_t variable = 0;  // the number of a variable in its strategy, from 1; see variable_changed()
-  std::uint64_t place = 0;     // of the line of the program, where members compare these
+  std::uint64_t place = 0;     // the line of the program, if ranks compare lines
   bool operator==(const Fingerprints&) const = default;
 };
 
-// Takes in values one after the other; their order counts.
+// Hashes a sequence of values; their order matters. The result is the same in all builds and processes.
 class Fingerprint {
  public:
   constexpr Fingerprint& add(std::uint64_t number) {
@@ -31,27 +30,29 @@ class Fingerprint {
     for (const char letter : text) add(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)) + 1);
     return add(text.size());
   }
-  // Never 0.
+  // Returns the hash of the values so far. It is never 0.
   constexpr std::uint64_t value() const { return value_ == 0 ? 1 : value_; }
 
  private:
   std::uint64_t value_ = 0x9e3779b97f4a7c15U;
 };
 
-// A fingerprint of that many tensors, whose number can be read from it.
+// Builds a layout from a fingerprint: its low 16 bits become the number of tensors. tensors_in() returns that number,
+// at most most_tensors_told.
 inline constexpr std::uint64_t most_tensors_told = 0xffff;
 constexpr std::uint64_t layout_of(std::uint64_t fingerprint, std::size_t tensors) {
-  return (fingerprint & ~most_tensors_told) | std::min<std::uint64_t>(tensors, most_tensors_told);
+  return (fingerprint & ~most_tensors_told) | (tensors < most_tensors_told ? tensors : most_tensors_told);
 }
 constexpr std::uint64_t tensors_in(std::uint64_t layout) { return layout & most_tensors_told; }
 
-// One layout of two: how a call's tensors follow each other, and what the caller says of their shapes.
+// Combines two layouts into one: the order of a call's tensors, and the shapes that the caller states. 0 means none.
 constexpr std::uint64_t layout_with(std::uint64_t layout, std::uint64_t shapes) {
   if (layout == 0 || shapes == 0) return layout | shapes;
   return layout_of(Fingerprint().add(layout).add(shapes).value(), tensors_in(layout));
 }
 
-// A variable together with the way in which a call changes it (0: in none).
+// Combines a variable's number with the way in which a call changes it; 0 means no change. The way takes the top 8
+// bits. variable_in() returns the number again.
 inline constexpr unsigned change_shift = 56;
 constexpr std::uint64_t variable_changed(std::uint64_t variable, std::uint8_t way) {
   return variable | std::uint64_t{way} << change_shift;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group of members is like, as the cost model sees it: its nodes, what these stand in, and the network.
+// Finds the facts of a group of members for the cost model: its nodes, the levels above them, and the network.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -19,16 +19,16 @@ constexpr std::array<LinkCost, 7> table = {{
     {Link::same_numa, 0.8, 6000, guess},
     {Link::same_package, 1.0, 5000, guess},
     {Link::same_node, 1.5, 4000, guess},
-    {Link::network, 15.0, 1250, guess},  // 10 Gbit/s, where no interface says what it can do
+    {Link::network, 15.0, 1250, guess},  // 10 Gbit/s, if no interface tells its rate
 }};
-// Starting guesses: of a core that members share, for a message within a node, at both ends together; between nodes by
-// TCP.
+// Starting guesses: the times of a shared core for a message within a node, and between nodes by TCP, at both ends
+// together.
 constexpr double near_work_us = 3;
 constexpr double far_work_us = 8;
 
 const LinkCost& link_cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
 
-// Bytes per microsecond of the fastest interfaces of a node; 0: it does not say.
+// Returns the total rate of a node's fastest interfaces in bytes per microsecond; 0: none tells it.
 double network_rate(const MachineShape& machine) {
   std::int64_t fastest = 0;
   for (const Nic& nic : machine.nics) fastest = std::max(fastest, nic.mbit_per_s);
@@ -36,7 +36,7 @@ double network_rate(const MachineShape& machine) {
   return static_cast<double>(fastest) * static_cast<double>(count) / 8;
 }
 
-// Of all nodes of the group, where equal nodes are looked at once.
+// Returns the number for the most crowded node of the group. It examines equal nodes once.
 double most_members_per_core(const Topology& topology, const std::set<int>& nodes) {
   std::map<std::vector<int>, double> known;
   double most = 1;
@@ -72,20 +72,20 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
     facts.short_bytes_per_us = std::max(measured.bytes_per_us, measured.short_bytes_per_us);
     facts.network_latency_us = measured.latency_us;
     if (measured.near_us > 0) facts.near_latency_us = measured.near_us;
-    // A core's work for a message is a part of the time that this takes.
+    // A core's work for a message is a part of the message's time.
     facts.far_work_us = std::min(far_work_us, facts.network_latency_us);
     facts.near_work_us = std::min(near_work_us, facts.near_latency_us);
     facts.members_per_core = std::max(facts.members_per_core, measured.crowd);
   }
 }
 
-// "row1/rack3" is in "row1", and that in nothing that has a name.
+// Returns the name of the next outer level: "row1" for "row1/rack3", and nothing for "row1".
 std::string outer(const std::string& name) {
   const std::size_t slash = name.rfind('/');
   return slash == std::string::npos ? std::string() : name.substr(0, slash);
 }
 
-// By the names of what they are in. A level at which all are alone, or together, is none.
+// Groups names by the levels that they name. A level in which all are alone, or all together, is left out.
 std::shared_ptr<const Levels> levels_of(std::vector<std::string> names) {
   while (!std::ranges::all_of(names, &std::string::empty)) {
     std::map<std::string, std::size_t> number;
@@ -123,7 +123,7 @@ void add_racks(GroupFacts& facts, const Topology& topology, const Group& group) 
   facts.rack_bytes_per_us = static_cast<double>(topology.rack_mbit_per_s()) / 8;
 }
 
-// What a member may use is within one package, on all nodes, or packages are no level.
+// Adds packages as a level if each member's cores lie within one package on all nodes, and the packages are even.
 void add_packages(GroupFacts& facts, const Topology& topology, const Group& group) {
   std::map<std::pair<int, int>, int> number;  // by node and package
   Levels packages;

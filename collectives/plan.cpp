@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a specification all members must have in common, how it is compared, and how people read it.
+// Extracts the part of a specification that all members must have in common, hashes it, and prints it.
 #include "collectives/plan.hpp"
 
 #include "topology/base/text.hpp"
@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// One step of a 64-bit mix that is good enough to tell calls apart; not for security.
+// Does one step of a 64-bit mix that is good enough to tell calls apart; it is not for security.
 constexpr std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
   value = (value ^ more) * 0x9e3779b97f4a7c15U;
   return value ^ (value >> 29U);
@@ -32,7 +32,7 @@ std::string amount(const Signature& signature) {
   return text(" of ", number, "elements of ", signature.element_bytes, " bytes", in);
 }
 
-// None that all must have alike.
+// True if the members need not agree on data, because there is none or each member has its own.
 bool has_no_data(Collective collective) {
   return collective == Collective::barrier || collective >= Collective::exchange;
 }

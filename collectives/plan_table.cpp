@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses plan tables and forced algorithms word by word, so that every error can name the word and its line.
 #include "collectives/plan_table.hpp"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& na
 
 [[noreturn]] void refuse(std::string_view what, std::string_view mend) { throw Error(Code::bad_setting, what, mend); }
 
-// `where` begins the sentence: "line 3 of the plan table".
+// Returns the collective of this name. `where` begins the error's sentence, such as "line 3 of the plan table".
 Collective collective_named(std::string_view word, std::string_view where) {
   const auto collective = parse_collective(word);
   const std::vector<std::string> names = collective_names();
@@ -49,7 +50,7 @@ Collective collective_named(std::string_view word, std::string_view where) {
   return *collective;
 }
 
-// Nothing: the one that has no schedule.
+// Returns the algorithm of this name; null for the one without a schedule.
 const Algorithm* algorithm_named(Collective collective, std::string_view word, std::string_view where) {
   const Algorithm* found = find_algorithm(collective, word);
   if (found == nullptr && word != node_algorithm)
@@ -58,7 +59,7 @@ const Algorithm* algorithm_named(Collective collective, std::string_view word, s
   return found;
 }
 
-// Of a line: the next word, which is then gone from it.
+// Takes the next word off the beginning of a line.
 std::string_view next_word(std::string_view& line) {
   line = trim(line);
   const std::size_t end = std::min(line.find_first_of(" \t\r"), line.size());
@@ -119,7 +120,7 @@ TableRow parse_row(std::string_view line, std::string_view where) {
   return row;
 }
 
-// "for 0123456789abcdef". Nothing: it is a row.
+// Returns the number in "for 0123456789abcdef"; nothing if the line is a row.
 std::optional<std::uint64_t> kind_named(std::string_view line, std::string_view where) {
   if (next_word(line) != "for") return std::nullopt;
   const std::string_view word = trim(line);
@@ -133,7 +134,7 @@ std::optional<std::uint64_t> kind_named(std::string_view line, std::string_view 
   return kind;
 }
 
-// Those that say something to the program.
+// Calls use(line, number, where) for each line that has text besides a comment.
 template <class Use>
 void each_line(std::string_view text, std::string_view name, const Use& use) {
   const std::string shown = printable(name, 200);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people say about the choice of algorithms: a table of rows that were measured, and names that are forced.
-// Both are text, parsed strictly; each refusal names the line or word and what is allowed there.
+// Reads the user's settings for the choice of algorithms: a table of measured rows, and names that are forced. Both are
+// text and are parsed strictly. Each error names the line or word and the text that is allowed there.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 
 namespace lockstep {
 
+// Is a range of numbers with both ends included; by default it holds all.
 struct AmountRange {
   std::uint64_t least = 0;
   std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
@@ -23,7 +24,7 @@ struct AmountRange {
   bool operator==(const AmountRange&) const = default;
 };
 
-// One measured answer. Bytes are those of the whole buffer, or of one block where a collective deals in blocks.
+// Is one measured answer. Bytes are those of the whole buffer, or of one block if the collective deals in blocks.
 struct TableRow {
   Collective collective = Collective::all_reduce;
   AmountRange members;
@@ -32,39 +33,39 @@ struct TableRow {
   std::string algorithm;
   std::uint64_t segment_bytes = 0;  // pieces in which it is sent; 0: whole
   std::string provenance;
-  int line = 0;
+  int line = 0;  // in the table, from 1
 };
 
-// The largest table that is read, in bytes: a million rows are no table but a mistake.
+// Limits the size of a table in bytes. A guess: a million rows would be a mistake.
 inline constexpr std::size_t most_table_bytes = most_text_bytes;
 
-// One row a line; what follows a # is for people; the first row that fits counts:
+// Parses a table. Each line is a row, and text after # is for people. The first row that fits a call counts:
 //
 //   # collective  members  nodes  bytes    algorithm           segment  provenance
 //   all_reduce    2-8      1      0-16K    recursive_doubling  0        2026-11-21 node7, lockstep tune
-//   broadcast     *        2+     1M+      chain               64K      a guess
+//   broadcast     *        2+     1M+      chain               64K      a guess.
 //
-// A line "for 0123456789abcdef" says on which kind of machines, and with members at which places, the table was
-// measured.
+// A line "for 0123456789abcdef" names the kind of machines, and the members' places, for which the table was measured.
 //
-// A range is a number, "a-b", "a+" (and more) or "*" (any); K, M, G and T are powers of 1024. Throws Error
-// bad_setting, with `name` for the table.
+// A range is a number, "a-b", "a+" (a or more) or "*" (any); K, M, G and T are powers of 1024. Throws Error bad_setting
+// for a wrong line; its text begins with `name`, the table's name.
 std::vector<TableRow> parse_plan_table(std::string_view text, std::string_view name = "the plan table");
 
-// Throws Error bad_setting where the table says that it is for others than these.
+// Throws Error bad_setting if a line of the table names another kind than this topology's.
 void refuse_foreign_table(std::string_view text, std::string_view name, const Topology& topology);
 
+// Is the user's choice of an algorithm for a collective.
 struct ForcedAlgorithm {
   Collective collective = Collective::all_reduce;
   std::string algorithm;
 };
 
-// "all_reduce:ring,broadcast:chain", or "auto" for none. Throws Error bad_setting with the nearest names; `name` is
-// who says so.
+// Parses "all_reduce:ring,broadcast:chain", or "auto" or nothing for none. Throws Error bad_setting with the nearest
+// names; `name` is the setting that holds the text.
 std::vector<ForcedAlgorithm> parse_forced_algorithms(std::string_view text,
                                                      std::string_view name = "LOCKSTEP_ALGORITHM");
 
-// "16K" is 16384. Nothing when it is no whole number of at most 2^63.
+// Returns 16384 for "16K". Returns nothing if the text is no whole number of at most 2^63.
 std::optional<std::uint64_t> parse_amount(std::string_view text);
 
 }  // namespace lockstep

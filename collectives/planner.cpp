@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Ranks the algorithms by price, and chooses one by the user's settings, the table or the ranking.
 #include "collectives/planner.hpp"
 
 #include <algorithm>
@@ -11,24 +12,26 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t nominal_bytes = 65536;  // of a block whose size not all members know
+// Is the size of a block if not all members know it; a guess.
+constexpr std::size_t nominal_bytes = 65536;
 constexpr double not_priced = 1e300;
-constexpr double worth = 0.875;  // of the time: bits are given up for an eighth of it, and for no less
+// Rounds bits off only if that saves an eighth of the time.
+constexpr double worth = 0.875;
 constexpr std::string_view balanced_words = "does not combine in the balanced tree of the reproducible order";
 constexpr std::string_view order_words = "does not keep the order of members that the operation needs";
 
-// The combinations whose result has the same bits in whatever order they are made: of integers and truths all, and
-// comparisons. (Products with a member's own factor round, and so do sums of floats.)
+// True if every order of combining gives the same bits: for integers and truth values, and for comparisons. Products
+// with a member's own factor round, and so do sums of floats.
 bool is_exact(ReduceOp op, DataType type) {
   if (op == ReduceOp::user || op == ReduceOp::premul_sum || type == DataType::opaque) return false;
   if (op == ReduceOp::min || op == ReduceOp::max) return true;
   return type <= DataType::u64 || type == DataType::boolean;
 }
 
-// The largest count per block for which no number of bytes overflows.
+// Returns the largest number of bytes per block for which no sum overflows.
 std::uint64_t most_bytes(int size) { return (std::uint64_t{1} << 62U) / static_cast<std::uint64_t>(size); }
 
-// Elements as Shape counts them, as far as all members know.
+// Returns the number of elements as Shape counts them, as far as all members know it.
 std::size_t common_count(const Spec& spec, int size) {
   if (spec.collective == Collective::barrier) return 1;
   if (has_own_counts(spec.collective)) return nominal_bytes / std::max<std::size_t>(1, spec.element_bytes) + 1;
@@ -44,7 +47,7 @@ std::uint64_t common_bytes(const Spec& spec, int size) {
   return each > 0 && count > most_bytes(size) / each ? most_bytes(size) : count * each;
 }
 
-// Rounded up to three leading bits, so that sizes that hardly differ share a ranking.
+// Rounds up to three leading bits, so that sizes that hardly differ share a ranking.
 std::uint64_t rounded(std::uint64_t bytes) {
   const int shift = std::max(0, static_cast<int>(std::bit_width(bytes)) - 3);
   const std::uint64_t low = (std::uint64_t{1} << static_cast<unsigned>(shift)) - 1;
@@ -88,7 +91,7 @@ Shape Planner::common_shape(const Algorithm& algorithm, const Spec& spec, std::s
   const Blocks blocks = Blocks::apart(count, std::max(count, spec.count), facts_.size);
   if (cuts_input(spec.collective)) shape.gives = blocks;
   if (cuts_output(spec.collective)) shape.takes = blocks;
-  // What fits by nodes alone, such as where their members are dealt out to packages in turn, goes by these.
+  // Some algorithms fit nodes but not packages, for example if nodes deal out their members to packages in turn.
   if (facts_.packages && !fits(algorithm, shape)) shape.levels = facts_.seen_levels(true);
   return shape;
 }
@@ -120,10 +123,11 @@ std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) con
                                   : std::string(" that are all alike"));
 }
 
-// Where members are many, their schedules are long, and looked at for one size, of which the others follow.
+// Returns the price of the whole problem. In large groups schedules are long, so one size is examined and others scale.
 double Planner::whole_us(const Algorithm& algorithm, const Shape& problem) {
   constexpr int few = 256;
-  const std::size_t bytes = 16 * static_cast<std::size_t>(facts_.size);  // cut in any way, no part is empty
+  // Large enough that no part is empty, however it is cut.
+  const std::size_t bytes = 16 * static_cast<std::size_t>(facts_.size);
   const Spec like{.collective = algorithm.collective};
   const int segments = segments_of(algorithm, problem.count);
   if (facts_.size <= few) return price_us(algorithm, problem, facts_, segments);
@@ -147,7 +151,7 @@ Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape probl
   if (!algorithm.pieces) return best;
   constexpr std::size_t smallest = 16U << 10U;
   constexpr std::size_t largest = 64U << 20U;
-  constexpr std::size_t most_pieces = 512;  // for the length of the schedule
+  constexpr std::size_t most_pieces = 512;  // limits the length of the schedule
   const int segments = segments_of(algorithm, problem.count);
   for (std::size_t piece = smallest; piece <= largest && piece < problem.count; piece *= 2) {
     if (problem.count / piece > most_pieces) continue;
@@ -165,7 +169,7 @@ const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec) 
   const auto [entry, is_new] = rankings_.try_emplace({spec.collective, bytes, narrow});
   if (!is_new) return entry->second;
   Spec like = spec;
-  like.root = 0;  // the root's place is taken to make no difference
+  like.root = 0;  // the root's place is assumed to make no difference
   for (const Algorithm& each : algorithms()) {
     if (each.collective == spec.collective)
       entry->second.push_back(priced(each, common_shape(each, like, bytes, 0), narrow));
@@ -226,7 +230,7 @@ std::optional<Planner::AlgorithmChoice> Planner::choose_measured(const Spec& spe
         .why = text("line ", row.line, " of ", printable(options_.table_name, 200), ": ", row.provenance),
         .in_node = in_node};
     if (in_node) return choice;
-    // Without a wire format nobody need look at prices.
+    // Prices matter here only with a wire format.
     if (spec.wire != WireFormat::as_is)
       choice.narrow = std::ranges::find(ranking(spec), algorithm, &PricedAlgorithm::algorithm)->narrow;
     (algorithm->pieces ? choice.piece_bytes : choice.segment_bytes.emplace()) = row.segment_bytes;
@@ -244,7 +248,7 @@ Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
   if (able.empty())
     throw Error(Code::internal, text("no algorithm for ", to_text(signature_of(spec)), " of ", facts_.size, " members"),
                 "report it with the call that led here");
-  // What rounds off has to be worth it beside the best that does not.
+  // A narrow algorithm must be worth it compared with the best one that is not.
   const auto plain = std::ranges::min_element(able, {}, [](const PricedAlgorithm* each) { return each->plain_us; });
   const bool narrow = able.front()->narrow && able.front()->us <= worth * (*plain)->plain_us;
   const PricedAlgorithm& best = narrow ? *able.front() : **plain;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses how a collective is done and writes it down as a plan. Members that ask for the same choose the same
-// without a word to each other: a choice depends only on what all of them know. A name that is forced goes before a
-// row of the table that was measured, and that before the cost model.
+// Chooses how a collective is done and writes it down as a plan. Members that ask for the same choose the same without
+// a message, because a choice depends only on facts that all of them know. A forced name comes before a measured row of
+// the table, and a row comes before the cost model.
 #pragma once
 
 #include <cstdint>
@@ -20,48 +20,55 @@
 
 namespace lockstep {
 
+// Holds the settings of a planner. They must be equal on all members.
 struct PlannerOptions {
-  std::string algorithm = {};                         // as LOCKSTEP_ALGORITHM is written; empty: none is forced
-  std::string algorithm_name = "LOCKSTEP_ALGORITHM";  // who forces it, for messages
+  std::string algorithm = {};                         // the text of LOCKSTEP_ALGORITHM; empty: none is forced
+  std::string algorithm_name = "LOCKSTEP_ALGORITHM";  // the setting that forces it, for messages
   std::string table = {};                             // the text of the file that LOCKSTEP_TABLE names, not its path
-  std::string table_name = "the plan table";          // for messages
-  // The members share memory, in which elements of up to so many bytes can be reduced; 0: they do not.
+  std::string table_name = "the plan table";          // the table's name, for messages
+  // Holds the size in bytes of the largest element that can be reduced in memory that all members share. 0: they share
+  // none.
   std::size_t node_element = 0;
-  // The same of the members of each node, where there are several.
+  // Holds the same for the members of each node, if there are several nodes.
   std::size_t near_element = 0;
-  std::size_t most_plans = 1024;  // kept; the oldest go first
+  // Limits the plans that are kept; the oldest goes first. 0: none is kept.
+  std::size_t most_plans = 1024;
 };
 
-// What was considered for a specification.
+// Is one algorithm that was considered for a specification, for people.
 struct AlgorithmCandidate {
   std::string_view name;
   std::size_t piece = 0;       // elements sent at a time; 0: whole
-  int segments = 1;            // that flow through its stages one behind the other
+  int segments = 1;            // segments that flow through its stages one behind another
   std::size_t rounds = 0;      // messages that follow each other
-  std::size_t sent_bytes = 0;  // by the member that sends most; 0 too where members do not know each other's counts
+  std::size_t sent_bytes = 0;  // by the member that sends most; 0 also if members do not know each other's counts
+  // Holds the cost model's time in microseconds; 0: not priced.
   double predicted_us = 0;
   bool chosen = false;
   bool narrow = false;  // its messages between nodes would be in the wire format
-  std::string why_not;  // it cannot be taken; empty: it can
+  std::string why_not;  // the reason why it cannot be taken; empty: it can
 };
 
 struct SpecHash {
   std::size_t operator()(const Spec& spec) const noexcept;
 };
 
-// Of one group. One thread at a time.
+// Makes the plans of one member of one group and keeps them. One thread at a time may use it.
 class Planner {
  public:
-  // Throws Error bad_setting when the options name what does not exist.
+  // Throws Error bad_setting if the options name something that does not exist.
   Planner(const std::shared_ptr<const Topology>& topology, Group group, PlannerOptions options = {});
 
-  // The same object again for an equal specification. Throws Error bad_setting when a forced algorithm does not fit.
+  // Returns the plan of a specification; an equal one gets the same object while that is kept. Throws Error bad_setting
+  // if a forced algorithm does not fit, and usage if no plan can be made for the specification.
   std::shared_ptr<const Plan> plan(const Spec& spec);
-  // All algorithms of the collective, the cheapest first, those that cannot be taken last. None for a member alone.
+  // Returns all algorithms of the collective, the cheapest first, those that cannot be taken last. Returns none for a
+  // member alone. Throws as plan() does.
   std::vector<AlgorithmCandidate> candidates(const Spec& spec);
 
   const GroupFacts& facts() const { return facts_; }
   const Group& group() const { return group_; }
+  // Returns the number of plans that are kept.
   std::size_t kept() const { return plans_.size(); }
 
  private:
@@ -69,13 +76,15 @@ class Planner {
     const Algorithm* algorithm;
     std::size_t piece_bytes;
     double us;
-    bool narrow = false;  // with messages in the wire format, which saves enough
-    double plain_us = 0;  // without
+    bool narrow = false;  // with messages in the wire format, which saves enough time
+    double plain_us = 0;  // the price without the wire format
   };
+  // Is the decision for a specification. A null algorithm goes with in_node.
   struct AlgorithmChoice {
     const Algorithm* algorithm = nullptr;
-    std::size_t piece_bytes = 0;                              // 0: whole
-    std::optional<std::size_t> segment_bytes = std::nullopt;  // as a row of the table says; nothing: by the rule
+    std::size_t piece_bytes = 0;  // 0: whole
+    // Holds the segment size of a row of the table; nothing: the general rule decides.
+    std::optional<std::size_t> segment_bytes = std::nullopt;
     std::string why = {};
     bool in_node = false;
     bool narrow = false;
@@ -93,10 +102,12 @@ class Planner {
   };
 
   void check(const Spec& spec) const;
-  // What all members know of the shape, as the root sees it; an algorithm has its own levels.
+  // Return the shape that all members know, as the root sees it, and this member's own shape. The algorithm determines
+  // the levels.
   Shape common_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const;
   Shape my_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const;
-  Shape my_shape(const Spec& spec) const;  // whatever it is done by
+  Shape my_shape(const Spec& spec) const;
+  // Returns the reason, for people, why the algorithm cannot do this; empty: it can.
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<PricedAlgorithm>& ranking(const Spec& spec);
   PricedAlgorithm priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
@@ -110,7 +121,8 @@ class Planner {
   AlgorithmChoice choose_priced(const Spec& spec);
   Segmentation cut_for(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const;
   std::size_t cut_segment_bytes(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const;
-  // Of an algorithm whose stages use different links, so that segments overlap; 0: whole.
+  // Returns the segment size, in bytes, for an algorithm with stages on different links, so that segments overlap. 0:
+  // whole.
   std::size_t staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const;
   Schedule build(const AlgorithmChoice& choice, const Spec& spec, std::size_t count, std::size_t piece) const;
   std::shared_ptr<const Plan> make(const Spec& spec);
@@ -123,10 +135,10 @@ class Planner {
   std::vector<ForcedAlgorithm> forced_;
   std::vector<TableRow> table_;
   std::map<RankingKey, std::vector<PricedAlgorithm>> rankings_;
-  // Of large groups; true: with what crosses between nodes rounded off.
+  // Keeps the workloads of large groups; true: with messages between nodes rounded off.
   std::map<std::pair<const Algorithm*, bool>, Workload> workloads_;
   std::unordered_map<Spec, std::shared_ptr<const Plan>, SpecHash> plans_;
-  std::deque<const Spec*> oldest_;  // keys of plans_, in the order in which they came
+  std::deque<const Spec*> oldest_;  // keys of plans_, the oldest first
 };
 
 }  // namespace lockstep

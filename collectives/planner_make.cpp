@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a choice to a plan: segments, schedules, sizes of buffers; and the plans that are kept.
+// Makes a plan from a choice: segments, schedules and sizes of buffers. Keeps the plans.
 #include <algorithm>
 
 #include "collectives/planner.hpp"
@@ -9,29 +9,31 @@
 namespace lockstep {
 namespace {
 
-// Starting guesses, where nobody has measured the network: with fewer bytes than this a pipeline of segments costs more
+// Starting guesses for networks that were not measured. With fewer bytes than this, a pipeline of segments costs more
 // rounds than it hides.
 constexpr std::size_t pipeline_bytes = 4U << 20U;
-constexpr std::size_t pipeline_segments = 32;  // where only adding is to be hidden
+constexpr std::size_t pipeline_segments = 32;  // if only additions are to be hidden
 constexpr std::size_t least_segment_bytes = 1U << 20U;
 constexpr std::size_t most_segment_bytes = 16U << 20U;
-constexpr std::size_t most_scratch_bytes = 256U << 20U;    // of one operation, where cutting can help it
-constexpr std::size_t segment_scratch_bytes = 64U << 20U;  // of one segment of an operation that needs more
+constexpr std::size_t most_scratch_bytes = 256U << 20U;    // of one call, if cutting can reduce it
+constexpr std::size_t segment_scratch_bytes = 64U << 20U;  // of one segment of a call that needs more
 constexpr std::size_t most_segments = 65536;
-constexpr std::size_t segment_multiple = 64;  // elements: segments begin at whole cache lines where the buffer does
+// Elements: segments begin at whole cache lines if the buffer does.
+constexpr std::size_t segment_multiple = 64;
 
-// Its stages use different links, so that segments overlap.
+// True if the algorithm's stages use different links, so that segments overlap.
 bool has_stages(const Algorithm& algorithm) {
   return algorithm.keeps.node || algorithm.name.starts_with("hierarchical") || algorithm.name.starts_with("leaders");
 }
 
-// Every member has a node for itself: what has come is added while other segments are on their way.
+// True if every member has a node of its own: received data are added while other segments are on their way.
 bool adds_between_nodes(const Algorithm& algorithm, const GroupFacts& facts) {
   return facts.is_measured && facts.nodes() == facts.size && facts.size > 1 && reduces(algorithm.collective) &&
          !algorithm.pieces;
 }
 
-// With each other member in its turn: while one round waits for who is late, that of another segment goes on.
+// True if a member exchanges with one other after another. While one round waits for a late member, another segment's
+// goes on.
 bool is_in_turns(const Algorithm& algorithm) {
   return algorithm.collective == Collective::all_to_all && algorithm.keeps.apart;
 }
@@ -41,7 +43,7 @@ std::uint64_t mix_key(std::uint64_t value, std::uint64_t more) {
   return value ^ (value >> 29U);
 }
 
-// Some blocks of many, and of a table all counts in their sum.
+// Hashes some of many blocks, and all counts of a table through their sum.
 std::uint64_t hash_blocks(std::uint64_t value, const Blocks& blocks) {
   const int parts = blocks.parts();
   value = mix_key(value, static_cast<std::uint64_t>(parts));
@@ -52,7 +54,7 @@ std::uint64_t hash_blocks(std::uint64_t value, const Blocks& blocks) {
   return value;
 }
 
-// The only member's own data, where it must be another memory.
+// Returns the schedule of a single member: it copies its data if input and output differ.
 Schedule alone(const Spec& spec, const Shape& shape) {
   ScheduleBuilder only;
   if (spec.in_place || spec.collective == Collective::barrier || spec.collective == Collective::exscan)
@@ -69,7 +71,7 @@ struct SegmentExtents {
   std::size_t output;
 };
 
-// How far the whole buffers of this member reach.
+// Returns how far this member's whole buffers reach, in elements.
 SegmentExtents extents_of(Collective collective, const Shape& shape) {
   const bool root = shape.index == shape.root;
   const int me = shape.index;
@@ -94,7 +96,7 @@ SegmentExtents extents_of(Collective collective, const Shape& shape) {
     case Collective::all_to_all_v:
       return {shape.gives.extent(), shape.takes.extent()};
     case Collective::barrier:
-      return {1, 0};  // the element whose coming is the message
+      return {1, 0};  // the element that stands for the message
     default:
       return {shape.count, shape.count};
   }
@@ -105,8 +107,8 @@ Slice result_of(Collective collective, const Shape& shape, std::size_t output_co
   return output(0, collective == Collective::exscan && shape.index == 0 ? 0 : output_count);
 }
 
-// One member's part of what its node does, as the room knows it: a plan of its own, for the members of the node. What
-// is multiplied by factors or divided is so before and afterwards.
+// Returns one member's part in a step of its node, as a plan of its own for the room. Factors and divisors are applied
+// before and after it, so the step only sums.
 std::shared_ptr<const Plan> near_plan(const Spec& whole, const IntraNodeStep& near, int me) {
   auto plan = std::make_shared<Plan>();
   Spec& spec = plan->spec;
@@ -137,7 +139,7 @@ Plan::IntraNodePlans intra_node_plans_of(const Spec& whole, const Schedule& sche
   return all;
 }
 
-// The most elements that a round sends, or receives, in narrow messages.
+// Returns the most elements that a round sends, or receives, in narrow messages.
 std::size_t most_narrow(const Schedule& schedule, std::vector<Message> Round::*messages) {
   std::size_t most = 0;
   for (const Round& round : schedule.rounds) {
@@ -152,8 +154,8 @@ std::size_t most_narrow(const Schedule& schedule, std::vector<Message> Round::*m
   return most;
 }
 
-// Copies the blocks of the input to scratch, side by side, before anything is written: of a segment its part of each
-// block, so that other segments may be under way. Others need not be in place, and cut the call alike.
+// Copies the blocks of the input to scratch, side by side, before anything is written. A segment copies its part of
+// each block, so that other segments may run meanwhile. Other members need not work in place, and cut the call alike.
 Schedule staged_by_blocks(const Algorithm& algorithm, Shape shape) {
   const Blocks apart = shape.gives;
   shape.gives = Blocks::even(shape.count, shape.size);
@@ -209,7 +211,7 @@ std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_
     const std::size_t most = suits * static_cast<std::size_t>(facts_.most_on_a_node);
     return suits > 0 && bytes >= 2 * suits ? std::clamp(bytes / 8, suits, most) : 0;
   }
-  // Who passes pieces on would stop for all of its node, which waits for its cores, in every segment.
+  // A member that passes pieces on would stop in every segment for its whole node, which waits for its cores.
   const bool stops = algorithm.pieces && algorithm.keeps.node && facts_.is_measured && facts_.members_per_core > 1;
   if (!has_stages(algorithm) || stops) return 0;
   if (const std::size_t suits = segment_that_suits(facts_); suits > 0)
@@ -218,7 +220,7 @@ std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_
   return std::clamp(bytes / 8, least_segment_bytes, most_segment_bytes);
 }
 
-// Blocks of which each is cut, so that a segment has a part of all.
+// Returns the number of blocks that a segment has a part of.
 std::size_t Planner::blocks_cut(const Algorithm& algorithm) const {
   return algorithm.keeps.apart ? static_cast<std::size_t>(facts_.size) : 1;
 }
@@ -234,7 +236,8 @@ std::size_t Planner::cut_segment_bytes(const Spec& spec, const AlgorithmChoice& 
   if (choice.segment_bytes) return *choice.segment_bytes;
   const std::size_t bytes = spec.count * spec.element_bytes * blocks_cut(*choice.algorithm);
   if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
-  if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;  // none that can be cut needs more
+  // No algorithm that can be cut needs more.
+  if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;
   std::size_t scratch = 0;
   Shape shape = common_shape(*choice.algorithm, spec, spec.count, piece);
   for (const int index : {shape.root, facts_.size / 2, facts_.size - 1}) {
@@ -323,7 +326,7 @@ void Planner::keep(const std::shared_ptr<const Plan>& plan) {
   if (is_new) oldest_.push_back(&entry->first);
 }
 
-// As the call would be done without its fingerprints.
+// Returns the plan of the call without its fingerprints, for a call with them.
 std::shared_ptr<const Plan> Planner::plan_like(const Spec& spec) {
   Spec plain = spec;
   plain.fingerprints = {};

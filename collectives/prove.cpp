@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Executes the schedules: posts each member's rounds, matches sends with receives, and does the local steps.
 #include "collectives/prove.hpp"
 
 #include <algorithm>
@@ -138,7 +139,7 @@ void ScheduleProver::match(PostedMessage& send, PostedMessage& receive) {
   }
 }
 
-// Meets the first send of `from` to `to` with the first receive of `to` from `from`.
+// Matches the first send of `from` to `to` with the first receive of `to` from `from`. Returns false if one is missing.
 bool ScheduleProver::find_partner(std::vector<PostedMessage>& sends, std::vector<PostedMessage>& receives, int from,
                                   int to) {
   const auto send = std::ranges::find(sends, to, &PostedMessage::peer);
@@ -231,7 +232,7 @@ Proof ScheduleProver::run() {
       if (!member.posted) {
         post(index);
         if (member.near != nullptr) meet_near(index);
-        // Each pair is tried until nothing of it meets: messages of a pair are met in their order.
+        // Tries each pair until nothing of it matches; messages of a pair are matched in their order.
         std::vector<int> peers;
         for (const PostedMessage& each : member.sends) peers.push_back(each.peer);
         for (const int peer : peers) {

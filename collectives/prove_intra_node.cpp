@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds that the members of a node do in the memory that they share, as prove sees them: when all of the node have
-// come, all of it happens at once. What is combined is combined as the balanced tree over the node's members.
+// Executes rounds in a node's memory for the proof. When all members of the node have come, the whole round happens at
+// once. Contributions combine as the balanced tree over the node's members.
 #include <algorithm>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -10,7 +10,7 @@
 namespace lockstep::symbols {
 namespace {
 
-// Who gets something of it.
+// True if the member gets a result of the step.
 bool takes(const IntraNodeStep& near, std::size_t local) {
   const bool is_root = static_cast<std::size_t>(near.root) == local;
   switch (near.collective) {
@@ -34,7 +34,7 @@ bool cuts_to(const IntraNodeStep& near) {
   return near.collective == Collective::all_gather_v || near.collective == Collective::gather_v;
 }
 
-// Whether a member gives something for a block of the taker's.
+// True if a member contributes to a block of the taker.
 bool gives(const IntraNodeStep& near, std::size_t local, std::size_t taker, int block) {
   if (near.collective == Collective::broadcast || near.collective == Collective::scatter_v)
     return local == static_cast<std::size_t>(near.root);
@@ -52,7 +52,7 @@ bool ScheduleProver::all_are_near(int index) const {
   });
 }
 
-// When all have come it is done, and they go on.
+// Does the round of a node once all its members have come; they then go on.
 void ScheduleProver::meet_near(int index) {
   const std::vector<int> members = near_of(index, 0).members;
   if (std::ranges::count(members, index) != 1) fail(index, "is not in its own node");
@@ -87,7 +87,7 @@ void ScheduleProver::check_near(int index, const IntraNodeStep& first, const Int
   }
 }
 
-// What is given is read piece by piece while others are written: nothing may be both, but the own part in its place.
+// Checks that no member writes to data that others still read. Only its own part may stay in its place.
 void ScheduleProver::check_apart(int index, const IntraNodeStep& near, std::size_t local, const Slice& to) const {
   Slice own = near.from;
   if (cuts_from(near) && own.count > 0) {
@@ -99,7 +99,7 @@ void ScheduleProver::check_apart(int index, const IntraNodeStep& near, std::size
   if (written != locate(index, own) && given.overlaps(written)) fail(index, "gives what is written meanwhile");
 }
 
-// What the others and itself give it for its block: of everybody one part, in their order.
+// Returns the contributions to a taker's block, one from each member that gives any, in the order of the members.
 std::vector<ScheduleProver::MemberInput> ScheduleProver::given_to(const std::vector<int>& members, std::size_t which,
                                                                   std::size_t taker, int block) {
   std::vector<MemberInput> parts;
@@ -127,7 +127,7 @@ Expression ScheduleProver::balanced(const std::vector<Expression>& parts, std::s
   return expressions_.combine(left, right);
 }
 
-// Between two ends of a piece of any part, all parts hold one expression each.
+// Combines the contributions piece by piece. Between two ends of pieces, each contribution is one expression.
 ScheduleProver::NodeResult ScheduleProver::combined(const std::vector<MemberInput>& parts, int taker,
                                                     const Location& to) {
   NodeResult written{taker, to, {}};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Judges the results: after all rounds each member must hold exactly the contributions that the collective promises.
 #include <algorithm>
 
 #include "collectives/prover.hpp"
@@ -26,7 +27,7 @@ void ScheduleProver::check_piece(int index, std::int64_t begin, std::int64_t end
 void ScheduleProver::check_result(int index, Proof& proof) {
   const Shape& shape = at(index).shape;
   const auto count = static_cast<std::int64_t>(at(index).extents[static_cast<int>(Space::output)]);
-  const auto from_blocks = [&] {  // block i of the output is what member i gave to this one
+  const auto from_blocks = [&] {  // block i of the output is the block that member i gave to this one
     for (int i = 0; i < problem_.size; ++i) {
       const auto offset = static_cast<std::int64_t>(shape.takes.offset(i));
       const Shape& other = at(i).shape;
@@ -66,7 +67,7 @@ void ScheduleProver::check_result(int index, Proof& proof) {
   }
 }
 
-// Where the blocks of an output lie apart, nobody writes between them. The blocks themselves are all set.
+// Checks that nothing is written between output blocks that lie apart. The blocks themselves were all set.
 void ScheduleProver::check_gaps(int index) {
   const MemberState& member = at(index);
   const Location all = locate(index, {Space::output, 0, member.extents[static_cast<int>(Space::output)]});
@@ -78,7 +79,7 @@ void ScheduleProver::check_gaps(int index) {
   if (written != member.shape.takes.total()) fail(index, "writes between its blocks");
 }
 
-// Of an all-reduce all members must have combined in the same way, or their bits would differ.
+// Checks that all members of an all_reduce combined in the same way; else their bits would differ.
 void ScheduleProver::check_same(int index) {
   if (problem_.collective != Collective::all_reduce || problem_.count == 0) return;
   const auto all = [&](int member, std::vector<SymbolicRange>& pieces) {

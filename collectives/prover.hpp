@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prove does, in two files: members that post rounds, meet and go on; and the judgement of what they hold at
-// the end. A part of the proof; nothing else uses it.
+// Executes schedules for prove(), in three files. Members post rounds, meet and go on; then each member's results are
+// judged. Only the proof uses it.
 #pragma once
 
 #include <deque>
@@ -11,11 +11,12 @@
 
 namespace lockstep::symbols {
 
+// Is thrown when a schedule is wrong.
 struct Fault {
   std::string text;
 };
 
-// A slice where it lies: scratch is one memory; input and output are two, or one when in place.
+// Is a slice at its place. Scratch is one memory; input and output are two, or one if in place.
 struct Location {
   int memory;
   std::int64_t begin;
@@ -26,35 +27,37 @@ struct Location {
   }
 };
 
+// Is one end of a message that its member has posted.
 struct PostedMessage {
   int member;
   int peer;
   Location where;
-  std::size_t begun;  // when the round was posted
+  std::size_t begun;  // rounds that came before it
 };
 
+// Is the state of one member between two rounds or in one.
 struct MemberState {
   const Schedule* schedule = nullptr;
   Shape shape;
-  std::size_t extents[3] = {};    // by Space
-  std::optional<Overlap> as_one;  // where input and output are one memory
+  std::size_t extents[3] = {};    // elements of each Space
+  std::optional<Overlap> as_one;  // set if input and output are one memory
   std::size_t round = 0;
   int lap = 0;
   bool posted = false;
   std::size_t waiting = 0;  // messages of the round that are not through
   std::size_t begun = 0;
-  std::size_t ended = 0;  // of the messages that are through
+  std::size_t ended = 0;  // rounds before the end of the messages that are through
   std::size_t sent = 0;
   SymbolicMemory memories[3];        // by Space; in place the input's is the output's
-  std::vector<PostedMessage> sends;  // posted, not yet met, in their order
+  std::vector<PostedMessage> sends;  // posted and not yet matched, in their order
   std::vector<PostedMessage> receives;
-  const std::vector<IntraNodeStep>* near = nullptr;  // it waits there for the others of its node
-  std::vector<bool> heard;                           // whose start lies before now
-  std::vector<bool> told;                            // what it had heard when it posted its round
+  const std::vector<IntraNodeStep>* near = nullptr;  // not null: it waits in its node's memory for the others
+  std::vector<bool> heard;                           // by member: its start lies before now
+  std::vector<bool> told;                            // a copy of `heard` from the time when it posted its round
   bool done() const { return round == schedule->rounds.size(); }
 };
 
-// The schedules of all members at work under rendezvous rules.
+// Executes the schedules of all members under rendezvous rules. `problem` and `schedules` must outlive it.
 class ScheduleProver {
  public:
   ScheduleProver(const Problem& problem, std::span<const Schedule> schedules)
@@ -62,6 +65,7 @@ class ScheduleProver {
     for (int i = 0; i < problem.size; ++i) begin_member(i, schedules[static_cast<std::size_t>(i)]);
   }
 
+  // Executes all rounds and returns the proof. Throws Fault if something is wrong.
   Proof run();
 
  private:
@@ -75,7 +79,7 @@ class ScheduleProver {
   void match(PostedMessage& send, PostedMessage& receive);
   bool find_partner(std::vector<PostedMessage>& sends, std::vector<PostedMessage>& receives, int from, int to);
   void end_round(int index);
-  // In prove_intra_node.cpp: what the members of a node do in the memory that they share.
+  // Execute and check the rounds in a node's memory; prove_intra_node.cpp defines these members.
   struct MemberInput {
     int member;
     Location where;
@@ -83,7 +87,7 @@ class ScheduleProver {
   struct NodeResult {
     int member;
     Location where;
-    std::vector<SymbolicRange> pieces;  // from its beginning
+    std::vector<SymbolicRange> pieces;  // offsets from the beginning of `where`
   };
   const IntraNodeStep& near_of(int index, std::size_t which) const {
     return (*members_[static_cast<std::size_t>(index)].near)[which];
@@ -100,13 +104,14 @@ class ScheduleProver {
   void reduce(int index, const Location& target, const Location& left, const Location& right);
   void read(int index, const Location& where, std::vector<SymbolicRange>& pieces, std::string_view doing);
   void check_deadlock() const;
-  // In prove_result.cpp: whether what a member has at the end is what it was promised.
+  // Check that a member's data at the end is the promised result; prove_result.cpp defines these members.
   void check_result(int index, Proof& proof);
   void check_piece(int index, std::int64_t begin, std::int64_t end, int first, int last, std::int64_t shift,
                    Proof& proof);
   void check_gaps(int index);
   void check_same(int index);
 
+  // Throws a Fault that names the member, its round and its lap.
   [[noreturn]] void fail(int index, std::string_view what) const;
 
   const Problem& problem_;

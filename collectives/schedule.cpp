@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds and transforms schedules and the blocks and slices that they are made of.
 #include "collectives/schedule.hpp"
 
 #include <algorithm>
@@ -240,7 +241,7 @@ Schedule then(Schedule first, Schedule second) {
 
 namespace {
 
-// A round whose peers move is written out, because a group's ranks follow no rule.
+// Writes the laps of a round out, because peers that move by a rule in the group follow none in its ranks.
 void write_out(const Round& round, const Group& group, std::vector<Round>& all) {
   for (int lap = 0; lap < round.times; ++lap) {
     Round one;
@@ -306,7 +307,7 @@ Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset) {
     each_near(round, [&](Slice& near) {
       if (near.space == from) near = {to, near.offset + offset, near.count};
     });
-    // A copy onto itself says nothing any more.
+    // A copy onto itself has no effect any more.
     std::erase_if(round.locals, [](const LocalStep& local) {
       return local.kind == LocalStepKind::copy && local.target == local.left;
     });

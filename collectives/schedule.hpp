@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one member does in a collective, as a value: rounds over symbolic slices. In a round all messages
-// happen at once, then copies and reductions in their order. No pointers, no element type, no transport:
-// a schedule can be printed, compared, priced and proven. This is the heart of the library.
+// Describes one member's work in a collective as a value: rounds over symbolic slices. In a round all messages happen
+// at once, then copies and reductions in their order. A schedule knows no pointers, element type or transport, so it
+// can be printed, compared, priced and proven. It is the heart of the library.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@
 
 namespace lockstep {
 
-// The user's input, the user's output, and memory that lives as long as the operation.
+// Names the memory of a slice: the user's input, the user's output, or memory that lives as long as the operation.
 enum class Space : std::uint8_t { input, output, scratch };
 
-// Elements of one space; never bytes.
+// Is a range of elements of one space; it never counts bytes.
 struct Slice {
   Space space = Space::output;
   std::size_t offset = 0;
@@ -27,32 +27,37 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+// Return a slice of one space.
 inline Slice input(std::size_t offset, std::size_t count) { return {Space::input, offset, count}; }
 inline Slice output(std::size_t offset, std::size_t count) { return {Space::output, offset, count}; }
 inline Slice scratch(std::size_t offset, std::size_t count) { return {Space::scratch, offset, count}; }
 
-// i modulo size, for i that may be negative.
+// Returns i modulo size, in [0, size), also for a negative i.
 inline int wrap(long long i, int size) {
   const auto rest = static_cast<int>(i % size);
   return rest < 0 ? rest + size : rest;
 }
 
-// How a buffer is cut into numbered blocks. The regular cuts take no memory however many blocks they have.
+// Tells how a buffer is cut into numbered blocks. Regular cuts take no memory, whatever the number of blocks; listed
+// ones share a table between copies. All counts are elements.
 class Blocks {
  public:
   Blocks() = default;
-  // Blocks whose sizes differ by one at most, the larger ones first.
+  // Returns blocks that differ by at most one in size, the larger ones first.
   static Blocks split(std::size_t total, int parts);
+  // Returns `parts` blocks of `each` elements, side by side.
   static Blocks even(std::size_t each, int parts);
-  // The same, `stride` from the beginning of one to the next.
+  // Returns the same blocks with `stride` elements from the beginning of one to the next.
   static Blocks apart(std::size_t each, std::size_t stride, int parts);
-  // Blocks of `each` elements, of which the last may be shorter; 0: one block of all.
+  // Returns blocks of `each` elements; the last may be shorter. 0: one block of all. There are at most 2^20 blocks, so
+  // they may be larger.
   static Blocks pieces(std::size_t total, std::size_t each);
-  // Block after block, with sizes as given.
+  // Returns blocks of the given sizes, side by side.
   static Blocks packed(std::span<const std::size_t> counts);
+  // Returns blocks of the given sizes at the given offsets.
   static Blocks placed(std::span<const std::size_t> offsets, std::span<const std::size_t> counts);
 
-  // Whether each has a size of its own, which other members may not know.
+  // True if each block has a size of its own, which other members may not know.
   bool listed() const { return table_ != nullptr; }
   int parts() const { return parts_; }
   std::size_t offset(int block) const {
@@ -65,9 +70,10 @@ class Blocks {
     return each_ + (static_cast<std::size_t>(block) < larger_ ? 1 : 0) - (block + 1 == parts_ ? missing_ : 0);
   }
   std::size_t end(int block) const { return offset(block) + count(block); }
-  std::size_t total() const;    // elements in all blocks
-  std::size_t extent() const;   // where the furthest block ends
-  std::size_t largest() const;  // elements of the largest block
+  // Return the number of elements in all blocks, the furthest end of a block, and the largest and smallest sizes.
+  std::size_t total() const;
+  std::size_t extent() const;
+  std::size_t largest() const;
   std::size_t smallest() const;
   Slice slice(Space space, int block) const { return {space, offset(block), count(block)}; }
 
@@ -82,21 +88,22 @@ class Blocks {
   int parts_ = 1;
   std::size_t each_ = 0;
   std::size_t stride_ = 0;
-  std::size_t larger_ = 0;   // so many blocks have one element more
-  std::size_t missing_ = 0;  // so many elements the last of several blocks has less
+  std::size_t larger_ = 0;   // this many blocks have one element more
+  std::size_t missing_ = 0;  // the last of several blocks has this many elements less
   std::shared_ptr<const std::vector<BlockEntry>> table_;
 };
 
-// A slice that moves from lap to lap of a repeated round: block `first`, then `first + step`, and so on, around
-// the blocks. A slice alone is one that stays.
+// Is a slice that moves from lap to lap of a repeated round: block `first`, then `first + step`, and so on, around the
+// blocks. A plain slice converts to one that stays.
 class MovingSlice {
  public:
   MovingSlice(const Slice& slice);  // NOLINT(google-explicit-constructor): a slice is one that stays
   MovingSlice(Space space, Blocks blocks, int first, int step);
-  // As many elements as the block of the lap has, but in scratch: in slot `slot`, then the next, around `slots` of
-  // them, each as large as the largest block.
+  // Returns a slice in scratch with as many elements as the block of the lap. It moves around `slots` slots, each as
+  // large as the largest block, and begins in slot `slot`.
   static MovingSlice in_slots(Blocks blocks, int first, int step, int slot, int slots);
 
+  // Returns the slice in a lap, counted from 0.
   Slice at(int lap) const {
     const int block = step_ == 0 ? first_ : wrap(first_ + static_cast<long long>(step_) * lap, blocks_.parts());
     const std::size_t offset =
@@ -104,7 +111,8 @@ class MovingSlice {
     return {space_, base_ + offset, blocks_.count(block)};
   }
   Space space() const { return space_; }
-  void move_to(Space space, std::size_t offset) {  // another space, and everything further by offset
+  // Puts the slice into another space, and everything `offset` elements further.
+  void move_to(Space space, std::size_t offset) {
     space_ = space;
     base_ += offset;
   }
@@ -117,12 +125,13 @@ class MovingSlice {
   int first_ = 0;
   int step_ = 0;
   int slot_ = 0;
-  int slots_ = 0;  // none: where the blocks are
+  int slots_ = 0;  // 0: it lies at its blocks
   std::size_t slot_size_ = 0;
 };
 
-// To or from a peer; in a repeated round the peer may move too, around `around` members. Messages between two
-// members arrive in the order in which they are written down. One of no elements is not sent at all.
+// Is a message to or from a peer. In a repeated round the peer may move too, by `peer_step` around `around` members.
+// Messages between two members arrive in the order in which they are listed. An empty one is sent only in collectives
+// in which members have counts of their own.
 struct Message {
   int peer;
   MovingSlice slice;
@@ -135,33 +144,34 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
+// Names the local work: target = left, target = left op right, or target rounded to the wire format.
 enum class LocalStepKind : std::uint8_t { copy, reduce, round };
 
-// target = left, or target = left op right. The target is exactly one of the two, or apart from both. Or the target as
-// messages in the plan's wire format would carry it.
+// Is one copy, reduction or rounding. The target is exactly one of the operands, or apart from both. Rounding changes
+// the target as messages in the plan's wire format would.
 struct LocalStep {
   LocalStepKind kind;
   MovingSlice target;
   MovingSlice left;
-  MovingSlice right;  // of a copy: the same as left; of rounding all are the same
+  MovingSlice right;  // of a copy, the same as left; of rounding, all three are the same
   bool operator==(const LocalStep&) const = default;
 };
 
-// What the members of a node do among themselves in the memory that they share: one of barrier, broadcast, reduce,
-// all_reduce, reduce_scatter_v, all_gather_v, gather_v, scatter_v, scan, exscan. All of them know all blocks.
+// Is a collective among the members of a node, in memory that they share: barrier, broadcast, reduce, all_reduce,
+// reduce_scatter_v, all_gather_v, gather_v, scatter_v, scan or exscan. All members know all blocks.
 struct IntraNodeStep {
   Collective collective;
-  std::vector<int> members;  // as the node numbers them
-  int root = 0;              // which of them
-  Slice from = {};           // of this member; none where it gives nothing
+  std::vector<int> members;  // indices in the group, in the node's order
+  int root = 0;              // an index into `members`
+  Slice from = {};           // of this member; empty if it gives nothing
   Slice to = {};
-  Blocks blocks = {};  // of the v-forms: cut what is read, or what is written
+  Blocks blocks = {};  // of the v-forms: cut the input or the output
   std::size_t count() const { return from.count > to.count ? from.count : to.count; }
   bool operator==(const IntraNodeStep&) const = default;
 };
 
-// A round, done `times` times with its slices moving. Or, once and with nothing else, what a node does: one thing after
-// the other.
+// Is a round that is done `times` times while its slices move. A round with `near` steps is done once and has nothing
+// else; its steps come one after another.
 struct Round {
   int times = 1;
   std::vector<Message> sends;
@@ -171,33 +181,38 @@ struct Round {
   bool operator==(const Round&) const = default;
 };
 
+// Lists the rounds of one member.
 struct Schedule {
   std::vector<Round> rounds;
-  std::size_t scratch = 0;  // elements that it needs
+  std::size_t scratch = 0;  // elements of scratch that it needs
   bool operator==(const Schedule&) const = default;
 
-  std::size_t laps() const;  // rounds when written out
+  // Return the number of rounds, with repetitions written out, and the memory that the schedule takes.
+  std::size_t laps() const;
   std::size_t size_bytes() const;
 };
 
-// Writes rounds down. `ring.round().send(next, slice).receive(last, other).reduce(other, mine, other);`
+// Builds a schedule round by round: `ring.round().send(next, slice).receive(last, other).reduce(other, mine, other);`
+// round() begins a round, and the functions after it add to that one.
 class ScheduleBuilder {
  public:
   ScheduleBuilder& round(int times = 1);
   ScheduleBuilder& send(int peer, const MovingSlice& from);
   ScheduleBuilder& receive(int peer, const MovingSlice& to);
-  // The peer moves around `around` members by peer_step each lap.
+  // Send and receive with a peer that moves by `peer_step` each lap, around `around` members.
   ScheduleBuilder& send(int peer, int peer_step, int around, const MovingSlice& from);
   ScheduleBuilder& receive(int peer, int peer_step, int around, const MovingSlice& to);
   ScheduleBuilder& copy(const MovingSlice& target, const MovingSlice& from);
   ScheduleBuilder& reduce(const MovingSlice& target, const MovingSlice& left, const MovingSlice& right);
+  // Rounds `target` off to the wire format.
   ScheduleBuilder& round_off(const MovingSlice& target);
+  // Adds a step in the node's memory.
   ScheduleBuilder& near(IntraNodeStep near);
-  // Messages of nothing stay: where members do not know each other's counts, silence would hide that they differ.
+  // Keeps empty messages. If members do not know each other's counts, leaving them out would hide a difference.
   ScheduleBuilder& keep_empty_messages();
-  // Rounds in which nothing happens are left out; scratch is as large as what was used of it.
+  // Returns the schedule without rounds in which nothing happens. Its scratch is as large as the rounds use.
   Schedule done();
-  // With everything that was said, messages of nothing included.
+  // Returns the schedule with everything that was added, including empty messages.
   Schedule as_it_is();
 
  private:
@@ -206,23 +221,23 @@ class ScheduleBuilder {
   bool keeps_empty_ = false;
 };
 
-// First one, then the other; they share their scratch.
+// Returns the first schedule followed by the second; they share their scratch.
 Schedule then(Schedule first, Schedule second);
-// Messages to and from members that are on other nodes than `node` are narrow.
+// Marks the messages to and from other nodes than `node` as narrow.
 void narrow_between_nodes(Schedule& schedule, const std::vector<int>& node_of, int node);
-// Written for the indices of a group, done by its members: peer i becomes group.rank(i).
+// Translates a schedule for the indices of a group to its ranks: peer i becomes group.rank(i).
 Schedule on(const Group& group, Schedule schedule);
-// Everything in input and output further by so many elements.
+// Moves all slices in input and output by the offset of `slice`.
 Schedule within(const Slice& slice, Schedule schedule);
-// Reads and writes of one space go to another, further by an offset; scratch grows where it is the other.
+// Moves reads and writes of space `from` to space `to`, `offset` elements further. Scratch grows if needed.
 Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset);
-// For a schedule that must not work in place: the input is first copied to scratch.
+// Makes a schedule fit for a call in place: the input is first copied to scratch and read there.
 Schedule staged(Schedule schedule, std::size_t input_count);
 
-// As people read it, one line a round: "3x  ->1 out[0,4)  <-2 tmp[0,4)  out[0,4) = out[0,4) op tmp[0,4)".
+// Return text for people, one line a round: "3x ->1 out[0,4) <-2 tmp[0,4) out[0,4) = out[0,4) op tmp[0,4)".
 std::string to_text(const Slice& slice);
 std::string to_text(const Schedule& schedule);
-// 64 bits of everything that it says.
+// Returns a hash of the schedule, without the blocks of IntraNodeStep. A repeated round counts as its laps written out.
 std::uint64_t fingerprint(const Schedule& schedule);
 
 }  // namespace lockstep

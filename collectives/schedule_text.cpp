@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules as people read them, and as 64 bits.
+// Prints schedules for people, and hashes them to 64 bits.
 #include "collectives/schedule.hpp"
 #include "topology/base/bytes.hpp"
 #include "topology/base/text.hpp"
@@ -32,7 +32,7 @@ std::string to_text(const LocalStep& local, int times) {
   return text(target, " = ", to_text(local.left, times), " op ", to_text(local.right, times));
 }
 
-// "node reduce_scatter_v of 0 1 2: in[0,12) to out[0,4)"
+// Returns text such as "node reduce_scatter_v of 0 1 2: in[0,12) to out[0,4)".
 std::string to_text(const IntraNodeStep& near) {
   std::string all = text("node ", to_string(near.collective), " of");
   for (const int member : near.members) all += text(' ', member);
@@ -70,7 +70,7 @@ std::uint64_t fingerprint(const Schedule& schedule) {
     }
   };
   for (const Round& round : schedule.rounds) {
-    for (int lap = 0; lap < round.times; ++lap) {  // a repeated round says the same as its laps written out
+    for (int lap = 0; lap < round.times; ++lap) {  // a repeated round hashes as its laps written out
       put_messages(round.sends, lap);
       put_messages(round.receives, lap);
       all.put(round.locals.size());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Derives each member's view of a problem: its blocks, its buffers' sizes, and their overlap in place.
 #include "collectives/shape.hpp"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Sizes of the blocks that a member cuts its input or output into, for problems of equal and unequal parts.
+// Returns the blocks of a member's input or output, for problems of equal and unequal parts.
 Blocks cut(const Problem& problem) {
   if (!problem.offsets.empty()) return Blocks::placed(problem.offsets, problem.counts);
   if (is_unequal(problem.collective)) return Blocks::packed(problem.counts);
@@ -17,7 +18,7 @@ std::size_t own_count(const Problem& problem, int index) {
   return is_unequal(problem.collective) ? problem.counts.at(static_cast<std::size_t>(index)) : problem.count;
 }
 
-// What a member that is not the root knows of the root's buffer: its own block, the others empty.
+// Returns the blocks of the root's buffer that another member knows: its own; the others are empty.
 Blocks own_block_only(const Problem& problem, int index) {
   std::vector<std::size_t> counts(static_cast<std::size_t>(problem.size), 0);
   counts.at(static_cast<std::size_t>(index)) = own_count(problem, index);
@@ -28,7 +29,7 @@ Blocks rooted_cut(const Problem& problem, int index) {
   return is_unequal(problem.collective) && index != problem.root ? own_block_only(problem, index) : cut(problem);
 }
 
-// Row or column of the table of all_to_all_v.
+// Returns a row or a column of the table of all_to_all_v.
 Blocks table_cut(const Problem& problem, int index, bool row) {
   if (!is_unequal(problem.collective)) return cut(problem);
   const auto n = static_cast<std::size_t>(problem.size);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the tables of names of collectives, types and operations, and their properties.
 #include "collectives/spec.hpp"
 
 #include <algorithm>
@@ -46,7 +47,7 @@ constexpr std::array<std::string_view, reduce_op_count> ops = {
 
 constexpr std::array<std::string_view, wire_format_count> wire_formats = {"as_is", "bf16", "f16"};
 
-// Spellings differ in underscores and case only: AllReduce, allreduce, all_reduce.
+// Drops underscores, hyphens and case, in which spellings differ: AllReduce, allreduce, all_reduce.
 std::string plain(std::string_view name) {
   std::string all;
   for (const char letter : name) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversions behind f16 and bf16, by integer arithmetic alone: the same bits everywhere, whatever the
-// processor's rounding mode and its treatment of subnormal numbers. One number at a time; the kernels have
-// their own for whole vectors, and the tests compare the two.
+// Converts f16 and bf16 by integer arithmetic alone. The bits are the same on every processor, regardless of its
+// rounding mode and its treatment of subnormal numbers. The functions convert one number at a time; the kernels have
+// their own for vectors, and the tests compare the two.
 #include "collectives/types.hpp"
 
 namespace lockstep::detail {
@@ -10,22 +10,22 @@ namespace {
 constexpr std::uint32_t float_infinity = 0x7f800000;
 constexpr std::uint32_t float_sign = 0x80000000;
 constexpr std::uint32_t half_infinity = 0x7c00;
-constexpr std::uint32_t half_quiet = 0x0200;  // what makes a NaN quiet, and so keeps it from becoming infinity
+constexpr std::uint32_t half_quiet = 0x0200;  // makes a NaN quiet, and so keeps it from becoming infinity
 constexpr std::uint32_t bfloat_quiet = 0x0040;
 
-// value / 2^places, to nearest, ties to even.
+// Returns value / 2^places, rounded to nearest, ties to even.
 constexpr std::uint32_t shift_rounded(std::uint32_t value, int places) {
   const std::uint32_t half = std::uint32_t{1} << (places - 1);
   const std::uint32_t odd = (value >> places) & 1U;
   return (value + (half - 1U) + odd) >> places;
 }
 
-// A float without its sign, below 2^16, as a half. A mantissa that is rounded up carries into the exponent,
-// which is right at every border: to the first normal number, to the next power of two, to infinity.
+// Rounds a float without its sign, below 2^16, to a half. A mantissa that is rounded up carries into the exponent. That
+// is right at every border: to the first normal number, to the next power of two, to infinity.
 constexpr std::uint32_t round_to_half(std::uint32_t bits) {
   constexpr std::uint32_t smallest_normal = 113U << 23U;  // 2^-14
   if (bits >= smallest_normal) return shift_rounded(bits - (112U << 23U), 13);
-  // Subnormal: counted in units of 2^-24. A float below 2^-25 is nearer to zero than to one unit.
+  // A subnormal is counted in units of 2^-24. A float below 2^-25 is nearer to zero than to one unit.
   const std::uint32_t exponent = bits >> 23U;
   if (exponent < 102) return 0;
   const std::uint32_t mantissa = (bits & 0x7fffffU) | 0x800000U;
@@ -41,7 +41,8 @@ float half_to_float(std::uint16_t bits) {
   if (exponent == 31) return std::bit_cast<float>(sign | float_infinity | (mantissa << 13U));
   if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112U) << 23U) | (mantissa << 13U));
   if (mantissa == 0) return std::bit_cast<float>(sign);
-  std::uint32_t shifts = 0;  // a subnormal half is a normal float: move its first bit to where it is implied
+  // A subnormal half is a normal float: its first bit moves to the implied place.
+  std::uint32_t shifts = 0;
   for (; (mantissa & 0x400U) == 0; mantissa <<= 1U) ++shifts;
   return std::bit_cast<float>(sign | ((113U - shifts) << 23U) | ((mantissa & 0x3ffU) << 13U));
 }

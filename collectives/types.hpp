@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element types that C++ lacks, as plain values that store and convert but do not calculate, and the
-// mapping from C++ types to DataType. Pure.
+// Declares the element types that C++ lacks, as plain values that store and convert but do not calculate. Also maps C++
+// types to DataType. All of it is pure.
 #pragma once
 
 #include <bit>
-#include <complex>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "collectives/spec.hpp"
 
 namespace lockstep {
 
 namespace detail {
+// Convert between floats and the bits of 16-bit floats. They round to nearest, ties to even, and keep NaN.
 float half_to_float(std::uint16_t bits);
 std::uint16_t half_from_float(float value);
 float bfloat_to_float(std::uint16_t bits);
 std::uint16_t bfloat_from_float(float value);
 }  // namespace detail
 
-// IEEE 754 half precision; rounds to nearest, ties to even; NaN stays NaN.
+// Stores an IEEE 754 half-precision number. Conversion rounds to nearest, ties to even; NaN stays NaN.
 struct f16 {  // NOLINT(readability-identifier-naming): named like a type of the language
   std::uint16_t bits = 0;
   f16() = default;
   explicit f16(float value) : bits(detail::half_from_float(value)) {}
   explicit operator float() const { return detail::half_to_float(bits); }
-  bool operator==(const f16&) const = default;  // of bits
+  bool operator==(const f16&) const = default;  // compares bits: -0 differs from 0
 };
 
-// The upper half of a float; rounds to nearest, ties to even; NaN stays NaN.
+// Stores the upper half of a float. Conversion rounds to nearest, ties to even; NaN stays NaN.
 struct bf16 {  // NOLINT(readability-identifier-naming): named like a type of the language
   std::uint16_t bits = 0;
   bf16() = default;
   explicit bf16(float value) : bits(detail::bfloat_from_float(value)) {}
   explicit operator float() const { return detail::bfloat_to_float(bits); }
-  bool operator==(const bf16&) const = default;  // of bits
+  bool operator==(const bf16&) const = default;  // compares bits: -0 differs from 0
 };
 
-// A value and where it was found. min and max keep the better value; of equal ones the smaller index.
-// Laid out without padding: the index is as wide as the value.
+// Pairs a value with its index. min and max keep the better value, and the smaller index if values are equal. The index
+// is as wide as the value, so there is no padding.
 template <class T>
 struct Located {
   using Index = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
@@ -48,11 +49,21 @@ struct Located {
 };
 
 namespace detail {
+// Returns the DataType of an integer by its width and sign, because several C++ types have the same width.
 template <class T>
 constexpr DataType integer_type() {
   constexpr int width = std::countr_zero(sizeof(T));
   return static_cast<DataType>(static_cast<int>(std::is_signed_v<T> ? DataType::i8 : DataType::u8) + width);
 }
+
+// True for std::complex<Part>, and for types of its layout and interface such as thrust::complex<Part>. It looks at the
+// interface, because <complex> would cost each program that uses lockstep a fifth of its compile time.
+template <class T, class Part>
+concept ComplexOf = std::is_same_v<typename T::value_type, Part> && sizeof(T) == 2 * sizeof(Part) &&
+                    requires(T number) {
+  requires std::is_same_v<std::remove_cvref_t<decltype(std::as_const(number).real())>, Part>;
+  requires std::is_same_v<std::remove_cvref_t<decltype(std::as_const(number).imag())>, Part>;
+};
 
 template <class T>
 constexpr DataType find_type() {
@@ -66,9 +77,9 @@ constexpr DataType find_type() {
     return DataType::f32;
   else if constexpr (std::is_same_v<T, double>)
     return DataType::f64;
-  else if constexpr (std::is_same_v<T, std::complex<float>>)
+  else if constexpr (ComplexOf<T, float>)
     return DataType::c64;
-  else if constexpr (std::is_same_v<T, std::complex<double>>)
+  else if constexpr (ComplexOf<T, double>)
     return DataType::c128;
   else if constexpr (std::is_same_v<T, Located<std::int32_t>>)
     return DataType::located_i32;
@@ -85,7 +96,7 @@ constexpr DataType find_type() {
 }
 }  // namespace detail
 
-// The DataType of a C++ type; opaque for a type of the user's own.
+// Holds the DataType of a C++ type; opaque for a type of the user's own.
 template <class T>
 inline constexpr DataType data_type_of = detail::find_type<std::remove_cv_t<T>>();
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Chooses the backend of a strategy's reductions.
 #include "runtime/communication.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a strategy's replicas talk: hints that a program may give, for all calls or for one, and what follows from them.
+// Defines how a strategy's replicas communicate: the options of a program, for all calls or for one, and the backend
+// chosen from them.
 #pragma once
 
 #include <cstdint>
@@ -20,54 +21,63 @@ namespace lockstep {
 class CrossDeviceOps;
 class Resolver;
 
-// What is wished for: the strategy's choice by what there is; a ring, whatever was measured; NCCL.
+// Names the implementation that a program asks for. `automatic` lets the strategy choose by the devices it has.
+// `ring` takes a ring, regardless of measurements. `nccl` takes NCCL.
 enum class CommunicationImplementation : std::uint8_t { automatic, ring, nccl };
-using CollectiveCommunication = CommunicationImplementation;  // its older name
+using CollectiveCommunication = CommunicationImplementation;  // Keeps the older name.
 
-std::string_view to_string(CommunicationImplementation implementation);  // "AUTO", "RING", "NCCL"
+std::string_view to_string(CommunicationImplementation implementation);  // Returns "AUTO", "RING" or "NCCL".
 
+// Holds the hints for one call, or for all calls of a strategy.
 struct CommunicationOptions {
-  // Of many values that are combined at once, how many bytes go together; 0: all of them.
+  // Holds how many bytes of values are combined as one pack. Zero puts all values into one pack.
   std::int64_t bytes_per_pack = 0;
-  // How long a collective may wait for the other replicas; zero: as LOCKSTEP_TIMEOUT says.
+  // Limits how long a collective waits for the other replicas. Zero means LOCKSTEP_TIMEOUT.
   Duration timeout = {};
   CommunicationImplementation implementation = CommunicationImplementation::automatic;
 
   bool operator==(const CommunicationOptions&) const = default;
-  // These, but for what the others say otherwise than by default.
+  // Returns these options, except where `others` differ from the defaults: there it takes those.
   CommunicationOptions merged(const CommunicationOptions& others) const;
-  // Throws Error usage for what cannot be meant.
+  // Returns these options. Throws Error usage for a negative number of bytes or a negative timeout.
   const CommunicationOptions& checked() const;
 };
 
+// Names the mechanism that runs reductions: the communicator's own collectives, a ring, or NCCL. `one_device` stands
+// for replicas on both GPUs and processors; the communicator combines their values without NCCL.
 enum class CommunicationBackend : std::uint8_t { own, ring, nccl, one_device };
-// The backend of reductions, with the reason, in words for people.
+// Holds the backend of reductions, and the reason as a text for people.
 struct CommunicationChoice {
   CommunicationBackend backend = CommunicationBackend::own;
   std::string why;
-  bool is_requested = true;  // not what was asked for otherwise
+  bool is_requested = true;  // False if the program asked for another one.
 };
-// `devices` are those of all replicas, by type: "CPU", "GPU".
+// Chooses the backend. `devices` holds the device type of every replica: "CPU" or "GPU". `has_nccl` is true if NCCL
+// can be used.
 CommunicationChoice choose_communication(CommunicationImplementation wished, const std::vector<std::string>& devices,
                                          bool has_nccl, Order order);
 
-// The places [first, end) of values of so many bytes, that go together: one after the other until they are more than
-// bytes_per_pack; with 0 all of them.
+// Divides values of `bytes` bytes each into packs, as index ranges [first, end). A pack is closed when it exceeds
+// `bytes_per_pack` bytes. Zero puts all values into one pack.
 std::vector<std::pair<std::size_t, std::size_t>> plan_packs_of_bytes(const std::vector<std::size_t>& bytes,
                                                                      std::int64_t bytes_per_pack);
 
+// Holds everything that a program can choose when it makes a strategy.
 struct StrategyOptions {
-  // The same bits whatever the layout of replicas on processes and nodes; fast gives that up.
+  // Keeps results bitwise equal for every layout of replicas on processes and nodes. Order::fast gives that up.
   Order order = Order::reproducible;
-  // Nothing: as the LOCKSTEP_ variables say; over ranks, the session's.
+  // Holds the timeouts. By default the LOCKSTEP_ variables decide; a strategy over ranks takes the session's.
   std::optional<Patience> patience = std::nullopt;
+  // Receives the log messages. Its default comes from the same places as that of `patience`.
   std::optional<Log> log = std::nullopt;
-  // How values are combined: nothing: by the collectives of the communicator.
+  // Combines values. Null means the communicator's collectives.
   std::shared_ptr<CrossDeviceOps> cross_device_ops = nullptr;
-  // Replicas of one process stay on their own piece of the machine.
+  // Keeps the thread of each replica on its own part of the machine.
   bool pin = true;
+  // Holds the hints for calls that have none of their own.
   CommunicationOptions communication = {};
-  // Over ranks: which cluster they are. Nothing: TF_CONFIG where it names one, else the ranks themselves.
+  // Describes the cluster that the ranks form. Null takes TF_CONFIG if it names a cluster, and the ranks themselves
+  // otherwise.
   std::shared_ptr<Resolver> cluster_resolver = nullptr;
 };
 

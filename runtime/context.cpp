@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps each thread's stack of contexts.
 #include "runtime/context.hpp"
 
 #include <algorithm>
@@ -17,12 +18,12 @@ struct ContextFrame {
   Strategy* strategy = nullptr;
   ReplicaContext* replica = nullptr;
   bool merged = false;
-  int part = -1;                  // of this replica alone
-  ContextFrame* outer = nullptr;  // owned
+  int part = -1;                  // Limits the frame to this replica's part.
+  ContextFrame* outer = nullptr;  // Is owned by this frame.
 };
 
-// Innermost first. A plain pointer, because exit() destroys a thread's objects before strategies with static storage,
-// which still look here.
+// Points to the innermost frame. It is a plain pointer, because exit() destroys a thread's objects before strategies
+// with static storage, which still read it.
 constinit thread_local ContextFrame* innermost = nullptr;
 
 const ContextFrame* push(ContextFrame frame) {
@@ -52,12 +53,12 @@ void refuse_mixing(const Strategy& wanted, const Strategy& current) {
               "leave the scope of the one before you use the other");
 }
 
-// The default strategy's scope changes nothing: whoever is in it is still the only replica.
+// True for a scope of the default strategy, which changes nothing: the thread is still its only replica.
 bool is_default_scope(const ContextFrame& frame) {
   return frame.strategy == &default_strategy() && frame.replica == nullptr && !frame.merged && frame.part < 0;
 }
 
-// Takes it out, wherever it is. Whether it was the last one.
+// Removes a frame from any place in the stack. Returns true if it was the innermost.
 bool take_out(const void* frame) {
   const bool is_last = innermost != nullptr && innermost == frame;
   remove_if([&](const ContextFrame& each) { return &each == frame; });
@@ -68,7 +69,7 @@ bool take_out(const void* frame) {
 
 Scope::Scope(Strategy& strategy) : log_(strategy.log()), frame_(nullptr) {
   if (innermost != nullptr && innermost->strategy != &strategy) refuse_mixing(strategy, *innermost->strategy);
-  // Again in the same one: whoever is in a replica stays there.
+  // A nested scope of the same strategy keeps the thread's replica.
   frame_ = push(innermost == nullptr ? ContextFrame{&strategy} : *innermost);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a thread is: outside of all strategies, in the scope of one (it speaks for all replicas), or in a replica. The
-// states form a stack for each thread; what a call needs, it checks.
+// Keeps each thread's position: outside all strategies, in the scope of one (it speaks for all replicas), or in a
+// replica. The positions form a stack for each thread, and calls check it.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ namespace gpu {
 class DeviceGuard;
 }
 
-// As long as it lives, its strategy is the current one of this thread. Of the same strategy there may be several, one
-// in the other; of another one inside is an Error usage. They end in the reverse order. That of the default strategy
-// keeps others out, and changes nothing else.
+// Makes its strategy the current one of this thread while it lives. Scopes of one strategy nest; a scope of another
+// strategy inside throws Error usage. Scopes end in reverse order. The scope of the default strategy only keeps other
+// strategies out.
 class [[nodiscard]] Scope {
  public:
   explicit Scope(Strategy& strategy);
@@ -31,21 +31,25 @@ class [[nodiscard]] Scope {
   const void* frame_;
 };
 
-// The strategy of the innermost scope; the default strategy, of one replica, outside of all.
+// Returns the strategy of the innermost scope. Outside all scopes it is that of set_strategy(), or the default
+// strategy of one replica.
 Strategy& get_strategy();
+// True if get_strategy() is not the default strategy.
 bool has_strategy();
-// For the whole program, where no scope says otherwise; nothing: the default strategy again. Not inside a scope.
+// Sets the strategy of the whole program, used outside all scopes. Null restores the default strategy. Throws Error
+// usage inside a scope.
 void set_strategy(Strategy* strategy);
 
-// Whether this thread speaks for all replicas. Otherwise it is in a replica: replica_context() is that, or the default
-// strategy's only one outside of all scopes.
+// True if this thread speaks for all replicas. Otherwise it is in a replica, which replica_context() returns. Outside
+// all scopes that is the default strategy's only replica.
 bool in_cross_replica_context();
-ReplicaContext* replica_context();  // none in cross-replica context
+ReplicaContext* replica_context();  // Returns null in cross-replica context.
 
 namespace detail {
 
-// In a replica's thread, or, without a replica, where one of them speaks for all; with a part, while that replica's
-// part of a variable is changed by whoever speaks for all. A replica's GPU is the thread's own then.
+// Sets the thread's context while it lives. With `replica`, the thread is in that replica. Without, it speaks for all
+// replicas. With `part`, it changes that replica's part of a variable. If the replica has a GPU, that GPU is the
+// thread's current one.
 class ScopedContext {
  public:
   ScopedContext(Strategy& strategy, ReplicaContext* replica, int part = -1);
@@ -58,22 +62,23 @@ class ScopedContext {
   const void* frame_;
 };
 
-// For whom a call on something of the strategy's is made: for all replicas, by one of them, to one replica's part, or
-// by a replica of another strategy, to something that was made outside of all strategies.
+// Tells the position from which a call uses an object of the strategy: for all replicas, in one replica, or for one
+// replica's part. A foreign replica belongs to another strategy, and uses an object made outside all strategies.
 enum class CallerKind { all, replica, part, foreign_replica };
 struct CallerContext {
   CallerKind kind = CallerKind::all;
-  ReplicaContext* replica = nullptr;  // kind replica
-  int local = 0;                      // kinds replica and part
+  ReplicaContext* replica = nullptr;  // Is set for kind replica.
+  int local = 0;                      // Is set for kinds replica and part.
 };
-CallerContext caller_context(const Strategy& strategy);  // an Error usage in the scope of another strategy
+// Returns the caller's kind. Throws Error usage in the scope of another strategy.
+CallerContext caller_context(const Strategy& strategy);
 
-// Whether this thread speaks for all replicas in the middle of a run of the strategy.
+// True if this thread speaks for all replicas in the middle of a run of the strategy.
 bool is_merged(const Strategy& strategy);
-// A strategy goes: it is nobody's current one any more.
+// Removes a strategy that ends from the program's default and from this thread's stack.
 void forget(const Strategy& strategy);
 
-// For calls that speak for all replicas of the strategy: refuses in a replica, and in another strategy's scope.
+// Throws Error usage in a replica, and in another strategy's scope. `call` names the call in the message.
 void require_cross_replica(const Strategy& strategy, std::string_view call);
 
 }  // namespace detail

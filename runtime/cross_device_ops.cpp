@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the ways of combining replicas' values: in packs, by NCCL, level by level, and at one device.
 #include "runtime/cross_device_ops.hpp"
 
 #include <algorithm>
@@ -11,13 +12,14 @@
 namespace lockstep {
 namespace {
 
-// Of local replicas at a level: one takes in the others.
+// Holds local replicas that meet at a level: `main` combines the values of the others.
 struct LevelGroup {
   std::size_t main;
   std::vector<std::size_t> others;
 };
 
-// Who meets at a level, of those that took in others at the level before; `turn` says which of them does it here.
+// Returns the groups of a level, made of the `main` replicas of the level before. `turn` selects the main replica of
+// each group.
 std::vector<LevelGroup> groups_at(const detail::ReplicaLevel& level, const std::vector<std::vector<LevelGroup>>& before,
                                   int replicas, std::size_t turn) {
   std::vector<std::vector<std::size_t>> groups(static_cast<std::size_t>(replicas));
@@ -42,7 +44,7 @@ std::vector<LevelGroup> groups_at(const detail::ReplicaLevel& level, const std::
 
 }  // namespace
 
-// All wait as long as the call says.
+// Applies the call's timeout to all members until all have ended.
 void ReplicaGroup::run_all(const Start& start) {
   std::vector<std::optional<detail::ScopedTimeout>> until_all_have_ended(static_cast<std::size_t>(local()));
   strategy_->run_all(
@@ -109,7 +111,7 @@ void ReplicaGroup::broadcast(const TensorViews& value, int from) {
 void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<TensorViews>& values,
                              const CommunicationOptions& options, Origin origin, const detail::CallSubject& subject) {
   ReplicaGroup group(strategy, options, origin, subject);
-  if (group.size() == 1 || values.empty()) return;  // of one, everything is what it is
+  if (group.size() == 1 || values.empty()) return;  // A single replica's values are already combined.
   if (values.size() == 1)
     reduce_implementation(group, op, values.front());
   else
@@ -161,7 +163,7 @@ void PackedOps::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<
   group.all_reduce(op, pack);
 }
 
-// The last values first, since their gradients are there first.
+// Combines the last values first, since their gradients are ready first.
 void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& values) {
   std::vector<TensorViews> order(values.rbegin(), values.rend());
   if (group.options().bytes_per_pack > 0) return reduce_by_bytes(group, op, order);
@@ -171,7 +173,7 @@ void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, co
   }
   std::size_t count = 0;
   for (const TensorViews& each : order) count += each.front().count;
-  std::size_t before = 0;  // of the value
+  std::size_t before = 0;  // Counts the elements before the value.
   std::size_t number = 0;
   auto value = order.begin();
   for (const auto& [first, end] : plan_packs(count, num_packs_)) {
@@ -224,7 +226,7 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
   for (const detail::ReplicaLevel& each : group.levels()) levels.push_back(each.name);
   if (several) levels.emplace_back("processes");
   say(group, text("replicas meet by ", join(levels, ", then by ")));
-  std::vector<std::vector<std::vector<LevelGroup>>> groups(pack.size());  // by value and level
+  std::vector<std::vector<std::vector<LevelGroup>>> groups(pack.size());  // Is indexed by value and level.
   TensorViews mains;
   for (std::size_t i = 0; i < pack.size(); ++i) {
     std::size_t main = 0;
@@ -233,7 +235,7 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
       for (const LevelGroup& each : groups[i].back()) {
         for (const std::size_t other : each.others) detail::reduce_into(step, pack[i][each.main], pack[i][other]);
         traffic_at(level.name) += 2 * each.others.size() * pack[i].front().bytes();
-        main = each.main;  // of the last level there is one
+        main = each.main;  // The last level has a single main replica.
       }
     }
     mains.push_back(pack[i][main]);
@@ -259,7 +261,7 @@ std::uint64_t& HierarchicalCopyAllReduce::traffic_at(const std::string& level) {
 
 ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumulate accumulate)
     : ReductionToOneDevice(std::move(accumulate)) {
-  static_cast<void>(parse_device(reduce_to_device));  // what is no name is refused here
+  static_cast<void>(parse_device(reduce_to_device));  // Throws if the text is no device name.
   device_ = std::move(reduce_to_device);
 }
 

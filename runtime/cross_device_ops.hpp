@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the replicas' values become one, as something that a program can choose, or write itself. Public calls check and
-// copy; what a class overrides combines memory in place and knows no types. Replicas on GPUs may bring memory of these:
-// the group's calls take it, the host cannot look into it (gpu::where() tells).
+// Combines the replicas' values by an algorithm that a program chooses, or writes itself. Public calls check and copy.
+// Overridden functions combine memory in place and know no types. Replicas on GPUs may pass memory of these: the
+// group's calls accept it, but the host cannot read it (see gpu::where()).
 #pragma once
 
 #include <memory>
@@ -14,42 +14,50 @@
 
 namespace lockstep {
 
-// The replicas of all processes, as an implementation sees them.
+// Gives an implementation its view of the replicas of all processes. It refers to the strategy and lives for one call.
 class ReplicaGroup {
  public:
   ReplicaGroup(Strategy& strategy, const CommunicationOptions& options, Origin origin,
                const detail::CallSubject& subject = {})
       : strategy_(&strategy), options_(strategy.communication_with(options)), origin_(origin), subject_(subject) {}
+  // Returns the number of replicas of all processes.
   int size() const { return strategy_->num_replicas_in_sync(); }
+  // Returns the number of replicas of this process.
   int local() const { return strategy_->num_local_replicas(); }
-  // The number of this process's first replica.
+  // Returns the number of this process's first replica.
   int first() const { return strategy_->replica(0).replica_id_in_sync_group(); }
+  // True if the replica belongs to this process.
   bool has(int replica) const { return replica >= first() && replica < first() + local(); }
-  // The first replica on such a device, in whatever process; an Error usage where none is.
+  // Returns the first replica on the device, in any process. All processes call it. Throws Error usage if there is
+  // none.
   int find(const std::string& device);
+  // Returns the device of a local replica.
   std::string device(int local) const { return strategy_->devices().at(static_cast<std::size_t>(local)); }
   std::string devices_text() const { return strategy_->devices_text(); }
-  // Who meets first, of the replicas of this process.
+  // Returns the order in which the replicas of this process meet.
   const std::vector<detail::ReplicaLevel>& levels() const { return strategy_->levels_; }
-  // Whether the replicas are on GPUs among which there is NCCL.
+  // True if the replicas are on GPUs and use NCCL.
   bool by_nccl() const { return strategy_->communication_choice_.backend == CommunicationBackend::nccl; }
-  const std::string& why() const { return strategy_->communication_choice_.why; }  // or why not
-  // Whether the processes can meet without their other replicas.
+  // Returns the reason for the backend.
+  const std::string& why() const { return strategy_->communication_choice_.why; }
+  // True if the processes can meet without their other replicas.
   bool has_leader() const { return strategy_->has_leader(); }
   const Log& log() const { return strategy_->log(); }
-  // The strategy's, and the call's.
+  // Returns the strategy's options, overridden by those of the call.
   const CommunicationOptions& options() const { return options_; }
-  // All values at once, in place, over all processes.
+  // Combines all values at once, in place, over all processes.
   void all_reduce(ReduceOp op, const std::vector<TensorViews>& values);
-  // Each process's one value for its replicas, in place.
+  // Combines values over the processes, in place. Each process gives one value that stands for all its replicas.
   void all_reduce_of_processes(ReduceOp op, const TensorViews& values);
-  // Every replica's memory, one after the other, at the process of that one.
+  // Returns the memory of every replica, one after the other, at the process of replica `at`. Other processes get no
+  // bytes.
   std::vector<std::byte> gather(const TensorViews& value, int at);
-  // What that replica has, at all of them.
+  // Copies the value of replica `from` to all replicas.
   void broadcast(const TensorViews& value, int from);
 
  private:
   using Start = std::function<Request(Communicator& member, int local)>;
+  // Starts a call in every local replica and waits for all, at most as long as the options say.
   void run_all(const Start& start);
 
   Strategy* strategy_;
@@ -58,18 +66,20 @@ class ReplicaGroup {
   detail::CallSubject subject_;
 };
 
+// Is the interface of all implementations. A strategy shares ownership of it.
 class CrossDeviceOps {
  public:
   using DeviceList = std::vector<std::string>;
 
   virtual ~CrossDeviceOps() = default;
+  // Returns a text for people.
   virtual std::string describe() const = 0;
-  // Whether the processes are to meet without their other replicas: then the strategy gets what they need for that. The
-  // same on all processes.
+  // True if the processes meet without their other replicas: the strategy then makes a communicator for that. It must
+  // be equal on all processes.
   virtual bool wants_leader() const { return false; }
 
-  // Everybody's tensors combined, at each of these devices of the strategy, and at all where none are named. All
-  // processes call it.
+  // Combines the tensors of all replicas. Returns the result once for each device of the strategy in `to`, or for all
+  // devices if `to` is empty. All processes call it.
   template <class T>
   Mirrored<Tensor<T>> reduce(Strategy& strategy, NamedOp op, PerReplica<Tensor<T>> value, const DeviceList& to,
                              const CommunicationOptions& options = {}, Origin origin = Origin::here()) {
@@ -78,52 +88,56 @@ class CrossDeviceOps {
                                   options, origin)
                          .front());
   }
+  // Combines several values at once, each to its own devices.
   template <class T>
   std::vector<Mirrored<Tensor<T>>> batch_reduce(Strategy& strategy, NamedOp op,
                                                 std::vector<std::pair<PerReplica<Tensor<T>>, DeviceList>> values,
                                                 const CommunicationOptions& options = {},
                                                 Origin origin = Origin::here());
-  // Everybody's tensors one behind the other along an axis, at each of these devices.
+  // Concatenates the tensors of all replicas along an axis. Returns the result once for each device in `to`.
   template <class T>
   Mirrored<Tensor<T>> gather(Strategy& strategy, const PerReplica<Tensor<T>>& value, const DeviceList& to, int axis,
                              Origin origin = Origin::here()) {
     return broadcast(strategy, strategy.gather(value, axis, origin), to);
   }
-  // In place, at all replicas; nothing where there is one alone.
+  // Combines values in place, at all replicas. Does nothing with a single replica.
   void combine(Strategy& strategy, ReduceOp op, const std::vector<TensorViews>& values,
                const CommunicationOptions& options, Origin origin, const detail::CallSubject& subject = {});
+  // Returns a copy of `value` for each device in `to`. Moves no data between processes.
   template <class V>
   Mirrored<V> broadcast(Strategy& strategy, const V& value, const DeviceList& to) {
     detail::require_cross_replica(strategy, "broadcast");
     return Mirrored<V>(std::deque<V>(places(strategy, to).size(), value));
   }
-  // The local replicas on these devices of the strategy; all where none are named. One that is another process's, by
-  // its job and task, is none of these.
+  // Returns the local replicas on these devices of the strategy, or all if `to` is empty. It leaves out devices that
+  // name another process by job and task. Throws Error usage for an unknown device.
   static std::vector<int> places(const Strategy& strategy, const DeviceList& to);
 
  protected:
   // Combines each value in place: afterwards it is the same at all replicas. `op` is sum, avg, min, max or prod.
   virtual void reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) = 0;
-  // Many at once; one after the other unless overridden.
+  // Combines many values. By default it combines one after the other.
   virtual void batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& values) {
     for (const TensorViews& each : values) reduce_implementation(group, op, each);
   }
 };
 
-// Packs of equal length, of all values one after the other; the last one has what is left. Each goes as one operation.
-// Where the options say how many bytes go together, by that.
+// Cuts all values, one after the other, into packs of equal length; the last pack has the rest. Each pack is one
+// operation. If the options set bytes_per_pack, that decides instead.
 class PackedOps : public CrossDeviceOps {
  public:
+  // Throws Error usage for a negative number of packs. Zero makes each value an operation of its own.
   explicit PackedOps(std::string name, int num_packs);
   std::string describe() const override;
 
  protected:
   void reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) override;
   void batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& values) override;
+  // Combines packs of whole values, as large as the options say.
   void reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& order);
-  // `number` counts the packs of a call.
+  // Combines one pack. `number` counts the packs of a call from 0.
   virtual void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack, std::size_t number);
-  // Once, what really runs in this build.
+  // Logs once by which mechanism the values are combined.
   void say(ReplicaGroup& group, const std::string& what);
 
  private:
@@ -132,10 +146,10 @@ class PackedOps : public CrossDeviceOps {
   bool said_ = false;
 };
 
-// Where a pack begins and ends, in elements of all values one after the other.
+// Returns where each pack begins and ends, in elements of all values one after the other.
 std::vector<std::pair<std::size_t, std::size_t>> plan_packs(std::size_t count, int num_packs);
 
-// By NCCL among GPUs; among processors the same all_reduce over the memory of the node, or the network.
+// Combines by NCCL among GPUs. Among processors it is the same all_reduce over the node's memory or the network.
 class NcclAllReduce : public PackedOps {
  public:
   explicit NcclAllReduce(int num_packs = 1) : PackedOps("NcclAllReduce", num_packs) {}
@@ -144,12 +158,13 @@ class NcclAllReduce : public PackedOps {
   void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack, std::size_t number) override;
 };
 
-// Level by level, as the machine is built: those that share a cache meet at one of them, these in their package, those
-// of a process with the other processes; then each tells its group. Who adds up changes from value to value. Over
-// several processes of several replicas it must be the strategy's own; otherwise all go as one.
+// Combines level by level, along the machine. Replicas that share a cache meet at one of them, then those of a
+// package, then the processes; results go back the same way. The replica that adds up changes from value to value.
+// With several processes of several replicas it must be the strategy's own; otherwise all replicas combine at once.
 class HierarchicalCopyAllReduce : public PackedOps {
  public:
-  // What went from one replica's memory to another's at a level, up and down, in this process; "processes" last.
+  // Counts the bytes moved between replicas at a level, up and down, in this process. The level "processes" comes
+  // last.
   struct LevelTraffic {
     std::string level;
     std::uint64_t bytes = 0;
@@ -158,26 +173,30 @@ class HierarchicalCopyAllReduce : public PackedOps {
 
   explicit HierarchicalCopyAllReduce(int num_packs = 1) : PackedOps("HierarchicalCopyAllReduce", num_packs) {}
   bool wants_leader() const override { return true; }
-  // Since it was made. Not to be asked for while replicas run.
+  // Returns the bytes moved since this object was made. Must not be called while replicas run.
   const std::vector<LevelTraffic>& traffic() const { return traffic_; }
 
  protected:
   void reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack, std::size_t number) override;
 
  private:
+  // Returns the counter of a level, and adds the level if it is new.
   std::uint64_t& traffic_at(const std::string& level);
 
   std::vector<LevelTraffic> traffic_;
 };
 
-// All come to one replica, which combines them from the first to the last and tells all: to the first one, or to the
-// one on a device: "cpu:1" is so on the first process that has it, "/job:worker/task:1/device:CPU:0" on that one.
+// Gathers all values at one replica, combines them in the order of replicas, and broadcasts the result. The replica is
+// the first one, or the one on a device. "cpu:1" is that device of the first process that has one;
+// "/job:worker/task:1/device:CPU:0" names the process too.
 class ReductionToOneDevice : public CrossDeviceOps {
  public:
-  // Of parts in the order of replicas, all of one type and length, into the first one.
+  // Combines parts into the first one. The parts come in the order of replicas, and have one type and length.
   using Accumulate = std::function<void(ReduceOp op, const TensorViews& parts)>;
 
+  // Takes an empty function for the default, an element-wise reduction.
   explicit ReductionToOneDevice(Accumulate accumulate = {});
+  // Throws Error usage if the text is no device name.
   explicit ReductionToOneDevice(std::string reduce_to_device, Accumulate accumulate = {});
   std::string describe() const override { return "ReductionToOneDevice"; }
 
@@ -210,7 +229,8 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
   }
   combine(strategy, op.op(), views, options, origin, {.layout = layout_of(shapes.value(), tensors)});
   std::vector<Mirrored<Tensor<T>>> all;
-  for (auto& [value, to] : values) {  // a destination that is wrong here has let the others end the call
+  // If a destination is wrong here, the other processes have already ended the call.
+  for (auto& [value, to] : values) {
     std::deque<Tensor<T>> parts;
     for (const int local : places(strategy, to)) parts.push_back(value[local]);
     all.push_back(Mirrored<Tensor<T>>(std::move(parts)));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy of a program that has chosen none: one replica, this thread. Code can be written against get_strategy()
-// and does the same under it as without.
+// Holds the strategy of a program that has chosen none: one replica, which is the calling thread. Code written against
+// get_strategy() behaves the same with and without a strategy.
 #pragma once
 
 #include "runtime/strategy.hpp"
 
 namespace lockstep {
 
-// There is one, for ever.
+// Returns the only default strategy. It is never destroyed.
 Strategy& default_strategy();
 
 }  // namespace lockstep

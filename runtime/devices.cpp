@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses device names, lists this process's devices, and binds replicas' threads to processors.
 #include "runtime/devices.hpp"
 
 #include <sched.h>
@@ -16,13 +17,14 @@
 namespace lockstep {
 namespace {
 
-// As it was when somebody first asked: what this process binds itself to later is not the machine's doing.
+// Describes the machine at the first use, so that later bindings of this process don't count.
 struct ProcessMachine {
   MachineShape machine = read_this_machine(Log(LogLevel::off));
   IndexSet allowed = allowed_pus(machine);
 };
 const ProcessMachine& here() {
-  static const ProcessMachine* const one = new ProcessMachine;  // replicas may run while exit() destroys statics
+  // Is never destroyed, since replicas may run while exit() destroys statics.
+  static const ProcessMachine* const one = new ProcessMachine;
   return *one;
 }
 
@@ -54,13 +56,13 @@ MachinePiece piece_of(int core) {
 
 detail::ReplicaPlacement placement_of(DeviceName device, const MachinePiece& piece) {
   detail::ReplicaPlacement placement{std::move(device), piece.name, {}, shared_units_of(here().machine, piece.pus)};
-  if (piece.pus == here().allowed) return placement;  // it may be anywhere as it is
+  if (piece.pus == here().allowed) return placement;  // The replica may run on all processors anyway.
   for (const int pu : piece.pus.members())
     placement.cpus.push_back(here().machine.pus[static_cast<std::size_t>(pu)].os_index);
   return placement;
 }
 
-// Processors at the GPUs among these, as far as the machine says where those are.
+// Returns the processors near each GPU in the list, if the machine tells them.
 std::vector<MachinePiece> pieces_near(const std::vector<DeviceName>& names) {
   const bool are_real = gpu::backend() != nullptr && gpu::backend() == gpu::own_backend();
   const std::vector<VisibleGpu> seen = are_real ? read_visible_gpus().gpus : std::vector<VisibleGpu>();
@@ -114,7 +116,7 @@ DeviceName parse_device(std::string_view words) {
   for (const std::string& part : split(path, '/')) {
     std::vector<std::string> fields = split(part, ':');
     if (fields.size() == 3 && detail::upper(fields[0]) == "DEVICE") fields.erase(fields.begin());
-    if (fields.size() != 2 || !device.type.empty()) refuse_name(words);  // the type comes last
+    if (fields.size() != 2 || !device.type.empty()) refuse_name(words);  // The type comes last.
     const std::string key = detail::upper(fields[0]);
     if (std::ranges::count(seen, key) > 0) refuse_name(words);
     seen.push_back(key);

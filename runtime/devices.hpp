@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where replicas are: "cpu:1", "/job:worker/task:1/device:GPU:0". The processors of a machine are as many devices as it
-// is divided into; a replica's thread stays on its own.
+// Names the devices of replicas: "cpu:1", "/job:worker/task:1/device:GPU:0". A machine's processors are divided into
+// several devices, and a replica's thread stays on its own.
 #pragma once
 
 #include <string>
@@ -13,44 +13,47 @@
 
 namespace lockstep {
 
+// Identifies a device by its task in the cluster, and its number there.
 struct DeviceName {
   std::string job = "localhost";
   int task = 0;
-  std::string type;  // "CPU" or "GPU"
+  std::string type;  // Is "CPU" or "GPU".
   int index = 0;
   bool operator==(const DeviceName&) const = default;
 };
 
-// "cpu:0", "/gpu:1", "device:CPU:0", with "/job:worker/replica:0/task:1" before it or not, in any case; an Error usage
-// for anything else.
+// Parses "cpu:0", "/gpu:1" or "device:CPU:0", with an optional "/job:worker/replica:0/task:1" before it, in any case.
+// Throws Error usage for anything else.
 DeviceName parse_device(std::string_view words);
-std::string to_string(const DeviceName& device);  // "/job:localhost/replica:0/task:0/device:CPU:0"
-// Whether that is what is meant, by what is said: "cpu:1" is so on every process, "/task:1/cpu:1" on that one alone.
+std::string to_string(const DeviceName& device);  // Returns "/job:localhost/replica:0/task:0/device:CPU:0".
+// True if the text names the device. "cpu:1" names one on every process, "/task:1/cpu:1" on one process only.
 bool is_meant(std::string_view words, const DeviceName& device);
 
-// What there is of a type, "cpu" or "gpu", for this process: "cpu:0" for each core that it may use, "gpu:0" for each
-// GPU that it sees and this build can use.
+// Returns the devices of a type, "cpu" or "gpu", of this process. "cpu:0" is a core that it may use; "gpu:0" is a GPU
+// that it sees and this build supports. Throws Error usage for another type.
 std::vector<std::string> physical_devices(std::string_view type);
 
 namespace detail {
 
+// Returns the text in upper case.
 std::string upper(std::string_view words);
 
-// Where a replica of this process runs.
+// Tells where a replica of this process runs.
 struct ReplicaPlacement {
   DeviceName device;
-  std::string place;        // "core 1", for people
-  std::vector<int> cpus;    // as the system counts them; none: wherever the system likes
-  SharedUnits within = {};  // what all of it shares
-  // Of a replica on a GPU: its number; else gpu::MemoryLocation::host.
+  std::string place;        // Is for people: "core 1".
+  std::vector<int> cpus;    // Holds the system's numbers. Empty means any processor.
+  SharedUnits within = {};  // Holds the units that all its processors share.
+  // Returns the number of the replica's GPU, or gpu::MemoryLocation::host.
   int gpu() const;
 };
-// The machine in so many pieces.
+// Divides the machine into `replicas` parts.
 std::vector<ReplicaPlacement> placements_for(int replicas);
-// Those of the names; an Error usage for one that is not there, with what is, and for one that comes twice.
+// Returns the placements of named devices. Throws Error usage for a missing device, listing those that exist, and for
+// a repeated one.
 std::vector<ReplicaPlacement> placements_for(const std::vector<std::string>& devices);
 
-// While it lives, this thread stays on those processors. Where the system refuses, it runs where it is.
+// Keeps this thread on the processors while it lives. If the system refuses, the thread runs where it is.
 class ScopedCpuBinding {
  public:
   explicit ScopedCpuBinding(const std::vector<int>& cpus);
@@ -59,7 +62,7 @@ class ScopedCpuBinding {
   ScopedCpuBinding& operator=(const ScopedCpuBinding&) = delete;
 
  private:
-  std::vector<int> before_;  // none: it was not moved
+  std::vector<int> before_;  // Holds the binding to restore. Empty if the thread was not moved.
 };
 
 }  // namespace detail

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the parts of the lower-level verbs that don't depend on the element type.
 #include "runtime/extended.hpp"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs below a strategy's: for libraries that keep variables of their own.
+// Offers the lower-level verbs of a strategy, for libraries that keep variables of their own.
 #pragma once
 
 #include <string>
@@ -11,15 +11,18 @@
 
 namespace lockstep {
 
+// Refers to a strategy, which must outlive it.
 class Extended {
  public:
   using DeviceList = CrossDeviceOps::DeviceList;
 
   explicit Extended(Strategy& strategy) : strategy_(&strategy) {}
 
-  // Where replicas compute, and where variables are.
+  // Returns the devices on which replicas compute.
   DeviceList worker_devices() const { return strategy_->devices(); }
+  // Returns the devices on which variables are kept.
   DeviceList parameter_devices() const;
+  // Returns the devices that hold the parts of a variable.
   template <class T>
   DeviceList devices_of(const Variable<T>& variable) const {
     DeviceList all = strategy_->devices();
@@ -27,7 +30,8 @@ class Extended {
     return all;
   }
 
-  // Everybody's tensors combined, at these devices; at all where none are named.
+  // Combines the tensors of all replicas. Returns the result once for each device, or for all devices if none are
+  // named.
   template <class T>
   Mirrored<Tensor<T>> reduce_to(NamedOp op, PerReplica<Tensor<T>> value, const DeviceList& to = {},
                                 const CommunicationOptions& options = {}, Origin origin = Origin::here()) {
@@ -40,8 +44,8 @@ class Extended {
                                                    Origin origin = Origin::here()) {
     return ops().batch_reduce(*strategy_, op, std::move(values), options, origin);
   }
-  // Of slices those of all replicas, in their order; with MEAN, each divided by the number of replicas. Many of them
-  // are added up, as in a replica's all_reduce.
+  // Concatenates the slices of all replicas in their order; MEAN divides each by the number of replicas. If they have
+  // many rows, they are added up, as in a replica's all_reduce.
   template <class T>
   Mirrored<IndexedSlices<T>> reduce_to(NamedOp op, const PerReplica<IndexedSlices<T>>& value, const DeviceList& to = {},
                                        Origin origin = Origin::here()) {
@@ -55,39 +59,44 @@ class Extended {
     for (const auto& [value, to] : values) all.push_back(reduce_to(op, value, to, origin));
     return all;
   }
+  // Returns a copy of `value` for each device.
   template <class T>
   Mirrored<Tensor<T>> broadcast_to(const Tensor<T>& value, const DeviceList& to = {}) {
     return ops().broadcast(*strategy_, value, to);
   }
+  // Is Strategy::update().
   template <class T, class F, class... A>
   auto update(Variable<T>& variable, F&& function, const A&... arguments) {
     return strategy_->update(variable, std::forward<F>(function), arguments...);
   }
-  // Where what belongs to no variable alone is kept, as counters of optimizers: at each of these a part. The function
-  // is called as `function(arguments...)` once for each device, with its part of each PerReplica; what it returns is
-  // regrouped, as by run().
+  // Returns the devices for state that belongs to no single variable, such as an optimizer's counters: one part on
+  // each.
   template <class T>
   DeviceList non_slot_devices(const std::vector<Variable<T>>& /*variables*/) const {
     return parameter_devices();
   }
+  // Calls `function(arguments...)` once for each device, with that device's part of each PerReplica. Regroups the
+  // results as run() does.
   template <class F, class... A>
   auto update_non_slot(const DeviceList& at, F&& function, const A&... arguments);
-  // The older name of run().
+  // Is the older name of run().
   template <class F, class... A>
   auto call_for_each_replica(F&& function, A&&... arguments) {
     return strategy_->run(std::forward<F>(function), std::forward<A>(arguments)...);
   }
-  // Until it goes, variables that are made are where this one is: a strategy's are all in the same places.
+  // Returns a scope in which new variables are kept with this one. A strategy keeps all its variables in the same
+  // places. Throws Error usage for another strategy's variable.
   template <class T>
   [[nodiscard]] Scope colocate_vars_with(const Variable<T>& variable) const {
     if (!variable_created_in_scope(variable)) refuse_stranger("colocate_vars_with", variable.strategy());
     return strategy_->scope();
   }
+  // True if the variable belongs to this strategy.
   template <class T>
   bool variable_created_in_scope(const Variable<T>& variable) const {
     return &variable.strategy() == strategy_;
   }
-  // Whether this process writes checkpoints, and summaries.
+  // True if this process writes checkpoints and summaries: it has the first replica.
   bool should_checkpoint() const { return is_first(); }
   bool should_save_summary() const { return is_first(); }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encodes shapes for an exchange, and checks that the replicas' tensors fit together.
 #include "runtime/gather_layout.hpp"
 
 #include <utility>
@@ -30,6 +31,9 @@ std::vector<TensorShape> decode_shapes(std::span<const std::int64_t> words) {
   std::vector<TensorShape> shapes;
   for (std::size_t at = 0; at < words.size(); at += each) {
     const auto mine = words.subspan(at, each);
+    if (mine[0] < 0 || mine[0] >= static_cast<std::int64_t>(each))
+      throw Error(Code::bad_message, text("a shape of ", mine[0], " dimensions from another replica"),
+                  "run the same program in all processes");
     shapes.emplace_back(std::vector<std::int64_t>(mine.begin() + 1, mine.begin() + 1 + mine[0]));
   }
   return shapes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of all replicas one behind the other along an axis, along which they may differ in length.
+// Concatenates the tensors of all replicas along an axis, along which their lengths may differ.
 #pragma once
 
 #include <array>
@@ -12,21 +12,24 @@
 
 namespace lockstep::detail {
 
-// A shape as numbers of fixed length, to be told to others.
+// Holds a shape as a fixed number of integers, so that members can exchange it.
 using EncodedShape = std::array<std::int64_t, 1 + TensorShape::most_axes>;
 EncodedShape encode_shape(const TensorShape& shape);
 
-// Of every replica, in order.
+// Returns the shapes of all replicas in order, from their encoded shapes.
 std::vector<TensorShape> decode_shapes(std::span<const std::int64_t> words);
 
+// Tells how the replicas' tensors form one tensor.
 class GatherLayout {
  public:
-  // From every replica's shape, in order. An Error usage, the same at all replicas, where they do not fit together.
+  // Takes the shape of every replica, in order. Throws Error usage, the same at all replicas, if they do not fit
+  // together.
   GatherLayout(std::vector<TensorShape> shapes, int axis);
-  // So many elements has each.
+  // Returns the number of elements of each replica.
   const std::vector<std::size_t>& counts() const { return counts_; }
+  // Returns the number of elements of all replicas.
   std::size_t count() const { return whole_.count(); }
-  // Of the parts one after the other.
+  // Returns the whole tensor from the replicas' elements, one replica after the other.
   template <class T>
   Tensor<T> assemble(const Tensor<T>& parts) const {
     if (whole_.outside(axis_) == 1) return Tensor<T>(whole_, parts.span());
@@ -46,7 +49,7 @@ class GatherLayout {
   TensorShape whole_;
 };
 
-// Of one member: all its calls one after the other.
+// Gathers the tensors of all members. Blocks, and makes several calls of `member`.
 template <class T>
 Tensor<T> gather_at(Communicator& member, const Tensor<T>& mine, int axis, Origin origin) {
   const EncodedShape words = encode_shape(mine.shape());

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// Divides gradients into buckets and starts each bucket when it is full.
 #include "runtime/gradient_reducer.hpp"
 
 #include <algorithm>
 #include <numeric>
 
+#include "collectives/communicator/communicator_core.hpp"
 #include "runtime/packs.hpp"
 
 namespace lockstep {
@@ -61,7 +63,7 @@ GradientReducer::BackwardPass::BackwardPass(GradientReducer& reducer, ReplicaCon
                      reducer.strategy_->describe()),
                 "use a reducer with the strategy that it was made for");
   const std::shared_ptr<detail::CommunicatorCore>& core = replica.communicator().core();
-  if (reduction_.core.lock() != core) {  // after a failure all replicas begin anew
+  if (reduction_.core.lock() != core) {  // After a failure all replicas start again.
     if (reduction_.frozen) reducer.lay_out(reduction_, reducer.reversed());
     for (Bucket& each : reduction_.state) each.batch.reset();
     reduction_.frozen = false;
@@ -78,7 +80,8 @@ GradientReducer::BackwardPass::BackwardPass(GradientReducer& reducer, ReplicaCon
 }
 
 GradientReducer::BackwardPass::~BackwardPass() {
-  for (Bucket& each : reduction_.state) each.request = {};  // nothing is under way, unless it ends without finish()
+  // Drops the requests. If the pass ends without finish(), one that is under way fails its communicator.
+  for (Bucket& each : reduction_.state) each.request = {};
 }
 
 void GradientReducer::BackwardPass::check(int which, const TensorView& gradient) const {
@@ -120,12 +123,12 @@ void GradientReducer::BackwardPass::take(int which, const TensorView& gradient, 
   mark(bucket, stream);
   if (replica_.has_own_ops()) return;
   begin_full_ones(origin);
-  // What is under way goes on between two layers.
+  // Makes progress between two layers.
   while (reduction_.ended < reduction_.begun && reduction_.state[reduction_.ended].request.test(origin))
     ++reduction_.ended;
 }
 
-// In their order, the same on all replicas, whatever the order in which they are full.
+// Starts buckets in their order, the same on all replicas, even if they become full in another order.
 void GradientReducer::BackwardPass::begin_full_ones(Origin origin) {
   for (; reduction_.begun < reduction_.buckets.size(); ++reduction_.begun) {
     const std::vector<int>& members = reduction_.buckets[reduction_.begun];
@@ -133,7 +136,7 @@ void GradientReducer::BackwardPass::begin_full_ones(Origin origin) {
     if (bucket.ready < members.size()) return;
     Communicator& member = replica_.next(origin);
     if (!bucket.batch || std::exchange(bucket.is_elsewhere, false)) {
-      // Where memory moves is a replica's own matter: the others do not begin anew because of it.
+      // Only this replica's memory has moved, so the other replicas keep their batches.
       bucket.batch = bucket.batch ? Batch(member, std::move(*bucket.batch)) : Batch(member);
       for (const int which : members)
         detail::add_view(*bucket.batch, reduction_.views[index(which)], reducer_.options_.op, origin);
@@ -159,7 +162,7 @@ void GradientReducer::BackwardPass::refuse_missing() const {
 void GradientReducer::BackwardPass::finish(Origin origin) {
   if (reduction_.order.size() < reduction_.is_ready.size()) refuse_missing();
   if (replica_.has_own_ops()) {
-    // They go after the default stream.
+    // The program's operations run after the work in the default stream.
     for (const Bucket& each : reduction_.state) {
       for (const auto& mark : each.behind) gpu::backend()->wait_for(gpu::backend()->device_of(nullptr), nullptr, *mark);
     }
@@ -170,7 +173,7 @@ void GradientReducer::BackwardPass::finish(Origin origin) {
   if (!reduction_.frozen) freeze(origin);
 }
 
-// As the first replica saw it.
+// Uses the order of the first replica.
 void GradientReducer::BackwardPass::freeze(Origin origin) {
   std::vector<int> order = reduction_.order;
   replica_.broadcast(order, 0, origin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients that become ready one after the other while a backward pass goes on, combined over all replicas in buckets
-// that begin as soon as they are full. The first step learns the order in which they become ready; from then on the
-// buckets are frozen, the same on all replicas.
+// Combines gradients over all replicas while a backward pass still computes others. Gradients form buckets, and a full
+// bucket starts at once. The first step learns the order in which gradients become ready; then the buckets are frozen,
+// the same on all replicas.
 #pragma once
 
 #include <deque>
@@ -14,36 +14,40 @@
 
 namespace lockstep {
 
-// A gradient as all replicas know it.
+// Describes a gradient equally on all replicas.
 struct GradientSpec {
   std::string name;
   DataType type = DataType::f32;
   std::size_t count = 0;
 };
+// Returns the description of a variable's gradient.
 template <class T>
 GradientSpec gradient_of(const Variable<T>& variable) {
   return {variable.name(), data_type_of<T>, variable.shape().count()};
 }
 
+// Holds the sizes of buckets and the operation.
 struct BucketOptions {
-  // A bucket is closed when it holds so many bytes; the first one sooner, so that the network begins early.
+  // Closes a bucket that holds so many bytes. The first bucket is smaller, so that the network starts early. Both are
+  // the defaults of PyTorch's DistributedDataParallel.
   std::size_t bytes = std::size_t{25} << 20U;
   std::size_t first_bytes = std::size_t{1} << 20U;
   NamedOp op = sum;
 };
 
-// Which gradients go together, by their numbers: in that order, each bucket up to the one that fills it.
+// Divides gradients, by their numbers, into buckets: in the given order, each bucket up to the gradient that fills it.
 std::vector<std::vector<int>> plan_buckets(const std::vector<GradientSpec>& gradients, const std::vector<int>& order,
                                            const BucketOptions& options);
 
+// Combines the gradients of one model. All processes of the strategy make it alike.
 class GradientReducer {
  public:
-  // Of the gradients in the order of the forward pass: at first the last ones are expected first. The strategy must
-  // outlive it. All processes make it alike.
+  // Takes the gradients in the order of the forward pass: the first step expects the last ones first. The strategy
+  // must outlive it. Throws Error usage for no gradients.
   GradientReducer(Strategy& strategy, std::vector<GradientSpec> gradients, const BucketOptions& options = {});
 
   const std::vector<GradientSpec>& gradients() const { return gradients_; }
-  // What a replica of this process combines together; frozen after its first step.
+  // Returns the buckets of a replica of this process. They are frozen after its first step.
   const std::vector<std::vector<int>>& buckets(int local = 0) const { return reductions_.at(index(local)).buckets; }
   bool is_frozen(int local = 0) const { return reductions_.at(index(local)).frozen; }
 
@@ -51,26 +55,27 @@ class GradientReducer {
 
  private:
   struct Bucket {
-    std::optional<Batch> batch;  // of the memory in which the gradients were last
+    std::optional<Batch> batch;  // Refers to the memory in which the gradients were last.
     Request request;
     std::size_t ready = 0;
-    bool is_elsewhere = false;  // than its batch knows
-    // What the streams that were named were given before their gradients were ready; and whether some named none.
+    bool is_elsewhere = false;  // True if a gradient lies at another address than in the batch.
+    // Mark the work that named streams had before their gradients were ready. `is_in_default_stream` is true if some
+    // gradient named no stream.
     std::vector<std::shared_ptr<gpu::StreamMark>> behind;
     bool is_in_default_stream = false;
   };
-  // Of one replica of this process, used by its thread alone.
+  // Belongs to one replica of this process; only its thread uses it.
   struct ReplicaReduction {
     bool frozen = false;
     std::vector<std::vector<int>> buckets;
-    std::vector<int> bucket_of;  // by gradient
+    std::vector<int> bucket_of;  // Is indexed by gradient.
     std::vector<Bucket> state;
-    std::vector<TensorView> views;  // where each gradient was last
+    std::vector<TensorView> views;  // Holds where each gradient was last.
     std::vector<bool> is_ready;
-    std::vector<int> order;  // in which they became ready in this step
-    std::size_t begun = 0;   // buckets, the first ones
+    std::vector<int> order;  // Holds the order in which gradients became ready in this step.
+    std::size_t begun = 0;   // Counts buckets from the first one.
     std::size_t ended = 0;
-    std::weak_ptr<detail::CommunicatorCore> core;  // that the batches are for
+    std::weak_ptr<detail::CommunicatorCore> core;  // Refers to the communicator of the batches.
   };
   static std::size_t index(int local) { return static_cast<std::size_t>(local); }
 
@@ -84,8 +89,8 @@ class GradientReducer {
   std::deque<ReplicaReduction> reductions_;
 };
 
-// One backward pass of a replica, made in its function, after the memory of the gradients: one that ends without
-// finish(), by an exception, lets go of that memory, and fails the run.
+// Is one backward pass of a replica, made in its function, after the memory of the gradients. If it ends by an
+// exception, without finish(), it releases that memory and fails the run.
 class GradientReducer::BackwardPass {
  public:
   BackwardPass(GradientReducer& reducer, ReplicaContext& replica);
@@ -93,14 +98,14 @@ class GradientReducer::BackwardPass {
   BackwardPass(const BackwardPass&) = delete;
   BackwardPass& operator=(const BackwardPass&) = delete;
 
-  // Gradient number `which` has its value, and stays where it is until finish(). Each comes once, in any order. In a
-  // GPU's memory it has it when the GPU has done what is in the default stream now.
+  // Announces that gradient number `which` has its value, and stays in place until finish(). Each comes once, in any
+  // order. In a GPU's memory it has its value when the work now in the default stream is done.
   template <class T>
   void ready(int which, std::span<T> gradient, Origin origin = Origin::here()) {
     take(which, {gradient.data(), data_type_of<T>, gradient.size()}, std::nullopt, origin);
   }
-  // When the GPU has done what is in that stream of it now (CUDA's cudaStream_t). By NCCL it is combined beside what is
-  // put there later, and nothing waits on the host.
+  // Announces a gradient that is complete when the work now in `stream` (CUDA's cudaStream_t) is done. NCCL combines
+  // it beside work put into the stream later, and nothing waits on the host.
   template <class T>
   void ready(int which, std::span<T> gradient, gpu::Stream stream, Origin origin = Origin::here()) {
     take(which, {gradient.data(), data_type_of<T>, gradient.size()}, stream, origin);
@@ -109,7 +114,7 @@ class GradientReducer::BackwardPass {
   void ready(int which, Tensor<T>& gradient, Origin origin = Origin::here()) {
     take(which, {gradient.data(), data_type_of<T>, gradient.size()}, std::nullopt, origin);
   }
-  // Waits until all are combined, in place.
+  // Waits until all gradients are combined, in place.
   void finish(Origin origin = Origin::here());
 
  private:

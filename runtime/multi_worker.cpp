@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategy whose replicas are ranks, or threads of ranks.
+// Implements the strategy of several processes: its replicas are ranks, or threads of ranks.
 #include <array>
 #include <numeric>
 
@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// My piece of the machine for each of my threads. Processes that are bound to the same processors share them out.
+// Returns a part of the machine for each thread of this rank. Processes bound to the same processors divide them.
 std::vector<detail::ReplicaPlacement> placements_beside_others(const Session& session,
                                                                const std::vector<int>& numbers) {
   const Topology& topology = session.topology();
@@ -33,7 +33,7 @@ std::vector<detail::ReplicaPlacement> placements_beside_others(const Session& se
   return placements;
 }
 
-// What body throws ends the others' wait.
+// Runs `body`. An exception ends the other members' wait in the exchanges.
 template <class Exchanges, class F>
 auto telling_the_others(const Exchanges& exchanges, const F& body) {
   try {
@@ -44,7 +44,7 @@ auto telling_the_others(const Exchanges& exchanges, const F& body) {
   }
 }
 
-// Where a rank wants its replicas; or what is wrong with that, which is for all to hear.
+// Holds the places of a rank's replicas, or the error to tell all ranks.
 struct RequestedPlacements {
   std::vector<detail::ReplicaPlacement> placements = {};
   std::string wrong = {};
@@ -58,7 +58,7 @@ RequestedPlacements requested_placements(const std::vector<std::string>* devices
   }
 }
 
-// What every rank asks for; all of them refuse what one of them may not have.
+// Returns the numbers of replicas of all ranks. An error of one rank is thrown on all.
 std::vector<int> replicas_of_all(Session& session, int mine, const std::string& wrong, int most, bool gives_resolver,
                                  bool wants_leader) {
   std::vector<int> all;
@@ -87,12 +87,12 @@ std::vector<int> replicas_of_all(Session& session, int mine, const std::string& 
   return all;
 }
 
-// What a rank says of the cluster that it was told of.
+// Holds a rank's view of its cluster.
 struct ClusterReport {
   std::string wrong;
   std::string cluster;
   Task task;
-  int place = 0;  // among the tasks that train
+  int place = 0;  // Counts the tasks that train.
 };
 
 ClusterReport cluster_report(const Resolver& resolver) {
@@ -115,7 +115,8 @@ ClusterReport cluster_report(const Resolver& resolver) {
   return report;
 }
 
-// All ranks, in the order of their tasks, are the chief and the workers of one cluster; else all throw the same.
+// Checks that the ranks, in the order of tasks, are the chief and the workers of one cluster. Throws the same error on
+// all ranks.
 void check_cluster(Session& session, const Resolver& resolver) {
   const ClusterReport mine = cluster_report(resolver);
   const Bytes bytes =

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses the names of reductions.
 #include "runtime/named_op.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How values of replicas become one, said as `sum` or as "SUM": for calls whose operation is known only when they run.
+// Names a reduction as `sum` or as "SUM", for calls that learn their operation only at run time.
 #pragma once
 
 #include <string_view>
@@ -9,6 +9,7 @@
 
 namespace lockstep {
 
+// Holds one of the operations sum, avg, min, max and prod.
 class NamedOp {
  public:
   template <ReduceOp which>
@@ -17,14 +18,14 @@ class NamedOp {
       // NOLINTNEXTLINE(google-explicit-constructor): `sum` is one
       constexpr NamedOp(BuiltInOp<which> /*op*/)
       : op_(which) {}
-  explicit NamedOp(ReduceOp op) : op_(op) {}  // one of these
-  // "SUM", "MEAN", "MIN", "MAX", "PROD", in any case; an Error usage for anything else.
+  explicit NamedOp(ReduceOp op) : op_(op) {}  // Takes one of these five only.
+  // Parses "SUM", "MEAN", "MIN", "MAX" or "PROD", in any case. Throws Error usage for anything else.
   NamedOp(std::string_view name);                                 // NOLINT(google-explicit-constructor)
   NamedOp(const char* name) : NamedOp(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
 
   ReduceOp op() const { return op_; }
 
-  // Calls `function` with the operation as the collectives take it.
+  // Calls `function` with the operation as an object, as the collectives take it, and returns its result.
   template <class F>
   decltype(auto) with(F&& function) const {
     switch (op_) {

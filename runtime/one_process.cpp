@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategies of one process, by where their replicas are.
+// Implements the strategies of one process, which differ in the devices of their replicas.
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/strategy.hpp"
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Gives untyped memory its type at run time, for calls and for local arithmetic.
 #include "runtime/packs.hpp"
 
 #include <cstring>
 #include <deque>
 #include <vector>
 
+#include "collectives/communicator/communicator_core.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "collectives/kernels/kernels.hpp"
 #include "topology/base/error.hpp"
@@ -48,7 +50,7 @@ decltype(auto) typed(const TensorView& view, F&& function) {
   }
 }
 
-// What a view shows, where the host can read and write it: of a GPU's memory a copy.
+// Gives the host access to a view's memory: a copy if that is a GPU's.
 class HostView {
  public:
   explicit HostView(const TensorView& view) : view_(view), where_(gpu::where(view.data)) {
@@ -58,7 +60,7 @@ class HostView {
     gpu::copy(where_.device, copy_.data(), static_cast<const std::byte*>(view.data), view.bytes());
   }
   const TensorView& view() const { return view_; }
-  // What was written, to where it is.
+  // Copies the changed memory back to the GPU.
   void put_back(const TensorView& view) const {
     if (where_.on_device()) gpu::copy(where_.device, static_cast<std::byte*>(view.data), copy_.data(), view.bytes());
   }
@@ -71,7 +73,7 @@ class HostView {
 
 }  // namespace
 
-// An average is a sum so far.
+// Treats an average as a sum so far.
 void reduce_into(ReduceOp op, const TensorView& there, const TensorView& from_there) {
   const HostView seen(there);
   const HostView seen_from(from_there);
@@ -118,6 +120,18 @@ void all_reduce_packs(Communicator& member, const TensorViews& values, NamedOp o
     requests.push_back(pack.start(origin));
   }
   wait_all(requests, origin);
+}
+
+ScopedCallSubject::ScopedCallSubject(Communicator& member, const CallSubject& subject)
+    : core_(*member.core()), before_(core_.subject()) {
+  CallSubject now = before_;
+  if (subject.layout != 0) now.layout = subject.layout;
+  if (subject.variable != 0) now.variable = subject.variable;
+  if (now != before_) core_.set_subject(now);
+}
+
+ScopedCallSubject::~ScopedCallSubject() {
+  if (core_.subject() != before_) core_.set_subject(before_);
 }
 
 }  // namespace lockstep::detail

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory whose type is known only when it runs, in the calls of a communicator.
+// Passes memory to the calls of a communicator if its type is known only at run time.
 #pragma once
 
 #include "collectives/communicator/batch.hpp"
+#include "collectives/communicator/call_subject.hpp"
 #include "runtime/communication.hpp"
 #include "runtime/named_op.hpp"
 #include "runtime/values/tensor_view.hpp"
 
 namespace lockstep::detail {
 
-// One more value of a batch; an Error usage for a type that is not added up.
+// Adds a value to a batch. Throws Error usage for a type that has no addition.
 void add_view(Batch& batch, const TensorView& view, NamedOp op, Origin origin);
 
-// The values of one replica, each in place: the last ones first, so many bytes at once.
+// Combines the values of one replica, each in place: the last ones first, in packs of `bytes_per_pack` bytes.
 void all_reduce_packs(Communicator& member, const TensorViews& values, NamedOp op, std::int64_t bytes_per_pack,
                       Origin origin);
 
-// to = to op from, wherever the two are.
+// Computes to = to op from; avg adds. Each of the two may lie in host or GPU memory. Throws Error usage for a type
+// without that operation.
 void reduce_into(ReduceOp op, const TensorView& to, const TensorView& from);
+// Copies `from` to `to`, between host and GPU memory as well.
 void copy(const TensorView& to, const TensorView& from);
-// A sum of so many becomes their mean.
+// Divides a sum of `of` values by their number, in place.
 void average(const TensorView& view, int of);
 
-// While it lives, calls of a member wait so long.
+// Sets the timeout of a member's calls while it lives. Zero changes nothing.
 class ScopedTimeout {
  public:
   ScopedTimeout(Communicator& member, Duration timeout) : member_(timeout == Duration{} ? nullptr : &member) {
@@ -41,19 +44,11 @@ class ScopedTimeout {
   Duration before_ = {};
 };
 
-// While it lives, calls of a member are compared by this, too. What is 0 here stays as it was.
+// Adds a subject by which members compare their calls, while it lives. A field of value 0 leaves the current one.
 class ScopedCallSubject {
  public:
-  ScopedCallSubject(Communicator& member, const CallSubject& subject)
-      : core_(*member.core()), before_(core_.subject()) {
-    CallSubject now = before_;
-    if (subject.layout != 0) now.layout = subject.layout;
-    if (subject.variable != 0) now.variable = subject.variable;
-    if (now != before_) core_.set_subject(now);
-  }
-  ~ScopedCallSubject() {
-    if (core_.subject() != before_) core_.set_subject(before_);
-  }
+  ScopedCallSubject(Communicator& member, const CallSubject& subject);
+  ~ScopedCallSubject();
   ScopedCallSubject(const ScopedCallSubject&) = delete;
   ScopedCallSubject& operator=(const ScopedCallSubject&) = delete;
 

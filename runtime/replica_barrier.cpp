@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the barrier of a process's replicas.
 #include "runtime/replica_barrier.hpp"
 
 #include <cxxabi.h>
@@ -43,8 +44,8 @@ std::string ReplicaBarrier::missing() const {
   return text("merge_call at ", place(origin_), " for local replica ", absent.to_string(), " of ", size_);
 }
 
-// Who has not come is waited for as long as patience lasts. What replica 0 does for all takes as long as it takes: the
-// others' memory is in use.
+// Warns and fails after the patience for missing replicas. The completion of replica 0 has no limit, because it uses
+// the other replicas' memory.
 void ReplicaBarrier::look_at_the_clock(Clock::time_point begin, bool& warned) {
   if (leading_) return;
   const auto waited = Clock::now() - begin;
@@ -62,7 +63,7 @@ void ReplicaBarrier::wait(Lock& lock, const std::function<bool()>& ready) {
   const auto begin = Clock::now();
   bool warned = false;
   while (!come()) {
-    const bool moves = has_busy_hooks();  // what this thread has in flight goes on
+    const bool moves = has_busy_hooks();  // The operations of this thread go on.
     const auto slice = moves ? std::chrono::microseconds(200) : std::chrono::microseconds(100'000);
     if (changed_.wait_for(lock, slice, come)) break;
     if (moves) {

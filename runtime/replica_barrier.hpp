@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the replicas of a process come together in the middle of a job: all or none, at the same place of the program.
-// One of them does something for all with what each has brought.
+// Lets the replicas of a process meet in the middle of a job: all or none, at the same place of the program. One
+// replica then runs a function on the values that all have brought.
 #pragma once
 
 #include <chrono>
@@ -17,6 +17,7 @@
 
 namespace lockstep {
 
+// Serves one process. Any thread may call it.
 class ReplicaBarrier {
  public:
   using Completion = std::function<void(const std::vector<void*>& brought)>;
@@ -24,15 +25,16 @@ class ReplicaBarrier {
   ReplicaBarrier(int size, Patience patience, Log log)
       : size_(size), patience_(patience), log_(std::move(log)), brought_(static_cast<std::size_t>(size)) {}
 
-  // A job begins; nobody has met or left yet.
+  // Starts a job: no replica has arrived or left yet.
   void begin();
-  // Replica 0 calls `completion` when all have come, and takes its time; the others wait until it has returned. An
-  // Error mismatch on all where one came from another place, with something of another kind, or has left its job; stall
-  // where one does not come; peer_failed where `completion` threw, which is thrown on in replica 0, and after cancel.
+  // Waits for all replicas. Replica 0 then calls `completion`, and the others wait until it has returned. Throws Error
+  // mismatch on all if one comes from another place or with another kind, or has left its job. Throws stall if one
+  // does not come, and peer_failed after cancel(). If `completion` throws, replica 0 rethrows that, and the others
+  // throw peer_failed.
   void arrive_and_wait(int replica, Origin origin, const void* kind, void* mine, const Completion& completion);
-  // The replica's job is through: it will not come any more.
+  // Tells that the replica has finished its job and will not arrive again.
   void leave(int replica);
-  // A replica has failed: nobody waits for it.
+  // Tells that a replica has failed, so that the others stop waiting.
   void cancel(const std::string& why);
 
  private:
@@ -52,9 +54,9 @@ class ReplicaBarrier {
   const Log log_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<void*> brought_;  // none: has not come
+  std::vector<void*> brought_;  // Null for a replica that has not arrived.
   int arrived_ = 0;
-  int rounds_ = 0;  // that are over
+  int rounds_ = 0;  // Counts the rounds that are over.
   bool leading_ = false;
   int first_to_leave_ = -1;
   Origin origin_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replica's function asks of its strategy.
+// Implements a replica's calls of its strategy.
 #include "runtime/replica_context.hpp"
 
 #include "runtime/strategy.hpp"
@@ -38,7 +38,7 @@ void ReplicaContext::check_size(int parts) const { strategy_->check_parts(parts)
 
 void ReplicaContext::arrive_at_barrier(Origin origin, const void* kind, void* mine,
                                        const ReplicaBarrier::Completion& completion) {
-  communicator();  // for its check
+  communicator();  // Checks that this is the thread's replica.
   const auto merged = [&](const std::vector<void*>& brought) {
     const detail::ScopedContext inside(*strategy_, nullptr);
     completion(brought);

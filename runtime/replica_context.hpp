@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a replica's function meets: which replica it is, and what all replicas do together: the same calls in the same
-// order in all of them. A difference between replicas of a process is an error at once, with the places of both.
+// Gives a replica's function its number, and the collectives of all replicas. All replicas make the same calls in the
+// same order. A difference between replicas of a process is an error at once, with the places of both.
 #pragma once
 
 #include <deque>
@@ -28,7 +28,7 @@ namespace lockstep {
 
 namespace detail {
 
-// Slices are gathered, each by itself.
+// Calls `function` with every leaf except slices, which are gathered separately.
 template <class S, class F>
 void for_each_dense_leaf(S& structure, F&& function) {
   for_each_leaf(structure, [&](auto& leaf) {
@@ -36,7 +36,7 @@ void for_each_dense_leaf(S& structure, F&& function) {
   });
 }
 
-// The leaves of a structure, reduced in place as one operation. A number that stands alone is one as well.
+// Returns a batch that reduces the leaves of a structure in place as one operation. A plain number counts as one leaf.
 template <class S, class Op>
 Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
   Batch batch(member);
@@ -49,7 +49,7 @@ Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
   return batch;
 }
 
-// Of the leaves of what one replica has.
+// Returns views of all leaves of one replica's value.
 template <class S>
 TensorViews views_of_one(S& structure) {
   TensorViews all;
@@ -62,7 +62,8 @@ TensorViews views_of_one(S& structure) {
   });
   return all;
 }
-// From those of each replica to those of each value.
+// Turns views grouped by replica into views grouped by value. Throws Error usage if the replicas' values differ in
+// number or length.
 inline std::vector<TensorViews> transposed(const std::vector<TensorViews>& replicas) {
   std::vector<TensorViews> values(replicas.front().size());
   for (const TensorViews& each : replicas) {
@@ -76,11 +77,11 @@ inline std::vector<TensorViews> transposed(const std::vector<TensorViews>& repli
   return values;
 }
 
-// What all_reduce takes: memory, and structures of it.
+// Is memory, or a structure of memory, that all_reduce accepts.
 template <class R>
 concept Reducible = !std::is_arithmetic_v<std::remove_cvref_t<R>> && !is_slices<std::remove_cvref_t<R>>;
 
-// Whether a leaf, or a structure, can be reduced by what knows views only; operations that have a name.
+// True for data that can be reduced through views alone, and for operations that have a name.
 template <class R>
 inline constexpr bool is_viewable = Structure<R> || std::ranges::contiguous_range<R>;
 template <class Op>
@@ -89,21 +90,23 @@ inline constexpr bool is_nameable =
 
 }  // namespace detail
 
+// Belongs to one replica. A function of run() gets it by reference, and calls it only in the replica's thread.
 class ReplicaContext {
  public:
   ReplicaContext(Strategy& strategy, int local, int global, int size)
       : strategy_(&strategy), local_(local), global_(global), size_(size) {}
-  ReplicaContext(const ReplicaContext&) = delete;  // take it by reference
+  ReplicaContext(const ReplicaContext&) = delete;  // A function takes it by reference.
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
+  // Returns the number among the replicas of all processes.
   int replica_id_in_sync_group() const { return global_; }
   int num_replicas_in_sync() const { return size_; }
-  int local_id() const { return local_; }  // in this process
+  int local_id() const { return local_; }  // Returns the number in this process.
   Strategy& strategy() const { return *strategy_; }
 
-  // Everybody's data combined, in place, at every replica: sum, avg, min, max, prod or a function of one's own. The
-  // same bits at all of them. The leaves of a structure are combined at once. What options say goes before what the
-  // strategy's do. Slices in a structure are combined as slices alone are, before the other leaves.
+  // Combines the data of all replicas in place, with the same bits at all of them. `op` is sum, avg, min, max, prod or
+  // a function. The leaves of a structure are combined at once. Slices in a structure are combined first, as slices
+  // alone are. `options` override those of the strategy.
   template <class R, class Op>
   requires detail::Reducible<R>
   void all_reduce(R&& data, Op op, Origin origin = Origin::here()) {
@@ -135,18 +138,20 @@ class ReplicaContext {
       detail::batch_of(mine, data, op, origin).run(origin);
     }
   }
+  // Returns the combined number.
   template <class T, class Op>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T all_reduce(T value, Op op, Origin origin = Origin::here()) {
     all_reduce(std::span(&value, 1), op, origin);
     return value;
   }
+  // Starts the reduction. The data must stay in place until the request is done.
   template <class R, class Op>
   Request all_reduce_async(R&& data, Op op, Origin origin = Origin::here()) {
     Communicator& mine = next(origin);
     const detail::ScopedCallSubject shapes(mine, {.layout = detail::layout_of_value(data)});
     return mine.all_reduce_async(data, op, origin);
   }
-  // One element of each replica, by its number in the sync group.
+  // Returns one element of each replica, by its number in the sync group.
   template <class T>
   requires(std::is_arithmetic_v<T> &&
            !std::is_same_v<T, bool>) std::vector<T> all_gather(T value, Origin origin = Origin::here()) {
@@ -154,7 +159,7 @@ class ReplicaContext {
     next(origin).all_gather(std::span<const T>(&value, 1), all, origin);
     return all;
   }
-  // Everybody's tensor one behind the other along an axis, along which their lengths may differ.
+  // Concatenates the tensors of all replicas along an axis, along which their lengths may differ.
   template <class T>
   Tensor<T> all_gather(const Tensor<T>& value, int axis = 0, Origin origin = Origin::here()) {
     return detail::gather_at(next(origin), value, axis, origin);
@@ -167,14 +172,14 @@ class ReplicaContext {
     const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
     return detail::gather_at(mine, value, axis, origin);
   }
-  // The same for all tensors of a structure, one after the other.
+  // Gathers all tensors of a structure, one after the other.
   template <class S>
   requires(detail::Structure<S>) S all_gather(S structure, int axis = 0, Origin origin = Origin::here()) {
     detail::for_each_leaf(structure, [&](auto& leaf) { leaf = this->all_gather(leaf, axis, origin); });
     return structure;
   }
-  // Everybody's slices, in the order of the replicas; with avg, each divided by their number. Where together they have
-  // more than twice as many rows as the tensor, its rows that anybody has a slice of, each once, in their order.
+  // Returns the slices of all replicas in their order; avg divides each by the number of replicas. If together they
+  // have more than twice as many rows as the tensor, the result has each touched row once, in order.
   template <class T, class Op>
   requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg)
       [[nodiscard]] IndexedSlices<T> all_reduce(const IndexedSlices<T>& slices, Op op, Origin origin = Origin::here()) {
@@ -184,7 +189,7 @@ class ReplicaContext {
   requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg)
       [[nodiscard]] IndexedSlices<T> all_reduce(const IndexedSlices<T>& slices, Op op,
                                                 const CommunicationOptions& options, Origin origin = Origin::here());
-  // The data of one replica, by its number in the sync group, at all.
+  // Copies the data of replica `from`, by its number in the sync group, to all replicas.
   template <class R>
   requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void broadcast(R&& data, int from,
                                                                          Origin origin = Origin::here()) {
@@ -197,9 +202,10 @@ class ReplicaContext {
     return next(origin).broadcast(value, from, origin);
   }
 
-  // Stops all replicas of this process, calls `function` once for them, as `function(strategy, values...)` in
-  // cross-replica context with what each has brought as a PerReplica, and goes on with what it returned: each with its
-  // own of a PerReplica, all with the same of anything else. It may stand in loops and branches: all come, or none.
+  // Stops all replicas of this process and calls `function(strategy, values...)` once in cross-replica context. Each
+  // value comes as a PerReplica of all replicas' values. Each replica then gets its own part of a returned PerReplica,
+  // or the same copy of another result. The call may stand in loops and branches, but all replicas must come. Throws
+  // Error mismatch if one does not.
   template <class F>
   auto merge_call(F&& function, Origin origin = Origin::here()) {
     return merge(origin, function);
@@ -217,18 +223,19 @@ class ReplicaContext {
     return merge(origin, function, a, b, c);
   }
 
-  // This replica as a member of the group of all, for collectives and messages that are not here.
+  // Returns this replica's member of the group of all replicas, for other collectives and messages. The strategy owns
+  // it. Throws Error usage outside the replica's own function.
   Communicator& communicator() const;
 
  private:
   friend class GradientReducer;
 
-  // By the operations that the program has given the strategy: all replicas of this process stop for them.
+  // Combines by the program's own operations. All replicas of this process stop for them.
   bool has_own_ops() const;
   void by_own_ops(NamedOp op, TensorViews mine, const CommunicationOptions& options, Origin origin);
-  // The strategy's, and what is said beyond them.
+  // Returns the strategy's options, overridden by these.
   CommunicationOptions options_with(const CommunicationOptions& options) const;
-  // For the next collective, which every replica must make.
+  // Counts this replica's next collective, which every replica must make, and returns the communicator for it.
   Communicator& next(Origin origin);
   template <class F, class... A>
   auto merge(Origin origin, F& function, A&... values);
@@ -243,15 +250,15 @@ class ReplicaContext {
 
 namespace detail {
 
-// What a replica brings to merge_call, and takes away.
+// Holds a replica's values for merge_call, and its result.
 template <class R, class... A>
 struct MergeContribution {
-  static constexpr char kind = 0;  // its address tells it from others
+  static constexpr char kind = 0;  // Identifies the type by its address.
   std::tuple<A&...> values;
   std::optional<R> result;
 };
 
-// One of the values, of everybody.
+// Returns one of the values, of all replicas.
 template <std::size_t which, class Contribution, class... A>
 auto values_of_all(const std::vector<void*>& all) {
   std::deque<std::tuple_element_t<which, std::tuple<A...>>> values;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the levels of the machine at which replicas meet.
 #include "runtime/replica_levels.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Those of a place that two groups share become one group.
+// Merges the groups of replicas that share a unit.
 std::vector<int> joined(std::vector<int> groups, const std::vector<int>& places) {
   for (std::size_t a = 0; a < groups.size(); ++a) {
     for (std::size_t b = a + 1; b < groups.size(); ++b) {

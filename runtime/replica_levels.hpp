@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which replicas of a process meet first: those that share most of the machine. Pure.
+// Decides which replicas of a process meet first: those that share most of the machine. Pure.
 #pragma once
 
 #include <string>
@@ -9,15 +9,18 @@
 
 namespace lockstep::detail {
 
-// Of each replica, the number of its group: that of the first one in it. Every group is made of whole groups of the
-// level before.
+// Groups replicas at one level. A group's number is that of its first replica. Every group consists of whole groups of
+// the level before.
 struct ReplicaLevel {
-  std::string name;  // what a group shares: "core", "L2 cache", "L3 cache", "NUMA node", "package", "process"
+  // Names the unit that a group shares: "core", "L2 cache", "L3 cache", "NUMA node", "package", "process".
+  std::string name;
+  // Holds the group of each replica.
   std::vector<int> groups;
   bool operator==(const ReplicaLevel&) const = default;
 };
 
-// From the nearest to the one that all are in; levels that bring nobody together are left out. Of one replica, none.
+// Returns the levels from the nearest to the one of all replicas. Levels that unite no groups are left out. A single
+// replica has none.
 std::vector<ReplicaLevel> replica_levels(const std::vector<SharedUnits>& replicas);
 
 }  // namespace lockstep::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A replica's part of a variable, in the memory of its GPU if it has one: there the host has a copy at most.
+// Holds a replica's part of a variable, in the memory of its GPU if it has one. The host then works on copies.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,11 @@
 
 namespace lockstep::detail {
 
+// Owns the part's memory.
 template <class T>
 class ReplicaStorage {
  public:
+  // Copies `value` to GPU number `gpu`, or to the host's memory for gpu::MemoryLocation::host.
   ReplicaStorage(const Tensor<T>& value, int gpu) : shape_(value.shape()) {
     if (gpu == gpu::MemoryLocation::host)
       here_ = value;
@@ -24,23 +26,25 @@ class ReplicaStorage {
   }
 
   const TensorShape& shape() const { return shape_; }
+  // True if the part is in the host's memory.
   bool is_here() const { return is_here_; }
-  // Where it is.
+  // Returns the memory of the part, on the host or on the GPU.
   std::span<T> span() { return is_here_ ? here_.span() : there_.span(); }
-  // For the host to look at.
+  // Returns a copy on the host.
   Tensor<T> value() const {
     if (is_here_) return here_;
     Tensor<T> copy(shape_);
     there_.copy_to(copy.span());
     return copy;
   }
+  // Replaces the elements. The number of elements must be equal.
   void assign(const Tensor<T>& value) {
     if (is_here_)
       std::copy(value.begin(), value.end(), here_.begin());
     else
       there_.copy_from(value.span());
   }
-  // By a function of the tensor.
+  // Changes the part by `function(tensor)`, which runs on the host.
   template <class F>
   void change(F&& function) {
     if (is_here_) return function(here_);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs jobs in the replicas' threads, and collects their exceptions.
 #include "runtime/replica_threads.hpp"
 
 #include <cxxabi.h>
@@ -32,9 +33,10 @@ void detail::end_with_its_thread(const std::string& where) noexcept {
 
 namespace {
 
-constexpr std::chrono::microseconds worth_spinning{20};  // about what falling asleep and being woken costs
+// A guess at the cost of sleeping and waking up. A measurement of both on the machine would tell.
+constexpr std::chrono::microseconds worth_spinning{20};
 
-// Until the value is no longer `old`: looks for a while, then sleeps.
+// Waits until the value is no longer `old`: spins first, then sleeps.
 template <class T>
 void wait_while(const std::atomic<T>& value, T old, bool spins) {
   if (spins) {
@@ -82,7 +84,8 @@ void ReplicaThreads::dismiss() {
 }
 
 const std::vector<int>& ReplicaThreads::cpus_of(int replica) const {
-  static const auto& anywhere = *new std::vector<int>();  // replicas may run while exit() destroys statics
+  // Is never destroyed, since replicas may run while exit() destroys statics.
+  static const auto& anywhere = *new std::vector<int>();
   return cpus_.empty() ? anywhere : cpus_.at(static_cast<std::size_t>(replica));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The replicas of this process at work: a thread for each but the first, whose work the caller does. They stay between
+// Runs the replicas of this process: a thread for each but the first, which the caller runs. The threads stay between
 // jobs. A job that throws in one replica is cancelled in the others, and ends with one error that names the replica.
 #pragma once
 
@@ -18,42 +18,46 @@
 namespace lockstep {
 
 namespace detail {
-// The words of an exception, of whatever type.
+// Returns the text of an exception of any type.
 std::string what_of(const std::exception_ptr& cause);
-// Ends the process with an Error usage. A thread that pthread_exit or pthread_cancel ends while it runs a function for
-// Lockstep cannot be kept, and others would wait for it.
+// Ends the process with an Error usage. A thread that pthread_exit or pthread_cancel ends inside a function of
+// Lockstep's cannot be kept, and others would wait for it.
 [[noreturn]] void end_with_its_thread(const std::string& where) noexcept;
 }  // namespace detail
 
-// What a replica's function threw: its words, with the replica's name.
+// Reports an exception of a replica's function: its text, with the replica's name.
 class ReplicaError : public Error {
  public:
   ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on);
-  int replica() const { return replica_; }                    // in the sync group
-  const std::exception_ptr& cause() const { return cause_; }  // the exception itself
+  int replica() const { return replica_; }                    // Returns the number in the sync group.
+  const std::exception_ptr& cause() const { return cause_; }  // Returns the exception itself.
 
  private:
   int replica_;
   std::exception_ptr cause_;
 };
 
+// Owns the threads. Only one thread at a time may call run().
 class ReplicaThreads {
  public:
   using ReplicaFunction = std::function<void(int replica)>;
-  // Told, in its own thread, that a replica's job has thrown, so that the others can be set free.
+  // Is called in the replica's own thread when its job has thrown, so that it can release the others.
   using FailureHandler = std::function<void(int replica, const std::string& what)>;
 
-  // `cpus` of each replica: its thread stays there, as does the caller while it works. None: wherever the system likes.
+  // Starts the threads. Each thread, and the caller while it works, stays on the processors in `cpus`. Empty lists
+  // mean any processor.
   explicit ReplicaThreads(int size, std::vector<std::vector<int>> cpus = {});
   ~ReplicaThreads();
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
+  // Holds an exception of one replica.
   struct ReplicaFailure {
     int replica = 0;
     std::exception_ptr cause;
   };
-  // Everybody's job; 0 is done by this thread. Returns when all are through, with what was thrown, by time.
+  // Runs the job in all replicas; the caller runs replica 0. Returns when all are through, with the exceptions in
+  // order of time.
   std::vector<ReplicaFailure> run(const ReplicaFunction& job, const FailureHandler& failure_handler);
 
  private:
@@ -65,12 +69,12 @@ class ReplicaThreads {
 
   int size_;
   std::vector<std::vector<int>> cpus_;
-  bool spins_;  // there is a core for each
+  bool spins_;  // True if the machine has a hardware thread for each replica.
   std::mutex mutex_;
-  std::vector<ReplicaFailure> thrown_;  // by time
+  std::vector<ReplicaFailure> thrown_;  // Is in order of time.
   const ReplicaFunction* job_ = nullptr;
   const FailureHandler* failure_handler_ = nullptr;
-  std::atomic<std::uint32_t> jobs_{0};  // how many there have been
+  std::atomic<std::uint32_t> jobs_{0};  // Counts the jobs so far.
   std::atomic<int> busy_{0};
   std::atomic<bool> over_{false};
   std::vector<std::thread> threads_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slices of all replicas become one: gathered one behind the other, or, where fewer bytes move that way, added up as
-// the tensors that they are slices of. Included by runtime/replica_context.hpp.
+// Combines the slices of all replicas. They are concatenated, or added up as whole tensors if that moves fewer bytes.
+// Included by runtime/replica_context.hpp.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace detail {
 
-// What a replica says of its slices first: the shape of the whole tensor, and how many rows it has.
+// Holds the shape of the whole tensor and the number of rows. Each replica sends it first.
 using EncodedRows = std::array<std::int64_t, std::tuple_size_v<EncodedShape> + 1>;
 template <class T>
 EncodedRows rows_of(const IndexedSlices<T>& slices) {
@@ -25,19 +25,19 @@ EncodedRows rows_of(const IndexedSlices<T>& slices) {
   words.back() = static_cast<std::int64_t>(slices.indices().size());
   return words;
 }
-// Returns how many rows all have, from every member's numbers. Throws an Error usage, the same at all, for slices of
-// different tensors.
+// Returns the number of rows of all replicas, from the numbers of every member. Throws Error usage, the same at all,
+// for slices of different tensors.
 std::int64_t rows_of_all(std::span<const std::int64_t> words);
 
-// Gathering brings the rows of all to everybody; a sum brings each the whole tensor, twice over: once up, once down. A
-// mean of integers or 16-bit floats is divided first, so that it is gathered.
+// True if a sum of whole tensors moves fewer bytes. A gather moves the rows of all to every replica; a sum moves the
+// whole tensor twice, up and down. A mean of integers or 16-bit floats divides each value first, so it is gathered.
 template <class T>
 bool goes_dense(ReduceOp op, int replicas, std::int64_t rows_of_all, std::int64_t rows_of_whole) {
   const bool is_same = op == ReduceOp::sum || (is_fractional_number<T> && !is_small_float<T>);
   return is_same && replicas > 1 && rows_of_all - rows_of_whole > rows_of_whole;
 }
 
-// One for each row that there is a slice of.
+// Returns a byte for each row of the tensor: 1 if there is a slice of it, else 0.
 template <class T>
 std::vector<std::uint8_t> touched(const IndexedSlices<T>& slices) {
   std::vector<std::uint8_t> rows(static_cast<std::size_t>(slices.dense_shape()[0]));
@@ -45,7 +45,7 @@ std::vector<std::uint8_t> touched(const IndexedSlices<T>& slices) {
   return rows;
 }
 
-// The rows of the whole that anybody had a slice of, each once, in their order.
+// Returns the rows of `whole` that are touched in any replica, each once, in their order.
 template <class T>
 IndexedSlices<T> slices_of(const Tensor<T>& whole, const std::vector<std::uint8_t>& touched) {
   std::vector<std::int64_t> indices;
@@ -60,6 +60,7 @@ IndexedSlices<T> slices_of(const Tensor<T>& whole, const std::vector<std::uint8_
   return {std::move(values), std::move(indices), whole.shape()};
 }
 
+// Exchanges the numbers of rows. All replicas call it.
 template <class T>
 std::int64_t rows_of_all(ReplicaContext& replica, const IndexedSlices<T>& slices, Origin origin) {
   const EncodedRows mine = rows_of(slices);
@@ -67,7 +68,8 @@ std::int64_t rows_of_all(ReplicaContext& replica, const IndexedSlices<T>& slices
   return rows_of_all(words.span());
 }
 
-// Of everybody's slices, whose rows are in the order of the replicas; of a mean, each divided by their number.
+// Returns the slices of all replicas from their joined rows, which come in the order of replicas. A mean divides each
+// by the number of replicas.
 template <class T>
 IndexedSlices<T> joined_slices(Tensor<T> values, const Tensor<std::int64_t>& indices, const TensorShape& whole,
                                ReduceOp op, int replicas) {
@@ -77,7 +79,7 @@ IndexedSlices<T> joined_slices(Tensor<T> values, const Tensor<std::int64_t>& ind
   return {std::move(values), {indices.begin(), indices.end()}, whole};
 }
 
-// In the order of the replicas, whatever they are; with MEAN, each divided by their number.
+// Gathers the slices of all replicas in their order. For a mean, each is divided by the number of replicas.
 template <class T>
 IndexedSlices<T> gather_slices(ReplicaContext& replica, const IndexedSlices<T>& slices, ReduceOp op, Origin origin) {
   Tensor<T> values = replica.all_gather(slices.values(), 0, origin);
@@ -96,7 +98,8 @@ requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg) IndexedSlices<T> Re
     return detail::gather_slices(*this, slices, Op::op, origin);
   std::vector<std::uint8_t> touched = detail::touched(slices);
   Tensor<T> whole = slices.dense();
-  next(origin).all_reduce(touched, max, origin);  // whatever the program combines its values by
+  // Uses the communicator even if the program combines its values by operations of its own.
+  next(origin).all_reduce(touched, max, origin);
   all_reduce(whole, op, options, origin);
   return detail::slices_of(whole, touched);
 }

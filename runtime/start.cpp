@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides how a program's processes find each other, and makes the session.
 #include "runtime/start.hpp"
 
 #include "runtime/task_session_backend.hpp"
@@ -15,7 +16,7 @@ bool launched_by_mpi() {
   return several("OMPI_COMM_WORLD_SIZE") || several("PMI_SIZE") || process_environment("PMIX_RANK") != nullptr;
 }
 
-// Nothing: this process is alone, or MPI knows the others.
+// Returns null if this process is alone, or if MPI knows the other processes.
 std::shared_ptr<SessionBackend> backend_for(StartOptions& options) {
   if (launched_by_mpi()) return nullptr;
   const Settings settings = options.session.settings ? *options.session.settings : Settings::from_environment();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One beginning for a program, whoever launches it: the ranks of mpirun, the tasks that TF_CONFIG names, or one process
-// alone.
+// Starts a session for a program under any launcher: as ranks of mpirun, as tasks that TF_CONFIG names, or as one
+// process.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,17 @@
 
 namespace lockstep {
 
+// Holds the options of start().
 struct StartOptions {
   SessionOptions session = {};
-  // Where the cluster is from where no mpirun has launched this; nothing: from TF_CONFIG.
+  // Describes the cluster if mpirun has not launched this process. Null reads TF_CONFIG.
   std::shared_ptr<Resolver> cluster_resolver = nullptr;
 };
 
-// Ranks where a launcher of MPI says that there are several; else the chief and the workers of the cluster, each of
-// them a process that calls this, where there are several; else this process. Tasks find each other at the addresses
-// of the cluster, prove to each other that they have one key (LOCKSTEP_KEY_FILE), and are ranks in the order of their
-// tasks. Waits for all, no longer than LOCKSTEP_TIMEOUT, and then names who is missing.
+// Makes the session. If an MPI launcher has started several ranks, they are the session's. Otherwise the chief and the
+// workers of the cluster are, if there are several: each process calls this. Otherwise the session is this process.
+// Tasks connect to the addresses of the cluster, prove that they share one key (LOCKSTEP_KEY_FILE), and are ranks in
+// the order of their tasks. The call waits for all tasks, at most LOCKSTEP_TIMEOUT, and then names the missing ones.
 Session start(StartOptions options = {});
 Session start(int& argc, char**& argv, StartOptions options = {});
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the life of a strategy: its options, its members, its runs, and its failures.
 #include "runtime/strategy.hpp"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "collectives/communicator/communicator_core.hpp"
 #include "collectives/communicator/local.hpp"
 #include "collectives/engine/local_transport.hpp"
 #include "collectives/engine/stall.hpp"
@@ -18,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-// For every thread by itself: nobody need know that somebody else uses it as well.
+// Serves every thread by itself, so that threads need not know of each other.
 class DefaultStrategy final : public Strategy {
  public:
   DefaultStrategy() : Strategy("the default strategy", resolved_options_here({})) { add_replica(0, 1); }
@@ -40,7 +42,7 @@ class DefaultStrategy final : public Strategy {
   }
 };
 
-// Whether it is only what others felt of a failure.
+// True if the exception only reports another replica's failure.
 bool is_consequence(const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);
@@ -53,13 +55,13 @@ bool is_consequence(const std::exception_ptr& cause) {
 
 }  // namespace
 
-// Never destroyed: exit() may be called in its replica's function.
+// Never destroys it, because exit() may be called in its replica's function.
 Strategy& default_strategy() {
   static DefaultStrategy* const one = new DefaultStrategy;
   return *one;
 }
 
-// Taken by whoever speaks for all replicas: runs do not nest, and do not overlap.
+// Lets one caller speak for all replicas: runs neither nest nor overlap.
 class Strategy::RunGuard {
  public:
   RunGuard(Strategy& strategy, std::string_view call) : flag_(strategy.running_) {
@@ -109,8 +111,8 @@ void Strategy::set_placements(std::vector<detail::ReplicaPlacement> placements, 
   communication_choice_ =
       choose_communication(communication().implementation, types, resolved_options_.nccl && nccl::library() != nullptr,
                            resolved_options_.order);
-  // A replica on no device in particular may have data on any. Several of those that one thread starts may not ask each
-  // other where they have it.
+  // A replica without a device may have its data anywhere. If one thread starts the calls of several such replicas,
+  // they cannot ask each other for the place.
   resolved_options_.nccl = resolved_options_.nccl && (communication_choice_.backend == CommunicationBackend::nccl ||
                                                       (placements_.empty() && replicas == 1));
   const bool is_free = resolved_options_.algorithm.empty() || resolved_options_.algorithm == "auto";
@@ -141,7 +143,8 @@ Strategy::MakeMember Strategy::members_here(int size, const ResolvedOptions& res
 
 Strategy::~Strategy() {
   detail::forget(*this);
-  if (running_)  // exit() in a replica's function: the others may still be at work, and nobody can wait for them
+  // exit() was called in a replica's function: the others may still run, and nothing can wait for them.
+  if (running_)
     static_cast<void>(state_.release());
   else
     end_members();
@@ -169,7 +172,7 @@ void Strategy::begin(int local, int first, int size, const MakeMember& make) {
 void Strategy::begin_here(int replicas) {
   if (replicas < 1 || replicas > most_here)
     throw Error(Code::usage, text("a ", name_, " with ", replicas, " replicas"), text("there can be 1 to ", most_here));
-  // One has it all: nothing to read of the machine, and nothing to divide.
+  // A single replica needs no part of the machine, so the machine is not read.
   if (resolved_options_.pin && replicas > 1) return begin_here(detail::placements_for(replicas));
   set_placements({}, replicas);
   begin(replicas, 0, replicas, members_here(replicas, resolved_options_));
@@ -181,7 +184,7 @@ void Strategy::begin_here(std::vector<detail::ReplicaPlacement> placements) {
   begin(replicas, 0, replicas, members_here(replicas, resolved_options_));
 }
 
-// What GPUs have not ended is waited for, by all members together; not where an exception is on its way.
+// Waits for unfinished GPU work, by all members together, unless an exception is in flight.
 void Strategy::end_members() noexcept {
   if (communication_choice_.backend == CommunicationBackend::nccl && communicators_.size() > 1) {
     const bool is_left = std::uncaught_exceptions() > 0;
@@ -193,7 +196,7 @@ void Strategy::end_members() noexcept {
   }
 }
 
-// Each thread makes its own, since all of them make them together.
+// Makes each member in its own thread, since members are made together.
 void Strategy::make_members(const MakeMember& make) {
   end_members();
   communicators_.clear();
@@ -210,7 +213,7 @@ void Strategy::set_leader(std::unique_ptr<Communicator> leader) {
   leader_->set_timeout(limit());
 }
 
-// What failed before is made again, where it can be; where it cannot, it says itself that it failed.
+// Makes failed members again, if possible. Otherwise their next call throws that they have failed.
 void Strategy::mend() {
   const auto failed = [](const auto& each) { return each->failed(); };
   if (!communicators_.empty() && std::ranges::none_of(communicators_, failed)) return;
@@ -241,7 +244,7 @@ void Strategy::run_job(const ReplicaThreads::ReplicaFunction& job) {
                 "let its error out of the replica's function, and wait for every request");
 }
 
-// The first by time, but for those who only felt it.
+// Throws the first failure by time that is not a consequence of another.
 void Strategy::throw_first(const std::vector<ReplicaThreads::ReplicaFailure>& failures) const {
   auto first = std::ranges::find_if_not(failures, is_consequence, &ReplicaThreads::ReplicaFailure::cause);
   if (first == failures.end()) first = failures.begin();
@@ -287,7 +290,7 @@ detail::CallSubject Strategy::common_subject(Origin origin) {
   return first;
 }
 
-// For a call for all, unless a run has it that calls for all in its merge_call.
+// Takes the guard for a call for all replicas. Calls inside merge_call use the run's guard.
 void Strategy::acquire_run_guard(std::optional<RunGuard>& guard) {
   if (detail::is_merged(*this) || !replica_threads_) return;
   guard.emplace(*this, "reduce()");
@@ -325,7 +328,7 @@ void Strategy::in_new_threads(const ReplicaThreads::ReplicaFunction& job) {
   others.reserve(replicas_.size());
   try {
     for (int i = 1; i < num_local_replicas(); ++i) others.emplace_back(job, i);
-  } catch (const std::system_error& error) {  // those that have begun need not wait for the rest
+  } catch (const std::system_error& error) {  // Threads that have started need not wait for the rest.
     const Error why = system_error(text("threads for the calls of ", replicas_.size(), " replicas"),
                                    error.code().value(), "raise the limit of threads (ulimit -u)");
     for (std::size_t i = others.size() + 1; i < replicas_.size(); ++i) member(static_cast<int>(i)).core()->refuse(why);
@@ -349,7 +352,7 @@ void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start
     }
   };
   if (detail::is_merged(*this))
-    in_new_threads(run_one);  // the replicas' own wait for this one
+    in_new_threads(run_one);  // The replicas' own threads wait for this one.
   else
     replica_threads_->run(run_one, [](int, const std::string&) {});
   auto first = std::ranges::find_if(failures, [](const auto& each) { return each && !is_consequence(each); });
@@ -357,7 +360,8 @@ void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start
   if (first != failures.end()) std::rethrow_exception(*first);
 }
 
-// What was begun ends with the words of the one that could not be. All say them, before others hear that one leave.
+// Ends started calls with the error of the call that could not start. All local members report it before other members
+// see that one leave.
 void Strategy::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
   const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
   for (int i = 0; i < num_local_replicas() && !begun.empty(); ++i) member(i).core()->refuse(why);
@@ -365,12 +369,13 @@ void Strategy::give_up(std::vector<Request>& begun, const char* what, Origin ori
     try {
       each.wait(origin);
     } catch (const Error&) {
-      continue;  // the one that is told is that of `what`
+      continue;  // The caller throws the original error.
     }
   }
 }
 
-// Sequentially consistent on both sides: of a replica that begins one more and one that leaves, one sees the other.
+// Is sequentially consistent on both sides: if one replica begins a collective while another leaves, one of them sees
+// the other.
 void Strategy::count_collective(int local, Origin origin) {
   if (replicas_.size() < 2) return;
   ReplicaProgress& mine = progress_[static_cast<std::size_t>(local)];
@@ -391,7 +396,7 @@ void Strategy::leave(int local) {
   }
 }
 
-// `local` has made more collectives than `other`, which has returned.
+// Reports that `local` has made more collectives than `other`, which has returned.
 void Strategy::refuse_difference(int local, int other) const {
   const auto of = [&](int which) -> const ReplicaProgress& { return progress_[static_cast<std::size_t>(which)]; };
   const auto name = [&](int which) { return replicas_[static_cast<std::size_t>(which)].replica_id_in_sync_group(); };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program, whatever it runs on: a strategy runs a function on all replicas, and does in cross-replica context what
-// concerns them all. Which replicas there are is the only difference between strategies. They may be made, destroyed
-// and made again.
+// Runs one program on any number of replicas. A strategy calls a function in all replicas, and combines their values
+// in cross-replica context. Strategies differ only in their replicas. They can be made, destroyed and made again.
 #pragma once
 
 #include <atomic>
@@ -34,53 +33,61 @@ class ScopedContext;
 class VariableBase;
 }  // namespace detail
 
-// What `distribute_values_from` calls its function with.
+// Is the argument of the function given to `distribute_values_from`.
 struct ValueContext {
   int replica_id_in_sync_group = 0;
   int num_replicas_in_sync = 1;
 };
 
-// What TensorFlow's run() takes beside the function. All of it concerns compilers of graphs; here it is taken, and
-// changes nothing.
+// Holds TensorFlow's options of run(). They concern graph compilers; here they are accepted and ignored.
 struct RunOptions {
   bool experimental_enable_dynamic_batch_size = true;
   bool experimental_bucketizing_dynamic_shape = false;
   bool experimental_xla_options = false;
 };
 
+// Owns the replicas of this process, their threads and their communicators. It runs one run(), or one call for all, at
+// a time.
 class Strategy {
  public:
-  // How variables that are made in its scope are kept: plainly, mirrored, or once for all.
+  // Tells how variables made in its scope are kept: plain, mirrored at each replica, or as one central copy.
   enum class VariablePlacement { plain, mirrored, central };
 
   virtual ~Strategy();
+  // Returns how variables are kept.
   virtual VariablePlacement variable_placement() const { return VariablePlacement::mirrored; }
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
-  // "MirroredStrategy with 2 replicas"
+  // Returns a text for people: "MirroredStrategy with 2 replicas".
   std::string describe() const;
-  // Over how many replicas gradients are summed.
+  // Returns the number of replicas of all processes. Gradients are summed over these.
   int num_replicas_in_sync() const { return size_; }
+  // Returns the number of replicas of this process.
   int num_local_replicas() const { return static_cast<int>(replicas_.size()); }
-  // Where the cluster is known from; nothing for strategies of one process.
+  // Returns the source of the cluster, which the strategy owns; null for strategies of one process.
   const Resolver* cluster_resolver() const { return resolver_.get(); }
+  // Returns the order of additions.
   Order order() const { return resolved_options_.order; }
+  // Returns the options of calls that have none of their own.
   const CommunicationOptions& communication() const { return resolved_options_.communication; }
-  // The same, but for what a call says otherwise: how long, and how much at once.
+  // Returns the strategy's options, overridden by those of a call: the timeout and the bytes per pack.
   CommunicationOptions communication_with(const CommunicationOptions& call);
   const Log& log() const { return resolved_options_.log; }
 
-  // Of the replicas of this process: "/job:localhost/replica:0/task:0/device:CPU:0", and, for people, what that is.
+  // Return the devices of this process's replicas, as "/job:localhost/replica:0/task:0/device:CPU:0", and a text that
+  // explains them.
   std::vector<std::string> devices() const;
   std::string explain() const;
 
+  // Returns a scope in which this strategy is the thread's current one.
   Scope scope() { return Scope(*this); }
 
-  // Calls `function` in every replica of this process, at once: as `function(context, arguments...)`, or without the
-  // context. Of a PerReplica each gets its own part, other arguments are the same for all; so are what it captures,
-  // which it must not change. What it returns is a PerReplica. An exception in one replica cancels the others and is
-  // thrown as a ReplicaError.
+  // Calls `function(context, arguments...)`, or without the context, in every replica of this process at once. Each
+  // replica gets its own part of a PerReplica. Other arguments are shared, as are captured objects, which the function
+  // must not change. Returns the results as a PerReplica, or as a structure with PerReplica leaves. An exception in
+  // one replica cancels the others and is thrown as a ReplicaError. Throws Error usage if the strategy is running
+  // already.
   template <class F, class... A>
   requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& function, A&&... arguments);
   template <class F, class... A>
@@ -88,13 +95,14 @@ class Strategy {
     return run(std::forward<F>(function), std::forward<A>(arguments)...);
   }
 
-  // Combines the values of all replicas, and returns the result on every process. The average and the extremes of a
-  // plain value are the value itself. A sum of one is refused with several replicas: nobody knows whose value it is.
-  // Structures are combined leaf by leaf; tensors, of one shape, element by element.
+  // Combines the values of all replicas, and returns the result on every process. Structures are combined leaf by
+  // leaf; tensors, which must have one shape, element by element.
+  // The average and the extremes of a plain number are the number itself. With several replicas its sum or product
+  // throws Error usage, because the number belongs to no replica; only a sum of 0 is 0.
   template <class T>
   T reduce(NamedOp op, PerReplica<T> value, Origin origin = Origin::here());
-  // The same along an axis of each replica's tensor as well, or along several. Their lengths there may differ, and be
-  // 0: the mean is by the number of all elements.
+  // Combines along one or several axes of each replica's tensor as well. The lengths of these axes may differ, and be
+  // 0. The mean divides by the number of all elements.
   template <class T>
   Tensor<T> reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::vector<int> axes,
                    Origin origin = Origin::here());
@@ -107,7 +115,7 @@ class Strategy {
                    Origin origin = Origin::here()) {
     return reduce(op, value, std::vector<int>(axes), origin);
   }
-  // What run() returned, leaf by leaf: a structure whose leaves are PerReplica.
+  // Combines a structure with PerReplica leaves, leaf by leaf, as run() returns it.
   template <class S>
   requires(detail::Structure<S>&& detail::PartOf<S>::differs) typename detail::PartOf<S>::Type
       reduce(NamedOp op, const S& structure, Origin origin = Origin::here());
@@ -118,23 +126,23 @@ class Strategy {
     return value;
   }
 
-  // Every replica's tensor one behind the other along an axis, along which their lengths may differ.
+  // Concatenates the tensors of all replicas along an axis, along which their lengths may differ.
   template <class T>
   Tensor<T> gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin = Origin::here());
 
-  // Calls `function(variable, arguments...)` for each replica of this process, with its part of each PerReplica; what
-  // it assigns to the variable goes to that replica's part alone. What it returns is regrouped, as by run().
+  // Calls `function(variable, arguments...)` for each replica of this process, with its part of each PerReplica.
+  // Assignments to the variable change that replica's part only. Regroups the results as run() does.
   template <class T, class F, class... A>
   auto update(Variable<T>& variable, F&& function, const A&... arguments);
 
-  // The parts of this process.
+  // Return the parts of this process.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return {value.local().begin(), value.local().end()};
   }
   template <class T>
   std::vector<Tensor<T>> local_results(const Variable<T>& variable) const;
-  // Of a structure with PerReplica leaves, each replica's; a plain value stands alone.
+  // Returns each replica's part of a structure with PerReplica leaves. A plain value comes back once.
   template <class S>
   std::vector<typename detail::PartOf<S>::Type> local_results(const S& value) const {
     if constexpr (detail::PartOf<S>::differs)
@@ -143,7 +151,7 @@ class Strategy {
       return {value};
   }
 
-  // Each replica's value from a function of its number.
+  // Returns a PerReplica of `function(ValueContext)` for each replica of this process. Calls it in this thread.
   template <class F>
   auto distribute_values_from(F&& function) {
     detail::require_cross_replica(*this, "distribute_values_from");
@@ -154,18 +162,19 @@ class Strategy {
     return PerReplica(std::move(all));
   }
 
-  // What was given, or what stands for it.
+  // Returns the operations given in the options, or the default ones. The strategy owns them.
   CrossDeviceOps& cross_device_ops();
-  // The verbs below these: runtime/extended.hpp.
+  // Returns the lower-level functions: runtime/extended.hpp.
   Extended extended();
 
+  // Returns a replica of this process. Throws std::out_of_range for a wrong number.
   ReplicaContext& replica(int local) { return replicas_.at(static_cast<std::size_t>(local)); }
 
  protected:
-  // How a replica becomes a member of all replicas; called by its own thread.
+  // Makes the communicator of a local replica among all replicas. The replica's own thread calls it.
   using MakeMember = std::function<std::unique_ptr<Communicator>(int local)>;
 
-  // The options, with what they leave open.
+  // Holds the options, with all defaults filled in.
   struct ResolvedOptions {
     Order order = Order::reproducible;
     Patience patience = {};
@@ -178,17 +187,18 @@ class Strategy {
     std::shared_ptr<CrossDeviceOps> ops = nullptr;
     CommunicationOptions communication = {};
   };
-  static ResolvedOptions resolved_options_here(const StrategyOptions& options);  // completed by LOCKSTEP_ variables
+  // Fills in the options from the LOCKSTEP_ variables.
+  static ResolvedOptions resolved_options_here(const StrategyOptions& options);
 
   Strategy(std::string name, ResolvedOptions resolved_options);
-  // `first` is the number of this process's first replica among all `size`.
+  // Makes the replicas and their members. `first` is the number of this process's first replica among all `size`.
   void begin(int local, int first, int size, const MakeMember& make);
-  static constexpr int most_here = 256;  // replicas of a process
-  void begin_here(int replicas);         // with all of them in this process
+  static constexpr int most_here = 256;  // Limits the replicas of one process.
+  void begin_here(int replicas);         // Makes all replicas in this process.
   void begin_here(std::vector<detail::ReplicaPlacement> placements);
-  // Before the members are made; none: wherever the process is, so many.
+  // Sets where replicas run, before the members are made. An empty list gives no placement to the `replicas` replicas.
   void set_placements(std::vector<detail::ReplicaPlacement> placements, int replicas);
-  // As which task of a job this process has its devices, of so many.
+  // Sets the job and task under which this process names its devices, and the number of tasks.
   void set_home(std::string job, int task, int tasks) {
     home_ = {.job = std::move(job), .task = task};
     tasks_ = tasks;
@@ -197,9 +207,11 @@ class Strategy {
   void set_resolver(std::shared_ptr<Resolver> resolver) { resolver_ = std::move(resolver); }
   const ResolvedOptions& resolved_options() const { return resolved_options_; }
   void add_replica(int global, int size);
-  // Members that are threads of this process, so many.
+  // Returns the maker of members that are threads of this process, `size` in all.
   static MakeMember members_here(int size, const ResolvedOptions& resolved_options);
-  // After a failure; nothing where members cannot be made again.
+  // Runs a job in all local replicas; failures throw a ReplicaError.
+  // Returns the function that makes members again after a failure. By default it is empty: members cannot be made
+  // again.
   virtual MakeMember make_again() { return {}; }
   virtual void run_job(const ReplicaThreads::ReplicaFunction& job);
   virtual Communicator& member(int local) { return *communicators_.at(static_cast<std::size_t>(local)); }
@@ -215,15 +227,15 @@ class Strategy {
   friend class detail::ScopedContext;
   friend class detail::VariableBase;
 
-  // One run, or one call for all, at a time; what merge_call does for all is part of a run.
+  // Is held during a run, or a call for all. Calls made inside merge_call belong to the run.
   class RunGuard;
   void mend();
   void make_members(const MakeMember& make);
   void end_members() noexcept;
   void handle_failure(int local, const std::string& what);
-  // Of a local replica; gpu::MemoryLocation::host where it is on processors.
+  // Returns the GPU of a local replica, or gpu::MemoryLocation::host.
   int gpu_of(int local) const { return placements_.empty() ? -1 : placements_[static_cast<std::size_t>(local)].gpu(); }
-  // Each member by a thread of its own, as calls want that begin by asking the others.
+  // Starts each member's call in a thread of its own. Calls that first ask the other members need this.
   void run_apart(const std::function<Request(Communicator& member, int local)>& start, Origin origin,
                  const detail::CallSubject& subject);
   void in_new_threads(const ReplicaThreads::ReplicaFunction& job);
@@ -231,15 +243,16 @@ class Strategy {
   bool has_own_ops() const { return resolved_options_.ops != nullptr; }
   void combine(NamedOp op, const std::vector<TensorViews>& values, const CommunicationOptions& options, Origin origin,
                const detail::CallSubject& subject);
-  // Of the calls that replicas of this process are in; an Error mismatch where these are not about the same.
+  // Returns the subject of the collectives that this process's replicas are in. Throws Error mismatch if they differ.
   detail::CallSubject common_subject(Origin origin);
   void log_communication_choice() const;
   void refuse_ambiguous(NamedOp op, double value) const;
   void check_parts(int parts) const;
-  // Of every replica, in order. All processes call it.
+  // Returns the shapes of every replica, in order. All processes call it.
   template <class T>
   std::vector<TensorShape> shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call, Origin origin);
-  // What each replica says, as many numbers of all of them, in order; `mine` by local replica. All processes call it.
+  // Gathers an equal number of values from every replica, in order; `mine` holds those of the local replicas. All
+  // processes call it.
   template <class Numbers>
   std::vector<typename Numbers::value_type> values_of_all(const std::vector<Numbers>& mine, Origin origin,
                                                           const detail::CallSubject& subject = {});
@@ -247,7 +260,7 @@ class Strategy {
   void check_argument(const T& argument) const {
     detail::for_each_number_of_parts(argument, [&](int parts) { check_parts(parts); });
   }
-  // Every local replica's part of a structure.
+  // Returns every local replica's part of a structure.
   template <class S>
   std::vector<typename detail::PartOf<S>::Type> parts_of(const S& structure) const {
     check_argument(structure);
@@ -255,28 +268,29 @@ class Strategy {
     for (int local = 0; local < num_local_replicas(); ++local) all.push_back(detail::take_part(structure, local));
     return all;
   }
-  // All values at once, each by the member that it belongs to; perhaps in several threads.
+  // Starts a call of every local member, perhaps in several threads, and waits for all.
   void run_all(const std::function<Request(Communicator& member, int local)>& start, Origin origin,
                const detail::CallSubject& subject = {});
   void give_up(std::vector<Request>& begun, const char* what, Origin origin);
-  // Among the processes alone.
+  // Calls a function with the communicator of the processes.
   void run_leader(const std::function<void(Communicator& leader)>& call);
   bool has_leader() const { return leader_ != nullptr || size_ == tasks_; }
-  // Whether a name is that of another process's device.
+  // True if the name is that of another process's device.
   bool is_elsewhere(std::string_view device) const;
   Duration limit() const {
     return communication().timeout > Duration{} ? communication().timeout : resolved_options_.patience.limit;
   }
   void acquire_run_guard(std::optional<RunGuard>& guard);
   DeviceName device(int local) const;
-  // The first replica here that is meant by a device's name.
+  // Returns the first local replica on the device; nothing if there is none.
   std::optional<int> local_on(std::string_view device) const;
-  // A replica is about to do its next collective, or has done its last one.
+  // Count a replica's next collective, and note that it has done its last one.
   void count_collective(int local, Origin origin);
   void leave(int local);
   [[noreturn]] void refuse_difference(int local, int other) const;
 
-  // Of each local replica: how many collectives it has begun in this job, where the last, and whether that was all.
+  // Counts the collectives that a local replica has begun in this job. It keeps the place of the last, and whether the
+  // job is over.
   struct ReplicaProgress {
     std::atomic<std::uint64_t> begun{0};
     std::atomic<const char*> file{""};
@@ -284,21 +298,22 @@ class Strategy {
     std::atomic<bool> left{false};
   };
 
-  // What replicas' threads use. It outlives the strategy if exit() in a replica's function destroys one with static
-  // storage, because the other replicas still run.
+  // Holds the objects that replicas' threads use. It outlives the strategy if exit() in a replica's function destroys
+  // a strategy with static storage, because the other replicas still run.
   struct StrategyState {
-    std::shared_ptr<const Strategy*> here;  // expires when the strategy ends; its variables look
+    std::shared_ptr<const Strategy*> here;  // Expires when the strategy ends. Its variables check it.
     std::string name;
     ResolvedOptions resolved_options;
     CommunicationChoice communication_choice;
     std::shared_ptr<Resolver> resolver;
-    std::shared_ptr<CrossDeviceOps> ops;               // there from the beginning: replicas may ask for them at once
-    std::vector<detail::ReplicaPlacement> placements;  // by local replica; none: they are where the process is
-    std::vector<detail::ReplicaLevel> levels;          // of those, and of local replicas that are anywhere
+    std::shared_ptr<CrossDeviceOps> ops;  // Exists from the beginning, since all replicas may ask for it at once.
+    // Is indexed by local replica. Empty if replicas have no placement.
+    std::vector<detail::ReplicaPlacement> placements;
+    std::vector<detail::ReplicaLevel> levels;  // Holds the levels at which local replicas meet.
     DeviceName home;
     std::deque<ReplicaContext> replicas;
     std::vector<std::unique_ptr<Communicator>> communicators;
-    std::unique_ptr<Communicator> leader;  // of several processes with several replicas, where it is wanted
+    std::unique_ptr<Communicator> leader;  // Is set for several processes with several replicas, if it is needed.
     std::unique_ptr<ReplicaProgress[]> progress;
     std::unique_ptr<ReplicaBarrier> barrier;
     std::unique_ptr<ReplicaThreads> replica_threads;
@@ -322,18 +337,18 @@ class Strategy {
   int size_ = 1;
   int tasks_ = 1;
   std::atomic<bool> running_{false};
-  std::atomic<std::uint64_t> variables_{0};  // that were made, the same on all processes
-  std::atomic<bool> warned_{false};          // that the implementation is not a call's matter
+  std::atomic<std::uint64_t> variables_{0};  // Counts the variables made; equal on all processes.
+  std::atomic<bool> warned_{false};          // True after the warning that a call cannot choose the implementation.
 };
 
-// Replicas of one process: threads.
+// Runs the replicas of one process as threads.
 class MirroredStrategy final : public Strategy {
  public:
-  // One on each GPU that this process sees, or one alone where it sees none.
+  // Makes one replica on each GPU that this process sees, or a single one without GPUs.
   explicit MirroredStrategy(const StrategyOptions& options = {});
-  // On processors: the machine is divided among them: packages, NUMA nodes, caches, cores.
+  // Makes replicas on processors. It divides the machine among them by packages, NUMA nodes, caches and cores.
   explicit MirroredStrategy(int replicas, const StrategyOptions& options = {});
-  // One on each of these: {"cpu:0", "cpu:1"}, {"gpu:0", "gpu:1"}.
+  // Makes one replica on each of the devices: {"cpu:0", "cpu:1"} or {"gpu:0", "gpu:1"}.
   explicit MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
@@ -341,13 +356,13 @@ class MirroredStrategy final : public Strategy {
   MakeMember make_again() override;
 };
 
-// A replica for each rank of a session, which must outlive it, or several: threads of its process, as many as each rank
-// says for itself. All ranks make it together.
+// Runs one replica for each rank of a session, or several as threads of its process. Each rank chooses its own number.
+// The session must outlive the strategy. All ranks make it together.
 class MultiWorkerMirroredStrategy final : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options = {});
   MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options = {});
-  // On these devices of this rank: {"gpu:0"}.
+  // Makes replicas on these devices of this rank: {"gpu:0"}.
   MultiWorkerMirroredStrategy(Session& session, const std::vector<std::string>& devices,
                               const StrategyOptions& options = {});
 
@@ -359,14 +374,14 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   std::unique_ptr<Communicator> of_ranks(Session& session, const char* name) const;
   bool wants_leader() const;
   void say_devices(const Session& session) const;
-  MakeMember make_again() override;  // of a single rank
+  MakeMember make_again() override;  // Works for a single rank only.
 };
 
-// The one replica of a program that has no other.
+// Runs the only replica of a program.
 class OneDeviceStrategy final : public Strategy {
  public:
   explicit OneDeviceStrategy(const StrategyOptions& options = {});
-  // There: "cpu:1", "gpu:0".
+  // Runs it on a device: "cpu:1" or "gpu:0".
   explicit OneDeviceStrategy(const std::string& device, const StrategyOptions& options = {});
 
  private:
@@ -374,11 +389,11 @@ class OneDeviceStrategy final : public Strategy {
   MakeMember make_again() override;
 };
 
-// Replicas of one process whose variables are there once: all read it, and changes are brought together first.
+// Runs replicas of one process that share a single copy of each variable. Changes are combined first.
 class CentralStorageStrategy final : public Strategy {
  public:
   explicit CentralStorageStrategy(int replicas = 1, const StrategyOptions& options = {});
-  // One on each of these, the variables on the first.
+  // Makes one replica on each of the devices, and keeps variables on the first.
   explicit CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy does outside of replicas with the values of all of them: reductions, also along axes and of
-// structures, and gather. Included by runtime/strategy.hpp.
+// Implements a strategy's calls in cross-replica context: reductions, also along axes and of structures, and gather.
+// Included by runtime/strategy.hpp.
 #pragma once
 
 #include <deque>
@@ -20,6 +20,8 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
     static_assert(!detail::is_slices<Leaf>, "lockstep: slices are combined by extended().reduce_to");
   });
   for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
+  // The program's own operations take the leaves of all replicas at once. Otherwise each member combines its leaves as
+  // one batch.
   if (has_own_ops()) {
     std::vector<TensorViews> replicas;
     replicas.reserve(replicas_.size());
@@ -81,13 +83,14 @@ std::vector<TensorShape> Strategy::shapes_of_all(const PerReplica<Tensor<T>>& va
 
 template <class T>
 Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::vector<int> axes, Origin origin) {
-  // All look at everybody's shapes, so that all refuse what one of them has.
+  // All processes see all shapes, so that all refuse the same wrong shape.
   std::uint64_t count = 0;
   const std::vector<TensorShape> shapes = shapes_of_all(value, "reduce", origin);
   for (const TensorShape& each : shapes) {
     detail::require_same_shape(detail::folded_shape(shapes.front(), axes), detail::folded_shape(each, axes));
     count += detail::number_folded(each, axes);
   }
+  // Each replica first combines its own elements along the axes.
   const auto folded = [&]<class Wide>(Wide /*for its type*/) {
     std::deque<Tensor<Wide>> parts;
     for (const Tensor<T>& each : value.local()) parts.push_back(detail::fold<Wide>(op.op(), each, axes));
@@ -95,7 +98,7 @@ Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::
   };
   if (op.op() != ReduceOp::avg)
     return reduce(op, PerReplica(detail::all_converted<T>(folded(detail::SumType<T>()))), origin);
-  // The mean of means would weigh elements by how they are spread.
+  // A mean of means would weigh elements by their distribution over replicas.
   auto sums = reduce(sum, PerReplica(folded(detail::MeanType<T>())), origin);
   for (auto& each : sums) each = detail::divided(each, count);
   return detail::converted<T>(sums);

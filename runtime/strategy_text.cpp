@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy says of itself.
+// Describes a strategy in texts, and finds devices by name.
 #include <algorithm>
 
 #include "collectives/communicator/communicator.hpp"
@@ -9,7 +9,7 @@ namespace lockstep {
 
 std::string Strategy::describe() const { return text(name_, " with ", size_, size_ == 1 ? " replica" : " replicas"); }
 
-// "('a', 'b')", and "('a',)", or "['a']": as Python writes them.
+// Returns "('a', 'b')", "('a',)" or "['a']", as Python prints them.
 std::string Strategy::devices_text(char open, char close) const {
   const std::vector<std::string> all = devices();
   return text(open, '\'', join(all, "', '"), all.size() == 1 && open == '(' ? "'," : "'", close);
@@ -58,7 +58,7 @@ std::string Strategy::explain() const {
   if (communicators_.empty() || communicators_.front()->failed()) return all;
   all += text("\n  communication ", to_string(communication().implementation), ": ", communication_choice_.why);
   constexpr std::size_t sizes[] = {1, 16U << 10U, 4U << 20U};
-  const std::unique_ptr<float[]> space(new float[std::end(sizes)[-1]]);  // planned with, never touched
+  const std::unique_ptr<float[]> space(new float[std::end(sizes)[-1]]);  // Is memory for plans, and is never touched.
   for (const std::size_t count : sizes) {
     const PreparedCall plan = communicators_.front()->plan_all_reduce(std::span(space.get(), count), sum);
     all += text("\n    all_reduce of ", format_bytes(count * sizeof(float)), ": ", plan.algorithm(), ", ", plan.why());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Connects the tasks of a cluster as a session without MPI.
 #include "runtime/task_session_backend.hpp"
 
 #include <numeric>
@@ -15,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// They meet at the server of the first of them, and talk over TCP, or UCX where that is chosen.
+// Lets tasks meet at the server of the first task. Their data travels over TCP, or over UCX if the settings say so.
 class TaskSessionBackend final : public SessionBackend {
  public:
   TaskSessionBackend(ClusterSpec cluster, const Task& me, std::string source, const Settings& settings, const Log& log)
@@ -54,7 +55,7 @@ class TaskSessionBackend final : public SessionBackend {
     const int all = std::accumulate(numbers.begin(), numbers.end(), 0);
     const int before = std::accumulate(numbers.begin(), numbers.begin() + rank_, 0);
     const int mine = numbers.at(static_cast<std::size_t>(rank_));
-    const std::string name = text("threads ", ++families_);  // all processes make as many
+    const std::string name = text("threads ", ++families_);  // All processes make equally many.
     std::vector<std::unique_ptr<Exchange>> exchanges;
     exchanges.reserve(static_cast<std::size_t>(mine));
     for (int thread = 0; thread < mine; ++thread)
@@ -67,7 +68,7 @@ class TaskSessionBackend final : public SessionBackend {
   std::unique_ptr<Transport> transport(Exchange& exchange) override {
     const auto lost = [&exchange] { return lost_member(exchange); };
     auto sockets = tcp_->transport(exchange, lost);
-    // Those that are left after a death meet by sockets, which are what sees the next one.
+    // Survivors of a failure communicate by sockets, which notice the next failure.
     if (!ucx_ || !is_rpc_exchange(exchange)) return sockets;
     return with_rescue(ucx_->transport(exchange, lost), std::move(sockets));
   }
@@ -82,7 +83,7 @@ class TaskSessionBackend final : public SessionBackend {
   std::string describe() const override { return text("the tasks of ", source_); }
 
  private:
-  // Where UCX listens: the interface of the task's address.
+  // Returns the device for UCX: the interface that has the task's address.
   static std::string device_of(const std::string& address, const Log& log) {
     const std::string host = address.substr(0, address.rfind(':'));
     if (const auto found = interface_of(host)) return *found;
@@ -94,7 +95,7 @@ class TaskSessionBackend final : public SessionBackend {
     return {};
   }
 
-  // Where this task listens for the others' data: at the address of the task, or of the interface that is named.
+  // Returns the address at which this task receives data: the task's own, or that of the interface in the settings.
   TcpOptions tcp_options(const Settings& settings, const Log& log) const {
     const std::string interface = settings.interface();
     TcpOptions options{.key = key_, .silence = settings.silence(), .label = label_, .log = log};
@@ -127,7 +128,7 @@ class TaskSessionBackend final : public SessionBackend {
     return options;
   }
 
-  // Of the first of those that train.
+  // Returns the address of the first training task.
   std::string exchange_address() const {
     for (const char* const job : {"chief", "worker"}) {
       if (!cluster_.has(job)) continue;
@@ -149,7 +150,7 @@ class TaskSessionBackend final : public SessionBackend {
   std::optional<Ucx> ucx_;
   std::optional<Tcp> tcp_;
   std::shared_ptr<Server> server_;
-  std::unique_ptr<ExchangeServer> exchange_server_;  // ends before the server
+  std::unique_ptr<ExchangeServer> exchange_server_;  // Ends before the server.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session stands on where the processes are the tasks of a cluster and no ranks of MPI.
+// Makes the base of a session for processes that are tasks of a cluster instead of MPI ranks.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// `me` is one of those that train; `source` is where the cluster is from, for messages. Returns when all of them are
-// there. Throws Error usage where this build has no gRPC, or not what LOCKSTEP_TRANSPORT names.
+// Returns the backend when all training tasks have arrived. `me` is one of them; `source` names the origin of the
+// cluster in messages. Throws Error usage if this build has no gRPC, or lacks the transport of LOCKSTEP_TRANSPORT.
 std::shared_ptr<SessionBackend> make_task_session_backend(const ClusterSpec& cluster, const Task& me,
                                                           const std::string& source, const Settings& settings,
                                                           const Log& log);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where gRPC was not found when this was built.
+// Replaces task_session_backend.cpp in builds without gRPC.
 #include "runtime/task_session_backend.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"

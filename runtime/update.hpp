@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strategies do with variables. Included by runtime/variable.hpp.
+// Implements the functions of a strategy that work on variables. Included by runtime/variable.hpp.
 #pragma once
 
 #include <deque>

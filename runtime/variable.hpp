@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A variable of which every replica has its own part, kept equal by equal changes; or, synchronised on read, parts that
-// become one when somebody asks for all. It belongs to the strategy in whose scope it is made, and is the same variable
-// wherever it is moved to.
+// Gives every replica its own part of a variable. Equal changes keep the parts equal; with synchronization on read,
+// the parts are combined when they are read for all. A variable belongs to the strategy of the scope in which it was
+// made. A move keeps its identity.
 #pragma once
 
 #include <deque>
@@ -16,6 +16,7 @@
 
 namespace lockstep {
 
+// Refers to state that the variables of all local replicas share. It can be moved, but not copied.
 template <class T>
 class Variable {
   static_assert(detail::Number<T>, "lockstep: a variable's elements are numbers");
@@ -24,11 +25,11 @@ class Variable {
   using value_type = T;
   using UpdateOp = detail::UpdateOp;
 
-  // In a scope: all processes of the strategy make it together, and replica 0's initial value is everybody's. In
-  // replicas: all of them make it, and it is one variable.
+  // Makes the variable. In a scope, all processes of the strategy make it together, and replica 0's initial value is
+  // copied to all. In replicas, all of them make it, and share one variable.
   explicit Variable(Tensor<T> initial, VariableOptions options = {}, Origin origin = Origin::here())
       : Variable([&] { return std::move(initial); }, std::move(options), origin) {}
-  // The initial value from a function, called once in this process.
+  // Takes the initial value from a function, which is called once in this process.
   template <class F>
   requires(std::is_invocable_r_v<Tensor<T>, F&>) explicit Variable(F make, VariableOptions options = {},
                                                                    Origin origin = Origin::here());
@@ -42,17 +43,18 @@ class Variable {
   Aggregation aggregation() const { return state().options().aggregation; }
   Strategy& strategy() const { return state().strategy(); }
 
-  // In a replica its part. For all replicas what they have in common: of one synchronised on read the parts as its
-  // aggregation combines them, for which all processes must ask.
+  // Returns the replica's part in a replica. For all replicas, it returns the common value. A variable synchronised on
+  // read combines its parts by its aggregation, so that all processes must call this.
   Tensor<T> read(Origin origin = Origin::here()) const;
-  // The part of a replica, in it or in update(), to be read and written without a copy. What is written to one part of
-  // a mirrored variable alone must be written to all. Of a replica on a GPU it is in the memory of that, where only
-  // kernels and collectives reach it: local_on_gpu().
+  // Return the part of a replica, in it or in update(), for reading and writing without a copy. A program that writes
+  // to one part of a mirrored variable must write the same to all. If the replica is on a GPU, its part is in GPU
+  // memory, which only kernels and collectives reach: use local_on_gpu(). The memory belongs to the variable.
   std::span<T> local() { return own_part("local", true); }
   std::span<T> local_on_gpu() { return own_part("local_on_gpu", false); }
 
-  // In a replica: of a mirrored variable every replica's value, as its aggregation combines them; without one each
-  // replica changes its own part alone. For all replicas, or in update(): the value as it is.
+  // Change the value. In a replica, a mirrored variable takes the values of all replicas, combined by its aggregation.
+  // Without an aggregation each replica changes its own part alone. For all replicas, or in update(), the value is
+  // taken as it is. A sum synchronised on read then accepts only assign().
   void assign(const Tensor<T>& value, Origin origin = Origin::here()) {
     change(UpdateOp::assign, value, "assign", origin);
   }
@@ -69,7 +71,7 @@ class Variable {
   void assign_sub(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
     assign_sub(value.value(), origin);
   }
-  // Replicas' own values cannot be everybody's: reduce them first.
+  // Are deleted, because one variable cannot take different values of replicas. Reduce them first.
   template <class U>
   void assign(const PerReplica<U>& value) = delete;
   template <class U>
@@ -77,7 +79,7 @@ class Variable {
   template <class U>
   void assign_sub(const PerReplica<U>& value) = delete;
 
-  // The same for some rows.
+  // Change some rows, in the same way. An index may come more than once.
   void scatter_add(const IndexedSlices<T>& rows, Origin origin = Origin::here()) {
     scatter(UpdateOp::add, rows, "scatter_add", origin);
   }
@@ -100,15 +102,18 @@ class Variable {
     scatter(UpdateOp::assign, rows, "scatter_update", origin);
   }
 
-  // What a checkpoint keeps: read() for all, but without an aggregation the first part. All processes must ask.
+  // Returns the value for a checkpoint: read() for all, or the first part if there is no aggregation. All processes
+  // must call it.
   Tensor<T> saved(Origin origin = Origin::here()) const;
-  // From a checkpoint: assign() for all. A sum comes back exactly, whatever the type and the number of replicas.
+  // Assigns a value from a checkpoint for all replicas. A sum is restored exactly, for every type and number of
+  // replicas.
   void restore(const Tensor<T>& value, Origin origin = Origin::here());
-  // Compares the replicas' parts, at all processes; an Error out_of_sync says which elements of which replica differ.
+  // Compares the replicas' parts on all processes. Throws Error out_of_sync, which names the elements and the replicas
+  // that differ.
   void check_sync(Origin origin = Origin::here()) const;
 
-  std::string to_string() const;  // as TensorFlow prints it
-  // Of this process.
+  std::string to_string() const;  // Returns TensorFlow's text of the variable.
+  // Returns copies of this process's parts.
   std::vector<Tensor<T>> parts() const {
     std::vector<Tensor<T>> all;
     for (const detail::ReplicaStorage<T>& each : state().values) all.push_back(each.value());
@@ -125,17 +130,20 @@ class Variable {
   using Storage = detail::ReplicaStorage<T>;
   struct VariableState : detail::VariableBase {
     using VariableBase::VariableBase;
-    std::deque<Storage> values;  // by local replica; kept centrally: one
+    std::deque<Storage> values;  // Is indexed by local replica; has one element if the variable is central.
     Storage& part(int local) { return values[is_central() ? 0 : static_cast<std::size_t>(local)]; }
   };
 
+  // Throws Error usage for a variable that was moved from.
   VariableState& state() const {
     if (!state_) throw Error(Code::usage, "a Variable that was moved from", "use the one it was moved to");
     return *state_;
   }
+  // Makes the parts of this process, and agrees with the other processes on the shape and on replica 0's value.
   template <class F>
   static std::shared_ptr<VariableState> make_state(Strategy& strategy, F& make, const VariableOptions& options,
                                                    Origin origin);
+  // Changes one part.
   static void set(UpdateOp how, Storage& part, const Tensor<T>& value) {
     if (how == UpdateOp::assign) return part.assign(value);
     part.change([&](Tensor<T>& all) {
@@ -147,20 +155,26 @@ class Variable {
       rows.scatter(all, [&](T& element, const T& by) { element = detail::changed(how, element, by); });
     });
   }
+  // Returns the caller's part. Throws Error usage if the caller has none, or if it is on the wrong side of host and
+  // GPU.
   std::span<T> own_part(std::string_view call, bool for_host);
+  // Changes all parts of this process in the same way.
   template <class Value>
   void set_all(UpdateOp how, const Value& value) {
     for (Storage& part : state().values) set(how, part, value);
   }
+  // Assigns a value for all replicas to a variable that is synchronised on read. Its parts combine to that value.
   void set_on_read(UpdateOp how, const Tensor<T>& value, std::string_view call);
+  // Change elements or rows, as the caller's position demands. `call` names the function in errors.
   void change(UpdateOp how, const Tensor<T>& value, std::string_view call, Origin origin);
   void scatter(UpdateOp how, const IndexedSlices<T>& rows, std::string_view call, Origin origin);
-  // A replica's value becomes everybody's.
+  // Combine a replica's value with those of the other replicas.
   void agree(ReplicaContext& replica, Tensor<T>& value, Origin origin) const;
   IndexedSlices<T> agree(ReplicaContext& replica, const IndexedSlices<T>& rows, Origin origin) const;
-  // All agree on the value, and their parts change by it.
+  // Agrees with all replicas on the value, then changes the own part, or the central one.
   template <class Value>
   void change_in_replica(const CallerContext& who, UpdateOp how, Value value, Origin origin);
+  // Returns the parts combined by the aggregation. All processes call it.
   Tensor<T> combined(Origin origin) const;
 
   std::shared_ptr<VariableState> state_;
@@ -173,7 +187,7 @@ Variable(Tensor<T>, VariableOptions = {}) -> Variable<T>;
 
 namespace detail {
 
-// Replicas that make a variable have made one.
+// Unites the variables that replicas made together: they share one state.
 template <class T>
 struct SharedObject<Variable<T>> {
   static Variable<T> unite(std::deque<Variable<T>>& all) {
@@ -215,7 +229,7 @@ std::shared_ptr<typename Variable<T>::VariableState> Variable<T>::make_state(Str
                                             !std::is_same_v<T, bool>);
     for (int i = 0; i < state->parts(); ++i) state->values.emplace_back(initial, state->gpu_of(i));
   } catch (...) {
-    detail::VariableBase::agree_on_shape(strategy, nullptr, origin);  // the others need not wait
+    detail::VariableBase::agree_on_shape(strategy, nullptr, origin);  // Tells the others, so that they don't wait.
     throw;
   }
   detail::VariableBase::agree_on_shape(strategy, &state->values.front().shape(), origin);
@@ -226,6 +240,7 @@ std::shared_ptr<typename Variable<T>::VariableState> Variable<T>::make_state(Str
   return state;
 }
 
+// Works on copies, because reading must not change the parts.
 template <class T>
 Tensor<T> Variable<T>::combined(Origin origin) const {
   VariableState& mine = state();
@@ -272,7 +287,7 @@ void Variable<T>::set_on_read(UpdateOp how, const Tensor<T>& value, std::string_
   VariableState& mine = state();
   if (mine.options().aggregation != Aggregation::sum) return set_all(how, value);
   if (how != UpdateOp::assign) mine.refuse_change_for_all(call);
-  // The first replica has it all: shares of it need not add up to it.
+  // The first replica keeps the whole value, because equal shares need not add up to it.
   for (Storage& part : mine.values) set(how, part, Tensor<T>(part.shape()));
   if (mine.has_first_replica()) set(how, mine.values.front(), value);
 }
@@ -287,7 +302,7 @@ void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin
     default:
       break;
   }
-  if constexpr (!std::is_same_v<T, bool>) {  // which has neither of them
+  if constexpr (!std::is_same_v<T, bool>) {  // bool has neither sum nor mean.
     if (aggregation() == Aggregation::sum) return replica.all_reduce(value, sum, origin);
     replica.all_reduce(value, avg, origin);
   }
@@ -296,7 +311,7 @@ void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin
 template <class T>
 IndexedSlices<T> Variable<T>::agree(ReplicaContext& replica, const IndexedSlices<T>& rows, Origin origin) const {
   switch (aggregation()) {
-    case Aggregation::sum:  // never added up before: a row that comes twice is changed twice
+    case Aggregation::sum:  // Rows are not added up, so a row that comes twice is changed twice.
     case Aggregation::mean:
       detail::rows_of_all(replica, rows, origin);
       return detail::gather_slices(replica, rows, aggregation() == Aggregation::sum ? ReduceOp::sum : ReduceOp::avg,
@@ -331,7 +346,7 @@ void Variable<T>::change_in_replica(const CallerContext& who, UpdateOp how, Valu
       value = agree(*who.replica, value, origin);
   }
   if (!mine.is_central()) return set(how, mine.part(who.local), value);
-  // All have the same value; one of them changes what all read.
+  // All replicas have the same value, so one of them changes the shared part.
   who.replica->merge_call([&](Strategy& /*strategy*/) { set_all(how, value); }, origin);
 }
 
@@ -358,7 +373,7 @@ void Variable<T>::scatter(UpdateOp how, const IndexedSlices<T>& rows, std::strin
   const bool only_of_one = how == UpdateOp::min || how == UpdateOp::max || how == UpdateOp::assign;
   mine.refuse_scatter(call, only_of_one, who.kind == CallerKind::replica);
   if (how == UpdateOp::divide && !detail::is_fractional_number<T> && std::ranges::count(rows.values(), T{}) > 0)
-    detail::refuse_change("division of an integer by zero");  // before anything is changed
+    detail::refuse_change("division of an integer by zero");  // Checks this before it changes anything.
   switch (who.kind) {
     case CallerKind::all:
       return set_all(how, rows);

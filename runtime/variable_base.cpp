@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the parts of variables that don't depend on the element type: agreement, checks and error texts.
 #include "runtime/variable_base.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ constexpr std::string_view in_scope = "make it in the scope of the strategy that
 
 std::string quoted(const VariableOptions& options) { return text("variable '", printable(options.name), '\''); }
 
-// Eight bytes at a time, in four rows that do not wait for each other. For finding differences, not for security.
+// Computes a hash of bytes, eight at a time, in four independent rows. It finds differences; it is not for security.
 std::uint64_t digest(std::span<const std::byte> bytes) {
   constexpr std::uint64_t odd = 0x9E3779B97F4A7C15ULL;
   std::uint64_t rows[4] = {1, 2, 3, 4};
@@ -35,7 +36,7 @@ std::uint64_t digest(std::span<const std::byte> bytes) {
   return rows[0];
 }
 
-// The first replica of those of which there are most alike.
+// Returns the first replica with the most common hash.
 int one_of_most(const std::vector<std::uint64_t>& digests) {
   std::map<std::uint64_t, int> number;
   for (const std::uint64_t each : digests) ++number[each];
@@ -43,7 +44,7 @@ int one_of_most(const std::vector<std::uint64_t>& digests) {
   return static_cast<int>(most - digests.begin());
 }
 
-// The first element that differs, and the one behind the last.
+// Holds the first element that differs, and the one behind the last.
 using DifferenceRange = std::array<std::uint64_t, 2>;
 DifferenceRange compare(std::span<const std::byte> mine, std::span<const std::byte> theirs, std::size_t element) {
   DifferenceRange difference = {std::numeric_limits<std::uint64_t>::max(), 0};
@@ -153,7 +154,7 @@ void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, O
   if (mine == nullptr) {
     try {
       strategy.values_of_all(local, origin);
-    } catch (const Error&) {  // others could not make theirs either: what was thrown here is thrown on
+    } catch (const Error&) {  // Other processes failed too; the caller rethrows this one's error.
     }
     return;
   }
@@ -265,7 +266,7 @@ void VariableBase::check_sync(const std::vector<std::span<const std::byte>>& par
   say_difference(parts, element, digests, origin);
 }
 
-// Against the part of one that is like most.
+// Throws Error out_of_sync. It compares each part with that of a replica from the largest equal group.
 void VariableBase::say_difference(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
                                   const std::vector<std::uint64_t>& digests, Origin origin) const {
   const int good = one_of_most(digests);

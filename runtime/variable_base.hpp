@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a variable is without its elements: its name, how its replicas are kept equal, whose it is, and what may be done
-// with it where.
+// Implements the parts of a variable that don't depend on its elements: its name, its synchronization, its strategy,
+// and the calls allowed in each context.
 #pragma once
 
 #include <functional>
@@ -14,79 +14,88 @@
 
 namespace lockstep {
 
-// Names of a scoped enumeration hide nothing, but g++ 12 says so of those that other things have as well.
+// Turns off a false warning: g++ 12 says that names of a scoped enumeration hide others of the same name.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-// When replicas' parts are brought together: when they are written (mirrored variables, equal at all times), or when
-// somebody reads them for all (metrics, statistics).
+// Tells when the replicas' parts are combined. on_write combines them when they are written (mirrored variables, equal
+// at all times). on_read combines them when they are read for all replicas (metrics, statistics). automatic means
+// on_write; strategies refuse none.
 enum class Synchronization { automatic, none, on_write, on_read };
-// How they become one.
+// Tells how parts are combined. none allows no combined reading. sum excludes bool, and mean takes only types with
+// fractions.
 enum class Aggregation { none, sum, mean, only_first_replica };
 #pragma GCC diagnostic pop
 
+// Holds the options of a new variable.
 struct VariableOptions {
   std::string name = "Variable";
   Synchronization synchronization = Synchronization::automatic;
   Aggregation aggregation = Aggregation::none;
-  std::optional<bool> trainable = std::nullopt;  // nothing: unless it is synchronised on read
+  std::optional<bool> trainable = std::nullopt;  // Defaults to true, except for a variable synchronised on read.
 };
 
 namespace detail {
 
 std::string_view name_of(Aggregation aggregation);
-std::string numpy_name(DataType type);  // "float32"
-// Of the replicas of this process, which make one variable together. An Error usage where they name it differently, but
-// for a number at the end: "foo_0" and "foo_1" are alike.
+std::string numpy_name(DataType type);  // Returns "float32", for instance.
+// Checks the names that this process's replicas give to one variable. Throws Error usage if they differ by more than a
+// number at the end: "foo_0" and "foo_1" are alike.
 void check_names(const PerReplica<std::string>& names, Origin origin);
 
+// Is the base of a variable's state. It must not be used after its strategy has ended; calls check that.
 class VariableBase {
  public:
-  // `number` is from next_number().
+  // Takes a `number` from next_number(). `has_fractions` and `adds` describe the element type.
   VariableBase(Strategy& strategy, std::uint64_t number, VariableOptions options, bool has_fractions, bool adds);
 
-  // Of the variables of a strategy, from 1; the same on all processes, also where one cannot make its variable.
+  // Returns the next number of a variable of the strategy, from 1. All processes get the same number, even if one
+  // fails to make its variable.
   static std::uint64_t next_number(Strategy& strategy);
-  // By which members compare calls about it, and about changes of it.
+  // Return the subjects by which members compare calls about the variable, and about changes of it.
   CallSubject subject() const { return {.variable = number_}; }
   CallSubject subject(UpdateOp how, bool of_rows) const {
     const int way = 1 + 2 * static_cast<int>(how) + (of_rows ? 1 : 0);
     return {.variable = variable_changed(number_, static_cast<std::uint8_t>(way))};
   }
   const VariableOptions& options() const { return options_; }
+  // True if the parts are combined when they are read.
   bool is_on_read() const { return options_.synchronization == Synchronization::on_read; }
-  // One part that all replicas read.
+  // True if all replicas share one part.
   bool is_central() const { return placement_ == Strategy::VariablePlacement::central && !is_on_read(); }
+  // Returns the number of parts in this process.
   int parts() const { return is_central() ? 1 : local_; }
-  // In whose memory a part is: gpu::MemoryLocation::host, or a GPU's.
+  // Returns the GPU that holds a part, or gpu::MemoryLocation::host.
   int gpu_of(int part) const;
-  Strategy& strategy() const;  // an Error usage once it is gone
+  Strategy& strategy() const;  // Throws Error usage once the strategy has ended.
 
-  // Before others are waited for: each process's first value has this shape, or could not be made. An Error at all
-  // where one could not, or where they differ.
+  // Compares the shapes of the first value on all processes before any of them waits for data. Null means that this
+  // process could not make its value. Throws an Error on all processes if one could not, or if the shapes differ.
   static void agree_on_shape(Strategy& strategy, const TensorShape* mine, Origin origin);
-  // An Error usage unless the call speaks for all replicas.
+  // Throws Error usage unless the call speaks for all replicas.
   void require_all(std::string_view call) const;
-  // For whom the call speaks.
+  // Returns the position of the caller.
   CallerContext caller_context(std::string_view call) const;
-  // Of a replica, on the way to an assignment for all of them: whether there is anything to agree on.
+  // True if an assignment in a replica needs an agreement of all replicas.
   bool is_agreed(const CallerContext& who) const;
-  // Each part starts a call of its member, and all are waited for.
+  // Starts a call of each part's member, and waits for all.
   void run_all(const std::function<Request(Communicator&, int local)>& start, Origin origin) const;
-  // Whether other processes have replicas as well.
+  // True if other processes have replicas as well.
   bool is_spread() const;
   int replicas() const { return size_; }
   bool has_first_replica() const { return first_ == 0; }
 
+  // Throw Error usage if the call is not allowed.
   void refuse_reading_for_all() const;
   [[noreturn]] void refuse_part(std::string_view call) const;
   [[noreturn]] void refuse_place(std::string_view call, bool is_here) const;
   void refuse_change_for_all(std::string_view call) const;
   void refuse_scatter(std::string_view call, bool only_of_one, bool in_replica) const;
   void check_shape(const TensorShape& mine, const TensorShape& given, std::string_view call) const;
-  // An Error out_of_sync where the parts, as bytes of elements so long, are not everywhere the same.
+  // Throws Error out_of_sync if the parts differ between replicas. Each part is given as bytes, with elements of
+  // `element` bytes.
   void check_sync(const std::vector<std::span<const std::byte>>& parts, std::size_t element, Origin origin) const;
 
-  // "MirroredVariable:{...}" around each part's words.
+  // Returns "MirroredVariable:{...}" around the texts of the parts.
   std::string to_text(const std::vector<std::string>& values, const TensorShape& shape, DataType type) const;
 
  private:
@@ -100,7 +109,7 @@ class VariableBase {
   Strategy::VariablePlacement placement_;
   int local_;
   int size_;
-  int first_;  // the number of the first replica of this process
+  int first_;  // Is the number of this process's first replica.
 };
 
 }  // namespace detail

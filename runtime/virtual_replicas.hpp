@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fixed number of logical parts of every global batch, whatever the number of replicas: each replica computes some of
-// them, one after the other, and folds what comes of them as the replicas' sums are folded. So 1, 2 and 4 replicas get
-// the same bits.
+// Divides every global batch into a fixed number of logical parts, for any number of replicas. Each replica computes
+// some parts and adds them up in the order in which replicas are summed. So 1, 2 and 4 replicas get the same bits.
 #pragma once
 
 #include <bit>
@@ -16,11 +15,12 @@ namespace lockstep {
 
 namespace detail {
 
-// Which of them are this replica's. Throws Error usage where they cannot be shared out so that the bits stay the same.
+// Holds the range of virtual replicas of one replica.
 struct VirtualReplicas {
   int first = 0;
   int count = 0;
 };
+// Returns the range of a replica. Throws Error usage unless each replica gets a number that is a power of two.
 inline VirtualReplicas virtual_replicas_of(const ReplicaContext& replica, int number) {
   const int replicas = replica.num_replicas_in_sync();
   const int each = number / replicas;
@@ -31,7 +31,8 @@ inline VirtualReplicas virtual_replicas_of(const ReplicaContext& replica, int nu
   return {replica.replica_id_in_sync_group() * each, each};
 }
 
-// Sums of 16-bit floats are rounded at other places within a node than from part to part.
+// Adds `right` to `left`. Throws Error usage for 16-bit floats, since they are rounded at different places within a
+// node and between parts.
 template <class S>
 void add_to(S& left, S& right) {
   for_each_leaf(left, []<class Leaf>(const Leaf&) {
@@ -51,14 +52,14 @@ void add_to(S& left, S& right) {
 
 }  // namespace detail
 
-// The sum of function(v) over this replica's own of `number` virtual replicas, which count from 0 to number - 1 over
-// all replicas. all_reduce(it, sum) in the reproducible order then has the bits of `number` real replicas. No more than
-// log2 of them are kept at once.
+// Returns the sum of function(v) over this replica's share of `number` virtual replicas, numbered from 0 to number - 1
+// over all replicas. An all_reduce of the result with sum, in the reproducible order, has the bits of `number` real
+// replicas. At most log2(count) + 1 partial sums are kept at once, for `count` virtual replicas here.
 template <class F>
 auto sum_of_virtual_replicas(const ReplicaContext& replica, int number, F&& function) {
   using S = std::remove_cvref_t<decltype(function(0))>;
   const detail::VirtualReplicas mine = detail::virtual_replicas_of(replica, number);
-  std::vector<std::pair<int, S>> branches;  // how many each of them has folded, from many to few
+  std::vector<std::pair<int, S>> branches;  // Holds how many parts each sum has, in descending order.
   for (int i = 0; i < mine.count; ++i) {
     branches.emplace_back(1, function(mine.first + i));
     while (branches.size() > 1 && branches[branches.size() - 2].first == branches.back().first) {

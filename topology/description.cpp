@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses descriptions of machines, and makes topologies from them.
 #include "topology/description.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+// These limits are guesses, so that a typing error does not take all memory.
 constexpr int most_nodes = 65536;
 constexpr int most_pus = 65536;
 constexpr int most_devices = 1024;
@@ -66,7 +68,7 @@ void take_nics(NodeDescription& node, std::string_view value) {
   node.nic_mbit_per_s.insert(node.nic_mbit_per_s.end(), static_cast<std::size_t>(count), rate);
 }
 
-// hwloc would build whatever it is told; the product of all counts bounds what it builds.
+// Bounds the machine by the product of all counts, since hwloc would build anything that it is told.
 void check_hwloc_size(std::string_view words) {
   double product = 1;
   for (std::size_t colon = words.find(':'); colon != std::string_view::npos; colon = words.find(':', colon + 1)) {
@@ -119,7 +121,7 @@ NodeDescription parse_items(std::string_view items) {
   return node;
 }
 
-// "4 x node(...)" or bare items.
+// Parses "4 x node(...)" or bare items.
 NodeDescription parse_group(std::string_view group) {
   const std::size_t at = group.find("node(");
   const std::string_view before = trim(group.substr(0, at));
@@ -132,7 +134,7 @@ NodeDescription parse_group(std::string_view group) {
   return node;
 }
 
-// The pieces between the pluses that stand outside all brackets.
+// Returns the parts between the plus signs that stand outside all brackets.
 std::vector<std::string_view> split_groups(std::string_view description) {
   std::vector<std::string_view> groups;
   int depth = 0;
@@ -154,7 +156,7 @@ std::vector<std::string_view> split_groups(std::string_view description) {
 }  // namespace
 
 std::vector<NodeDescription> parse_description(std::string_view description) {
-  constexpr std::size_t longest = 4096;
+  constexpr std::size_t longest = 4096;  // letters
   if (description.size() > longest)
     refuse(text("a description of ", description.size(), " letters"), "keep it under 4096");
   std::vector<NodeDescription> groups;
@@ -175,7 +177,7 @@ struct DevicePosition {
   int package = none;
 };
 
-// The i-th of `count` devices sits at the hardware thread that far into the machine.
+// Returns the place of the i-th of `count` devices: the hardware thread that far into the machine.
 DevicePosition device_position(const MachineShape& shape, std::size_t i, std::size_t count) {
   const Pu& pu = shape.pus.at(i * shape.pus.size() / count);
   return {pu.numa, pu.package};
@@ -207,7 +209,7 @@ MachineShape with_devices(MachineShape shape, const NodeDescription& description
 
 namespace {
 
-// Share i of `shares` even parts of 0..count-1; a single one when there are more shares than that.
+// Returns share i of `shares` even parts of 0..count-1. It has a single number if there are more shares than that.
 std::pair<int, int> even_share(int count, int shares, int i) {
   const auto at = [&](int share) { return static_cast<int>(static_cast<std::int64_t>(share) * count / shares); };
   return {at(i), std::max(at(i) + 1, at(i + 1))};

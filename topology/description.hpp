@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines one does not have, described in a line of text:
+// Describes machines in a line of text, so that one can plan for machines that are not at hand. The grammar:
 //
 //   description = group { "+" group }
-//   group       = [ count "x" ] "node(" item { " " item } ")"  |  item { " " item }
-//   item        = "gpu:" count [ "@nvlink" | "@pcie" | "@host" ]
-//               | "nic:" [ count "x" ] rate          rate = number "M" | "G" | "T" (bits per second)
-//               | "ranks:" count
-//               | anything else, which goes to hwloc's synthetic parser unchanged
+//   group       = [ count "x" ] "node(" items ")"  |  items.
 //
-// "4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)" is four nodes. This part is pure text; hwloc
-// reads its part in topology/machine/.
+// Items have blanks between them. An item is one of these:
+//
+//   "gpu:" count [ "@nvlink" | "@pcie" | "@host" ]
+//   "nic:" [ count "x" ] rate
+//   "ranks:" count
+//   anything else, which goes to hwloc's synthetic parser unchanged.
+//
+// A rate is a number with M, G or T, in bits per second. The text "4 x node(package:2 numa:2 core:8 pu:2 gpu:4
+// nic:25G)" is four nodes. This part is pure text; hwloc reads its part in topology/machine/.
 #pragma once
 
 #include <string>
@@ -21,38 +24,40 @@
 
 namespace lockstep {
 
+// Holds one group of a description: `count` equal nodes.
 struct NodeDescription {
   int count = 1;
-  std::string hwloc;  // "package:2 numa:2 core:8 pu:2"
+  std::string hwloc;  // hwloc's part: "package:2 numa:2 core:8 pu:2"
   int gpus = 0;
-  GpuLink gpu_link = GpuLink::same;  // same: by place, PCIe in a package and via the host beyond
+  GpuLink gpu_link = GpuLink::same;  // same: PCIe within a package, via the host beyond
   std::vector<std::int64_t> nic_mbit_per_s;
-  int ranks = 0;  // 0: not said
+  int ranks = 0;  // members on each node; 0: not given
   bool operator==(const NodeDescription&) const = default;
 };
 
-// Throws Error bad_description with the place and what is allowed there. Bounded: at most 65536
-// nodes and 65536 hardware threads a node.
+// Parses a description of at most 4096 letters. Throws Error bad_description with the place and the allowed words.
+// Accepts at most 65536 nodes, and 65536 hardware threads on each.
 std::vector<NodeDescription> parse_description(std::string_view description);
 
-// The shape with the GPUs and interfaces of the description, spread evenly over NUMA nodes.
+// Adds the GPUs and interfaces of the description to a shape, spread evenly over its hardware threads.
 MachineShape with_devices(MachineShape shape, const NodeDescription& description);
 
-// Where `ranks` members go on a machine: even shares of its cores and GPUs, in its order; several on a
-// core or GPU when there are more ranks than those.
+// Returns places for `ranks` members on a machine: even shares of its cores and GPUs, in its order. If there are
+// more ranks than cores or GPUs, several ranks share one. `machine` is the number that the places refer to.
 std::vector<Place> even_places(const MachineShape& shape, int machine, int ranks);
 
-// Members that a described node has when nobody says: one for each GPU, else one for each core.
+// Returns the members of a described node without a number of ranks: one for each GPU, else one for each core.
 int default_ranks(const MachineShape& shape);
 
+// Holds `count` nodes of one shape, for describe().
 struct DescribedNodes {
   MachineShape shape;
   int count = 1;
-  int ranks = 0;  // 0: default_ranks
+  int ranks = 0;  // members on each node; 0: default_ranks()
 };
 
-// The topology of described nodes, named node0, node1, ... Throws Error bad_description when there are
-// too many members.
+// Returns the topology of described nodes, named node0, node1, and so on. Throws Error bad_description for more than
+// 2^20 members.
 Topology describe(const std::vector<DescribedNodes>& nodes);
 
 }  // namespace lockstep

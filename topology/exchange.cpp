@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds broadcast and split on the all-gather of an exchange.
 #include "topology/exchange.hpp"
 
 #include <algorithm>
@@ -9,14 +10,15 @@
 
 namespace lockstep {
 
-// Whoever waits alone would keep the others of its exchange from choosing, and hold what they need.
+// Pauses without a lock. A thread that waited for it alone would keep the others of its exchange from choosing, and
+// hold the locks that they need.
 void Exchange::wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const {
   if (patience_.limit > Duration{} && std::chrono::steady_clock::now() - since > patience_.limit)
     throw Error(Code::stall,
                 text("waited ", format_duration(patience_.limit), " for other threads that split exchanges"),
                 "look what those threads do; LOCKSTEP_TIMEOUT sets the limit");
   std::mt19937_64 random(seed() + attempt);
-  constexpr unsigned longest = 5000;
+  constexpr unsigned longest = 5000;  // microseconds of a pause; a guess
   const unsigned most = std::min(longest, 50U << std::min(attempt, 8U));
   std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
 }
@@ -40,19 +42,18 @@ Bytes Exchange::broadcast(std::string_view what, std::span<const std::byte> mine
   return std::move(all.at(static_cast<std::size_t>(root)));
 }
 
-// Threads that split different exchanges of one process at once might choose the same channel. So one at a time
-// chooses; where a member finds another thread at it, all come again, after a while that differs from exchange to
-// exchange.
+// Lets one thread of a process choose at a time, since two could choose the same channel. If a member finds another
+// thread choosing, all members come again, after a pause that differs between exchanges.
 std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
   const auto begin = std::chrono::steady_clock::now();
-  // The rest of it within the limit of one call: nobody comes late any more, unless something is wrong.
+  // Gives the rest the remaining time of one call. Nobody comes late any more, unless something is wrong.
   const auto rest = [&] {
     Patience patience = patience_;
     const auto gone = std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - begin);
     if (patience.limit > Duration{}) patience.limit = std::max(patience.limit / 4, patience.limit - gone);
     return patience;
   };
-  barrier("split");  // who takes part in choosing must not wait there for one that another thread keeps from choosing
+  barrier("split");  // all come before any takes the lock, so that no holder waits for a late member
   for (unsigned attempt = 0;; ++attempt) {
     auto choosing = try_choosing();
     const bool mine_to_choose = choosing.mutex() == nullptr || choosing.owns_lock();
@@ -113,7 +114,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
 
 void Exchange::fail(std::string_view why) {
   if (!failure_.empty()) return;
-  constexpr std::size_t longest = 1024;  // short messages leave at once
+  constexpr std::size_t longest = 1024;  // bytes: short messages leave at once
   failure_ = why.substr(0, longest);
   tell_failure(failure_);
 }

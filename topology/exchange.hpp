@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that members need to find each other: an all-gather of bytes. Barrier and broadcast are made
-// of it. Not for data: it is built for set-up, for naming who is missing, and for never hanging.
+// An all-gather of bytes among members, and barrier, broadcast and split made of it. It serves set-up only, never
+// data. It names missing members, and never waits for ever unless it is told to.
 #pragma once
 
 #include <chrono>
@@ -17,14 +17,18 @@
 
 namespace lockstep {
 
-// How long a wait may last: a warning naming who is missing, then an error. Zero is never.
+// Limits a wait: after `warn` a warning names the missing members, after `limit` the wait is an error. Zero is
+// never.
 struct Patience {
   Duration warn = std::chrono::seconds(10);
   Duration limit = std::chrono::seconds(300);
 };
 
+// Connects the members of a communicator while they set it up. One thread uses it at a time. All members make the
+// same calls in the same order.
 class Exchange {
  public:
+  // `rank` is this member's number among `size`. Lines about missing members go to `log`.
   Exchange(int rank, int size, Patience patience, Log log)
       : rank_(rank), size_(size), patience_(patience), log_(std::move(log)) {}
   virtual ~Exchange() = default;
@@ -36,51 +40,66 @@ class Exchange {
   const Patience& patience() const { return patience_; }
   const Log& log() const { return log_; }
 
+  // True after an error in a call, or after fail(). Every later call is then refused with Error poisoned.
   bool failed() const { return !failure_.empty(); }
 
-  // Everybody's bytes, by rank; lengths may differ. `what` names the call for people and must be the
-  // same on all members: a member in another call is an Error mismatch on all. Who does not come is
-  // named: a warning first, then an Error stall. After an error the exchange refuses every later call.
+  // Returns the bytes of all members, by rank; lengths may differ. The first argument names the call for people
+  // and must be the same on all members. A member in another call is an Error mismatch on all. Members that do not
+  // come are named: in a warning first, then in an Error stall. After an error the exchange refuses every later
+  // call.
   std::vector<Bytes> all_gather(std::string_view what, std::span<const std::byte> mine) {
     return all_gather(what, mine, patience_);
   }
   std::vector<Bytes> all_gather(std::string_view what, std::span<const std::byte> mine, Patience patience);
 
+  // Returns when all members have called it. Throws as all_gather() does.
   void barrier(std::string_view what) { all_gather(what, {}); }
 
-  // The root's bytes on every member; the bytes of others are ignored. Returns when all have come.
+  // Returns the root's bytes on every member, and ignores those of others. Returns when all have come. Throws
+  // Error usage if there is no such root.
   Bytes broadcast(std::string_view what, std::span<const std::byte> mine, int root);
 
-  // A new exchange among the members with the same colour, ordered by key, then by rank; nothing where
-  // the colour is negative. All members call it; several threads may split exchanges of theirs at once.
+  // Returns a new exchange among the members with the same colour, ordered by key, then by rank. Returns nothing
+  // if this member's colour is negative. All members call it. Several threads of a process may split their
+  // exchanges at once.
   std::unique_ptr<Exchange> split(int colour, int key);
+  // Returns a new exchange among the same members with the same ranks.
   std::unique_ptr<Exchange> duplicate() { return split(0, rank_); }
 
-  // Who of the members is known to be gone, in words: for who waits for them in another way. Does not wait.
+  // Returns a sentence about a member that is known to be gone, or nothing. It never waits: waits that do not go
+  // through the exchange ask it.
   virtual std::optional<std::string> known_loss() { return std::nullopt; }
 
-  // Tells the others that this member cannot go on, so that their wait ends with an Error peer_failed
-  // that quotes `why`, now instead of at the limit.
+  // Tells the others that this member cannot go on. Their waits end at once, instead of at the limit, with an
+  // Error peer_failed that quotes `why`.
   void fail(std::string_view why);
 
  protected:
+  // Does the work of all_gather(). An error that it throws makes the exchange fail.
   virtual std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) = 0;
+  // Tells all other members why this one failed, without waiting for an answer.
   virtual void tell_failure(std::string_view why) = 0;
-  // Ranks of this exchange that form the new one, in their order. `used` holds, for every member, the
-  // channels it has in use, from which the implementation picks a free one.
+  // Makes the exchange of `ranks`, which are ranks of this exchange in the order of the new one. `used` holds the
+  // channels that each member has in use. The implementation picks a free one.
   virtual std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) = 0;
+  // Returns the channels that this process has in use, in a form that make_split() understands.
   virtual Bytes channels_in_use() = 0;
-  // Begins what a new exchange does before its first use, and returns what its other members must know for it.
+  // Begins the steps that a new exchange needs before its first use. Returns the bytes that its other members must
+  // know for them.
   virtual Bytes opening() { return {}; }
-  // Ends it, with what each member's opening() returned.
+  // Ends these steps. `openings` holds the result of opening() of each member.
   virtual void open(const std::vector<Bytes>& /*openings*/) {}
-  // Held while this process takes part in choosing: not owned where another thread does so just now. Where several
-  // members are threads of one process, one of them holds it, and nobody goes on before all have what was chosen.
+  // Returns a lock that is held while this process takes part in the choice of a channel. It does not own its
+  // mutex if another thread chooses just now. Of members that are threads of one process, one holds it. None of
+  // them goes on before all have the choice.
   virtual std::unique_lock<std::mutex> try_choosing() { return {}; }
+  // True if one member chooses for all members that are threads of its process.
   virtual bool chooses_for_others() const { return false; }
-  // Longer and longer, the same for all members of an exchange and for no two exchanges; `seed` is the same for its
-  // members alone. Throws Error stall at the limit.
+  // Sleeps before the next attempt to choose, longer with each one. The time is the same for all members of an
+  // exchange, and differs between exchanges. Throws Error stall at the limit, counted from `since`.
   void wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const;
+  // Returns a number that all members of this exchange share, and no other exchange has. The base's 0 is for exchanges
+  // that choose no channels.
   virtual std::uint64_t seed() const { return 0; }
 
  private:
@@ -90,7 +109,7 @@ class Exchange {
   int size_;
   Patience patience_;
   Log log_;
-  std::string failure_;  // why every later call is refused
+  std::string failure_;  // the reason for refusing later calls; empty: none
 };
 
 }  // namespace lockstep

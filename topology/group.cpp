@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Derives groups from a topology.
 #include "topology/group.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordered members and where one of them stands among them. Hierarchy is groups, not special code:
-// each function below derives one from the topology, ordered so that neighbours in the group are
-// neighbours in the machine. A value without a transport.
+// Ordered members, and the position of this member among them. Hierarchy is made of groups, not of special code.
+// Each function below derives one from the topology, so that neighbours in the group are neighbours in the machine.
+// A group is a value without a transport.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,15 @@
 
 namespace lockstep {
 
+// Holds ranks in an order, and the index of this rank there.
 class Group {
  public:
-  // `index` is -1 for a member that looks at a group it is not in.
+  // A member may look at a group that it is not in; its index is then `none` (-1).
   Group(std::vector<int> ranks, int my_rank);
 
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }
+  // Throws std::out_of_range for an index that is not there.
   bool contains_me() const { return index_ != none; }
   int rank(int index) const { return ranks_.at(static_cast<std::size_t>(index)); }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -29,15 +31,16 @@ class Group {
   int index_;
 };
 
+// Return all members, or those of a node, in ring order.
 Group world_group(const Topology& topology, int my_rank);
 Group node_group(const Topology& topology, int node, int my_rank);
-// The first member of every node.
+// Returns the first member of every node.
 Group leader_group(const Topology& topology, int my_rank);
-// The i-th member of every node that has one. Where all nodes have equally many members, the rails
-// are equally long.
+// Returns the i-th member of every node that has one. If all nodes have equally many members, all rails are equally
+// long.
 Group rail_group(const Topology& topology, int i, int my_rank);
-int rail_count(const Topology& topology);  // the largest number of members on a node
-// Members with the same colour as me, ordered by key, then by ring order; keys may be equal.
+int rail_count(const Topology& topology);  // returns the largest number of members on a node
+// Returns the members of `from` with the same colour as this one. They are ordered by key, then as in `from`.
 Group split_group(const Group& from, const std::function<int(int rank)>& colour,
                   const std::function<int(int rank)>& key, int my_rank);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements an exchange among threads by one rendezvous in memory.
 #include "topology/local_exchange.hpp"
 
 #include <condition_variable>
@@ -14,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-// The threads of one exchange bring their blocks here. All threads fill a round, all read it, and then it
-// is empty again; none enters the next round before every thread has read this one.
+// Collects the blocks of the threads of one exchange. All threads fill a round, all read it, and then it is empty
+// again. No thread enters the next round before every thread has read this one.
 class ThreadRendezvous {
  public:
   explicit ThreadRendezvous(int size) : size_(size), blocks_(static_cast<std::size_t>(size)) {}
@@ -37,7 +38,7 @@ class ThreadRendezvous {
   std::condition_variable changed_;
   std::vector<Bytes> blocks_;
   IndexSet arrived_;
-  int readers_ = 0;  // threads that still have to read the round that is complete
+  int readers_ = 0;  // threads that still have to read the complete round
   std::string what_;
   int who_first_ = -1;
   std::exception_ptr failure_;
@@ -80,10 +81,10 @@ void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Pa
                             const std::function<bool()>& done) {
   const auto begin = std::chrono::steady_clock::now();
   const auto ready = [&] { return done() || failure_ != nullptr; };
-  // Without an end, or until then.
+  // Waits without an end, or until `after`. Returns false if that time is over.
   const auto wait_until = [&](std::optional<Duration> after) {
-    while (has_busy_hooks()) {  // what this thread has in flight elsewhere goes on
-      constexpr std::chrono::microseconds slice{200};
+    while (has_busy_hooks()) {                         // drives calls that this thread has in flight elsewhere
+      constexpr std::chrono::microseconds slice{200};  // between two calls of the hooks; a guess
       if (changed_.wait_for(lock, slice, ready)) return true;
       if (after && std::chrono::steady_clock::now() >= begin + *after) return false;
       lock.unlock();
@@ -201,6 +202,12 @@ void run_local(int size, const std::function<void(Exchange&)>& body, Patience pa
           if (!first) first = std::current_exception();
         }
         own->fail(error.what());
+      } catch (...) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        own->fail("an exception that is no std::exception ends it");
       }
     });
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Divides machines from their largest parts down to hardware threads.
 #include "topology/machine_pieces.hpp"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ struct MachineLevel {
   int Pu::*of;
   std::string_view name;
 };
-// From the largest part of a machine to the smallest but hardware threads.
+// Lists the parts of a machine from the largest to the smallest. Hardware threads come after them.
 constexpr std::array levels = {MachineLevel{&Pu::package, "package"}, MachineLevel{&Pu::numa, "NUMA node"},
                                MachineLevel{&Pu::l3, "L3 cache"}, MachineLevel{&Pu::l2, "L2 cache"},
                                MachineLevel{&Pu::core, "core"}};
@@ -24,7 +25,7 @@ class Division {
  public:
   Division(const MachineShape& machine, const IndexSet& allowed) : machine_(machine), allowed_(allowed) {}
 
-  // A part of what is allowed, or all of it.
+  // Divides `part`, which is all of the allowed hardware threads or some.
   std::vector<MachinePiece> among(int pieces, const IndexSet& part) {
     share_out(part.members(), pieces);
     return std::move(found_);
@@ -33,7 +34,7 @@ class Division {
  private:
   using Pus = std::vector<int>;
 
-  // Runs of what belongs to one part, by the largest parts of which there are several; by hardware threads at last.
+  // Splits into the largest parts of which there are several, or else into single hardware threads.
   std::vector<Pus> parts_of(const Pus& pus) const {
     std::vector<Pus> parts;
     for (const MachineLevel& level : levels) {
@@ -55,7 +56,7 @@ class Division {
     return parts;
   }
 
-  // Every part gets pieces by its number of hardware threads; with more parts than pieces, a piece gets parts.
+  // Gives each part pieces by its number of hardware threads. With more parts than pieces, each piece gets parts.
   void share_out(const Pus& pus, int pieces) {
     if (pieces == 0) return;
     if (pieces == 1) return add(pus);
@@ -72,7 +73,7 @@ class Division {
       std::size_t given = 0;
       for (std::size_t i = 0; i < parts.size(); ++i) {
         before += parts[i].size();
-        // None goes without, and enough is left for those that come.
+        // Each part gets at least one piece, and leaves one for each part behind it.
         const std::size_t left = parts.size() - i - 1;
         const std::size_t all = static_cast<std::size_t>(pieces);
         const std::size_t end = std::clamp(bound(before, pus.size(), all), given + 1, all - left);
@@ -84,7 +85,8 @@ class Division {
     give_parts(parts, pus.size(), static_cast<std::size_t>(pieces));
   }
 
-  // More parts than pieces: runs of parts, cut where the hardware threads so far come nearest to a piece's share.
+  // Gives each piece a run of parts, if there are more parts than pieces. It cuts where the hardware threads so far
+  // come nearest to a piece's share.
   void give_parts(const std::vector<Pus>& parts, std::size_t threads, std::size_t pieces) {
     std::size_t part = 0;
     std::size_t before = 0;
@@ -109,7 +111,8 @@ class Division {
     found_.push_back(std::move(piece));
   }
 
-  // By the largest part that it is exactly, as far as that may be used.
+  // Names the piece by the largest part that it is exactly, counting allowed hardware threads, or else by the system's
+  // numbers.
   std::string name_of(const IndexSet& pus) const {
     for (const MachineLevel& level : levels) {
       const int number = machine_.pus[static_cast<std::size_t>(pus.first())].*level.of;
@@ -130,6 +133,7 @@ class Division {
   std::vector<MachinePiece> found_;
 };
 
+// Returns the allowed hardware threads in the NUMA node of a GPU, or else in its package.
 IndexSet near(const MachineShape& machine, const IndexSet& allowed, const std::string& bus) {
   const auto gpu = std::ranges::find(machine.gpus, bus, &Gpu::bus);
   if (bus.empty() || gpu == machine.gpus.end()) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine shared out among so many: pieces that have as much of a package, a NUMA node, a cache and a core to
-// themselves as there is, neighbours next to each other. Pure.
+// Divides a machine into pieces, for members that share it. A piece keeps packages, NUMA nodes, caches and cores
+// whole as far as possible. Neighbouring pieces are neighbours in the machine.
 #pragma once
 
 #include <string>
@@ -10,18 +10,20 @@
 
 namespace lockstep {
 
+// Holds the hardware threads of one piece, and a name for people.
 struct MachinePiece {
   IndexSet pus;      // positions in machine.pus
-  std::string name;  // "package 0", "core 3", "hardware threads 0-3" as the system counts them
+  std::string name;  // "package 0", "core 3", or "hardware threads 0-3" in the system's numbers
   bool operator==(const MachinePiece&) const = default;
 };
 
-// Of the hardware threads that may be used. Where there are more pieces than hardware threads, some are the same.
+// Divides the allowed hardware threads. If there are more pieces than those, some pieces are the same. Throws Error
+// internal if nothing is allowed, or `pieces` is below 1.
 std::vector<MachinePiece> divide(const MachineShape& machine, const IndexSet& allowed, int pieces);
 
-// For each of these GPUs, by their places on the bus, a piece of the NUMA node, or the package, that it is at: those of
-// one share it out. Nothing, an empty piece, for a GPU that the machine does not know, or at whose place nothing may be
-// used.
+// Returns a piece for each of these GPUs, which are given by their places on the PCI bus. It lies in the GPU's NUMA
+// node, or its package; GPUs of one place share it out. A piece is empty if the machine does not know the GPU, or
+// nothing is allowed there.
 std::vector<MachinePiece> divide_near(const MachineShape& machine, const IndexSet& allowed,
                                       const std::vector<std::string>& gpus);
 

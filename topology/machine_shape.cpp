@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks machine shapes, and converts them to bytes.
 #include "topology/machine_shape.hpp"
 
 #include <algorithm>
@@ -89,7 +90,7 @@ std::size_t MachineShape::size_bytes() const {
 
 namespace {
 
-// The common value of one field, or none as soon as two differ.
+// Returns the common value of one field, or `none` as soon as two differ.
 int common(const MachineShape& machine, const std::vector<int>& pus, int Pu::*what) {
   const auto at = [&](int pu) { return machine.pus.at(static_cast<std::size_t>(pu)).*what; };
   if (pus.empty()) return none;

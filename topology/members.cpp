@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the names of ranks and their processes for people.
 #include "topology/members.hpp"
 
 #include <algorithm>
@@ -8,13 +9,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t max_hosts = 4;
+constexpr std::size_t max_hosts = 4;  // hosts named in one sentence
 
 std::string rank_numbers(const IndexSet& ranks) {
   return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
 }
 
-// The processes on each host, in the order of the ranks; threads of one process count once.
+// Returns the processes on each host, in the order of the ranks. Threads of one process count once.
 std::vector<std::pair<std::string_view, std::vector<std::string>>> by_host(const std::vector<MemberPlace>& places) {
   std::vector<std::pair<std::string_view, std::vector<std::string>>> hosts;
   for (const MemberPlace& place : places) {

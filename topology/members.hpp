@@ -13,26 +13,28 @@
 
 namespace lockstep {
 
-// Where a member runs. Process 0: nobody knows, as in a topology that was described and not found.
+// Tells where a member runs. Process 0 is unknown, as in a topology that was described and not found.
 struct MemberPlace {
   std::string_view host;
   int process = 0;
 };
 
 // Returns "ranks 3-5 (processes 4711,4712 on node03 and 88 on node04)"; hosts alone for more processes than `most`.
+// Names no place if a process is unknown.
 std::string member_names(const IndexSet& ranks, const std::vector<MemberPlace>& places, std::size_t most = 8);
 
+// Looks up the places of a communicator's members. A default object knows none.
 class Members {
  public:
   Members() = default;
-  // `ranks`: the topology's rank of each member.
+  // `ranks` holds the topology's rank of each member.
   Members(std::shared_ptr<const Topology> topology, std::vector<int> ranks)
       : topology_(std::move(topology)), ranks_(std::move(ranks)) {}
 
   bool are_known() const { return topology_ != nullptr; }
-  // Refers to the topology's own text.
+  // Returns a place that refers to the topology's own text. It is empty for an unknown rank.
   MemberPlace place_of(int rank) const;
-  // "rank 3 (process 4711 on node03)"; "rank 3" if nobody knows.
+  // Returns "rank 3 (process 4711 on node03)", or "rank 3" if the place is unknown.
   std::string name_of(int rank) const { return name_of(IndexSet{rank}); }
   std::string name_of(const IndexSet& ranks) const;
 

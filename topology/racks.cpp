@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses descriptions of racks, and reads them from settings and from Slurm.
 #include "topology/racks.hpp"
 
 #include <algorithm>
@@ -106,7 +107,7 @@ std::optional<Racks> racks_of(const Settings& settings) {
   return parse_racks(read_text_file(words, most_text_bytes, "LOCKSTEP_RACKS"), printable(words, 200));
 }
 
-// "s0.s4.node7" of "switch.switch.node" is s0/s4.
+// Turns "s0.s4.node7" with the pattern "switch.switch.node" into s0/s4.
 std::string rack_by_slurm(const Environment& environment) {
   const char* address = environment("SLURM_TOPOLOGY_ADDR");
   const char* pattern = environment("SLURM_TOPOLOGY_ADDR_PATTERN");

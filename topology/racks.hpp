@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nodes stand in together, as somebody has said it: racks, or whatever a network is made of. In words, of which a
-// file has one sentence to a line and a variable puts semicolons between them; # begins a remark:
+// Tells which nodes stand together, in racks or in other parts of a network. A person describes them in sentences. A
+// file has one sentence per line, a variable puts semicolons between them, and # begins a remark. The grammar:
 //
 //   words    = sentence { (";" | newline) sentence }
-//   sentence = name "=" hosts           a rack; a name with a slash is in something larger: row1/rack3
-//            | "uplink" "=" rate        of a rack, to all others together: 400G
-//   hosts    = as Slurm writes them, with commas or blanks between: node[1-4],node9
+//   sentence = name "=" hosts | "uplink" "=" rate
+//   hosts    = a list as Slurm writes it, with commas or blanks: node[1-4],node9.
 //
-// "a = node[1-4]; b = node[5-8]; uplink = 100G" is eight nodes in two racks. Pure text.
+// A name with a slash is part of a larger unit: row1/rack3. The uplink is the rate of a rack to all others together.
+// The text "a = node[1-4]; b = node[5-8]; uplink = 100G" is eight nodes in two racks.
 #pragma once
 
 #include <map>
@@ -21,25 +21,28 @@
 
 namespace lockstep {
 
+// Holds a description of racks.
 struct Racks {
-  std::map<std::string, std::string, std::less<>> rack_of;  // by host
-  std::int64_t uplink_mbit_per_s = 0;                       // 0: not said
+  std::map<std::string, std::string, std::less<>> rack_of;  // the rack of each host
+  std::int64_t uplink_mbit_per_s = 0;                       // from a rack to all others together; 0: not given
   bool operator==(const Racks&) const = default;
 
-  // Of a host, by its whole name or what is before the first dot; empty: in none that is known.
+  // Returns the rack of a host, by its whole name or the part before the first dot. Empty if it is in no known
+  // rack.
   std::string of(std::string_view host) const;
 };
 
-// Throws Error bad_setting with the place; `where` is what people call the words.
+// Parses sentences. Throws Error bad_setting with the place. `where` is the name of the source for messages.
 Racks parse_racks(std::string_view words, std::string_view where);
 
-// As LOCKSTEP_RACKS says; nothing: it says nothing.
+// Returns the racks of LOCKSTEP_RACKS, from its value or from the file that it names; nothing if it is not set.
+// Throws Error bad_setting or file.
 std::optional<Racks> racks_of(const Settings& settings);
 
-// What Slurm says of this host where it knows the network (SLURM_TOPOLOGY_ADDR); empty: nothing.
+// Returns the rack of this host as Slurm tells it (SLURM_TOPOLOGY_ADDR). Empty if Slurm does not know the network.
 std::string rack_by_slurm(const Environment& environment);
 
-// The same nodes in these racks.
+// Returns the same topology with its nodes in these racks.
 Topology in_racks(const Topology& topology, const Racks& racks);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes the roster of a communicator.
 #include "topology/roster.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a communicator as errors name them, and what is known of how their processes have ended.
+// Names the members of a communicator for errors, and tells how their processes ended.
 #pragma once
 
 #include <functional>
@@ -15,33 +15,37 @@
 
 namespace lockstep {
 
-// Of a member that is gone, as whoever carries the members' exchange knows it. Rank -1: it is none of them, but the
-// process where they meet.
+// Reports that a member is gone. Rank -1 stands for no member, but the process where they meet.
 struct LostMember {
   int rank = -1;
-  std::string words;
-  bool says_how = false;
+  std::string words;      // a sentence about the end
+  bool says_how = false;  // true if the sentence tells how the process ended
 };
-// Asked often.
+// Returns the loss that the carrier of the exchange knows of; nothing if it knows none. Waits call it often, so it
+// must be quick.
 using LostMemberLookup = std::function<std::optional<LostMember>()>;
 
+// Holds a label and a process for each member, by rank.
 class Roster {
  public:
-  // What a member tells the others of itself.
+  // Writes this member's label and process, for add() on the others.
   static void introduce(Writer& writer, std::string_view label);
-  // Reads what the next rank wrote with introduce().
+  // Reads the words that the next rank wrote with introduce(), and watches its process if it is of this host.
+  // Throws Error bad_message.
   void add(Reader& reader);
 
-  // Of these members alone.
+  // Returns a roster of these members alone, in this order.
   Roster among(std::span<const int> ranks) const;
 
-  // "rank 3 (worker 3 at host:12345, process 4711)"
+  // Returns "rank 3 (worker 3 at host:12345, process 4711)".
   std::string name_of(int rank) const;
-  // Nothing: it is not of this host, is this one, or cannot be watched.
+  // Returns the watch over a member's process. Null if it is of another host, is this process, or cannot be
+  // watched.
   const std::shared_ptr<const WatchedProcess>& process_of(int rank) const { return at(rank).process; }
-  // "rank 3 (...) is gone: its process was ended by signal 9 (Killed)". Nothing: it lives, or nobody here can tell.
+  // Returns "rank 3 (...) is gone: its process was ended by signal 9 (Killed)". Returns nothing if the process
+  // lives, or nobody here can tell.
   std::optional<std::string> end_of(int rank) const;
-  // Whether another member than this one lives where that one does, and can tell how it ended.
+  // True if another process among the members runs on that member's host, and so can tell how it ended.
   bool has_neighbour(int rank) const;
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks a topology's parts, and answers questions about them.
 #include "topology/topology.hpp"
 
 #include <algorithm>
@@ -115,7 +116,7 @@ void Topology::check() const {
 void Topology::sort_members() {
   order_.resize(static_cast<std::size_t>(size()));
   std::iota(order_.begin(), order_.end(), 0);
-  // pus are in the machine's order already, so the first one of a place says where it lies.
+  // pus are in the machine's order, so the first one of a place tells its position.
   const auto key = [&](int rank) { return std::tuple(member(rank).node, place_of(rank).pus.first(), rank); };
   std::ranges::sort(order_, {}, key);
   index_in_node_.resize(order_.size());
@@ -160,8 +161,8 @@ GpuLink Topology::gpu_link(int a, int gpu_of_a, int b, int gpu_of_b) const {
 
 namespace {
 
-// 0 in the same NUMA node, 1 in the same package or where the machine does not say, 2 beyond. A NUMA node that spans
-// packages, as in a machine that is described with packages alone, brings nothing of another package near.
+// Returns 0 in the same NUMA node, 1 in the same package or if the machine does not say, 2 beyond. A NUMA node may span
+// packages, as in a machine described by packages alone. It then brings nothing of another package near.
 template <class Device>
 int distance(const SharedUnits& units, const Device& device) {
   const bool elsewhere = device.package != none && units.package != none && device.package != units.package;
@@ -209,7 +210,7 @@ Topology Topology::with_racks(std::vector<std::string> racks, std::int64_t mbit_
     if (racks.at(node).empty()) missing.push_back(printable(parts.nodes[node].host));
   }
   const bool is_known = missing.empty();
-  constexpr std::size_t most = 4;
+  constexpr std::size_t most = 4;  // hosts named in one remark
   if (!is_known && missing.size() < parts.nodes.size()) {
     const std::size_t more = missing.size() - std::min(most, missing.size());
     missing.resize(std::min(most, missing.size()));
@@ -224,7 +225,7 @@ Topology Topology::with_racks(std::vector<std::string> racks, std::int64_t mbit_
 
 double Topology::members_per_core(int node) const {
   std::map<int, int> crowd;      // members by place
-  std::map<double, int> groups;  // members by quota: equal quotas on a node are taken for one control group
+  std::map<double, int> groups;  // members by quota: equal quotas on a node count as one control group
   for (const int rank : ranks_of_node(node)) {
     ++crowd[member(rank).place];
     if (place_of(rank).cpu_quota > 0) ++groups[place_of(rank).cpu_quota];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A topology as bytes: how rank 0's picture becomes everybody's. Reading checks everything.
+// Converts a topology to bytes and back, so that rank 0's picture becomes that of all. Reading checks everything.
 #include "topology/base/error.hpp"
 #include "topology/topology.hpp"
 

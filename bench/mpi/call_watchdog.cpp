@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Watches the counter of calls from a thread, and ends the process after the limit.
 #include "bench/mpi/call_watchdog.hpp"
 
 #include <unistd.h>

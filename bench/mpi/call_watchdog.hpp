@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deadline for calls of the MPI library's own collectives, which have none: a thread that sees when one of them has
-// not come back, says so and ends this process. A call costs two increments.
+// Enforces a deadline on calls of the MPI library's own collectives, which have none. A thread sees a call that does
+// not return, reports it and ends this process. A call costs two increments.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 namespace lockstep::bench {
 
+// Watches the calls of MPI. Construction starts the watching thread if there is a limit; destruction ends it.
 class MpiCallWatchdog {
  public:
   MpiCallWatchdog(Patience patience, Log log);
@@ -20,7 +21,7 @@ class MpiCallWatchdog {
   MpiCallWatchdog(const MpiCallWatchdog&) = delete;
   MpiCallWatchdog& operator=(const MpiCallWatchdog&) = delete;
 
-  // Around every call.
+  // Is called before and after every call.
   void beat() { count_.fetch_add(1, std::memory_order_relaxed); }
 
  private:

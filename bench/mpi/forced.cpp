@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sets control variables of Open MPI and MPICH. Their names and meanings are those of the two libraries.
 #include "bench/mpi/forced.hpp"
 
 #include <dlfcn.h>
@@ -15,7 +16,7 @@ namespace {
 
 using enum Collective;
 
-// As both libraries spell it in the names of their variables.
+// Returns the name in both libraries' variables.
 std::string_view mpi_name(Collective collective) {
   switch (collective) {
     case all_reduce:
@@ -63,7 +64,7 @@ struct ControlValue {
   std::string name;
 };
 
-// A control variable of the library, a whole number.
+// Accesses a control variable of the library that is a whole number.
 class ControlVariable {
  public:
   static std::optional<ControlVariable> find(const std::string& name) {
@@ -122,7 +123,8 @@ MPI_Comm copy_of(MPI_Comm comm) {
   return copy;
 }
 
-// Open MPI's: read when a communicator is made, and only if `coll_tuned_use_dynamic_rules` was set before MPI began.
+// Adds Open MPI's algorithms. Its variable is read when a communicator is made, and only if
+// `coll_tuned_use_dynamic_rules` was set before MPI began.
 void add_tuned(std::vector<MpiAlgorithm>& all, Collective collective, MPI_Comm comm) {
   const std::string name = text("coll_tuned_", mpi_name(collective), "_algorithm");
   const auto algorithm = ControlVariable::find(name);
@@ -149,7 +151,7 @@ void add_tuned(std::vector<MpiAlgorithm>& all, Collective collective, MPI_Comm c
   algorithm->set(before);
 }
 
-// MPICH's: read at every call.
+// Adds MPICH's algorithms. Its variable is read at every call.
 void add_mpich(std::vector<MpiAlgorithm>& all, Collective collective, MPI_Comm comm) {
   std::string upper(mpi_name(collective));
   for (char& letter : upper) letter = letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
@@ -165,7 +167,8 @@ void add_mpich(std::vector<MpiAlgorithm>& all, Collective collective, MPI_Comm c
   }
 }
 
-// Open MPI's, which its variable mpi_yield_when_idle calls once, when MPI begins. It returns what was before.
+// Open MPI calls this function of its own once, when MPI begins, with mpi_yield_when_idle. It returns the previous
+// value.
 using SetYield = bool (*)(bool yields);
 SetYield set_yield() {
   static const auto found = reinterpret_cast<SetYield>(::dlsym(RTLD_DEFAULT, "opal_progress_set_yield_when_idle"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms that an MPI library can be told to take while it runs, through the tools interface of MPI: Open MPI's
-// component `tuned` for communicators made from then on, MPICH from the next call on.
+// Forces algorithms of an MPI library while it runs, through MPI's tools interface. Open MPI's component `tuned`
+// applies them to communicators made afterwards, MPICH from the next call.
 #pragma once
 
 #include <mpi.h>
@@ -15,19 +15,20 @@
 
 namespace lockstep::bench {
 
+// Describes one algorithm and how to select it.
 struct MpiAlgorithm {
   std::string name;  // "tuned:ring"
   MPI_Comm comm = MPI_COMM_NULL;
-  std::function<void()> before = [] {};  // ahead of every call
-  std::function<void()> after = [] {};   // and when others come again
+  std::function<void()> before = [] {};  // called ahead of every call
+  std::function<void()> after = [] {};   // called when other candidates come again
   std::optional<bool> yields = {};       // nothing: as the library is configured
 };
 
-// Returns whether ranks of this library yield their core while they wait. Nothing: it cannot be told while it runs, as
-// Open MPI can.
+// Returns true if ranks of this library yield their core while they wait. Returns nothing if the library cannot be
+// switched while it runs, as Open MPI can.
 std::optional<bool> yields_when_idle();
 
-// Tells the library, as long as it lives. Nothing: leaves it as it is.
+// Switches the library's yielding, and restores it at the end of its life. With nothing it changes nothing.
 class YieldWhenIdle {
  public:
   explicit YieldWhenIdle(std::optional<bool> yields);
@@ -39,9 +40,10 @@ class YieldWhenIdle {
   std::optional<bool> before_;
 };
 
-// What has to stand in the environment before MPI begins.
+// Sets the environment variables that forcing needs. It must be called before MPI begins.
 void prepare_for_forcing();
 
+// Owns the communicators on which algorithms are forced.
 class ForcedAlgorithms {
  public:
   ForcedAlgorithms();
@@ -49,8 +51,9 @@ class ForcedAlgorithms {
   ForcedAlgorithms(const ForcedAlgorithms&) = delete;
   ForcedAlgorithms& operator=(const ForcedAlgorithms&) = delete;
 
-  // All members of `comm` call it, in the same order.
+  // Returns the algorithms that can be forced. All members of `comm` call it, in the same order.
   const std::vector<MpiAlgorithm>& of(Collective collective, MPI_Comm comm);
+  // Returns the library's means of forcing, for people.
   std::string what() const;
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls MPI's collectives on a bench's buffers, and finds the fastest algorithm for each subject.
 #include "bench/mpi/mpi_baseline.hpp"
 
 #include <mpi.h>
@@ -84,21 +85,21 @@ std::vector<int> starts(const std::vector<int>& counts) {
   return all;
 }
 
-// What a call takes.
+// Holds the arguments of a call.
 struct MpiCallArguments {
   Collective collective;
   const void* in;
   void* out;
   int in_count;
   int out_count;
-  int count;  // of a block
+  int count;  // elements of a block
   MPI_Datatype type;
   MPI_Op op;
   int root;
   int rank;
   int size;
   bool in_place;
-  // Of unequal forms.
+  // The following are for unequal forms.
   std::vector<int> gives;
   std::vector<int> gives_at;
   std::vector<int> takes;
@@ -156,7 +157,7 @@ int call(const MpiCallArguments& w, MPI_Comm comm) {
   }
 }
 
-// Nothing where MPI has no such type, operation or so large a count.
+// Returns nothing if MPI has no such type or operation, or no such large count.
 std::optional<MpiCallArguments> words_of(const Subject& subject, Buffers& buffers, MPI_Comm comm) {
   const MPI_Datatype type = type_of(subject.type);
   const MPI_Op op = op_of(subject.op);
@@ -200,14 +201,15 @@ double slowest(double mine, MPI_Comm comm) {
   return mine;
 }
 
-// A way to make a call, and what it took so far. The same on all ranks, as times are the slowest rank's.
+// Holds a way to make a call, and its times so far. They are the same on all ranks, because a time is that of the
+// slowest rank.
 struct MpiCandidate {
   MpiAlgorithm algorithm;
   std::vector<double> medians = {};
   double time() const { return median_of(medians); }
 };
 
-// Of one sample, in seconds.
+// Times one sample, in seconds.
 double once(const MpiCallArguments& words, const MpiAlgorithm& algorithm, MPI_Comm comm) {
   const YieldWhenIdle yields(algorithm.yields);
   algorithm.before();
@@ -229,7 +231,7 @@ void sample(const MpiCallArguments& words, MpiCandidate& candidate, MPI_Comm com
   candidate.medians.push_back(median_of(times));
 }
 
-// False if the algorithm refuses or is wrong, or takes so much longer than `least` that samples would be in vain.
+// Returns false if the algorithm refuses, is wrong, or takes so much longer than `least` that samples would be useless.
 bool try_it(const MpiCallArguments& words, MpiCandidate& candidate, Buffers& buffers, std::optional<double> least,
             MPI_Comm comm) {
   constexpr double hopeless = 10;
@@ -248,7 +250,8 @@ bool try_it(const MpiCallArguments& words, MpiCandidate& candidate, Buffers& buf
   return true;
 }
 
-// The fastest, after the first few have been measured again in turns: of many, one looks fast by chance.
+// Returns the fastest algorithm. The first few are measured again in turns, because among many one looks fast by
+// chance.
 const MpiAlgorithm& fastest(const MpiCallArguments& words, std::vector<MpiCandidate>& all, MPI_Comm comm) {
   constexpr std::size_t finalists = 4;
   constexpr std::size_t most_turns = 6;
@@ -265,7 +268,7 @@ const MpiAlgorithm& fastest(const MpiCallArguments& words, std::vector<MpiCandid
   return std::ranges::min_element(all, by_time)->algorithm;
 }
 
-// Of each way two, where the library can be told: one that yields, and one that does not.
+// Returns each way twice if the library can be switched: once with yielding, once without.
 std::vector<MpiAlgorithm> with_and_without_yielding(std::vector<MpiAlgorithm> ways, bool yields_first) {
   if (!yields_when_idle()) return ways;
   std::vector<MpiAlgorithm> all;
@@ -279,7 +282,7 @@ std::vector<MpiAlgorithm> with_and_without_yielding(std::vector<MpiAlgorithm> wa
   return all;
 }
 
-// From then on until others come again.
+// Sets yielding for the candidate, until the turn of others comes.
 void make_yield(BenchCandidate& candidate, std::optional<bool> yields) {
   if (!yields) return;
   const auto own = std::make_shared<std::optional<YieldWhenIdle>>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI library's own collectives, on a communicator of their own: as the library is configured, or the best of all
-// algorithms that it can be told to take.
+// Measures the MPI library's own collectives, on a communicator of their own. The algorithm is the configured one, or
+// the best of all algorithms that can be forced.
 #pragma once
 
 #include <memory>
@@ -12,25 +12,27 @@
 
 namespace lockstep::bench {
 
+// Owns a communicator of MPI, and makes candidates on it.
 class MpiBaseline {
  public:
-  // What best() needs in the environment, before MPI begins.
+  // Sets the environment that best() needs. It must be called before MPI begins.
   static void prepare_for_best();
-  // All members; MPI is running. A call of it that does not come back ends the process. `shares_cores`: more ranks than
-  // cores, which the launcher may not know; then MPI is told to yield unless the environment says otherwise.
+  // All members construct it while MPI is running. A call of MPI that does not return ends the process. `shares_cores`
+  // means more ranks than cores, which the launcher may not know. MPI is then told to yield, unless the environment
+  // says otherwise.
   MpiBaseline(Patience patience, Log log, bool shares_cores = false);
   ~MpiBaseline();
   MpiBaseline(const MpiBaseline&) = delete;
   MpiBaseline& operator=(const MpiBaseline&) = delete;
 
-  // Nothing where MPI has no such type, operation or so large a count.
+  // Returns nothing if MPI has no such type or operation, or no such large count.
   std::optional<BenchCandidate> candidate(const Subject& subject, Buffers& buffers);
-  // The same by the algorithm that a few samples of each find the fastest, and with or without yielding, whichever is
-  // faster. Those that give wrong results are left out.
+  // Returns a candidate with the fastest algorithm according to a few samples of each, with or without yielding.
+  // Algorithms that give wrong results are left out.
   std::optional<BenchCandidate> best(const Subject& subject, Buffers& buffers);
-  // For people: which algorithms best() has to choose from.
+  // Returns text for people: the algorithms among which best() can choose.
   std::string what_can_be_forced() const;
-  // Whether candidate() tells MPI to yield.
+  // Returns true if candidate() tells MPI to yield.
   bool tells_to_yield() const;
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lockstep's collectives under the protocol of tools/peers: the same loop, buffers and checks as for MPI's own
-// (peer_bench.c). Variants: of a list, `batch` (one Batch of all tensors), `each` (all started, then all awaited),
-// `flat` (packed, reduced, unpacked) and `strategy` (a run in which each replica reduces its tensors); of everything
-// else, `plain`, the blocking call as a program writes it, and `symmetric`, the same on memory that the communicator
-// allocated.
+// Measures Lockstep's collectives by the protocol of tools/peers: the same loop, buffers and checks as for MPI's own
+// (peer_bench.c). A list of tensors has four variants: `batch` (one Batch of all tensors), `each` (all started, then
+// all awaited), `flat` (packed, reduced, unpacked) and `strategy`. The last is a run in which each replica reduces its
+// tensors. All other calls have two: `plain` is the blocking call as a program writes it. `symmetric` is the same on
+// memory that the communicator allocated.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ std::span<T> blocks(const PeerCall& call, void* at, std::size_t times) {
   return {static_cast<T*>(at), call.count * times};
 }
 
-// A list of tensors, in the ways that a program may choose from.
+// Holds a list of tensors, and reduces it in the ways that a program may choose.
 template <class T>
 class TensorList {
  public:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Joins the tables of all families of algorithms, and answers questions about rows.
 #include "collectives/algorithms/algorithms.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace lockstep {
 
 std::span<const Algorithm> algorithms() {
-  // Never destroyed: communicators may make plans while exit() destroys statics.
+  // The table is never destroyed, because communicators may make plans while exit() destroys statics.
   static const auto& all = *new const std::vector<Algorithm>([] {
     std::vector<Algorithm> joined;
     for (const auto& family : {ring_algorithms(), flat_algorithms(), exchange_algorithms(), scan_algorithms(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms, each a pure function from a shape to a schedule, and the one table that names them. To add
-// one, write its function and its row. From then on prove() checks it, and the planner considers it.
+// Lists the algorithms, each a pure function from a shape to a schedule, in one table that names them. To add one,
+// write its function and its row. From then on prove() checks it, and the planner considers it.
 #pragma once
 
 #include <span>
@@ -10,46 +10,51 @@
 
 namespace lockstep {
 
-// The promises that the proof holds an algorithm to.
+// Lists the promises that the proof checks for an algorithm.
 struct AlgorithmProperties {
   bool order = false;     // left operands come from lower indices: fit for operations that do not commute
-  bool balanced = false;  // exactly the tree of balanced(): fit for the reproducible order
-  bool in_place = true;   // right when input and output are one memory
-  // Whoever makes the sum of an element whole is the only one, and all others copy it from there: if it is rounded
-  // off there (Shape::rounds_off), all have the same bits, however messages round what is on its way.
+  bool balanced = false;  // combines as exactly the tree of balanced_middle(): fit for the reproducible order
+  bool in_place = true;   // correct if input and output are one memory
+  // Says that one member only completes an element's sum, and all others copy it. If that member rounds it off
+  // (Shape::rounds_off), all members have the same bits, although messages round data on their way.
   bool once = false;
-  bool node = false;   // has rounds in memory that the members of a node share
-  bool apart = false;  // right when blocks of one size do not lie side by side, so that each of them can be cut
+  bool node = false;  // has rounds in memory that the members of a node share
+  // Says that the algorithm is correct if equal blocks lie apart, so that each of them can be cut into segments.
+  bool apart = false;
 };
 
+// Is a row of the table.
 struct Algorithm {
   Collective collective;
   std::string_view name;
   Schedule (*build)(const Shape&);
-  // Of all members together, as the shape of the root sees it. Exact when the count is a multiple of the members (a
-  // barrier: always), else an upper bound that is off by what rounding blocks up adds. Of all_to_all_v, of whose counts
-  // nobody knows all, only the rounds are a bound; what is sent is as if everybody gave as much as the one who asks.
+  // Returns the cost for all members together, from the root's shape. It is exact if the count is a multiple of the
+  // number of members, and for a barrier. Else it is an upper bound, off by the rounding up of blocks. For all_to_all_v
+  // only the number of rounds is a bound; the bytes are as if every member gave as much as this one.
   Cost (*cost)(const Shape&);
   AlgorithmProperties keeps = {};
-  bool (*fits)(const Shape&) = nullptr;  // null: any shape
-  bool pieces = false;                   // uses Shape::segment
+  bool (*fits)(const Shape&) = nullptr;  // null: it fits any shape
+  bool pieces = false;                   // it uses Shape::segment
 };
 
+// Returns all algorithms. The table lives for ever.
 std::span<const Algorithm> algorithms();
-// The name of what has no schedule: the members' work in memory that they share.
+// Names the way without a schedule: the members work in memory that they share.
 inline constexpr std::string_view node_algorithm = "node";
+// Returns the algorithm of this name; null if there is none.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
+// True if the algorithm can do a problem of this shape.
 bool fits(const Algorithm& algorithm, const Shape& shape);
-// Whether an operation can be done with it segment by segment: of the buffer, where an element of the result depends on
-// nothing but the same element of the inputs, or of each block. A table may give such a one a segment, besides
-// algorithms that send in pieces.
+// True if the algorithm can do its collective segment by segment. If an element of the result depends only on the same
+// element of the inputs, it cuts the buffer. Otherwise it may cut each block. A row of a plan table may give it a
+// segment, as it may for algorithms that send in pieces.
 bool can_be_cut(const Algorithm& algorithm);
 
-// How the balanced tree over the members [first, last) is split: the left part is the largest power of two that is
-// smaller than the whole, so every aligned group of 2^k members is a subtree.
+// Returns the split of the balanced tree over the members [first, last). The left part is the largest power of two
+// below the whole, so that every aligned group of 2^k members is a subtree.
 int balanced_middle(int first, int last);
 
-// The tables of the families, joined by algorithms().
+// Return the tables of the families, which algorithms() joins.
 std::span<const Algorithm> ring_algorithms();
 std::span<const Algorithm> doubling_algorithms();
 std::span<const Algorithm> tree_algorithms();

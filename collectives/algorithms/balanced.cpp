@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// For results that are the same whatever the number of members that share a node, the size, and the algorithm: every
-// sum is exactly the balanced tree over the members, in as many rounds as their number has bits. After round k the
-// aligned groups of 2^k members have their sums; with 5 members:
+// Gives results that are the same for any number of members on a node, any size and any algorithm. Every sum is exactly
+// the balanced tree over the members. There are as many rounds as the number of members has bits. After round k the
+// aligned groups of 2^k members have their sums. With 5 members that is as follows.
 //
-//   doubling: everybody has the whole sum of its group    0 | 1 | 2 | 3 | 4    01 01 23 23 4    0123 .. 0123 4
-//     and in the last round 4 gets it from 0, and all others get 4's
+//   `doubling`: Each member has the whole sum of its group.    0 | 1 | 2 | 3 | 4    01 01 23 23 4    0123 .. 0123 4.
+//     In the last round member 4 gets it from 0, and all others get the sum of 4.
 //
-//   halving: in each group somebody has the sum of each block, as halving.cpp tells; backwards it gathers.
-//     As a reduce-scatter, whose blocks end by their bits backwards, one more round brings them to their members.
+//   `halving`: In each group one member has the sum of each block, as halving.cpp tells; backwards it gathers.
+//     A reduce-scatter ends with its blocks by their bits backwards; one more round brings them to their members.
+#include <algorithm>
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -18,8 +19,8 @@
 namespace lockstep {
 namespace {
 
-// In a round two halves of a group meet, the left [first, middle) and the right [middle, last), which may be smaller
-// in the last group, or missing.
+// Describes a round, in which two halves of a group meet: the left [first, middle) and the right [middle, last). The
+// right half may be smaller in the last group, or missing.
 struct HalfExchange {
   HalfExchange(int index, int half, int size)
       : first(index & ~(2 * half - 1)), middle(first + half), last(std::min(middle + half, size)) {}
@@ -27,10 +28,10 @@ struct HalfExchange {
   int middle;
   int last;
   bool has_right() const { return middle < last; }
-  int giver(int index) const {  // to a member, from the other half
+  int giver(int index) const {  // returns the member of the other half that gives to this one
     return index < middle ? middle + (index - first) % (last - middle) : first + index - middle;
   }
-  // Calls visit(member) for each of the other half that it gives to.
+  // Calls visit(member) for each member of the other half that this one gives to.
   template <class Visit>
   void each_taker(int index, const Visit& visit) const {
     const int rights = last - middle;
@@ -62,7 +63,7 @@ Schedule balanced_doubling_all_reduce(const Shape& shape) {
   return doubling.done();
 }
 
-// Everybody whose group has two halves receives once. Who is alone in its half gives to all of the other.
+// Each member of a group with two halves receives once. A member that is alone in its half gives to all of the other.
 Cost cost_of_balanced_doubling(const Shape& shape) {
   std::size_t most = 0;
   std::size_t total = 0;
@@ -88,8 +89,8 @@ Schedule balanced_halving_all_reduce(const Shape& shape) {
   return halving.done();
 }
 
-// Everybody gives away all but its own block; member 0 holds most on the way, half of what it held before, rounded
-// up, in every round, and that is what it sends when it gathers.
+// Each member gives away all but its own block. Member 0 holds most on the way: in every round half of its data,
+// rounded up. It sends the same when it gathers.
 Cost cost_of_balanced_halving(const Shape& shape) {
   const Blocks blocks = Blocks::split(shape.count, shape.size);
   const auto rounds = static_cast<std::size_t>(doublings(shape.size));
@@ -126,7 +127,7 @@ Schedule balanced_halving_reduce_scatter(const Shape& shape) {
   return with_packed_input(halving.done(), shape.gives);
 }
 
-// Everybody gives away all but the block that it then sends to its member, unless that is itself.
+// Each member gives away all but one block, and then sends that to its member unless it is its own.
 Cost cost_of_reduce_scatter(const Shape& shape) {
   const std::size_t all = shape.gives.total();
   const bool moves = shape.size > 2;

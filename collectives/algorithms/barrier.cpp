@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody leaves before all have come. What is sent, the one element of a barrier's input, means nothing; that it
-// came means that its sender has come, and all whom the sender had heard of.
+// Builds barriers, which no member leaves before all have come. The message, the one element of a barrier's input, has
+// no meaning. Its arrival tells that the sender has come, and all members that the sender had heard of.
 //
-// dissemination: in round k to the member 2^k after me. With 5 members, whom member 0 has heard of:
-//   0      4 0      2 3 4 0      1 2 3 4 0
+// `dissemination`: In round k a member sends to the member 2^k after it. With 5 members, member 0 has heard of:
+//   0      4 0      2 3 4 0      1 2 3 4 0.
 //
-// tree: up and down the binomial tree, in which the parent of a member is its index without its lowest bit:
-//   0 -> 1, 2, 4     2 -> 3     4 -> 5, 6     6 -> 7
+// `tree`: Messages go up and down the binomial tree. The parent of a member is its index without its lowest bit:
+//   0 -> 1, 2, 4     2 -> 3     4 -> 5, 6     6 -> 7.
 //
-// flat: the tree in which everybody is a child of member 0.
+// `flat`: In the tree every member is a child of member 0.
 #include <array>
 #include <bit>
 
@@ -28,7 +28,7 @@ Schedule dissemination_barrier(const Shape& shape) {
   return barrier.done();
 }
 
-// The children have come; so have I; all have come; they may leave.
+// Waits for the children, tells the parent, waits for its answer, and lets the children go.
 Schedule up_and_down(const Shape& shape, int parent, std::span<const int> children) {
   ScheduleBuilder barrier;
   std::size_t heard = 0;

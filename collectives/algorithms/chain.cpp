@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From member to member, piece by piece: everybody sends everything once, and all links work at once. With 4 members
-// and 3 pieces, root 0, which piece goes in each round (a reduce goes the other way, adding what each member has):
+// Passes data from member to member, piece by piece. Every member sends everything once, and all links work at the same
+// time. With 4 members, 3 pieces and root 0, these pieces go in each round. A reduce goes the other way and adds each
+// member's data.
 //
 //   round    1   2   3   4   5
 //   0 -> 1   0   1   2
@@ -63,7 +64,7 @@ Schedule chain_reduce(const Shape& shape) {
 
 }  // namespace
 
-// The last piece sets out after all others and passes everybody.
+// The last piece starts after all others and passes every member.
 Cost cost_of_chain(const Shape& shape) {
   if (shape.size == 1) return {};
   const auto links = static_cast<std::size_t>(shape.size - 1);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// With partners at distances that double or halve, in as many rounds as the number of members has bits. Where the
-// number is no power of two, pairs of neighbours are folded: one works for both, and the other waits for the end.
-// With 4 members, what they have of the sum (an all-reduce) or of the blocks (an all-gather):
+// Exchanges data with partners at distances that double or halve, in as many rounds as the number of members has bits.
+// If the number is no power of two, pairs of neighbours are folded: one works for both, and the other waits for the
+// end. With 4 members, they have these parts of the sum (an all-reduce) or of the blocks (an all-gather):
 //
-//   recursive doubling   0 | 1 | 2 | 3      01 | 01 | 23 | 23      0123 | 0123 | 0123 | 0123
+//   `recursive_doubling`: 0 | 1 | 2 | 3      01 | 01 | 23 | 23      0123 | 0123 | 0123 | 0123.
 //
-//   recursive halving: blocks of the sum, by far partners first; then the member has the whole sum of its block
-//     0123 | 0123 | 0123 | 0123     01 | 01 | 23 | 23     0 | 1 | 2 | 3
+//   `recursive_halving`: Far partners come first; in the end a member has the whole sum of its block.
+//     0123 | 0123 | 0123 | 0123     01 | 01 | 23 | 23     0 | 1 | 2 | 3.
 //
-//   rabenseifner: halving, then the same backwards
+//   `rabenseifner`: It halves, and then does the same steps backwards.
+#include <algorithm>
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -18,7 +19,7 @@
 
 namespace lockstep {
 
-// All operands are neighbours, so everybody combines in the order of the members.
+// All operands are neighbours, so all members combine in the order of the members.
 Schedule recursive_doubling_all_reduce(const Shape& shape) {
   const Folding folding(shape.size);
   const Slice sum = output(0, shape.count);
@@ -85,7 +86,7 @@ Schedule rabenseifner_all_reduce(const Shape& shape) {
   return halving.done();
 }
 
-// Who works for a pair holds the sum of the whole input before it is halved; others begin with their half.
+// A member that works for a pair holds the sum of the whole input before it is halved; others begin with their half.
 Schedule halving_reduce_scatter(const Shape& shape) {
   const Blocks blocks = packed(shape.gives);
   const int me = shape.index;
@@ -115,7 +116,7 @@ Schedule halving_reduce_scatter(const Shape& shape) {
   return with_packed_input(halving.done(), shape.gives);
 }
 
-// All blocks but one.
+// Returns the range before a block and the one after it.
 std::array<Slice, 2> without(const Blocks& blocks, int block) {
   return {output(0, blocks.offset(block)), output(blocks.end(block), blocks.total() - blocks.end(block))};
 }
@@ -130,8 +131,8 @@ Schedule doubling_all_gather(const Shape& shape) {
 
 std::size_t folds(const Folding& folding) { return folding.extra > 0 ? 1 : 0; }
 
-// A worker gives away all but its own blocks and sends as it gathers; worker 0, whose pair is folded if any is and
-// whose blocks are the largest, gathers most and unfolds.
+// A worker gives away all but its own blocks, and sends as it gathers. Worker 0 gathers most and unfolds: its pair is
+// folded if any is, and its blocks are the largest.
 Cost cost_of_rabenseifner(const Shape& shape) {
   const Folding folding(shape.size);
   const Blocks blocks = Blocks::split(shape.count, shape.size);
@@ -141,7 +142,8 @@ Cost cost_of_rabenseifner(const Shape& shape) {
   return {2 * folding.rounds() + 2 * folds(folding), most, 2 * others * shape.count};
 }
 
-// Who is folded sends all it has and later gets its own block; without pairs, who has the smallest sends most.
+// A folded member sends all its data and later gets its own block. Without pairs, the member with the smallest block
+// sends most.
 Cost cost_of_halving(const Shape& shape) {
   const Folding folding(shape.size);
   const std::size_t all = shape.gives.total();
@@ -188,7 +190,7 @@ Schedule doubling_gather(const Shape& shape, const Blocks& blocks) {
   return doubling.done();
 }
 
-// Who works for a pair sends it everything but its own block.
+// A member that works for a pair sends the other one everything but its own block.
 Cost cost_of_doubling_gather(int size, const Blocks& blocks) {
   const Folding folding(size);
   std::size_t most = 0;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everybody's blocks to everybody, in fewer or smaller messages than "flat".
+// Sends every member's blocks to all members, in fewer or smaller messages than "flat".
 //
-// bruck, all-gather: what I have doubles. With 5 members, member 1 has in scratch
-//   1          1 2        1 2 3 4        1 2 3 4 0      then 0 | 1 2 3 4 goes to the output
-//   from 2 ->  from 3 ->  from 0 (one block)
+// `bruck`, all-gather: A member's data double in each round. With 5 members, member 1 has in scratch:
+//   1          1 2        1 2 3 4        1 2 3 4 0.     Then 0 | 1 2 3 4 goes to the output.
+//   from 2 ->  from 3 ->  from 0 (one block).
 //
-// bruck, all-to-all: slot j has what must travel j members further. In round k the slots whose bit k is set travel
-// 2^k members: a block reaches its member in as many messages as its distance has bits. With 5 members:
-//   round 0: slots 1 3    round 1: slots 2 3    round 2: slot 4
+// `bruck`, all-to-all: Slot j holds data that must travel j members further. In round k the slots with bit k set travel
+// 2^k members. So a block reaches its member in as many messages as its distance has bits. With 5 members:
+//   round 0: slots 1 3    round 1: slots 2 3    round 2: slot 4.
 //
-// neighbor: with the one on my left, then on my right, and so on, the two blocks that I got last. With 6 members:
-//   0-1 2-3 4-5   one block      1-2 3-4 5-0   two, own pairs      0-1 2-3 4-5   two, the pairs that came
+// `neighbor`: A member exchanges with its left neighbour, then its right one, and so on, the two blocks that came last.
+// With 6 members:
+//   0-1 2-3 4-5   one block.     1-2 3-4 5-0   two, own pairs.     0-1 2-3 4-5   two, the pairs that came.
 //
-// pairwise: in round k to the member k after me, from the one k before me.
+// `pairwise`: In round k a member sends to the one k after it, and receives from the one k before it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -46,14 +47,14 @@ Schedule bruck_all_gather(const Shape& shape) {
 
 Schedule neighbor_all_gather(const Shape& shape) {
   const Blocks pairs = Blocks::even(2 * shape.count, shape.size / 2);
-  const int side = shape.index % 2 == 0 ? 1 : -1;  // where my first partner is
+  const int side = shape.index % 2 == 0 ? 1 : -1;  // the side of my first partner
   const Slice own = input(0, shape.count);
   ScheduleBuilder neighbor;
   neighbor.round()
       .send(shape.next(side), own)
       .receive(shape.next(side), shape.takes.slice(Space::output, shape.next(side)))
       .copy(shape.takes.slice(Space::output, shape.index), own);
-  // The pairs that I get lie ever further, on one side and on the other in turn.
+  // The pairs that I get lie ever further away, on one side and the other in turn.
   const auto pair = [&](int round) {
     const int distance = round % 2 == 0 ? round / 2 : -(round + 1) / 2;
     return pairs.slice(Space::output, wrap(shape.index / 2 + side * distance, pairs.parts()));
@@ -65,14 +66,15 @@ Schedule neighbor_all_gather(const Shape& shape) {
   return neighbor.done();
 }
 
-// Slots whose bit is set, packed and unpacked: runs of `bit` slots, every second one, of which the last may be short.
+// Selects the slots that have bit `bit`, packed and unpacked: every second run of `bit` slots. The last run may be
+// short.
 struct BruckSlots {
   int bit;
   int size;
   std::size_t count;
 
   int whole() const { return size / (2 * bit); }
-  int rest() const { return std::max(size % (2 * bit) - bit, 0); }  // slots of the short one
+  int rest() const { return std::max(size % (2 * bit) - bit, 0); }  // slots of the short run
   std::size_t elements() const { return static_cast<std::size_t>(whole() * bit + rest()) * count; }
   Blocks exchange_cut(int parts) const {
     return Blocks::even(static_cast<std::size_t>(bit) * count, std::max(parts, 1));
@@ -91,7 +93,7 @@ struct BruckSlots {
   }
 };
 
-// Scratch: the slots, then what is sent, then what is received.
+// Scratch holds the slots, then the data to send, then the received data.
 Schedule bruck_all_to_all(const Shape& shape) {
   const std::size_t slots = static_cast<std::size_t>(shape.size) * shape.count;
   ScheduleBuilder bruck;
@@ -125,7 +127,7 @@ Schedule pairwise_all_to_all(const Shape& shape) {
 
 bool is_even(const Shape& shape) { return shape.size % 2 == 0; }
 
-// Everybody sends as much.
+// Returns the cost if each member sends `each` elements.
 Cost alike(const Shape& shape, int rounds, std::size_t each) {
   return {static_cast<std::size_t>(rounds), each, static_cast<std::size_t>(shape.size) * each};
 }
@@ -142,7 +144,7 @@ Cost cost_of_bruck_all_to_all(const Shape& shape) {
   return alike(shape, doublings(shape.size), each);
 }
 
-// Nobody knows what the others give to each other: of the unequal form this takes them to give as much as I do.
+// No member knows the others' counts. For the unequal form this assumes that they give as much as I do.
 Cost cost_of_pairwise(const Shape& shape) {
   return alike(shape, shape.size - 1, shape.gives.total() - shape.gives.count(shape.index));
 }

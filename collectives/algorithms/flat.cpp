@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everybody writes to everybody whom it concerns, in one round: least rounds, most messages, for few members. What
-// is reduced is reduced where it is wanted, as the balanced tree. With 4 members, member 1 of an all-reduce:
+// Sends directly to each member that needs the data, in one round. It has the fewest rounds and the most messages, and
+// so serves few members. Data are reduced on the members that need the result, as the balanced tree. With 4 members,
+// member 1 of an all-reduce does this:
 //
-//   sends its input to 2, 3, 0;  slots a, b, c <- 0, 2, 3
-//   b = b c,  a = a input,  output = a b             ((0 1) (2 3))
+//   It sends its input to 2, 3, 0; slots a, b, c receive from 0, 2, 3.
+//   Then b = b c,  a = a input,  output = a b             ((0 1) (2 3)).
 //
-// and of a reduce-scatter the same with block 1 of everybody, while the other blocks are sent to their members.
+// A reduce-scatter does the same with block 1 of every member, and sends the other blocks to their members.
 #include <algorithm>
 #include <array>
 
@@ -15,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Receives what the others give to the sum of `mine`, and makes it.
+// Receives the others' contributions to the sum of `mine`, and computes it.
 void sum_of_all(ScheduleBuilder& flat, const Shape& shape, const Slice& mine, const Slice& target) {
   const std::vector<Slice> given = side_by_side(shape, mine, shape.size);
   for (int step = 1; step < shape.size; ++step) {
@@ -119,7 +120,7 @@ Cost cost_of_reduce(const Shape& shape) {
   return {rounds(shape), rounds(shape) * shape.count, others(shape) * shape.count};
 }
 
-// Who has the smallest block sends most.
+// The member with the smallest block sends most.
 Cost flat_cost_of_reduce_scatter(const Shape& shape) {
   return {rounds(shape), shape.gives.total() - shape.gives.smallest(), others(shape) * shape.gives.total()};
 }
@@ -142,7 +143,7 @@ Cost cost_of_scatter(const Shape& shape) {
   return {rounds(shape), all, all};
 }
 
-// Nobody knows what the others give to each other: of the unequal form this takes them to give as much as I do.
+// No member knows the others' counts. For the unequal form this assumes that they give as much as I do.
 Cost cost_of_all_to_all(const Shape& shape) {
   const std::size_t each = shape.gives.total() - shape.gives.count(shape.index);
   return {rounds(shape), each, (others(shape) + 1) * each};
@@ -151,7 +152,7 @@ Cost cost_of_all_to_all(const Shape& shape) {
 constexpr AlgorithmProperties tree{.order = true, .balanced = true};
 constexpr AlgorithmProperties flat_apart{.in_place = false};
 
-// Where everybody adds up what everybody gave: with more members nobody would want to write that down.
+// True if members are few enough for schedules in which all combine everything; the limit is a guess.
 bool is_for(const Shape& shape) {
   constexpr int most = 1024;
   return shape.size <= most;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a folding, furthest first; what member 0 of 4 keeps of the blocks:
-//   0 1 2 3 -> 0 1 (with 2) -> 0 (with 1)
+// Builds the steps of halving. A folding begins with the furthest partners. Member 0 of 4 keeps these blocks:
+//   0 1 2 3 -> 0 1 (with 2) -> 0 (with 1).
 //
-// Steps of the balanced tree, nearest first. A class (r, k) is the keys that end in the k bits of r; member i has key
-// i in the end, and keys lie in the order of their bits backwards, so that a class lies side by side. With 4 members
-// they lie as 0 2 1 3:
-//   member 0: 0 2 1 3 -> 0 2 (with 1) -> 0 (with 2)      member 1: 0 2 1 3 -> 1 3 -> 1
-// Where a group has no right half, its members wait. With 3 members, keys as 0 2 1: member 2 holds all until 0 and 1,
-// who hold 0 2 and 1, give it key 2, and it gives them 0 and 1.
+// The balanced tree begins with the nearest partners. A class (r, k) is the keys that end in the k bits of r. Member i
+// has key i in the end. Keys lie in the order of their bits backwards, so that a class lies side by side. With 4
+// members they lie as 0 2 1 3:
+//   member 0: 0 2 1 3 -> 0 2 (with 1) -> 0 (with 2)      member 1: 0 2 1 3 -> 1 3 -> 1.
+// If a group has no right half, its members wait. With 3 members, keys lie as 0 2 1. Member 2 holds all until 0 and 1,
+// which hold 0 2 and 1, give it key 2, and it gives them 0 and 1.
 #include "collectives/algorithms/halving.hpp"
 
 #include <bit>
@@ -28,7 +28,7 @@ void reduce_by_halves(ScheduleBuilder& schedule, const HalvingSteps& steps, int 
   for (const HalvingStep& step : steps) {
     schedule.round();
     for (const HalvingTransfer& part : step.gives) schedule.send(part.peer, from.at(part.range));
-    // Where sums lie in scratch, the first ones are made where their contributions come in.
+    // The first sums in scratch are computed in the place where their contributions arrive.
     const bool right_there = sums.space == Space::scratch && from.space != Space::scratch;
     std::size_t at = incoming;
     for (const HalvingTransfer& part : step.takes) {
@@ -130,10 +130,10 @@ std::size_t Folding::rounds() const { return static_cast<std::size_t>(doublings(
 
 namespace {
 
-// The keys below `size` that end in these bits.
+// Returns the number of keys below `size` that end in these bits.
 int class_size(int ending, int bits, int size) { return ending < size ? ((size - 1 - ending) >> bits) + 1 : 0; }
 
-// How many keys lie before them.
+// Returns the number of keys that lie before them.
 int class_begin(int ending, int bits, int size) {
   int before = 0;
   for (int bit = 0; bit < bits; ++bit) {
@@ -147,7 +147,7 @@ Slice class_range(const Blocks& blocks, int ending, int bits) {
   return range_of(blocks, begin, begin + class_size(ending, bits, blocks.parts()));
 }
 
-// Who holds the class (ending, bits) among the 2^bits members from `first` on, as far as there are so many.
+// Returns the holder of class (ending, bits) among the 2^bits members from `first` on, as far as they exist.
 int class_holder(int ending, int bits, int first, int size) {
   for (int bit = bits - 1; bit >= 0; --bit) {
     if ((ending >> bit & 1) != 0 && first + (1 << bit) < size) first += 1 << bit;
@@ -165,7 +165,7 @@ HalvingSteps balanced_steps(int index, const Blocks& blocks) {
     const int first = index & ~(2 * half - 1);
     const int middle = first + half;
     if (middle >= size) continue;
-    // In the left half every class has its own member, in a whole right one as well.
+    // In the left half every class has a member of its own, and so it has in a whole right half.
     const bool only_one = index < middle || middle + half <= size;
     const int partner = index < middle ? index : index - half;
     HalvingStep step;

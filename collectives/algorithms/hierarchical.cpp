@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// These treat members of one node and members of different nodes differently. Rail l is the l-th members of all nodes.
-// With 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3:
+// Treats members of one node and members of different nodes differently. Rail l is the l-th members of all nodes. With
+// 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3, data move as follows.
 //
-//   hierarchical, all-reduce   in the nodes, halves a b of their sums:   a to 0, b to 1 | a to 2, b to 3
-//                              on the rails, halves of the whole sum:    a of 0 and 2, b of 1 and 3
-//                              in the nodes, both halves:                a b of 0 and 1 | a b of 2 and 3
-//   leaders                    the sums of the nodes to 0 and 2, among these, and from them to all
+//   `hierarchical`, all-reduce   In the nodes, halves a b of their sums go:   a to 0, b to 1 | a to 2, b to 3.
+//                                On the rails, halves of the whole sum go:    a of 0 and 2, b of 1 and 3.
+//                                In the nodes, both halves go to all:         a b of 0 and 1 | a b of 2 and 3.
+//   `leaders`                    The sums of the nodes go to 0 and 2, then among these, and then to all.
 //
-// What crosses the network is as little as can be; of `hierarchical`, all members of a node send it together. On the
-// rails, and among leaders, the same is done once more where nodes are in racks, and so on. What is cut into blocks is
-// in hierarchical_blocks.cpp.
+// As little as possible crosses the network. In `hierarchical`, all members of a node send it together. If nodes are in
+// racks, the rails, and the leaders, do the same once more, and so on. Collectives of blocks are in
+// hierarchical_blocks.cpp.
+#include <algorithm>
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -29,13 +30,13 @@ Schedule rail_all_reduce(const NodePosition& me, Build build, const Slice& mine)
   return on(me.rail_group(), within(mine, of_result(build(me.on_rail(mine.count)))));
 }
 
-// On a rail by levels again, if there are more.
+// Works on a rail by levels again, if there are more levels.
 template <Build flat, Build levels, ShapePredicate suits>
 Schedule by_levels(const Shape& shape) {
   return suits(shape) ? levels(shape) : flat(shape);
 }
 
-// By the halves of the balanced tree in the nodes.
+// Combines by the halves of the balanced tree in the nodes.
 template <Build rail, ShapePredicate suits>
 Schedule halving(const Shape& shape) {
   const NodePosition me(shape, shape.index);
@@ -50,7 +51,7 @@ Schedule halving(const Shape& shape) {
   return then(then(on(me.node_group(), sums.done()), std::move(across)), on(me.node_group(), gather.done()));
 }
 
-// In all nodes at once an all-reduce of everything, and in the midst of it one of its slice on every rail.
+// All nodes do an all-reduce of everything at the same time. In the middle of it, every rail does one of its slice.
 template <Price near, Price rail, ShapePredicate suits>
 Cost cost_of_hierarchical(const Shape& shape) {
   const NodePosition any(shape, 0);
@@ -79,7 +80,7 @@ Schedule leaders_reduce(const Shape& shape) {
   return reduce_by_levels(sum, incoming, shape);
 }
 
-// All of a node come to its leader, the leaders hear of each other, and it lets them go.
+// The members of a node come to their leader, the leaders hear of each other, and each lets its members go.
 Schedule leaders_barrier(const Shape& shape) {
   const Leaders leaders(shape, shape.levels->nodes.front().front());
   const NodePosition& me = leaders.me;
@@ -104,7 +105,7 @@ Schedule leaders_barrier(const Shape& shape) {
   return then(then(on(me.node_group(), up.done()), leaders.if_leader(across.done())), on(me.node_group(), down.done()));
 }
 
-// How many rounds a binomial tree has in the largest node.
+// Returns the number of rounds of a binomial tree in the largest node.
 std::size_t deepest(const Shape& shape) {
   int most = 0;
   for (const auto& members : shape.levels->nodes) most = std::max(most, doublings(count_of(members)));
@@ -113,12 +114,12 @@ std::size_t deepest(const Shape& shape) {
 
 std::size_t other_members(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
 
-// Of a leader: in its node it has as many children as its node has bits.
+// Returns the number of children of a leader in its node: the number of doublings that reach around the node.
 std::size_t near_children(const NodePosition& any, int node) {
   return static_cast<std::size_t>(doublings(count_of(any.nodes[static_cast<std::size_t>(node)])));
 }
 
-// Rounds are exact where the nodes are equal. Leaders of folded pairs send differently much.
+// The number of rounds is exact if the nodes are equal. Leaders of folded pairs send different amounts.
 Cost cost_of_leaders_all_reduce(const Shape& shape) {
   const NodePosition any(shape, 0);
   const Folding folding(any.all_nodes());
@@ -134,7 +135,7 @@ Cost cost_of_leaders_all_reduce(const Shape& shape) {
   return cost;
 }
 
-// How often a member sends in a broadcast by levels.
+// Returns how often a member sends in a broadcast by levels.
 std::size_t sends_by_levels(const Shape& shape, int member) {
   const int from_root = wrap(static_cast<long long>(member) - shape.root, shape.size);
   if (!has_nodes(shape)) return static_cast<std::size_t>(binomial_children(from_root, shape.size));
@@ -245,7 +246,7 @@ Cost cost_of_broadcast_by_levels(const Shape& shape) {
   Cost cost{rounds_by_levels(shape), 0, other_members(shape) * shape.count};
   if (!has_nodes(shape)) return {cost.rounds, sends_by_levels(shape, shape.root) * shape.count, cost.sent_total};
   const NodePosition top(shape, shape.root);
-  for (int node = 0; node < top.all_nodes(); ++node) {  // of each the one that sends most
+  for (int node = 0; node < top.all_nodes(); ++node) {  // the member that sends most of each node
     const int leader = node == top.node ? shape.root : top.nodes[static_cast<std::size_t>(node)].front();
     cost.sent_most = std::max(cost.sent_most, sends_by_levels(shape, leader) * shape.count);
   }

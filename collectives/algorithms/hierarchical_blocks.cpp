@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of blocks, too, treat members of one node and members of different nodes differently. Rail l is the
-// l-th members of all nodes. With 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3:
+// Treats members of one node and of different nodes differently in collectives of blocks. Rail l is all l-th members.
+// With 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3, blocks move as follows.
 //
-//   all-gather       on the rails: 0 2 | 1 3 | 0 2 | 1 3          in the nodes, the rails of the others
-//   reduce-scatter   in the nodes, the sums for their rails:      0 2 to 0, 1 3 to 1 | 0 2 to 2, 1 3 to 3
-//                    on the rails, each its own:                  0 | 1 | 2 | 3
-//   all-to-all       in the nodes, what is for the rail of each:  0 1 give to 0 all for 0 2, to 1 all for 1 3
-//                    on the rails, what their nodes have:         from 0 1 to 2 in one message of 0
+//   `all-gather`      On the rails:                                   0 2 | 1 3 | 0 2 | 1 3.
+//                     In the nodes, the rails of the others follow.
+//   `reduce-scatter`  In the nodes, the sums for their rails go:      0 2 to 0, 1 3 to 1 | 0 2 to 2, 1 3 to 3.
+//                     On the rails, each member gets its own:         0 | 1 | 2 | 3.
+//   `all-to-all`      In the nodes, blocks for each rail go to it:    0 1 give to 0 all for 0 2, to 1 all for 1 3.
+//                     On the rails, a node's blocks are one message:  from 0 1 to 2 in one message of 0.
 //
-// On the rails the same is done once more where nodes are in racks, and so on.
+// If nodes are in racks, the rails do the same once more, and so on.
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -21,7 +23,7 @@ namespace {
 
 std::size_t members_beside(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
 
-// Of every rail its blocks, by its number.
+// Returns the blocks of every rail, by the rail's number.
 std::vector<Blocks> by_rail(const Shape& shape, const Blocks& blocks) {
   NodePosition any(shape, 0);
   std::vector<Blocks> rails;
@@ -51,7 +53,7 @@ Schedule all_to_all(const Shape& shape) {
   return all_to_all_by_levels(shape, input(0, whole), output(0, whole), 0);
 }
 
-// To every other member its block, all at once.
+// Sends each other member its block, all in one round.
 Schedule to_each(const Shape& shape, const Slice& given, const Slice& taken) {
   const Blocks blocks = Blocks::even(shape.count, shape.size);
   const auto of = [&](const Slice& whole, int member) {
@@ -91,7 +93,7 @@ constexpr std::array<Algorithm, 5> hierarchical_blocks_table = {{
 
 }  // namespace
 
-// Around the ring of the rail, then the rails around the ring of the node: of a rail, the block of each node.
+// Gathers around the ring of the rail. Then the rails go around the ring of the node: of each, every node's block.
 Schedule gather_by_levels(const Shape& shape, const Blocks& blocks) {
   if (!has_equal_nodes(shape)) return ring_gather(shape, blocks);
   const NodePosition me(shape, shape.index);
@@ -122,7 +124,7 @@ Cost cost_of_gather_by_levels(const Shape& shape, const Blocks& blocks) {
   return cost;
 }
 
-// In scratch the sums of my node for my rail, a block for each node; then each node of the rail its own.
+// Computes my node's sums for my rail in scratch, a block for each node. Then each node of the rail gets its own.
 Schedule reduce_scatter_by_levels(const Slice& mine, const Shape& shape, const Blocks& blocks) {
   if (!has_equal_nodes(shape)) return ring_reduce_scatter_to(mine, shape, blocks);
   const NodePosition me(shape, shape.index);
@@ -144,7 +146,7 @@ Schedule reduce_scatter_by_levels(const Slice& mine, const Shape& shape, const B
   return then(on(me.node_group(), std::move(near)), on(me.rail_group(), std::move(far)));
 }
 
-// A member sends all rails but its own, and of that all blocks but its own.
+// A member sends all rails but its own, and of that rail all blocks but its own.
 Cost cost_of_reduce_scatter_by_levels(const Shape& shape, const Blocks& blocks) {
   const std::size_t all = blocks.total();
   if (!has_equal_nodes(shape)) return {members_beside(shape), all - blocks.smallest(), members_beside(shape) * all};
@@ -158,8 +160,8 @@ Cost cost_of_reduce_scatter_by_levels(const Shape& shape, const Blocks& blocks) 
   return cost;
 }
 
-// Of a node all that its members have for my rail comes to me, and is sorted by the node that it is for. With two nodes
-// of two, member 0 has afterwards for its own node and for the other:   0->0 1->0 | 0->2 1->2
+// Collects all blocks of my node for my rail, and sorts them by the node that gets them. With two nodes of two, member
+// 0 then holds for its own node and for the other: 0->0 1->0 | 0->2 1->2.
 Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slice& taken, std::size_t free) {
   if (!has_equal_nodes(shape)) return to_each(shape, given, taken);
   const NodePosition me(shape, shape.index);
@@ -172,7 +174,7 @@ Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slic
   };
   const Slice leaving = scratch(free, whole);  // by rail and node
   const Slice coming = scratch(free + whole, whole);
-  const Slice sorted = scratch(free + 2 * whole, whole);  // by node and who gives it
+  const Slice sorted = scratch(free + 2 * whole, whole);  // by node and giver
   const auto member = [&](std::size_t node, std::size_t local) {
     return static_cast<std::size_t>(me.nodes[node][local]);
   };
@@ -195,8 +197,8 @@ Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slic
     for (std::size_t to = 0; to < nodes; ++to)
       near.copy(block(sorted, to * members + giver), block(from, giver * nodes + to));
   }
-  // Its node's blocks are one on the rail. What has been sorted is where the rail begins, and what comes where it was
-  // before.
+  // A node's blocks are one block on the rail. The sorted blocks are the rail's input, and its output is where the
+  // blocks of my node came in.
   const Shape rail = me.on_rail(members * each);
   Schedule far = all_to_all_by_levels(rail, sorted, coming, free + 3 * whole);
   ScheduleBuilder end;
@@ -208,8 +210,8 @@ Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slic
   return then(then(on(me.node_group(), near.done()), on(me.rail_group(), std::move(far))), end.done());
 }
 
-// All that is not for my rail goes to others of my node, and of what all of it have for my rail, all that is for
-// others.
+// A member sends all blocks for other rails within its node. On its rail it sends, of its node's blocks, all for other
+// nodes.
 Cost cost_of_all_to_all_by_levels(const Shape& shape) {
   if (!has_equal_nodes(shape)) {
     const std::size_t sent = members_beside(shape) * shape.count;

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of a node meet in the memory that they share, and only what must goes by messages: rail l is the l-th members
-// of all nodes. With 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3:
+// Lets members of a node meet in the memory that they share, so that only data for other nodes are messages. Rail l is
+// the l-th members of all nodes. With 2 nodes of 2, members 0 1 | 2 3 and rails 0 2, 1 3, data move as follows.
 //
-//   node_*, all-reduce   in the nodes, halves a b of their sums:   a to 0, b to 1 | a to 2, b to 3
-//                        on the rails, halves of the whole sum:    a of 0 and 2, b of 1 and 3
-//                        in the nodes, both halves:                a b of 0 and 1 | a b of 2 and 3
-//   node_hierarchical_*  the same, but on the rails first those that are in one rack, and so on
-//   all-gather           on the rails: 0 2 | 1 3 | 0 2 | 1 3      in the nodes, the rails of the others
-//   reduce-scatter       as on the rails, from its end
-//   all-to-all           in the nodes, all that is given, to all; on the rails, what is for the other end of it
+//   `node_*`, all-reduce   In the nodes, halves a b of their sums go:   a to 0, b to 1 | a to 2, b to 3.
+//                          On the rails, halves of the whole sum go:    a of 0 and 2, b of 1 and 3.
+//                          In the nodes, both halves go to all:         a b of 0 and 1 | a b of 2 and 3.
+//   `node_hierarchical_*`  The same happens, but on the rails first within each rack, and so on.
+//   `all-gather`           On the rails:                                0 2 | 1 3 | 0 2 | 1 3.
+//                          In the nodes, the rails of the others follow.
+//   `reduce-scatter`       The same goes backwards, with sums.
+//   `all-to-all`           In the nodes, all members see all inputs. On rails, each end sends the other its blocks.
 //
-// Nodes may have unequal numbers of members: there are as many rails as the smallest node has members, and who is on
-// none gives and takes in its node only. What goes by one member of each node is in intra_node_leaders.cpp.
+// Nodes may have different numbers of members. There are as many rails as the smallest node has members. A member on no
+// rail gives and takes in its node only. Algorithms in which one member of each node sends are in
+// intra_node_leaders.cpp.
+#include <algorithm>
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -32,7 +35,7 @@ int rails_of(const Nodes& nodes) {
   return least;
 }
 
-// What rail l carries is for the l-th member, and nothing is for those on no rail.
+// Returns blocks for the members of a node: member l gets the data of rail l, and members on no rail get nothing.
 Blocks for_rails(std::size_t count, int rails, int members) {
   Blocks split = Blocks::split(count, rails);
   if (rails == members) return split;
@@ -41,7 +44,7 @@ Blocks for_rails(std::size_t count, int rails, int members) {
   return Blocks::packed(counts);
 }
 
-// The sums of my node: of all rails to those who are on them.
+// Combines my node's data, and gives the members on the rails their parts of the sums.
 Schedule sums_of_node(const NodePosition& me, const Slice& all, const Blocks& blocks, int rails) {
   const Slice mine = blocks.slice(Space::output, me.local);
   if (rails == 1) return only(in_node(me, Collective::reduce, all, mine));
@@ -50,7 +53,7 @@ Schedule sums_of_node(const NodePosition& me, const Slice& all, const Blocks& bl
   return only(std::move(near));
 }
 
-// What the rails have brought, to all.
+// Sends the rails' results to all members of my node.
 Schedule to_all_of_node(const NodePosition& me, std::size_t count, const Blocks& blocks, int rails) {
   const Slice mine = blocks.slice(Space::output, me.local);
   if (me.members() == 1) return {};
@@ -72,7 +75,7 @@ Schedule node_all_reduce(const Shape& shape) {
   return then(std::move(all), to_all_of_node(me, shape.count, blocks, rails));
 }
 
-// What members do in their nodes is no message.
+// Returns the cost on the rails; members of a node exchange no message.
 template <Price rail>
 Cost cost_of_rails(const Shape& shape) {
   const NodePosition any(shape, 0);
@@ -82,7 +85,7 @@ Cost cost_of_rails(const Shape& shape) {
   return cost;
 }
 
-// Of each node its block of my rail comes around; then of each node all rails, in the memory of mine.
+// Each node's block of my rail comes around; then all rails of each node come, in my node's memory.
 template <Schedule (*gather)(const Shape&, const Blocks&)>
 Schedule rails_all_gather(const Shape& shape) {
   const NodePosition me(shape, shape.index);
@@ -125,8 +128,8 @@ Cost cost_of_rails_all_gather(const Shape& shape) {
   return cost;
 }
 
-// Of each node the sums of my node for it, each of its blocks to who is on that rail here, one after the other in
-// scratch; then each rail adds up what its nodes have.
+// Computes my node's sums for each node, and gives each block to the member here that is on its rail, one after another
+// in scratch. Then each rail adds up its nodes' sums.
 template <Schedule (*scatter)(const Slice&, const Shape&, const Blocks&)>
 Schedule rails_reduce_scatter(const Shape& shape) {
   const NodePosition me(shape, shape.index);
@@ -165,15 +168,15 @@ Cost cost_of_rails_reduce_scatter(const Shape& shape) {
   return cost;
 }
 
-// All of a node see what any of them gives; rail l carries what is for the l-th members of other nodes, from all of
-// mine. With 2 nodes of 2, member 0 sends to 2:   0->2 1->2
+// All members of a node see all its inputs. Rail l carries the blocks of my whole node for the l-th members of other
+// nodes. With 2 nodes of 2, member 0 sends to 2: 0->2 1->2.
 template <bool by_levels>
 Schedule rails_all_to_all(const Shape& shape) {
   const NodePosition me(shape, shape.index);
   const std::size_t each = shape.count;
   const std::size_t whole = static_cast<std::size_t>(shape.size) * each;
   const auto members = static_cast<std::size_t>(me.members());
-  const Slice packed = scratch(members * whole, whole);  // by node and who gives it
+  const Slice packed = scratch(members * whole, whole);  // by node and giver
   const Slice come = scratch(packed.offset + whole, whole);
   const auto given = [&](std::size_t mate, int to) {
     return scratch(mate * whole + static_cast<std::size_t>(to) * each, each);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms whose members use the shared memory of their nodes begin with these.
+// Holds the beginnings of algorithms that use the shared memory of their nodes.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace lockstep {
 
-// Where nobody has a neighbour there is nothing that memory could do.
+// True if some node has several members; else shared memory would have no use.
 inline bool has_neighbours(const Shape& shape) {
   return has_nodes(shape) &&
          std::ranges::any_of(shape.levels->nodes, [](const auto& members) { return members.size() > 1; });
 }
 
-// The members of a node follow each other, and the nodes, too.
+// True if the members of each node follow each other, and so do the nodes.
 inline bool has_runs(const Shape& shape) {
   int next = 0;
   return has_neighbours(shape) && std::ranges::all_of(shape.levels->nodes, [&](const auto& members) {
@@ -23,6 +23,7 @@ inline bool has_runs(const Shape& shape) {
          });
 }
 
+// Returns a step of my node's members; `root` is an index among them.
 inline IntraNodeStep in_node(const NodePosition& me, Collective collective, const Slice& from, const Slice& to,
                              int root = 0) {
   return {.collective = collective, .members = me.near(), .root = root, .from = from, .to = to};

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of each node one member goes to the others, and all of it meet in the memory that they share before and afterwards.
-// With nodes 0 1 | 2 3, leaders 0 and 2:
+// Lets one member of each node talk to other nodes; the members of a node meet in shared memory before and afterwards.
+// With nodes 0 1 | 2 3, the leaders are 0 and 2.
 //
-//   all-reduce, reduce   the sums of the nodes to 0 and 2, among these, and from them to all
-//   broadcast            to 0, from there to 2, then in the nodes; node_chain: in pieces, one after the other
-//   all-gather           the blocks of my node to 0 and 2, between these, and from them to all
-//   reduce-scatter       the sums of the nodes to 0 and 2, a part for each node, and from there to whom it is for
-//   gather, scatter      a node's blocks are one message, from or to its leader
-//   all-to-all           the same in both directions: what node goes to node is one message
-//   scan, exscan         in the nodes; the sums of all nodes before mine come to its leader, and are combined by all
+//   `all-reduce`, `reduce`  The sums of the nodes go to 0 and 2, then among these, and then to all.
+//   `broadcast`             Data go to 0, then to 2, and then in the nodes.
+//   `node_chain`            A broadcast goes in pieces, from node to node.
+//   `all-gather`            My node's blocks go to 0 and 2, then between these, and then to all.
+//   `reduce-scatter`        The sums of the nodes go to 0 and 2, then a part to each node, and then to its members.
+//   `gather`, `scatter`     A node's blocks are one message, from or to its leader.
+//   `all-to-all`            The blocks from one node to another are one message.
+//   `scan`, `exscan`        The nodes scan. The sum of all nodes before mine comes to its leader, and all combine it.
+#include <algorithm>
 #include <array>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -85,7 +87,7 @@ Cost intra_node_leaders_cost_of_all_reduce(const Shape& shape) {
   return cost_of_recursive_doubling(any.on_rail(shape.count));
 }
 
-// All of a node meet, the leaders hear of each other, and all of a node meet again.
+// The members of a node meet, the leaders hear of each other, and the members meet again.
 Schedule intra_node_leaders_barrier(const Shape& shape) {
   const Leaders leaders(shape, shape.levels->nodes.front().front());
   ScheduleBuilder across;
@@ -104,7 +106,7 @@ Cost intra_node_leaders_cost_of_barrier(const Shape& shape) {
   return {rounds, rounds, rounds * shape.levels->nodes.size()};
 }
 
-// The blocks of each node side by side, for those whose nodes are runs of members.
+// Returns the blocks of each node side by side; the members of each node must follow each other.
 Blocks blocks_of_nodes(const Nodes& nodes, const Blocks& blocks) {
   std::vector<std::size_t> counts;
   counts.reserve(nodes.size());
@@ -112,7 +114,7 @@ Blocks blocks_of_nodes(const Nodes& nodes, const Blocks& blocks) {
   return Blocks::packed(counts);
 }
 
-// All of a node to its leader, and beside it to all there; the leaders among themselves; and from them to all.
+// Gathers a node's blocks on its members, then the leaders gather those of all nodes, and then each broadcasts them.
 Schedule leaders_all_gather(const Shape& shape) {
   const Leaders leaders(shape, 0);
   const NodePosition& me = leaders.me;
@@ -139,7 +141,7 @@ Cost cost_of_leaders_all_gather(const Shape& shape) {
   return cost_of_doubling_gather(count_of_nodes(nodes), blocks_of_nodes(nodes, packed(shape.takes)));
 }
 
-// Of a node, as in all that is cut into equal blocks.
+// Is the range of a node's blocks, if all blocks are equal and the node's members follow each other.
 struct NodeSlots {
   NodeSlots(const Nodes& nodes, int node, std::size_t each)
       : first(nodes[static_cast<std::size_t>(node)].front()),
@@ -160,7 +162,7 @@ Schedule by_blocks(const NodePosition& me, Collective collective, const Slice& f
   return only(std::move(near));
 }
 
-// A node's blocks are one message, from its leader to the root, or from there.
+// A node's blocks are one message, from its leader to the root, or back.
 template <bool gathers>
 Schedule leaders_blocks(const Shape& shape) {
   const Leaders leaders(shape, shape.root);
@@ -189,7 +191,7 @@ Schedule leaders_blocks(const Shape& shape) {
   return gathers ? then(std::move(node), across.done()) : then(across.done(), std::move(node));
 }
 
-// The root has a message for each other node, or of each.
+// The root sends or receives one message for each other node.
 template <bool gathers>
 Cost cost_of_leaders_blocks(const Shape& shape) {
   const NodePosition top(shape, shape.root);
@@ -203,8 +205,8 @@ Cost cost_of_leaders_blocks(const Shape& shape) {
   return cost;
 }
 
-// What the leader has in scratch: all that its node gives, by member; what goes to other nodes, and what comes from
-// them, by node; all that its node takes, by member.
+// Divides the leader's scratch: its node's inputs by member; data for other nodes, and data from them, by node; its
+// node's outputs by member.
 struct LeadersScratch {
   LeadersScratch(const Shape& shape, const Nodes& nodes, int node)
       : each(shape.count),
@@ -283,7 +285,7 @@ Cost cost_of_leaders_all_to_all(const Shape& shape) {
   return cost;
 }
 
-// In scratch the sums of my node, then of all nodes what is for mine.
+// Scratch holds my node's sums, and then the sums of all nodes for mine.
 Schedule leaders_reduce_scatter(const Shape& shape) {
   const Leaders leaders(shape, 0);
   const NodePosition& me = leaders.me;
@@ -311,7 +313,7 @@ Cost cost_of_leaders_reduce_scatter(const Shape& shape) {
   return {rounds, nodes.total() - nodes.smallest(), rounds * nodes.total()};
 }
 
-// In scratch of a leader the sum of its node, and then, of all, that of the nodes before mine.
+// A leader's scratch holds its node's sum, and on all members the sum of the nodes before mine.
 template <Collective collective>
 Schedule leaders_scan(const Shape& shape) {
   const Leaders leaders(shape, 0);
@@ -353,7 +355,7 @@ Cost cost_of_leaders_scan(const Shape& shape) {
   return cost_of_doubling_exscan(NodePosition(shape, 0).on_rail(shape.count));
 }
 
-// Of many members the leader's schedule is too long.
+// True if members are few enough; with many the leader's schedule is too long. The limit is a guess.
 bool has_few_in_runs(const Shape& shape) {
   constexpr int few = 256;
   return shape.size <= few && has_runs(shape);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Around the ring: every member sends to the next and receives from the one before. Least bytes, most rounds:
-// for large messages. With 4 members, block b of the sum starts at member b+1 and grows on its way to b:
+// Sends around the ring: every member sends to the next one and receives from the one before. That moves the fewest
+// bytes in the most rounds, and so suits large messages. With 4 members, block b of the sum starts at member b+1 and
+// grows on its way to b. Afterwards member i has block i, and the same way round gives it to all.
 //
 //   round  0 -> 1   1 -> 2   2 -> 3   3 -> 0
 //     1      3        0        1        2       (blocks)
 //     2      2        3        0        1
-//     3      1        2        3        0       now member i has block i; then the same way round to give it to all
+//     3      1        2        3        0
 #include <array>
 #include <vector>
 
@@ -19,7 +20,7 @@ Schedule ring_reduce_scatter_to(const Slice& mine, const Shape& shape, const Blo
   return ring_reduce_scatters({&all, 1}, shape);
 }
 
-// Partial sums travel through two slots of scratch, of each part its own.
+// Partial sums travel through two slots of scratch; each part has its own.
 Schedule ring_reduce_scatters(std::span<const RingPart> parts, const Shape& shape) {
   ScheduleBuilder ring;
   ring.round();
@@ -94,7 +95,7 @@ Schedule ring_all_gather(const Shape& shape) {
   return then(own.done(), ring_gather(shape, shape.takes));
 }
 
-// Everybody sends all blocks but one; who does not send the smallest sends most.
+// Each member sends all blocks but one; a member that does not send the smallest sends most.
 Cost cost_of_once_around(const Blocks& blocks, int size) {
   const auto rounds = static_cast<std::size_t>(size - 1);
   return {rounds, blocks.total() - blocks.smallest(), rounds * blocks.total()};

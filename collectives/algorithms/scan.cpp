@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all before me gave, with me (scan) or without me (exscan). Of an exscan, member 0's output stays as it is.
+// Combines the data of all members before me, with mine (scan) or without mine (exscan). In an exscan, member 0's
+// output stays unchanged.
 //
-// recursive_doubling: everybody's sum reaches back twice as far each round. With 5 members, who has the sum of:
+// `recursive_doubling`: Every member's sum reaches back twice as far in each round. With 5 members, they have the sum
+// of:
 //
 //             0     1     2     3     4
 //             0     1     2     3     4
 //   1 further 0    0-1   1-2   2-3   3-4
 //   2 further 0    0-1   0-2   0-3   1-4
-//   4 further 0    0-1   0-2   0-3   0-4
+//   4 further 0    0-1   0-2   0-3   0-4.
 //
-// linear: from one to the next. flat_balanced: everybody to all after it, who combine as the balanced tree.
+// `linear`: Data go from one member to the next.
+// `flat_balanced`: Each member sends to all after it, which combine as the balanced tree.
 #include <algorithm>
 #include <array>
 
@@ -41,7 +44,7 @@ Schedule linear_exscan(const Shape& shape) {
   linear.round();
   if (shape.index == 0) return shape.size == 1 ? linear.done() : linear.send(shape.next(), given(shape)).done();
   if (is_last(shape)) return linear.receive(shape.before(), result(shape)).done();
-  // The output may be the input: the sum is made before it is written.
+  // The output may be the input, so the sum is computed before the output is written.
   linear.receive(shape.before(), slot(shape, 0)).reduce(slot(shape, 1), slot(shape, 0), given(shape));
   linear.copy(result(shape), slot(shape, 0));
   linear.round().send(shape.next(), slot(shape, 1));
@@ -62,7 +65,7 @@ Schedule doubling_scan(const Shape& shape) {
   return doubling.done();
 }
 
-// The sum over the members before `last`.
+// Computes the sum over the members before `last`.
 Schedule flat(const Shape& shape, int last) {
   const std::vector<Slice> all = side_by_side(shape, given(shape), last);
   ScheduleBuilder flat;
@@ -81,7 +84,7 @@ Cost cost_of_linear(const Shape& shape) {
   return {rounds, std::min<std::size_t>(rounds, 1) * shape.count, rounds * shape.count};
 }
 
-// Member 0 sends in every round, and in each so many less send as it reaches far.
+// Member 0 sends in every round. The number of members that do not send doubles each time.
 Cost cost_of_doubling(const Shape& shape) {
   const auto rounds = static_cast<std::size_t>(doublings(shape.size));
   std::size_t messages = 0;
@@ -90,7 +93,7 @@ Cost cost_of_doubling(const Shape& shape) {
 }
 
 Cost scan_cost_of_flat(const Shape& shape) {
-  const auto after = static_cast<std::size_t>(shape.size - 1);  // those after member 0
+  const auto after = static_cast<std::size_t>(shape.size - 1);  // members after member 0
   return {std::min<std::size_t>(after, 1), after * shape.count, (after + 1) * after / 2 * shape.count};
 }
 
@@ -108,7 +111,7 @@ constexpr std::array<Algorithm, 6> scan_table = {{
 
 }  // namespace
 
-// The sum with me is in slot 1, as far as anybody still needs it; without me, in the output.
+// Slot 1 holds the sum with me, as long as a member still needs it; the output holds the sum without me.
 Schedule doubling_exscan(const Shape& shape) {
   ScheduleBuilder doubling;
   Slice with_me = given(shape);

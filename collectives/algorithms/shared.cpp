@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// With 5 contributions, where a letter stands for one and for the slot that it lay in (b is mine, the input):
+// Combines contributions as the balanced tree. With 5 contributions, a letter stands for one and for its slot; b is
+// mine, the input:
 //
 //   c = c d   (c d)
-//   a = a b   (a b)     the slot of the left operand, or of the right one where the left one is mine
+//   a = a b   (a b)     A sum takes the slot of the left operand, or of the right one if the left one is mine.
 //   a = a c   ((a b) (c d))
-//   target = a e
+//   target = a e.
 #include "collectives/algorithms/shared.hpp"
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -23,7 +24,7 @@ std::vector<Slice> side_by_side(const Shape& shape, const Slice& mine, int last)
 
 namespace {
 
-// Where the sum over [first, last) lies when it has been made.
+// Returns the place of the sum over [first, last).
 Slice subtree(ScheduleBuilder& schedule, std::span<const Slice> given, int first, int last) {
   if (last - first == 1) return given[static_cast<std::size_t>(first)];
   const int middle = balanced_middle(first, last);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial trees: as many rounds as the number of members has bits. With 8 members and root 0:
+// Builds binomial trees, in as many rounds as the number of members has bits. With 8 members and root 0:
 //
-//   broadcast, scatter     0 -> 4,  0 -> 2  4 -> 6,  0 -> 1  2 -> 3  4 -> 5  6 -> 7      a gather goes backwards
+//   `broadcast`, `scatter`     0 -> 4,  0 -> 2  4 -> 6,  0 -> 1  2 -> 3  4 -> 5  6 -> 7.      A gather goes backwards.
 //
-// They are counted from the root. A reduce is not: it sums the aligned groups of 2, 4, 8 indices, which is the
-// balanced tree, and in every group the root has the sum, or else the first member. With root 5:
+// Members are counted from the root there, and by index in a reduce. It sums the aligned groups of 2, 4, 8 indices,
+// which is the balanced tree. In every group the root has the sum, or else the first member. With root 5:
 //
-//   reduce                 1 -> 0  3 -> 2  4 -> 5  7 -> 6,  2 -> 0  6 -> 5,  0 -> 5
+//   `reduce`                   1 -> 0  3 -> 2  4 -> 5  7 -> 6,  2 -> 0  6 -> 5,  0 -> 5.
 //
-// scatter_all_gather: a broadcast that scatters blocks and sends them around the ring. rabenseifner: a reduce by
-// halves, whose blocks go to the root as in a tree.
+// `scatter_all_gather`: A broadcast scatters blocks and sends them around the ring.
+// `rabenseifner`: A reduce goes by halves, and the blocks go to the root as in a tree.
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -21,23 +22,23 @@
 namespace lockstep {
 namespace {
 
-// Members are counted from the root. Below member r are those that follow it until its lowest bit would change; the
-// root has all below it.
+// Returns the lowest set bit of a member, counted from the root. The members below it are those that follow it until
+// that bit would change; the root has all members below it.
 int lowest_bit(int from_root, int size) {
   if (from_root == 0) return static_cast<int>(std::bit_ceil(static_cast<unsigned>(size)));
   return from_root & -from_root;
 }
 
-// So many members are in the tree below r, itself included.
+// Returns the number of members in the tree below a member, including itself.
 int below(int from_root, int size) { return std::min(lowest_bit(from_root, size), size - from_root); }
 
-// Who holds the sum of the members [first, first + width).
+// Returns the member that holds the sum of the members [first, first + width).
 int holder(int first, int width, int root) { return root >= first && root < first + width ? root : first; }
 
 }  // namespace
 
 int binomial_children(int from_root, int size) {
-  return doublings(below(from_root, size));  // the distances 1, 2, 4, as long as somebody is there
+  return doublings(below(from_root, size));  // the distances 1, 2, 4, as long as a member is there
 }
 
 Schedule binomial_broadcast(const Shape& shape) {
@@ -78,16 +79,16 @@ Schedule binomial_reduce(const Shape& shape) {
   return binomial_reduce_to(scratch(0, n), scratch(n, n), shape);
 }
 
-// The sum comes to member 0, and everybody may work in the output.
+// The sum comes to member 0, and every member may work in the output.
 Schedule tree_all_reduce(const Shape& shape) {
   const std::size_t n = shape.count;
   return then(binomial_reduce_to(output(0, n), scratch(0, n), shape),
               moved(binomial_broadcast(shape), Space::input, Space::output, 0));
 }
 
-// Blocks of the members [first, first + count), counted from the root, as they lie at a member who has its own and
-// those of all below it: at the root by index, at others mine first. They travel in two messages where they go around
-// the end of the root's buffer.
+// Returns the ranges of the blocks of members [first, first + count), counted from the root. The member at hand has
+// its own and all blocks below it. At the root they lie by index, at others mine comes first. Blocks that go around the
+// end of the root's buffer are two ranges.
 std::array<Slice, 2> lying(const Shape& shape, Space space, int first, int count) {
   const int me = shape.from_root();
   const int head = std::min(count, shape.size - shape.at_root(first));
@@ -140,7 +141,7 @@ Schedule binomial_scatter(const Shape& shape) {
   return tree.done();
 }
 
-// Blocks are numbered from the root, which has all: nobody sends it any.
+// Blocks are numbered from the root, which has all, so no member sends it any.
 Schedule scatter_all_gather_broadcast(const Shape& shape) {
   const Blocks blocks = Blocks::split(shape.count, shape.size);
   const int me = shape.from_root();
@@ -160,7 +161,7 @@ Schedule scatter_all_gather_broadcast(const Shape& shape) {
   return tree.done();
 }
 
-// The steps of halving backwards, among those whose steps before were the root's.
+// Runs the steps of halving backwards, among the members that made the same steps as the root before.
 void gather_to(ScheduleBuilder& schedule, const HalvingSteps& steps, int distance_from_root,
                const PlacedBuffer& place) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step, distance_from_root /= 2) {
@@ -175,8 +176,8 @@ void gather_to(ScheduleBuilder& schedule, const HalvingSteps& steps, int distanc
   }
 }
 
-// Everything of the root goes to the output; others have scratch for the half that they begin with, or for the whole
-// if they work for two.
+// The root keeps everything in its output. Others have scratch for the half that they begin with, or for the whole if
+// they work for two.
 Schedule rabenseifner_reduce(const Shape& shape) {
   const Slice whole = input(0, shape.count);
   ScheduleBuilder halving;
@@ -205,7 +206,7 @@ Schedule rabenseifner_reduce(const Shape& shape) {
 std::size_t tree_others(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
 std::size_t bits(const Shape& shape) { return static_cast<std::size_t>(doublings(shape.size)); }
 
-// The root has most children.
+// The root has the most children.
 Cost tree_cost_of_broadcast(const Shape& shape) {
   return {bits(shape), bits(shape) * shape.count, tree_others(shape) * shape.count};
 }
@@ -214,7 +215,7 @@ Cost tree_cost_of_reduce(const Shape& shape) {
   return {bits(shape), std::min<std::size_t>(bits(shape), 1) * shape.count, tree_others(shape) * shape.count};
 }
 
-// Member 0 sends most when it gives the sum to all.
+// Member 0 sends most, when it gives the sum to all.
 Cost cost_of_tree_all_reduce(const Shape& shape) {
   return {2 * bits(shape), bits(shape) * shape.count, 2 * tree_others(shape) * shape.count};
 }
@@ -227,7 +228,7 @@ std::size_t hops(const Shape& shape, const Blocks& blocks) {
   return all;
 }
 
-// Of the root's children, the two furthest have most below them.
+// Of the root's children, the two furthest have the most members below them.
 Cost tree_cost_of_gather(const Shape& shape) {
   if (shape.size == 1) return {};
   const int far = lowest_bit(0, shape.size) / 2;
@@ -240,7 +241,8 @@ Cost tree_cost_of_scatter(const Shape& shape) {
   return {bits(shape), tree_others(shape) * shape.count, hops(shape, Blocks::even(shape.count, shape.size))};
 }
 
-// The root scatters all blocks but its own, and sends all but the next one's around; who is before it sends none.
+// The root scatters all blocks but its own, and sends all but the next one's around. The member before it sends it
+// none.
 Cost cost_of_scatter_all_gather(const Shape& shape) {
   if (shape.size == 1) return {};
   const Blocks blocks = Blocks::split(shape.count, shape.size);
@@ -249,7 +251,7 @@ Cost cost_of_scatter_all_gather(const Shape& shape) {
           hops(shape, blocks) + around};
 }
 
-// Worker by worker, as all halve alike and gather by how far from the root they are.
+// Adds up worker by worker. All halve alike, and gather by their distance from the root.
 Cost tree_cost_of_rabenseifner(const Shape& shape) {
   if (shape.size == 1) return {};
   const Folding folding(shape.size, shape.root);

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+// Combines tensors of a batch into few calls, and packs their memory if a call needs it.
 #include "collectives/communicator/batch.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+
+#include "collectives/communicator/communicator_core.hpp"
 
 namespace lockstep {
 namespace {
 
-// Functions that may differ from each other, or from those of other members, in what members do not compare: what they
-// have captured, and all but the name.
+// True for functions that may differ although members compare them as equal: by their captured state, or if only the
+// name is compared.
 bool is_one_of_its_kind(const detail::Reduction& reduction) { return reduction.user.has_state || reduction.is_named; }
 
-// Whether the two can travel as one message and be combined by one function. Decided by what is the same on all members
-// only. A factor is not, but each is multiplied by its own before they travel.
+// True if the two can travel as one message and be combined by one function. The decision uses only values that are
+// equal on all members. Factors may differ, because each tensor is multiplied before it travels.
 bool alike(const detail::CallRequest& a, const detail::CallRequest& b) {
   if (&a == &b) return true;
   if (is_one_of_its_kind(a.reduction) || is_one_of_its_kind(b.reduction)) return false;
@@ -21,7 +25,7 @@ bool alike(const detail::CallRequest& a, const detail::CallRequest& b) {
          a.reduction.user.apply == b.reduction.user.apply;
 }
 
-// What all members must give alike to a call that does several at once.
+// Returns a fingerprint of the tensors, which must be equal on all members of a call for several at once.
 std::uint64_t layout_of_all(std::span<const detail::CallRequest* const> tensors) {
   Fingerprint print;
   for (const detail::CallRequest* each : tensors)
@@ -35,6 +39,15 @@ bool is_read_in_place(const detail::CallRequest& request) {
 }
 
 }  // namespace
+
+Batch::Batch(Communicator& communicator) : core_(communicator.core()), rank_(communicator.rank()) {}
+Batch::Batch(const StreamCollectives& on) : core_(on.core_), rank_(on.rank()), stream_(on.stream_) {}
+Batch::Batch(Communicator& communicator, Batch&& earlier) : Batch(communicator) {
+  earlier_ = std::move(earlier.calls_);
+}
+Batch::Batch(Batch&& other) noexcept = default;
+Batch& Batch::operator=(Batch&& other) noexcept = default;
+Batch::~Batch() = default;
 
 Batch& Batch::add(const detail::CallRequest& request) {
   requests_.push_back(request);
@@ -64,7 +77,8 @@ void Batch::pack_for(const Origin& origin) {
 }
 
 void Batch::pack(const Origin& origin) {
-  for (const detail::CallRequest& each : requests_) core_->check(each);  // before counts are added up
+  // Checks each tensor before the counts are added up.
+  for (const detail::CallRequest& each : requests_) core_->check(each);
   std::vector<bool> packed(requests_.size());
   for (std::size_t first = 0; first < requests_.size(); ++first) {
     if (packed[first]) continue;
@@ -78,15 +92,15 @@ void Batch::pack(const Origin& origin) {
   earlier_.clear();
 }
 
-// All that are like the first: one call on memory that stands for theirs, where the call needs it. One alone never
-// does.
+// Makes one call of all tensors that are alike to `first`. It uses packed memory if the call needs it; a single tensor
+// never does.
 void Batch::pack_alike(std::size_t first, const Origin& origin) {
   std::vector<const detail::CallRequest*> members;
   std::size_t count = 0;
   for (std::size_t i = first; i < requests_.size(); ++i) {
     if (!alike(requests_[first], requests_[i])) continue;
     members.push_back(&requests_[i]);
-    // Saturates, for the check of the whole.
+    // Saturates, so that the check of the whole refuses it.
     if (__builtin_add_overflow(count, requests_[i].output.count, &count))
       count = std::numeric_limits<std::size_t>::max();
   }
@@ -96,7 +110,7 @@ void Batch::pack_alike(std::size_t first, const Origin& origin) {
     calls_.push_back(core_->prepare(whole));
     return;
   }
-  // Of one that is not empty, which need not have an address.
+  // Takes the address of a tensor that is not empty, because an empty one may have none.
   const auto some =
       std::ranges::find_if(members, [](const detail::CallRequest* each) { return each->output.count > 0; });
   whole.output = {some == members.end() ? nullptr : (*some)->output.data, count};
@@ -107,7 +121,7 @@ void Batch::pack_alike(std::size_t first, const Origin& origin) {
   std::vector<detail::CallRequest> all;
   all.reserve(members.size());
   for (const detail::CallRequest* each : members) all.push_back(*each);
-  // Where GPUs do it, each where it lies.
+  // GPUs use each tensor in place.
   detail::BoundCall bound_call =
       core_->prepare(all, whole, [core = core_.get(), whole, all] { return packed(*core, whole, all); });
   calls_.push_back(bound_call.gpus ? std::move(bound_call) : packed(*core_, whole, all));
@@ -115,13 +129,13 @@ void Batch::pack_alike(std::size_t first, const Origin& origin) {
 
 detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequest whole,
                                 std::span<const detail::CallRequest> members) {
-  // Each by its own factor; then the call is a sum.
+  // Each tensor is multiplied by its own factor; then the call is a sum.
   const bool scales = whole.reduction.op == ReduceOp::premul_sum;
   const auto way_in = [&](const detail::CallRequest& each) {
     return detail::CopyTransform{.type = whole.type, .scales = scales, .factor = each.reduction.factor};
   };
   if (whole.collective == Collective::all_reduce && std::ranges::all_of(members, is_read_in_place)) {
-    // In the node, tensors are read where they lie and written there.
+    // In the node, members read and write the tensors in place.
     detail::BoundCall bound_call = core.prepare_for_host(whole);
     auto pieces = std::make_shared<ScatteredBuffer>();
     for (const detail::CallRequest& each : members)
@@ -133,7 +147,7 @@ detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequ
       }
       bound_call.call.is_plain_sum = scales;
       bound_call.call.pieces = std::move(pieces);
-      bound_call.keeps_order = false;  // the host reads and writes them
+      bound_call.keeps_order = false;  // The host reads and writes the tensors.
       return bound_call;
     }
   }
@@ -150,7 +164,7 @@ detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequ
   bound_call.staged = staged;
   bound_call.packs_on_gpu = is_there;
   bound_call.keeps_order = bound_call.keeps_order && is_there;
-  // In the node division is part of the work.
+  // In the node, the call itself divides.
   const bool divides = whole.reduction.op == ReduceOp::avg && !bound_call.call.plan->in_node;
   bound_call.call.is_plain_sum = scales || divides;
   const detail::CopyTransform way_back{.type = whole.type, .divisor = divides ? core.size() : 0};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks that a buffer can exist in memory, and explains the error if it cannot.
 #include "collectives/communicator/buffers.hpp"
 
 #include "topology/base/text.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks a member's request, and turns it into a Spec for the planner.
 #include "collectives/communicator/call_request.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ constexpr std::size_t largest_count = std::numeric_limits<std::size_t>::max() / 
   throw Error(Code::usage, text(name_of(request), ": ", what), mend);
 }
 
-// a * b, or the sentence that this is more than any memory.
+// Returns a * b. Throws Error usage if that exceeds any memory.
 std::size_t product(const CallRequest& request, std::size_t a, std::size_t b) {
   std::size_t all = 0;
   if (__builtin_mul_overflow(a, b, &all) || all > largest_count)
@@ -66,7 +67,7 @@ void need_counts(const CallRequest& request, std::string_view which, std::span<c
   product(request, all, request.element_bytes);
 }
 
-// Blocks that lie inside the buffer and, where they are written, apart from each other.
+// Checks that blocks lie inside the buffer, and that written blocks don't overlap.
 void need_room(const CallRequest& request, std::string_view which, const PartitionCache::BlockPartition& cut,
                const BufferView& data, bool written) {
   if (cut.extent > data.count)
@@ -101,7 +102,7 @@ Extent extent_of(const CallRequest& request, const BufferView& data) {
   return {begin, begin + ((data.blocks - 1) * data.stride + run) * request.element_bytes};
 }
 
-// Where the input lies in the output (or the output in the input) when the two are one memory.
+// True if the input lies at its place in the output, or the output in the input, as one memory.
 bool is_in_place(const CallRequest& request, const Spec& spec, int index) {
   if (request.input.data == nullptr || request.output.data == nullptr) return false;
   const BufferView& in = request.input;
@@ -120,7 +121,7 @@ bool is_in_place(const CallRequest& request, const Spec& spec, int index) {
 void check_overlap(const CallRequest& request, Spec& spec, int index) {
   spec.in_place = is_in_place(request, spec, index);
   if (spec.in_place || request.input.count == 0 || request.output.count == 0) return;
-  // What is strided is read before, or written after, everything else.
+  // Strided data is copied: it is read before everything else, or written after it.
   if (!request.input.contiguous() || !request.output.contiguous()) return;
   const Extent in = extent_of(request, request.input);
   const Extent out = extent_of(request, request.output);

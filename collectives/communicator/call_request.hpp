@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call as the compiler has left it: no element type any more. And the check that turns it into what can be
-// planned, with a sentence for everything that is wrong.
+// Describes one call without its element type: addresses, counts and the operation. Everything behind the typed
+// facade works on these, so that it is compiled once for all types.
 #pragma once
 
 #include <optional>
 #include <span>
-#include <vector>
+#include <string>
 
 #include "collectives/communicator/buffers.hpp"
 #include "collectives/communicator/operations.hpp"
-#include "collectives/gpu/device_backend.hpp"
-#include "collectives/plan.hpp"
+#include "collectives/gpu/stream.hpp"
+#include "collectives/origin.hpp"
 
 namespace lockstep::detail {
 
+// Holds one member's request for a collective. It owns no data: buffers and counts belong to the caller and must live
+// until the call returns.
 struct CallRequest {
   Collective collective = Collective::barrier;
   DataType type = DataType::u8;
@@ -24,39 +26,31 @@ struct CallRequest {
   int root = 0;
   BufferView input = {};
   BufferView output = {};
-  // Unequal forms: what every member gives or takes, and where the blocks lie if not one after the other.
+  // Hold the number of elements that each member gives or takes in unequal forms, and the blocks' offsets in elements.
+  // Empty offsets mean that blocks lie one after the other.
   std::span<const std::size_t> gives = {};
   std::span<const std::size_t> gives_offsets = {};
   std::span<const std::size_t> takes = {};
   std::span<const std::size_t> takes_offsets = {};
   Origin origin = {};
-  const char* wrong = nullptr;             // what was seen while it was made
-  std::optional<gpu::Stream> stream = {};  // in which it is ordered
-  std::uint64_t layout = 0;                // of the tensors that are one call; see layout_of()
+  // Holds an error that was found while the request was made; null means none. The check throws it as Error usage.
+  const char* wrong = nullptr;
+  // Names the stream that orders the call. Nothing means no stream; a null stream is the default stream.
+  std::optional<gpu::Stream> stream = {};
+  // Holds a hash of the tensors' shapes if several tensors are one call; see layout_of().
+  std::uint64_t layout = 0;
 };
 
-// Cuts of unequal forms, each kept once, so that a repeated call finds its own without allocating.
-class PartitionCache {
- public:
-  struct BlockPartition {
-    Blocks blocks;
-    std::size_t extent;                  // where the last block ends
-    std::optional<std::size_t> overlap;  // the first element that is in two blocks
-  };
-  const BlockPartition& find(std::span<const std::size_t> counts, std::span<const std::size_t> offsets);
-  // Of a member that knows its own block only.
-  const BlockPartition& only(int members, int index, std::size_t count);
-
- private:
-  std::vector<BlockPartition> all_;
-  std::vector<std::size_t> counts_;  // for only()
+// Describes a message to or from the member of rank `peer`. The caller owns the data.
+struct PeerMessage {
+  int peer;
+  BufferView data;
+  std::size_t element_bytes;
+  int tag = 0;
+  bool neighbours = false;  // True for a CartesianGrid's messages, which have tags of their own.
 };
 
-// What is asked, checked.
-// Throws Error usage naming the call, its line, what is wrong and what would be right.
-Spec spec_of(const CallRequest& request, int size, int index, PartitionCache& partitions);
-
-// "all_reduce (solver.cpp:31)", for messages.
+// Returns a text such as "all_reduce (solver.cpp:31)" for error messages.
 std::string name_of(const CallRequest& request);
 
 }  // namespace lockstep::detail

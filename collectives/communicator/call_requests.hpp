@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// From typed calls to CallRequests: one function per collective and way to hand in buffers. The forms of a call
-// (blocking, async, planned, batched) differ only in what they do with the CallRequest.
+// Turns typed calls into CallRequests: one function per collective and arrangement of buffers. The forms of a call
+// (blocking, async, planned, batched) differ only in their use of the CallRequest.
 #pragma once
-
-#include <algorithm>
 
 #include "collectives/communicator/call_request.hpp"
 
 namespace lockstep::detail::requests {
 
+// Holds numbers of elements, or offsets in elements: one for each member.
 using Counts = std::span<const std::size_t>;
 
+// Returns a request without buffers for elements of R's type.
 template <class R>
 CallRequest plain(Collective collective, int root, Origin origin) {
   using T = Element<R>;
@@ -18,7 +18,7 @@ CallRequest plain(Collective collective, int root, Origin origin) {
       .collective = collective, .type = data_type_of<T>, .element_bytes = sizeof(T), .root = root, .origin = origin};
 }
 
-// Input and output apart.
+// Returns a request with separate input and output, which must have the same element type.
 template <class In, class Out>
 CallRequest move(Collective collective, const In& in, Out&& out, int root, Origin origin) {
   check_same_element<In, Out>();
@@ -28,6 +28,7 @@ CallRequest move(Collective collective, const In& in, Out&& out, int root, Origi
   return request;
 }
 
+// Returns a request as move() does, with the reduction `op`.
 template <class In, class Out, class Op>
 CallRequest reduce(Collective collective, const In& in, Out&& out, const Op& op, int root, Origin origin) {
   CallRequest request = move(collective, in, out, root, origin);
@@ -35,7 +36,7 @@ CallRequest reduce(Collective collective, const In& in, Out&& out, const Op& op,
   return request;
 }
 
-// One buffer that is both.
+// Returns a request with one buffer that is both input and output.
 template <class R>
 CallRequest move_in_place(Collective collective, R&& data, int root, Origin origin) {
   CallRequest request = plain<R>(collective, root, origin);
@@ -44,6 +45,7 @@ CallRequest move_in_place(Collective collective, R&& data, int root, Origin orig
   return request;
 }
 
+// Returns a request as move_in_place() does, with the reduction `op`.
 template <class R, class Op>
 CallRequest reduce_in_place(Collective collective, R&& data, const Op& op, int root, Origin origin) {
   CallRequest request = move_in_place(collective, data, root, origin);
@@ -51,19 +53,20 @@ CallRequest reduce_in_place(Collective collective, R&& data, const Op& op, int r
   return request;
 }
 
-// The part of a buffer that is member `rank`'s when it is cut evenly among `size`: whole runs of a strided one.
+// Returns the block of member `rank` if `all` is cut evenly among `size` members. A block of a strided buffer has whole
+// runs; if runs would be cut, the function sets request.wrong instead of throwing.
 inline BufferView block_of(CallRequest& request, const BufferView& all, int rank, int size) {
   const std::size_t each = all.count / static_cast<std::size_t>(size);
   auto* const begin = static_cast<std::byte*>(all.data);
   const auto before = static_cast<std::size_t>(rank);
   if (all.contiguous()) return {begin + before * each * request.element_bytes, each};
-  const std::size_t run = std::max<std::size_t>(all.count / all.blocks, 1);
+  const std::size_t run = all.count < all.blocks ? 1 : all.count / all.blocks;
   const std::size_t runs = each / run;
   if (each % run != 0) request.wrong = "in place, but the runs of the strided buffer cannot be shared out whole";
-  return {begin + before * runs * all.stride * request.element_bytes, each, std::max<std::size_t>(runs, 1), all.stride};
+  return {begin + before * runs * all.stride * request.element_bytes, each, runs == 0 ? 1 : runs, all.stride};
 }
 
-// Own block in place among all: of all_gather it is the input, of reduce_scatter the output.
+// Returns an all_gather in place: the member's own block of `data` is the input, all of `data` the output.
 template <class R>
 CallRequest gather_in_place(R&& data, int rank, int size, Origin origin) {
   CallRequest request = move_in_place(Collective::all_gather, data, 0, origin);
@@ -71,6 +74,7 @@ CallRequest gather_in_place(R&& data, int rank, int size, Origin origin) {
   return request;
 }
 
+// Returns a reduce_scatter in place: all of `data` is the input, the member's own block the output.
 template <class R, class Op>
 CallRequest scatter_in_place(R&& data, const Op& op, int rank, int size, Origin origin) {
   CallRequest request = reduce_in_place(Collective::reduce_scatter, data, op, 0, origin);
@@ -78,7 +82,7 @@ CallRequest scatter_in_place(R&& data, const Op& op, int rank, int size, Origin 
   return request;
 }
 
-// The root gives what it has; everybody ends with it.
+// Returns a broadcast in place. Only the root has an input; all members have `data` as output.
 template <class R>
 CallRequest broadcast(R&& data, int root, int rank, Origin origin) {
   CallRequest request = move_in_place(Collective::broadcast, data, root, origin);
@@ -86,7 +90,7 @@ CallRequest broadcast(R&& data, int root, int rank, Origin origin) {
   return request;
 }
 
-// Everybody's data; only the root's is replaced by the result.
+// Returns a reduce in place. All members have `data` as input; only the root has an output, which replaces its data.
 template <class R, class Op>
 CallRequest reduce_to_root(R&& data, const Op& op, int root, int rank, Origin origin) {
   CallRequest request = reduce_in_place(Collective::reduce, data, op, root, origin);
@@ -94,6 +98,7 @@ CallRequest reduce_to_root(R&& data, const Op& op, int root, int rank, Origin or
   return request;
 }
 
+// Returns a request in which each member takes blocks of unequal size; `collective` is gather_v or all_gather_v.
 template <class In, class Out>
 CallRequest gather_v(Collective collective, const In& in, Out&& out, Counts takes, Counts offsets, int root,
                      Origin origin) {
@@ -103,6 +108,7 @@ CallRequest gather_v(Collective collective, const In& in, Out&& out, Counts take
   return request;
 }
 
+// Returns a request in which each member gives blocks of unequal size.
 template <class In, class Out>
 CallRequest scatter_v(Collective collective, const In& in, Out&& out, Counts gives, Counts offsets, int root,
                       Origin origin) {
@@ -112,6 +118,7 @@ CallRequest scatter_v(Collective collective, const In& in, Out&& out, Counts giv
   return request;
 }
 
+// Returns a reduce_scatter_v. Its input blocks lie one after the other.
 template <class In, class Out, class Op>
 CallRequest reduce_scatter_v(const In& in, Out&& out, Counts gives, const Op& op, Origin origin) {
   CallRequest request = scatter_v(Collective::reduce_scatter_v, in, out, gives, {}, 0, origin);
@@ -119,6 +126,7 @@ CallRequest reduce_scatter_v(const In& in, Out&& out, Counts gives, const Op& op
   return request;
 }
 
+// Returns an all_to_all_v. Empty offsets mean that blocks lie one after the other.
 template <class In, class Out>
 CallRequest all_to_all_v(const In& in, Counts gives, Out&& out, Counts takes, Counts gives_offsets,
                          Counts takes_offsets, Origin origin) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Arranges members on a grid, and exchanges blocks between neighbours.
 #include "collectives/communicator/cartesian.hpp"
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
 
+#include "collectives/communicator/communicator_core.hpp"
 #include "collectives/engine/operation.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -12,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// What goes up never meets what goes down.
+// Gives messages upwards and downwards different tags, so that they never match each other.
 int tag_of(int dimension, bool upwards) { return 2 * dimension + (upwards ? 1 : 0); }
 
 }  // namespace
@@ -22,7 +24,7 @@ std::vector<int> even_grid(int members, int dimensions) {
     throw Error(Code::usage, text("a grid of ", members, " members in ", dimensions, " dimensions"),
                 "both are at least 1");
   std::vector<int> extents(static_cast<std::size_t>(dimensions), 1);
-  // The largest prime factors first, each to the dimension that is shortest so far.
+  // Takes the largest prime factors first, and multiplies each to the shortest dimension so far.
   std::vector<int> factors;
   for (int factor = 2; factor <= members / factor; ++factor) {
     for (; members % factor == 0; members /= factor) factors.push_back(factor);
@@ -80,16 +82,29 @@ std::optional<int> CartesianGrid::neighbour(int dimension, GridSide side) const 
   return rank_at(there);
 }
 
-void CartesianGrid::add(int dimension, GridSide side, const detail::BufferView& gives, const detail::BufferView& takes,
-                        std::size_t element_bytes, Origin origin) {
-  const std::optional<int> peer = neighbour(dimension, side);
-  if (gives.count != takes.count)
+Request CartesianGrid::exchange_faces(std::size_t element_bytes, Origin origin) {
+  detail::CommunicatorCore& core = *communicator_->core();
+  sends_.clear();
+  receives_.clear();
+  try {
+    for (const FaceView& face : faces_) add(face, element_bytes, origin);
+  } catch (const Error& error) {
+    core.refuse(error);
+    throw;
+  }
+  return {communicator_->core(), core.exchange(sends_, receives_, origin)};
+}
+
+void CartesianGrid::add(const FaceView& face, std::size_t element_bytes, Origin origin) {
+  const std::optional<int> peer = neighbour(face.dimension, face.side);
+  if (face.gives.count != face.takes.count)
     throw Error(Code::usage,
-                text("a face that gives ", gives.count, " elements and takes ", takes.count, " (", place(origin), ')'),
+                text("a face that gives ", face.gives.count, " elements and takes ", face.takes.count, " (",
+                     place(origin), ')'),
                 "neighbours exchange equally much; use sendrecv for what is not");
   if (!peer) return;
-  sends_.push_back({*peer, gives, element_bytes, tag_of(dimension, side == GridSide::upper), true});
-  receives_.push_back({*peer, takes, element_bytes, tag_of(dimension, side == GridSide::lower), true});
+  sends_.push_back({*peer, face.gives, element_bytes, tag_of(face.dimension, face.side == GridSide::upper), true});
+  receives_.push_back({*peer, face.takes, element_bytes, tag_of(face.dimension, face.side == GridSide::lower), true});
 }
 
 }  // namespace lockstep

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members on a grid of any number of dimensions, each closed to a ring or with ends, and the exchange with the
-// neighbours that stencil codes live on. The last dimension varies fastest with the rank, as in C arrays.
+// Declares CartesianGrid, with which stencil codes place ranks on a grid and exchange faces with their neighbours. Each
+// dimension is periodic or has ends. The last one varies fastest with the rank, as in C arrays.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,12 +12,15 @@
 
 namespace lockstep {
 
-// Extents whose product is the number of members, as near to each other as can be, the largest first.
+// Returns extents of similar length, the largest first; their product is the number of members. Throws Error usage if
+// an argument is less than 1.
 std::vector<int> even_grid(int members, int dimensions);
 
+// Names the neighbour with the next lower or the next higher coordinate in a dimension.
 enum class GridSide : std::uint8_t { lower, upper };
 
-// What goes to the neighbour on one side, and what comes from it.
+// Describes the data for the neighbour on one side, and the memory for that neighbour's data. Both have the same number
+// of elements. The caller owns the memory.
 template <class T>
 struct Face {
   int dimension;
@@ -25,23 +29,26 @@ struct Face {
   StridedBuffer<T> takes;
 };
 
+// Places all ranks of a communicator on a grid. Each keeps its rank in the communicator.
 class CartesianGrid {
  public:
-  // All members of the communicator, which must outlive the grid. Throws Error usage when the extents do not multiply
-  // to the number of members.
+  // Makes a grid of the communicator, which must outlive it. `periodic` has one value for each dimension. Throws Error
+  // usage if their numbers differ, or if the extents do not multiply to the number of ranks.
   CartesianGrid(Communicator& communicator, std::vector<int> extents, std::vector<bool> periodic);
 
   Communicator& communicator() { return *communicator_; }
   int dimensions() const { return static_cast<int>(extents_.size()); }
   const std::vector<int>& extents() const { return extents_; }
+  // Returns a rank's place, counted from 0 in each dimension. It does not check the rank.
   std::vector<int> coordinates(int rank) const;
   std::vector<int> coordinates() const { return coordinates(communicator_->rank()); }
-  // Nothing where a grid with ends has no such place.
+  // Returns the rank at a place, or the rank of a neighbour. Returns nothing beyond an end; periodic dimensions wrap.
+  // Throws Error usage if the number of coordinates or the dimension is wrong.
   std::optional<int> rank_at(std::span<const int> coordinates) const;
   std::optional<int> neighbour(int dimension, GridSide side) const;
 
-  // With every neighbour that a face names, all at once, in one operation. A face at an end of the grid is passed
-  // over and its `takes` stay as they are. All members that share a face exchange it.
+  // Exchanges all faces with the neighbours at once, as one operation. Both ranks that share a face name it. A face at
+  // an end of the grid is skipped, and its `takes` stay as they are. Throws Error usage if a face's two lengths differ.
   template <class T>
   void exchange(std::span<const Face<T>> faces, Origin origin = Origin::here()) {
     exchange_async(faces, origin).wait(origin);
@@ -49,27 +56,29 @@ class CartesianGrid {
   template <class T>
   Request exchange_async(std::span<const Face<T>> faces, Origin origin = Origin::here()) {
     detail::check_element<T>();
-    sends_.clear();
-    receives_.clear();
-    try {
-      for (const Face<T>& face : faces)
-        add(face.dimension, face.side, detail::input_of(face.gives), detail::input_of(face.takes), sizeof(T), origin);
-    } catch (const Error& error) {
-      communicator_->core()->refuse(error);
-      throw;
-    }
-    return {communicator_->core(), communicator_->core()->exchange(sends_, receives_, origin)};
+    faces_.clear();
+    for (const Face<T>& face : faces)
+      faces_.push_back({face.dimension, face.side, detail::input_of(face.gives), detail::output_of(face.takes)});
+    return exchange_faces(sizeof(T), origin);
   }
 
  private:
-  void add(int dimension, GridSide side, const detail::BufferView& gives, const detail::BufferView& takes,
-           std::size_t element_bytes, Origin origin);
+  // Describes a face after its element type has been erased.
+  struct FaceView {
+    int dimension;
+    GridSide side;
+    detail::BufferView gives;
+    detail::BufferView takes;
+  };
+  Request exchange_faces(std::size_t element_bytes, Origin origin);
+  void add(const FaceView& face, std::size_t element_bytes, Origin origin);
 
   Communicator* communicator_;
   std::vector<int> extents_;
   std::vector<bool> periodic_;
-  std::vector<detail::CommunicatorCore::PeerMessage> sends_;
-  std::vector<detail::CommunicatorCore::PeerMessage> receives_;
+  std::vector<FaceView> faces_;  // Keeps its memory between exchanges, as the two below do.
+  std::vector<detail::PeerMessage> sends_;
+  std::vector<detail::PeerMessage> receives_;
 };
 
 }  // namespace lockstep

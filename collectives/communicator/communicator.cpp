@@ -1,9 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
+// Forwards the public functions to the core, and chooses the options of new communicators.
 #include "collectives/communicator/communicator.hpp"
 
+#include <utility>
+
+#include "collectives/communicator/communicator_core.hpp"
+#include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
+
+namespace detail {
+
+node::SymmetricPart allocate_symmetric(CommunicatorCore* core, std::size_t count, std::size_t element_bytes,
+                                       Origin origin) {
+  if (!core)
+    throw Error(Code::usage, "resize() of symmetric memory that no communicator allocated", "take it from allocate()");
+  return core->allocate(count, element_bytes, origin);
+}
+
+}  // namespace detail
+
+int StreamCollectives::rank() const { return core_->rank(); }
+int StreamCollectives::size() const { return core_->size(); }
+
+detail::CallRequest StreamCollectives::ordered(detail::CallRequest request) const {
+  request.stream = stream_;
+  return request;
+}
+
+void StreamCollectives::run(const detail::CallRequest& request) { core_->run(ordered(request)); }
+Request StreamCollectives::begin(const detail::CallRequest& request) { return {core_, core_->start(ordered(request))}; }
+PreparedCall StreamCollectives::prepare(const detail::CallRequest& request) {
+  return {core_, core_->prepare(ordered(request))};
+}
 
 Communicator::Communicator(Exchange& exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
                            TransportMaker maker, CommunicatorOptions options)
@@ -19,6 +49,30 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (core_) core_->close();
   core_ = std::move(other.core_);
   return *this;
+}
+
+int Communicator::rank() const { return here().rank(); }
+int Communicator::size() const { return here().size(); }
+const std::string& Communicator::name() const { return here().options().name; }
+Order Communicator::order() const { return here().options().order; }
+const Topology& Communicator::topology() const { return here().topology(); }
+const std::vector<int>& Communicator::ranks() const { return here().ranks(); }
+const CommunicatorOptions& Communicator::options() const { return here().options(); }
+void Communicator::set_timeout(Duration timeout) { here().set_timeout(timeout); }
+bool Communicator::failed() const { return core_ && core_->failed(); }
+
+void Communicator::run(const detail::CallRequest& request) { here().run(request); }
+Request Communicator::begin(const detail::CallRequest& request) { return {core_, here().start(request)}; }
+PreparedCall Communicator::prepare(const detail::CallRequest& request) { return {core_, here().prepare(request)}; }
+
+Request Communicator::messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
+                               Origin origin) {
+  return {core_, here().exchange(sends, receives, origin)};
+}
+
+std::shared_ptr<std::byte> Communicator::gpu_memory(std::size_t count, std::size_t element_bytes, int device,
+                                                    Origin origin) const {
+  return here().allocate_on_gpu(count, element_bytes, device, origin);
 }
 
 void Communicator::refuse_moved() {

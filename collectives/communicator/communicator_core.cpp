@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the life of a communicator, and its calls from start to end.
 #include "collectives/communicator/communicator_core.hpp"
 
 #include <algorithm>
@@ -19,9 +20,9 @@
 namespace lockstep::detail {
 namespace {
 
-const std::byte token{};  // what a barrier sends
+const std::byte token{};  // Is the data of a barrier.
 
-// Never 0, and within what JSON's numbers hold.
+// Returns a random number. It is never 0, and fits a JSON number (53 bits).
 std::uint64_t drawn_number() {
   std::random_device random;
   constexpr unsigned half = 32;
@@ -55,7 +56,7 @@ CommunicatorCore::CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shar
   if (options_.checksums) transport = checked_transport(std::move(transport));
   const Waiter waiter(crowding(*topology_, ranks_, index_of_me(*exchange_)));
   if (!room_) room_ = std::move(node_room_.room);
-  // Whether all may use NCCL, and a number that no other communicator has: the first member's.
+  // Members agree to use NCCL if all can. They take the first member's number, which no other communicator has.
   std::array<std::uint64_t, 2> mine = {options_.nccl && nccl::library() != nullptr ? 1U : 0U, drawn_number()};
   const auto all = exchange_->all_gather("what members may use", std::as_bytes(std::span(mine)));
   may_use_nccl_ = true;
@@ -86,7 +87,7 @@ void CommunicatorCore::set_timeout(Duration timeout) {
   if (timeout < Duration{})
     throw Error(Code::usage, text("a timeout of ", std::chrono::duration<double>(timeout).count(), " s"),
                 "give a positive time, or zero for none");
-  if (timeout != options_.timeout) repeated_calls_ = {};  // they have the old one
+  if (timeout != options_.timeout) repeated_calls_ = {};  // Repeated calls hold the old timeout.
   options_.timeout = timeout;
 }
 
@@ -197,7 +198,7 @@ void CommunicatorCore::run_inside(const BoundCall& bound_call, const Origin& ori
 
 CallHandle CommunicatorCore::start(const CallRequest& request) {
   const ExclusiveUse use(*this, request.origin);
-  // What does not block asks nobody, unless its members have named a stream.
+  // A call that does not block asks no member for its memory, unless the members have named a stream.
   const BoundCall bound_call =
       bound_call_from(request, request.stream ? QueryRule::where_it_is_large : QueryRule::never);
   const CallHandle handle = take_slot(request.origin);
@@ -250,7 +251,7 @@ void CommunicatorCore::begin(const Call& call, CallHandle handle) {
   try {
     if (call.limit == options_.timeout) [[likely]] {
       pending(handle).tickets.push_back(engine_->start(call));
-    } else {  // it was planned under another one
+    } else {  // The call was planned under another timeout.
       Call now = call;
       now.limit = options_.timeout;
       pending(handle).tickets.push_back(engine_->start(now));
@@ -293,7 +294,7 @@ void CommunicatorCore::release(CallHandle handle) {
 
 bool CommunicatorCore::test(CallHandle handle, Origin origin, bool& over) {
   const ExclusiveUse use(*this, origin);
-  over = true;  // but for where it says otherwise
+  over = true;  // This holds unless it is set otherwise below.
   refuse_if_closed();
   PendingCall& slot = pending(handle);
   try {
@@ -367,14 +368,14 @@ void CommunicatorCore::refuse(const Error& error) noexcept {
   if (!closed_) engine_->refuse(error);
 }
 
-// What stands for data that is not contiguous, as long as the transport may use it.
+// Keeps staging memory that the transport may still use.
 void CommunicatorCore::keep_memory(PendingCall& slot) {
   for (auto& each : slot.staged) keep_for_ever(each);
   keep_for_ever(std::make_shared<std::vector<std::byte>>(std::move(slot.staging)));
   slot.staging = {};
 }
 
-// Ends the process by the error's exit code if a session handles it, because what the call uses would be gone.
+// Ends the process by the error's exit code if a session handles it, because the call's memory would be gone.
 void CommunicatorCore::refuse_end_inside() const {
   throw Error(Code::usage,
               text("communicator \"", options_.name,

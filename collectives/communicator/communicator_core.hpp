@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies behind a Communicator: the members, the planner, the engine, and the calls that are under way. The
-// facade turns typed calls into CallRequests; here they are checked, planned, staged where their data is not
-// contiguous, and run. A repeated call takes what the first one left and allocates nothing.
+// Implements a Communicator: it holds the members, the planner, the engine, and the calls that are under way. The
+// facade turns typed calls into CallRequests. This class checks, plans, stages and runs them. A repeated call reuses
+// the first one's plan and memory, and allocates nothing.
 #pragma once
 
 #include <array>
@@ -14,11 +14,15 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/communicator/call_request.hpp"
+#include "collectives/communicator/call_subject.hpp"
+#include "collectives/communicator/communicator_options.hpp"
 #include "collectives/communicator/gpu_scratch.hpp"
 #include "collectives/communicator/member_groups.hpp"
+#include "collectives/communicator/partition_cache.hpp"
+#include "collectives/communicator/request.hpp"
 #include "collectives/communicator/staging.hpp"
 #include "collectives/engine/transport.hpp"
+#include "collectives/node/call.hpp"
 #include "collectives/node/symmetric.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
@@ -36,83 +40,41 @@ struct NcclCall;
 enum class RegistrationMode : std::uint8_t;
 }  // namespace nccl
 
-// Makes the transport that fits an exchange; a split communicator makes its own by the same maker.
-using TransportMaker = std::function<std::unique_ptr<Transport>(Exchange&)>;
-
-struct CommunicatorOptions {
-  Order order = Order::fast;
-  // Operations go on while the program computes, by a thread of their own.
-  bool progress_thread = false;
-  std::string name = "world";  // in messages
-  // Members of one node meet in memory that they share; false: by messages only, as LOCKSTEP_NODE_MEMORY=0.
-  bool node_memory = true;
-  // As in LOCKSTEP_ALGORITHM; and the text of a table as LOCKSTEP_TABLE names, with its name for messages.
-  std::string algorithm = {};
-  std::string table = {};
-  std::string table_name = "the plan table";
-  // How long a call may wait for the others; zero: as LOCKSTEP_TIMEOUT says.
-  Duration timeout = {};
-  // What is called can be read from outside, by `lockstep stat`, and waits in blocking calls have an end and say who is
-  // missing. False: nothing of this, to measure what it costs (`lockstep bench --baseline unwatched`).
-  bool is_watched = true;
-  // Messages carry checksums, so that bytes that change on their way are an error (LOCKSTEP-E029); the same on all
-  // members. As LOCKSTEP_CHECKSUMS=1.
-  bool checksums = false;
-  // Data in the memory of GPUs, one for each member, goes by NCCL where all members have it; false: as LOCKSTEP_NCCL=0.
-  bool nccl = true;
-  // How messages between nodes carry 32-bit floats that are added up in the fast order, where that saves time
-  // (docs/reductions.md says what it costs in accuracy); the same on all members.
-  WireFormat wire = WireFormat::as_is;
-  // Members compare the lines of the program at which they call collectives, too; the same on all members. As
-  // LOCKSTEP_STRICT=1.
-  bool strict = false;
-};
-
 namespace detail {
 
 struct DeviceCall;
 class GpuLevels;
 
-// Says more of a call than its counts do, for members to compare: the shapes of its tensors, the variable that it
-// changes. 0: nothing.
-struct CallSubject {
-  std::uint64_t layout = 0;
-  std::uint64_t variable = 0;
-  bool operator==(const CallSubject&) const = default;
-};
-
-// A call that is checked and planned: all that a repeated start needs.
+// Holds a call that is checked and planned, with everything that a repeated start needs. It owns its staging memory,
+// but not the caller's buffers.
 struct BoundCall {
   Call call;
-  std::vector<StagingCopy> in;
-  std::vector<StagingCopy> back;
+  std::vector<StagingCopy> in;    // Run before the call.
+  std::vector<StagingCopy> back;  // Run after it.
   StagingBuffer staged;
   std::optional<gpu::Stream> stream = {};
-  bool keeps_order = false;   // of the stream, by itself: the members of a node see to it
-  bool packs_on_gpu = false;  // from there and to there, in memory of a GPU: of tensors that are one call
-  // The buffers of a plan that can be looked for again: where they were when it was made, on a GPU or in memory that
-  // all members took together.
+  // True if the members of a node keep the stream's order themselves, so that the host need not wait for the stream.
+  bool keeps_order = false;
+  // True if tensors that are one call are packed and unpacked in a GPU's memory.
+  bool packs_on_gpu = false;
+  // Holds the place of a plan's buffer when the plan was made, on a GPU or in symmetric memory. A later start compares
+  // it, to find freed memory.
   struct BufferLocation {
-    const void* data = nullptr;  // nothing: it cannot
+    const void* data = nullptr;  // Null means that the buffer cannot be checked.
     std::size_t bytes = 0;
     gpu::MemoryLocation where;
   };
-  std::array<BufferLocation, 2> locations = {};  // input and output
-  // Where GPUs may do it; then the rest of this is made when it is known that they do not.
+  std::array<BufferLocation, 2> locations = {};  // Belong to input and output.
+  // Describes the call for GPUs; null if they cannot run it. Otherwise the host's call is made only when the members
+  // have decided against GPUs.
   std::shared_ptr<DeviceCall> gpus = {};
 
-  // What was decided, for people.
+  // Return the name of the chosen algorithm, and the reason for the choice, as texts for people.
   const std::string& algorithm() const;
   const std::string& why() const;
 };
 
-// Names a call that is under way.
-struct CallHandle {
-  std::size_t slot = 0;
-  std::uint32_t generation = 0;
-};
-
-// Tells the other members when this one could not make its part of what they make together.
+// Tells the other members if this one fails to make its part of a communicator. done() says that it has succeeded.
 class CreationGuard {
  public:
   explicit CreationGuard(Exchange& exchange) : exchange_(exchange) {}
@@ -133,15 +95,20 @@ class CreationGuard {
   bool is_done_ = false;
 };
 
-// The room of this member's node, if members are on several nodes and others are on this one. All nodes have one, or
-// none has.
+// Owns the room of this member's node, if members are on several nodes and others are on this one. All nodes have one,
+// or none has.
 struct NodeRoom {
   std::unique_ptr<node::Room> room;
-  std::size_t most_element = 0;  // that can be reduced there; 0: nobody has one
+  // Is the size in bytes of the largest element that can be reduced there; 0 if no node has a room.
+  std::size_t most_element = 0;
 };
 
+// Runs the calls of one member. One thread may use it at a time; a second thread gets Error usage. Members that call
+// `prepare`, `run` or `start` must do so in the same order.
 class CommunicatorCore {
  public:
+  // Makes this member's part of a communicator; all members call it. `ranks` are the members' ranks in `topology`.
+  // Throws Error internal if `maker` returns null.
   CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
                    TransportMaker maker, CommunicatorOptions options, node::MemoryLineage lineage = {});
   CommunicatorCore(const CommunicatorCore&) = delete;
@@ -151,84 +118,94 @@ class CommunicatorCore {
   int rank() const { return exchange_->rank(); }
   int size() const { return exchange_->size(); }
   const CommunicatorOptions& options() const { return options_; }
+  // Sets the timeout of this member's later calls; zero selects LOCKSTEP_TIMEOUT. Throws Error usage if it is negative.
   void set_timeout(Duration timeout);
-  // Of this member's calls from the next one on. See ScopedCallSubject.
+  // Sets the subject of this member's later calls. See ScopedCallSubject.
   void set_subject(const CallSubject& subject);
   const CallSubject& subject() const { return subject_; }
   const Topology& topology() const { return *topology_; }
   const std::vector<int>& ranks() const { return ranks_; }
+  // True if the communicator has failed or was closed.
   bool failed() const;
-  // True if members are on several nodes, and those of each node share memory of their own. The same on all.
+  // True if members are on several nodes, and those of each node share memory of their own. It is equal on all members.
   bool meets_in_nodes() const { return node_room_.most_element > 0; }
-  // Returns what suits the memory that this member shares with others; nothing if it shares none.
+  // Returns the tuning of the memory that this member shares with others; nothing if it shares none.
   std::optional<node::Tuning> node_tuning() const;
 
-  // What is wrong with a CallRequest is wrong for all members: it fails the communicator, so that nobody waits in vain.
+  // Checks and plans a call. Throws Error usage for a wrong CallRequest. That fails the communicator, so that no other
+  // member waits in vain.
   BoundCall prepare(const CallRequest& request);
-  // What was considered for a call, as Planner::candidates.
+  // Returns the algorithms that were considered for a call, as Planner::candidates().
   std::vector<AlgorithmCandidate> candidates(const Spec& spec);
-  // Of several calls that are one operation, where GPUs may do it: `make_host_call` makes what is done where they do
-  // not. `whole` has the elements of all of them.
+  // Prepares several calls that GPUs may run as one operation. `whole` has the elements of all of them, and
+  // `make_host_call` makes the call for the host. Returns an empty BoundCall if GPUs cannot run them.
   BoundCall prepare(std::span<const CallRequest> requests, const CallRequest& whole,
                     std::function<BoundCall()> make_host_call);
-  // Makes `bound_call` go the way that members chose for `earlier`, the same calls on other memory, without a new vote.
+  // Gives `bound_call` the path that members chose for `earlier`, without a new vote. Both are the same calls on
+  // different memory.
   void decide_as(const BoundCall& bound_call, const BoundCall& earlier, const Origin& origin);
-  // Of one that GPUs do not do; also for a caller inside the communicator.
+  // Prepares a call that GPUs do not run. It takes no exclusive use, so that code inside a call may use it.
   BoundCall prepare_for_host(const CallRequest& request) { return bound_call_from(request, QueryRule::never); }
-  // Memory that stands for data, as by make_staging_buffer().
+  // Returns memory of make_staging_buffer(); the caller shares it. If that fails, the other members are told.
   StagingBuffer take_memory(std::size_t bytes, bool for_gpu);
-  // In a GPU's memory, kept for the next one who needs as much.
+  // Returns scratch memory of a GPU, which is kept for reuse after the caller has released it.
   StagingBuffer take_on_gpu(int device, std::size_t bytes);
-  // The GPU in whose memory tensors should become one; host: in pinned memory, if any is on a GPU. A member's own
-  // affair.
+  // Returns the GPU in whose memory tensors should be packed, or gpu::MemoryLocation::host.
+  // Members may differ. For `host`, tensors are packed in host memory, which is pinned if a tensor is on a GPU.
   int packed_on(const CallRequest& whole, std::span<const CallRequest> tensors);
-  // Only whether it could be done.
+  // Checks a call without running it. Throws Error usage, as prepare() does.
   void check(const CallRequest& request);
+  // Run a call and wait for its end; a call in a stream may return when the GPUs have it.
   void run(const CallRequest& request);
   void run(const BoundCall& bound_call, Origin origin);
-  // As part of what this communicator's members do with others: all have agreed on the call, and have its data in the
-  // memory of that GPU.
+  // Runs one stage of an operation of a larger communicator, without a vote. All members have agreed on the call, and
+  // each has its data in the memory of its GPU `device`.
   void run_as_agreed(const CallRequest& request, int device);
+  // Start a call. The caller passes the handle to test(), wait() or drop(). Buffers must live until the call
+  // is over.
   CallHandle start(const CallRequest& request);
   CallHandle start(const BoundCall& bound_call, Origin origin) { return start_all({&bound_call, 1}, origin); }
-  // `behind`: what GPUs do comes after these marks instead of the default stream.
   using StreamMarks = std::vector<std::shared_ptr<gpu::StreamMark>>;
+  // Starts several calls under one handle. If `behind` isn't empty, work on GPUs waits for these marks instead of the
+  // default stream.
   CallHandle start_all(std::span<const BoundCall> calls, Origin origin, const StreamMarks& behind = {});
   void run_all(std::span<const BoundCall> calls, Origin origin);
 
-  struct PeerMessage {
-    int peer;
-    BufferView data;
-    std::size_t element_bytes;
-    int tag = 0;
-    bool neighbours = false;  // of a CartesianGrid, whose tags are its own
-  };
+  // Starts messages to and from other members under one handle. Throws Error usage for a wrong rank, tag or buffer.
   CallHandle exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, Origin origin);
 
-  // `over` says afterwards, also when they throw, whether the handle is spent.
+  // Test or wait for a started call. They set `over`, even if they throw: true means that the handle is no longer
+  // valid. test() returns true if the call is complete.
   bool test(CallHandle handle, Origin origin, bool& over);
   void wait(CallHandle handle, Origin origin, bool& over);
-  // A request was destroyed without having been waited for.
+  // Gives up a call whose Request was destroyed before it was waited for.
   void drop(CallHandle handle) noexcept;
-  // A call that cannot be made: the others are told, so that they do not wait for it.
+  // Tells the other members of a call that this one cannot make, so that they do not wait for it.
   void refuse(const Error& error) noexcept;
-  // The same, where others may be making something together with this member.
+  // Does the same if other members may be waiting in the exchange, where they do not hear the engine.
   void refuse_together(const Error& error) noexcept;
-  // The communicator is gone; requests may still be there.
+  // Ends the communicator, although Requests may remain: their later calls throw. Ends the process if a call of this
+  // communicator is still running.
   void close() noexcept;
 
+  // Makes a communicator of the members with the same colour, ordered by key, then by rank. All members call it.
+  // Returns null if this member's colour is negative.
   std::shared_ptr<CommunicatorCore> split(int colour, int key, CommunicatorOptions options,
                                           Origin origin = Origin::here());
+  // Makes a communicator of the members that survive a failure; they all call it, once. Throws Error usage if the
+  // transport cannot continue without a member.
   std::shared_ptr<CommunicatorCore> shrink(CommunicatorOptions options);
+  // Allocates symmetric memory of count * element_bytes bytes; all members call it, and each owns its part.
   node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
-  // Of that GPU, which is this member's own affair.
+  // Allocates memory of GPU `device`, which members may choose freely; all members call it. The caller shares the
+  // memory.
   std::shared_ptr<std::byte> allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device, Origin origin);
 
  private:
   // Returns the memory that all members share; nothing if they are on several nodes, or share none.
   node::Room* room_of_all() const;
 
-  // A call that was made before, by what tells it from others.
+  // Holds a call that was made before, with the values that tell it from other calls.
   struct RepeatedCall {
     Collective collective = Collective::exchange;
     DataType type = DataType::u8;
@@ -242,20 +219,21 @@ class CommunicatorCore {
     std::uint64_t subject = 0;
     Call call;
   };
-  // As this communicator's options complete it.
+  // Returns the request with this communicator's order and wire format.
   CallRequest with_options(CallRequest request) const;
-  // What is asked, checked, with all that members compare.
+  // Checks a request, and returns it with the fingerprints that members compare.
   Spec spec_for(const CallRequest& request);
   RepeatedCall* repeated_call_for(const CallRequest& request);
   void run_repeated(RepeatedCall& repeated_call, const CallRequest& request);
   bool is_same(const RepeatedCall& repeated_call, const CallRequest& request) const;
   void remember(RepeatedCall& repeated_call, const CallRequest& request, const Call& call) const;
 
-  class ExclusiveUse;  // one thread at a time; another one at the same time is told so
+  class ExclusiveUse;  // Admits one thread at a time; a second one gets an error.
 
   struct PendingCall;
 
-  // When members ask each other where their data is: `once` is for plans, which always ask, in their first start.
+  // Selects the calls for which members ask each other where their data is. Plans use `once`: they always ask, at their
+  // first start.
   enum class QueryRule : std::uint8_t { never, where_it_is_large, once };
   BoundCall bound_call_from(const CallRequest& request, QueryRule query_rule);
   bool can_keep_order(const CallRequest& request, const Plan& plan) const;
@@ -286,14 +264,14 @@ class CommunicatorCore {
   void run_inside(const BoundCall& bound_call, const Origin& origin);
 
   class GpuWait;
-  // What members tell each other before GPUs do a call, added up over all: who cannot; what is given less what is
-  // taken; how far members' registered memory is not the same; who has given a stream of another GPU.
+  // Holds a member's vote before GPUs run a call; the votes of all are added. The numbers count members that cannot,
+  // hash given minus taken messages, compare registered memory, and count members with another GPU's stream.
   using DeviceVote = std::array<std::uint64_t, 4>;
   bool may_ask_where(const CallRequest& request, const Spec& spec, QueryRule query_rule) const;
   bool queries_where(const CallRequest& request) const;
   int device_of(const CallRequest& request) const;
   std::shared_ptr<DeviceCall> device_call_for(const Spec& spec, const CallRequest& request) const;
-  // Returns the plan of the call in which members vote on how a call of this spec is done. It has that one's signature.
+  // Returns the plan of the vote on a call of this spec. It has that call's signature.
   std::shared_ptr<const Plan> meeting(const Spec& spec, std::string_view name, std::uint64_t choice);
   void decide(DeviceCall& gpus, const Origin& origin);
   DeviceVote vote_of(const DeviceCall& gpus) const;
@@ -367,32 +345,35 @@ class CommunicatorCore {
   std::shared_ptr<const Topology> topology_;
   std::vector<int> ranks_;
   TransportMaker maker_;
-  std::unique_ptr<node::Room> room_;  // until the engine has it
-  NodeRoom node_room_;                // the same
+  std::unique_ptr<node::Room> room_;  // Is null after the engine has taken it.
+  NodeRoom node_room_;                // Its room is null after the engine has taken it.
   std::unique_ptr<Planner> planner_;
   PartitionCache partitions_;
   std::array<RepeatedCall, 16> repeated_calls_;
   CallSubject subject_;
-  std::uint64_t subject_key_ = 0;  // of subject_; 0: nothing is said
+  std::uint64_t subject_key_ = 0;  // Is a hash of subject_; 0 if that is empty.
   std::vector<std::unique_ptr<PendingCall>> pending_calls_;
-  std::vector<std::size_t> free_;  // last in, first out
+  std::vector<std::size_t> free_;  // Holds free slots of pending_calls_; the last is used first.
   std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>
-      message_plans_;                          // peer, tag, sends, bytes
-  std::atomic<const Origin*> user_ = nullptr;  // who is inside
+      message_plans_;                          // Has the key peer, tag, sends, bytes.
+  std::atomic<const Origin*> user_ = nullptr;  // Points to the place of the call inside; null if none is.
   bool closed_ = false;
   bool has_shrunk_ = false;
   std::unique_ptr<Engine<RealWorld>> engine_;
-  bool may_use_nccl_ = false;  // the same on all members, as all below
+  bool may_use_nccl_ = false;  // Is equal on all members, as is the choice of paths below.
   std::unique_ptr<nccl::NcclCommunicator> nccl_communicator_;
   std::unique_ptr<GpuLevels> levels_;
-  bool spans_nodes_ = false;                                                        // and has several members in some
-  std::map<std::tuple<Collective, DataType, ReduceOp, Order, int>, Trial> trials_;  // the last: the bits of its bytes
-  // The plans of meeting(), by signature and choice.
+  // True if members are on several nodes, and some node has several members.
+  bool spans_nodes_ = false;
+  // Holds a trial for each kind and size of call. The last number of the key is the bit width of the size in bytes.
+  std::map<std::tuple<Collective, DataType, ReduceOp, Order, int>, Trial> trials_;
+  // Holds the plans of meeting(), by the signature's hash and choice.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<const Plan>> meetings_;
-  // This member's vote, and the sum of all; a transport may hold them after a failure.
+  // Holds this member's vote, and the sum of all. It is shared because a transport may use it after a failure.
   std::shared_ptr<std::array<DeviceVote, 2>> votes_ = std::make_shared<std::array<DeviceVote, 2>>();
-  // The same, of times.
+  // Holds this member's times, and the largest of all, in the same way.
   std::shared_ptr<std::vector<std::uint64_t>> times_ = std::make_shared<std::vector<std::uint64_t>>(2 * Trial::turns);
+  // Holds a plan, and its form in a stream. It owns both, so that the address in the key stays that plan's.
   struct StreamPlans {
     std::shared_ptr<const Plan> plan;
     std::shared_ptr<const Plan> in_stream;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that become one call: among members that share a GPU in its memory, packed and unpacked there by launches.
+// Prepares calls of many tensors. If the members share a GPU, launches pack and unpack the tensors in its memory.
 #include <chrono>
 #include <exception>
 #include <thread>
@@ -28,15 +28,15 @@ int CommunicatorCore::packed_on(const CallRequest& whole, std::span<const CallRe
   });
 }
 
-// Whether members of a node would work on what is in that memory, as far as this one knows, and sooner than by the
-// host. In a stream they do so however long it takes, since the host would wait for what is before the call.
+// True if the node's members would work in that GPU's memory, as far as this one knows, and faster than on the host.
+// In a stream they do so at any cost, since the host would have to wait for the work before the call.
 bool CommunicatorCore::works_on(int device, const CallRequest& whole, const Plan& plan) {
   const node::Gpus* const shared = engine_->world().room()->gpus();
   if (shared != nullptr && (!shared->can_map() || shared->number_of(device) == node::Gpus::unknown)) return false;
   if (whole.stream) return gpu::backend()->device_of(*whole.stream) == device;
   if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
-  // Processes that measured here would all do so at once, and find how they disturb each other. So the first batch goes
-  // there without knowing, and what they agree on in it is for the others.
+  // Processes that measured here would all do it at once and disturb each other. So the first batch uses the GPU
+  // without a measurement, and its result serves the later ones.
   const bool have_agreed = shared != nullptr && shared->is_proven();
   if (shared != nullptr && !have_agreed && !shared->was_left_unproven()) return true;
   return node::pays_on_gpus(plan.spec, size(), have_agreed ? shared->costs() : gpu::backend()->costs(device), true);
@@ -46,17 +46,17 @@ StagingBuffer CommunicatorCore::take_on_gpu(int device, std::size_t bytes) {
   return or_refuse([&] { return scratch_.take(device, bytes); });
 }
 
-// What is in its stream by now uses that memory.
+// Keeps the memory until the stream has done its present work.
 void CommunicatorCore::hold_in_stream(const BoundCall& bound_call) noexcept {
   if (!bound_call.packs_on_gpu) return;
   try {
     scratch_.use_until(gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream), bound_call.staged);
   } catch (const std::exception&) {
-    keep_for_ever(bound_call.staged);  // of a GPU that has failed nobody knows
+    keep_for_ever(bound_call.staged);  // The state of a failed GPU is unknown.
   }
 }
 
-// Whoever hears of a failure may free memory that a stream still uses.
+// Waits at most 1 s for the stream, because the program may free its memory after a failure.
 void CommunicatorCore::wait_a_moment_for_stream(const BoundCall& bound_call) noexcept {
   if (!bound_call.packs_on_gpu) return;
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -64,7 +64,7 @@ void CommunicatorCore::wait_a_moment_for_stream(const BoundCall& bound_call) noe
     const auto mark = gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream);
     while (!mark->is_reached() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
   } catch (const std::exception&) {
-    return;  // nothing runs there any more
+    return;  // Nothing runs in the stream any more.
   }
 }
 

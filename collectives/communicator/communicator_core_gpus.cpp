@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that GPUs do by NCCL, where every member has its data in the memory of a GPU of its own. Whether all have it
-// there, they ask each other: in the first start of a call, which so is known to be the same call on all.
+// Runs calls by NCCL if every member has its data in the memory of its own GPU. Members ask each other for that when a
+// call first starts. The query also verifies that all start the same call.
 #include <algorithm>
 #include <exception>
 
@@ -11,7 +11,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Of data on the host, that members ask each other would be felt below.
+// Is in bytes. For smaller data on the host, the query between members would be noticeable (docs/gpu.md).
 constexpr std::size_t asked_from = 4096;
 
 const std::string by_nccl = "nccl";
@@ -19,7 +19,7 @@ const std::string why_nccl = "every member has its data in the memory of a GPU o
 const std::string by_levels = "nccl by levels";
 const std::string why_levels = "all have their data in the memory of GPUs: those that are near each other meet first";
 
-// Of the larger side, which all know.
+// Returns the bytes of the larger side, which all members know.
 std::size_t bytes_of(const Spec& spec) {
   std::size_t count = spec.count;
   if (cuts_input(spec.collective)) count = spec.gives.total();
@@ -41,23 +41,23 @@ const std::string& BoundCall::why() const {
   return call.plan->why;
 }
 
-// At the end of every call, wherever the failure was heard of: nothing may wait on a GPU for a member that does not
-// come, and memory cannot be freed while it does.
+// Is called at the end of every call, and destroys NCCL's communicator after a failure. Otherwise a GPU would wait for
+// a missing member, and memory could not be freed.
 void CommunicatorCore::break_if_failed() noexcept {
   if (!engine_ || !engine_->failed()) return;
   end_levels();
   nccl_communicator_.reset();
 }
 
-// The same on all members, whatever their data. Nobody knows how much there is where members know their own counts
-// only.
+// True if members ask each other where the data of a call is. It is equal on all members. If members know only their
+// own counts, the total size is unknown, so they ask.
 bool CommunicatorCore::may_ask_where(const CallRequest& request, const Spec& spec, QueryRule query_rule) const {
   if (!may_use_nccl_ || query_rule == QueryRule::never || !nccl::can_do(spec, size())) return false;
   return request.stream || query_rule == QueryRule::once || has_own_counts(spec.collective) ||
          bytes_of(spec) >= asked_from;
 }
 
-// Whether a call like this one would ask; at least where it would.
+// True if a call with these counts may ask. It is never false for one that asks.
 bool CommunicatorCore::queries_where(const CallRequest& request) const {
   return may_use_nccl_ && std::max(request.input.count, request.output.count) * request.element_bytes >=
                               asked_from / static_cast<std::size_t>(size());
@@ -79,7 +79,7 @@ int CommunicatorCore::device_of(const CallRequest& request) const {
 
 std::shared_ptr<DeviceCall> CommunicatorCore::device_call_for(const Spec& spec, const CallRequest& request) const {
   auto gpus = std::make_shared<DeviceCall>();
-  // An empty buffer may have an address in memory that is not meant.
+  // An empty buffer may have an address in unrelated memory.
   const auto at = [](const BufferView& data) { return data.count > 0 ? static_cast<std::byte*>(data.data) : nullptr; };
   gpus->steps.push_back(
       {spec, at(request.input), at(request.output), request.reduction.factor, request.reduction.on_gpu});
@@ -100,7 +100,7 @@ BoundCall CommunicatorCore::prepare(std::span<const CallRequest> requests, const
     bound_call.gpus = std::make_shared<DeviceCall>();
     int& device = bound_call.gpus->device;
     constexpr std::uint64_t in_stream = std::uint64_t{1} << 63U;
-    // Members have to have the same in the same order.
+    // Members must have the same tensors in the same order.
     std::uint64_t counts = requests.size() | (whole.stream ? in_stream : 0);
     for (const CallRequest& each : requests) {
       const CallRequest request = with_options(each);
@@ -127,7 +127,7 @@ void CommunicatorCore::decide_as(const BoundCall& bound_call, const BoundCall& e
   refuse_if_closed();
   or_refuse([&] {
     const DeviceCall::DevicePath path = earlier.gpus->path;
-    // NCCL is given the same parts of memory that it knows by all, or copies by all.
+    // Either all members give NCCL the registered memory, or all give it other memory.
     const bool knew = earlier.gpus->is_same_memory && earlier.gpus->places != 0;
     bound_call.gpus->places = nccl_communicator_ ? nccl_communicator_->places_of(bound_call.gpus->steps) : 0;
     bound_call.gpus->set_same_memory(earlier.gpus->is_same_memory && bound_call.gpus->places == earlier.gpus->places);
@@ -143,7 +143,8 @@ void CommunicatorCore::decide_as(const BoundCall& bound_call, const BoundCall& e
   });
 }
 
-// What is captured is not done, and NCCL's group is made by what is.
+// Refuses a captured stream in the first call on GPUs. Captured work does not run, but NCCL's communicator is made by
+// work that runs.
 void CommunicatorCore::refuse_if_captured(const BoundCall& bound_call) {
   if (nccl_communicator_ || levels_ || !bound_call.stream) return;
   or_refuse([&] {
@@ -155,12 +156,12 @@ void CommunicatorCore::refuse_if_captured(const BoundCall& bound_call) {
   });
 }
 
-// Which members find out together, the first time.
+// Finds the path of the call, which members decide together the first time.
 void CommunicatorCore::find_way(const BoundCall& bound_call) {
   DeviceCall& gpus = *bound_call.gpus;
   engine_->progress_or_throw();
   if (gpus.path == DeviceCall::DevicePath::unknown && !may_go(gpus))
-    gpus.path = DeviceCall::DevicePath::host;  // known since
+    gpus.path = DeviceCall::DevicePath::host;  // The reason was found since the call was planned.
   if (gpus.path == DeviceCall::DevicePath::unknown) {
     refuse_if_captured(bound_call);
     decide(gpus, bound_call.call.origin);
@@ -168,7 +169,7 @@ void CommunicatorCore::find_way(const BoundCall& bound_call) {
   if (gpus.path == DeviceCall::DevicePath::host && !gpus.host_call) gpus.host_call = or_refuse(gpus.make_host_call);
 }
 
-// Whether GPUs do it; then it is in a stream when this returns.
+// Returns true if GPUs run the call. It is in a stream then.
 bool CommunicatorCore::begin_on_gpus(const BoundCall& bound_call, CallHandle handle) {
   const DeviceCall& gpus = *bound_call.gpus;
   try {
@@ -188,7 +189,7 @@ bool CommunicatorCore::begin_on_gpus(const BoundCall& bound_call, CallHandle han
   }
 }
 
-// `ready`: the first of what the steps are of.
+// Starts the steps in NCCL. `bound_call` is the first of their calls.
 void CommunicatorCore::begin_in_nccl(std::span<const nccl::NcclCall> steps, const BoundCall& bound_call,
                                      CallHandle handle) {
   or_break([&] {
@@ -201,7 +202,7 @@ void CommunicatorCore::begin_in_nccl(std::span<const nccl::NcclCall> steps, cons
   });
 }
 
-// Whether it is a part of the one operation that NCCL makes of calls which are started at once.
+// Returns true if the call becomes part of NCCL's single operation for calls started at once.
 bool CommunicatorCore::joins(const BoundCall& bound_call, CallHandle handle) {
   if (!bound_call.gpus) return false;
   find_way(bound_call);
@@ -258,14 +259,14 @@ void CommunicatorCore::wait_for_gpus(CallHandle handle) {
   while (!reached(handle)) or_break([&] { pause(); });
 }
 
-// What is under way is waited for, unless something went wrong.
+// Waits for unfinished work, unless something has failed.
 void CommunicatorCore::end_nccl() noexcept {
   if (!nccl_communicator_) return;
   try {
     if (!engine_->failed() && std::uncaught_exceptions() == 0) {
       GpuWait pause(*this, "what was begun on GPUs", {});
       nccl_communicator_->end(std::ref(pause));
-    } else {  // who ends in peace waits for all
+    } else {  // A member that ends in good order waits for the work of all.
       engine_->refuse(
           Error(Code::peer_failed, "it left without ending what GPUs did for it", "see what it says itself"));
     }

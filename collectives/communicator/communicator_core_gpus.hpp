@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files about calls on GPUs share: how they wait, and how what fails there is told.
+// Holds templates that the files about calls on GPUs share: how they wait, and how they report failures.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace lockstep::detail {
 
-// Waits for GPUs: others are heard, what the thread has begun elsewhere moves, and there is an end of patience.
+// Waits for GPUs, one turn a call. Meanwhile it receives messages, runs this thread's other operations, and throws
+// Error stall at the timeout.
 class CommunicatorCore::GpuWait {
  public:
   GpuWait(CommunicatorCore& core, const char* what, const Origin& origin, const Spec* spec = nullptr)
@@ -30,7 +31,7 @@ class CommunicatorCore::GpuWait {
   }
 
  private:
-  // Nobody wakes who waits for a GPU: naps are so short that little of the time is lost by them.
+  // Sleeps between turns, because no GPU wakes a thread. Naps are at most 2 % of the time waited, and at most 200 us.
   static void idle(Duration waited) {
     using std::chrono::microseconds;
     constexpr Duration spins = microseconds(50);
@@ -64,8 +65,7 @@ class CommunicatorCore::GpuWait {
   Duration since_ = {};
 };
 
-// What f returns; what it throws, of any kind, is told to the other members, and the NCCL communicator is broken off
-// with the call.
+// Returns f(). If f throws anything, it tells the other members, and the NCCL communicator is aborted with the call.
 template <class F>
 auto CommunicatorCore::or_break(const F& f) {
   try {
@@ -78,7 +78,7 @@ auto CommunicatorCore::or_break(const F& f) {
   }
 }
 
-// The same where the members meet in the exchange: who waits there does not hear the engine.
+// Returns f(). If f throws, it tells the members that wait in the exchange, which do not hear the engine.
 template <class F>
 auto CommunicatorCore::in_exchange(const F& f) {
   try {
@@ -92,9 +92,9 @@ auto CommunicatorCore::in_exchange(const F& f) {
   }
 }
 
-// What members make in their exchange, in which nobody hears the engine: so they come to a call of the engine first,
-// where all are found to make the same, and are waited for. Who fails in that tells those that are through it. And what
-// breaks the exchange, or the one that is made, breaks the communicator.
+// Runs f, in which members make something through their exchange. Members in an exchange don't hear the engine, so
+// they first meet in a call of the engine, which compares their requests. A member that fails in f tells the others.
+// An error that breaks the exchange or the new object breaks the communicator.
 template <class F>
 auto CommunicatorCore::make_together(Collective what, const Origin& origin, const F& f) {
   in_exchange([&] { come_to(what, origin); });

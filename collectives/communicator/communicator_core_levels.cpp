@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members on GPUs of which some are nearer to each other than to the rest: on one GPU, or in one node. What they are
-// together, they find out when all have their data there for the first time.
+// Runs calls of members on GPUs in levels, if some share a GPU or a node. Members find their arrangement when all have
+// their data on GPUs for the first time.
 #include <algorithm>
 #include <bit>
 
@@ -16,7 +16,7 @@ Bytes bytes_of(const std::string& text) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Equal ones have equal numbers.
+// Returns a number for each entry. Equal entries have equal numbers.
 std::vector<int> numbers_of(const std::vector<Bytes>& all) {
   std::vector<int> numbers;
   numbers.reserve(all.size());
@@ -42,7 +42,7 @@ void CommunicatorCore::run_as_agreed(const CallRequest& request, int device) {
   run_inside(bound_call, request.origin);
 }
 
-// Whether what members have found out holds for data there.
+// True if data on this device can take the path that the members have found.
 bool CommunicatorCore::fits(int device) const {
   if (!nccl_communicator_ && !levels_) return device >= 0;
   return device == DeviceCall::anywhere ||
@@ -54,12 +54,12 @@ bool CommunicatorCore::can_go_by_levels(const DeviceCall& gpus) const {
          std::ranges::all_of(gpus.steps, [&](const nccl::NcclCall& step) { return levels_->can_do(step.spec); });
 }
 
-// As far as it is known before members ask each other.
+// True if the call may run on GPUs, as far as is known before members ask each other.
 bool CommunicatorCore::may_go(const DeviceCall& gpus) const {
   return may_use_nccl_ && (nccl_communicator_ || !levels_ || can_go_by_levels(gpus));
 }
 
-// Of data that all have in the memory of a GPU.
+// Chooses the path of a call that has its data on GPUs at all members.
 void CommunicatorCore::choose_way(DeviceCall& gpus, const Origin& origin) {
   if (!nccl_communicator_ && !levels_ && may_use_nccl_) or_break([&] { arrange(gpus.device, origin); });
   gpus.path = DeviceCall::DevicePath::host;
@@ -78,7 +78,7 @@ void CommunicatorCore::refuse_together(const Error& error) noexcept {
   }
 }
 
-// NCCL refuses members that share a GPU, and not all at once: so they find out before.
+// Finds out which members share a GPU. NCCL refuses those, and not on all members at once.
 void CommunicatorCore::arrange(int device, const Origin& origin) {
   const MemberGroups by_gpu(in_exchange(
       [&] { return numbers_of(exchange_->all_gather("serials of the GPUs", bytes_of(gpu::backend()->id(device)))); }));
@@ -104,12 +104,13 @@ MemberGroups CommunicatorCore::by_node() const {
   return MemberGroups(nodes);
 }
 
-// A communicator of its own tries it, so that this one is not lost where NCCL does not reach from node to node.
+// Tries NCCL in a communicator of its own, so that this one survives if NCCL cannot connect the nodes.
 void CommunicatorCore::join_across(int device, const Origin& origin) {
   std::string why;
   const auto trying = in_exchange([&] {
     auto all_nodes = part(0, rank(), "across nodes", true);
-    exchange_->barrier("before NCCL is tried across nodes");  // what fails there is not to be heard in its making
+    // A failure so far must not be heard while NCCL's communicator is made.
+    exchange_->barrier("before NCCL is tried across nodes");
     return all_nodes;
   });
   try {
@@ -130,8 +131,8 @@ void CommunicatorCore::join_across(int device, const Origin& origin) {
   make_levels(by_node(), false, device);
 }
 
-// Members of one GPU meet there, and one of each goes to the others' GPUs by NCCL; members of a node have NCCL, and go
-// to other nodes by way of the host.
+// Makes the two levels. Members that share a GPU combine there, and one of each GPU uses NCCL to the others. Members
+// of a node use NCCL, and reach other nodes through the host.
 void CommunicatorCore::make_levels(const MemberGroups& member_groups, bool share_gpus, int device) {
   const bool by_rails = !share_gpus && member_groups.is_even();
   const int group = member_groups.group_of(rank());
@@ -156,7 +157,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::part(int colour, int key, st
   return split_inside(colour, key, std::move(options));
 }
 
-// Also at the end of a call that failed, wherever the failure was heard of: who waits within for this member hears it.
+// Ends the levels, also after a failed call: members that wait inside for this one are told.
 void CommunicatorCore::end_levels() noexcept {
   if (!levels_) return;
   if (engine_->failed()) {
@@ -166,7 +167,7 @@ void CommunicatorCore::end_levels() noexcept {
   levels_.reset();
 }
 
-// The host waits between the stages, and for what is before them in the stream.
+// Runs the levels. The host waits between the stages, and first for the earlier work in the stream.
 void CommunicatorCore::run_levels(const BoundCall& bound_call, const StreamMarks& behind) {
   if (bound_call.stream) wait_for_stream(*bound_call.stream, bound_call.call.origin);
   wait_for_marks(behind, bound_call.call.origin);
@@ -176,8 +177,8 @@ void CommunicatorCore::run_levels(const BoundCall& bound_call, const StreamMarks
   });
 }
 
-// Of a call in which members of several nodes may go both ways, as long as it is not known which one is the faster.
-// What is in a stream is not waited for, so it goes by NCCL alone.
+// Returns the trial of a call that members of several nodes can run in two ways, until the faster one is known. A call
+// in a stream always uses NCCL, because the levels make the host wait.
 Trial* CommunicatorCore::trial_of(const BoundCall& bound_call) {
   if (!spans_nodes_ || bound_call.stream) return nullptr;
   DeviceCall& gpus = *bound_call.gpus;
@@ -194,7 +195,7 @@ Trial* CommunicatorCore::trial_of(const BoundCall& bound_call) {
 
 void CommunicatorCore::run_in_turn(Trial& trial, const BoundCall& bound_call, CallHandle handle) {
   const Origin& origin = bound_call.call.origin;
-  meet({}, origin);  // who comes late would be measured
+  meet({}, origin);  // A late member would be measured.
   const Duration begun = engine_->world().now();
   if (trial.way() == 1) {
     run_levels(bound_call, pending(handle).behind);
@@ -210,7 +211,7 @@ void CommunicatorCore::run_in_turn(Trial& trial, const BoundCall& bound_call, Ca
                              ", which was the faster way"));
 }
 
-// The largest that any member has, of each; returns when all have come.
+// Returns the largest value of all members for each entry. It returns when all members have come.
 std::span<const std::uint64_t> CommunicatorCore::meet(const std::vector<std::uint64_t>& mine, const Origin& origin) {
   std::ranges::copy(mine, times_->begin());
   const std::size_t count = std::max<std::size_t>(mine.size(), 1);

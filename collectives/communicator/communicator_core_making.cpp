@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members make together of a communicator: others, and memory in which its collectives work.
+// Makes new objects together with all members: other communicators, and memory for collectives.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -58,7 +58,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::split_inside(int colour, int
   const std::array<int, 3> mine = {exchange_->rank(), ranks_.at(static_cast<std::size_t>(rank())), has_memory ? 1 : 0};
   auto part = exchange_->split(colour, key);
   if (!part) return nullptr;
-  // Of every member of the part, its rank here and in the topology, and whether it knows of memory to work in.
+  // Holds each member's rank here, its rank in the topology, and whether it knows symmetric memory.
   const auto all = part->all_gather("ranks of a split communicator", std::as_bytes(std::span(mine)));
   std::vector<int> here;
   std::vector<int> ranks;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of GPUs that the members take together: NCCL's own, and known to it, where they go by it.
+// Allocates GPU memory together with all members. It is NCCL's, and registered there, if they use NCCL.
+#include <algorithm>
 #include <cstring>
 
 #include "collectives/communicator/communicator_core_gpus.hpp"
@@ -9,9 +10,9 @@
 namespace lockstep::detail {
 namespace {
 
-// What one member says; an error of one is an error of all.
+// Holds a member's wishes for the allocation. An error of one member fails all.
 struct MemoryOffer {
-  std::uint16_t code = 0;  // 0: nothing is wrong
+  std::uint16_t code = 0;  // Zero means no error.
   std::string wrong = {};
   std::uint64_t bytes = 0;
   nccl::RegistrationMode how = nccl::RegistrationMode::none;
@@ -28,7 +29,8 @@ struct MemoryOffer {
   }
 };
 
-// Of all of them: as much as the largest, as well as the least of them can, what all have dropped.
+// Combines the offers of all members: the largest size, the weakest registration, and the memory that all have
+// dropped. Throws the error of a member.
 MemoryOffer agree(const std::vector<Bytes>& all) {
   MemoryOffer agreed;
   for (std::size_t member = 0; member < all.size(); ++member) {
@@ -52,7 +54,7 @@ MemoryOffer agree(const std::vector<Bytes>& all) {
 
 }  // namespace
 
-// Throws on all members what f throws on one.
+// Runs f. If it throws on one member, it throws on all.
 template <class F>
 void CommunicatorCore::together(const F& f) {
   MemoryOffer mine;

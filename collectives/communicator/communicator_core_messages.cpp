@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between members that name each other: checked, planned as schedules of one message, and begun.
+// Checks messages between two members, plans each as a schedule of one message, and starts it.
 #include "collectives/communicator/communicator_core_parts.hpp"
 
 namespace lockstep::detail {
@@ -20,7 +20,7 @@ CallHandle CommunicatorCore::exchange(std::span<const PeerMessage> sends, std::s
       bytes += !each.data.contiguous() ? each.data.count * each.element_bytes : 0;
   }
   slot.staging.clear();
-  slot.staging.reserve(bytes);  // stays where it is
+  slot.staging.reserve(bytes);  // The reserve keeps the addresses valid.
   for (const PeerMessage& each : sends) begin_message(each, true, handle);
   for (const PeerMessage& each : receives) begin_message(each, false, handle);
   return handle;
@@ -71,12 +71,12 @@ void CommunicatorCore::check(const PeerMessage& message, bool written, Origin or
     throw Error(Code::usage, text("a message (", place(origin), "): ", wrong->what), wrong->mend);
 }
 
-// The upper half of the exchange tags belongs to CartesianGrids.
+// Returns the tag on the transport. CartesianGrids use the upper half of the exchange tags.
 std::uint32_t CommunicatorCore::mark_of(const PeerMessage& message) const {
   return static_cast<std::uint32_t>(message.tag) + (message.neighbours ? engine_->exchange_tags() / 2 : 0);
 }
 
-// One message; kept, because programs send the same again and again.
+// Plans one message, and keeps the plan, because programs repeat messages.
 std::shared_ptr<const Plan> CommunicatorCore::message_plan(const PeerMessage& message, bool sends) {
   const std::size_t bytes = message.data.count * message.element_bytes;
   constexpr std::size_t most = 4096;
@@ -98,7 +98,7 @@ std::shared_ptr<const Plan> CommunicatorCore::message_plan(const PeerMessage& me
     one.round().send(message.peer, input(0, bytes));
   else
     one.round().receive(message.peer, output(0, bytes));
-  plan->last = one.as_it_is();  // a message of nothing is one, too
+  plan->last = one.as_it_is();  // An empty message is sent too.
   (sends ? plan->input_count : plan->output_count) = bytes;
   plan->why = "a message";
   return known = std::move(plan);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Only the communicator_core*.cpp files share this: calls under way, and exclusive use of the communicator by one
-// thread.
+// Holds types that only the communicator_core*.cpp files share: calls under way, and exclusive use of a communicator
+// by one thread.
 #pragma once
 
 #include <pthread.h>
@@ -16,44 +16,44 @@
 
 namespace lockstep::detail {
 
-// What GPUs do by NCCL if every member's data is in the memory of a GPU, which members ask each other when it is
-// first started.
+// Describes a call for NCCL, which runs if every member's data is in a GPU's memory. Members find that out by a vote
+// when the call first starts.
 struct DeviceCall {
   enum class DevicePath : std::uint8_t { unknown, nccl, levels, host };
   static constexpr int anywhere = -2;
 
   std::vector<nccl::NcclCall> steps;
-  // The plan of the call in which members vote on this one (CommunicatorCore::DeviceVote).
+  // Plans the call in which members vote on this one (CommunicatorCore::DeviceVote).
   std::shared_ptr<const Plan> meeting;
-  // Where all of this member's data is; host: not in one GPU's memory.
+  // Names the GPU that holds all of this member's data, or the host if no single GPU does. `anywhere` means no data.
   int device = anywhere;
-  // Of the stream that the program gave; the default one is that of the GPU that has the data.
+  // Names the GPU of the program's stream. The default stream is that of the GPU with the data.
   int stream_device = anywhere;
   std::function<BoundCall()> make_host_call;
   DevicePath path = DevicePath::unknown;
-  // Whether the same parts of memory that NCCL knows are given on all members.
+  // True if all members give the same parts of the memory that NCCL has registered.
   bool is_same_memory = false;
   void set_same_memory(bool is_same) {
     is_same_memory = is_same;
     for (nccl::NcclCall& step : steps) step.is_same_memory = is_same;
   }
-  std::uint64_t places = 0;            // nccl::NcclCommunicator::places_of, when that was found out
-  std::optional<BoundCall> host_call;  // once it is needed
+  std::uint64_t places = 0;            // Holds nccl::NcclCommunicator::places_of at the time of the vote.
+  std::optional<BoundCall> host_call;  // Is made when it is needed.
 };
 
-// A call that is under way, or the memory of one that may come again.
+// Holds a call under way, or the memory of one that may be repeated.
 struct CommunicatorCore::PendingCall {
   std::uint32_t generation = 0;
   bool busy = false;
   std::vector<CallTicket> tickets;
-  std::size_t done = 0;  // of the tickets
+  std::size_t done = 0;  // Counts finished tickets.
   std::vector<StagingCopy> back;
-  std::vector<std::byte> staging;     // of messages
-  std::vector<StagingBuffer> staged;  // of collectives, and of messages to and from a GPU: kept until they are done
-  std::vector<std::shared_ptr<gpu::StreamMark>> marks;  // of what is in GPUs' streams
-  std::vector<nccl::NcclCall> together;  // of calls that are started at once, what is one operation of NCCL's
-  StreamMarks behind;                    // what they come after, where that is not the default stream
-  bool in_stream = false;                // of the user's, where it need not be waited for
+  std::vector<std::byte> staging;     // Holds messages.
+  std::vector<StagingBuffer> staged;  // Belongs to collectives, and to messages of GPUs, until they are done.
+  std::vector<std::shared_ptr<gpu::StreamMark>> marks;  // Mark the work in GPUs' streams.
+  std::vector<nccl::NcclCall> together;                 // Holds calls started at once that NCCL does as one operation.
+  StreamMarks behind;      // Mark the work before the call, unless that is in the default stream.
+  bool in_stream = false;  // True if the program gave the stream, so that the host need not wait.
   Origin origin;
 };
 
@@ -69,6 +69,7 @@ class CancellationDeferred {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
+// Gives one thread the communicator. Throws Error usage if another thread is inside.
 class CommunicatorCore::ExclusiveUse {
  public:
   ExclusiveUse(CommunicatorCore& core, const Origin& origin) : core_(core) {
@@ -78,8 +79,8 @@ class CommunicatorCore::ExclusiveUse {
                      place(origin)),
                 "give each thread a communicator of its own: duplicate() makes one");
   }
-  // For a destructor, which cannot refuse: waits for the other thread, but a second or so at most, since that may be
-  // this one.
+  // Waits for another thread, but at most about a second, since that may be this one. It serves destructors, which
+  // must not throw.
   explicit ExclusiveUse(CommunicatorCore& core) : core_(core) {
     constexpr int most = 50'000;
     for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -107,7 +108,7 @@ class CommunicatorCore::ExclusiveUse {
   bool inside_ = false;
 };
 
-// What f returns; what it throws is told to the other members, so that they do not wait.
+// Returns f(). If f throws an Error, it tells the other members, so that they don't wait.
 template <class F>
 auto CommunicatorCore::or_refuse(const F& f) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that were made before: they are run again without being checked or planned anew.
+// Runs repeated calls without checking and planning them again.
 #include "collectives/communicator/communicator_core_parts.hpp"
 
 namespace lockstep::detail {
@@ -18,7 +18,7 @@ void CommunicatorCore::run_repeated(RepeatedCall& repeated_call, const CallReque
   engine_->run(repeated_call.call);
 }
 
-// Where a call of this kind is kept; nothing for what needs more than a look at counts and addresses.
+// Returns the slot for calls of this kind. Returns null for calls that need more checks than counts and addresses.
 CommunicatorCore::RepeatedCall* CommunicatorCore::repeated_call_for(const CallRequest& request) {
   if (request.wrong != nullptr || request.reduction.op >= ReduceOp::premul_sum || !request.input.contiguous() ||
       !request.output.contiguous() || is_unequal(request.collective) || request.stream || queries_where(request) ||
@@ -29,7 +29,7 @@ CommunicatorCore::RepeatedCall* CommunicatorCore::repeated_call_for(const CallRe
   return &repeated_calls_[(key ^ key >> 7U) % repeated_calls_.size()];
 }
 
-// Counts that were checked before, and buffers that are one or apart.
+// True if the call has the counts that were checked before, and its buffers are the same or apart as then.
 bool CommunicatorCore::is_same(const RepeatedCall& repeated_call, const CallRequest& request) const {
   if (repeated_call.collective != request.collective || repeated_call.type != request.type ||
       repeated_call.op != request.reduction.op || repeated_call.order != request.order ||

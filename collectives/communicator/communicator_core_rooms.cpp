@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides which members share memory, and makes their rooms.
 #include "collectives/communicator/communicator_core_rooms.hpp"
 
 #include <algorithm>
@@ -14,13 +15,13 @@ double crowding(const Topology& topology, const std::vector<int>& ranks, std::si
 
 namespace {
 
-// The same on all members.
+// Is equal on all members.
 bool are_on_one_node(const Topology& topology, const std::vector<int>& ranks) {
   return std::ranges::all_of(
       ranks, [&](int rank) { return topology.member(rank).node == topology.member(ranks.front()).node; });
 }
 
-// How many members the fullest node has; the same on all members.
+// Returns the members of the fullest node. Is equal on all members.
 int most_on_a_node(const Topology& topology, const std::vector<int>& ranks) {
   std::map<int, int> members;
   int most = 0;
@@ -52,7 +53,7 @@ NodeRoom node_room_for(Exchange& exchange, const Topology& topology, const std::
   std::unique_ptr<node::Room> room;
   if (near->size() > 1) {
     room = node::make_room(*near, crowding(topology, ranks, me) > 1);
-    if (room) room->keep_to_host();  // what lies there is staged before members of several nodes begin
+    if (room) room->keep_to_host();  // Data on GPUs is staged before members of several nodes start.
   }
   const std::byte has_it{near->size() == 1 || room};
   const auto all = exchange.all_gather("memory of each node", {&has_it, 1});

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory in which the members of a communicator meet: all of them, where they are on one node, or those of each
-// node.
+// Makes the shared memory of a communicator's members: one room if all are on one node, or one for each node.
 #pragma once
 
 #include <memory>
@@ -10,14 +9,16 @@
 
 namespace lockstep::detail {
 
-// Members to each core of the node of this one.
+// Returns the members per core on the node of member `me`.
 double crowding(const Topology& topology, const std::vector<int>& ranks, std::size_t me);
 
-// For all members; nothing where they are on several nodes, or share no memory. All of them call it.
+// Makes the room of all members. Returns null if they are on several nodes, or can't share memory. All members call
+// it.
 std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
                                      const CommunicatorOptions& options, node::MemoryLineage lineage);
 
-// Where members are on several nodes, for those of mine, if every node can have one. All of them call it.
+// Makes the room of this node's members, if members are on several nodes and every node can have one. All members call
+// it.
 NodeRoom node_room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
                        const CommunicatorOptions& options);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members that are left of a communicator make a smaller one. They talk by control messages of the old transport,
-// which has failed for data only; they use nothing of the old exchange.
+// Makes a smaller communicator of the members that survive a failure. They use control messages of the old transport,
+// which has failed for data only. They don't use the old exchange.
 #include <numeric>
 #include <utility>
 
@@ -30,7 +30,8 @@ class ShrinkAttempt {
     fates_.resize(static_cast<std::size_t>(transport.size()));
   }
 
-  // To the end: `build` makes this member's part with those that are left, again and again where some are lost.
+  // Runs the consensus to its end. `build` makes this member's part with the survivors, and is repeated if more
+  // members are lost.
   template <class Build>
   ShrinkDecision go(const std::vector<Transport::SmallMessage>& said, const Build& build) {
     try {
@@ -48,7 +49,7 @@ class ShrinkAttempt {
     }
   }
 
-  // While it is being built.
+  // Returns the reason why a build under way is in vain, if it is. The build calls it while it waits.
   std::optional<std::string> why_in_vain() {
     turn();
     say();
@@ -56,7 +57,7 @@ class ShrinkAttempt {
   }
 
  private:
-  // What all have decided in this turn.
+  // Returns the decision of all members in this turn.
   ShrinkDecision agree() {
     for (unsigned turns = 0; !survivors_.verdict(); ++turns) {
       turn();
@@ -72,7 +73,7 @@ class ShrinkAttempt {
     return *survivors_.verdict();
   }
 
-  // What others, who are lost, may be the reason of, is no reason to end.
+  // Builds this member's part. An error that lost members may have caused does not end the attempt.
   template <class Build>
   BuildResult part_of(const Build& build, const std::vector<int>& members) const {
     try {
@@ -86,8 +87,8 @@ class ShrinkAttempt {
     }
   }
 
-  // What was said reaches the others though this member does something else now. Who is left out is seen to be gone
-  // also where others have found it first: nobody waits for him at the end of the session.
+  // Sends the remaining messages before this member continues. It also waits until excluded members are seen to be
+  // gone, even if other members found that first. Otherwise the end of the session would wait for them.
   void see_off(const ShrinkDecision& verdict) {
     constexpr std::chrono::milliseconds longest{200};
     constexpr std::chrono::seconds longest_look{3};
@@ -111,7 +112,7 @@ class ShrinkAttempt {
   }
 
   void turn() {
-    // Before what they have said is heard: it may be their last.
+    // Reads fates before messages, since a message may be a member's last.
     for (int peer = 0; peer < transport_.size(); ++peer) {
       if (peer != transport_.rank()) fates_[static_cast<std::size_t>(peer)] = transport_.fate(peer);
     }
@@ -119,7 +120,7 @@ class ShrinkAttempt {
     for (int peer = 0; peer < transport_.size(); ++peer) survivors_.lose(peer, fates_[static_cast<std::size_t>(peer)]);
   }
 
-  // That somebody is gone is known by his fate; what else was said is of calls that have failed.
+  // Reads the messages. Lost members are known by their fates, and errors concern calls that have failed already.
   void hear() {
     for (;;) {
       std::optional<Transport::SmallMessage> heard;
@@ -183,7 +184,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorCore::shrink(CommunicatorOptions o
   const auto shrinking =
       std::make_shared<ShrinkAttempt>(transport, ShrinkConsensus(rank(), size(), exchange_->patience(), options_.name),
                                       engine_->failure()->text, engine_->log());
-  // The exchanges of what is made live longer than this.
+  // The new communicator's exchanges outlive this attempt.
   const auto in_vain = [weak = std::weak_ptr(shrinking)]() -> std::optional<std::string> {
     const auto strong = weak.lock();
     return strong ? strong->why_in_vain() : std::nullopt;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls whose data a call cannot work on where it lies.
+// Prepares calls that cannot use their data in place.
+#include <algorithm>
+
 #include "collectives/communicator/communicator_core_parts.hpp"
 #include "collectives/engine/device_copy_pipeline.hpp"
 #include "collectives/node/node_collective.hpp"
@@ -7,16 +9,16 @@
 namespace lockstep::detail {
 namespace {
 
-// How much of its output this member's call writes: blocks may have gaps between them, and only the root takes.
+// Returns the number of output elements that this member's call writes. Blocks may have gaps between them, and some
+// calls have output only at the root.
 std::size_t written_by(const Plan& plan) {
   const bool has_nothing_before_it = plan.spec.collective == Collective::exscan && plan.index == 0;
   if (plan.output_count == 0 || has_nothing_before_it) return 0;
   return cuts_output(plan.spec.collective) ? plan.spec.takes.total() : plan.output_count;
 }
 
-// Where the rounds can go on with some of the data while the rest is on its way: nothing where there is too little of
-// it, where what the call does not write lies between what it writes, or where the result goes to a part of what is
-// read.
+// Returns the buffers for rounds that work on some data while the rest is copied. Returns null if there is too little
+// data, if the output has gaps, or if the result replaces part of the input.
 std::shared_ptr<const DeviceBuffers> device_buffers_of(const CallRequest& request, const Plan& plan, bool same,
                                                        gpu::MemoryLocation from, gpu::MemoryLocation to) {
   const bool is_whole = request.input.contiguous() && request.output.contiguous() &&
@@ -48,7 +50,8 @@ StagingBuffer CommunicatorCore::take_memory(std::size_t bytes, bool for_gpu) {
   return or_refuse([&] { return make_staging_buffer(bytes, for_gpu); });
 }
 
-// Whether members who share GPUs see to the order of a stream themselves, where the data is contiguous. All alike.
+// True if members that share GPUs keep the order of a stream themselves, for contiguous data. It is equal on all
+// members.
 bool CommunicatorCore::can_keep_order(const CallRequest& request, const Plan& plan) const {
   const node::Room* const room = engine_->world().room();
   if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
@@ -56,7 +59,7 @@ bool CommunicatorCore::can_keep_order(const CallRequest& request, const Plan& pl
   return is_known && node::NodeCollective::has_known_places(request.collective);
 }
 
-// Where members would map each other's memory on GPUs and could not.
+// Logs why members could not map each other's memory on GPUs.
 void CommunicatorCore::say_reason() const {
   node::Room* const room = engine_->world().room();
   if (room == nullptr || room->gpus() == nullptr || !room->gpus()->has_reason()) return;
@@ -68,7 +71,7 @@ void CommunicatorCore::stage(BoundCall& bound_call, const CallRequest& request) 
     bound_call.keeps_order = bound_call.stream && gpu::backend() != nullptr;
     return;
   }
-  // Those who meet in the room see to data in GPUs' memory themselves.
+  // Members that share a room use data in GPU memory themselves.
   const bool in_node = bound_call.call.plan->in_node;
   const bool same = request.input.data == request.output.data && request.input.stride == request.output.stride &&
                     request.input.count == request.output.count;
@@ -95,7 +98,7 @@ void CommunicatorCore::stage(BoundCall& bound_call, const CallRequest& request) 
     bound_call.call.input = in;
   }
   if (stage_out) {
-    // What the call does not write comes back as it was.
+    // Elements that the call does not write are copied back unchanged.
     if (!(same && stage_in) && written_by(*bound_call.call.plan) < request.output.count)
       bound_call.in.push_back({request.output, out, request.element_bytes, to});
     bound_call.back.push_back({request.output, out, request.element_bytes, to});
@@ -103,7 +106,7 @@ void CommunicatorCore::stage(BoundCall& bound_call, const CallRequest& request) 
   }
 }
 
-// Of what is not waited for at once, and may be freed meanwhile.
+// Returns the devices of data that may be freed while the call is under way.
 BufferDevices CommunicatorCore::devices_of(const Call& call) {
   return {.input = call.plan->input_count > 0 ? gpu::where(call.input).device : gpu::MemoryLocation::host,
           .output = call.plan->output_count > 0 ? gpu::where(call.output).device : gpu::MemoryLocation::host};
@@ -124,7 +127,8 @@ BoundCall::BufferLocation CommunicatorCore::location_of(const BufferView& data, 
   return can_be_looked_for ? BoundCall::BufferLocation{data.data, bytes, where} : BoundCall::BufferLocation{};
 }
 
-// What was on a GPU would be taken for the host's, or given to a GPU that does not know it any more.
+// Throws Error usage if planned memory was freed. Freed GPU memory would be taken for host memory, or be passed to a
+// GPU that does not know it.
 void CommunicatorCore::refuse_if_freed(const BoundCall& bound_call, const Origin& origin) {
   for (const BoundCall::BufferLocation& each : bound_call.locations) {
     if (each.data == nullptr) continue;
@@ -141,7 +145,8 @@ void CommunicatorCore::refuse_if_freed(const BoundCall& bound_call, const Origin
   }
 }
 
-// Data is copied to where a call that has a slot works on it; where that fails the call ends before it began.
+// Copies data to the staging memory of a call that has a slot. If that fails, it releases the slot before the call
+// starts.
 void CommunicatorCore::copy_all(std::span<const StagingCopy> copies, CallHandle handle) {
   if (copies.empty()) return;
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls in the order of a GPU's stream that NCCL does not do: members that share GPUs put them there by events, and the
-// host waits for the stream where it has a part in the call.
+// Runs calls in the order of a GPU's stream without NCCL. Members that share GPUs order them by events. The host waits
+// for the stream if it has a part in the call.
 #include <exception>
 
 #include "collectives/communicator/communicator_core_gpus.hpp"
@@ -23,7 +23,7 @@ void CommunicatorCore::wait_for_stream(gpu::Stream stream, const Origin& origin)
   });
 }
 
-// By the host.
+// Lets the host wait for the marks.
 void CommunicatorCore::wait_for_marks(const StreamMarks& marks, const Origin& origin) {
   if (marks.empty()) return;
   or_break([&] {
@@ -37,7 +37,7 @@ void CommunicatorCore::wait_for_marks(const StreamMarks& marks, const Origin& or
   });
 }
 
-// Of the same call outside of streams, by members who know that all have given one.
+// Returns the plan of the call in a stream. Its members know that all have given a stream.
 std::shared_ptr<const Plan> CommunicatorCore::in_stream(const std::shared_ptr<const Plan>& plan) {
   constexpr std::size_t kept = 1024;
   if (const auto known = stream_plans_.find(plan.get()); known != stream_plans_.end()) return known->second.in_stream;
@@ -51,14 +51,15 @@ std::shared_ptr<const Plan> CommunicatorCore::in_stream(const std::shared_ptr<co
   return made;
 }
 
-// Whether it multiplies what a member gives before the members meet, so that this has to be there.
+// True if the call multiplies this member's input on the host before members meet, so that the input must be complete.
 bool CommunicatorCore::is_changed_by_host(const Call& call) {
   const Spec& spec = call.plan->spec;
   return reduces(spec.collective) && spec.op == ReduceOp::premul_sum && call.plan->input_count > 0 &&
          !gpu::where(call.input).on_device();
 }
 
-// Among members that share GPUs: waits for the others to come to it, not for GPUs where all have their data there.
+// Starts a call among members that share GPUs. It waits for the other members, but not for GPUs if all have their data
+// there.
 void CommunicatorCore::begin_in_stream(const BoundCall& bound_call, CallHandle handle) {
   try {
     Call call = bound_call.call;
@@ -81,7 +82,7 @@ void CommunicatorCore::begin_in_stream(const BoundCall& bound_call, CallHandle h
   }
 }
 
-// For a Request.
+// Marks the end of the call in its stream, for a Request.
 void CommunicatorCore::mark_end(const BoundCall& given, CallHandle handle) {
   const BoundCall& bound_call = given.gpus && given.gpus->host_call ? *given.gpus->host_call : given;
   if (!bound_call.keeps_order) return;
@@ -94,13 +95,14 @@ void CommunicatorCore::mark_end(const BoundCall& given, CallHandle handle) {
   }
 }
 
-// What this member has begun in streams for others, and theirs in their memory, ends before what it uses.
+// Waits until streams have finished the work of this member and of others in its memory, before their memory is freed.
 void CommunicatorCore::end_streams() noexcept {
   node::Room* const room = engine_->world().room();
   if (room == nullptr) return;
   const auto is_working = [&] {
     bool works = false;
-    engine_->alone([&] { works = room->is_working(); });  // a thread of the engine's own may look as well
+    // The engine's progress thread may look at the room as well.
+    engine_->alone([&] { works = room->is_working(); });
     return works || scratch_.is_in_use();
   };
   try {
@@ -116,11 +118,11 @@ void CommunicatorCore::end_streams() noexcept {
   try {
     engine_->alone([&] { room->keep_on_gpus(); });
   } catch (const std::exception&) {
-    room->keep_on_gpus();  // another thread of the program is inside, as it must not be
+    room->keep_on_gpus();  // Another thread of the program is inside, which is not allowed.
   }
 }
 
-// Whether nothing of it is left to the host; then the program goes on, and the stream has the result.
+// Returns true if the host has nothing left to do. The program then continues, and the stream has the result.
 bool CommunicatorCore::stays_in_stream(CallHandle handle) {
   const PendingCall& slot = pending(handle);
   if (!slot.in_stream || !slot.tickets.empty()) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members tell each other before GPUs do a call whether all can, and whether what they have in mind fits. They vote in
-// a call that stands for it, with its signature, so that different calls are found before NCCL is entered.
+// Lets members vote on a call before GPUs run it: whether all can, and whether their requests fit. The vote is a call
+// with the signature of the other, so that different calls are found before NCCL is entered.
 #include "collectives/communicator/communicator_core_gpus.hpp"
 #include "collectives/planner.hpp"
 
@@ -9,8 +9,8 @@ namespace {
 
 enum VoteSlot : std::size_t { cannot, counts, places, other_streams };
 
-// 64 bits of what one member has in mind to go from one to another: so good that sums of them are equal only where all
-// of them are.
+// Returns a 64-bit hash of one message between two members. Sums of such hashes are equal only if all messages are
+// equal, but for accidents.
 std::uint64_t bits_of(int from, int to, std::size_t bytes) {
   const auto mix = [](std::uint64_t value) {
     value = (value ^ value >> 30U) * 0xbf58476d1ce4e5b9U;
@@ -53,7 +53,7 @@ CommunicatorCore::DeviceVote CommunicatorCore::vote_of(const DeviceCall& gpus) c
       vote[VoteSlot::counts] -= bits_of(i, rank(), nccl::bytes_from(step.spec, rank(), i));
     }
   }
-  // What all have alike adds up to nothing.
+  // Sums to zero if the value is equal on all members.
   vote[VoteSlot::places] = rank() == 0 ? -(static_cast<std::uint64_t>(size()) - 1) * gpus.places : gpus.places;
   vote[VoteSlot::other_streams] = has_other_stream(gpus) ? 1 : 0;
   return vote;
@@ -78,13 +78,13 @@ void CommunicatorCore::decide(DeviceCall& gpus, const Origin& origin) {
   if (is_wrong && gpus.path == DeviceCall::DevicePath::nccl) or_break([&] { throw other_stream(gpus, origin); });
 }
 
-// NCCL puts what it does only into streams of its member's GPU. Those who share GPUs put one behind the other.
+// True if the stream belongs to another GPU than the data. NCCL accepts only streams of its member's GPU.
 bool CommunicatorCore::has_other_stream(const DeviceCall& gpus) const {
   const int device = nccl_communicator_ ? nccl_communicator_->device() : gpus.device;
   return gpus.stream_device != DeviceCall::anywhere && device >= 0 && gpus.stream_device != device;
 }
 
-// The same words on all: those of the first one that has.
+// Returns the same error on all members: that of the first member with a wrong stream.
 Error CommunicatorCore::other_stream(const DeviceCall& gpus, const Origin& origin) {
   const std::string mine = has_other_stream(gpus)
                                ? text("rank ", rank(), " gave a stream of GPU ", gpus.stream_device, " at ",
@@ -104,8 +104,8 @@ Error CommunicatorCore::other_stream(const DeviceCall& gpus, const Origin& origi
       "stream of the GPU that has the data"};
 }
 
-// All show what they have in mind, so that all say the same: the first pair that differs, in the words of who hears of
-// it where the host does such a call.
+// Returns the same error on all members, which exchange their counts. It names the first pair that differs, as the
+// host's call would.
 Error CommunicatorCore::different_counts(const Spec& spec) {
   Writer mine;
   for (int i = 0; i < size(); ++i) {

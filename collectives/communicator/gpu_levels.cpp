@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements collectives on two levels of GPUs, by owners and by rails.
 #include "collectives/communicator/gpu_levels.hpp"
 
 #include <algorithm>
@@ -67,7 +68,7 @@ void GpuLevels::run_one(const nccl::NcclCall& step, const Origin& origin) {
     by_rails(level_call);
 }
 
-// As one of all that they have. What is packed is multiplied on the way, and what is unpacked is divided.
+// Runs several steps as one on packed data. Packing multiplies by the factor, and unpacking divides.
 void GpuLevels::run_together(std::span<const nccl::NcclCall> steps, const Origin& origin) {
   nccl::NcclCall all = steps.front();
   all.spec.count = 0;
@@ -120,7 +121,8 @@ void GpuLevels::all_reduce_by_owners(const LevelCall& level_call) {
   near(level_call, Collective::broadcast, {}, {level_call.output, count});
 }
 
-// The owner on the root's GPU gets it; where that is not the root, all there hear it, in memory that is not asked for.
+// Reduces to the owner on the root's GPU. If that is not the root, all members there receive the result, in scratch
+// memory.
 void GpuLevels::reduce_by_owners(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const int root_group = member_groups_.group_of(level_call.spec.root);
@@ -184,7 +186,7 @@ void GpuLevels::broadcast_by_owners(const LevelCall& level_call) {
   if (!is_near_root) near(level_call, Collective::broadcast, {}, {level_call.output, count});
 }
 
-// Each has as much on its rail, the last one perhaps something that nobody needs.
+// Gives each rail an equal part. The last part may include padding.
 void GpuLevels::reduce_by_rails(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const std::size_t places = member_groups_.groups().front().size();
@@ -272,7 +274,8 @@ void GpuLevels::across_blocks(const LevelCall& level_call, Collective collective
      input, output, 0, counts);
 }
 
-// Only the root gives what is broadcast or scattered, and takes what is reduced or gathered.
+// Runs a call of a sub-communicator. Only the root gives data to broadcast or scatter, and takes data of a reduce or
+// gather.
 void GpuLevels::go(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
                    LevelBuffer output, int root, std::span<const std::size_t> counts) const {
   if (collective == Collective::broadcast) input = output;
@@ -299,7 +302,8 @@ void GpuLevels::go(CommunicatorCore* core, const LevelCall& level_call, Collecti
                       device_);
 }
 
-// What was too short stays as well, together as much as the last one: CUDA would wait for the whole GPU to free it.
+// Returns scratch memory of at least `bytes` bytes. Smaller memory is kept too, because CUDA would wait for the whole
+// GPU to free it. The smaller ones together are at most as large as the last one.
 std::byte* GpuLevels::take(Scratch which, std::size_t bytes) {
   ScratchBuffers& kept = kept_[which];
   if (bytes > kept.bytes) {
@@ -316,11 +320,11 @@ void GpuLevels::copy(std::byte* to, const std::byte* from, std::size_t bytes) co
 
 namespace {
 
-// As many at once as a launch takes.
+// Packs pieces in launches that each take as many as possible.
 class Packer {
  public:
   Packer(int device, std::byte* all, bool packs) : device_(device), packs_(packs) { next_.whole = all; }
-  // All elements, on their way.
+  // Scales all elements while they are packed.
   void scale(DataType type) {
     next_.in_pieces = next_.in_whole = type;
     next_.scales = true;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members on GPUs form two levels: groups of members that are near each other, and what joins the groups. A collective
-// runs in the groups, then across them, then in the groups again, on memory of the GPUs. With GPUs 0 0 1:
+// Runs collectives of GPUs on two levels: in groups of members that are near each other, and across the groups. A
+// collective runs in the groups, then across them, then in the groups again, on GPU memory. An all-reduce by owners,
+// with GPUs 0 0 1, has these steps:
 //
-//   owners, all-reduce   the sum of 0 and 1 to 0, which is the first on its GPU: its owner
-//                        among 0 and 2, the owners
-//                        from 0 to 1
-//   rails, all-reduce    with a GPU each and two nodes, 0 1 | 2 3:  halves of the nodes' sums to 0 1 | 2 3
-//                        among 0 and 2, and among 1 and 3, each of half as much
-//                        both halves to all of a node
+//   1. Reduce 0 and 1 to 0, the owner of their GPU.
+//   2. All-reduce among 0 and 2, the owners.
+//   3. Broadcast from 0 to 1.
 //
-// These sub-communicators know whether a group shares a GPU or has NCCL, and how data goes across.
+// An all-reduce by rails, with a GPU each and nodes 0 1 | 2 3, has these steps:
+//
+//   1. Reduce-scatter halves in 0 1 and in 2 3.
+//   2. All-reduce a half among 0 and 2, and the other among 1 and 3.
+//   3. All-gather both halves in 0 1 and in 2 3.
+//
+// The sub-communicators know whether a group shares a GPU or has NCCL, and how data goes across.
 #pragma once
 
 #include <cstdint>
@@ -26,36 +30,38 @@ namespace lockstep::detail {
 
 class CommunicatorCore;
 
+// Owns the sub-communicators. One thread uses it at a time.
 class GpuLevels {
  public:
-  // owners: one member of each group goes across. rails: all do, each with those of its place; groups are even.
+  // Selects the members that go across: one owner of each group, or all, each with those of its place. Rails need
+  // groups of equal size.
   enum class LevelScheme : std::uint8_t { owners, rails };
-  // Nobody where a group, or what joins them, is one member alone; and for those that do not go across.
+  // Are null for a level with a single member. `across` is also null for members that do not go across.
   struct SubCommunicators {
     std::shared_ptr<CommunicatorCore> near;
     std::shared_ptr<CommunicatorCore> across;
   };
 
   GpuLevels(MemberGroups member_groups, LevelScheme scheme, int me, int device, SubCommunicators sub_communicators);
-  // All members end it together.
+  // Closes the sub-communicators. All members call it together.
   ~GpuLevels();
   GpuLevels(const GpuLevels&) = delete;
   GpuLevels& operator=(const GpuLevels&) = delete;
 
   int device() const { return device_; }
-  // The same on all members.
+  // True if the levels can run the collective. It is equal on all members.
   bool can_do(const Spec& spec) const;
-  // In the order of the calls, on all members; several are all_reduce or broadcast in place, and alike. Each may last
-  // so long.
+  // Runs the steps in the order of the calls, on all members. Several steps must be all_reduce or broadcast in place,
+  // and alike. Each may last `limit`.
   void run(std::span<const nccl::NcclCall> steps, Duration limit, const Origin& origin);
-  // Who waits inside for this member hears why it does not come.
+  // Tells the error to members that wait for this one in a sub-communicator.
   void refuse(const Error& error) noexcept;
 
  private:
-  // Memory that is kept for the next call.
+  // Names the buffers that are kept for the next call.
   enum Scratch : std::uint8_t { whole, scaled, first, second, third, scratches };
   struct LevelCall {
-    Spec spec;  // what is left to do: nothing is divided or scaled in it
+    Spec spec;  // Describes the remaining work: its operation neither divides nor scales.
     const std::byte* input;
     std::byte* output;
     bool divides;
@@ -82,20 +88,21 @@ class GpuLevels {
   void gather_by_rails(const LevelCall& level_call);
   void broadcast_by_rails(const LevelCall& level_call);
 
-  // A call of one of the sub-communicators; where there is none, what it does for one member.
+  // Runs a call of a sub-communicator. With null it copies, as for one member.
   void go(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
           LevelBuffer output, int root = 0, std::span<const std::size_t> counts = {}) const;
   void near(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
             int root = 0) const;
   void across(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
               int root = 0) const;
-  // Blocks of all groups, as long as they have members.
+  // Runs a call with a block for each group, as long as the group has members.
   void across_blocks(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output) const;
 
   bool is_owner() const { return member_groups_.place_of(me_) == 0; }
   std::byte* take(Scratch which, std::size_t bytes);
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) const;
-  // Blocks of all members, one after the other in the order of the members or in that one.
+  // Copies blocks between the order of members (`in_order`) and the given order (`in_that`). `packs` selects the
+  // direction.
   void reorder(const std::vector<int>& order, std::byte* in_order, std::byte* in_that, std::size_t bytes,
                bool packs) const;
   void pack(std::span<const nccl::NcclCall> steps, std::byte* all, bool packs) const;
@@ -110,7 +117,7 @@ class GpuLevels {
   struct ScratchBuffers {
     std::byte* latest() const { return memories.empty() ? nullptr : memories.back().get(); }
     std::vector<std::shared_ptr<std::byte>> memories;
-    std::size_t bytes = 0;  // of the last one, which is used
+    std::size_t bytes = 0;  // Is the size of the last memory, which is in use.
   };
   std::vector<ScratchBuffers> kept_{scratches};
 };

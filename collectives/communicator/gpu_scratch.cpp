@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Caches GPU memory for batches.
 #include "collectives/communicator/gpu_scratch.hpp"
 
 #include <algorithm>
@@ -11,11 +12,13 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::size_t most_kept = 256U << 20U;  // bytes that nobody has, as of pinned memory
+// Limits the unused memory, in bytes. It is the limit of pinned memory too.
+constexpr std::size_t most_kept = 256U << 20U;
 
 bool is_free(const StagingBuffer& memory) { return memory.use_count() == 1; }
 
-// Also with a failure, which is heard where the stream is waited for: nothing runs there any more.
+// True if the stream has reached the mark, or has failed: then nothing runs there any more. Waiting for the stream
+// reports the failure.
 bool is_over(gpu::StreamMark& mark) {
   try {
     return mark.is_reached();
@@ -26,7 +29,7 @@ bool is_over(gpu::StreamMark& mark) {
 
 }  // namespace
 
-// The one that fits best, unless it is much too large.
+// Returns the memory that fits best, at most twice as large as needed.
 StagingBuffer GpuScratch::take(int device, std::size_t bytes) {
   constexpr std::size_t most_times = 2;
   is_in_use();
@@ -44,7 +47,7 @@ StagingBuffer GpuScratch::take(int device, std::size_t bytes) {
   return kept_.back().memory;
 }
 
-// The oldest ones that nobody has.
+// Frees the oldest unused memory beyond the limit.
 void GpuScratch::drop_some() {
   std::size_t all = 0;
   for (std::size_t i = kept_.size(); i-- > 0;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of GPUs in which tensors of batches become one. It is kept for the next batch, since a GPU is slow to give
-// memory and to take it back, and stays while something in a stream uses it.
+// Keeps GPU memory in which batches pack their tensors. It is reused, since a GPU allocates and frees slowly, and
+// lives while a stream uses it.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,17 @@
 
 namespace lockstep::detail {
 
-// For one thread at a time.
+// Must be used by one thread at a time.
 class GpuScratch {
  public:
-  // At least so many bytes, for who holds it. Throws Error out_of_memory or device.
+  // Returns memory of at least `bytes` bytes; it is taken while the caller holds it. Throws Error out_of_memory or
+  // device.
   StagingBuffer take(int device, std::size_t bytes);
-  // What is in a stream until that mark uses it.
+  // Keeps the memory until the stream has reached the mark.
   void use_until(std::shared_ptr<gpu::StreamMark> mark, StagingBuffer memory);
-  // Whether something does.
+  // True if a stream still uses memory of this object.
   bool is_in_use();
-  // Nobody knows what becomes of what is in the streams.
+  // Never frees the memory that streams use. It is for failures, after which nothing is known about the streams.
   void keep_what_is_in_use();
 
  private:
@@ -36,7 +37,7 @@ class GpuScratch {
   };
   void drop_some();
 
-  std::vector<CachedMemory> kept_;  // and what somebody has
+  std::vector<CachedMemory> kept_;  // Includes memory that callers hold.
   std::vector<StreamUse> uses_;
 };
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs the members of a communicator as threads of one process.
 #include "collectives/communicator/local.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Divides members into groups, and chooses the faster of two ways.
 #include "collectives/communicator/member_groups.hpp"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ bool MemberGroups::is_even() const {
 
 bool MemberGroups::is_in_order() const { return std::ranges::is_sorted(by_group()); }
 
-// The last group may be shorter: what is left of a tree that is cut at the largest power of two comes last.
+// Allows a shorter last group: the balanced tree is cut at the largest power of two, and the rest comes last.
 bool MemberGroups::is_aligned() const {
   const std::size_t each = groups_.front().size();
   const auto is_whole = [&](const auto& group) { return group.size() == each; };

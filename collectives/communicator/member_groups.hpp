@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which members are near each other, and which of two ways was found to be the faster one. Pure.
+// Groups members by nearness, and compares two ways of running the same calls. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,26 @@
 
 namespace lockstep::detail {
 
-// Groups the members that are near each other.
+// Divides members into groups of those that are near each other.
 class MemberGroups {
  public:
-  // Members with the same number are near each other; groups are in the order of their first members.
+  // Takes a number for each member: equal numbers are near each other. Groups are in the order of their first members.
   explicit MemberGroups(std::span<const int> numbers);
 
+  // Returns the members of each group.
   const std::vector<std::vector<int>>& groups() const { return groups_; }
+  // Returns the number of a member's group, and its place in that.
   int group_of(int member) const { return places_[static_cast<std::size_t>(member)].group; }
   int place_of(int member) const { return places_[static_cast<std::size_t>(member)].place; }
   const std::vector<int>& group(int member) const { return groups_[static_cast<std::size_t>(group_of(member))]; }
   int members() const { return static_cast<int>(places_.size()); }
-  // All groups have as many.
+  // True if all groups have equally many members.
   bool is_even() const;
-  // Members that follow each other are near each other.
+  // True if every group consists of consecutive members, one group after the other.
   bool is_in_order() const;
-  // Every group is a subtree of the balanced tree, and so is what joins them.
+  // True if every group is a subtree of the balanced tree, and so is every join of groups.
   bool is_aligned() const;
-  // One group after the other; and the first ones of all groups, then the second ones.
+  // Return all members: one group after the other; or the first ones of all groups, then the second ones.
   std::vector<int> by_group() const;
   std::vector<int> by_place() const;
 
@@ -41,19 +43,20 @@ class MemberGroups {
   std::vector<GroupPosition> places_;
 };
 
-// Two ways of doing the same calls, each of them tried in its turn: the first time of each is not counted, as much is
-// made then. What is known is the same on all members.
+// Tries two ways of running the same calls by turns. The first turn of each is not counted, since it includes set-up.
+// Its state is equal on all members.
 class Trial {
  public:
+  // Is the number of turns of both ways together. A guess.
   static constexpr std::size_t turns = 6;
 
   bool is_over() const { return is_over_; }
-  // 0 or 1: the one that is to be tried, or that was faster.
+  // Returns 0 or 1: the way to try next, or the faster one.
   int way() const { return is_over_ ? better_ : static_cast<int>(nanoseconds_.size() % 2); }
-  // How long a turn took this member. Whether that was the last one.
+  // Records the time of this member's turn. Returns true after the last turn.
   bool took(Duration time);
   const std::vector<std::uint64_t>& nanoseconds() const { return nanoseconds_; }
-  // By the longest that any member took, turn by turn.
+  // Chooses the faster way. `longest` has the longest time of any member for each turn.
   void conclude(std::span<const std::uint64_t> longest);
 
  private:

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people write as the operation of a reduction: `sum`, `max`, `premul_sum(0.5)`, `ordered(f)`. The compiler
-// checks them against the element type and says in a sentence what does not fit.
+// Declares the operations of a reduction that users write: `sum`, `max`, `premul_sum(0.5)`, `ordered(f)`. The compiler
+// checks each against the element type, and a sentence in its error explains the misfit.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 #include <type_traits>
@@ -11,11 +13,12 @@
 
 #include "collectives/fingerprints.hpp"
 #include "collectives/gpu/user_launch.hpp"
-#include "collectives/node/call.hpp"
 #include "collectives/types.hpp"
+#include "collectives/user_reduce.hpp"
 
 namespace lockstep {
 
+// Carries a built-in operation in its type, so that the compiler can check it against the element type.
 template <ReduceOp which>
 struct BuiltInOp {
   static constexpr ReduceOp op = which;
@@ -33,41 +36,45 @@ inline constexpr BuiltInOp<ReduceOp::bit_and> bit_and;
 inline constexpr BuiltInOp<ReduceOp::bit_or> bit_or;
 inline constexpr BuiltInOp<ReduceOp::bit_xor> bit_xor;
 
-// The sum of every member's data times that member's factor.
+// Sums the ranks' data, each multiplied by that rank's own factor. Factors may differ between ranks.
 struct PremulSum {
   static constexpr ReduceOp op = ReduceOp::premul_sum;
   double factor;
 };
 inline PremulSum premul_sum(double factor) { return {factor}; }
 
-// The user's own function T(T, T), associative. With `commutes` the members' contributions may be combined in any
-// order, otherwise from the lowest rank to the highest. The function is copied.
-//
-// With on_gpu(launcher) it has a form for data in GPUs' memory, too: launcher(left, right, out, count, stream), with
-// const T* left and right, T* out, and a cudaStream_t as void*, puts out[i] = function(left[i], right[i]) into that
-// stream of the current GPU, whose parameters are addresses there; out may be exactly left or right. It is copied as
-// the function is, may be called by any thread that calls or waits, and throws where it cannot.
-//
-// Members compare their functions: the type and, of a pointer, where its code lies in which library. What a function
-// has captured is not compared. A name that is given is compared instead; so members may run different programs.
+// Marks a user function that has no form for GPUs: it then runs on the host.
 struct NoLauncher {};
+
+// Holds a copy of the user's function T(T, T), which is associative. If it commutes, ranks' data may be combined in any
+// order. Otherwise the operands keep the order of the ranks.
+//
+// Ranks compare the function's type and, for a function pointer, its library and its offset there. They do not compare
+// captured values. If the user gives a name, they compare only that, so ranks may run different programs.
 template <class Function, bool does_commute, class Launcher = NoLauncher>
 struct UserFunction {
   static constexpr ReduceOp op = ReduceOp::user;
   static constexpr bool commutes = does_commute;
   Function function;
   Launcher launcher = {};
-  std::uint64_t name = 0;  // its fingerprint; 0: none was given
+  std::uint64_t name = 0;  // The fingerprint of the user's name; 0 if none was given.
 
+  // Returns a copy that also reduces data in GPUs' memory. The launcher is copied like the function. It is called as
+  // launcher(left, right, out, count, stream), with const T* left and right, T* out, and a cudaStream_t as void*.
+  //
+  // It puts out[i] = function(left[i], right[i]) into that stream of the current GPU, in which the addresses are valid.
+  // `out` may be exactly `left` or `right`. Any thread that calls or waits may call it. It throws if it fails.
   template <class Other>
   UserFunction<Function, does_commute, Other> on_gpu(Other other) const {
     return {function, std::move(other), name};
   }
 };
+// Makes an operation of an associative and commutative function; ranks' data is combined in any order.
 template <class Function>
 UserFunction<Function, true> commutative(Function function, std::string_view name = {}) {
   return {std::move(function), {}, name.empty() ? 0 : Fingerprint().add(name).value()};
 }
+// Makes an operation of an associative function; the operands stay in rank order.
 template <class Function>
 UserFunction<Function, false> ordered(Function function, std::string_view name = {}) {
   return {std::move(function), {}, name.empty() ? 0 : Fingerprint().add(name).value()};
@@ -75,11 +82,12 @@ UserFunction<Function, false> ordered(Function function, std::string_view name =
 
 namespace detail {
 
-// Of where code lies: the name of its library and the distance from the beginning of that, which are the same in all
-// processes. 0 where no library has it.
+// Returns a fingerprint of the library's name and the code's offset there. Both are equal in all processes, unlike the
+// address. Returns 0 if no library contains the code.
 std::uint64_t fingerprint_of_code(const void* code);
 
-// Of a function's type, the same in all processes, and the type of the user's elements.
+// Returns a fingerprint of the function's type, and of the element type if Lockstep does not know it. All processes
+// that run the same program get the same one. Without RTTI it is 0, so types are not compared.
 template <class T, class Function>
 std::uint64_t fingerprint_of_type() {
 #ifdef __cpp_rtti
@@ -95,6 +103,7 @@ std::uint64_t fingerprint_of_type() {
 #endif
 }
 
+// Returns the fingerprint by which ranks compare a function that has no name.
 template <class T, class Function>
 std::uint64_t fingerprint_of(const Function& function) {
   const std::uint64_t type = fingerprint_of_type<T, Function>();
@@ -104,17 +113,18 @@ std::uint64_t fingerprint_of(const Function& function) {
     return type;
 }
 
-// A reduction, after the compiler has seen what it can.
+// Holds a reduction after the compiler has checked its types and erased them.
 struct Reduction {
   ReduceOp op;
   bool commutes = true;
   double factor = 1;
   UserReduce user = {};
   gpu::UserLaunch on_gpu = {};
-  std::uint64_t fingerprint = 0;  // of the user's function
-  bool is_named = false;          // other members may have another function of that name
+  std::uint64_t fingerprint = 0;  // Identifies the user's function.
+  bool is_named = false;          // True if other ranks may have another function of that name.
 };
 
+// Applies a copy of the user's function to `count` elements on the host, so that the captured values never change.
 template <class T, class Function>
 void apply_each(const void* state, void* target, const void* left, const void* right, std::size_t count) {
   Function function = *static_cast<const Function*>(state);
@@ -124,6 +134,7 @@ void apply_each(const void* state, void* target, const void* left, const void* r
   for (std::size_t i = 0; i < count; ++i) to[i] = function(a[i], b[i]);
 }
 
+// Calls a copy of a user's launcher for `count` elements on the current GPU.
 template <class T, class Launcher>
 void put_each(const void* state, const void* left, const void* right, void* out, std::size_t count,
               gpu::Stream stream) {
@@ -131,10 +142,12 @@ void put_each(const void* state, const void* left, const void* right, void* out,
   launcher(static_cast<const T*>(left), static_cast<const T*>(right), static_cast<T*>(out), count, stream);
 }
 
+// True for the logical operations too: like the bitwise ones, they take only integers and bool.
 constexpr bool is_bitwise(ReduceOp op) { return op >= ReduceOp::logical_and && op <= ReduceOp::bit_xor; }
 constexpr bool is_located(DataType type) { return type >= DataType::located_i32 && type <= DataType::located_f64; }
 constexpr bool is_fractional(DataType type) { return type >= DataType::f16 && type <= DataType::c128; }
 
+// Copies the user's function byte by byte into a Reduction; the compiler refuses one that cannot be copied so.
 template <class T, class Function>
 Reduction user_reduction(const Function& function, bool commutes) {
   static_assert(std::is_invocable_r_v<T, Function, const T&, const T&>,
@@ -150,6 +163,7 @@ Reduction user_reduction(const Function& function, bool commutes) {
   return reduction;
 }
 
+// Copies the user's launcher byte by byte, as user_reduction() copies the function.
 template <class T, class Launcher>
 gpu::UserLaunch user_launch(const Launcher& launcher) {
   static_assert(std::is_invocable_v<Launcher, const T*, const T*, T*, std::size_t, gpu::Stream>,
@@ -164,6 +178,7 @@ gpu::UserLaunch user_launch(const Launcher& launcher) {
   return own;
 }
 
+// Returns the reduction for elements of type T; the compiler refuses an operation that does not fit T.
 template <class T, class Op>
 Reduction reduction_of(const Op& op) {
   constexpr DataType type = data_type_of<T>;

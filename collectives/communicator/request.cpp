@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// Waits for operations under way, and fails the communicator of a request that is dropped.
 #include "collectives/communicator/request.hpp"
 
 #include <exception>
+#include <utility>
+
+#include "collectives/communicator/communicator_core.hpp"
 
 namespace lockstep {
 
@@ -23,7 +27,7 @@ void Request::wait(Origin origin) {
   try {
     core_->wait(handle_, origin, over);
   } catch (...) {
-    if (over) core_ = nullptr;  // else it was refused because of another thread, and is still under way
+    if (over) core_ = nullptr;  // Otherwise another thread was inside, and the operation is still under way.
     throw;
   }
   core_ = nullptr;
@@ -53,5 +57,15 @@ void wait_all(std::span<Request> requests, Origin origin) {
   }
   if (first) std::rethrow_exception(first);
 }
+
+PreparedCall::PreparedCall(std::shared_ptr<detail::CommunicatorCore> core, detail::BoundCall bound_call)
+    : core_(std::move(core)), bound_call_(std::make_shared<const detail::BoundCall>(std::move(bound_call))) {}
+
+Request PreparedCall::start(Origin origin) { return {core_, core_->start(*bound_call_, origin)}; }
+
+void PreparedCall::run(Origin origin) { core_->run(*bound_call_, origin); }
+
+const std::string& PreparedCall::why() const { return bound_call_->why(); }
+const std::string& PreparedCall::algorithm() const { return bound_call_->algorithm(); }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copies data to staging memory and back, on the host and on GPUs.
 #include "collectives/communicator/staging.hpp"
 
 #include <algorithm>
@@ -48,10 +49,10 @@ void copy_one(const StagingCopy& copy, bool in) {
   }
 }
 
-// Whether the second is where the first ends, and a GPU can do both at once.
+// True if the second copy continues the first, and one launch of a GPU can do both.
 bool go_together(const StagingCopy& first, const StagingCopy& second) {
   const CopyTransform& transform = first.transform;
-  const CopyTransform& other = second.transform;  // each has its own factor
+  const CopyTransform& other = second.transform;  // The factor may differ for each piece.
   return first.where.on_device() && first.where == second.where && first.data.contiguous() &&
          second.data.contiguous() && first.staged + bytes_of(first) == second.staged && transform.type == other.type &&
          transform.scales == other.scales && transform.divisor == other.divisor;
@@ -74,7 +75,7 @@ gpu::PackArguments packing_of(std::span<const StagingCopy> copies) {
   return all;
 }
 
-// What the host cannot change on its way.
+// True if both sides are in GPU memory, so that the host cannot change elements on their way.
 bool is_between_gpus(const StagingCopy& copy) { return copy.where.on_device() && gpu::where(copy.staged).on_device(); }
 
 void copy(std::span<const StagingCopy> copies, bool in) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes the ranks that compare calls with each other, at distances of powers of two.
 #include "collectives/engine/agreement.hpp"
 
 #include <bit>

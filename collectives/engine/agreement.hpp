@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knows which members compare whether all are in the same call, and what was agreed on before. Each member tells the
-// members 1, 2, 4, ... after it and hears those 1, 2, 4, ... before it: some member sees every difference, at the cost
-// of log2(size) control messages, once for every kind of call. It holds values only; the engine sends and receives.
+// Decides when members compare their calls, and keeps the comparisons that come early. Each rank sends its call to the
+// ranks 1, 2, 4, ... after it. So some rank sees every difference, at the cost of log2(size) control messages for each
+// kind of call. This class holds values only; the engine sends and receives.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,38 @@
 
 namespace lockstep {
 
+// Remembers which kinds of call the members have compared. It is not safe for several threads.
 class Agreement {
  public:
+  // Prepares for one rank of a communicator of `size` members, which is at least 1.
   Agreement(int rank, int size);
 
-  // Whether a call of this kind was seen before; it has been from now on. Members that make the same calls always get
-  // the same answers.
+  // Returns true if this kind of call is new, and remembers it. Members that make the same calls always get the same
+  // answers.
   bool first_use(std::uint64_t kind);
 
-  // What was seen before is forgotten now and then, by all members at the same call; so often.
+  // Counts how often the kinds were forgotten to bound the memory. All members forget at the same call.
   std::uint64_t forgotten() const { return forgotten_; }
 
+  // Returns the ranks that this member sends its calls to: entry k is the member 2^k after this one, modulo the size.
   const std::vector<int>& listeners() const { return listeners_; }
-  // Bit k: the member 2^k before me.
+  // Returns one bit for each member that sends its calls to this one: bit k is the member 2^k before it.
   std::uint32_t everybody_asked() const { return (std::uint32_t{1} << listeners_.size()) - 1; }
-  // The bit of a member; 0 for one that has nothing to tell me.
+  // Returns the bit of that member in everybody_asked(). Returns 0 if the member does not send its calls to this one.
   std::uint32_t bit_of(int peer) const;
+  // Returns the ranks of those bits: bit k is the member 2^k before this one.
   std::vector<int> members(std::uint32_t bits) const;
-  // The other way round, bit k: the member 2^k after me.
+  // Returns the ranks of bits that run the other way: bit k is the member 2^k after this one.
   std::vector<int> told(std::uint32_t bits) const;
 
-  // Keeps control messages about calls that this member has not come to yet.
+  // Keeps a control message about a call that this member has not started yet.
   void keep(int peer, CallDescription call) { early_.emplace_back(peer, std::move(call)); }
+  // Returns the kept messages about that call, each with its sender's rank, and removes them.
   std::vector<std::pair<int, CallDescription>> take_kept(std::uint64_t number);
   bool keeps_any() const { return !early_.empty(); }
 
  private:
+  // Bounds the number of kinds kept, a guess. A program that exceeds it compares its calls again.
   static constexpr std::size_t kinds_kept = std::size_t{1} << 16U;
 
   int rank_;

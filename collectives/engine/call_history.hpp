@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight record: what the last calls of a member were, by their number. It answers those who ask after a call
-// that is already over, and finds out who made another one.
+// Keeps a flight record of a member's last 64 calls, by number. The engine uses it to answer questions about calls that
+// have finished, and to find the member that made a different call.
 #pragma once
 
 #include <array>
@@ -10,8 +10,10 @@
 
 namespace lockstep {
 
+// Describes one call. `choice` identifies the plan, and `origin` is the line of the program that made the call.
 struct CallRecord {
-  std::uint64_t number = 0;  // of the call, from 1; none is 0
+  // Counts the communicator's calls from 1. 0 marks an unused entry.
+  std::uint64_t number = 0;
   Signature signature = {};
   std::uint64_t choice = 0;
   Origin origin = {};
@@ -19,21 +21,26 @@ struct CallRecord {
   bool finished = false;
 };
 
+// Keeps the last `length` calls in a ring. It allocates nothing.
 class CallHistory {
  public:
+  // Equals status::calls_kept, so that both records hold the same calls.
   static constexpr std::uint64_t length = 64;
 
+  // Returns the entry for a new call, which replaces the call `length` numbers before. The caller fills in the rest;
+  // the entry still holds that earlier call's values.
   CallRecord& add(std::uint64_t number) {
     CallRecord& entry = entries_[number % length];
     entry.number = number;
     entry.finished = false;
     return entry;
   }
-  // Nothing where it is too long ago, or not yet.
+  // Returns null if the call is too long ago, or has not started.
   const CallRecord* find(std::uint64_t number) const {
     const CallRecord& entry = entries_[number % length];
     return number > 0 && entry.number == number ? &entry : nullptr;
   }
+  // Marks the call as finished. Does nothing if the call is no longer kept.
   void finish(std::uint64_t number) {
     CallRecord& entry = entries_[number % length];
     if (entry.number == number) entry.finished = true;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements checksums: each message is followed by another one with its checksum, and control messages carry theirs at
+// the end.
 #include "collectives/engine/checked_transport.hpp"
 
 #include <algorithm>
@@ -19,13 +21,13 @@ namespace {
 constexpr std::string_view remedy =
     "look at the memory and the network of both hosts: what they exchange cannot be relied on";
 
-// Each step has another outcome for every word, and for every state before it.
+// Mixes a word into a state. Different words give different results for one state, and different states for one word.
 std::uint64_t next_state(std::uint64_t state, std::uint64_t word) {
   state = (state ^ word) * 0x9fb21c651e98df25U;
   return state ^ state >> 35U;
 }
 
-// Behind each message goes another one, with its checksum.
+// Sends a second message with a checksum after each message.
 class CheckedTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -39,9 +41,10 @@ class CheckedTransport final : public ForwardingTransport {
   void leave(const Bytes& last_words) override { to().leave(last_words.empty() ? last_words : sealed(last_words)); }
 
  private:
-  // Of the round that is under way on a lane.
+  // Holds the round under way on a lane.
   struct CheckedRound {
-    std::vector<std::uint64_t> sums;  // of what is sent, then those that came
+    // Holds the checksums of the messages sent, then of those received.
+    std::vector<std::uint64_t> sums;
     std::vector<ReceiveDescriptor> receives;
     std::vector<SendDescriptor> all_sends;
     std::vector<ReceiveDescriptor> all_receives;
@@ -49,7 +52,8 @@ class CheckedTransport final : public ForwardingTransport {
   };
   static Bytes sealed(Bytes bytes);
 
-  std::deque<CheckedRound> rounds_;  // by lane
+  // Holds the rounds by lane.
+  std::deque<CheckedRound> rounds_;
 };
 
 void CheckedTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
@@ -110,7 +114,7 @@ std::optional<Transport::SmallMessage> CheckedTransport::hear() {
 
 }  // namespace
 
-// Four at a time, so that they do not wait for each other.
+// Four independent states let the processor overlap their steps.
 std::uint64_t checksum(std::span<const std::byte> bytes) {
   constexpr std::size_t lanes = 4;
   constexpr std::size_t word = sizeof(std::uint64_t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All messages of this transport carry a checksum, control messages too. A changed one is an error that names both
-// ends.
+// Adds a checksum to every message of a transport, including control messages. A message that changed on its way
+// becomes an error that names its sender and its receiver.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,12 @@
 
 namespace lockstep {
 
-// 64 bits that differ for certain where the bytes differ in up to eight in a row, and almost for certain otherwise.
+// Returns 64 bits. They differ for certain if the changed bytes all lie in one 8-byte word. Otherwise they almost
+// certainly differ.
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
-// All members of a communicator have it, or none.
+// Returns a transport that adds and verifies checksums, and takes over `inner`. All members of a communicator must use
+// it, or none. Its done() and hear() throw Error corrupt if a message changed.
 std::unique_ptr<Transport> checked_transport(std::unique_ptr<Transport> inner);
 
 }  // namespace lockstep

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encodes and decodes control messages. Each begins with a byte for its kind. Texts from other processes are cut and
+// made printable.
 #include "collectives/engine/control_message.hpp"
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+// Gives the first byte of a message.
 enum class ControlMessageKind : std::uint8_t { agree, ask, answer, fail, left, survive };
 
 void put(Writer& to, const CallDescription& call) {
@@ -48,7 +51,8 @@ void put(Writer& to, const std::vector<CallDescription>& calls) {
 }
 
 std::vector<CallDescription> get_calls(Reader& from) {
-  constexpr std::size_t least_size = 94;  // of a call without names
+  // Bounds the number of calls by the bytes: a call without names takes 94.
+  constexpr std::size_t least_size = 94;
   std::vector<CallDescription> calls(from.get_count(least_size));
   std::ranges::generate(calls, [&] { return get_call(from); });
   return calls;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines send each other these control messages beside the data: values, and their bytes. Reading trusts nothing.
+// Defines the control messages that engines send each other beside the data, and their encoding in bytes. Parsing
+// trusts no byte: it checks every value.
 #pragma once
 
 #include <cstdint>
@@ -14,67 +15,75 @@
 
 namespace lockstep {
 
-// A call as its member sees it.
+// Describes a call as the member that made it sees it. `choice` identifies the plan that the member chose.
 struct CallDescription {
   std::uint64_t number = 0;
   Signature signature = {};
   std::uint64_t choice = 0;
   std::string algorithm;
-  std::string place;  // "train.cpp:40"
+  // Names the program's line.
+  std::string place;  // such as "train.cpp:40"
   bool operator==(const CallDescription&) const = default;
 };
 
-// "I am in this call for the first time: you too?"
+// Says that its sender makes this kind of call for the first time, so that the receiver compares it with its own call.
 struct AgreeMessage {
   CallDescription call;
   bool operator==(const AgreeMessage&) const = default;
 };
 
-// "Where do you stand with this call?" 0: just where do you stand.
+// Asks how far the receiver is with a call. Number 0 asks for its state without naming a call.
 struct AskMessage {
   std::uint64_t number = 0;
   bool operator==(const AskMessage&) const = default;
 };
 
+// Says how far a member is with the call that it was asked about. `forgotten` means that its history no longer has it.
 enum class CallProgress : std::uint8_t { not_started, in_it, finished, forgotten };
 
+// Answers an AskMessage, and repeats its number.
 struct AnswerMessage {
   std::uint64_t number = 0;
   CallProgress progress = CallProgress::not_started;
   std::uint64_t last_finished = 0;
-  std::uint64_t oldest_in_flight = 0;  // 0: in none
-  std::vector<CallDescription> call;   // the one asked after, if it is known, and those before it
+  // Names the sender's oldest call under way. 0 means that it is in no call.
+  std::uint64_t oldest_in_flight = 0;
+  // Lists the call that was asked about, if the sender knows it, then the calls before it.
+  std::vector<CallDescription> call;
   bool operator==(const AnswerMessage&) const = default;
 };
 
-// "I failed; give up."
+// Says that the communicator failed for the sender, so that the receiver gives up too.
 struct FailMessage {
   Code code = Code::internal;
   std::string text;
   bool operator==(const FailMessage&) const = default;
 };
 
-// "I leave; these were my last calls."
+// Says that its sender closes the communicator, and describes its last calls.
 struct LeaveMessage {
   std::uint64_t last_started = 0;
   std::vector<CallDescription> last;
   bool operator==(const LeaveMessage&) const = default;
 };
 
-// "I go on with those that are left, because of this": and a part of agreeing on who that is.
+// Says that its sender continues with the surviving members, and why. The bytes are a message of their consensus
+// (shrink_message.hpp).
 struct SurviveMessage {
   std::string why;
   Bytes bytes;
   bool operator==(const SurviveMessage&) const = default;
 };
 
+// Holds any control message.
 using ControlMessage = std::variant<AgreeMessage, AskMessage, AnswerMessage, FailMessage, LeaveMessage, SurviveMessage>;
 
+// Encodes a message for a transport.
 Bytes to_bytes(const ControlMessage& message);
-// Throws Error bad_message for bytes that are no control message.
+// Decodes a message. Throws Error bad_message if the bytes are not a control message.
 ControlMessage parse_control_message(std::span<const std::byte> bytes);
 
-// Of an error that another member tells; one that this build does not know is internal.
+// Reads the code of an error that another member reports. Returns `internal` for a code that this build does not know.
 Code read_code(Reader& from);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls: started, moved, taken back.
+// Starts, advances and ends the calls of a Core.
 #include "collectives/engine/core.hpp"
 
 #include <algorithm>
@@ -10,13 +10,16 @@
 namespace lockstep {
 namespace {
 
+// Folds 64 bits of a hash into 32.
 constexpr std::uint32_t fold(std::uint64_t value) { return static_cast<std::uint32_t>(value ^ value >> 32U); }
 
+// Mixes a value into a hash.
 constexpr std::uint64_t stir(std::uint64_t value, std::uint64_t more) {
   value = (value ^ more) * 0xff51afd7ed558ccdU;
   return value ^ value >> 33U;
 }
 
+// Returns the most messages that a round of the plan sends, or receives.
 std::size_t most_messages(const Plan& plan) {
   std::size_t most = 0;
   for (const Schedule* schedule : {&plan.schedule, &plan.last}) {
@@ -84,8 +87,8 @@ CallTicket Core::start(const Call& call) {
   return ticket;
 }
 
-// Whether a call is repeated there depends on what else is under way, but what it will need is taken with the first
-// one.
+// Makes the operation that repeats a plan. Other calls under way decide if a call is repeated there. But its memory is
+// taken with the first call, so that later calls allocate nothing.
 void Core::make_home(PlanEntry& prepared, const Call& call) {
   if (prepared.home == nullptr) {
     prepared.home = &take_slot();
@@ -93,15 +96,15 @@ void Core::make_home(PlanEntry& prepared, const Call& call) {
   }
   Operation& home = *prepared.home;
   if (home.state != OperationState::unused || home.call.plan == call.plan) return;
-  home.call.plan.reset();  // another plan was here, which is not repeated any more
+  home.call.plan.reset();  // another plan had this entry, and is not repeated any more
   home.work.reserve(call);
 }
 
-// Which of all calls it is.
+// Numbers the call, and derives its call tag.
 inline void Core::set_call_tag(Operation& operation, const PlanEntry& prepared) {
   operation.number = ++last_started_;
-  // All calls so far are in the tag, so that data never matches again after a call in which members differed unseen:
-  // one that only sends ends without hearing of the others.
+  // The tag covers all calls so far. So data never matches again after a call in which members differed unseen: a call
+  // that only sends ends without hearing of the others.
   call_hash_ = stir(stir(call_hash_, prepared.kind), operation.number);
   operation.call_tag = fold(call_hash_);
   if (track_) operation.begun_ns = timeline::now_ns();
@@ -116,7 +119,7 @@ inline void Core::set_call_tag(Operation& operation, const PlanEntry& prepared) 
   recorded.plan = operation.call.plan;
 }
 
-// Nothing unless the call is repeated and finds nothing else under way.
+// Returns the plan's entry if the call repeats a plan and nothing else is under way. Returns null otherwise.
 Core::PlanEntry* Core::repeated(const Call& call) {
   PlanEntry& known = last_repeated_->plan == call.plan ? *last_repeated_ : place_of(call.plan);
   const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.forgotten() + 1 &&
@@ -161,7 +164,7 @@ std::optional<CallTicket> Core::run(const Call& call) {
   return std::nullopt;
 }
 
-// It has to wait.
+// Makes an unfinished repeated call an active one, since it has to wait.
 CallTicket Core::keep(Operation& operation) {
   operation.quiet = {};
   operation.answers.clear();
@@ -196,7 +199,7 @@ void Core::number(Operation& operation, PlanEntry& prepared) {
   if (operation.is_exchange()) {
     operation.number = ++last_exchange_;
     if (status_ != nullptr) status_->exchanges.store(last_exchange_, std::memory_order_relaxed);
-    operation.call_tag = static_cast<std::uint32_t>(operation.plan().spec.root);  // the tag
+    operation.call_tag = static_cast<std::uint32_t>(operation.plan().spec.root);  // an exchange uses the message's tag
     return;
   }
   set_call_tag(operation, prepared);
@@ -209,7 +212,7 @@ void Core::number(Operation& operation, PlanEntry& prepared) {
   }
 }
 
-// Tells the others, whatever they have told already.
+// Tells the call to the listeners, even if all of theirs have come.
 void Core::agree(Operation& operation, const CallRecord& recorded) {
   operation.agreements_missing = operation.agreements_held = agreement_.everybody_asked();
   const ControlMessage message = AgreeMessage{description_of(recorded)};
@@ -217,8 +220,8 @@ void Core::agree(Operation& operation, const CallRecord& recorded) {
   send_off(operation);
 }
 
-// A member that left this call while its control messages wait for a connection, and then waits for something else,
-// would keep others waiting for them.
+// Notes which control messages are on their way. A member must not leave the call while its control messages wait for a
+// connection. Otherwise it could wait for something else, and keep others waiting for them.
 bool Core::send_off(Operation& operation) {
   const std::uint32_t before = operation.agreements_held;
   for (std::size_t k = 0; k < agreement_.listeners().size(); ++k) {
@@ -243,7 +246,7 @@ Operation& Core::take_slot() {
 void Core::release(Operation& operation) {
   operation.state = OperationState::unused;
   ++operation.generation;
-  if (operation.at_home) return;  // it may be repeated
+  if (operation.at_home) return;  // the plan may be repeated
   operation.call.plan.reset();
   operation.call.pieces.reset();
   free_slots_.push_back(operation.slot);
@@ -294,13 +297,13 @@ bool Core::move(Operation& operation) {
   return moved;
 }
 
-// Something has moved.
+// Restarts the operation's patience after something has moved.
 void Core::wait_anew(Operation& operation) {
   operation.quiet = {};
   if (status_ != nullptr) status_->wait_no_more();
 }
 
-// Calls may end in another order than they began.
+// Returns the number up to which all calls are finished. Calls may end in another order than they began.
 std::uint64_t Core::all_finished() const {
   std::uint64_t all = last_finished_;
   for (const Operation* each : active_) {
@@ -317,7 +320,7 @@ inline void Core::finish(const Operation& operation) {
     track_->add(operation.number, operation.begun_ns, timeline::now_ns(), operation.signature, operation.call.origin);
 }
 
-// Out of the list with those that are over.
+// Removes finished calls from the list.
 void Core::sweep() {
   std::erase_if(active_, [](const Operation* each) { return each->state != OperationState::flying; });
 }

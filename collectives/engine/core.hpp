@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that an engine does except waiting: calls in flight, agreement, answers, failure. It has no clock and never
-// blocks: time is told to it. So the same code runs against the real clock, and against a fake one in tests.
-// Not for use by two threads at once; Engine guards it.
+// Implements all of an engine except waiting: calls under way, agreement, answers, failure. It has no clock and never
+// blocks; the caller passes the time. So the same code runs with the real clock, and with a fake clock in tests. Two
+// threads must not use a Core at once. Engine makes sure of that.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@
 
 namespace lockstep {
 
-// A call in flight, for who started it. To be waited for, or tested until it is true, or dropped; once.
+// Identifies a call under way to the caller that started it. The caller waits for it, tests it until it is finished, or
+// drops it, exactly once.
 struct CallTicket {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
@@ -31,68 +32,81 @@ struct CallTicket {
   Origin origin = {};
 };
 
-// Why a communicator cannot be used any more.
+// Says why a communicator cannot be used any more.
 struct CommunicatorFailure {
   Code code = Code::internal;
   std::string text;
 };
 
+// Runs the calls of one member in one communicator. After the first failure, every further call fails too.
 class Core {
  public:
-  // Calls that are planned for the node are done in the room. `looks` says how often they look for what is missing; it
-  // may change. `is_seen`: others may read what is called here. `id` is the same on all members, and no other
-  // communicator has it. `members` names them in errors.
+  // Creates the core for the transport's rank. The transport and the room must outlive it, and so must `looks`.
+  //
+  // `room` is the shared memory for calls that are planned for the node; null means that there is none. `looks` says
+  // how often such calls poll; its values may change. If `is_seen` is true, `lockstep stat` shows this communicator.
+  // `id` is the same on all members, and no other communicator has it. `members` names the members in errors.
   Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room = nullptr,
        const node::PollLimits& looks = no_looks, bool is_seen = true, std::uint64_t id = 0, Members members = {});
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
+  // Begins a call and returns its ticket. Throws the failure if the communicator has failed, now or before.
   CallTicket start(const Call& call);
-  // As start(), for a call that is waited for at once. Nothing: it is done already. A call in the node's memory that is
-  // made again, while no other is under way, is done in a few hundred instructions.
+  // Works like start(), for a caller that waits at once. Returns nothing if the call is already finished. A repeated
+  // call in the node's memory takes a few hundred instructions if no other call is under way.
   std::optional<CallTicket> run(const Call& call);
-  // Moves what can be moved, and listens to the others if told to or if something waits for it; false when there was
-  // nothing to do.
+  // Advances all calls as far as they go without waiting. Receives control messages if `listening` is true, or if a
+  // call waits for one. Returns false if nothing moved.
   bool turn(bool listening);
-  // Whether there is nothing left to wait for: it is finished, or all has failed.
+  // Returns true if the call is finished, or if the communicator has failed. Throws Error usage for a spent ticket.
   bool is_over(const CallTicket& ticket) const;
-  // Throws what failed.
+  // Throws the failure if the communicator has failed. The first throw is the error itself; later ones are Error
+  // poisoned.
   void check_usable();
-  // Gives the ticket back; throws what failed.
+  // Spends the ticket of a call that is over. Throws the failure if the call failed.
   void take(const CallTicket& ticket);
-  // Nothing moved: asks, warns, and fails as time goes by.
+  // Reacts to a wait in which nothing moved. Depending on the time, it asks the missing members, warns, or fails the
+  // communicator.
   void watch(const CallTicket& ticket, Duration now);
+  // Spends a ticket that nobody waited for. If the communicator has not failed yet, this fails it.
   void drop(const CallTicket& ticket) noexcept;
-  // What the caller was refused for before a call began: the others would wait for it in vain, so they are told.
+  // Fails the communicator because this member cannot make a call. The other members are told, since they would wait
+  // for that call in vain.
   void refuse(const Error& error) noexcept;
+  // Tells the other members that this one leaves. Calls under way fail first.
   void leave() noexcept;
-  // Fails the communicator if it has not failed, so that a smaller one can be made of it. Returns the SurviveMessages
-  // that have come so far. From then on the caller takes the transport's control messages.
+  // Fails the communicator, if it has not failed, so that a smaller one can replace it. Returns the SurviveMessages
+  // received so far. From then on the caller receives the transport's control messages.
   std::vector<Transport::SmallMessage> begin_shrinking();
 
+  // Returns true if no call is under way.
   bool is_idle() const { return active_.empty(); }
-  // True if a call under way may wait for a member in the room.
+  // Returns true if a call under way may wait for a member in the room.
   bool is_meeting() const {
     return std::ranges::any_of(
         active_, [](const Operation* each) { return each->plan().in_node || each->part_in_room != nullptr; });
   }
+  // Returns true if the communicator has failed. Any thread may call this.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
   const std::optional<CommunicatorFailure>& failure() const { return failure_; }
-  // Whether the transport could not call back all that was posted: its memory stays until the program ends.
+  // Returns true if messages or copies may still use this member's memory. That memory is kept until the process exits.
   bool keeps_memory() const { return keeps_memory_; }
   const std::string& name() const { return name_; }
   const Log& log() const { return log_; }
 
  private:
-  // What does not change from call to call of the same plan.
+  // Holds the values that all calls of one plan share.
   struct PlanEntry {
     std::shared_ptr<const Plan> plan;
     Signature signature;
     std::uint64_t kind = 0;
     std::size_t most_messages = 0;
-    std::uint64_t agreed = 0;   // agreement_.forgotten() + 1 when members agreed on it; 0: not yet
-    Operation* home = nullptr;  // where it is repeated; stays here when another plan comes
+    // Holds agreement_.forgotten() + 1 as of the members' agreement on this plan; 0 means that they have not agreed.
+    std::uint64_t agreed = 0;
+    // Points to the operation that repeats this plan. It stays here if another plan takes this entry.
+    Operation* home = nullptr;
   };
 
   PlanEntry& prepare(const std::shared_ptr<const Plan>& plan);
@@ -139,7 +153,7 @@ class Core {
   std::uint64_t all_finished() const;
   void wait_anew(Operation& operation);
 
-  // Runs the action; what it throws fails the communicator and is kept for the user.
+  // Runs the action. An exception fails the communicator and is kept for the user.
   template <class Action>
   void guarded(const Action& action) noexcept {
     try {
@@ -164,23 +178,32 @@ class Core {
   Agreement agreement_;
   CallHistory call_history_;
   Members members_;
-  status::CommunicatorStatus* status_ = nullptr;  // what others may read of this; perhaps none
-  status::MemberNotes notes_;                     // the same, of the other members
-  std::int64_t requested_ns_ = 0;                 // when a reader's request was last served
-  std::vector<bool> requested_;  // by rank: whether it has yet to answer the question of such a request
+  // Points to this communicator's entry in the status file; null if it has none.
+  status::CommunicatorStatus* status_ = nullptr;
+  // Writes notes on the other members, which are in the same file.
+  status::MemberNotes notes_;
+  // Records the time of the last question round that a reader of the status file requested; 0 means none.
+  std::int64_t requested_ns_ = 0;
+  // Tells for each rank if its answer to such a question is missing.
+  std::vector<bool> requested_;
   std::unique_ptr<timeline::Track> track_;
 
   std::vector<std::unique_ptr<Operation>> slots_;
-  std::vector<std::uint32_t> free_slots_;  // the last one given back is taken first
-  std::vector<Operation*> active_;         // in the order of their calls
+  // Lists the free slots as a stack: the slot released last is used first.
+  std::vector<std::uint32_t> free_slots_;
+  // Lists the calls under way, in their order.
+  std::vector<Operation*> active_;
   std::array<PlanEntry, 64> plan_entries_ = {};
   PlanEntry* last_repeated_ = plan_entries_.data();
-  std::uint64_t last_started_ = 0;  // collective call
-  std::uint64_t call_hash_ = 0;     // of all of them
+  // Counts the collective calls of this member.
+  std::uint64_t last_started_ = 0;
+  // Combines all collective calls so far.
+  std::uint64_t call_hash_ = 0;
   std::uint64_t last_exchange_ = 0;
   std::uint64_t last_finished_ = 0;
 
-  std::vector<std::optional<std::uint64_t>> left_;  // by rank: its last call
+  // Holds for each rank its last call, if that member has left.
+  std::vector<std::optional<std::uint64_t>> left_;
   bool anybody_left_ = false;
 
   std::atomic<bool> failed_{false};
@@ -188,8 +211,10 @@ class Core {
   std::exception_ptr error_;
   bool told_user_ = false;
   bool keeps_memory_ = false;
-  std::vector<Transport::SmallMessage> of_survivors_;  // SurviveMessages before begin_shrinking()
-  Operation* moving_ = nullptr;                        // for the text of what it throws
+  // Keeps SurviveMessages that come before begin_shrinking().
+  std::vector<Transport::SmallMessage> of_survivors_;
+  // Points to the operation being advanced, so that an error can name it.
+  Operation* moving_ = nullptr;
 
   static constexpr node::PollLimits no_looks{};
 };

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a communicator fails, or ends, and what is left of it.
+// Handles the failure and the end of a communicator.
+#include <algorithm>
+
 #include "collectives/engine/core.hpp"
 #include "collectives/engine/memory_fault.hpp"
 #include "collectives/engine/status_reader.hpp"
@@ -8,20 +10,22 @@
 namespace lockstep {
 namespace {
 
-// What a member leaves behind is a mistake of its program's, unless an exception goes through it: that says why.
+// Returns the error for a request or call that a member left unfinished. That is a mistake of its program, unless an
+// exception unwinds the stack: then the exception tells the reason.
 Error left_behind(const std::string& what, std::string_view how, std::string_view mend) {
   if (std::uncaught_exceptions() == 0) return {Code::usage, text(what, how), mend};
   return {Code::peer_failed, text(what, " was given up for another error of that member's"),
           "look at what that member says itself"};
 }
 
+// Returns true if the address is in that memory.
 bool is_in(const void* at, const void* begin, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
   const auto first = reinterpret_cast<std::uintptr_t>(begin);
   return address >= first && address - first < bytes;
 }
 
-// The owner of memory that cannot be used, and what it is to the call.
+// Returns the error text for memory that cannot be used: its owner, and its role in the call.
 std::string owner_of(const MemoryFault& fault, const Operation* during, int rank) {
   std::string_view buffer = "memory";
   if (during != nullptr) {
@@ -73,9 +77,10 @@ void Core::leave() noexcept {
       if (error.code() == Code::usage) log_.error(error.what());
       fail_with(error);
     }
-    if (failed()) return;  // the others know more than that it leaves
+    if (failed()) return;  // the others already know that it failed
     LeaveMessage message{last_started_, {}};
-    constexpr std::uint64_t told = 4;  // so many of the last calls, for who waits in a different one
+    // Tells the last 4 calls, for members that wait in a different one.
+    constexpr std::uint64_t told = 4;
     for (std::uint64_t back = 0; back < std::min(told, last_started_); ++back)
       message.last.push_back(description_of(*call_history_.find(last_started_ - back)));
     last_words = to_bytes(message);
@@ -92,7 +97,7 @@ void Core::leave_track() noexcept {
   }
 }
 
-// Who has gone on tells why, for who has failed may have died before it told everybody.
+// Fails this member too. A surviving member tells the reason, since the failed one may have died before it told all.
 void Core::hear(int peer, const SurviveMessage& message) {
   of_survivors_.push_back({peer, message.bytes});
   const Error error(Code::peer_failed, text("rank ", peer, " goes on with those that are left: ", message.why),
@@ -116,10 +121,10 @@ void Core::check_usable() {
               "use one that was made before, shrink() it where members have died, or begin anew");
 }
 
-// What is being thrown becomes the failure.
+// Makes the exception in flight the failure.
 void Core::fail_now(const Operation* during) noexcept {
   CommunicatorFailure failure;
-  bool names_call = false;  // also to this member
+  bool names_call = false;  // in this member's own error, too
   try {
     throw;
   } catch (const MemoryFault& fault) {
@@ -154,7 +159,7 @@ void Core::fail(std::exception_ptr error, CommunicatorFailure failure, bool tell
   for (Operation* operation : active_) {
     if (operation->state == OperationState::flying) operation->state = OperationState::failed;
   }
-  keeps_memory_ = true;  // also when giving up fails
+  keeps_memory_ = true;  // stays true if giving up throws
   try {
     const bool given_up_in_node = runner_.abandon();
     keeps_memory_ = !transport_.abandon() || !given_up_in_node;
@@ -169,7 +174,7 @@ void Core::fail(std::exception_ptr error, CommunicatorFailure failure, bool tell
   write_status_file();
 }
 
-// For `lockstep stat`, and, where a folder is named for that, as a file.
+// Publishes the failure for `lockstep stat`, and in a file if a folder for dumps is set.
 void Core::write_status_file() noexcept {
   if (status_ == nullptr) return;
   try {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members tell each other: agreement, answers, the failure and the end of others; and patience with the silent.
+// Exchanges control messages with other members: agreement, answers, failures and departures. Also watches calls that
+// wait too long.
 #include <algorithm>
 
 #include "collectives/engine/core.hpp"
@@ -8,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Returns as much of the end of a place as leaves room for the ranks that are waited for.
+// Returns the end of the place, short enough to leave room for the ranks that are waited for.
 std::string short_place(const Origin& origin) {
   constexpr std::size_t most = 60;
   const std::string at = place(origin);
@@ -65,7 +66,8 @@ void Core::hear(int peer, const AskMessage& message) {
   } else if (message.number <= last_started_) {
     answer.progress = CallProgress::forgotten;
   }
-  // And those before it: calls of members that differed in one that all have finished never match again.
+  // The answer also lists the calls before it. If members differed in a call that all have finished, their later calls
+  // never match.
   constexpr std::uint64_t told = 16;
   std::uint64_t before = std::min(message.number == 0 ? last_started_ : message.number - 1, last_started_);
   for (std::uint64_t i = 0; i < told && before > 0; ++i, --before) {
@@ -100,7 +102,7 @@ void Core::hear(int peer, const LeaveMessage& message) {
   for (const Operation* operation : active_) check_present(*operation);
 }
 
-// A call that cannot come about, because somebody left before it.
+// Throws if a member left before the call, which can then never complete.
 void Core::check_present(const Operation& operation) {
   if (operation.is_exchange()) return;
   for (std::size_t peer = 0; peer < left_.size(); ++peer) {
@@ -136,7 +138,7 @@ void Core::watch(const CallTicket& ticket, Duration now) {
   guarded([&] { look(what_it_waits_for(operation), limit, now); });
 }
 
-// Itself, or an earlier one that has the lanes or the room.
+// Returns the operation, or an earlier one that holds its lane or the room.
 Operation& Core::what_it_waits_for(Operation& operation) {
   if (operation.is_agreeing()) return operation;
   if (operation.begun && !Runner::waits_for_its_turn(operation)) return operation;
@@ -150,7 +152,8 @@ Operation& Core::what_it_waits_for(Operation& operation) {
 void Core::look(Operation& operation, Duration limit, Duration now) {
   using std::chrono::milliseconds;
   StallWatch& quiet = operation.quiet;
-  Duration soon = milliseconds(100);  // also how long before a warning all are asked, so that they can answer
+  // `soon` is also the time before a warning at which all are asked, so that they can answer.
+  Duration soon = milliseconds(100);
   for (const Duration each : {patience_.warn, limit}) {
     if (each > Duration{}) soon = std::min(soon, each / 4);
   }
@@ -180,7 +183,7 @@ void Core::look(Operation& operation, Duration limit, Duration now) {
   };
   ask_all_at(patience_.warn, quiet.asked_for_warning);
   ask_all_at(limit, quiet.asked_for_limit);
-  if (now - quiet.asked < soon) return;  // time to answer
+  if (now - quiet.asked < soon) return;  // leaves the members time to answer
   if (reaches(limit, {})) throw stalled(operation, lasted, limit != patience_.limit);
   if (!reaches(patience_.warn, {}) || std::exchange(quiet.warned, true)) return;
   log_.warn(text(id(Code::stall), " a wait is long: ", standing(operation, lasted),
@@ -188,8 +191,8 @@ void Core::look(Operation& operation, Duration limit, Duration now) {
                  " -> look what those members do"));
 }
 
-// A member that made another call usually says which when it is asked. The root of a broadcast has left that call, and
-// may be in none in which it would answer.
+// Throws if a member of the node is in another call. Such a member usually says which call when it is asked. But the
+// root of a broadcast may have left its call, and be in none in which it would answer.
 void Core::refuse_if_in_another(const Operation& operation) const {
   const IndexSet others = runner_.in_another(operation);
   if (others.empty()) return;
@@ -201,7 +204,7 @@ void Core::refuse_if_in_another(const Operation& operation) const {
       "and replicas change the same variables in the same order");
 }
 
-// Which call it is, is known of the last one.
+// Publishes the present wait. Names the call only if it is not the last one, which readers know from its entry.
 void Core::write_what_is_waited_for(const Operation& operation, const IndexSet& peers) {
   if (status_ == nullptr) return;
   const bool is_last = !operation.is_exchange() && operation.number == last_started_;
@@ -211,7 +214,7 @@ void Core::write_what_is_waited_for(const Operation& operation, const IndexSet& 
   status_->waits_since_ns.store(operation.quiet.since.count(), std::memory_order_relaxed);
 }
 
-// Anew: what was answered before does not count any more.
+// Asks the peers for their state. If `anew` is true, earlier answers do not count any more.
 void Core::ask(Operation& operation, const IndexSet& peers, bool anew) {
   operation.answers.resize(static_cast<std::size_t>(size_));
   for (const int peer : peers.members()) {
@@ -228,8 +231,9 @@ void Core::ask(Operation& operation, const IndexSet& peers, bool anew) {
   }
 }
 
-// `lockstep stat` wants to know where all members stand. The request comes from another process, as often as that
-// likes: members are asked at most every 100 ms, and a member that does not listen has one such question at most.
+// Asks all members for their state on behalf of `lockstep stat`. The request comes from another process, which may
+// repeat it at any rate. So members are asked at most every 100 ms (a guess), and a member that does not listen has at
+// most one such question.
 void Core::ask_as_requested() {
   if (failed()) return;
   constexpr std::int64_t least_gap_ns = 100'000'000;
@@ -248,7 +252,7 @@ void Core::ask_as_requested() {
   status_->requests_served.store(request, std::memory_order_release);
 }
 
-// Those that it waits for directly.
+// Returns the ranks that the operation waits for directly.
 IndexSet Core::direct_peers(const Operation& operation) const {
   IndexSet all;
   for (const int peer : runner_.peers(operation).members()) {
@@ -259,7 +263,7 @@ IndexSet Core::direct_peers(const Operation& operation) const {
   return all;
 }
 
-// All that have a part in it.
+// Returns all other ranks that take part in the operation.
 IndexSet Core::all_peers(const Operation& operation) const {
   if (operation.is_exchange()) return direct_peers(operation);
   IndexSet all;
@@ -268,7 +272,7 @@ IndexSet Core::all_peers(const Operation& operation) const {
   return all;
 }
 
-// Of one that waits: what it is, how long that lasts, and where the others stand.
+// Describes a waiting operation: the call, the length of its wait, and the state of the other members.
 std::string Core::standing(const Operation& operation, Duration quiet) const {
   const std::string at = place(operation.call.origin);
   const IndexSet asked = all_peers(operation);

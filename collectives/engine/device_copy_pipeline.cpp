@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the copies of a call's data between GPU and host, piece by piece.
 #include "collectives/engine/device_copy_pipeline.hpp"
 
 #include <sched.h>
@@ -11,11 +12,14 @@
 namespace lockstep {
 namespace {
 
+// Bounds the downloads under way at once, a guess: enough to keep the GPU's copy engine busy.
 constexpr std::size_t copies_ahead = 3;
 
+// Divides and rounds up.
 std::size_t up(std::size_t number, std::size_t by) { return (number + by - 1) / by; }
 
-// Where input and output are one memory, and nothing was multiplied, it is there already.
+// Returns true for a local copy to the same place. If input and output are one buffer and nothing is multiplied, its
+// data is there already.
 bool stays(const LocalStep& local, int lap) {
   const Slice to = local.target.at(lap);
   const Slice from = local.left.at(lap);
@@ -23,7 +27,7 @@ bool stays(const LocalStep& local, int lap) {
          to.offset == from.offset;
 }
 
-// Calls use(slice, writes) for all that a round touches in a lap.
+// Calls use(slice, writes) for each slice that a round touches in a lap.
 template <class Use>
 void each_use(const Round& round, int lap, bool is_as_given, const Use& use) {
   for (const Message& each : round.sends) use(each.slice.at(lap), false);
@@ -42,7 +46,7 @@ void each_use(const Round& round, int lap, bool is_as_given, const Use& use) {
 }  // namespace
 
 std::size_t device_piece_bytes(const gpu::DeviceCosts& costs, std::size_t element_bytes) {
-  constexpr std::uint64_t worth = 4;  // beginnings, that the copy itself takes
+  constexpr std::uint64_t worth = 4;  // a piece takes 4 times as long as its start: a guess
   constexpr std::uint64_t line = 64;
   constexpr std::uint64_t most = 64U << 20U;
   const gpu::LinearCost slower = std::max(costs.down, costs.up, [](const gpu::LinearCost& a, const gpu::LinearCost& b) {
@@ -54,7 +58,7 @@ std::size_t device_piece_bytes(const gpu::DeviceCosts& costs, std::size_t elemen
   return up(bytes, line * element_bytes) * line * element_bytes;
 }
 
-// Of means all that reads a piece has to come before it is divided, too.
+// Returns true if the result is a mean. Then every read of a piece must come before its division, too.
 bool DeviceCopyPipeline::divides() const { return plan().spec.op == ReduceOp::avg && plan().result.count > 0; }
 
 bool DeviceCopyPipeline::multiplies() const {
@@ -70,7 +74,8 @@ void DeviceCopyPipeline::each_piece(const Slice& slice, std::size_t first, const
     use(static_cast<std::uint32_t>(piece));
 }
 
-// Goes through all rounds once: in which order they need what comes, and how often they write what goes.
+// Goes through all rounds once. Finds the order in which they need pieces of the input, and how often they write each
+// piece of the output.
 void DeviceCopyPipeline::look_through() {
   const bool is_known = looked_through_ == call_->plan && looked_by_ == buffers().piece &&
                         looked_at_one_memory_ == buffers().is_one_memory;
@@ -196,7 +201,7 @@ bool DeviceCopyPipeline::abandon() noexcept {
     return true;
   } catch (const std::exception&) {
     end();
-    return false;  // of a GPU that has failed nobody knows
+    return false;  // the state of a GPU that has failed is unknown
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data in a GPU's memory, of a call whose rounds work on the host's. It goes in pieces: each comes from the GPU shortly
-// before a round needs it, and a piece of the result goes there when no round will write it any more, while the rounds
-// go on with the others. Each member does that by itself: what rounds need, and when, follows from its own schedule.
+// Moves a call's data between GPU memory and host memory, where its rounds work. Data moves in pieces: a piece is
+// downloaded shortly before a round needs it. A piece of the result is uploaded once no later round writes it, while
+// the rounds go on. Each member does this by itself, because its own schedule tells when rounds need which piece.
 #pragma once
 
 #include <cstdint>
@@ -14,43 +14,52 @@
 
 namespace lockstep {
 
-// What of a call lies where, the same in all its starts. The call's own input and output are the host's memory that
-// stands for it.
+// Describes the GPU buffers of a call; all its starts share it. The call's own input and output are then host memory
+// that stands in for them.
 struct DeviceBuffers {
   static constexpr int nowhere = gpu::MemoryLocation::host;
-  int input_device = nowhere;  // nowhere: the input, or the output, is the host's
+  // Names the GPU of the input or the output. `nowhere` means host memory.
+  int input_device = nowhere;
   std::byte* input = nullptr;
+  // Says the same of the output.
   int output_device = nowhere;
   std::byte* output = nullptr;
-  bool is_one_memory = false;  // input and output
-  std::size_t piece = 0;       // bytes
+  // True if input and output are one buffer.
+  bool is_one_memory = false;
+  // Gives the size of a piece in bytes.
+  std::size_t piece = 0;
   bool downloads() const { return input_device != nowhere; }
   bool uploads() const { return output_device != nowhere; }
 };
 
-// From where on copies are worth their beginnings, as measured on that GPU.
+// Returns the size of a piece in bytes. It is large enough that starting a copy costs little, by that GPU's measured
+// costs. It is a multiple of 64 elements.
 std::size_t device_piece_bytes(const gpu::DeviceCosts& costs, std::size_t element_bytes);
 
-// One call's data on their way.
+// Copies the data of one call.
 class DeviceCopyPipeline {
  public:
-  // Begins the first copies of a call that has DeviceBuffers. The streams and the call stay until it is over.
+  // Begins the first copies of a call that has DeviceBuffers. The streams and the call must stay until the call is
+  // over.
   void begin(gpu::CopyStreams& copy_streams, const Call& call);
+  // Returns true between begin() and end().
   bool is_on() const { return call_ != nullptr; }
   void end() { call_ = nullptr; }
   bool downloads() const { return is_on() && buffers().downloads(); }
   bool uploads() const { return is_on() && buffers().uploads(); }
 
-  // As far as it goes; whether anything moved.
+  // Finishes copies that are complete, and begins the next ones. Returns true if anything moved. Never blocks.
   bool advance();
-  // Whether all is here that the rounds use in this lap, of the segment that begins at that element. (What they write
-  // has to be here as well where it is one memory: what comes would lie on it.)
+  // Returns true if all data that a round uses in this lap has arrived. `first` is the first element of its segment. If
+  // input and output are one buffer, the data that the round writes must have arrived too: a later copy would overwrite
+  // the result.
   bool is_ready(const Round& round, int lap, std::size_t first) const;
-  // They have used it.
+  // Reports that a round's lap is over. Begins uploads of the pieces that no later round writes.
   void done(const Round& round, int lap, std::size_t first);
-  // All of the result is where it belongs.
+  // Returns true if no upload is under way.
   bool has_uploaded() const { return uploads_.empty(); }
-  // After a failure. False: copies have not ended soon, so that what they may touch has to stay.
+  // Gives up after a failure. Waits for copies under way for at most a second. Returns false if they have not ended by
+  // then, so their memory must stay.
   bool abandon() noexcept;
 
  private:
@@ -74,14 +83,21 @@ class DeviceCopyPipeline {
 
   gpu::CopyStreams* copy_streams_ = nullptr;
   const Call* call_ = nullptr;
+  // Remembers the plan that order_ and uses_ belong to.
   std::shared_ptr<const Plan> looked_through_;
-  std::size_t looked_by_ = 0;  // bytes of a piece in that look; another size needs another look
+  // Remembers the size of a piece at the last look_through(). Another size needs another look.
+  std::size_t looked_by_ = 0;
   bool looked_at_one_memory_ = false;
-  std::vector<std::uint32_t> order_;  // of the input's pieces, as rounds need them
-  std::vector<std::uint32_t> uses_;   // of the output's: slices of all rounds that write there
+  // Lists the pieces of the input in the order in which rounds need them.
+  std::vector<std::uint32_t> order_;
+  // Counts for each piece of the output how often rounds write it.
+  std::vector<std::uint32_t> uses_;
+  // Holds the state of each piece of the input.
   std::vector<DownloadState> input_;
+  // Holds for each piece of the output the number of writes that are left.
   std::vector<std::uint32_t> left_;
-  std::size_t next_ = 0;  // to come, in that order
+  // Gives the index in order_ of the next download.
+  std::size_t next_ = 0;
   std::deque<Download> downloads_;
   std::deque<std::shared_ptr<gpu::StreamMark>> uploads_;
 };

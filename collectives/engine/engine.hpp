@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs plans: many at a time, in the order of their calls, driven by those who wait or by a thread of its own. One
-// engine for each member and communicator. The world (clock, transport, how to wait) is the one seam: tests put a
-// simulated one under the very same code.
+// Runs plans for one member of one communicator: many at a time, in the order of their calls. A waiting caller drives
+// them, or a thread of the engine's own. The world (clock, transport, way to wait) is the only seam. Tests put a
+// simulated world under the very same code.
 #pragma once
 
 #include <string>
@@ -14,26 +14,36 @@
 
 namespace lockstep {
 
+// Configures an engine. The defaults suit a communicator that `lockstep stat` shows and that detects stalls.
 struct EngineOptions {
   Patience patience = {};
   Log log = Log();
-  std::string name = "world";  // of the communicator, for people
+  // Names the communicator in errors and in `lockstep stat`.
+  std::string name = "world";
   bool progress_thread = false;
-  bool is_seen = true;     // from outside, by `lockstep stat`
-  bool is_watched = true;  // a wait has an end, says who is missing, and asks
-  std::uint64_t id = 0;    // that all members have, and no other communicator
-  Members members = {};    // where they run, for errors and `lockstep stat`
+  // If true, `lockstep stat` shows this communicator.
+  bool is_seen = true;
+  // If true, a wait asks and names the missing ranks, and ends at its limit. If false, it lasts forever.
+  bool is_watched = true;
+  // Identifies the communicator: the same on all members, and no other communicator has it.
+  std::uint64_t id = 0;
+  // Says where the members run, for errors and `lockstep stat`.
+  Members members = {};
 };
 
-// World (with node::Room* room() and node::PollLimits looks() where members may meet in memory): Duration now(); void
-// idle(unsigned turns), or with whether members meet in memory, called after so many turns in a row in which nothing
-// moved; Transport& transport(); static constexpr bool runs_progress_hooks: whether a wait moves other engines of its
-// thread, too.
+// Runs calls in a World. `now()` of a World returns the time as a Duration. Its `transport()` returns the Transport of
+// the messages. Its `idle(turns)` is called after that many turns in a row in which nothing moved. With a second
+// parameter, `idle` also learns if a call may wait for a member in the node's memory. If `runs_progress_hooks` (static
+// constexpr bool) is true, a wait also advances the other engines of its thread. A World may have `room()`
+// (node::Room*) and `looks()` (node::PollLimits) if members may meet in the node's memory.
+//
+// Only one thread at a time may be inside an engine. EngineGuard reports the second one as Error usage.
 template <class World>
 class Engine {
  public:
   using Options = EngineOptions;
 
+  // Starts an engine, and its progress thread if the options ask for one.
   Engine(World world, Options options)
       : world_(std::move(world)),
         core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
@@ -42,12 +52,12 @@ class Engine {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (World::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
   }
-  // Calls in flight are given up; the others are told.
+  // Closes the engine.
   ~Engine() { close(); }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // What the destructor does; afterwards nothing else may be called but what asks.
+  // Gives up calls under way and tells the other members. Afterwards only the accessors below may be called.
   void close() noexcept {
     if (std::exchange(closed_, true)) return;
     hook_.reset();
@@ -55,7 +65,8 @@ class Engine {
     core_.leave();
   }
 
-  // Begins a call; never blocks. Throws what failed before, and what is found to have failed.
+  // Begins a call and never blocks. Throws the failure if the communicator has failed before, or fails now. The call's
+  // buffers must stay until wait() or test() has ended it.
   CallTicket start(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
     const CallTicket ticket = core_.start(call);
@@ -64,7 +75,7 @@ class Engine {
     return ticket;
   }
 
-  // Starts it and waits for it.
+  // Starts a call and waits for it. Throws as start() and wait() do.
   void run(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
     const std::optional<CallTicket> ticket = core_.run(call);
@@ -75,7 +86,8 @@ class Engine {
     wait_inside(*ticket);
   }
 
-  // Whether it is done; then the ticket is spent. Throws what failed, which spends the ticket too.
+  // Returns true if the call is finished, which spends the ticket. Throws the failure if the call failed, which spends
+  // the ticket too.
   bool test(const CallTicket& ticket) {
     const EngineScope inside(guard_, {EngineAction::testing, ticket.collective, ticket.origin}, core_.name());
     if (!core_.is_over(ticket) && !core_.turn(true)) {
@@ -87,12 +99,15 @@ class Engine {
     return true;
   }
 
+  // Waits until the call is finished, and spends the ticket. Throws the failure if the call failed. If it waits longer
+  // than its limit, that is Error stall, which names the missing ranks.
   void wait(const CallTicket& ticket) {
     const EngineScope inside(guard_, {EngineAction::waiting, ticket.collective, ticket.origin}, core_.name());
     wait_inside(ticket);
   }
 
-  // For a request that is destroyed before it was waited for, which fails the communicator. Does not throw.
+  // Spends the ticket of a request that is destroyed before it was waited for. This fails the communicator. It does not
+  // throw.
   void drop(const CallTicket& ticket) noexcept {
     try {
       const EngineScope inside(guard_, {EngineAction::dropping, ticket.collective, ticket.origin}, core_.name());
@@ -102,8 +117,8 @@ class Engine {
     }
   }
 
-  // This member cannot make a call that the others make: fails the communicator, so that they do not wait for it. For
-  // an error that the caller throws.
+  // Fails the communicator because this member cannot make a call that the others make. So the others do not wait for
+  // it. `error` is the error that the caller throws.
   void refuse(const Error& error) noexcept {
     try {
       const EngineScope inside(guard_, {}, core_.name());
@@ -113,45 +128,49 @@ class Engine {
     }
   }
 
-  // For who makes a smaller communicator of it, as Core has it.
+  // Prepares for a smaller communicator; see Core::begin_shrinking().
   std::vector<Transport::SmallMessage> begin_shrinking() {
     const EngineScope inside(guard_, {}, core_.name());
     return core_.begin_shrinking();
   }
 
-  // Moves everything in flight as far as it goes without waiting; whether anything moved. What fails is thrown by the
+  // Advances all calls as far as they go without waiting. Returns true if anything moved. A failure is thrown by the
   // next call.
   bool progress() {
     const EngineScope inside(guard_, {}, core_.name());
     return core_.turn(true);
   }
 
-  // The same, and throws it.
+  // Advances all calls as progress() does, and throws the failure if there is one.
   void progress_or_throw() {
     const EngineScope inside(guard_, {}, core_.name());
     core_.turn(true);
     core_.check_usable();
   }
 
-  // Runs the action while nobody else is inside, such as the progress thread.
+  // Runs the action while no other thread is inside, such as the progress thread.
   template <class Action>
   void alone(const Action& action) {
     const EngineScope inside(guard_, {}, core_.name());
     action();
   }
 
-  // For a destructor: whether a call is under way inside, perhaps this thread's own. Waits a second for other threads.
+  // Returns true if a call is inside, perhaps one of this thread itself. Destructors ask this. Waits up to a second for
+  // another thread to leave.
   bool is_occupied() const { return guard_.is_occupied(); }
 
+  // Returns true if the communicator has failed.
   bool failed() const { return core_.failed(); }
+  // Returns true if messages or copies may still use this member's memory; see Core::keeps_memory().
   bool keeps_memory() const { return core_.keeps_memory(); }
-  // Why, if it failed; not while a progress thread runs and failed() is false.
+  // Returns the reason of the failure. Must not be called while a progress thread runs and failed() is false.
   const std::optional<CommunicatorFailure>& failure() const { return core_.failure(); }
 
   int rank() { return world_.transport().rank(); }
   int size() { return world_.transport().size(); }
   const std::string& name() const { return core_.name(); }
   const Log& log() const { return core_.log(); }
+  // Returns the limit for tags of exchanges; see Transport::exchange_tags().
   std::uint32_t exchange_tags() { return world_.transport().exchange_tags(); }
   World& world() { return world_; }
 
@@ -180,7 +199,8 @@ class Engine {
     core_.take(ticket);
   }
 
-  // Fruitless ones, in a wait. Listening and the clock cost about as much as looking for data does.
+  // Count turns in which nothing moved, in a wait. Control messages and the clock cost about as much as looking for
+  // data, so a wait looks at them less often. Both numbers are guesses.
   static constexpr unsigned turns_between_messages = 4;
   static constexpr unsigned turns_between_looks = 8;
 
@@ -196,15 +216,17 @@ class Engine {
       return no_looks;
   }
 
-  // Of the progress thread. Those of the room are not woken there, so they look again and again.
+  // Returns the function by which the progress thread sleeps until a message comes. Returns nothing if the transport
+  // cannot do that, so that the thread polls. It also polls if there is a room, since members in the room do not wake
+  // it.
   ProgressThread::Nap nap_beside() {
     if (!world_.transport().sleeps_beside() || room_of(world_) != nullptr) return {};
     return [this](std::chrono::nanoseconds longest) { world_.transport().sleep(longest.count()); };
   }
 
-  // One turn of the progress thread.
+  // Takes one turn of the progress thread.
   ProgressState progress_beside() {
-    if (!guard_.try_enter_as_progress()) return ProgressState::waiting;  // the user drives
+    if (!guard_.try_enter_as_progress()) return ProgressState::waiting;  // the user's thread drives the calls
     const bool moved = core_.turn(true);
     const bool idle = core_.is_idle();
     guard_.leave();

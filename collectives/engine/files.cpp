@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes files as a whole, and checks the folders that they go to.
 #include "collectives/engine/files.hpp"
 
 #include <sys/stat.h>
@@ -14,7 +15,7 @@
 
 namespace lockstep {
 
-// Of what may be printed only two letters mean something in JSON.
+// Only two printable characters have a meaning in a JSON string, the quote and the backslash.
 std::string json_text(std::string_view words) {
   std::string all = "\"";
   for (const char letter : printable(words, words.size())) {
@@ -44,7 +45,7 @@ void make_folder(const std::string& folder, std::string_view setting) {
   struct stat what {};
   const bool is_there = ::stat(folder.c_str(), &what) == 0;
   const bool is_folder = is_there && S_ISDIR(what.st_mode);
-  // Another user has made it for all to write to, perhaps to replace what is left there.
+  // Refuses a folder of another user that all may write to: that user could replace the files left there.
   if (is_folder && what.st_uid != ::geteuid() && what.st_uid != 0 && (what.st_mode & S_IWOTH) != 0)
     throw system_error(
         text("writing to the folder ", shown, ", which belongs to another user and is open to everybody"), EPERM,

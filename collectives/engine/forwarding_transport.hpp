@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes on everything to another transport; others do some of it otherwise.
+// Provides a transport that passes every call on to another transport. Classes that change a part of a transport derive
+// from it.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,10 @@
 
 namespace lockstep {
 
+// Passes on every call except tell_all(), which calls tell() for each peer. A derived class overrides some of them.
 class ForwardingTransport : public Transport {
  public:
+  // Takes over the transport `to`, which must not be null.
   explicit ForwardingTransport(std::unique_ptr<Transport> to) : to_(std::move(to)) {}
 
   int rank() const override { return to_->rank(); }
@@ -26,7 +29,7 @@ class ForwardingTransport : public Transport {
   bool done(int lane) override { return to_->done(lane); }
   bool abandon() override { return to_->abandon(); }
 
-  void tell(int peer, Bytes bytes) override { to_->tell(peer, std::move(bytes)); }  // and so tell_all()
+  void tell(int peer, Bytes bytes) override { to_->tell(peer, std::move(bytes)); }  // tell_all() uses this
   bool is_said(int peer) override { return to_->is_said(peer); }
   std::optional<SmallMessage> hear() override { return to_->hear(); }
   void sleep(std::int64_t nanoseconds) override { to_->sleep(nanoseconds); }
@@ -41,6 +44,7 @@ class ForwardingTransport : public Transport {
   void leave(const Bytes& last_words) override { to_->leave(last_words); }
 
  protected:
+  // Returns the transport that calls are passed on to. It lives as long as this object.
   Transport& to() const { return *to_; }
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Handles the slow paths of EngineGuard: a second thread comes while another is inside.
 #include "collectives/engine/guard.hpp"
 
 #include <chrono>
@@ -16,7 +17,7 @@ std::string to_text(const EngineActivity& activity) {
   return all;
 }
 
-// Somebody was inside.
+// Enters after another thread was seen inside.
 void EngineGuard::enter_late(const EngineActivity& activity, std::string_view name) {
   EngineOwner seen = EngineOwner::nobody;
   while (!owner_.compare_exchange_weak(seen, EngineOwner::user, std::memory_order_acquire, std::memory_order_relaxed)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is inside an engine: nobody, one thread of the user, or its progress thread. Two threads of the user at once
-// are told so, both calls named; this is a check, not a lock. The user waits for the progress thread, which never
-// stays long.
+// Tracks the thread inside an engine: none, a thread of the user, or the engine's progress thread. Two threads of the
+// user at once are an error that names both calls. This is a check, not a lock. The user's thread waits for the
+// progress thread, which never stays long.
 #pragma once
 
 #include <atomic>
@@ -13,34 +13,40 @@
 
 namespace lockstep {
 
+// Says why a thread is inside an engine.
 enum class EngineAction : std::uint8_t { starting, testing, waiting, dropping, progressing };
 
-// What a thread does inside, for people. The file name outlives the engine.
+// Describes for people the action of a thread inside an engine. The file name must outlive the engine.
 struct EngineActivity {
   EngineAction action = EngineAction::progressing;
   Collective collective = Collective::exchange;
   Origin origin = {};
 };
 
-std::string to_text(const EngineActivity& activity);  // "a wait for all_reduce (train.cpp:40)"
+// Returns for example "a wait for all_reduce (train.cpp:40)".
+std::string to_text(const EngineActivity& activity);
 
+// Admits one thread at a time.
 class EngineGuard {
  public:
-  // Throws Error usage where another thread of the user is inside, or the same one (from its own reduction).
+  // Enters for a thread of the user. Waits while the progress thread is inside. Throws Error usage if another thread of
+  // the user is inside, or the same thread (from its own reduction). `name` is the communicator's name for that error.
   void enter(EngineActivity activity, std::string_view name) {
     EngineOwner seen = EngineOwner::nobody;
     if (!owner_.compare_exchange_strong(seen, EngineOwner::user, std::memory_order_acquire, std::memory_order_relaxed))
         [[unlikely]]
-      enter_late(EngineActivity(activity), name);  // a copy, so that the usual way needs no memory for it
+      enter_late(EngineActivity(activity), name);  // a copy, so that the fast path needs no memory for it
     act_.store(activity.action, std::memory_order_relaxed);
     collective_.store(activity.collective, std::memory_order_relaxed);
     file_.store(activity.origin.file, std::memory_order_relaxed);
     line_.store(activity.origin.line, std::memory_order_relaxed);
   }
+  // Enters for the progress thread. Returns false if a thread is inside.
   bool try_enter_as_progress();
-  // Whether a user's call stays inside for a second, or this thread makes progress. Then it is this thread's own call,
-  // or another thread is in a wait.
+  // Returns true if a call of the user stays inside for a second, or if this thread is inside as the progress thread.
+  // Such a call is this thread's own, or another thread is in a wait.
   bool is_occupied() const;
+  // Leaves. Only the thread that is inside may call this.
   void leave() {
     progress_.store({}, std::memory_order_relaxed);
     owner_.store(EngineOwner::nobody, std::memory_order_release);
@@ -52,15 +58,16 @@ class EngineGuard {
   [[noreturn]] void refuse(const EngineActivity& activity, const EngineActivity& other, std::string_view name) const;
 
   std::atomic<EngineOwner> owner_{EngineOwner::nobody};
-  std::atomic<std::thread::id> progress_{};  // who makes progress, so that it never waits for itself
-  // What the owner does, as far as another thread may see; it may see a mixture of two calls.
+  // Identifies the progress thread, so that it never waits for itself.
+  std::atomic<std::thread::id> progress_{};
+  // Describe the owner's call for an error in another thread, which may see a mixture of two calls.
   std::atomic<EngineAction> act_{};
   std::atomic<Collective> collective_{};
   std::atomic<const char*> file_{""};
   std::atomic<int> line_{0};
 };
 
-// Inside as long as it lives.
+// Enters an engine, and leaves it at the end of the scope. Throws as EngineGuard::enter() does.
 class EngineScope {
  public:
   EngineScope(EngineGuard& guard, EngineActivity activity, std::string_view name) : guard_(guard) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the bell by the kernel's futex, and makes rings and hubs of subsets on demand.
 #include "collectives/engine/local_hub.hpp"
 
 #include <linux/futex.h>
@@ -10,10 +11,11 @@
 namespace lockstep::local {
 namespace {
 
-// The kernel's word for sleeping is the atomic itself.
+// The kernel reads the atomic itself as its futex word.
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
+// Calls the kernel, since the C library has no function for it.
 long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* longest) {
   return syscall(SYS_futex, &word, what, value, longest, nullptr, 0);
 }
@@ -28,7 +30,7 @@ void WakeBell::wake() {
 void WakeBell::wait(std::uint32_t before, std::int64_t nanoseconds) {
   constexpr std::int64_t second = 1'000'000'000;
   const timespec longest{nanoseconds / second, nanoseconds % second};
-  futex(rings_, FUTEX_WAIT_PRIVATE, before, &longest);  // however it ends, the caller looks again
+  futex(rings_, FUTEX_WAIT_PRIVATE, before, &longest);  // for any result, the caller looks again
 }
 
 void MessageBox::put(Transport::SmallMessage heard) {
@@ -68,7 +70,7 @@ MessageRing& LocalHub::ring_to_send(int sender, int receiver) {
   std::atomic<MessageRing*>& ring = slot(sender, receiver);
   MessageRing* known = ring.load(std::memory_order_relaxed);
   if (known == nullptr) {
-    known = std::make_unique<MessageRing>().release();  // the hub's, from here on
+    known = std::make_unique<MessageRing>().release();  // the hub owns it from here on
     ring.store(known, std::memory_order_seq_cst);
   }
   return *known;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the transport among threads of one process. Senders put messages in rings. The receiver finds the matching
+// receive and copies from the sender's memory.
 #include "collectives/engine/local_transport.hpp"
 
 #include <unistd.h>
@@ -20,8 +22,10 @@ using local::LocalMessage;
 using local::LocalMessageState;
 using local::MessageRing;
 
+// Bounds the rounds of collective calls under way at once, a guess.
 constexpr int lane_count = 16;
 
+// Serves one member. Only its thread uses it.
 class LocalTransport final : public Transport {
  public:
   LocalTransport(std::shared_ptr<LocalHub> hub, int rank)
@@ -62,7 +66,7 @@ class LocalTransport final : public Transport {
   }
 
  private:
-  // A receive that has not met its message.
+  // Describes a receive that still waits for its message.
   struct UnmatchedReceive {
     std::uint64_t key;
     void* data;
@@ -70,8 +74,10 @@ class LocalTransport final : public Transport {
     int lane;
   };
   struct ReceiveQueue {
-    std::vector<UnmatchedReceive> wants;  // in the order of their posting
-    std::vector<LocalMessage*> aside;     // messages that nobody has wanted yet
+    // Holds the receives in the order of their posting.
+    std::vector<UnmatchedReceive> wants;
+    // Holds the messages that came before their receive.
+    std::vector<LocalMessage*> aside;
   };
   struct LocalLane {
     std::vector<LocalMessage*> sends;
@@ -95,8 +101,10 @@ class LocalTransport final : public Transport {
   int rank_;
   LocalEndpoint& endpoint_;
   std::vector<ReceiveQueue> sources_;
-  std::vector<std::vector<LocalMessage*>> backlogs_;  // by receiver: what did not fit in the ring
-  std::vector<int> backlogged_;                       // receivers with a backlog
+  // Holds by receiver the messages that did not fit in the ring.
+  std::vector<std::vector<LocalMessage*>> backlogs_;
+  // Lists the receivers with a backlog.
+  std::vector<int> backlogged_;
   std::vector<LocalLane> lanes_;
   std::vector<LocalMessage*> free_cells_;
   bool abandoned_ = false;
@@ -167,7 +175,7 @@ LocalMessage& LocalTransport::take_cell(LocalLane& lane) {
   return *lane.sends.back();
 }
 
-// What the rings take now of what they did not take before.
+// Moves messages from the backlogs to the rings, as far as these have room.
 void LocalTransport::flush() {
   std::erase_if(backlogged_, [&](int peer) {
     auto& backlog = backlogs_[static_cast<std::size_t>(peer)];
@@ -193,7 +201,7 @@ void LocalTransport::poll(int peer) {
   }
 }
 
-// Copies the message, unless its sender took it back.
+// Copies the message. Returns false if its sender took it back.
 bool LocalTransport::accept(int peer, LocalMessage& cell, const UnmatchedReceive& want) {
   if (cell.bytes != want.bytes) {
     throw Error(Code::mismatch,
@@ -203,7 +211,8 @@ bool LocalTransport::accept(int peer, LocalMessage& cell, const UnmatchedReceive
   LocalMessageState seen = LocalMessageState::posted;
   if (!cell.state.compare_exchange_strong(seen, LocalMessageState::copying, std::memory_order_acq_rel)) return false;
   if (want.bytes > 0 && want.data != cell.data) copy_bytes(want.data, cell.data, want.bytes);
-  cell.state.store(LocalMessageState::done, std::memory_order_seq_cst);  // before the look at the sender's bell
+  // The store must be visible before this thread reads the sender's bell.
+  cell.state.store(LocalMessageState::done, std::memory_order_seq_cst);
   hub_->endpoint(peer).bell.ring();
   --lane(want.lane).receives_left;
   return true;
@@ -229,7 +238,7 @@ bool LocalTransport::done(int number) {
   return true;
 }
 
-// Whether a call of done() or hear() could find something. Looks at what others store before they ring.
+// Returns true if a call of done() or hear() could find something. Reads the values that others store before they ring.
 bool LocalTransport::anything_new() {
   if (endpoint_.box.has_any()) return true;
   const auto has_mail = [&](int peer) {
@@ -255,8 +264,8 @@ bool LocalTransport::abandon() {
   return true;
 }
 
-// Afterwards nobody reads or writes this member's memory. The cells stay with the hub, because rings and lists of
-// others may still point to them.
+// Takes back all messages. Afterwards no other member reads or writes this member's memory. The cells stay with the
+// hub, because rings and lists of other members may still point to them.
 void LocalTransport::withdraw() {
   abandoned_ = true;
   for (LocalLane& lane : lanes_) {
@@ -277,8 +286,8 @@ void LocalTransport::withdraw() {
 
 std::unique_ptr<Transport> local_transport(Exchange& exchange) {
   const auto my_process = static_cast<std::int64_t>(getpid());
-  // Held by a pointer to it that members copy, until all have done so; not freed when one of them fails before, whose
-  // progress nobody knows.
+  // Keeps the hub alive until all members have copied this pointer. It is not freed if a member fails before that,
+  // since that member's progress is unknown.
   std::shared_ptr<LocalHub>* kept = nullptr;
   if (exchange.rank() == 0) kept = new std::shared_ptr<LocalHub>(std::make_shared<LocalHub>(exchange.size()));
   const auto mine = Writer().put(my_process).put(reinterpret_cast<std::uintptr_t>(kept)).take();

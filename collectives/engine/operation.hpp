@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call in flight: what it is, how far each of its parts has come, and how long it has been quiet. Kept in slots
-// that are used again with all their memory, so that a repeated call allocates nothing.
+// Describes a call under way: the request, the progress of each of its parts, and how long it has been quiet.
+// Operations live in slots that are reused with all their memory, so a repeated call allocates nothing.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,11 @@
 
 namespace lockstep {
 
-// Uninitialised memory that begins at a cache line and never shrinks.
+// Owns uninitialised memory that begins at a cache line and never shrinks.
 class AlignedBuffer {
  public:
+  // Returns memory of at least that size. Growing discards the old contents. Throws std::bad_alloc. Returns null if
+  // nothing was ever needed.
   std::byte* at_least(std::size_t bytes) {
     if (bytes > size_) {
       start_.reset();
@@ -38,82 +40,106 @@ class AlignedBuffer {
   std::size_t size_ = 0;
 };
 
-// What a part needs while it runs. It stays with the slot, whose turn follows from the order of the program's calls
-// alone: so what a first round of calls has allocated is enough for all that repeat it, whatever the timing.
+// Holds the memory that a part needs while it runs. It stays with the slot. Slots are taken in the order of the
+// program's calls, independent of timing. So the first round of calls allocates enough for all that repeat it.
 struct Workspace {
   AlignedBuffer scratch;
-  AlignedBuffer narrow;  // what is sent in the wire format, then what is received so
+  // Holds elements in the wire format: those to send, then those received.
+  AlignedBuffer narrow;
   std::vector<SendDescriptor> sends;
   std::vector<ReceiveDescriptor> receives;
 };
 
-// A part is `meeting` during a round that is done in the memory of the node.
+// Tells how far a part is. It is `meeting` during a round that runs in the memory of the node.
 enum class PartStage : std::uint8_t { queued, running, posted, meeting, done };
 
-// The segments i, i + width, i + 2 width, ... of an operation, one after the other on one lane.
+// Runs the segments i, i + width, i + 2 width, ... of an operation, one after the other on one lane.
 struct OperationPart {
   PartStage stage = PartStage::queued;
-  int lane = -1;           // of an exchange: none until it runs
-  std::uint64_t turn = 0;  // in the queue for the lane
+  // Names the lane. A part of an exchange has none (-1) until it runs.
+  int lane = -1;
+  // Gives the part's place in the queue for its lane.
+  std::uint64_t turn = 0;
   int segment = 0;
   std::size_t round = 0;
   int lap = 0;
-  std::size_t node_rounds = 0;  // rounds of the segment that were done in the node
-  std::size_t node_step = 0;    // what of the round is done there next
+  // Counts the rounds of the segment that were done in the node's memory.
+  std::size_t node_rounds = 0;
+  // Gives the index of the round's next step in the node's memory.
+  std::size_t node_step = 0;
   Workspace* space = nullptr;
 };
 
-// How long nothing has moved, and what has been done about it.
+// Records how long nothing has moved, and the questions and warnings that followed.
 struct StallWatch {
   static constexpr Duration unknown{-1};
+  // Records when the wait began, or `unknown` outside a wait.
   Duration since = unknown;
   Duration looked = {};
   Duration next_ask = {};
   Duration ask_gap = {};
-  Duration asked = {};  // when all were asked
+  // Records the time of the last question to all members of the call.
+  Duration asked = {};
   bool asked_for_warning = false;
   bool warned = false;
   bool asked_for_limit = false;
 };
 
+// Tells if a slot is in use, and how its call stands.
 enum class OperationState : std::uint8_t { unused, flying, finished, failed };
 
+// Holds a call under way. Its slot owns it; `slot` and `generation` identify the call in tickets.
 struct Operation {
   OperationState state = OperationState::unused;
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
-  bool at_home = false;  // kept for repeating one plan, and not given to others
+  // If true, the slot repeats one plan and is not given to other calls.
+  bool at_home = false;
   bool begun = false;
-  node::AddressQueries address_queries = node::AddressQueries::none;  // when it was called
+  // Holds the room's rule for address queries at the time of the call.
+  node::AddressQueries address_queries = node::AddressQueries::none;
   Call call = {};
   Signature signature = {};
-  std::uint64_t number = 0;   // collective calls and exchanges are counted apart, each from 1
-  std::int64_t begun_ns = 0;  // where a timeline is kept
+  // Numbers the call from 1. Collective calls and exchanges are counted separately.
+  std::uint64_t number = 0;
+  // Holds the monotonic time of the start if a timeline is kept.
+  std::int64_t begun_ns = 0;
   std::uint32_t call_tag = 0;
-  std::uint32_t agreements_missing = 0;  // bit k: the member 2^k before me has not said yet that it is in this call
-  std::uint32_t agreements_held = 0;     // bit k: what I have said to the member 2^k after me is not on its way yet
+  // Bit k is set until the member 2^k before this one has said that it is in this call.
+  std::uint32_t agreements_missing = 0;
+  // Bit k is set while this member's message to the member 2^k after it is not on its way.
+  std::uint32_t agreements_held = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  std::size_t most_messages = 0;  // of a round, to send or to receive
-  AlignedBuffer scaled = {};      // the input times the factor, where there is no other place for it
+  // Bounds the messages that a round sends, and those that it receives.
+  std::size_t most_messages = 0;
+  // Holds the input times the factor if no other buffer can.
+  AlignedBuffer scaled = {};
   std::vector<OperationPart> parts = {};
-  std::vector<Workspace> spaces = {};  // one for each part, at least
+  // Holds at least one workspace for each part.
+  std::vector<Workspace> spaces = {};
   std::size_t parts_left = 0;
-  node::NodeCollective work = {};  // instead of parts, of what is done in the node; or of the part that meets there
-  std::uint64_t turn_in_node = 0;  // the first one
-  const OperationPart* part_in_room = nullptr;  // the part that is in the room
-  Call node_call = {};                          // what it does there
-  DeviceCopyPipeline device_copies = {};        // of data in a GPU's memory
+  // Runs a call in the node instead of parts, or the part that is in the room.
+  node::NodeCollective work = {};
+  // Gives the operation's first turn in the room.
+  std::uint64_t turn_in_node = 0;
+  // Points to the part that is in the room; null if none is.
+  const OperationPart* part_in_room = nullptr;
+  // Holds the call that the part makes in the room.
+  Call node_call = {};
+  // Copies the data if it is in GPU memory.
+  DeviceCopyPipeline device_copies = {};
   StallWatch quiet = {};
-  std::vector<std::optional<AnswerMessage>> answers = {};  // by rank, once asked for
+  // Holds the answers of the other members by rank. It is empty before the first question.
+  std::vector<std::optional<AnswerMessage>> answers = {};
 
   bool is_exchange() const { return signature.collective == Collective::exchange; }
-  // Nothing of it begins before that is over.
+  // Returns true if members have yet to agree that they make the same call. No data moves before.
   bool is_agreeing() const { return (agreements_missing | agreements_held) != 0; }
   const Plan& plan() const { return *call.plan; }
 };
 
-// "all_reduce of 1000 f32, sum (call 12)"; "recv of 400 u8 (message 3)"
+// Returns the operation in words: "all_reduce of 1000 f32, sum (call 12)" or "recv of 400 u8 (message 3)".
 inline std::string describe(const Operation& operation) {
   if (!operation.is_exchange()) return text(to_text(operation.signature), " (call ", operation.number, ')');
   const Plan& plan = operation.plan();

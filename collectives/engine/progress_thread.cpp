@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the progress thread: it spins while something moves, and naps ever longer while calls wait.
 #include "collectives/engine/progress_thread.hpp"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ void ProgressThread::wake() {
   changed_.notify_one();
 }
 
-// False: it is time to end.
+// Waits for wake() or for that time. Returns false if the thread must end.
 bool ProgressThread::pause(std::chrono::microseconds longest) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, longest, [&] { return woken_ || ending_; });
@@ -38,8 +39,10 @@ void ProgressThread::run() {
   using std::chrono::microseconds;
   constexpr microseconds shortest{20};
   constexpr microseconds longest{500};
-  constexpr microseconds parked{50'000};       // not for ever: others may ask where this member stands
-  constexpr microseconds awoken_within{2000};  // by what it waits for, mostly
+  // Even an idle thread looks now and then, since other members may ask for this one's state. All times are guesses.
+  constexpr microseconds parked{50'000};
+  // A message mostly ends this nap earlier.
+  constexpr microseconds awoken_within{2000};
   microseconds nap = shortest;
   while (true) {
     const ProgressState progress = turn_();

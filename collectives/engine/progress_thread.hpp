@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that takes turns while there is something to do, so that calls go on while their caller computes. Knows
+// Provides a thread that takes turns while there is work, so that calls advance while their caller computes. It knows
 // nothing of engines.
 #pragma once
 
@@ -11,18 +11,21 @@
 
 namespace lockstep {
 
+// Gives the result of a turn: something moved, something is awaited, or there is no work.
 enum class ProgressState { moved, waiting, nothing_to_do };
 
+// Runs `turn` in a thread of its own from construction to destruction. The destructor waits for the thread to end.
 class ProgressThread {
  public:
-  // `nap` sleeps at most so long, until there may be something to do; nothing: only wake() ends a nap.
+  // Sleeps at most that long, until there may be work. If it is empty, only wake() ends a nap.
   using Nap = std::function<void(std::chrono::nanoseconds)>;
+  // Starts the thread. `turn` must not throw.
   explicit ProgressThread(std::function<ProgressState()> turn, Nap nap = {});
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
-  // There is something to do.
+  // Reports new work. Any thread may call this.
   void wake();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The world that an engine lives in when it is not a test: the machine's clock, a transport, a way to wait.
+// Provides the world of an engine outside of tests: the machine's clock, a transport, and a way to wait.
 #pragma once
 
 #include <chrono>
@@ -12,16 +12,19 @@
 
 namespace lockstep {
 
+// Implements the World that Engine describes.
 class RealWorld {
  public:
-  // The room is where members of one node meet; none: they do not.
+  // Takes over the transport and the room. The room is the shared memory of the node's members; null means that they
+  // exchange messages only.
   RealWorld(std::unique_ptr<Transport> transport, Waiter waiter, std::unique_ptr<node::Room> room = nullptr)
       : transport_(std::move(transport)), waiter_(waiter), room_(std::move(room)) {}
 
   static constexpr bool runs_progress_hooks = true;
 
+  // Returns the time of the monotonic clock.
   Duration now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
-  // Who sleeps is woken by what it sleeps at.
+  // Waits a little, longer with more turns. A sleep ends early if the room or the transport has news.
   void idle(unsigned turns, bool meets) {
     if (room_ && meets)
       waiter_.idle(turns, *room_);

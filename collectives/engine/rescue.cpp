@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the pair of a usual transport and its rescue.
 #include "collectives/engine/rescue.hpp"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+// Sends data by the usual transport. Control messages go by the usual one too, until regrouping begins.
 class RescuedTransport final : public ForwardingTransport {
  public:
   RescuedTransport(std::unique_ptr<Transport> usual, std::unique_ptr<Transport> rescue)
@@ -45,10 +47,11 @@ class RescuedTransport final : public ForwardingTransport {
 
  private:
   bool regroups() const { return regroups_.load(std::memory_order_acquire); }
+  // Returns the transport that carries control messages now.
   Transport& words() const { return regroups() ? *rescue_ : to(); }
 
-  // What was told by the usual way before, such as that this member has failed, goes out while that is looked at; what
-  // comes by it is of calls that have failed.
+  // Drives the usual transport so that earlier control messages go out, such as the news that this member has failed.
+  // Messages that arrive there belong to failed calls, so they are dropped.
   void see_off() {
     try {
       while (to().hear()) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport that ends for all of its members when one of them is gone, with another one beside it, by which those
-// that are left find each other.
+// Combines two transports. The usual one ends for all of its members when one of them dies. The surviving members then
+// find each other over the other one, the rescue.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace lockstep {
 
-// Of the same members. Until they regroup, nothing goes by the rescue.
+// Returns a transport that uses `usual` until begin_regrouping() and `rescue` afterwards. Takes over both, which have
+// the same members.
 std::unique_ptr<Transport> with_rescue(std::unique_ptr<Transport> usual, std::unique_ptr<Transport> rescue);
 
 }  // namespace lockstep

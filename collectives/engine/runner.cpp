@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the runner: queues of lanes and of the room, rounds, and the local steps between them.
 #include "collectives/engine/runner.hpp"
 
 #include <algorithm>
@@ -12,10 +13,12 @@
 namespace lockstep {
 namespace {
 
+// Returns the round that the part is in.
 const Round& round_of(const Operation& operation, const OperationPart& part) {
   return operation.plan().schedule_of(part.segment).rounds[part.round];
 }
 
+// Reduces two buffers by the user's function or by a kernel.
 void reduce(const Call& call, void* target, const void* left, const void* right, std::size_t count) {
   if (call.user.apply != nullptr) {
     call.user.apply(call.user.state.data(), target, left, right, count);
@@ -27,6 +30,7 @@ void reduce(const Call& call, void* target, const void* left, const void* right,
   }
 }
 
+// Executes one local step of a round.
 void do_local(const LocalStep& local, int lap, const BoundSlices& bound, const Call& call) {
   const Slice target = local.target.at(lap);
   if (target.count == 0) return;
@@ -42,10 +46,12 @@ void do_local(const LocalStep& local, int lap, const BoundSlices& bound, const C
   }
 }
 
+// Returns the first element of the part's segment.
 std::size_t first_of(const Operation& operation, const OperationPart& part) {
   return static_cast<std::size_t>(part.segment) * operation.plan().segment;
 }
 
+// Returns true in the last lap of the part's last round.
 bool is_last_round(const Operation& operation, const OperationPart& part) {
   const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
   return part.segment + static_cast<int>(operation.parts.size()) >= operation.plan().segments &&
@@ -93,7 +99,8 @@ void Runner::enlist(Operation& operation) {
   provide(operation);
 }
 
-// Memory for its parts, now and not when one of them happens to be admitted.
+// Provides the memory of all parts now, not when a part happens to be admitted. So allocation does not depend on
+// timing.
 void Runner::provide(Operation& operation) {
   const Plan& plan = operation.plan();
   const std::size_t scratch = std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes;
@@ -165,7 +172,7 @@ bool Runner::admit(Operation& operation, OperationPart& part) {
   return true;
 }
 
-// Once for an operation, before its first round.
+// Prepares an operation before its first round: its addresses, its copies from a GPU, and its factor.
 void Runner::begin(Operation& operation) {
   operation.begun = true;
   const Plan& plan = operation.plan();
@@ -174,12 +181,13 @@ void Runner::begin(Operation& operation) {
   if (operation.call.device_buffers) {
     with_device_copies_.push_back(&operation);
     operation.device_copies.begin(copy_streams_, operation.call);
-    if (operation.device_copies.downloads()) return;  // it multiplies what comes
+    if (operation.device_copies.downloads()) return;  // the pipeline multiplies each piece
   }
   if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
   if (operation.call.is_plain_sum) return;
-  if (gpu::where(operation.input).on_device()) return;  // done by the work, where it has copied it to
-  // Also where a schedule leaves in its place what nothing is added to: of one member, and the first of a scan.
+  if (gpu::where(operation.input).on_device()) return;  // the work multiplies its copy in host memory
+  // The output can hold the scaled input of an all_reduce, and of a call in place. With one member, and for the first
+  // member of a scan, a call in place leaves its input there without adding to it.
   const bool is_in_its_place = operation.input == operation.output && plan.spec.collective != Collective::exscan;
   const bool fits = (plan.spec.collective == Collective::all_reduce || is_in_its_place) &&
                     plan.output_count >= plan.input_count && !gpu::where(operation.output).on_device();
@@ -188,7 +196,7 @@ void Runner::begin(Operation& operation) {
   operation.input = scaled;
 }
 
-// As far as it goes without waiting.
+// Advances a part as far as it goes without waiting.
 bool Runner::run(Operation& operation, OperationPart& part) {
   bool moved = false;
   while (part.stage != PartStage::done) {
@@ -216,8 +224,9 @@ bool Runner::run(Operation& operation, OperationPart& part) {
   return moved;
 }
 
-// All members of a node are in the room in one order: the first rounds there of as many segments as are under way, then
-// of one segment the last and of the next one the first, by turns. (A schedule has two such rounds at most.)
+// Returns the part's turn in the room. All members of a node use the room in one order. First come the first rounds of
+// as many segments as are under way. Then the last round of one segment alternates with the first round of the next
+// one. A schedule has two such rounds at most.
 std::uint64_t Runner::turn_of_meeting(const Operation& operation, const OperationPart& part) {
   const auto segment = static_cast<std::uint64_t>(part.segment);
   const auto width = static_cast<std::uint64_t>(operation.parts.size());
@@ -244,7 +253,7 @@ void Runner::begin_meeting(Operation& operation, OperationPart& part) {
                        operation.address_queries);
 }
 
-// Whether anything moved.
+// Advances the part's step in the room. Returns true if anything moved.
 bool Runner::advance_meeting(Operation& operation, OperationPart& part) {
   if (operation.part_in_room != &part) {
     if (in_node_.serving != turn_of_meeting(operation, part)) return false;
@@ -266,7 +275,7 @@ bool Runner::advance_meeting(Operation& operation, OperationPart& part) {
   return true;
 }
 
-// Begins the messages of the round, if it has any.
+// Posts the messages of the round. Returns false if it has none.
 bool Runner::post(Operation& operation, OperationPart& part) {
   const Round& round = round_of(operation, part);
   const BoundSlices bound = bind(operation, part);
@@ -295,7 +304,7 @@ bool Runner::post(Operation& operation, OperationPart& part) {
   return any;
 }
 
-// What follows the messages of a round, and on to the next one.
+// Executes the local steps of a round after its messages, and moves the part to the next lap or round.
 void Runner::settle(Operation& operation, OperationPart& part) {
   const Round& round = round_of(operation, part);
   const Plan& plan = operation.plan();
@@ -316,14 +325,14 @@ void Runner::settle(Operation& operation, OperationPart& part) {
   if (++part.round == operation.plan().schedule_of(part.segment).rounds.size()) finish(operation, part);
 }
 
-// The segment; after the last one, the part.
+// Ends the part's segment, and the part itself after its last segment.
 void Runner::finish(Operation& operation, OperationPart& part) {
   part.round = 0;
   part.node_rounds = 0;
   part.segment += static_cast<int>(operation.parts.size());
   if (part.segment < operation.plan().segments) return;
   if (operation.is_exchange()) {
-    if (exchanges_.serving == part.turn) ++exchanges_.serving;  // it had no round at all
+    if (exchanges_.serving == part.turn) ++exchanges_.serving;  // the exchange had no round at all
   } else {
     ++queue_of(operation, part).serving;
   }
@@ -336,7 +345,7 @@ void Runner::conclude(Operation& operation) {
   const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0 &&
                        !operation.device_copies.uploads();
   operation.device_copies.end();
-  if (divides && !plan.in_node && !operation.call.is_plain_sum) {  // in the node that was part of the work
+  if (divides && !plan.in_node && !operation.call.is_plain_sum) {  // calls in the node's memory have divided already
     std::byte* result = operation.output + plan.result.offset * plan.spec.element_bytes;
     divide(plan.spec.type, result, result, plan.result.count, plan.size);
   }
@@ -386,8 +395,8 @@ IndexSet Runner::peers(const Operation& operation) const {
 IndexSet Runner::in_another(const Operation& operation) const {
   IndexSet all;
   if (operation.plan().in_node && !operation.begun) {
-    // It is the next in the node's memory, and waits until all have agreed on it. Nobody begins it before, so a member
-    // in this step is in another call.
+    // The operation is the next one in the node's memory, and waits until all have agreed on it. No member begins it
+    // before that. So a member in this step is in another call.
     const bool is_next = in_node_.serving == operation.turn_in_node;
     for (int member = 0; is_next && member < room_->size(); ++member) {
       if (room_->is_in_another(member, room_->last() + 1, operation.call_tag)) all.insert(member);

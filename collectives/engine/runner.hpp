@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs schedules: binds their slices to memory, hands rounds to the transport, and does the copies and reductions
-// between them. Knows lanes and who may use them when; knows nothing of time, failure or what members tell each other.
+// Runs schedules: binds their slices to memory, posts rounds on the transport, and copies and reduces between them. It
+// decides which part may use a lane, and when. It knows nothing of time, failure or control messages.
 #pragma once
 
 #include "collectives/engine/operation.hpp"
@@ -8,33 +8,36 @@
 
 namespace lockstep {
 
+// Runs the operations of one core. The transport, the room and the limits must outlive it.
 class Runner {
  public:
+  // A null room means that there is no shared memory for the node.
   Runner(Transport& transport, node::Room* room, const node::PollLimits& looks);
 
-  // Gives the operation its places in the queues, in the order of the calls.
+  // Gives the operation its places in the queues. Must be called in the order of the calls.
   void enlist(Operation& operation);
-  // Does what can be done now; says whether anything moved. When nothing is left the operation is finished. Throws
-  // what the transport or the user's reduction throws.
+  // Advances an operation as far as it goes without waiting. Returns true if anything moved. If nothing is left, the
+  // operation is finished. Throws any exception of the transport or of the user's reduction.
   bool advance(Operation& operation);
-  // Both at once for a call in the node that was done in the same slot before, nothing else being under way.
+  // Enlists and advances a call in the node's memory that its slot ran before. No other call may be under way.
   void repeat(Operation& operation);
 
-  // Whether `first` has what `second` waits for.
+  // Returns true if `first` holds the lane or the room that `second` waits for.
   bool is_ahead(const Operation& first, const Operation& second) const;
-  // It has begun, and others are in the room before it; nothing of it is under way meanwhile.
+  // Returns true if the operation has begun, and only waits until earlier calls leave the room.
   static bool waits_for_its_turn(const Operation& operation);
-  // The members that it has messages posted with.
+  // Returns the ranks that the operation exchanges posted messages with, or waits for in the room.
   IndexSet peers(const Operation& operation) const;
-  // Members of this node that are in another call, as its memory shows.
+  // Returns the ranks of this node that are in another call, as the node's memory shows.
   IndexSet in_another(const Operation& operation) const;
-  // "round 3 of 14" of the first part that is not done.
+  // Returns the position of the first part that is not done, such as "round 3 of 14".
   static std::string where(const Operation& operation);
-  // Another member may have failed, and wait for what this one has begun in streams; whatever it does now.
+  // Ends this member's work in GPU streams if another member has given up, since that member waits for it.
   void end_if_given_up() {
     if (room_ != nullptr) room_->end_if_given_up();
   }
-  // After a failure. False: neighbours, or copies that are under way, may still be at this member's memory.
+  // Gives up everything after a failure. Returns false if other members of the node, or copies under way, may still use
+  // this member's memory.
   bool abandon();
 
  private:
@@ -65,12 +68,17 @@ class Runner {
   node::Room* room_;
   const node::PollLimits& looks_;
   LaneQueue in_node_;
-  Operation* in_room_ = nullptr;  // the one that is served there, while it is under way
+  // Points to the operation in the room; null if none.
+  Operation* in_room_ = nullptr;
   gpu::CopyStreams copy_streams_;
-  std::vector<Operation*> with_device_copies_;  // whose data is on its way from or to a GPU
-  int next_lane_ = 0;                           // the same on all members, because plans agree
-  std::vector<LaneQueue> queues_;               // by lane of collective calls
-  LaneQueue exchanges_;                         // an exchange is served until it has posted its last round
+  // Lists operations with data on its way from or to a GPU.
+  std::vector<Operation*> with_device_copies_;
+  // Gives the lane of the next part. It is the same on all members, since their plans agree.
+  int next_lane_ = 0;
+  // Holds the queues of the lanes of collective calls.
+  std::vector<LaneQueue> queues_;
+  // Holds the queue of exchanges. An exchange is served until it has posted its last round.
+  LaneQueue exchanges_;
 };
 
 }  // namespace lockstep

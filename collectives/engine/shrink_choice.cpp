@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which member leads a ShrinkConsensus, when, and what it proposes; and what follows when time runs out.
+// Decides which member leads a ShrinkConsensus, when it leads, and its proposal. Also handles timeouts.
 #include <algorithm>
 
 #include "collectives/engine/shrink_consensus.hpp"
@@ -49,13 +49,16 @@ void ShrinkConsensus::move(Duration now) {
 
 namespace {
 
+// Returns the time that each rank waits longer than the rank before it until it leads. It is a tenth of the limit, but
+// at least 20 ms and at most 1 s.
 Duration grace_of(const Patience& patience) {
   return std::clamp<Duration>(patience.limit / 10, std::chrono::milliseconds(20), std::chrono::seconds(1));
 }
 
 }  // namespace
 
-// The lowest one that is here; where it does nothing for too long, another one, to say so.
+// Returns true if this member leads: it has the lowest rank that is not lost. If that one does nothing for too long,
+// another one leads, to report it.
 bool ShrinkConsensus::leads(Duration now) const {
   if (now < next_ballot_) return false;
   const IndexSet all = here();
@@ -81,7 +84,7 @@ std::optional<ShrinkDecision> ShrinkConsensus::choose(Duration now) {
   return choose_of_all(all, now);
 }
 
-// All that are here have joined.
+// Chooses after all members that are not lost have joined.
 std::optional<ShrinkDecision> ShrinkConsensus::choose_of_all(const IndexSet& all, Duration now) {
   if (auto wrong = out_of_reach(all)) return is_doubt_over(now) ? wrong : std::nullopt;
   if (!may_go_on(all)) return std::nullopt;
@@ -99,14 +102,14 @@ std::optional<ShrinkDecision> ShrinkConsensus::choose_of_all(const IndexSet& all
   return ShrinkDecision{.stage = ShrinkStage::build, .members = all};
 }
 
-// Somebody cannot, whoever is lost.
+// Returns the failure of a member that cannot build its part at all, no matter which members are lost.
 std::optional<ShrinkDecision> ShrinkConsensus::trouble() const {
   if (failed_.empty()) return std::nullopt;
   const auto& [peer, part] = *failed_.begin();
   return ShrinkDecision{.code = part.code, .why = text("rank ", peer, ": ", part.why)};
 }
 
-// Two that are here have lost each other; or one of them is just ending.
+// Returns a failure if a member that is here has lost another one that is here. The other one may just be ending.
 std::optional<ShrinkDecision> ShrinkConsensus::out_of_reach(const IndexSet& all) {
   for (const int peer : all.members()) {
     const IndexSet others = current().joined.at(peer).lost.intersect(all);
@@ -118,6 +121,7 @@ std::optional<ShrinkDecision> ShrinkConsensus::out_of_reach(const IndexSet& all)
   return std::nullopt;
 }
 
+// Returns true if a doubt has lasted for 20 s (a guess), or for the limit if that is shorter.
 bool ShrinkConsensus::is_doubt_over(Duration now) {
   constexpr std::chrono::seconds longest{20};
   if (!doubt_since_) doubt_since_ = now;
@@ -135,7 +139,7 @@ void ShrinkConsensus::warn(Duration now) {
            absent.empty() ? "all have come, and do not agree yet" : text("rank ", absent.to_string(), " did not come"));
 }
 
-// Nothing can be decided here any more, or nobody decides anything.
+// Gives up if this member's side cannot decide any more, or if no member decides.
 void ShrinkConsensus::look_whether_stuck(Duration now) {
   const IndexSet all = here();
   if (!may_go_on(all)) {

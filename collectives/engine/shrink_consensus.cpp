@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the messages of a consensus, and runs its ballots. shrink_choice.cpp has what a leader chooses.
+// Handles the messages of a consensus, and runs its ballots. shrink_choice.cpp chooses a leader's proposal.
 #include "collectives/engine/shrink_consensus.hpp"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void ShrinkConsensus::join() {
   say_all({turn_, mine});
 }
 
-// A ballot that was begun with another view of who is lost says nothing any more.
+// A new loss ends this member's ballot, which began with another view of the losses.
 void ShrinkConsensus::lose(int peer, Fate fate) {
   Fate& known = fates_[static_cast<std::size_t>(peer)];
   if (fate <= known || peer == rank_) return;
@@ -44,8 +44,7 @@ void ShrinkConsensus::lose(int peer, Fate fate) {
   for (auto& [number, turn] : rounds_) promise(turn, number);
 }
 
-// One that is taken for lost can still say what was decided. Who has ended the matter for itself has done so in all
-// turns.
+// A lost member is heard only if it tells a decision. A member that has failed for itself has failed in all turns.
 void ShrinkConsensus::hear(int peer, std::span<const std::byte> bytes) {
   const ShrinkMessage message = parse_shrink_message(bytes, size_);
   const auto* const join = std::get_if<JoinMessage>(&message.word);
@@ -110,7 +109,8 @@ void ShrinkConsensus::hear(int peer, ConsensusRound& /*turn*/, std::uint32_t num
   if (ballot_ && number == turn_ && word.ballot == ballot_->number && ballot_->proposes) ballot_->accepts.insert(peer);
 }
 
-// Who has been overtaken gives the other one time.
+// Ends this member's ballot, which a higher one has overtaken. Waits before the next one, so that the other one can
+// end.
 void ShrinkConsensus::hear(int /*peer*/, ConsensusRound& /*turn*/, std::uint32_t number, const RefuseMessage& word) {
   constexpr std::chrono::milliseconds a_while{20};
   highest_ = std::max(highest_, word.ballot);
@@ -124,7 +124,8 @@ void ShrinkConsensus::hear(int /*peer*/, ConsensusRound& turn, std::uint32_t num
   if (!turn.decided) turn.decided = word.verdict;
 }
 
-// Told to all, also by those who have only heard it: whoever has told it to them may be gone.
+// Takes a decision and tells it to all. Members that have only heard it tell it too: the one that told them may be
+// gone.
 void ShrinkConsensus::decide(const ShrinkDecision& verdict) {
   current().decided = verdict;
   ballot_.reset();

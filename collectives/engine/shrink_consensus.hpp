@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the members that are left of a communicator agree on who they are: what one of them knows and says. A value
-// without a clock or a transport; both are told to it, so that the same code runs under tests that draw every order.
+// Implements the agreement of a communicator's surviving members on their new membership: the state of one member, and
+// its messages. It is a value without clock or transport; the caller passes both. So the same code runs under tests
+// that draw every order of events.
 //
-// They agree turn by turn. In the first one on whom to build a communicator with; in each later one on whether all have
-// built their part, or on whom to try it with then, if somebody was lost meanwhile. So nobody goes on before all could.
+// Members agree turn by turn. The first turn decides on the members that build a communicator. Each later turn decides
+// that all have built their part, or on other members to try with if a member was lost meanwhile. So no member goes on
+// before all could.
 //
-// A turn is a consensus in the manner of Paxos, led by the lowest rank that is not lost, which proposes when all have
-// joined. The rules are that a leader has asked for all that was accepted before it proposes, and has decided when
-// those have accepted that count:
-//   - all but those whose processes are known to have ended, however many: each answers only when it has itself seen
-//     them end, and so heard all that they said;
-//   - or more than half of all there ever were, or just half with rank 0: so of two parts of a network, each of which
-//     holds the other for lost, only one goes on.
-// Whoever knows what was decided tells all before it goes on, so that nobody needs anybody who has gone on.
+// A turn is a consensus in the manner of Paxos. The lowest rank that is not lost leads it, and proposes when all have
+// joined. A leader must ask for all that was accepted before it proposes. It has decided when enough members have
+// accepted.
+//
+// One set of enough members is all but those whose processes are known to have ended, however many these are. Each
+// member answers only after it has seen these processes end itself. So it has received all of their messages.
+//
+// Another one is more than half of all members that there ever were, or exactly half including rank 0. So of two parts
+// of a network, each of which considers the other lost, only one goes on.
+//
+// A member that knows a decision tells it to all before it goes on. So no member depends on one that has gone on.
 #pragma once
 
 #include <map>
@@ -28,52 +33,65 @@
 
 namespace lockstep::shrinking {
 
+// Runs one member's side of the consensus. The caller calls begin() once, then passes losses, messages and the time,
+// sends take_outgoing(), and looks at verdict().
 class ShrinkConsensus {
  public:
   using Fate = Transport::Fate;
 
+  // `name` is the communicator's name for errors. `patience` bounds the time of a turn; a zero limit means none.
   ShrinkConsensus(int rank, int size, Patience patience, std::string name);
 
+  // Begins the first turn.
   void begin(Duration now);
-  // A peer's fate; only what is worse than before counts. All that was heard of one that has ended comes before.
+  // Reports a peer's fate. Only a worse fate than before counts. If the peer has ended, the caller must have passed all
+  // of its messages before.
   void lose(int peer, Fate fate);
-  // Throws Error bad_message.
+  // Takes a message from a peer. Throws Error bad_message if the bytes are no valid message.
   void hear(int peer, std::span<const std::byte> bytes);
+  // Advances the consensus as time passes: warns, leads, proposes, gives up. Never blocks.
   void move(Duration now);
 
+  // Holds a message that the caller must send to a peer.
   struct OutgoingMessage {
     int peer;
     Bytes bytes;
   };
+  // Returns the messages to send since the last call, in their order.
   std::vector<OutgoingMessage> take_outgoing() { return std::exchange(outgoing_, {}); }
+  // Returns a warning for the log, at most one a turn.
   std::optional<std::string> take_warning() { return std::exchange(warning_, {}); }
 
-  // Of the turn; nothing yet.
+  // Returns the decision of this turn; nothing before it is known.
   const std::optional<ShrinkDecision>& verdict() const { return verdict_; }
   std::uint32_t turn() const { return turn_; }
-  // After a verdict of build: this member's part is made, or why not. The next turn begins.
+  // Reports the result of building this member's part after a verdict of `build`. Begins the next turn.
   void built(const BuildResult& part, Duration now);
-  // While that is being built: why it will come to nothing, by what others have said. In words.
+  // Returns the reason, in words, if other members' messages show that the present build will fail. Returns nothing
+  // otherwise.
   std::optional<std::string> why_in_vain() const;
-  // This member ends the matter by itself, and says so.
+  // Ends the consensus for this member with an error, and tells the other members.
   void give_up(Code code, std::string why);
 
  private:
-  // What this member has heard, promised and accepted in a turn.
+  // Records the messages, the promise and the acceptance of this member in a turn.
   struct ConsensusRound {
     std::map<int, JoinMessage> joined;
     std::uint64_t promised = 0;
     std::uint64_t accepted_in = 0;
     std::optional<ShrinkDecision> accepted;
-    std::optional<std::pair<int, PrepareMessage>> asked;  // waits until this member has lost those, too
-    std::optional<ProposeMessage> early;                  // of the same ballot
+    // Holds a request for a promise until this member has seen the same processes end.
+    std::optional<std::pair<int, PrepareMessage>> asked;
+    // Holds the proposal of a ballot that this member has not promised yet.
+    std::optional<ProposeMessage> early;
     std::optional<ShrinkDecision> decided;
   };
-  // A ballot of this member's.
+  // Describes a ballot that this member leads.
   struct Ballot {
     std::uint64_t number;
     ShrinkDecision value;
-    std::uint64_t accepted_in = 0;  // where the value was not chosen freely
+    // Names the earlier ballot that the value was taken from; 0 means that it was chosen freely.
+    std::uint64_t accepted_in = 0;
     bool proposes = false;
     std::set<int> promises;
     std::set<int> accepts;
@@ -96,7 +114,9 @@ class ShrinkConsensus {
   bool leads(Duration now) const;
   void begin_ballot(ShrinkDecision value);
   void advance_ballot();
+  // Returns true if these ranks are enough to decide.
   bool counts(const std::set<int>& who) const;
+  // Returns true if these ranks may go on without all others, by the rules above.
   bool may_go_on(const IndexSet& who) const;
   void decide(const ShrinkDecision& verdict);
   void take(const ShrinkDecision& verdict);
@@ -128,15 +148,20 @@ class ShrinkConsensus {
   std::vector<Fate> fates_;
   std::uint32_t turn_ = 0;
   std::map<std::uint32_t, ConsensusRound> rounds_;
-  BuildResult part_;                   // of this member, in this turn
-  std::map<int, BuildResult> failed_;  // by rank, whose part will never be made
-  IndexSet members_;                   // with whom it was built last
+  // Holds this member's build result in this turn.
+  BuildResult part_;
+  // Holds by rank the members that will never build their part.
+  std::map<int, BuildResult> failed_;
+  // Holds the members of the last build.
+  IndexSet members_;
   std::optional<ShrinkDecision> verdict_;
   std::optional<Ballot> ballot_;
-  std::uint64_t highest_ = 0;  // ballot that this member has heard of
+  // Holds the highest ballot that this member has heard of.
+  std::uint64_t highest_ = 0;
   Duration now_{};
   Duration since_{};
   Duration next_ballot_{};
+  // Records when the present doubt began. A loss or a JoinMessage ends it.
   std::optional<Duration> doubt_since_;
   bool warned_ = false;
   std::vector<OutgoingMessage> outgoing_;

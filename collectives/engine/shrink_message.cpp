@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encodes and decodes the messages of the consensus. Ranks are checked against the size of the communicator.
 #include "collectives/engine/shrink_message.hpp"
 
 #include "collectives/engine/control_message.hpp"
@@ -7,10 +8,11 @@
 namespace lockstep::shrinking {
 namespace {
 
-// The kind of a control message is its place in the variant.
+// The kind of a message is its index in the variant.
 constexpr std::uint8_t last_kind = std::variant_size_v<decltype(ShrinkMessage::word)> - 1;
 constexpr std::size_t longest_reason = 4000;
 
+// Writes each kind of message.
 struct ShrinkMessageWriter {
   Writer& to;
 
@@ -34,6 +36,7 @@ struct ShrinkMessageWriter {
   void operator()(const DecidedMessage& word) const { verdict(word.verdict); }
 };
 
+// Reads each kind of message, and trusts no value.
 struct ShrinkMessageReader {
   Reader& from;
   int size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members that are left of a communicator send these messages until they have agreed: values, and their bytes.
+// Defines the messages that the surviving members of a communicator send until they agree, and their encoding in bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,24 @@
 
 namespace lockstep::shrinking {
 
+// Gives the kind of a decision: build a communicator, it is done, or the shrinking has failed.
 enum class ShrinkStage : std::uint8_t { build, done, failed };
 
-// What all of them get alike.
+// Holds a decision, which is the same on all members.
 struct ShrinkDecision {
   ShrinkStage stage = ShrinkStage::failed;
-  IndexSet members = {};       // but of failed
-  Code code = Code::internal;  // of failed
+  // Names the members that go on. It is empty if the stage is `failed`.
+  IndexSet members = {};
+  // Gives the error if the stage is `failed`, and `why` its text.
+  Code code = Code::internal;
   std::string why = {};
   bool operator==(const ShrinkDecision&) const = default;
 };
 
+// Tells how a member's build went. `unlucky` means that the loss of another member may be the reason.
 enum class BuildState : std::uint8_t { none, built, unlucky, failed };
 
-// How it stands with a member's part of what is built. unlucky: somebody else may be the reason, who is lost.
+// Describes the result of a member's build. `why` is empty unless the build went wrong.
 struct BuildResult {
   BuildState state = BuildState::none;
   Code code = Code::internal;
@@ -34,44 +38,51 @@ struct BuildResult {
   bool operator==(const BuildResult&) const = default;
 };
 
-// "I am here, have lost these, and so it stands with my part."
+// Says that its sender takes part, which members it has lost, and the result of its build.
 struct JoinMessage {
   IndexSet lost = {};
   BuildResult part = {};
   bool operator==(const JoinMessage&) const = default;
 };
 
-// "I lead. What have you accepted? Answer when you have seen these end."
+// Says that its sender leads, and asks for the decision that the receiver has accepted. The receiver answers once it
+// has seen these processes end.
 struct PrepareMessage {
   std::uint64_t ballot = 0;
   IndexSet ended = {};
   bool operator==(const PrepareMessage&) const = default;
 };
+// Answers a PrepareMessage. The sender takes part in no lower ballot, and reports the decision that it has accepted.
 struct PromiseMessage {
   std::uint64_t ballot = 0;
-  std::uint64_t accepted_in = 0;  // 0: nothing was
+  // Names the ballot in which `accepted` was accepted; 0 means that no decision was.
+  std::uint64_t accepted_in = 0;
   ShrinkDecision accepted = {};
   bool operator==(const PromiseMessage&) const = default;
 };
+// Proposes a decision in a ballot that enough members have promised.
 struct ProposeMessage {
   std::uint64_t ballot = 0;
   ShrinkDecision verdict = {};
   bool operator==(const ProposeMessage&) const = default;
 };
+// Accepts the proposal of a ballot.
 struct AcceptMessage {
   std::uint64_t ballot = 0;
   bool operator==(const AcceptMessage&) const = default;
 };
-// "I have promised this one more."
+// Refuses a ballot: the sender has already promised this higher one.
 struct RefuseMessage {
   std::uint64_t ballot = 0;
   bool operator==(const RefuseMessage&) const = default;
 };
+// Tells a decision to members that may not know it.
 struct DecidedMessage {
   ShrinkDecision verdict = {};
   bool operator==(const DecidedMessage&) const = default;
 };
 
+// Holds any message, with the number of its turn, which counts from 1.
 struct ShrinkMessage {
   std::uint32_t turn = 0;
   std::variant<JoinMessage, PrepareMessage, PromiseMessage, ProposeMessage, AcceptMessage, RefuseMessage,
@@ -80,8 +91,10 @@ struct ShrinkMessage {
   bool operator==(const ShrinkMessage&) const = default;
 };
 
+// Encodes a message for a transport.
 Bytes to_bytes(const ShrinkMessage& message);
-// Of a communicator of so many. Throws Error bad_message for anything but the bytes of a message.
+// Decodes a message between members of a communicator of that size. Throws Error bad_message if the bytes are not a
+// valid message.
 ShrinkMessage parse_shrink_message(std::span<const std::byte> bytes, int size);
 
 }  // namespace lockstep::shrinking

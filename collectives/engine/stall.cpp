@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Builds the sentences about members that differ or do not come.
 #include "collectives/engine/stall.hpp"
 
 #include <compare>
@@ -9,11 +10,12 @@
 namespace lockstep {
 namespace {
 
-// A sentence about one rank and about several, which begins after them.
+// Holds the end of a sentence about one rank, and about several.
 struct RankStatement {
   std::string one;
   std::string many;
-  bool is_here = false;                                    // the rank is in the call, or has finished it
+  // True if the rank is in the call, or has finished it.
+  bool is_here = false;
   auto operator<=>(const RankStatement&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
 };
 
@@ -22,6 +24,7 @@ RankStatement silent() {
           "do not answer: they are in no call of Lockstep, or gone"};
 }
 
+// Says where a member is that is not in the call.
 RankStatement where_else(const AnswerMessage& answer, std::string_view before) {
   const std::string last =
       answer.last_finished == 0 ? "has finished no call yet" : text("last finished call ", answer.last_finished);
@@ -31,6 +34,7 @@ RankStatement where_else(const AnswerMessage& answer, std::string_view before) {
   return {text(before, last, " and is in ", now), text(before, lasts, " and are in ", now)};
 }
 
+// Groups ranks with equal sentences, and joins the groups.
 template <class Say>
 std::string grouped(const MemberReports& reports, const IndexSet& asked, const Members& members, const Say& say) {
   std::map<RankStatement, IndexSet> groups;
@@ -53,7 +57,7 @@ std::string grouped(const MemberReports& reports, const IndexSet& asked, const M
   return join(parts, "; ");
 }
 
-// How two calls differ that read alike, and what mends it.
+// Describes a difference that the texts of two calls do not show, and its remedy.
 struct CallDifference {
   std::string_view what;
   std::string_view mend;

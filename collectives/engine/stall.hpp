@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said when members differ or do not come: pure functions from what is known to sentences.
+// Writes the sentences for members that differ or do not come. All functions are pure.
 #pragma once
 
 #include <optional>
@@ -12,27 +12,28 @@
 
 namespace lockstep {
 
-// What is known of the other members, by rank.
+// Holds the knowledge about the other members, by rank.
 struct MemberReports {
   std::span<const std::optional<AnswerMessage>> answers;
-  std::span<const std::optional<std::uint64_t>> left;  // the last call that it had started when it left
+  // Holds for each rank the last call that it had started when it left; nothing if it has not left.
+  std::span<const std::optional<std::uint64_t>> left;
 };
 
-// "rank 3", "ranks 3-5,7"
+// Returns "rank 3" or "ranks 3-5,7".
 std::string ranks_text(const IndexSet& ranks);
 
-// Who of `asked` stands where with call `number`, grouped: "ranks 0-2 are in it too; rank 3 last finished call 11
-// and is in none; rank 5 does not answer: ...".
-// Ranks that wait in it, or finished it, are not missing, so they are numbers alone.
+// Returns, grouped, how far the ranks of `asked` are with a call. Example: "ranks 0-2 are waiting in it; rank 3 last
+// finished call 11 and is in none; rank 5 does not answer: ...". Ranks that wait in the call, or have finished it, are
+// not missing, so they appear as numbers alone.
 std::string standings(const MemberReports& reports, const IndexSet& asked, const Members& members = {});
-// The same for an exchange, which has no number that members agree on.
+// Returns the same for an exchange, which has no number that members agree on.
 std::string standings_of_exchange(const MemberReports& reports, const IndexSet& asked, const Members& members = {});
 
-// How to mend calls of one variable that change it in different ways.
+// Advises on calls that change one variable in different ways.
 inline constexpr std::string_view same_change_remedy =
     "let all replicas call the same function of it (assign, assign_add, scatter_max, ...)";
 
-// Error mismatch, in which both sides are named.
+// Returns an Error mismatch that names both calls and both members.
 Error different_calls(std::string_view name, int peer, const CallDescription& theirs, int me,
                       const CallDescription& mine, const Members& members = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a process's status to a file in a folder, for `lockstep why`.
+// Writes the status of this process and its relatives to files in a folder, for `lockstep why`.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct DumpFolder {
 };
 
 DumpFolder& dump_folder() {
-  static DumpFolder* const one = new DumpFolder;  // communicators may end after statics
+  static DumpFolder* const one = new DumpFolder;  // never destroyed, since communicators may end after statics
   return *one;
 }
 
@@ -52,13 +52,14 @@ std::string json_of(const CommunicatorSnapshot& seen) {
               join(calls, ",\n"), "],\n     \"members\": [", members.empty() ? "" : "\n", join(members, ",\n"), "]}");
 }
 
-// Written by that process, or by another one that has seen it.
+// Tells if a file was written by the process that it describes, or by another one that saw it.
 enum class DumpAuthor : std::uint8_t { itself, another };
 std::string path_of(const std::string& folder, const std::string& host, int process, DumpAuthor by) {
   return text(folder, "/lockstep-", file_part(host), '-', process, by == DumpAuthor::itself ? "" : "-seen", ".json");
 }
 
-// In a large job each process leaves a file, so members that nobody asked or heard would fill the disk.
+// Returns the snapshot without members that no one asked or heard. In a large job each process leaves a file, and such
+// members would fill the disk.
 ProcessSnapshot without_silent_members(ProcessSnapshot seen) {
   for (CommunicatorSnapshot& each : seen.communicators)
     std::erase_if(each.members, [](const MemberSnapshot& member) {
@@ -103,11 +104,11 @@ std::optional<std::string> leave() {
     if (is_left()) continue;
     try {
       const auto theirs = look_at(process);
-      // Another member may have left it meanwhile, and ended. Then the launcher ends all: it lets stopped processes go
-      // on first, and this look would say less than that member's.
+      // Another member may have written it meanwhile, and ended. Then the launcher ends all processes, and first lets
+      // stopped ones continue. So this look would say less than that member's.
       if (theirs && !has_failed(*theirs) && !is_left())
         write_whole_file(path, to_json(without_silent_members(*theirs)), setting);
-    } catch (const Error&) {  // it has just ended
+    } catch (const Error&) {  // the process has just ended
     }
   }
   return folder;

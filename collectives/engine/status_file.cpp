@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the status file of this process, and manages its entries.
 #include "collectives/engine/status_file.hpp"
 
 #include <sys/mman.h>
@@ -11,8 +12,8 @@
 namespace lockstep::status {
 namespace {
 
-// For as long as the process lives: who looks at it may come late. A child that was forked would write into its
-// parent's, so it has none.
+// Holds the status file until the process exits, since a reader may come late. A forked child has none: it would write
+// to its parent's file.
 struct ProcessStatusFile {
   std::mutex mutex;
   StatusFile* status_file = nullptr;
@@ -21,11 +22,12 @@ struct ProcessStatusFile {
 };
 
 ProcessStatusFile& own() {
-  static ProcessStatusFile* const one = new ProcessStatusFile;  // communicators may end after statics
+  static ProcessStatusFile* const one =
+      new ProcessStatusFile;  // never destroyed, since communicators may end after statics
   return *one;
 }
 
-// Where files may not be so long, making one longer would end the program.
+// Returns false if RLIMIT_FSIZE is too small for the file. Making a longer file would end the process.
 bool may_be_made() {
   rlimit longest{};
   return ::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur >= sizeof(StatusFile);
@@ -43,7 +45,7 @@ void make(ProcessStatusFile& mine) noexcept {
     return;
   }
   mine.file = file;
-  mine.status_file = static_cast<StatusFile*>(memory);  // zeros, which is what all begins with
+  mine.status_file = static_cast<StatusFile*>(memory);  // its zeros are the initial values of all fields
   mine.status_file->layout = layout;
   mine.status_file->process = ::getpid();
   mine.status_file->magic = magic;

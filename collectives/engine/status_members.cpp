@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes and reads the notes on other members by positioned reads and writes, so that unused notes take no memory.
 #include "collectives/engine/status_members.hpp"
 
 #include <fcntl.h>
@@ -16,17 +17,18 @@
 namespace lockstep::status {
 namespace {
 
+// Returns the position of a rank's entry in the notes. For rank `size` this is where the hosts' names begin.
 constexpr std::size_t entry_begin(int rank) {
   return sizeof(MembersHeader) + static_cast<std::size_t>(rank) * sizeof(MemberEntry);
 }
 
-// A write beyond RLIMIT_FSIZE would end the process.
+// Returns false if a write up to that position would exceed RLIMIT_FSIZE, which would end the process.
 bool may_write_to(std::size_t end) {
   rlimit longest{};
   return ::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur >= end;
 }
 
-// The head, the entries, and the hosts' names, each once.
+// Returns the notes in bytes: the header, the entries, and each host's name once.
 Bytes bytes_of(const Members& members, int size) {
   std::map<std::string_view, std::uint32_t> hosts;
   std::vector<std::string_view> names;
@@ -48,6 +50,7 @@ Bytes bytes_of(const Members& members, int size) {
   return bytes;
 }
 
+// Returns the milliseconds since that time, or `never` for an absent or future time.
 std::int64_t ms_since(std::int64_t then_ns, std::int64_t now_ns) {
   constexpr std::int64_t ms_ns = 1'000'000;
   return then_ns > 0 && then_ns <= now_ns ? (now_ns - then_ns) / ms_ns : MemberSnapshot::never;
@@ -74,7 +77,7 @@ MemberNotes::MemberNotes(const CommunicatorStatus* status, const Members& member
   try {
     const Bytes bytes = bytes_of(members, size);
     if (bytes.size() <= members_span && write_at(file, begin, bytes)) begin_ = begin;
-  } catch (const std::bad_alloc&) {  // `lockstep stat` then says less
+  } catch (const std::bad_alloc&) {  // without memory for the notes, `lockstep stat` says less
   }
 }
 
@@ -105,7 +108,7 @@ void MemberNotes::asked(int rank) const noexcept {
 
 void MemberNotes::heard(int rank) const noexcept {
   change(rank, [](MemberEntry& entry) {
-    if (entry.state > MemberResponse::heard) return;  // the time is that of its answer
+    if (entry.state > MemberResponse::heard) return;  // heard_ns is the time of its answer
     entry.heard_ns = timeline::now_ns();
     entry.state = MemberResponse::heard;
   });

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads status files of processes on this host. Another process may write anything there at any time, so no value is
+// trusted.
 #include "collectives/engine/status_reader.hpp"
 
 #include <unistd.h>
@@ -39,6 +41,7 @@ std::string words_of(const std::array<char, bytes>& text) {
   return printable(std::string_view(text.data(), ::strnlen(text.data(), bytes)), bytes);
 }
 
+// Returns nothing if an enumeration has an unknown value.
 std::optional<Signature> signature_of(const CallEntry& call) {
   const Signature& all = call.signature;
   const bool is_known = all.collective <= Collective::allocate && all.type <= DataType::opaque &&
@@ -84,25 +87,27 @@ bool is_in_use(const CommunicatorHeader& header) {
   return state == CommunicatorState::open || state == CommunicatorState::failed;
 }
 
-// The process may have written anything there.
+// Returns true if size and rank are possible, since the process may have written anything there.
 bool has_possible_rank(const CommunicatorHeader& header) {
   constexpr int most_members = 1 << 20;
   return header.size >= 1 && header.size <= most_members && header.rank >= 0 && header.rank < header.size;
 }
 
+// Returns true if no text was being written.
 bool is_whole(const CommunicatorStatus& status) {
   return status.name.version % 2 == 0 && status.waits.version % 2 == 0 && status.failure.version % 2 == 0;
 }
 
 std::string folder_of(int process) { return text("/proc/", process); }
 
+// Returns the remedy for an error of the system.
 std::string_view advice_for(int error) {
   if (error == ENOENT || error == ESRCH) return "take the number of a process that runs on this host (pgrep -a NAME)";
   if (error == EACCES || error == EPERM) return "be the user whose process it is, or root";
   return "look what this process lacks (ulimit -a)";
 }
 
-// Of its status file; none: it has none.
+// Returns a descriptor of the process's status file; an empty one if it has none. Throws Error system.
 OwnedDescriptor find_status_file(int process) {
   const MemoryFile found = find_memory_file(process, file_name);
   if (found.error != 0) throw system_error(text("looking at process ", process), found.error, advice_for(found.error));
@@ -116,14 +121,14 @@ Bytes bytes_of(int file, std::size_t most = sizeof(StatusFile)) {
   return bytes;
 }
 
-// What stands behind the name in /proc/PID/stat.
+// Holds the letter of the state and the program's name from /proc/PID/stat.
 struct ProcessState {
   char state = '?';
   std::string program;
 };
 
 ProcessState status_of(int process) {
-  const std::string line = read_proc(folder_of(process) + "/stat");  // lines, if its name has several
+  const std::string line = read_proc(folder_of(process) + "/stat");  // several lines if the program's name has several
   const std::size_t begin = line.find('(');
   const std::size_t end = line.rfind(')');
   if (begin == std::string::npos || end == std::string::npos || end + 2 >= line.size()) return {};
@@ -151,7 +156,8 @@ std::string words_for(char state) {
   }
 }
 
-// "rank 1 is process 4711, stopped, after call 811, barrier at heat.cpp:20 (kill -CONT 4711 lets it go on)"
+// Returns for example "rank 1 is process 4711, stopped, after call 811, barrier at heat.cpp:20 (kill -CONT 4711 lets it
+// go on)".
 std::string neighbour_words(const ProcessSnapshot& process, const CommunicatorSnapshot& seen) {
   const CallSnapshot* const last = seen.call(seen.current());
   const std::string call = last == nullptr ? text("call ", seen.current())
@@ -191,7 +197,7 @@ std::vector<CommunicatorSnapshot> read(std::span<const std::byte> bytes, int pro
 
 namespace {
 
-// Twice alike, so that no entry was half written.
+// Reads the notes until two reads are equal, so that no entry was half written. Gives up after 4 tries.
 Bytes bytes_of_members(int file, std::size_t index, int size) {
   constexpr int tries = 4;
   const auto begin = static_cast<off_t>(members_begin(index));
@@ -212,6 +218,7 @@ Bytes bytes_of_members(int file, std::size_t index, int size) {
   return bytes;
 }
 
+// Adds the notes on other members to each communicator.
 void add_members(int file, const StatusFile& status_file, std::vector<CommunicatorSnapshot>& communicators) {
   for (CommunicatorSnapshot& seen : communicators) {
     const auto header = std::ranges::find(status_file.headers, seen.order, &CommunicatorHeader::order);
@@ -222,7 +229,7 @@ void add_members(int file, const StatusFile& status_file, std::vector<Communicat
 }
 
 ProcessSnapshot look_into(int file, int process) {
-  constexpr int tries = 4;  // until no text is being written
+  constexpr int tries = 4;  // tries until no text is being written
   Bytes bytes;
   for (int i = 0; i < tries; ++i) {
     bytes = bytes_of(file);
@@ -239,6 +246,7 @@ ProcessSnapshot look_into(int file, int process) {
   return seen;
 }
 
+// Mirrors the beginning of StatusFile, up to the communicators' headers.
 struct StatusFilePrefix {
   std::uint64_t magic;
   std::uint32_t layout;
@@ -249,7 +257,7 @@ struct StatusFilePrefix {
 static_assert(offsetof(StatusFile, statuses) >= sizeof(StatusFilePrefix) &&
               offsetof(StatusFile, headers) == offsetof(StatusFilePrefix, headers));
 
-// Of a process's status file, if that is one, only its beginning is looked at: `visit` has its heads.
+// Calls visit(headers) with the beginning of a process's status file. Returns false if the process has no valid one.
 template <class Visit>
 bool glance_at(int process, const Visit& visit) {
   const OwnedDescriptor file = find_status_file(process);
@@ -265,13 +273,13 @@ bool glance_at(int process, const Visit& visit) {
   return true;
 }
 
-// Of all processes of this user; until `visit` says that it is enough.
+// Calls visit(process) for the processes of this user until it returns true. Skips a process if visit throws an Error.
 template <class Visit>
 void for_each_process(const Visit& visit) {
   visit_processes_of_this_user([&](int process) {
     try {
       return visit(process);
-    } catch (const Error&) {  // it may not be read, or has just ended
+    } catch (const Error&) {  // the process may not be read, or has just ended
       return false;
     }
   });
@@ -359,7 +367,7 @@ std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
           seen.value().communicators,
           [&, rank = rank](const CommunicatorSnapshot& each) { return each.id == id && each.rank == rank; });
       if (own != seen->communicators.end()) parts.push_back(neighbour_words(*seen, *own));
-    } catch (const std::exception&) {  // it has just ended
+    } catch (const std::exception&) {  // the process has just ended
     }
   }
   if (found.size() > most) parts.push_back(text("and ", found.size() - most, " more: `lockstep stat`"));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes requests into another process's status file, at positions that follow from its layout.
 #include "collectives/engine/status_request.hpp"
 
 #include <fcntl.h>
@@ -20,6 +21,7 @@ namespace {
 static_assert(sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
 static_assert(sizeof(std::atomic<CommunicatorState>) == sizeof(CommunicatorState));
 
+// Returns the value at a position of the file; nothing if it is too short.
 template <class Value>
 std::optional<Value> value_at(int file, std::size_t begin) noexcept {
   Value value{};
@@ -27,7 +29,8 @@ std::optional<Value> value_at(int file, std::size_t begin) noexcept {
   return value;
 }
 
-// Checks the file, which may hold anything. Returns where the communicator's entry begins; nothing if it has none.
+// Returns the position of the communicator's entry; nothing if it has none. The file may hold anything, so it is
+// checked.
 std::optional<std::size_t> find_status(int file, int process, int order) noexcept {
   if (value_at<std::uint64_t>(file, offsetof(StatusFile, magic)) != magic) return std::nullopt;
   if (value_at<std::uint32_t>(file, offsetof(StatusFile, layout)) != layout) return std::nullopt;
@@ -41,6 +44,7 @@ std::optional<std::size_t> find_status(int file, int process, int order) noexcep
   return std::nullopt;
 }
 
+// Opens the process's status file for writing; returns an empty descriptor if that fails.
 OwnedDescriptor open_status_file(int process) {
   const OwnedDescriptor found(find_memory_file(process, file_name).descriptor);
   return found ? OwnedDescriptor(open_memory_file(text("/proc/self/fd/", found.get()), O_RDWR)) : OwnedDescriptor();
@@ -55,7 +59,7 @@ StatusRequester::StatusRequester(int process, int order) noexcept {
     if (!status) return;
     status_begin_ = *status;
     file_ = std::move(file);
-  } catch (const std::bad_alloc&) {  // it can request nothing
+  } catch (const std::bad_alloc&) {  // without memory, this object requests nothing
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks through a process on this host where all members of one of its communicators stand. What they answer is among
-// the notes of status_members.hpp.
+// Asks all members of a communicator for their state, through one of its processes on this host. Their answers appear
+// among the notes of status_members.hpp.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,22 @@ namespace lockstep::status {
 // to other members: at the latest while it waits in a call of this communicator.
 class StatusRequester {
  public:
-  // `order`: as in CommunicatorSnapshot. Does not throw; can_request() is false for a process without such a
-  // communicator and for a file that this process may not write.
+  // `order` is that of CommunicatorSnapshot. Does not throw. can_request() is false if the process has no such
+  // communicator, or if this process may not write its file.
   StatusRequester(int process, int order) noexcept;
 
   bool can_request() const { return static_cast<bool>(file_); }
-  // Never blocks.
+  // Requests that the members be asked. Never blocks. Requires can_request().
   void request() noexcept;
-  // Whether the process has asked all members since request().
+  // Returns true if the process has asked all members since request().
   bool is_served() const noexcept;
 
  private:
   OwnedDescriptor file_;
-  std::size_t status_begin_ = 0;         // in the file
-  std::optional<std::uint64_t> before_;  // `requests_served` before the request; nothing: there was none
+  // Gives the position of the entry in the file.
+  std::size_t status_begin_ = 0;
+  // Holds `requests_served` as of the request; nothing if there was no request.
+  std::optional<std::uint64_t> before_;
 };
 
 }  // namespace lockstep::status

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process writes its own status when it gets a signal, which a launcher passes on to all hosts.
+// Makes a process write its own status when it gets a signal, which a launcher passes on to all hosts.
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -16,9 +16,10 @@
 namespace lockstep::status {
 namespace {
 
+// Holds the descriptor by which the signal handler wakes the thread; -1 before the first use.
 std::atomic<int> bell = -1;
 
-// In whatever thread, in the midst of whatever.
+// Handles the signal in any thread and at any point, so it may only make async-signal-safe calls.
 void ring(int /*signal*/) {
   const int error = errno;
   constexpr std::uint64_t once = 1;
@@ -26,6 +27,7 @@ void ring(int /*signal*/) {
   errno = error;
 }
 
+// Logs the state of this process's communicators, and writes a dump.
 void tell(const Log& log) {
   const auto mine = look_at(::getpid());
   if (!mine || mine->communicators.empty()) return log.warn("this process has no communicator now");
@@ -47,7 +49,7 @@ void tell(const Log& log) {
   }
 }
 
-// With a thread that takes no signal from the program's own.
+// Starts the waiting thread with all signals blocked, so that it takes none from the program's own threads.
 void begin_to_wait(const Log& log) {
   sigset_t all;
   sigset_t before;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Records timelines in memory, and writes them as JSON in the folder of LOCKSTEP_TIMELINE.
 #include "collectives/engine/timeline.hpp"
 
 #include <unistd.h>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::string_view setting = "LOCKSTEP_TIMELINE";
 
+// Holds the folder, and the number of records taken so far.
 struct TimelineFolder {
   std::mutex mutex;
   std::string folder;
@@ -23,11 +25,11 @@ struct TimelineFolder {
 };
 
 TimelineFolder& timeline_folder() {
-  static TimelineFolder* const one = new TimelineFolder;  // communicators may end after statics
+  static TimelineFolder* const one = new TimelineFolder;  // never destroyed, since communicators may end after statics
   return *one;
 }
 
-// Each text once, by its number.
+// Numbers texts, so that the file holds each text once.
 class TextTable {
  public:
   int number_of(const std::string& text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each collective call of a communicator began and ended on this member, for `lockstep timeline`: kept while it
-// lives, and left as a file when it ends.
+// Records when each collective call of a communicator began and ended on this member, for `lockstep timeline`. The
+// record is kept in memory, and written to a file when the communicator ends.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,26 @@
 
 namespace lockstep::timeline {
 
-// By the monotonic clock, which the processes of a host have in common.
+// Returns the monotonic time in nanoseconds. All processes of a host share this clock.
 std::int64_t now_ns();
 
-// Of one communicator. Used by its engine alone.
+// Records the calls of one communicator. Only its engine uses it.
 class Track {
  public:
+  // The file goes to `folder`. `order` is the number of tracks that the process took before; it makes the name unique.
   Track(std::string folder, std::string_view name, int rank, int size, int order, std::uint64_t id)
       : folder_(std::move(folder)), name_(name), rank_(rank), size_(size), order_(order), id_(id) {}
 
-  // The last ones are kept, if there are too many.
+  // Records one call. Beyond 131,072 calls the oldest one is overwritten.
   void add(std::uint64_t number, std::int64_t begin_ns, std::int64_t end_ns, const Signature& signature,
            const Origin& origin);
-  // Throws Error system.
+  // Writes the record to a file in the folder. Throws Error system.
   void write() const;
+  // Returns the record as JSON.
   std::string to_json(std::string_view host, int process, std::string_view program) const;
 
  private:
+  // Bounds the number of calls, a guess.
   static constexpr std::size_t most = 1U << 17U;
   struct CallSpan {
     std::uint64_t number;
@@ -44,16 +47,18 @@ class Track {
   std::string name_;
   int rank_;
   int size_;
-  int order_;         // how many of its process were made before it
-  std::uint64_t id_;  // that all members have
+  // Counts the tracks that the process took before this one.
+  int order_;
+  // Identifies the communicator, the same on all members.
+  std::uint64_t id_;
   std::vector<CallSpan> spans_;
   std::uint64_t added_ = 0;
 };
 
-// From now on, communicators of this process leave theirs in that folder. Empty: none has any. Throws Error system
-// where nothing can be left in it.
+// Sets the folder for the timelines of communicators made from now on. An empty name turns them off. Throws Error
+// system if the folder cannot be written to.
 void leave_in(std::string folder);
-// Nothing, where none is wanted.
+// Returns a record for a new communicator; null if no folder is set.
 std::unique_ptr<Track> take_track(std::string_view name, int rank, int size, std::uint64_t id);
 
 }  // namespace lockstep::timeline

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements an all-gather over control messages: every member sends its bytes to rank 0, which sends all of them to
+// every member.
 #include "collectives/engine/transport_exchange.hpp"
 
 #include <deque>
@@ -17,7 +19,8 @@ using Fate = Transport::Fate;
 
 constexpr std::size_t longest_reason = 4000;
 constexpr std::int64_t nap_ns = 1'000'000;
-constexpr int gatherer = 0;  // to whom all give what they have, and who gives all of it to everybody
+// Names the rank that collects all blocks and sends them to all.
+constexpr int gatherer = 0;
 
 class TransportExchange final : public Exchange {
  public:
@@ -30,7 +33,7 @@ class TransportExchange final : public Exchange {
 
  private:
   enum class ExchangeMessageKind : std::uint8_t { block, all, verdict };
-  // A call under way.
+  // Holds the state of a call under way.
   struct ExchangeCall {
     std::string_view what;
     Patience patience;
@@ -39,7 +42,8 @@ class TransportExchange final : public Exchange {
     IndexSet came = {};
     std::vector<Bytes> blocks = {};
     bool is_over = false;
-    bool was_told = false;  // that it failed
+    // True if another member has reported the failure.
+    bool was_told = false;
   };
 
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
@@ -63,7 +67,8 @@ class TransportExchange final : public Exchange {
 
   std::unique_ptr<Transport> transport_;
   FutilityCheck in_vain_;
-  std::deque<Transport::SmallMessage> early_;  // what was heard outside of a call
+  // Holds messages that came outside of a call.
+  std::deque<Transport::SmallMessage> early_;
   std::uint64_t calls_ = 0;
 };
 
@@ -101,7 +106,7 @@ void TransportExchange::wait(ExchangeCall& call) {
   constexpr int spins = 1000;
   std::vector<Fate> fates(static_cast<std::size_t>(size()));
   for (int turns = 0;; ++turns) {
-    // Before what they have said is heard: it may be their last.
+    // Fates are read before messages: a lost member's last message may still be there.
     for (int peer = 0; peer < size(); ++peer)
       fates[static_cast<std::size_t>(peer)] = is_missing(call, peer) ? transport_->fate(peer) : Fate::here;
     hear(call);
@@ -123,7 +128,7 @@ void TransportExchange::wait(ExchangeCall& call) {
   }
 }
 
-// And waits until it is on its way, since this member may do something else then.
+// Sends all blocks to every member, and waits until they are on their way: this member may do something else then.
 void TransportExchange::give_all(const ExchangeCall& call) {
   Writer writer;
   writer.put(ExchangeMessageKind::all).put(calls_).put(static_cast<std::uint64_t>(call.blocks.size()));
@@ -153,14 +158,14 @@ std::optional<std::string> TransportExchange::known_loss() {
   if (auto why = in_vain_ ? in_vain_() : std::nullopt) return why;
   try {
     hear_early();
+    for (const auto& [peer, bytes] : early_) {
+      Reader reader(bytes);
+      if (reader.get_enum(ExchangeMessageKind::verdict) != ExchangeMessageKind::verdict) continue;
+      read_code(reader);
+      return printable(reader.get_string(), longest_reason);
+    }
   } catch (const Error& error) {
     return std::string(error.detail());
-  }
-  for (const auto& [peer, bytes] : early_) {
-    Reader reader(bytes);
-    if (reader.get_enum(ExchangeMessageKind::verdict) != ExchangeMessageKind::verdict) continue;
-    read_code(reader);
-    return printable(reader.get_string(), longest_reason);
   }
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank() && transport_->fate(peer) != Fate::here) return text("rank ", peer, " is gone");
@@ -217,7 +222,8 @@ std::string TransportExchange::missing(const ExchangeCall& call) const {
   return text('"', call.what, "\" among ", size(), " survivors: rank ", absent.to_string(), " did not come");
 }
 
-// The gatherer speaks for all, who say the same a little later where that is whom they miss.
+// Warns, or throws Error stall at the limit. The gatherer speaks for all members. The others report a missing gatherer
+// a quarter of the limit later.
 void TransportExchange::look_at_time(ExchangeCall& call) {
   const auto [warn, limit] = call.patience;
   const Duration lasted = Clock::now() - call.begin;
@@ -235,7 +241,7 @@ void TransportExchange::tell_verdict(Code code, const std::string& why) {
   }
 }
 
-// All have made as many calls, so that the number is the same for them, and new.
+// All members have made the same number of calls, so this number is the same on all of them, and new.
 std::unique_ptr<Exchange> TransportExchange::make_split(const std::vector<int>& ranks,
                                                         const std::vector<Bytes>& /*used*/) {
   return transport_exchange(transport_->regroup(ranks, calls_), patience(), log(), in_vain_);

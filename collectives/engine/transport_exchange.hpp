@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exchange by the control messages of a transport, for members that have no other exchange any more.
+// Provides an exchange over the control messages of a transport. The surviving members of a communicator use it, since
+// they have no other exchange left.
 #pragma once
 
 #include <functional>
@@ -12,11 +13,12 @@
 
 namespace lockstep {
 
-// Asked while it waits: why it need not, in words.
+// Returns the reason, in words, why further waiting is futile; nothing if it is not. The exchange calls it while it
+// waits.
 using FutilityCheck = std::function<std::optional<std::string>()>;
 
-// Of the members of the transport, which is its own and must be of a kind that can regroup. A member that is gone is
-// named at once by all that wait.
+// Returns an exchange among the transport's members, and takes over the transport, which must be able to regroup. If a
+// member is gone, every waiting member names it at once. `in_vain` may be empty.
 std::unique_ptr<Exchange> transport_exchange(std::unique_ptr<Transport> transport, Patience patience, const Log& log,
                                              FutilityCheck in_vain = {});
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a member waits: it spins while it has a core to itself, then lets others run, then sleeps ever longer. Whether it
-// has one it learns by itself: letting others run takes long where there are any. The numbers are starting guesses, to
-// be measured and tuned; none of them is needed for being right.
+// Decides how a member waits. It spins while it has a core to itself, then lets other threads run, then sleeps ever
+// longer. It learns by itself if it has a core: yielding takes long if other threads run. The numbers are starting
+// guesses, to be measured and tuned. None of them affects correctness.
 #pragma once
 
 #include <sched.h>
@@ -17,27 +17,30 @@
 
 namespace lockstep {
 
+// Waits for one engine. It is a small value, and holds no resources.
 class Waiter {
  public:
+  // Chooses the limits for that many members on each core. More than 1 means that members share cores.
   explicit Waiter(double members_per_core) {
     if (members_per_core <= 1) {
-      // Nobody tells whether other programs want this core, such as the ranks of another virtual node: so yielding
-      // comes soon, and by the clock, for a look at the transport may take 20 ns or 2 us.
+      // Other programs may want this core, such as the ranks of another virtual node. So yielding comes soon. The limit
+      // is a time and no count, because a look at the transport may take 20 ns or 2 us.
       spin_ns_ = 20'000;
       yield_ns_ = 200'000;
       alone_ns_ = longest_alone();
       looks_ = alone;
     } else if (members_per_core > 4) {
-      yields_ = 8;  // a turn of yielding is as long as the others' time slices: better asleep
+      yields_ = 8;  // a turn of yielding takes as long as the others' time slices, so sleeping is better
     }
     if (spin_ns_ == 0) looks_ = {0, yields_};
   }
 
-  // At a neighbour's line before anything else is done. With a core each: a transfer between cores takes some of them.
-  // Otherwise the neighbour needs this core to come that far. It changes with what is found.
+  // Returns how often to look at a neighbour's line before doing anything else. With a core each, a transfer between
+  // cores takes several looks. Otherwise the neighbour needs this core to come that far. The value changes as the
+  // member learns about its core.
   const node::PollLimits& looks() const { return looks_; }
 
-  // `turns` so many times in a row nothing has moved. What the member sleeps at wakes it.
+  // Waits a little after `turns` turns in a row in which nothing moved. News at `sleeper` ends a sleep.
   template <class Sleeper>
   void idle(unsigned turns, Sleeper& sleeper) {
     if (turns == 0) {
@@ -59,10 +62,11 @@ class Waiter {
   }
 
  private:
-  static constexpr std::int64_t first_nap = 20'000;  // nanoseconds
+  // Bound the length of a nap, in nanoseconds; both are guesses.
+  static constexpr std::int64_t first_nap = 20'000;
   static constexpr std::int64_t longest_nap = 1'000'000;
 
-  // Each length twice, then twice as long.
+  // Returns the length of a nap in nanoseconds: each length occurs twice, then it doubles.
   static std::int64_t nap(unsigned naps) { return std::min(longest_nap, first_nap << std::min(naps / 2, 6U)); }
 
   static std::int64_t now_ns() {
@@ -70,7 +74,7 @@ class Waiter {
         .count();
   }
 
-  // Others have run meanwhile, or not. Who has seen some expects them for a while.
+  // Learns from the time of a yield if other threads ran on this core. After that, it expects them for a while.
   void learn(std::int64_t yielded_ns) {
     constexpr unsigned seen = 8;
     constexpr unsigned most = 64;
@@ -81,8 +85,8 @@ class Waiter {
     looks_ = others_ > 0 ? node::PollLimits{0, 0} : alone;
   }
 
-  // What a yield takes at most where there is nobody else: a few calls of the system's, of which the quickest of some
-  // is not disturbed.
+  // Returns the longest time of a yield if no other thread wants the core: a few system calls. The fastest of 16
+  // measured calls was not disturbed.
   static std::int64_t longest_alone() {
     constexpr int times = 16;
     std::int64_t least = 1'000'000;
@@ -108,7 +112,8 @@ class Waiter {
   std::int64_t spin_ns_ = 0;
   std::int64_t yield_ns_ = 0;
   std::int64_t alone_ns_ = 0;
-  unsigned others_ = 0;  // above 0: some have been seen lately
+  // Is above 0 if other threads were seen lately.
+  unsigned others_ = 0;
   unsigned yields_ = 64;
   std::int64_t since_ = 0;
   unsigned yielded_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reductions do to elements, for the compilers of GPUs and of the host: the same bits on both, as
-// docs/reductions.md has them.
+// Holds the arithmetic of reductions, one format per element type. The compilers of GPUs and of the host both take it,
+// and results have the same bits on both (docs/reductions.md).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep::gpu {
 
-// -0 is less than +0. Not for NaN.
+// True if `a` comes before `b`; -0 comes before +0. Callers handle NaN first.
 template <class T>
 LOCKSTEP_BOTH bool is_less(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -26,7 +26,9 @@ LOCKSTEP_BOTH bool is_nan(T a) {
   return a != a;  // NOLINT(misc-redundant-expression)
 }
 
-// Formats of elements: how they lie in memory (Stored), what is calculated with (Wide), and from one to the other.
+// Formats say how an element lies in memory (Stored), which type calculates (Wide), and how one becomes the other. This
+// one is for integers; sums and products wrap around. Each format may have `by` and `divide` (division of results), and
+// `scale` (multiplication of inputs by a factor). A type without them is neither divided nor scaled.
 template <class T>
 struct IntegerFormat {
   using Stored = T;
@@ -60,6 +62,7 @@ struct IntegerFormat {
         return static_cast<T>(left + right);
     }
   }
+  // A divisor of integers is the number itself; quotients are cut off towards zero.
   using Divisor = std::int64_t;
   LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return number; }
   LOCKSTEP_BOTH static Stored divide(Stored value, Divisor divisor, const bool* /*is_right*/ = nullptr) {
@@ -68,8 +71,8 @@ struct IntegerFormat {
     else
       return static_cast<T>(static_cast<std::uint64_t>(value) / static_cast<std::uint64_t>(divisor));
   }
-  // Cut off towards zero, and kept within the type. The largest of 64 bits is no double: what reaches the power of two
-  // behind it is too large.
+  // Multiplies in double, cuts off towards zero, and keeps the result within the type; NaN becomes 0. The largest
+  // 64-bit integer is not a double, so the comparison is with the power of two behind it.
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
     constexpr T most = std::is_signed_v<T> ? static_cast<T>((std::uint64_t{1} << (8 * sizeof(T) - 1)) - 1)
                                            : static_cast<T>(~std::uint64_t{0});
@@ -83,7 +86,7 @@ struct IntegerFormat {
   }
 };
 
-// One byte, of which any value but 0 is true.
+// Holds a boolean in one byte; any value but 0 is true.
 struct BooleanFormat {
   using Stored = std::uint8_t;
   using Wide = std::uint8_t;
@@ -99,7 +102,8 @@ struct BooleanFormat {
   }
 };
 
-// What f16 and bf16 are calculated in, too.
+// Serves f32 and f64; f16 and bf16 are calculated in FloatFormat<float>, too. A NaN in a result is always the same
+// quiet one.
 template <class T>
 struct FloatFormat {
   using Stored = T;
@@ -122,10 +126,12 @@ struct FloatFormat {
   }
   using Divisor = gpu::Divisor<T>;
   LOCKSTEP_BOTH static Divisor by(std::int64_t number) { return divisor_of<T>(number); }
-  // With `is_right` quickly, and perhaps not right: then it becomes false.
+  // Divides and rounds once. With `is_right`, it divides quickly and sets that to false if the quotient may be wrong;
+  // the caller then divides again without it.
   LOCKSTEP_BOTH static Stored divide(Stored value, const Divisor& divisor, bool* is_right = nullptr) {
     return quiet(is_right != nullptr ? quick_over(value, divisor, *is_right) : over(value, divisor));
   }
+  // Divides by a power of two, which needs one multiplication only.
   LOCKSTEP_BOTH static Stored divide_exactly(Stored value, const Divisor& divisor) {
     return quiet(exactly_over(value, divisor));
   }
@@ -133,7 +139,8 @@ struct FloatFormat {
   LOCKSTEP_BOTH static Stored convert(Wide wide) { return wide; }
 };
 
-// As the host converts: rounded to nearest; a NaN is quiet, and keeps its sign and as much of its payload as has room.
+// Conversions round to nearest, as the host's do. A NaN becomes quiet, and keeps its sign and as much of its payload as
+// fits.
 LOCKSTEP_BOTH double to_double(float value) {
   if (!is_nan(value)) return static_cast<double>(value);
   const std::uint64_t bits = bits_as<std::uint32_t>(value);
@@ -146,19 +153,20 @@ LOCKSTEP_BOTH float to_float(double value) {
       static_cast<std::uint32_t>((bits >> 32U & 0x80000000U) | 0x7fc00000U | (bits >> 29U & 0x3fffffU)));
 }
 
-// An integer without its last places, rounded to nearest, ties to even.
+// Drops the last `places` bits of an integer, and rounds to nearest, ties to even.
 LOCKSTEP_BOTH std::uint32_t without_places(std::uint32_t value, std::uint32_t places) {
   const std::uint32_t half = std::uint32_t{1} << (places - 1);
   return (value + (half - 1) + (value >> places & 1U)) >> places;
 }
 
+// Converts between float and the bits of f16; narrow() rounds to nearest, ties to even.
 struct HalfBits {
   LOCKSTEP_BOTH static float widen(std::uint16_t bits) {
     const std::uint32_t sign = (bits & 0x8000U) << 16U;
     const std::uint32_t magnitude = bits & 0x7fffU;
     if (magnitude >= 0x7c00U) return bits_as<float>(sign | 0x7f800000U | (magnitude & 0x3ffU) << 13U);
     if (magnitude >= 0x400U) return bits_as<float>(sign | ((magnitude << 13U) + (112U << 23U)));
-    // Subnormal: so many times 2^-24, which is exact.
+    // A subnormal is a multiple of 2^-24, and the product is exact.
     const float small = times(static_cast<float>(magnitude), bits_as<float>(std::uint32_t{103U << 23U}));
     return bits_as<float>(sign | bits_as<std::uint32_t>(small));
   }
@@ -179,6 +187,7 @@ struct HalfBits {
   }
 };
 
+// Converts between float and the bits of bf16; narrow() rounds to nearest, ties to even.
 struct BrainBits {
   LOCKSTEP_BOTH static float widen(std::uint16_t bits) {
     return bits_as<float>(static_cast<std::uint32_t>(bits) << 16U);
@@ -190,6 +199,7 @@ struct BrainBits {
   }
 };
 
+// Stores elements in 16 bits, as Bits says, and calculates in float; each result is rounded once.
 template <class Bits>
 struct ShortFloatFormat {
   using Stored = std::uint16_t;
@@ -208,16 +218,18 @@ struct ShortFloatFormat {
   LOCKSTEP_BOTH static Stored scale(Stored value, double factor) {
     return store(FloatFormat<float>::scale(load(value), factor));
   }
-  // A NaN keeps as much of its payload as has room.
+  // Converts a float that was not calculated here: a NaN keeps as much of its payload as fits, unlike in store().
   LOCKSTEP_BOTH static Stored convert(Wide wide) { return Bits::narrow(wide); }
 };
 
+// Holds the real and the imaginary part of a complex number.
 template <class T>
 struct ValuePair {
   T first;
   T second;
 };
 
+// Combines complex numbers; only sum and product exist. Divisors and factors are real.
 template <class T>
 struct ComplexFormat {
   using Stored = ValuePair<T>;
@@ -244,7 +256,7 @@ struct ComplexFormat {
   }
 };
 
-// A value and, behind it, an index as wide.
+// Holds a value and, behind it, an index of the same width.
 template <class T>
 struct ValueIndexPair {
   using Index = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
@@ -252,6 +264,7 @@ struct ValueIndexPair {
   Index index;
 };
 
+// Finds the minimum or maximum with its index. A NaN wins over numbers; of equal values the lower index wins.
 template <class T>
 struct LocatedFormat {
   using Stored = ValueIndexPair<T>;
@@ -271,7 +284,8 @@ struct LocatedFormat {
   }
 };
 
-// Calls `use` with the format of a type of data; false where nothing of the kind is reduced here.
+// Calls `use` with an object of the type's format. Returns false, without a call, if elements of this type are not
+// reduced.
 template <class Use>
 bool with_format(DataType type, const Use& use) {
   switch (type) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread of a GPU does where the parts of several members become one, straight from all inputs into all
-// outputs. The host's compiler takes it, too, so that all of it is tried without a GPU.
+// Holds the work of one GPU thread that combines the parts of several members, straight from all inputs into all
+// outputs. The host's compiler takes this file, too, so tests run it without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -9,32 +9,36 @@
 
 namespace lockstep::gpu {
 
+// Limits the inputs, and the outputs, of one launch.
 inline constexpr int most_parts = 64;
-inline constexpr std::size_t vector_bytes = 16;  // that a thread reads and writes at once
+// Gives the bytes that a thread reads and writes at once.
+inline constexpr std::size_t vector_bytes = 16;
 
-// Handed to the GPU as it is.
+// Describes one launch; the GPU gets a copy. The caller keeps all inputs and outputs until the launch is done.
 struct CombineArguments {
   // NOLINTBEGIN(modernize-avoid-c-arrays): std::array's functions are the host's
   const void* inputs[most_parts];
-  void* outputs[most_parts];  // any of which may be one of the inputs
+  void* outputs[most_parts];  // each may also be an input
   double factors[most_parts];
   // NOLINTEND(modernize-avoid-c-arrays)
   int input_count = 0;
   int output_count = 0;
-  std::size_t count = 0;  // of elements
+  std::size_t count = 0;  // elements of each input and output
   ReduceOp op = ReduceOp::sum;
-  bool by_tree = false;      // the reproducible order; else from left to right
-  bool scales = false;       // every input is multiplied by its factor first
-  std::int64_t divisor = 0;  // of the result; 0: none
-  bool is_aligned = false;   // all of them, to vectors
+  bool by_tree = false;      // sum in the reproducible order; otherwise from left to right
+  bool scales = false;       // multiply every input by its factor first
+  std::int64_t divisor = 0;  // divide the result by it; 0: no division
+  bool is_aligned = false;   // true if every address is aligned to vector_bytes
 };
 
-// What elements of a format are divided by; nothing is made of it where they cannot be, or are not.
+// Serves formats without division, and launches without a division.
 struct NoDivisor {};
+// True if the format can divide.
 template <class F>
 constexpr bool divides = requires {
   typename F::Divisor;
 };
+// Names the divisor type of a format, and makes a divisor of a number; 0 stands for no division.
 template <class F>
 struct DivisorOf {
   using Type = NoDivisor;
@@ -47,12 +51,13 @@ struct DivisorOf<F> {
   LOCKSTEP_BOTH static Type of(std::int64_t number) { return F::by(number == 0 ? 1 : number); }
 };
 
+// True if the format can divide by a power of two with one multiplication.
 template <class F>
 constexpr bool divides_exactly = requires(typename F::Stored value) {
   F::divide_exactly(value, F::by(1));
 };
 
-// Calls `use` with how elements of a format are divided by a number, of which 0 is none.
+// Calls `use` with the mode of division that this divisor needs; 0 means none.
 template <class F, class Use>
 void with_dividing(std::int64_t divisor, const Use& use) {
   if constexpr (divides_exactly<F>) {
@@ -65,18 +70,20 @@ void with_dividing(std::int64_t divisor, const Use& use) {
   use(std::integral_constant<DivisionMode, DivisionMode::none>());
 }
 
+// Holds one vector of elements, aligned so that one instruction loads or stores it.
 template <class T, std::size_t lanes>
 struct alignas(sizeof(T) * lanes) Lanes {
   T at[lanes];  // NOLINT(modernize-avoid-c-arrays)
 };
 
-// The elements from `at` on, as many as lanes.
+// Combines the `lanes` elements that begin at index `at` of every input.
 template <class F, std::size_t lanes, DivisionMode dividing>
 struct VectorCombiner {
   using Stored = typename F::Stored;
   using Wide = typename F::Wide;
   using Elements = Lanes<Stored, lanes>;
 
+  // Reads one input's elements, and multiplies them by its factor if the launch says so.
   LOCKSTEP_BOTH static Elements read(const CombineArguments& all, int input, std::size_t at) {
     Elements whole;
     const void* const from = static_cast<const Stored*>(all.inputs[input]) + at;
@@ -92,6 +99,7 @@ struct VectorCombiner {
     return whole;
   }
 
+  // Combines from left to right, in the wide type, and rounds to the stored type at the end.
   LOCKSTEP_BOTH static Elements from_left(const CombineArguments& all, std::size_t at) {
     Elements whole = read(all, 0, at);
     if (all.input_count == 1) return whole;
@@ -105,16 +113,18 @@ struct VectorCombiner {
     return whole;
   }
 
+  // Combines two vectors, and rounds to the stored type.
   LOCKSTEP_BOTH static Elements two(ReduceOp op, Elements left, const Elements& right) {
     for (std::size_t i = 0; i < lanes; ++i)
       left.at[i] = F::store(F::combine(op, F::load(left.at[i]), F::load(right.at[i])));
     return left;
   }
 
-  // By the balanced tree, whose subtrees are aligned groups of 2^k: as a counter carries, so do they become one.
+  // Combines by the balanced tree: its subtrees are aligned groups of 2^k inputs. They merge as a binary counter
+  // carries, so one vector per level is enough.
   LOCKSTEP_BOTH static Elements by_tree(const CombineArguments& all, std::size_t at) {
     constexpr int levels = 8;
-    // By level; which ones are there, `input` says.
+    // Holds one vector per level; the bits of `input` say which levels are in use.
 #ifdef __CUDA_ARCH__
     Elements waiting[levels];
 #else
@@ -135,6 +145,7 @@ struct VectorCombiner {
     return whole;
   }
 
+  // Divides the sums. Quick divisions come first; if any may be wrong, all are divided again the slow way.
   LOCKSTEP_BOTH static Elements divided(const Elements& sums, const typename DivisorOf<F>::Type& divisor) {
     Elements whole = sums;
     if constexpr (dividing == DivisionMode::exactly) {
@@ -147,6 +158,7 @@ struct VectorCombiner {
     return whole;
   }
 
+  // Combines, divides, and writes the result to every output.
   LOCKSTEP_BOTH static void combine(const CombineArguments& all, const typename DivisorOf<F>::Type& divisor,
                                     std::size_t at) {
     const Elements whole = divided(all.by_tree ? by_tree(all, at) : from_left(all, at), divisor);
@@ -160,7 +172,7 @@ struct VectorCombiner {
   }
 };
 
-// The part of one thread of so many.
+// Does the share of one thread among `threads`.
 template <class F, DivisionMode dividing>
 LOCKSTEP_BOTH void combine_thread(const CombineArguments& all, std::size_t thread, std::size_t threads) {
   constexpr std::size_t lanes = vector_bytes / sizeof(typename F::Stored);
@@ -171,6 +183,7 @@ LOCKSTEP_BOTH void combine_thread(const CombineArguments& all, std::size_t threa
   for (std::size_t i = vectors * lanes + thread; i < all.count; i += threads)
     VectorCombiner<F, 1, dividing>::combine(all, divisor, i);
 }
+// Chooses the mode of division at run time; tests on the host use it.
 template <class F>
 void combine_thread(const CombineArguments& all, std::size_t thread, std::size_t threads) {
   with_dividing<F>(all.divisor, [&]<DivisionMode dividing>(std::integral_constant<DivisionMode, dividing>) {

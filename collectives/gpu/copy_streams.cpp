@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes a stream when it is first needed, and frees it with its last holder.
 #include "collectives/gpu/copy_streams.hpp"
 
 #include <algorithm>

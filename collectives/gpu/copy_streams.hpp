@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two streams for each GPU, one for what comes from it and one for what goes to it, so that both directions of its link
-// are used at once. For one thread at a time.
+// Holds two streams for each GPU, one for copies from it and one for copies to it. With two streams both directions of
+// the GPU's link are in use at once.
 #pragma once
 
 #include <vector>
@@ -9,21 +9,23 @@
 
 namespace lockstep::gpu {
 
+// Owns the streams. One thread at a time may use an object.
 class CopyStreams {
  public:
-  // Made when they are first needed.
+  // Return the stream for copies from (down) or to (up) a GPU, made at the first call. Throw Error device if that
+  // fails.
   Stream down(int device) { return of(device, 0).get(); }
   Stream up(int device) { return of(device, 1).get(); }
-  // What a call copies from one GPU and to another comes after what was begun before in their default streams; nothing
-  // where that is the host.
+  // Puts a call's copies from one GPU and to another behind the work that is now in these GPUs' default streams.
+  // MemoryLocation::host means no copies that way.
   void begin(int down_from, int up_to);
-  // What is under way in them goes on while somebody holds this.
+  // Returns shared ownership of all streams. Copies under way go on as long as somebody holds it.
   std::vector<std::shared_ptr<void>> streams() const { return streams_; }
 
  private:
   const std::shared_ptr<void>& of(int device, std::size_t way);
 
-  std::vector<std::shared_ptr<void>> streams_;  // by device and way
+  std::vector<std::shared_ptr<void>> streams_;  // two per device: down, up
 };
 
 }  // namespace lockstep::gpu

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures the times of work on a GPU with two sizes, once per device.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,21 +13,22 @@ namespace lockstep::gpu {
 namespace {
 
 constexpr std::size_t little = 4096;
-constexpr std::size_t much = 1U << 20U;  // a few milliseconds for all that is measured
+// Sets the larger of the two sizes in bytes; all measurements together take a few milliseconds.
+constexpr std::size_t much = 1U << 20U;
 
 std::uint32_t whole(double value) {
   constexpr double most = std::numeric_limits<std::uint32_t>::max();
   return static_cast<std::uint32_t>(std::clamp(std::round(value), 0.0, most));
 }
 
-// The line through two points.
+// Returns the line through two measurements.
 LinearCost cost_of(double little_us, double much_us) {
   constexpr double mib = 1U << 20U;
   const double per_byte = std::max(0.0, much_us - little_us) / (much - little);
   return {.ns = whole(1e3 * (little_us - per_byte * little)), .ns_per_mib = whole(1e3 * per_byte * mib)};
 }
 
-// Of so many bytes, read and written, in equal parts.
+// Describes a combination that reads and writes so many bytes in all, in four equal parts.
 CombineArguments combining(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t parts = 4;
   const std::size_t part = bytes / parts;
@@ -68,7 +70,7 @@ std::shared_ptr<std::byte> DeviceBackend::allocate_for_a_moment(int device, std:
 DeviceCosts DeviceBackend::measure_costs(int device) {
   const std::shared_ptr<std::byte> there = allocate_for_a_moment(device, 2 * much);
   const std::shared_ptr<std::byte> here = pinned(much);
-  // The best of a few, after one that finds everything new.
+  // Takes the best of five runs, after one that warms up.
   const auto time = [&](const auto& work, std::size_t bytes) {
     constexpr int times = 5;
     double best = std::numeric_limits<double>::max();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long work on a GPU takes for the host that waits for it, as two numbers: which of two ways is the shorter is
-// reckoned from them. Whole numbers, because all members must reckon alike.
+// Holds the times of work on a GPU as the host sees them, each by two numbers. Members choose between two paths by
+// them; they are integers, because all members must compute the same times.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,16 @@
 
 namespace lockstep::gpu {
 
+// Predicts a time in ns: a fixed part and a part by bytes.
 struct LinearCost {
-  std::uint32_t ns = 0;          // of the smallest
-  std::uint32_t ns_per_mib = 0;  // and what more bytes add
+  // Holds the time of the smallest work.
+  std::uint32_t ns = 0;
+  // Holds the time that each further MiB adds.
+  std::uint32_t ns_per_mib = 0;
+  // Returns the whole time for so many bytes, in ns; bytes_alone() leaves out the fixed part.
   constexpr std::uint64_t of(std::uint64_t bytes) const { return ns + bytes_alone(bytes); }
   constexpr std::uint64_t bytes_alone(std::uint64_t bytes) const {
-    constexpr std::uint64_t most = std::uint64_t{1} << 48U;  // what follows must not wrap around
+    constexpr std::uint64_t most = std::uint64_t{1} << 48U;  // larger numbers could overflow below
     constexpr std::uint64_t mib = 1U << 20U;
     const std::uint64_t some = bytes < most ? bytes : most;
     return some / mib * ns_per_mib + some % mib * ns_per_mib / mib;
@@ -21,12 +25,12 @@ struct LinearCost {
   bool operator==(const LinearCost&) const = default;
 };
 
-// Each with the wait for its end.
+// Holds the times of one GPU; each includes the host's wait for the end. All zeros mean that nothing could be measured.
 struct DeviceCosts {
   LinearCost launch;  // a kernel that combines, by bytes read and written
-  LinearCost copy;    // within a GPU's memory
-  LinearCost down;    // to pinned memory of the host
-  LinearCost up;      // from there
+  LinearCost copy;    // a copy within the GPU's memory
+  LinearCost down;    // a copy to pinned memory of the host
+  LinearCost up;      // a copy from pinned memory of the host
   bool operator==(const DeviceCosts&) const = default;
 };
 

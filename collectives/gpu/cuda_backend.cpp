@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layer over the CUDA runtime uses devices through their primary contexts, as the runtime's own calls do. When a
-// call returns, the calling thread has the same current device as before, or still none (current_context.hpp).
+// Implements DeviceBackend on the CUDA runtime. It uses the primary contexts of devices, as the runtime does. After a
+// call the thread has the same current device as before, or none (current_context.hpp).
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -22,7 +22,7 @@
 namespace lockstep::gpu {
 
 void refuse(cudaError_t error, std::string_view what) {
-  cudaGetLastError();  // the next call begins without it
+  cudaGetLastError();  // clears the error for the next call
   if (error == cudaErrorMemoryAllocation)
     throw Error(Code::out_of_memory, text(what, ": ", cudaGetErrorString(error)),
                 "use less, or free what is not needed; other processes on the GPU count too (nvidia-smi)");
@@ -46,7 +46,7 @@ class CudaBackend final : public DeviceBackend {
   int devices() const override { return static_cast<int>(streams_.size()); }
 
   void enter(int device) override {
-    // Always, because leave() takes one off.
+    // Always pushes a context, because leave() pops one.
     if (enter_context(device)) return;
     CUcontext same = nullptr;
     check(driver()->current(&same), "asking for the current GPU");
@@ -113,7 +113,8 @@ class CudaBackend final : public DeviceBackend {
     }
   }
 
-  // All GPUs reach it; on the one that has data, because the runtime would make a context on GPU 0 for it.
+  // All GPUs reach this memory. A GPU that holds data is current meanwhile, because the runtime would otherwise make a
+  // context on GPU 0.
   std::byte* allocate_pinned(std::size_t bytes) override {
     const CurrentContext on(seen_.load(std::memory_order_relaxed));
     void* memory = nullptr;
@@ -178,7 +179,7 @@ class CudaBackend final : public DeviceBackend {
   void unmap(int device, std::byte* memory) noexcept override {
     try {
       const CurrentContext on(device);
-      if (cudaIpcCloseMemHandle(memory) != cudaSuccess) cudaGetLastError();  // the next call begins without it
+      if (cudaIpcCloseMemHandle(memory) != cudaSuccess) cudaGetLastError();  // clears the error for the next call
     } catch (const Error&) {
       return;  // the driver has ended, and all mappings with it
     }
@@ -279,17 +280,17 @@ class CudaBackend final : public DeviceBackend {
     check(launch(all, packs, of(stream)), text("packing ", all.count, " pieces on GPU ", device));
   }
 
-  // A launch that fails says so in the thread's last error only.
+  // A failed launch is only seen in the thread's last error.
   void begin_own(int device, const std::function<void()>& own) override {
     const CurrentContext on(device);
-    cudaGetLastError();  // not the program's before
+    cudaGetLastError();  // clears an earlier error of the program
     own();
     check(cudaGetLastError(), text("a kernel of the program's own, put into a stream of GPU ", device));
   }
 
   bool is_captured(Stream stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(of(stream), &status) != cudaSuccess) cudaGetLastError();  // the default stream's answer
+    if (cudaStreamIsCapturing(of(stream), &status) != cudaSuccess) cudaGetLastError();  // the default stream fails
     return status != cudaStreamCaptureStatusNone;
   }
 
@@ -299,7 +300,7 @@ class CudaBackend final : public DeviceBackend {
   }
 
  protected:
-  // Where processes have no such events, it is for threads.
+  // Makes an event for threads only, if processes cannot share one.
   std::unique_ptr<DeviceEvent> make_event(int device) override {
     try {
       return shared_events_.make(device);
@@ -308,8 +309,8 @@ class CudaBackend final : public DeviceBackend {
     }
   }
 
-  // Of the driver's pool, which does not wait for what is on the GPU, as freeing other memory does: the first call of
-  // a communicator measures in streams that may be held back.
+  // Uses the driver's pool, because freeing other memory would wait for the GPU's work. A communicator's first call
+  // measures in streams that may be held back.
   std::shared_ptr<std::byte> allocate_for_a_moment(int device, std::size_t bytes) override {
     const CurrentContext on(device);
     cudaStream_t const stream = stream_of(device);
@@ -330,7 +331,7 @@ class CudaBackend final : public DeviceBackend {
     try {
       const CurrentContext on(seen_.load(std::memory_order_relaxed));
       const bool has_begun = cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess;
-      if (!has_begun) cudaGetLastError();  // the next call begins without it
+      if (!has_begun) cudaGetLastError();  // clears the error for the next call
       return has_begun;
     } catch (const Error&) {
       return false;
@@ -347,8 +348,8 @@ class CudaBackend final : public DeviceBackend {
   }
 
  private:
-  // Every call in a stream makes a mark, and an event is made and ended in as much time as it is recorded. What waits
-  // for one of before in a stream does not see that it is recorded anew.
+  // Reuses events: every call in a stream makes a mark, and making an event takes as long as recording it. A stream
+  // that waits for the earlier mark is not affected by a new record.
   std::unique_ptr<CudaEvent> take_mark(int device) {
     {
       const std::lock_guard lock(mutex_);
@@ -368,7 +369,7 @@ class CudaBackend final : public DeviceBackend {
     if (kept.size() < kept.capacity()) kept.push_back(std::move(event));
   }
 
-  // After cudaDeviceReset: what is here has ended, and may not even be given back.
+  // Drops the objects of a device after cudaDeviceReset; they are invalid, so they cannot even be freed.
   void forget(int device) {
     streams_.at(static_cast<std::size_t>(device)) = nullptr;
     for (std::unique_ptr<CudaEvent>& each : marks_[static_cast<std::size_t>(device)]) static_cast<void>(each.release());
@@ -377,7 +378,7 @@ class CudaBackend final : public DeviceBackend {
     shared_events_.forget();
   }
 
-  // What CUDA loads when it is first needed, and waits for all that is on the GPU then.
+  // Makes CUDA load all kernels and copies now, because a first use waits for all work on the GPU.
   void load_all(int device) {
     constexpr std::size_t half = 4096;
     const std::shared_ptr<std::byte> memory = allocate_for_a_moment(device, 2 * half);
@@ -407,14 +408,14 @@ class CudaBackend final : public DeviceBackend {
     return stream;
   }
 
-  // Behind what is in the default stream now.
+  // Returns the device's stream, with its next work behind the work now in the default stream.
   cudaStream_t stream_after_default(int device) {
     cudaStream_t const stream = stream_of(device);
     come_after_default(device, stream);
     return stream;
   }
 
-  // Of what was shown: an allocation whose place has another one now, or none, was freed.
+  // Finds allocations that were shown and are freed: their place holds another allocation now, or none.
   void drop_freed() {
     for (auto each = handles_.begin(); each != handles_.end();) {
       unsigned long long number = 0;
@@ -440,12 +441,12 @@ class CudaBackend final : public DeviceBackend {
   std::mutex mutex_;
   std::map<std::uint64_t, IpcHandleEntry> handles_;  // by allocation
   std::array<std::uint64_t, 8> gone_{};
-  mutable std::atomic<int> seen_ = 0;  // that data was found on
+  mutable std::atomic<int> seen_ = 0;  // a GPU on which data was found
   SharedEventPool shared_events_;
   std::vector<cudaStream_t> streams_;                           // by device; they end with the process
-  std::vector<std::vector<std::unique_ptr<CudaEvent>>> marks_;  // by device; that nobody has now
-  std::vector<unsigned long long> contexts_;                    // by device; what is here is of these
-  std::vector<unsigned long long> loaded_;                      // by device; what is launched is there in these
+  std::vector<std::vector<std::unique_ptr<CudaEvent>>> marks_;  // by device; not in use
+  std::vector<unsigned long long> contexts_;                    // by device: the contexts of the objects here
+  std::vector<unsigned long long> loaded_;                      // by device: the contexts that have loaded all kernels
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream has come to, as CUDA says it.
+// Holds marks in CUDA streams, built on CUDA's own events.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,26 +13,27 @@
 
 namespace lockstep::gpu {
 
+// Remembers the stream of a mark, so that no stream waits for itself.
 class CudaMark : public DeviceEvent {
  public:
   explicit CudaMark(int device) : device_(device) {}
   int device() const { return device_; }
-  // Whether that stream comes after what is marked by itself; of a GPU that is current.
+  // True if the mark was made in this very stream, which comes after it without a wait. The GPU must be current.
   bool is_in(int device, Stream stream) const {
     return device == device_ && stream_ != 0 && stream_ == number_of(stream);
   }
-  // What comes into a stream of that GPU, which is current, waits for what is marked now.
+  // Makes later work in a stream of that GPU, which must be current, wait for the work marked now. Throws Error device.
   virtual void come_before(int device, Stream stream) const = 0;
 
  protected:
   void is_now_in(Stream stream) { stream_ = number_of(stream); }
 
  private:
-  // That no other stream of the process has had, unlike its address; 0: not known.
+  // Returns a number that no other stream of the process has had, unlike its address; 0 if CUDA does not know it.
   static unsigned long long number_of(Stream stream) {
     unsigned long long number = 0;
     if (cudaStreamGetId(static_cast<cudaStream_t>(stream), &number) == cudaSuccess) return number;
-    cudaGetLastError();  // the next call begins without it
+    cudaGetLastError();  // clears the error for the next call
     return 0;
   }
 
@@ -40,7 +41,8 @@ class CudaMark : public DeviceEvent {
   unsigned long long stream_ = 0;
 };
 
-// For threads of this process.
+// Owns a CUDA event, for threads of this process only. `flags` are CUDA's; cudaEventDefault makes an event that knows
+// its time.
 class CudaEvent final : public CudaMark {
  public:
   CudaEvent(int device, unsigned flags) : CudaMark(device) {
@@ -63,7 +65,7 @@ class CudaEvent final : public CudaMark {
     const CurrentContext on(device());
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaErrorNotReady) {
-      cudaGetLastError();  // CUDA keeps this one too, and the next launch would seem to have failed
+      cudaGetLastError();  // clears the error, or the next launch would seem to have failed
       return false;
     }
     check(state, "what was begun on a GPU");

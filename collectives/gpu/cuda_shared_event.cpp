@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Records and awaits shared events by the driver's operations on words of memory, which streams carry out.
 #include "collectives/gpu/cuda_shared_event.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace lockstep::gpu {
 namespace {
 
-// Whether a number that goes around has come to another one; as GPUs compare them.
+// True if a number that wraps around has reached another one; GPUs compare alike.
 bool has_come_to(std::uint32_t reached, std::uint32_t wanted) {
   return static_cast<std::int32_t>(reached - wanted) >= 0;
 }
@@ -29,7 +30,7 @@ EventFlagPage::EventFlagPage(SharedMemory memory) : memory_(std::move(memory)) {
 }
 
 EventFlags& EventFlagPage::flags(std::size_t line) const {
-  return reinterpret_cast<EventFlags*>(memory_.memory().get())[line];  // zeros, which are words
+  return reinterpret_cast<EventFlags*>(memory_.memory().get())[line];  // zeros, which are valid words
 }
 
 CudaSharedEvent::CudaSharedEvent(int device, std::shared_ptr<const EventFlagPage> page, std::size_t line,
@@ -48,7 +49,7 @@ bool CudaSharedEvent::is_reached() {
   return false;
 }
 
-// Two words at once. What was in the stream before is there for all when they are written.
+// Writes two words at a time. The stream's earlier work is visible to all when they are written.
 void CudaSharedEvent::record(Stream stream) {
   const CurrentContext on(device());
   const std::uint32_t number = recorded() + 1;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looks up the driver's calls once, and pushes and pops contexts by them.
 #include "collectives/gpu/current_context.hpp"
 
 #include <array>
@@ -27,8 +28,8 @@ const DriverSearch& found_driver() {
 
 std::string version_text(int version) { return text(version / 1000, '.', version % 1000 / 10); }
 
-// The runtime's own, which lives as long as the process from the first work on; asked for several times, it is the
-// same.
+// Returns the runtime's own context, which lives from the first work until the process ends. Repeated requests return
+// the same one.
 CUcontext context_of(int device) {
   static std::array<std::atomic<CUcontext>, 256> known = {};
   std::atomic<CUcontext>& kept = known.at(static_cast<std::size_t>(device));
@@ -108,7 +109,7 @@ bool enter_context(int device) {
 
 void leave_context() noexcept {
   CUcontext ours = nullptr;
-  const DriverFunctions* const known = driver();  // something was entered by it
+  const DriverFunctions* const known = driver();  // not null, because something was entered by it
   if (known != nullptr && known->pop != nullptr) known->pop(&ours);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calling thread's current GPU, changed for a while; and errors of CUDA as ours.
+// Changes the calling thread's current GPU for a while, and turns CUDA's errors into Lockstep's.
 //
-// cudaSetDevice would do, were it not for what comes after: a thread that has used no GPU yet has no context, and the
-// runtime says that its GPU is 0. Put back by cudaSetDevice, 0 would get a context in every process that works on
-// another GPU, some hundred MB each. So contexts are laid on the driver's stack and taken off again: what was current
-// is so again, be it none, be it one that the program has made itself.
+// cudaSetDevice is not enough, because a thread that has used no GPU has no context. The runtime then reports GPU 0,
+// and setting that again would make a context there. Every process on another GPU would pay some hundred MB for it. So
+// contexts are pushed onto the driver's stack and popped again. Afterwards the thread has the same context as before:
+// none, or even one that the program made itself.
 #pragma once
 
 #include <cuda.h>
@@ -19,16 +19,18 @@
 
 namespace lockstep::gpu {
 
+// Throws Error out_of_memory or device. Its text begins with the second argument, which names the attempted work.
 [[noreturn]] void refuse(cudaError_t error, std::string_view what);
 
+// Throws as refuse() does if the call failed.
 inline void check(cudaError_t error, std::string_view what) {
   if (error != cudaSuccess) [[unlikely]]
     refuse(error, what);
 }
-// The driver's errors have the runtime's numbers.
+// Takes the driver's errors, which have the runtime's numbers.
 inline void check(CUresult error, std::string_view what) { check(static_cast<cudaError_t>(error), what); }
 
-// Calls that the runtime has not, or not without making a context.
+// Holds calls of the driver that the runtime lacks, or that it has only with a new context.
 struct DriverFunctions {
   CUresult (*attributes)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
   CUresult (*device)(CUdevice*, int) = nullptr;
@@ -41,26 +43,28 @@ struct DriverFunctions {
   CUresult (*batch)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned) = nullptr;
   CUresult (*wait)(CUstream, CUdeviceptr, std::uint32_t, unsigned) = nullptr;
 };
-// By the name of a call and the version of CUDA since which it is as it is; nothing, where it is not there.
+// Looks up a call by its name and the CUDA version of its signature; returns null if the driver lacks it.
 using FindEntry = void* (*)(const char* name, unsigned since);
-// Nothing where all are there; else the name of one that is not.
+// Fills in all calls. Returns null on success, otherwise the name of a missing one.
 const char* find_all(FindEntry find, DriverFunctions& all);
-// The process's own; nothing, where it lacks one of them, which is named then.
+// Returns the process's driver calls, or null if the driver lacks any; missing_in_driver() then returns its name.
 const DriverFunctions* driver();
 const char* missing_in_driver();
-// What is there, what this build needs, and how to come by it. `error`: of the runtime's first call; `missing`: a call
-// that the driver lacks.
+// Says why no GPU is usable, and how to mend that. `error` is the result of the runtime's first call; `missing` names a
+// call that the driver lacks, or is null.
 std::string why_unfit(cudaError_t error, const char* missing);
 
-// Whether the process has a context there already, and the number of this one, which no other has had: 0 where it has
-// none, or none that it has used before. Asking makes none.
+// Tell about the GPU's primary context without making one: whether it exists, and its number. No other context has had
+// that number; 0 means none, or an unknown one. is_used() throws Error device.
 bool is_used(int device);
 unsigned long long number_of_context(int device);
 
-// Returns whether something was put on the stack.
+// Pushes the GPU's primary context. Returns false, and pushes nothing, if it is current already. Throws Error device.
 bool enter_context(int device);
+// Pops the context that enter_context() pushed.
 void leave_context() noexcept;
 
+// Makes a GPU the calling thread's current one while the object lives.
 class CurrentContext {
  public:
   explicit CurrentContext(int device) : has_entered_(enter_context(device)) {}

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the process's backend once, and keeps pinned memory and events for reuse.
 #include "collectives/gpu/device_backend.hpp"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ struct BackendSearch {
   std::unique_ptr<DeviceBackend> backend = make_backend(why_none);
 };
 
-// Never destroyed: memory of a device may be freed when the process ends.
+// Is never destroyed, because memory of a device may be freed when the process ends.
 BackendSearch& found() {
   static auto& all = *new BackendSearch;
   return all;
@@ -23,7 +24,7 @@ BackendSearch& found() {
 
 DeviceBackend* own_backend() { return found().backend.get(); }
 
-// By several threads at once perhaps; what BackendOverride has put there stays.
+// Several threads may call this at once; a backend that BackendOverride has set stays.
 DeviceBackend* detail::find() {
   DeviceBackend* const own = found().backend.get();
   DeviceBackend* nothing = nullptr;
@@ -32,7 +33,7 @@ DeviceBackend* detail::find() {
   return current.load();
 }
 
-// In steps of an eighth of its size, so that what is given back fits the next one.
+// Rounds sizes up to steps of an eighth, so that memory given back fits the next request.
 std::shared_ptr<std::byte> DeviceBackend::pinned(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   constexpr std::size_t least = 4096;
@@ -51,7 +52,7 @@ std::byte* DeviceBackend::take_kept(std::size_t bytes) {
   return found == kept_.end() ? nullptr : std::exchange(*found, PinnedMemory{}).memory;
 }
 
-// Pinning is slow, and pinned memory is taken from all others on the machine.
+// Keeps at most 256 MiB: pinning is slow, but pinned memory is taken from all others on the machine.
 bool DeviceBackend::keep(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t most = 256U << 20U;
   const std::lock_guard lock(mutex_);
@@ -100,7 +101,7 @@ void DeviceBackend::forget_events(int device) {
   const std::lock_guard lock(mutex_);
   std::erase_if(events_, [device](CachedEvent& each) {
     if (each.device != device || !each.is_free) return false;
-    static_cast<void>(each.event.release());  // giving it back would be a use
+    static_cast<void>(each.event.release());  // the device was reset, so it may not even be freed
     return true;
   });
 }
@@ -119,7 +120,7 @@ void DeviceBackend::free_kept() {
   }
 }
 
-// Threads of one process have the same memory, which can be pinned once.
+// Counts holders, because threads of one process share this memory and it can be pinned only once.
 std::shared_ptr<const void> DeviceBackend::pin(std::shared_ptr<std::byte> memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto held = holders_.find(memory.get());

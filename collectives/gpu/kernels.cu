@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the CUDA kernels, which are thin shells around combining.hpp and packing.hpp.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -21,14 +22,15 @@ __global__ void __launch_bounds__(threads_per_block) pack(const __grid_constant_
                       std::size_t{gridDim.x} * blockDim.x);
 }
 
-// As many as run at once and no more: each takes as large a part as the others, and none comes after the others.
-template <auto kernel>  // a value: kernels of one type differ in what they need
+// Returns the number of blocks that run at once, or fewer if these suffice. So all blocks get equal parts, and none has
+// to wait for a free place.
+template <auto kernel>  // a value, because kernels of one type need different resources
 unsigned blocks_for(std::size_t threads) {
   static const int at_once = [&] {
     int found = 0;
     const bool is_known =
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&found, kernel, threads_per_block, 0) == cudaSuccess;
-    if (!is_known) cudaGetLastError();  // the launch will say what is the matter
+    if (!is_known) cudaGetLastError();  // the launch will report the error
     return is_known && found > 0 ? found : 1;
   }();
   int device = 0;
@@ -49,7 +51,7 @@ cudaError_t load(const void* kernel) {
 
 cudaError_t launch(DataType type, const CombineArguments& all, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
-  cudaGetLastError();  // of somebody else
+  cudaGetLastError();  // clears an earlier error of other code
   const std::size_t threads = (all.count * size_of(type) + vector_bytes - 1) / vector_bytes;
   const bool known = with_format(type, [&]<class F>(F) {
     with_dividing<F>(all.divisor, [&]<DivisionMode dividing>(std::integral_constant<DivisionMode, dividing>) {
@@ -61,7 +63,7 @@ cudaError_t launch(DataType type, const CombineArguments& all, cudaStream_t stre
 
 cudaError_t launch(const PackArguments& all, bool packs, cudaStream_t stream) {
   if (all.count == 0) return cudaSuccess;
-  cudaGetLastError();  // of somebody else
+  cudaGetLastError();  // clears an earlier error of other code
   const bool known = with_copier(all, packs, [&]<class Copier>(Copier) {
     pack<Copier>
         <<<blocks_for<&pack<Copier>>(threads_of<Copier>(all, packs)), threads_per_block, 0, stream>>>(all, packs);
@@ -76,7 +78,7 @@ cudaError_t load_kernels() {
   };
   for (int number = 0; number < data_type_count; ++number) {
     const auto type = static_cast<DataType>(number);
-    for (const std::int64_t divisor : {0, 2, 3}) {  // one of each kind
+    for (const std::int64_t divisor : {0, 2, 3}) {  // no division, an exact one, any other one
       with_format(type, [&]<class F>(F) {
         with_dividing<F>(divisor, [&]<DivisionMode dividing>(std::integral_constant<DivisionMode, dividing>) {
           add(load(reinterpret_cast<const void*>(combine<F, dividing>)));
@@ -96,7 +98,7 @@ cudaError_t load_kernels() {
     }
   }
   add(load(reinterpret_cast<const void*>(pack<PlainCopy>)));
-  if (status != cudaSuccess) cudaGetLastError();  // the next call begins without it
+  if (status != cudaSuccess) cudaGetLastError();  // clears the error for the next call
   return status;
 }
 

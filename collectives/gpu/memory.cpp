@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Allocates memory of a GPU after a check of the device and the size.
 #include "collectives/gpu/memory.hpp"
 
 #include <limits>

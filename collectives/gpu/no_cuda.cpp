@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Stands in for cuda_backend.cpp in builds without CUDA.
 #include "collectives/gpu/device_backend.hpp"
 
 namespace lockstep::gpu {

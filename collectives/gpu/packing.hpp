@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread of a GPU does where many tensors become one stretch of memory, or one stretch becomes many. On the
-// way elements may be multiplied, divided, and become floats of another width. The host's compiler takes it, too.
+// Holds the work of one GPU thread that packs many tensors into one stretch of memory, or unpacks them again. Elements
+// may be multiplied, divided, and converted between float widths on the way. The host's compiler takes this file, too,
+// so tests run it without a GPU.
 #pragma once
 
 #include <bit>
@@ -10,31 +11,36 @@
 
 namespace lockstep::gpu {
 
-inline constexpr int most_pieces = 120;  // with one launch: what is handed to the GPU has 4 KiB
+// Limits the pieces of one launch, because a launch's arguments have 4 KiB.
+inline constexpr int most_pieces = 120;
 
+// Describes one launch: `count` pieces, and the `whole` that they are packed into or unpacked from. The caller keeps
+// all memory until the launch is done.
 struct PackArguments {
   // NOLINTBEGIN(modernize-avoid-c-arrays): std::array's functions are the host's
   std::byte* pieces[most_pieces];
-  std::size_t begins[most_pieces + 1];  // in bytes of the whole, of each piece and of what comes behind the last
-  double factors[most_pieces];          // of each piece, where it `scales`
+  // Holds the offset of each piece in the whole, in bytes, and the end of the last piece.
+  std::size_t begins[most_pieces + 1];
+  // Holds a factor for each piece, read only if `scales`.
+  double factors[most_pieces];
   // NOLINTEND(modernize-avoid-c-arrays)
   std::byte* whole = nullptr;
   int count = 0;
-  // Of the elements on both sides. Where nothing is done to them they are bytes, whatever they are.
+  // Name the element type on each side. If elements are only copied, both are equal and any type will do.
   DataType in_pieces = DataType::opaque;
   DataType in_whole = DataType::opaque;
   bool scales = false;
-  std::int64_t divisor = 0;  // 0: none
+  std::int64_t divisor = 0;  // 0: no division
 };
 static_assert(sizeof(PackArguments) <= 4096);
 
-// What the host knows of a piece that lies in its own type.
+// Returns the bytes of a piece in its own type; `begins` counts in bytes of the whole's type.
 inline std::size_t bytes_of_piece(const PackArguments& all, int piece) {
   const std::size_t bytes = all.begins[piece + 1] - all.begins[piece];
   return all.in_pieces == all.in_whole ? bytes : bytes / size_of(all.in_whole) * size_of(all.in_pieces);
 }
 
-// What happens to the elements of one piece: first they are multiplied, then divided.
+// Holds the scaling of one piece's elements: they are multiplied first, then divided.
 template <class Divisor>
 struct ElementScaling {
   bool scales;
@@ -42,7 +48,7 @@ struct ElementScaling {
   Divisor divisor;
 };
 
-// The piece in which a place of the whole lies.
+// Returns the piece that holds byte `at` of the whole.
 LOCKSTEP_BOTH int piece_at(const PackArguments& all, std::size_t at) {
   int first = 0;
   for (int last = all.count; last - first > 1;) {
@@ -52,11 +58,13 @@ LOCKSTEP_BOTH int piece_at(const PackArguments& all, std::size_t at) {
   return first;
 }
 
+// True if the address is a multiple of `to` bytes.
 LOCKSTEP_BOTH bool is_aligned(const std::byte* place, std::size_t to) {
   return reinterpret_cast<std::uintptr_t>(place) % to == 0;
 }
 
-// As many bytes as both places are aligned to and as are left, up to a vector.
+// Copies one Word if both addresses are aligned to it and at least so many bytes are left. Returns false, and copies
+// nothing, otherwise.
 template <class Word>
 LOCKSTEP_BOTH bool copy_word(std::byte* to, const std::byte* from, std::size_t left) {
   if (left < sizeof(Word) || !is_aligned(to, sizeof(Word)) || !is_aligned(from, sizeof(Word))) return false;
@@ -64,6 +72,7 @@ LOCKSTEP_BOTH bool copy_word(std::byte* to, const std::byte* from, std::size_t l
   return true;
 }
 
+// Holds the two ends of one copy.
 struct CopyAddresses {
   std::byte* to;
   const std::byte* from;
@@ -73,9 +82,11 @@ struct CopyAddresses {
   }
 };
 
-// Ways from one side to the other: `some` moves as many elements at once as it can, and returns how many.
+// Copies bytes without a change. Every copier has `some`, which moves as many elements at once as it can and returns
+// their number, and `two`, which moves two vectors.
 struct PlainCopy {
-  static constexpr unsigned from_shift = 0;  // of the bytes of an element, as a power of two
+  // Give the bytes of an element as a power of two.
+  static constexpr unsigned from_shift = 0;
   static constexpr unsigned to_shift = 0;
   static constexpr std::size_t lanes = vector_bytes;
   using ElementDivisor = DivisorOf<PlainCopy>;
@@ -92,8 +103,8 @@ struct PlainCopy {
     return 1;
   }
 
-  // A vector each, both read before one is written; false, and nothing is done, where these are not aligned to it, as
-  // both are alike, or not all quotients are found quickly.
+  // Reads two vectors before it writes either, so that more reads are under way. Returns false, and does nothing, if
+  // `one` is not aligned to vectors; `other` is always aligned alike.
   LOCKSTEP_BOTH static bool two(const CopyAddresses& one, const CopyAddresses& other, const Scaling& /*none*/) {
     using Vector = Lanes<std::uint32_t, 4>;
     if (!one.is_aligned<Vector, Vector>()) return false;
@@ -105,23 +116,23 @@ struct PlainCopy {
   }
 };
 
-// From one format to another, or the same, with what happens to elements on the way.
+// Moves elements from one format to another, or to the same one, and scales and divides them on the way.
 template <class From, class To, DivisionMode dividing>
 struct ConvertingCopy {
   using Read = typename From::Stored;
   using Written = typename To::Stored;
   static constexpr unsigned from_shift = std::countr_zero(sizeof(Read));
   static constexpr unsigned to_shift = std::countr_zero(sizeof(Written));
-  static constexpr std::size_t lanes =
-      vector_bytes / (sizeof(Read) > sizeof(Written) ? sizeof(Read) : sizeof(Written));  // a vector on the wider side
-  // In the wider of the two; rounded once.
+  // Moves a full vector on the side of the wider elements.
+  static constexpr std::size_t lanes = vector_bytes / (sizeof(Read) > sizeof(Written) ? sizeof(Read) : sizeof(Written));
+  // Calculates in the wider of the two formats, so results are rounded once.
   using Wide = std::conditional_t<(sizeof(typename From::Wide) > sizeof(typename To::Wide)), typename From::Wide,
                                   typename To::Wide>;
   using Divided = std::conditional_t<std::is_same_v<From, To>, From, FloatFormat<Wide>>;
   using ElementDivisor = DivisorOf<Divided>;
   using Scaling = ElementScaling<typename ElementDivisor::Type>;
 
-  // With `is_right` quickly, and perhaps not right: then it becomes false.
+  // Divides quickly if `is_right` is given, and sets it to false if the quotient may be wrong.
   template <class Value>
   LOCKSTEP_BOTH static Value divided(Value value, const Scaling& scaling, [[maybe_unused]] bool* is_right) {
     if constexpr (dividing == DivisionMode::exactly)
@@ -132,6 +143,7 @@ struct ConvertingCopy {
       return value;
   }
 
+  // Scales, divides and converts one element.
   LOCKSTEP_BOTH static Written one(Read value, const Scaling& scaling, bool* is_right = nullptr) {
     if constexpr (std::is_same_v<From, To>) {
       if (scaling.scales) value = From::scale(value, scaling.factor);
@@ -151,6 +163,7 @@ struct ConvertingCopy {
     }
   }
 
+  // Returns false, and writes nothing, if the addresses are not aligned or a quotient was not found quickly.
   LOCKSTEP_BOTH static bool two(const CopyAddresses& first, const CopyAddresses& second, const Scaling& scaling) {
     using In = Lanes<Read, lanes>;
     using Out = Lanes<Written, lanes>;
@@ -168,6 +181,7 @@ struct ConvertingCopy {
     return true;
   }
 
+  // Moves `at_once` elements if alignment and `left` allow it, and half as many otherwise; returns the number moved.
   template <std::size_t at_once = lanes>
   LOCKSTEP_BOTH static std::size_t some(std::byte* to, const std::byte* from, std::size_t left,
                                         const Scaling& scaling) {
@@ -196,7 +210,7 @@ struct ConvertingCopy {
   }
 };
 
-// Vectors of the whole, from one side to the other.
+// Moves vectors of the whole to or from the pieces; a vector may span several pieces.
 template <class Copier>
 struct PieceCopier {
   static constexpr unsigned to_shift = Copier::to_shift;
@@ -205,13 +219,16 @@ struct PieceCopier {
   bool packs;
   typename Copier::Scaling scaling;
 
+  // Takes the launch's arguments, which it refers to, and the direction: true packs.
   LOCKSTEP_BOTH PieceCopier(const PackArguments& given, bool there)
       : all(given), packs(there), scaling{all.scales, 1, Copier::ElementDivisor::of(all.divisor)} {}
 
+  // These count in bytes of the whole: the shift of an element, the length of a vector, and the length of it all.
   LOCKSTEP_BOTH unsigned in_whole() const { return packs ? to_shift : from_shift; }
   LOCKSTEP_BOTH std::size_t step() const { return Copier::lanes << in_whole(); }
   LOCKSTEP_BOTH std::size_t bytes() const { return all.begins[all.count]; }
 
+  // Returns the two ends of a copy at byte `place` of the whole, which lies in this piece.
   LOCKSTEP_BOTH CopyAddresses at(int piece, std::size_t place) const {
     const unsigned in_piece = packs ? from_shift : to_shift;
     std::byte* const inside = all.pieces[piece] + ((place - all.begins[piece]) >> in_whole() << in_piece);
@@ -219,11 +236,12 @@ struct PieceCopier {
     return packs ? CopyAddresses{outside, inside} : CopyAddresses{inside, outside};
   }
 
+  // Moves one vector of the whole, by its index; an index past the end moves nothing.
   LOCKSTEP_BOTH void move(std::size_t vector) {
     std::size_t place = vector * step();
     const std::size_t end = place + step() < bytes() ? place + step() : bytes();
     for (int piece = place < end ? piece_at(all, place) : 0; place < end;) {
-      while (all.begins[piece + 1] <= place) ++piece;  // some are empty
+      while (all.begins[piece + 1] <= place) ++piece;  // a piece may be empty
       const CopyAddresses addresses = at(piece, place);
       const std::size_t left = ((all.begins[piece + 1] < end ? all.begins[piece + 1] : end) - place) >> in_whole();
       if (all.scales) scaling.factor = all.factors[piece];
@@ -231,7 +249,7 @@ struct PieceCopier {
     }
   }
 
-  // Where both lie in one piece, and where vectors may.
+  // Moves two vectors at once if both lie in one piece and are aligned. Returns false, and does nothing, otherwise.
   LOCKSTEP_BOTH bool move_two(std::size_t vector, std::size_t other) {
     const std::size_t place = vector * step();
     const std::size_t end = other * step() + step();
@@ -242,10 +260,11 @@ struct PieceCopier {
   }
 };
 
-inline constexpr std::size_t moved_together = 256;  // vectors
+// Counts the neighbouring vectors that threads move together; it equals the threads of a block (kernels.cu).
+inline constexpr std::size_t moved_together = 256;
 
-// The part of one thread of so many. Neighbouring threads move neighbouring vectors, and each two at once: so enough is
-// on its way to keep the memory busy.
+// Does the share of one thread among `threads`. Neighbouring threads move neighbouring vectors, and each thread moves
+// two at once. Otherwise too few reads are under way to keep the memory busy.
 template <class Copier>
 LOCKSTEP_BOTH void pack_thread(const PackArguments& all, bool packs, std::size_t thread, std::size_t threads) {
   PieceCopier<Copier> copier(all, packs);
@@ -258,15 +277,15 @@ LOCKSTEP_BOTH void pack_thread(const PackArguments& all, bool packs, std::size_t
   }
 }
 
-// So many threads have something to move.
+// Returns the number of threads that have something to move.
 template <class Copier>
 std::size_t threads_of(const PackArguments& all, bool packs) {
   const std::size_t chunk = 2 * moved_together * (Copier::lanes << (packs ? Copier::to_shift : Copier::from_shift));
   return (all.begins[all.count] + chunk - 1) / chunk * moved_together;
 }
 
-// Calls `use` with the way from side to side; false where there is none. Floats of 32 bits become those of 16 and 64
-// bits, and back.
+// Calls `use` with the copier for this launch. Returns false, without a call, if there is none: f32 converts to and
+// from 16-bit floats and f64 only.
 template <class Use>
 bool with_copier(const PackArguments& all, bool packs, const Use& use) {
   const DataType from = packs ? all.in_pieces : all.in_whole;

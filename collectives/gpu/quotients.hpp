@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Float operations that are rounded by themselves, and quotients with the bits of a division that a GPU finds sooner;
-// for the compilers of GPUs and of the host. Nothing is fused but what a quotient is found by.
+// Holds float operations that are rounded one by one, and fast divisions with the exact bits of an ordinary division.
+// The compilers of GPUs and of the host both take it. Only quotients use fused multiply-add; elsewhere it would change
+// results.
 #pragma once
 
 #include <cmath>
@@ -15,6 +16,7 @@
 
 namespace lockstep::gpu {
 
+// Returns the same bits as another type of the same size.
 template <class To, class From>
 LOCKSTEP_BOTH To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -23,7 +25,7 @@ LOCKSTEP_BOTH To bits_as(From from) {
   return to;
 }
 
-// One operation, rounded to nearest by itself.
+// Define plus, times and over: single operations, each rounded to nearest, that a compiler does not fuse on a GPU.
 #ifdef __CUDA_ARCH__
 #define LOCKSTEP_ROUNDED(name, sign, intrinsic)                                    \
   LOCKSTEP_BOTH float name(float a, float b) { return __f##intrinsic##_rn(a, b); } \
@@ -38,7 +40,7 @@ LOCKSTEP_ROUNDED(times, *, mul)
 LOCKSTEP_ROUNDED(over, /, div)
 #undef LOCKSTEP_ROUNDED
 
-// a * b + c, rounded once.
+// Returns a * b + c, rounded once.
 #ifdef __CUDA_ARCH__
 LOCKSTEP_BOTH float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 LOCKSTEP_BOTH double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
@@ -47,22 +49,24 @@ LOCKSTEP_BOTH float fused(float a, float b, float c) { return std::fma(a, b, c);
 LOCKSTEP_BOTH double fused(double a, double b, double c) { return std::fma(a, b, c); }
 #endif
 
-// The one NaN of results.
+// Replaces any NaN by the one NaN that results have; returns other values as they are.
 LOCKSTEP_BOTH float quiet(float value) { return value == value ? value : bits_as<float>(std::uint32_t{0x7fc00000}); }
 LOCKSTEP_BOTH double quiet(double value) {
   return value == value ? value : bits_as<double>(std::uint64_t{0x7ff8000000000000});
 }
 
+// True if the sign bit is set, also of -0 and NaN.
 LOCKSTEP_BOTH bool is_negative(float value) { return bits_as<std::uint32_t>(value) >> 31U != 0; }
 LOCKSTEP_BOTH bool is_negative(double value) { return bits_as<std::uint64_t>(value) >> 63U != 0; }
 
-// A whole number that many elements are divided by, made once for all of them.
+// Holds a whole number that many elements are divided by; divisor_of() makes it once for all of them.
 template <class T>
 struct Divisor {
   T value;
   T reciprocal;
-  bool is_small;
+  bool is_small;  // true if quick_over() may use it
 };
+// Makes a divisor of a number other than 0. Numbers from 1 to 2^20 allow quick divisions.
 template <class T>
 LOCKSTEP_BOTH Divisor<T> divisor_of(std::int64_t number) {
   constexpr std::int64_t most = 1 << 20;
@@ -70,7 +74,7 @@ LOCKSTEP_BOTH Divisor<T> divisor_of(std::int64_t number) {
   return {value, over(T{1}, value), number > 0 && number <= most};
 }
 
-// Not so small that its quotient by a small number loses places, and neither infinite nor NaN.
+// True if the value is finite, and large enough that its quotient by a small divisor keeps all its places.
 LOCKSTEP_BOTH bool is_usual(float value) {
   constexpr std::uint32_t least = 24;
   return (bits_as<std::uint32_t>(value) >> 23U & 0xffU) - least < 255 - least;
@@ -80,9 +84,9 @@ LOCKSTEP_BOTH bool is_usual(double value) {
   return (static_cast<std::uint32_t>(bits_as<std::uint64_t>(value) >> 52U) & 0x7ffU) - least < 2047 - least;
 }
 
-// The bits of a division for nearly all values, without its branches; otherwise `is_right` becomes false. What the
-// product with the reciprocal leaves is known without an error and corrects it, the first time to the quotient or its
-// neighbour, the second time to the quotient itself.
+// Returns the bits of an ordinary division without its branches, and sets `is_right` to false if they may be wrong. It
+// multiplies by the reciprocal and corrects the product twice by the exact remainder. The first turn comes to the
+// quotient or a neighbour, the second to the quotient itself.
 template <class T>
 LOCKSTEP_BOTH T quick_over(T value, const Divisor<T>& divisor, bool& is_right) {
   T quotient = times(value, divisor.reciprocal);
@@ -92,12 +96,13 @@ LOCKSTEP_BOTH T quick_over(T value, const Divisor<T>& divisor, bool& is_right) {
   return value == 0 ? value : quotient;
 }
 
-// By a power of two, whose reciprocal is no other number than it should be.
+// Divides by a power of two; its reciprocal is exact.
 template <class T>
 LOCKSTEP_BOTH T exactly_over(T value, const Divisor<T>& divisor) {
   return times(value, divisor.reciprocal);
 }
 
+// Divides quickly if that is right, and by an ordinary division otherwise.
 template <class T>
 LOCKSTEP_BOTH T over(T value, const Divisor<T>& divisor) {
   bool is_right = true;
@@ -105,11 +110,12 @@ LOCKSTEP_BOTH T over(T value, const Divisor<T>& divisor) {
   return is_right ? quotient : over(value, divisor.value);
 }
 
-// How results are divided: kernels are made for each, since what one needs of a processor the others would pay for.
+// Says how results are divided. Each mode has kernels of its own, because a mode that needs more registers would slow
+// down the others.
 enum class DivisionMode {
-  none,
-  exactly,  // floats by a power of two
-  by_any
+  none,     // no division
+  exactly,  // floats by a power of two: one multiplication
+  by_any    // any other division
 };
 
 }  // namespace lockstep::gpu

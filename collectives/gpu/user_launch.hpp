@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user's own reduction as GPUs do it.
+// Describes the user's own reduction for GPUs, with its type erased.
 #pragma once
 
 #include <array>
 #include <cstddef>
 
-#include "collectives/gpu/device_backend.hpp"
+#include "collectives/gpu/stream.hpp"
 
 namespace lockstep::gpu {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of complex numbers: (a + bi)(c + di) = (ac - bd) + (ad + bc)i, each of the four products and the two
-// sums rounded by itself. This file must be compiled without contraction to fused multiply-add.
+// Provides products of complex numbers: (a + bi)(c + di) = (ac - bd) + (ad + bc)i. Each of the four products and two
+// sums is rounded by itself. So this file must be compiled without contraction to fused multiply-add.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/complex_kernels.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/highway.h>
 
 #include "collectives/kernels/float_ops-inl.hpp"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies. The C library's own takes microcoded string instructions for what a cache holds, which on some processors
-// are ten times slower than vectors when two buffers lie badly to each other.
+// Copies by vectors. For data that a cache holds, the C library uses microcoded string instructions. On some processors
+// these are ten times slower than vectors if two buffers lie badly to each other.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/copy_kernels.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
@@ -20,16 +20,17 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using ByteTag = hn::ScalableTag<std::uint8_t>;
 
-constexpr std::size_t at_once = 4;  // vectors
+// Gives the number of vectors that a loop copies at once.
+constexpr std::size_t at_once = 4;
 
-// To where vectors can be stored whole; how many bytes that is.
+// Copies up to the first address that is a multiple, where whole vectors can be stored. Returns the number of bytes.
 std::size_t copy_head(std::uint8_t* to, const std::uint8_t* from, std::size_t multiple) {
   const std::size_t head = (multiple - reinterpret_cast<std::uintptr_t>(to) % multiple) % multiple;
   std::memcpy(to, from, head);
   return head;
 }
 
-// Whole groups of four vectors, from where the target is aligned; how many bytes that was.
+// Copies whole groups of four vectors to an aligned target. Returns the number of bytes.
 template <bool streamed>
 std::size_t copy_groups(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
   const ByteTag d;
@@ -58,7 +59,7 @@ void copy_vectors(void* target, const void* source, std::size_t bytes) {
   const std::size_t width = hn::Lanes(ByteTag());
   auto* to = static_cast<std::uint8_t*>(target);
   const auto* from = static_cast<const std::uint8_t*>(source);
-  if (bytes == 0) return;  // from nowhere, perhaps
+  if (bytes == 0) return;  // the pointers may be null then
   if (bytes < at_once * width) {
     std::memcpy(to, from, bytes);
     return;

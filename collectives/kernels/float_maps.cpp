@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What avg does after a sum, and premul_sum before it, for floats and complex numbers: every number divided or
-// multiplied by one other, by the loop of the reductions with a single source.
+// Provides the division after a sum (avg) and the product before it (premul_sum) for floats and complex numbers. Each
+// number is divided or multiplied by the same one, in the loop of the reductions with a single source.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/float_maps.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/highway.h>
 
 #include "collectives/kernels/float_ops-inl.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done with two vectors of floats: f32, f64, and the 16-bit ones while they are 32 bits wide. Only
-// comparisons and bits decide in min and max, for the processors' own instructions disagree about NaN and zero.
+// Defines the operations on two vectors of floats: f32, f64, and 16-bit floats while they are 32 bits wide. Minimum and
+// maximum use only comparisons and bits, because processors' own instructions disagree about NaN and zero.
 #if defined(LOCKSTEP_KERNELS_FLOAT_OPS) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_FLOAT_OPS
 #undef LOCKSTEP_KERNELS_FLOAT_OPS
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The one NaN that results hold: which of two NaN a processor would hand on depends on the order of operands.
+// Returns the only NaN that results hold. Otherwise the NaN of two NaN operands would depend on their order.
 template <class D>
 HWY_INLINE hn::Vec<D> quiet_nan(D d) {
   if constexpr (sizeof(hn::TFromD<D>) == 4)
@@ -26,12 +26,14 @@ HWY_INLINE hn::Vec<D> quiet_nan(D d) {
     return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<D>(), std::uint64_t{0x7ff8000000000000}));
 }
 
+// Returns the vector with every NaN replaced by quiet_nan().
 template <class V>
 HWY_INLINE V with_quiet_nan(V a) {
   return hn::IfThenElse(hn::Eq(a, a), a, quiet_nan(hn::DFromV<V>()));
 }
 
-// NaN stays NaN through everything that follows, so it is enough to look at the end.
+// Cleans NaN at the end only, which is enough: NaN stays NaN through all operations. `is_light` marks operations that
+// take no longer than their loads.
 struct FloatOp {
   static constexpr bool is_light = false;
   template <class V>
@@ -40,6 +42,7 @@ struct FloatOp {
   }
 };
 
+// Adds.
 struct FloatSum : FloatOp {
   static constexpr bool is_light = true;
   template <class V>
@@ -48,6 +51,7 @@ struct FloatSum : FloatOp {
   }
 };
 
+// Multiplies.
 struct FloatProd : FloatOp {
   template <class V>
   HWY_INLINE V apply(V a, V b) const {
@@ -55,7 +59,8 @@ struct FloatProd : FloatOp {
   }
 };
 
-// Of equal numbers only zeros differ in their bits: "or" gives -0 where one of them is, "and" gives +0.
+// Returns the minimum: NaN if an operand is NaN, and -0 of the two zeros. Of equal numbers only zeros differ in their
+// bits. There "or" gives -0 if one of them is -0, and "and" gives +0 if one is +0.
 struct FloatMin : FloatOp {
   template <class V>
   HWY_INLINE V apply(V a, V b) const {
@@ -64,6 +69,7 @@ struct FloatMin : FloatOp {
   }
 };
 
+// Returns the maximum: NaN if an operand is NaN, and +0 of the two zeros.
 struct FloatMax : FloatOp {
   template <class V>
   HWY_INLINE V apply(V a, V b) const {

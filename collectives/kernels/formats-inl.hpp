@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the element types lie in memory and in vectors: four vectors of them at a time, from and to addresses
-// that need no alignment. 16-bit floats are 32-bit floats in vectors. Where the target has no vectors
+// Defines how the element types lie in memory and in vectors. A format loads and stores four vectors at a time, from
+// and to addresses that need no alignment. 16-bit floats become 32-bit floats in vectors. On a target without vectors
 // (SCALAR), a "vector" is one number.
 #if defined(LOCKSTEP_KERNELS_FORMATS) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_FORMATS
@@ -20,7 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Loads and stores go by bytes: a buffer of floats may begin anywhere, and a pointer to float may not.
+// Loads one vector. Loads and stores go by bytes: a buffer of floats may begin anywhere, and a pointer to float may
+// not.
 template <class D>
 HWY_INLINE hn::Vec<D> load_vector(D d, const std::uint8_t* from) {
 #if HWY_TARGET == HWY_SCALAR
@@ -32,6 +33,7 @@ HWY_INLINE hn::Vec<D> load_vector(D d, const std::uint8_t* from) {
 #endif
 }
 
+// Stores one vector.
 template <class D, class V>
 HWY_INLINE void store_vector([[maybe_unused]] D d, std::uint8_t* to, V vector) {
 #if HWY_TARGET == HWY_SCALAR
@@ -43,6 +45,7 @@ HWY_INLINE void store_vector([[maybe_unused]] D d, std::uint8_t* to, V vector) {
 #endif
 }
 
+// Stores one vector past the caches. The address must be aligned to the vector, except on SCALAR.
 template <class D, class V>
 HWY_INLINE void stream_vector([[maybe_unused]] D d, std::uint8_t* to, V vector) {
 #if HWY_TARGET == HWY_SCALAR
@@ -53,7 +56,8 @@ HWY_INLINE void stream_vector([[maybe_unused]] D d, std::uint8_t* to, V vector) 
 #endif
 }
 
-// Numbers that vectors hold as they are.
+// Formats numbers that vectors hold in the same form as memory. `size` is that of a number in bytes. A chunk is four
+// vectors.
 template <class T>
 struct Plain {
   using D = hn::ScalableTag<T>;
@@ -67,8 +71,8 @@ struct Plain {
     return load_vector(D(), from + which * vector_bytes());
   }
 #if HWY_TARGET != HWY_SCALAR
-  // So many bytes in every place of a vector, and the first of them back: what is less than a vector, without memory in
-  // between. For elements that are not longer than that.
+  // Load and store less than a vector without memory in between: a piece of 4 or 8 bytes, repeated in every place of a
+  // vector. Elements must not be longer than the piece.
   template <class Piece>
   static HWY_INLINE auto load_piece(const std::uint8_t* from) {
     Piece piece;
@@ -80,6 +84,7 @@ struct Plain {
     const Piece piece = hn::GetLane(hn::BitCast(hn::ScalableTag<Piece>(), vector));
     std::memcpy(to, &piece, sizeof piece);
   }
+  // Stores one whole vector.
   template <class V>
   static HWY_INLINE void store_one(std::uint8_t* to, V vector) {
     store_vector(D(), to, vector);
@@ -103,7 +108,7 @@ struct Plain {
 
 #if HWY_TARGET == HWY_SCALAR
 
-// Four values of any type, one by one: what operations need that want their lanes beside each other.
+// Formats four values of any type, one by one. Operations that want an element's lanes beside each other use it.
 template <class T>
 struct Values {
   static constexpr std::size_t size = sizeof(T);
@@ -125,7 +130,7 @@ struct Values {
   }
 };
 
-// 16-bit floats, for T = f16 or bf16.
+// Formats 16-bit floats, for T = f16 or bf16.
 template <class T>
 struct Float16Format {
   using V = hn::Vec<hn::ScalableTag<float>>;
@@ -148,8 +153,8 @@ struct Float16Format {
 using WordTag = hn::ScalableTag<std::uint32_t>;
 using FloatTag = hn::ScalableTag<float>;
 
-// 16-bit floats two by two in 32-bit words: vectors 0 and 2 take the lower halves of the words, 1 and 3 the
-// upper ones, so that nothing has to be moved between lanes. Convert says how.
+// Formats 16-bit floats, two in each 32-bit word. Vectors 0 and 2 take the lower halves of the words, 1 and 3 the upper
+// ones, so nothing has to move between lanes. `Convert` converts the halves.
 template <class Convert>
 struct PackedFloat16 {
   static constexpr std::size_t size = 2;
@@ -178,7 +183,8 @@ struct PackedFloat16 {
   }
 };
 
-// A bfloat is the upper half of a float. Rounding cannot carry a NaN away: operations leave only the one quiet NaN.
+// Converts bfloats, which are the upper halves of floats. Rounding cannot turn NaN into a number, since operations
+// leave only the quiet NaN.
 struct BfloatWords {
   template <class V>
   static HWY_INLINE V lower(V words) {
@@ -192,7 +198,7 @@ struct BfloatWords {
   static HWY_INLINE V join(V lower, V upper) {
     return hn::Or(narrow(lower), hn::And(rounded(upper), hn::Set(WordTag(), 0xffff0000)));
   }
-  // One in each word, in its lower half.
+  // Converts one number in each word, in its lower half.
   template <class V>
   static HWY_INLINE V widen(V words) {
     return hn::ShiftLeft<16>(words);
@@ -210,8 +216,8 @@ struct BfloatWords {
   }
 };
 
-// Halves by integer arithmetic, as in types.cpp. Only subnormal ones take another way, for vectors cannot shift
-// each lane by its own width everywhere: they are the low bits of a float that is added and subtracted again.
+// Converts halves by integer arithmetic, as types.cpp does. Subnormal halves need another way, since not all targets
+// can shift each lane by its own width. They become the low bits of a float that is added and subtracted again.
 struct HalfWords {
   template <class V>
   static HWY_INLINE V lower(V words) {
@@ -225,7 +231,7 @@ struct HalfWords {
   static HWY_INLINE V join(V lower, V upper) {
     return hn::Or(narrow(lower), hn::ShiftLeft<16>(narrow(upper)));
   }
-  // One in each word, in its lower half.
+  // Converts one number in each word, in its lower half.
   template <class V>
   static HWY_INLINE V widen(V half) {
     const WordTag d;
@@ -246,7 +252,7 @@ struct HalfWords {
     const WordTag d;
     const auto magnitude = hn::And(bits, hn::Set(d, 0x7fffffff));
     const auto sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
-    const auto half = hn::Set(d, 126U << 23U);  // 0.5, whose unit in the last place is 2^-24
+    const auto half = hn::Set(d, 126U << 23U);  // 0.5: its unit in the last place is 2^-24
     const auto sum = hn::Add(hn::BitCast(FloatTag(), magnitude), hn::BitCast(FloatTag(), half));
     const auto subnormal = hn::Sub(hn::BitCast(d, sum), half);
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1));
@@ -260,14 +266,15 @@ struct HalfWords {
  private:
   static constexpr std::uint32_t smallest_normal = 113U << 23U;  // 2^-14
   static constexpr std::uint32_t too_large = 143U << 23U;        // 2^16
-  static constexpr std::uint32_t rebias = 112U << 23U;           // between the exponents of half and float
+  static constexpr std::uint32_t rebias = 112U << 23U;           // difference between the exponents of half and float
 
   template <class V>
   static HWY_INLINE V floats_apart(V left, V right) {
     return hn::BitCast(WordTag(), hn::Sub(hn::BitCast(FloatTag(), left), hn::BitCast(FloatTag(), right)));
   }
 
-  // Magnitudes are positive as signed numbers too, and those can be compared on all targets.
+  // Selects `yes` in lanes of at least the limit, else `no`. Magnitudes are positive as signed numbers too, and all
+  // targets can compare signed numbers.
   template <class V>
   static HWY_INLINE V if_at_least(V magnitude, std::uint32_t limit, V yes, V no) {
     const hn::RebindToSigned<WordTag> ints;
@@ -278,7 +285,7 @@ struct HalfWords {
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 
-// Halves by the instructions that these processors have for them.
+// Formats halves by the instructions that x86 processors have for them since F16C.
 struct NativeHalf {
   using D = hn::Rebind<hwy::float16_t, FloatTag>;
   static constexpr std::size_t size = 2;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the 16-bit floats. They are widened when loaded, combined as 32-bit floats, and rounded once
-// when stored, however many sources there are.
+// Provides the kernels of 16-bit floats. These are widened when loaded, combined as 32-bit floats, and rounded once
+// when stored, for any number of sources.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/half_kernels.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/highway.h>
 
 #include "collectives/kernels/float_ops-inl.hpp"

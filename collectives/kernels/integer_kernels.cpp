@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums, products, minima and maxima of integers. Sums and products wrap around; in two's complement their bits
-// do not depend on the sign, so signed integers use the kernels of unsigned ones, where wrapping is defined.
+// Provides sums, products, minima and maxima of integers. Sums and products wrap around. In two's complement their bits
+// do not depend on the sign. So signed integers use the kernels of unsigned ones, for which wrapping is defined.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/integer_kernels.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/highway.h>
 
 #include <type_traits>
@@ -35,7 +35,7 @@ struct IntegerSum : IntegerOp {
   }
 };
 
-// No processor multiplies bytes: the even and the odd ones are multiplied as 16-bit numbers.
+// Multiplies bytes. No processor has an instruction for it, so even and odd bytes are multiplied as 16-bit numbers.
 template <class V>
 HWY_INLINE V byte_products(V a, V b) {
   const hn::DFromV<V> bytes;

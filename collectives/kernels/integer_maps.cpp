@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What avg does after a sum, and premul_sum before it, for integers: one number at a time, for processors have no
-// vector division of integers.
+// Provides the division after a sum (avg) and the product before it (premul_sum) for integers. They take one number at
+// a time, since processors have no vector division of integers.
 #include <cstring>
 #include <limits>
 
@@ -21,7 +21,7 @@ void store(void* target, std::size_t index, T value) {
   std::memcpy(static_cast<unsigned char*>(target) + index * sizeof(T), &value, sizeof(T));
 }
 
-// In 64 bits whatever the type, for the divisor may be larger than the type's numbers.
+// Divides in 64 bits for all types, since the divisor may exceed the type's range.
 template <class T>
 void divide_integers(void* target, const void* source, std::size_t count, std::int64_t divisor) {
   using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
@@ -29,11 +29,11 @@ void divide_integers(void* target, const void* source, std::size_t count, std::i
   for (std::size_t i = 0; i < count; ++i) store(target, i, static_cast<T>(load<T>(source, i) / by));
 }
 
-// Towards zero, and to the nearest number that the type has; NaN, from a factor that is none, gives 0.
+// Rounds towards zero, and clamps to the type's range. NaN, which only a factor that is no number gives, becomes 0.
 template <class T>
 T clamped(double value) {
   constexpr auto least = static_cast<double>(std::numeric_limits<T>::min());
-  // One above the greatest number: a power of two, which double has where it may not have the number itself.
+  // One above the greatest number is a power of two, which double can represent; the greatest number itself may not be.
   constexpr double above = 2.0 * static_cast<double>(T{1} << (std::numeric_limits<T>::digits - 1));
   if (!(value == value)) return 0;
   if (value >= above) return std::numeric_limits<T>::max();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of kernels: put together once, at the first look-up, for the vector instructions of this processor.
+// Builds the table of kernels once, at the first look-up, for the vector instructions of this processor.
 #include "collectives/kernels/kernels.hpp"
 
 #include "collectives/kernels/table.hpp"

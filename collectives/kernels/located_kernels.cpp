@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Minimum and maximum of values that carry an index. Values are compared by integer keys that put floats into
-// one total order (-0 below +0, NaN better than all), so every pair has exactly one winner, in any order.
+// Provides minimum and maximum of values that carry an index. Values are compared by integer keys that put floats into
+// one total order (-0 below +0, NaN better than all). So every pair has exactly one winner, in any order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/located_kernels.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/highway.h>
 
 #include <limits>
@@ -21,8 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
 namespace {
 
-// The key of a value, as a vector of integers as wide as the value. Positive floats are in order as integers;
-// of negative ones all bits but the sign are turned round. `best` beats every number's key.
+// Returns the keys of values, as integers of the same width. Positive floats are in order as integers; of negative ones
+// all bits but the sign are inverted. `best` beats every number's key.
 template <class T, class V>
 HWY_INLINE auto key_of(V values, [[maybe_unused]] bool greatest) {
   using I = typename Located<T>::Index;
@@ -66,8 +66,7 @@ Kernel located_of() {
 
 #else
 
-// Even lanes hold values, odd lanes indices. Both are spread over their pair of lanes, so that the mask says the
-// same for both.
+// Even lanes hold values, odd lanes indices. Both are copied to their pair of lanes, so the mask is the same for both.
 template <class T, bool greatest>
 struct LocatedOp {
   static constexpr bool is_light = false;

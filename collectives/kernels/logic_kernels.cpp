@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logical and bitwise operations of integers and bool. The sign does not matter to them, so there is one
+// Provides logical and bitwise operations of integers and bool. The sign does not matter to them, so there is one
 // kernel for each width. Bitwise operations on bool are the logical ones: a byte that is not 0 is true.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/logic_kernels.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/highway.h>
 
 #include "collectives/kernels/formats-inl.hpp"
@@ -46,7 +46,7 @@ struct BitXor : BitOp {
   }
 };
 
-// 1 where a is 0, and 0 elsewhere.
+// Returns 1 in lanes that are 0, and 0 elsewhere.
 template <class V>
 HWY_INLINE V negated(V a) {
   const hn::DFromV<V> d;
@@ -88,7 +88,8 @@ Kernel logical_kernel(ReduceOp op) {
   }
 }
 
-// Bits do not care about the width of numbers: all share the loops of bytes.
+// Returns the kernel of an operation. Bitwise operations do not depend on the width of numbers, so all types share the
+// loops of bytes.
 template <class T>
 Kernel kernel_for(ReduceOp op) {
   using ByteFormat = Plain<std::uint8_t>;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one loop that all reductions share, compiled once for each set of vector instructions. It takes four
-// vectors of every source at a time, combines them in registers, and stores; what does not fill four vectors
-// goes through the same instructions one vector or some bytes at a time, so a number's bits do not depend on where
-// in the buffer it stands. Formats (formats-inl.hpp) say how four vectors are loaded and stored, operations how
-// two are combined.
+// Holds the one loop that all reductions share, compiled once for each set of vector instructions. It loads four
+// vectors of every source at a time, combines them in registers, and stores. The rest goes through the same
+// instructions, one vector or some bytes at a time. So a number's bits do not depend on its position in the buffer.
+// Formats (formats-inl.hpp) load and store four vectors; operations combine two.
 #if defined(LOCKSTEP_KERNELS_LOOPS) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_LOOPS
 #undef LOCKSTEP_KERNELS_LOOPS
@@ -25,14 +24,14 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// How many sources the loop has, when that is only known at run time.
+// Stands for a number of sources that is known only at run time.
 inline constexpr int told = 0;
 
-// What memory is written in. Streamed results begin at a line where that is not more than four vectors away; vectors
-// are never wider than a line where it matters.
+// Gives the size of a cache line in bytes. Streamed results begin at a line if that is at most four vectors away. Where
+// it matters, vectors are not wider than a line.
 inline constexpr std::size_t line_bytes = 64;
 
-// One call of a loop: where to, from how many sources, how many bytes, and how many of them are one element.
+// Describes one call of a loop: `bytes` bytes from each of `number` sources. It owns no memory.
 struct LoopCall {
   std::uint8_t* target;
   const void* const* sources;
@@ -44,11 +43,12 @@ struct LoopCall {
 template <class Format, class Op>
 class Loop {
  public:
+  // Runs the call. `fixed` is the number of sources, or `told`.
   template <int fixed>
   static HWY_NOINLINE void run(const Op& op, const LoopCall& given) {
     if (given.bytes == 0) return;
     if (given.bytes < Format::chunk_bytes()) return combine_part(op, given, 0, given.bytes);
-    // Beside the loop, where the compiler sees that no store changes them.
+    // The pointers are copied to the stack, where the compiler sees that no store changes them.
     constexpr std::size_t room = fixed == told ? 1 : static_cast<std::size_t>(fixed);
     const void* near[room];
     LoopCall call = given;
@@ -66,7 +66,8 @@ class Loop {
   }
 
  private:
-  // Less than four vectors. Once for all numbers of sources, for it is the loop that has to be fast.
+  // Combines less than four vectors. It is compiled once for all numbers of sources, since only the loop has to be
+  // fast.
   static HWY_NOINLINE void combine_part(const Op& op, const LoopCall& call, std::size_t at, std::size_t bytes) {
     if constexpr (has_pieces) {
       const std::size_t end = at + bytes;
@@ -83,7 +84,7 @@ class Loop {
     combine<told, true>(op, call, at, bytes, false);
   }
 
-  // Where vectors hold numbers as they are in memory, some of them are soon loaded.
+  // Tells if the format can load a piece of a vector.
   static constexpr bool has_pieces = requires(const std::uint8_t* from) {
     Format::template load_piece<std::uint64_t>(from);
   };
@@ -104,13 +105,13 @@ class Loop {
     store(call.target + at, op.finish(all));
   }
 
-  // How many bytes are missing to the next place that a streamed store may begin at.
+  // Returns the bytes up to the next address at which a streamed store may begin.
   static std::size_t misalignment(const std::uint8_t* target) {
     const std::size_t alignment = std::min(line_bytes, Format::chunk_bytes());
     return (alignment - reinterpret_cast<std::uintptr_t>(target) % alignment) % alignment;
   }
 
-  // Not in place, where the line has been read anyway.
+  // Returns true if the result is streamed. A reduction in place is not, since it has read the lines anyway.
   static bool streams(const LoopCall& call) {
     if (HWY_TARGET == HWY_SCALAR || call.bytes < streaming_size().load(std::memory_order_relaxed)) return false;
     const std::size_t head = misalignment(call.target);
@@ -127,7 +128,7 @@ class Loop {
     return buffer;
   }
 
-  // Four vectors of the target, or as many bytes of them as a part has.
+  // Combines four vectors, or the given bytes if `partial`.
   template <int fixed, bool partial>
   static HWY_INLINE void combine(const Op& op, const LoopCall& call, std::size_t at, std::size_t bytes, bool streamed) {
     alignas(64) std::uint8_t buffer[partial ? Format::max_chunk_bytes : 1] = {};
@@ -159,7 +160,7 @@ class Loop {
   }
 };
 
-// An element is `lanes` of the format's numbers: two for complex and located ones.
+// Combines two sources. An element is `lanes` of the format's numbers: two for complex and located values.
 template <class Format, class Op, std::size_t lanes>
 void reduce_two(void* target, const void* left, const void* right, std::size_t count) {
   const void* const sources[] = {left, right};
@@ -167,8 +168,9 @@ void reduce_two(void* target, const void* left, const void* right, std::size_t c
   Loop<Format, Op>::template run<2>(Op{}, {static_cast<std::uint8_t*>(target), sources, 2, count * size, size});
 }
 
-// One source is a copy. Light operations are the sums: what is asked most, and no longer than its loads, so that it
-// pays to have the common numbers of sources written out (a fifth to a half faster in the first cache).
+// Combines any number of sources; one source is a copy. Sums are the light operations: the most frequent ones, and no
+// slower than their loads. So common numbers of sources have loops of their own, a fifth to a half faster in the first
+// cache.
 template <class Format, class Op, std::size_t lanes>
 void reduce_many(void* target, const void* const* sources, int number, std::size_t count) {
   using Loops = Loop<Format, Op>;
@@ -187,6 +189,7 @@ void reduce_many(void* target, const void* const* sources, int number, std::size
   Loops::template run<told>(Op{}, call);
 }
 
+// Returns the kernel of a format and an operation.
 template <class Format, class Op, std::size_t lanes = 1>
 Kernel kernel_of() {
   return {&reduce_two<Format, Op, lanes>, &reduce_many<Format, Op, lanes>};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reductions mean, one element at a time and as plainly as possible. For tests only: slow, and written
-// without a look at the kernels.
+// Defines the meaning of reductions, one element at a time and as plainly as possible. Only tests use it: it is slow,
+// and was written without a look at the kernels.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@
 
 namespace lockstep::reference {
 
-// A byte of a bool buffer, which may hold more than a bool can.
+// Holds a byte of a bool buffer, which may have any value. All values but 0 are true.
 struct Flag {
   std::uint8_t byte = 0;
 };
@@ -28,12 +28,13 @@ concept ShortFloat = std::same_as<T, f16> || std::same_as<T, bf16>;
 template <class T>
 concept Complex = std::same_as<T, std::complex<float>> || std::same_as<T, std::complex<double>>;
 
+// Accepts values that carry an index.
 template <class T>
 concept LocatedValue = requires(T value) {
   typename T::Index;
 };
 
-// The one NaN of results.
+// Returns the value, or the only NaN of results for any NaN.
 template <std::floating_point T>
 T quiet(T value) {
   if (!std::isnan(value)) return value;
@@ -43,7 +44,7 @@ T quiet(T value) {
     return std::bit_cast<T>(std::uint64_t{0x7ff8000000000000});
 }
 
-// Keeps the compiler from computing more exactly than one operation at a time.
+// Returns the value, and keeps the compiler from computing more exactly than one operation at a time.
 template <std::floating_point T>
 T rounded(T value) {
   volatile T kept = value;
@@ -52,6 +53,7 @@ T rounded(T value) {
 
 template <std::floating_point T>
 bool is_less(T a, T b) {
+  // -0 counts as less than +0.
   if (a == 0 && b == 0) return std::signbit(a) && !std::signbit(b);
   return a < b;
 }
@@ -67,6 +69,7 @@ T combine(ReduceOp op, T a, T b) {
 
 template <Complex T>
 T combine(ReduceOp op, T a, T b) {
+  // Only sum and product are defined for complex numbers.
   if (op == ReduceOp::sum) return {quiet(rounded(a.real() + b.real())), quiet(rounded(a.imag() + b.imag()))};
   const auto real = rounded(rounded(a.real() * b.real()) - rounded(a.imag() * b.imag()));
   const auto imag = rounded(rounded(a.real() * b.imag()) + rounded(a.imag() * b.real()));
@@ -75,6 +78,7 @@ T combine(ReduceOp op, T a, T b) {
 
 template <std::integral T>
 T combine(ReduceOp op, T a, T b) {
+  // Sums and products wrap around, which unsigned numbers define.
   const auto wide_a = static_cast<std::uint64_t>(a);
   const auto wide_b = static_cast<std::uint64_t>(b);
   switch (op) {
@@ -110,6 +114,7 @@ inline Flag combine(ReduceOp op, Flag a, Flag b) {
   return {static_cast<std::uint8_t>(result ? 1 : 0)};
 }
 
+// Returns true if `a` wins over `b` in a minimum or maximum with index. NaN wins over all numbers.
 template <class T>
 bool is_better(ReduceOp op, T a, T b) {
   if constexpr (std::floating_point<T>) {
@@ -122,6 +127,7 @@ bool is_better(ReduceOp op, T a, T b) {
 
 template <LocatedValue T>
 T combine(ReduceOp op, T a, T b) {
+  // Of equal values the smaller index wins.
   T winner = b.index < a.index ? b : a;
   if (is_better(op, a.value, b.value)) winner = a;
   if (is_better(op, b.value, a.value)) winner = b;
@@ -129,7 +135,8 @@ T combine(ReduceOp op, T a, T b) {
   return winner;
 }
 
-// From left to right; 16-bit floats in 32 bits, and rounded at the end. One value alone is left as it is.
+// Combines values from left to right. 16-bit floats are combined in 32 bits and rounded at the end. A single value is
+// returned unchanged.
 template <class T>
 T reduce(ReduceOp op, std::span<const T> values) {
   if (op == ReduceOp::avg || op == ReduceOp::premul_sum) op = ReduceOp::sum;
@@ -145,6 +152,7 @@ T reduce(ReduceOp op, std::span<const T> values) {
   }
 }
 
+// Divides as avg does. Integers round towards zero.
 template <class T>
 T divide(T value, std::int64_t divisor) {
   if constexpr (ShortFloat<T>) {
@@ -160,6 +168,7 @@ T divide(T value, std::int64_t divisor) {
   }
 }
 
+// Multiplies as premul_sum does. Integers are rounded towards zero and clamped to the type; NaN gives 0.
 template <class T>
 T scale(T value, double factor) {
   if constexpr (ShortFloat<T>) {

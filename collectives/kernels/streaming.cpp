@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The size of the last cache, from the system's files, else from the C library.
+// Finds the size of the last cache from the system's files, or else from the C library.
 #include "collectives/kernels/streaming.hpp"
 
 #include <unistd.h>
@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-// "32768K" in /sys/devices/system/cpu/cpu0/cache/index3/size; 0 where there is none.
+// Returns the largest cache in /sys/devices/system/cpu/cpu0/cache/, where a size reads like "32768K"; 0 if there is
+// none.
 std::size_t size_from_files() {
   std::size_t largest = 0;
   for (int index = 0; index < 8; ++index) {
@@ -26,7 +27,7 @@ std::size_t size_from_files() {
   return largest;
 }
 
-// The C library's word comes second: for some processors it adds up caches that no one core can use.
+// Asks the C library second: for some processors it adds up caches that no single core can use.
 std::size_t size_from_system() {
   std::size_t size = size_from_files();
 #ifdef _SC_LEVEL3_CACHE_SIZE
@@ -34,7 +35,7 @@ std::size_t size_from_system() {
     if (size == 0) size = static_cast<std::size_t>(std::max(0L, sysconf(level)));
   }
 #endif
-  constexpr std::size_t guess = std::size_t{32} << 20U;  // nothing known: a common size of this decade's servers
+  constexpr std::size_t guess = std::size_t{32} << 20U;  // common in servers of the 2020s
   return size > 0 ? size : guess;
 }
 

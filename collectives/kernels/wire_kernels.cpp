@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// 32-bit floats to the 16-bit ones of messages and back, a vector at a time. What does not fill a vector goes through
-// the same instructions, so a number's bits do not depend on where in the buffer it stands.
+// Converts 32-bit floats to the 16-bit floats of messages and back, a vector at a time. The rest goes through the same
+// instructions, so a number's bits do not depend on its position in the buffer.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/wire_kernels.cpp"
 #include "collectives/kernels/vectors.hpp"
-// Below vectors.hpp, which chooses the targets.
+// This include must follow vectors.hpp, which chooses the targets.
 #include <hwy/foreach_target.h>
-// Below foreach_target.h, which includes this file again for each target.
+// This one must follow foreach_target.h, which includes this file again for each target.
 #include <hwy/highway.h>
 
 #include "collectives/kernels/float_ops-inl.hpp"
@@ -38,7 +38,7 @@ struct NarrowFormat {
 using WideTag = FloatTag;
 constexpr std::size_t most_lanes = HWY_MAX_BYTES / 4;
 
-// By the words of the format, of which a number has the lower half.
+// Converts by the 32-bit words of a format, where a number takes the lower half.
 template <class Convert>
 struct WordConversion {
   using NarrowTag = hn::Rebind<std::uint16_t, FloatTag>;
@@ -82,7 +82,7 @@ using NarrowFormat = typename NarrowFormatOf<T>::Type;
 
 #endif
 
-// Calls one(to, from) for each vector of numbers, of so many bytes each.
+// Calls one(to, from) for each vector of numbers, with the given bytes per number on each side.
 template <std::size_t to_bytes, std::size_t from_bytes, class One>
 HWY_INLINE void for_all(void* target, const void* source, std::size_t count, const One& one) {
   auto* const to = static_cast<std::uint8_t*>(target);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Measures the network between nodes in up to three turns: small messages, one long stream per node, and all rails at
+// once.
 #include "collectives/mpi/measure_network.hpp"
 
 #include <algorithm>
@@ -23,19 +25,19 @@ double microseconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The same for all processes of a host.
+// Reads a clock that is the same for all processes of a host.
 double now_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What one member moved, and when.
+// Says how many bytes one member moved, and when.
 struct TransferSpan {
   double begin = 0;
   double end = 0;
   double bytes = 0;
 };
 
-// Of this thread.
+// Returns the CPU time of this thread.
 double busy_us() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -48,7 +50,8 @@ double middle(std::vector<double>& all) {
   return *at;
 }
 
-// Between the first members of all nodes, all at once, as collectives have it. The others sleep until theirs has done.
+// Measures between the first members of all nodes at the same time, as collectives use the links. The other members
+// sleep until theirs is done.
 class NetworkMeasurement {
  public:
   NetworkMeasurement(Transport& transport, const Topology& topology)
@@ -61,19 +64,19 @@ class NetworkMeasurement {
     before_ = leader(node - 1);
   }
 
-  // Until the next one, of as many bytes as all say together then.
+  // Measures all but the rate of one long stream. Its rate chooses the number of bytes for second().
   Topology::Network first() {
     Topology::Network measured{.crowd = crowd()};
     lead(true, [&] {
       measured.latency_us = latency_us(next_, before_);
       if (led_.size() > 1) measured.near_us = latency_us(led_[1], led_[1]);
       measured.short_bytes_per_us = short_bytes_per_us(measured.latency_us);
-      measured.bytes_per_us = bytes_per_us(3);  // something may be in the way of one
+      measured.bytes_per_us = bytes_per_us(3);  // one measurement may be disturbed
     });
     return measured;
   }
 
-  // By one connection of each node.
+  // Measures the rate of one connection per node.
   double second(double bytes_per_us_of_all) {
     constexpr double long_enough_us = 150'000;
     const double passes = long_enough_us * bytes_per_us_of_all / static_cast<double>(one_pass);
@@ -82,7 +85,7 @@ class NetworkMeasurement {
     return leads_ ? rate : 0;
   }
 
-  // All rails at once: what a node has, where one connection does not fill the link.
+  // Measures all rails at once, because one connection may not fill the link of a node.
   TransferSpan third(double bytes_per_us_of_all, const Topology& topology) {
     const int local = topology.index_in_node(transport_.rank());
     const auto peer = [&](int node) {
@@ -106,11 +109,11 @@ class NetworkMeasurement {
   }
 
  private:
-  // How many there are for each core, by how little of it one gets; the best of a few moments, since something else is
-  // always done now and then. All members do so at once.
+  // Returns the programs per core, from the share of a core that this thread gets. All members measure at once. It
+  // takes the best of two moments, because other work disturbs now and then.
   static double crowd() {
     constexpr int moments = 2;
-    constexpr double moment_us = 16'000;  // several turns of who shares a core
+    constexpr double moment_us = 16'000;  // several turns of the programs that share a core
     double least = 1000;
     for (int i = 0; i < moments; ++i) {
       const auto begin = std::chrono::steady_clock::now();
@@ -122,7 +125,7 @@ class NetworkMeasurement {
     return std::max(1.0, least);
   }
 
-  // Of a small message, both ways; the quickest of many, where nobody was in the way.
+  // Returns the time of a small message, averaged over both ways. It takes the fastest of many, which nobody disturbed.
   double latency_us(int to, int from) {
     constexpr int times = 21;
     double least = std::numeric_limits<double>::max();
@@ -134,7 +137,8 @@ class NetworkMeasurement {
     return least;
   }
 
-  // Of a short message, beyond what any takes: what limits a link may let it through at once.
+  // Returns the rate of a short message beyond the latency. A link with a rate limit may pass a short message at full
+  // speed.
   double short_bytes_per_us(double latency) {
     constexpr int times = 5;
     std::vector<std::byte> data(2 * Topology::short_message_bytes);
@@ -165,9 +169,9 @@ class NetworkMeasurement {
     }
   }
 
-  // The best of so many turns in a row, in which something is always on its way: what links let through at once before
-  // they begin to count, and how slowly a connection begins, is in the first ones.
-  // Some of them together, as a link that was idle for a moment lets through more at once.
+  // Returns the best rate of several passes in a row, so something is always under way. Later passes count more: links
+  // may pass the first bytes without their limit, and connections start slowly. It rates four passes together if there
+  // are enough, since a link that was idle for a moment also passes more.
   double bytes_per_us(int passes) {
     std::vector<std::byte> data(2 * one_pass);
     std::vector<double> times{now_us()};
@@ -182,7 +186,7 @@ class NetworkMeasurement {
     return best;
   }
 
-  // All but the first turns.
+  // Measures all but the first quarter of the passes.
   TransferSpan stretch(int passes) {
     std::vector<std::byte> data(2 * one_pass);
     TransferSpan counted;
@@ -195,7 +199,7 @@ class NetworkMeasurement {
     return counted;
   }
 
-  // Half of it goes to the one, half comes from the other.
+  // Sends half of the data to one member, and receives the other half from another.
   void pass(std::span<std::byte> data, int to, int from) {
     const SendDescriptor out{to, data.data(), data.size() / 2};
     const ReceiveDescriptor in{from, data.data() + data.size() / 2, data.size() / 2};
@@ -205,7 +209,7 @@ class NetworkMeasurement {
     for (unsigned turns = 0; !transport_.done(0); ++turns) {
       std::this_thread::yield();
       if (turns % 64 != 63) continue;
-      was_told_ = transport_.hear().has_value() || was_told_;  // it throws where somebody is gone
+      was_told_ = transport_.hear().has_value() || was_told_;  // throws if a member is gone
       if (std::chrono::steady_clock::now() - begin > passing_takes)
         throw Error(Code::stall, text("a message from rank ", from, " to rank ", transport_.rank(), " takes more than ",
                                       format_duration(passing_takes)));
@@ -222,11 +226,11 @@ class NetworkMeasurement {
   int before_ = 0;
   std::uint32_t call_tag_ = 0;
   std::uint32_t near_call_tag_ = 1000;
-  bool was_told_ = false;  // that who leads has done, before it was waited for
+  bool was_told_ = false;  // the leader's message came before it was awaited
   std::array<std::byte, 16> small_{};
 };
 
-// The same on all: the middle latency and crowd, and the slowest link.
+// Combines all measurements into one result for all members: medians of latencies and crowds, and the slowest link.
 Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& mine) {
   Topology::Network all;
   std::vector<double> latencies;
@@ -247,7 +251,7 @@ Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& m
     crowds.push_back(reader.get<double>());
     if (const auto us = reader.get<double>(); us > 0) near.push_back(us);
     const auto short_rate = reader.get<double>();
-    if (!(latency > 0 && rate > 0)) continue;  // it leads no node
+    if (!(latency > 0 && rate > 0)) continue;  // not the leader of a node
     latencies.push_back(latency);
     short_rates.push_back(short_rate);
     all.bytes_per_us = all.bytes_per_us == 0 ? rate : std::min(all.bytes_per_us, rate);
@@ -260,7 +264,7 @@ Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& m
   return all;
 }
 
-// Of the slowest node: what its rails have moved together, from the first's beginning to the last's end.
+// Returns the rate of the slowest node: the bytes of all its rails, from the first begin to the last end.
 double of_nodes(Exchange& exchange, const Topology& topology, const TransferSpan& mine) {
   std::vector<TransferSpan> nodes(static_cast<std::size_t>(topology.node_count()));
   int rank = 0;
@@ -281,7 +285,7 @@ double of_nodes(Exchange& exchange, const Topology& topology, const TransferSpan
   return least;
 }
 
-// What goes wrong on one member is said by all.
+// Throws on all members if `try_it` throws on one.
 template <class Try>
 void together(Exchange& exchange, std::string_view what, const Try& try_it) {
   std::string wrong;

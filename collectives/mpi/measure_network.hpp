@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the network between nodes does, tried: interfaces say what they could do, not what links let through.
+// Measures the network between nodes, because interfaces state their own speed, not that of the links.
 #pragma once
 
 #include "collectives/engine/transport.hpp"
@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// All members call it, and all get the same. Takes about a fifth of a second. Throws on all where one cannot.
+// Returns the same result on all members; all of them call it together. Takes about 0.2 s. If it fails on one member,
+// it throws on all.
 Topology::Network measure_network(Transport& transport, Exchange& exchange, const Topology& topology);
 
 }  // namespace lockstep

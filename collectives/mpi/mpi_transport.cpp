@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Moves the messages of rounds by MPI_Isend and matched receives, and control messages by the wire.
 #include "collectives/mpi/mpi_transport.hpp"
 
 #include <algorithm>
@@ -36,7 +37,7 @@ MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
     tag_offsets_.push_back({from_lane(exchange.channel_to(member)), from_lane(exchange.channel_from(member))});
 }
 
-// What was said and not heard is taken out of MPI, which would keep it.
+// Receives control messages that nobody heard, because MPI would keep them.
 MpiTransport::~MpiTransport() {
   try {
     if (!std::ranges::all_of(lanes_, &MpiLane::idle)) abandon();
@@ -69,7 +70,7 @@ std::size_t MpiTransport::count_parts(std::size_t bytes) const { return Chunks(b
 
 void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                         std::span<const ReceiveDescriptor> receives) {
-  // Exchanges are on lanes beyond those that have tags: theirs is the one for messages, whatever lane they are on.
+  // Rounds of exchanges have lanes without tags. They all use the tag for messages, on any lane.
   if (round_tag.is_exchange && static_cast<std::size_t>(round_tag.lane) >= lanes_.size())
     lanes_.resize(static_cast<std::size_t>(round_tag.lane) + 1);
   MpiLane& lane = lanes_.at(static_cast<std::size_t>(round_tag.lane));
@@ -106,12 +107,12 @@ void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   }
 }
 
-// The length of the next message from this member, if one is here.
+// Returns the length of the next message from this member, if one has arrived.
 std::optional<std::size_t> MpiTransport::arrived(const MpiLane& lane, int peer) {
   return wire_->next_bytes(on_wire(peer), tag_from(lane, peer));
 }
 
-// Rounds of exchanges share their tags: the one that was posted first takes the first message.
+// True if another round of an exchange with the same tag was posted earlier; that round takes the first message.
 bool MpiTransport::another_is_first(const MpiLane& lane, int peer) const {
   if (!lane.across) return false;
   return std::ranges::any_of(lanes_, [&](const MpiLane& other) {
@@ -120,8 +121,8 @@ bool MpiTransport::another_is_first(const MpiLane& lane, int peer) const {
   });
 }
 
-// Begins to receive what is here, in the order of posting for each member: where one message is not here, those after
-// it have to wait. Says what is wrong with a message that has another length.
+// Starts to receive the messages that have arrived, in the order of posting for each member. Messages behind a missing
+// one have to wait. Returns the error text for a message of another length, or an empty string.
 std::string MpiTransport::take_arrived(MpiLane& lane) {
   std::string wrong;
   ++pass_;
@@ -160,7 +161,7 @@ void MpiTransport::take_finished(MpiLane& lane) {
   int first_error = MPI_SUCCESS;
   for (int i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(lane.finished[static_cast<std::size_t>(i)]);
-    lane.requests[at] = MPI_REQUEST_NULL;  // not every MPI does so for one that failed
+    lane.requests[at] = MPI_REQUEST_NULL;  // not every MPI resets a failed one
     if (kind != MPI_SUCCESS && first_error == MPI_SUCCESS) {
       first_error = lane.statuses[static_cast<std::size_t>(i)].MPI_ERROR;
     }
@@ -181,10 +182,10 @@ bool MpiTransport::done(int number) {
   return lane.idle();
 }
 
-// What was sent to us and never will be received is taken out of the way, or its sender could not give up. (MPICH 4.0.2
-// crashes in MPI_Imrecv, which the wire would use, where a communicator of one process sends to itself.)
+// Receives messages that no round will want, because their senders could not give up otherwise. Messages to itself take
+// another path: the wire would use MPI_Imrecv, in which MPICH 4.0.2 crashes if a communicator has one process.
 void MpiTransport::drop_arrived(const MpiLane& lane) {
-  constexpr std::size_t most = std::size_t{64} << 20U;  // it takes memory
+  constexpr std::size_t most = std::size_t{64} << 20U;  // in bytes; a larger one would take too much memory
   for (const MessageChunk& part : lane.awaited) {
     std::optional<std::size_t> bytes;
     {
@@ -207,7 +208,7 @@ bool MpiTransport::anything_on_its_way() {
   bool any = false;
   for (MpiLane& lane : lanes_) {
     for (MPI_Request& request : lane.requests) {
-      int over = 0;  // one that failed is over too
+      int over = 0;  // a failed one is over, too
       if (MPI_Test(&request, &over, MPI_STATUS_IGNORE) != MPI_SUCCESS) request = MPI_REQUEST_NULL;
     }
     lane.forget_finished();
@@ -216,12 +217,12 @@ bool MpiTransport::anything_on_its_way() {
   return any;
 }
 
-// A send that nobody takes cannot be called back (MPI deprecates it, and Open MPI does not do it), nor a receive that
-// has begun; both end when the other side does its part.
+// Waits a second, because MPI cannot recall a send that nobody receives: it deprecates that, and Open MPI does not do
+// it. A receive that has begun cannot be recalled either. Both end when the other side does its part.
 bool MpiTransport::abandon() {
   exchange_.mark_failed();
   wire_->leave_to_mpi();
-  if (Wire::ended()) {  // what was under way is nobody's any more
+  if (Wire::ended()) {  // nobody can complete the messages under way
     for (MpiLane& lane : lanes_) lane = {};
     return false;
   }
@@ -284,14 +285,15 @@ std::optional<Transport::SmallMessage> MpiTransport::hear() {
   return std::nullopt;
 }
 
-// MPI has no doorbell: the time is short or the answer late. A signal ends it early.
+// Sleeps for the whole time, because MPI has no descriptor to wait for. Callers keep the time short. A signal ends it
+// early.
 void MpiTransport::sleep(std::int64_t nanoseconds) {
   constexpr std::int64_t second = 1'000'000'000;
   const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
   ::nanosleep(&time, nullptr);
 }
 
-// What was told is pushed once more. MPI keeps no watch over members that somebody would have to call off.
+// Pushes the last messages once more. MPI watches no members, so nothing has to be called off.
 void MpiTransport::leave(const Bytes& last_words) {
   Transport::leave(last_words);
   if (!Wire::ended()) exchange_.flushed();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport between processes: a round's messages by MPI's point-to-point calls, on the private communicator that
-// the session has already. Needs no header of MPI to be included.
+// Declares the transport by MPI's point-to-point calls, on the session's private communicator. This header needs no
+// header of MPI.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-// Among the members of the exchange, which outlives it and carries one transport at a time. Like the exchange, it is
-// used by one thread at a time; those over different exchanges by different threads where MPI was started with
-// MPI_THREAD_SERIALIZED or more. Nothing where the exchange is not over MPI.
+// Makes a transport among the members of the exchange, or returns null if the exchange does not go over MPI. The
+// exchange must outlive it, and carries one transport at a time. One thread at a time may use it. Different threads may
+// use transports over different exchanges if MPI was started with MPI_THREAD_SERIALIZED or more.
 std::unique_ptr<Transport> mpi_transport(Exchange& exchange);
 
-// What carries the messages of the session's communicators: MPI or sockets of our own, or what the session stands on
-// without MPI. Called by all members; they decide together when it is called first.
+// Returns a function that makes transports for the session's communicators: over MPI, over Lockstep's own sockets, or
+// over the session's backend without MPI. All members call it; at the first call they decide together.
 std::function<std::unique_ptr<Transport>(Exchange&)> transport_of(Session& session);
 
 }  // namespace lockstep

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The class behind mpi_transport(), for those who may see MPI. Messages are kept apart by their tag alone: the
+// Declares the class behind mpi_transport() for files that include MPI. Only tags keep messages apart: they hold the
 // exchange's channel, the lane, and as many bits of the call tag as fit (TagLayout).
 //
-// MPI gets memory to write to only when a message of the right length is there (MPI_Iprobe), although posting receives
-// ahead is up to 0.3 us faster between processes of a node. A longer message than was posted for is an error to MPI,
-// but Open MPI 4.1.4 writes all of it: 9000 bytes into 100, between processes of a node by its default, over TCP from
-// half a megabyte on (mca_pml_ob1_recv_request_progress_rget takes the sender's length). And MPICH 4.0 does not say
-// how long it was. What was not given to MPI needs no calling back after a failure, either.
+// MPI gets memory only after a message of the right length has arrived (MPI_Iprobe). Posting receives ahead would be up
+// to 0.3 us faster between processes of a node. But a message that is too long is an error to MPI, and Open MPI 4.1.4
+// writes all of it. It wrote 9000 bytes into 100 between processes of a node, by default. Over TCP it does so from half
+// a megabyte on (mca_pml_ob1_recv_request_progress_rget takes the sender's length). MPICH 4.0 does not report the
+// length. Memory that MPI never got also needs no recall after a failure.
 #pragma once
 
 #include <mpi.h>
@@ -20,10 +20,13 @@
 
 namespace lockstep {
 
+// Implements Transport over MPI. One thread at a time may use it.
 class MpiTransport final : public Transport {
  public:
-  static constexpr std::size_t largest_chunk = std::size_t{1} << 30U;  // counts of MPI 3 end at 2^31-1
+  // Limits a part of a message in bytes, since counts of MPI 3 end at 2^31-1.
+  static constexpr std::size_t largest_chunk = std::size_t{1} << 30U;
 
+  // Uses the exchange, which must outlive it. Tests choose a small `chunk`, in bytes.
   explicit MpiTransport(MpiExchange& exchange, std::size_t chunk = largest_chunk);
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;
@@ -38,7 +41,7 @@ class MpiTransport final : public Transport {
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
-  // Waits at most a second in all for what is on its way; warns of what is still on its way then.
+  // Waits at most a second for messages under way, and logs a warning that lists the rest.
   bool abandon() override;
 
   void tell(int peer, Bytes bytes) override;
@@ -48,22 +51,23 @@ class MpiTransport final : public Transport {
   void leave(const Bytes& last_words) override;
 
  private:
-  // A message, or a part of a longer one.
+  // Describes a message, or a part of a longer one.
   struct MessageChunk {
     int peer;
-    std::byte* into;  // of a receive
+    std::byte* into;  // null for a send
     std::size_t bytes;
-    std::size_t message;
+    std::size_t message;  // bytes of the whole message
   };
-  // Its vectors keep their capacity from round to round.
+  // Holds the round of one lane. Its vectors keep their memory from round to round.
   struct MpiLane {
     int tag = 0;
     bool across = false;
-    std::uint64_t turn = 0;             // among the rounds of exchanges
-    std::vector<MessageChunk> awaited;  // in the order of their posting
-    std::vector<MPI_Request> requests;  // not yet through, and what they are about
+    std::uint64_t turn = 0;             // orders the rounds of exchanges
+    std::vector<MessageChunk> awaited;  // in the order of posting
+    // Holds the requests under way, and in `parts` their messages.
+    std::vector<MPI_Request> requests;
     std::vector<MessageChunk> parts;
-    std::vector<int> finished;  // room for the answers of MPI
+    std::vector<int> finished;  // room for MPI's answers
     std::vector<MPI_Status> statuses;
 
     bool idle() const { return awaited.empty() && requests.empty(); }
@@ -71,8 +75,9 @@ class MpiTransport final : public Transport {
     void forget_finished();
   };
 
+  // Returns the MPI rank of the process that runs a member.
   int on_wire(int peer) const { return exchange_.process_of(peer); }
-  // What is sent to a thread of a process, or comes from one, has tags of its own, as far from the lane's.
+  // Messages to and from threads of a process have tags of their own, at a fixed distance from the lane's.
   int tag_to(const MpiLane& lane, int peer) const {
     return lane.tag + tag_offsets_.at(static_cast<std::size_t>(peer)).to;
   }
@@ -98,8 +103,9 @@ class MpiTransport final : public Transport {
     int from;
   };
   std::vector<TagOffsets> tag_offsets_;  // by member
-  std::deque<Bytes> own_words_;          // to oneself
-  std::vector<std::uint64_t> silent_;    // the last pass in which nothing from the member had arrived
+  std::deque<Bytes> own_words_;          // to itself
+  // Holds for each member the last pass in which nothing from it had arrived.
+  std::vector<std::uint64_t> silent_;
   std::uint64_t pass_ = 0;
   std::uint64_t turns_ = 0;
 };

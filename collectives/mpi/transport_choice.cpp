@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Decides whether MPI or sockets carry a session's messages, by the setting, the launcher, the networks and a trial.
 #include "collectives/mpi/transport_choice.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::chrono::seconds trying_takes{5};
 
-// An interface without an address of its own is of another kind than Ethernet's: InfiniBand's ports are.
+// True if an interface with a known speed has no IP address, as ports of InfiniBand have none.
 bool has_fabric(const Topology& topology, int node) {
   const auto& nics = topology.machine_of_node(node).nics;
   for (std::size_t nic = 0; nic < nics.size(); ++nic) {
@@ -35,12 +36,12 @@ bool all_have_fabric(const Topology& topology) {
 }
 
 struct ChosenNetwork {
-  std::string address;  // of this node; empty: by MPI
+  std::string address;  // of this node; empty: use MPI
   std::string why;
 };
 
-// Who is to go on when another one has died must hear of that, and needs something that goes on as well. The same on
-// all, whatever the launcher tells which of them.
+// True if the launcher lets the other ranks go on after a death. They must hear of that death, so MPI will not do. All
+// ranks get the same answer: true only if the launcher tells it to all of them.
 bool all_go_on(Exchange& exchange) {
   const std::byte mine{launcher_keeps_survivors(process_environment)};
   const auto all = exchange.all_gather("whether the launcher lets others go on when one dies", {&mine, 1});
@@ -77,7 +78,7 @@ ChosenNetwork intent_of(const Session& session, bool survives) {
   return {{}, why};
 }
 
-// Every member sends a control message to the next one. Returns what is wrong; empty if nothing is.
+// Sends a control message from every member to the next one. Returns the trouble, or an empty string.
 std::string try_it(Transport& transport) {
   const int size = transport.size();
   if (size == 1) return {};
@@ -89,7 +90,7 @@ std::string try_it(Transport& transport) {
         return text("rank ", (transport.rank() + size - 1) % size, " does not come through to rank ", transport.rank());
       transport.sleep(1'000'000);
     }
-    return {};  // its own control message goes on while it waits for the others
+    return {};  // its own message is delivered while it waits for the others
   } catch (const Error& error) {
     return std::string(error.detail());
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What carries the messages of a session over MPI: MPI itself, or sockets of our own. MPI is right where there is
-// something faster than TCP between the nodes, and among members of one node, who hardly send messages. Over TCP it is
-// our own, which see at once when a member has died.
+// Chooses between MPI and Lockstep's own sockets for the messages of a session. MPI is better on a network that is
+// faster than TCP, and on a single node, where few messages are sent. Otherwise the sockets are better, because they
+// see a member's death at once.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,19 @@
 
 namespace lockstep {
 
+// Holds the choice, and the sockets if they were chosen.
 class TransportChoice final : public Attachment {
  public:
-  // Called by all members of the session, who try whether they reach each other. Throws where LOCKSTEP_TRANSPORT names
-  // a way that does not lead there.
+  // Chooses; all members of the session call it, and try whether they reach each other. Throws Error if
+  // LOCKSTEP_TRANSPORT names a transport that does not work.
   explicit TransportChoice(Session& session);
+  // Makes a transport for the exchange; transports over sockets may outlive this object.
   std::unique_ptr<Transport> transport(Exchange& exchange) const;
-  // What was decided, for people.
+  // Returns the reason for the choice, for people.
   const std::string& why() const { return why_; }
   bool by_tcp() const { return tcp_ != nullptr; }
   bool failed() const override { return tcp_ && tcp_->has_lost(); }
-  // What was measured between the nodes, the same on all members.
+  // Returns the measured speed between the nodes, the same on all members. It is empty over MPI or on one node.
   const Topology::Network& network() const { return network_; }
 
  private:

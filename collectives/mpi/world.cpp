@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator of all members of a session. It lies here, above both, because a session knows no collectives.
+// Makes the communicator of all members of a session. It is here, above sessions and collectives, because a session
+// does not know collectives.
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -46,7 +47,7 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   return options;
 }
 
-// What f returns; what it throws is told to those who come to meet this member in that exchange.
+// Returns the result of `f`. If it throws, other members that wait in the exchange learn the error.
 template <class F>
 auto or_tell(Exchange& exchange, const F& f) {
   try {
@@ -58,7 +59,7 @@ auto or_tell(Exchange& exchange, const F& f) {
 }
 
 std::unique_ptr<WorldAttachment> make_world(Session& session) {
-  auto maker = transport_of(session);  // which may measure the network
+  auto maker = transport_of(session);  // may measure the network
   auto options = or_tell(session.exchange(), [&] { return with_settings(session, {}); });
   return std::make_unique<WorldAttachment>(Communicator(session.exchange(), session.shared_topology(),
                                                         first_ranks(session.size()), std::move(maker),
@@ -73,7 +74,7 @@ TransportMaker transport_of(Session& session) {
   auto& kept = session.until_the_end();
   if (!kept) {
     const auto choice = or_tell(session.exchange(), [&] { return std::make_shared<TransportChoice>(session); });
-    const bool speaks = session.rank() == 0;  // for all, who know the same
+    const bool speaks = session.rank() == 0;  // rank 0 logs for all
     if (speaks) session.log().info(text("messages go ", choice->by_tcp() ? "over TCP" : "by MPI", ": ", choice->why()));
     constexpr double worth = 0.9;
     if (const auto& network = choice->network(); network.bytes_per_us > 0) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the process's NCCL once, and lets tests replace it.
 #include "collectives/nccl/library.hpp"
 
 #include <atomic>
@@ -18,7 +19,7 @@ struct LibrarySearch {
   }
 };
 
-// Never destroyed: members may be left behind when the process ends.
+// Is never destroyed, because members may remain when the process ends.
 LibrarySearch& found() {
   static auto& all = *new LibrarySearch;
   return all;
@@ -50,7 +51,7 @@ bool reduces(ReduceOp op, DataType type) {
   }
 }
 
-// The machine's NCCL is for the machine's GPUs.
+// Returns null if tests have replaced the GPUs, because the machine's NCCL needs the machine's GPUs.
 NcclInterface* library() {
   NcclInterface* const now = current().load(std::memory_order_acquire);
   return now == found().library.get() && gpu::backend() != gpu::own_backend() ? nullptr : now;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as collectives see it: what is asked of it, by our own names. Behind it is the NCCL of the machine, which is
-// loaded when it is first needed; tests put something of their own there.
+// Declares the part of NCCL that collectives use, under Lockstep's own names. The implementation is the machine's NCCL,
+// loaded when first needed; tests put another one in its place.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@
 
 namespace lockstep::nccl {
 
-// By which members find each other.
+// Names a group of ranks; those that join with the same id find each other.
 using NcclId = std::array<std::byte, 128>;
 
-// One member's end of a group of members with a GPU each; the library's own.
+// Is one rank's handle in a group of ranks with one GPU each. The library defines it.
 class NcclComm {
  public:
   NcclComm() = default;
@@ -26,10 +26,11 @@ class NcclComm {
   NcclComm& operator=(const NcclComm&) = delete;
 };
 
-// How NCCL knows memory: not at all, each member its own (from 2.19 on), all members theirs as one (from 2.27 on).
+// Says how NCCL knows memory: not at all, each member its own, or all members theirs as one window. The second needs
+// NCCL 2.19, the third 2.27.
 enum class RegistrationMode : std::uint8_t { none, alone, together };
 
-// The library's own word for memory that it knows.
+// Is the library's handle for registered memory.
 class Registration {
  public:
   Registration() = default;
@@ -38,8 +39,9 @@ class Registration {
   Registration& operator=(const Registration&) = delete;
 };
 
-// Nothing blocks; every call but is_busy() and leave() may leave the member busy, and then nothing but those two may be
-// called before it is not. Throws Error device, with NCCL's words.
+// Calls NCCL without blocking. Any call but is_busy() and leave() may leave the member busy. Until it is idle again,
+// only those two may be called. Calls throw Error device with NCCL's own text. Streams and buffers belong to the
+// caller, and stay until the work in the stream is done.
 class NcclInterface {
  public:
   NcclInterface() = default;
@@ -47,38 +49,45 @@ class NcclInterface {
   NcclInterface(const NcclInterface&) = delete;
   NcclInterface& operator=(const NcclInterface&) = delete;
 
+  // Returns the version for people, for example 2.19.3.
   virtual std::string version() const = 0;
+  // Makes an id, which one member sends to the others before all join.
   virtual NcclId make_id() = 0;
+  // Joins a group as `rank` of `size` members. leave() frees the handle.
   virtual NcclComm* join(const NcclId& id, int size, int rank, int device) = 0;
-  // Throws what failed since, also on other members.
+  // True while a call is under way. Throws failures since the last look, also those of other members.
   virtual bool is_busy(NcclComm* member) = 0;
-  // In order: begun by all members, and over when the member is not busy any more.
+  // Ends the group in order. All members must begin it; it is complete when the member is idle.
   virtual void finish(NcclComm* member) = 0;
-  // The member is gone; what it had under way is broken off, unless it had finished.
+  // Frees the member, and aborts its work unless finish() is complete.
   virtual void leave(NcclComm* member) noexcept = 0;
 
-  // What it can do at most.
+  // Returns the best mode that this NCCL supports.
   virtual RegistrationMode registering() const = 0;
-  // Memory that it can know, of a device. Throws Error out_of_memory.
+  // Allocates memory that NCCL can register. Throws Error out_of_memory. free() releases it.
   virtual std::byte* allocate(int device, std::size_t bytes) = 0;
-  // Of what it does not know any more, and the GPU does not use.
+  // Frees memory that is no longer registered and that the GPU no longer uses.
   virtual void free(std::byte* memory) noexcept = 0;
-  // By all members together, as much by each; done when the member is not busy.
+  // Registers memory. All members do so together, each with as many bytes; complete when the member is idle.
   virtual std::unique_ptr<Registration> add(NcclComm* member, std::byte* memory, std::size_t bytes,
                                             RegistrationMode how) = 0;
+  // Removes a registration. All members do so together.
   virtual void remove(NcclComm* member, Registration& registration) = 0;
 
-  // What comes between is one operation, in which messages cross; nothing starts before its end.
+  // Join the calls between them into one operation, in which sends and receives may cross. The work starts at the end
+  // of the group.
   virtual void begin_group() = 0;
   virtual void end_group(NcclComm* member) = 0;
 
+  // Reduce as in MPI; `count` is in elements.
   virtual void all_reduce(NcclComm* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
                           gpu::Stream stream) = 0;
   virtual void reduce(NcclComm* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
                       int root, gpu::Stream stream) = 0;
-  // `count`: of what each member gets.
+  // Takes as `count` the elements that each member receives.
   virtual void reduce_scatter(NcclComm* member, const void* in, void* out, std::size_t count, DataType type,
                               ReduceOp op, gpu::Stream stream) = 0;
+  // Move bytes; the type does not matter. all_gather takes the bytes of each member.
   virtual void all_gather(NcclComm* member, const void* in, void* out, std::size_t bytes, gpu::Stream stream) = 0;
   virtual void broadcast(NcclComm* member, const void* in, void* out, std::size_t bytes, int root,
                          gpu::Stream stream) = 0;
@@ -86,14 +95,15 @@ class NcclInterface {
   virtual void receive(NcclComm* member, void* to, std::size_t bytes, int from, gpu::Stream stream) = 0;
 };
 
-// Whether NCCL itself reduces so, to what the operation means here: its min and max of floats pass over NaN.
+// True if NCCL's own reduction gives the results that Lockstep defines. Its min and max of floats ignore NaN, so they
+// do not.
 bool reduces(ReduceOp op, DataType type);
 
-// What this process has; nothing where the build has no NCCL, the machine none that fits, or the process no GPU.
+// Returns this process's NCCL. Null if the build or the machine has no suitable NCCL, or the process sees no GPU.
 NcclInterface* library();
-// Why there is none, for people; empty where there is one.
+// Explains a null library() to people; empty if there is one.
 std::string why_none();
-// Puts another one in its place, until it is gone: for tests.
+// Replaces library() while the object lives, for tests. It owns the replacement.
 class NcclOverride {
  public:
   explicit NcclOverride(std::unique_ptr<NcclInterface> library);
@@ -107,7 +117,7 @@ class NcclOverride {
   NcclInterface* before_;
 };
 
-// By the build: with NCCL, or without. Nothing, and why, where there is none.
+// Loads NCCL; the build decides between NCCL and a stub. Returns null, and sets `why_none`, if there is none.
 std::unique_ptr<NcclInterface> load(std::string& why_none);
 
 }  // namespace lockstep::nccl

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Starts calls by NCCL in a stream, and ends the communicator in order or by an abort.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -14,7 +15,7 @@
 namespace lockstep::nccl {
 namespace {
 
-// Whose input or output is elsewhere: apart from each other, and multiplied already.
+// Returns the specification of a call with its data in other memory: not in place, and multiplied already.
 Spec apart(const Spec& spec) {
   Spec now = spec;
   if (spec.op == ReduceOp::premul_sum) now.op = ReduceOp::sum;
@@ -22,7 +23,7 @@ Spec apart(const Spec& spec) {
   return now;
 }
 
-// What is behind NCCL's part of an operation: our own kernels and copies. Of a GPU that has failed nothing is.
+// Waits for Lockstep's own kernels and copies behind NCCL's part. A GPU that has failed does nothing more.
 void wait_for_end(gpu::StreamMark& last) noexcept {
   try {
     while (!last.is_reached()) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -38,7 +39,7 @@ bool can_do(const Spec& spec, int members) {
     return is_exchange(spec.collective) || spec.collective == Collective::all_gather ||
            spec.collective == Collective::broadcast;
   }
-  if (spec.op == ReduceOp::user) return true;  // two at a time, however many they are
+  if (spec.op == ReduceOp::user) return true;  // combines two at a time, so any number of members will do
   return members <= gpu::most_parts || is_reduced_by_nccl(spec.op == ReduceOp::premul_sum ? apart(spec) : spec);
 }
 
@@ -65,7 +66,8 @@ NcclCommunicator::NcclCommunicator(NcclInterface& library, const NcclId& id, int
   }
 }
 
-// Breaking off may wait for what does not end: what the user has put before it into a stream, or a graph that is kept.
+// An abort may wait forever: for earlier work of the user in the stream, or for a graph that is kept. So another thread
+// does it, and the destructor waits for at most a second.
 NcclCommunicator::~NcclCommunicator() {
   auto leave = [library = &library_, member = member_, backend = gpu::backend(), device = device_, stream = stream_,
                 last = last_, scratches = std::move(scratches_), registered = registered_]() mutable {
@@ -119,7 +121,7 @@ void NcclCommunicator::group(const F& f, const WaitFunction& wait_function) {
     try {
       library_.end_group(member_);
     } catch (const Error&) {
-      // the first one says more
+      // The first error says more.
     }
     throw;
   }
@@ -178,12 +180,13 @@ std::shared_ptr<gpu::StreamMark> NcclCommunicator::begin(std::span<const NcclCal
   return last_;
 }
 
-// A part of it may be in the stream: breaking off waits for that, too, before memory is freed that it uses.
+// Marks the end of a failed call, part of which may be in the stream. The destructor waits for it before it frees
+// memory.
 void NcclCommunicator::keep_end_of(gpu::Stream stream) noexcept {
   try {
     last_ = gpu::backend()->mark(device_, stream);
   } catch (const Error&) {
-    return;  // of a GPU that has failed; what failed first says more
+    return;  // the GPU has failed, and the first error says more
   }
 }
 

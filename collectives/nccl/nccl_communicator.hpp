@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a communicator with a GPU each, and what they do by NCCL: in the order of their calls, in the stream
-// that is named, without waiting for it. What NCCL lacks is composed of its messages and our own kernels.
+// Holds a communicator of ranks with one GPU each that works by NCCL. Calls run in their order, in a given stream,
+// without waiting for it. Lockstep composes collectives that NCCL lacks from NCCL's messages and its own kernels.
 #pragma once
 
 #include <functional>
@@ -20,85 +20,96 @@ struct NcclCall {
   Spec spec;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  double factor = 1;         // of premul_sum, this member's own
-  gpu::UserLaunch own = {};  // of the user's own function
+  double factor = 1;         // this member's factor, for premul_sum
+  gpu::UserLaunch own = {};  // launches the user's own reduction
   // True if NcclCommunicator::places_of() of this call, and of those begun with it, is equal on all members.
   bool is_same_memory = false;
 };
 
-// Whether an NCCL communicator of so many can; the same on all members.
+// True if an NCCL communicator of this size can do the call. All members get the same answer.
 bool can_do(const Spec& spec, int members);
 
-// What goes from one member to another where they only send to each other, as far as this member knows. NCCL hangs
-// where the two have different counts in mind.
+// Return the bytes that one member sends to or receives from another in a pure exchange, as this member sees it. NCCL
+// hangs if the two see different counts, so members compare them first.
 std::size_t bytes_to(const Spec& spec, int me, int to);
 std::size_t bytes_from(const Spec& spec, int me, int from);
 
+// Is this member's end of the communicator. One thread at a time may use it.
 class NcclCommunicator {
  public:
-  // Called while there is nothing to do but to wait; throws when there is no use in it.
+  // Is called again and again while a call waits. It throws to give up the wait.
   using WaitFunction = std::function<void()>;
 
-  // All members make it together.
+  // Joins the communicator; all members do so together. Throws Error device, or from `wait_function`. `library` must
+  // outlive the object.
   NcclCommunicator(NcclInterface& library, const NcclId& id, int size, int rank, int device,
                    const WaitFunction& wait_function);
-  // Breaks off what is under way, unless it was ended before.
+  // Aborts work under way unless end() is complete, and waits for that for at most a second.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   int device() const { return device_; }
-  // Of its own, beside all that the program puts into streams later: after these marks, or, where there are none, after
-  // what was begun before in the GPU's default stream.
+  // Returns the communicator's own stream. Its next work comes after these marks, or after the GPU's default stream if
+  // there are none. Later work of the program runs beside it.
   gpu::Stream stream_after(std::span<const std::shared_ptr<gpu::StreamMark>> marks);
 
-  // The steps as one operation. What is returned is reached when it is done; nothing, where the stream is captured.
+  // Starts the calls as one operation in the stream. Returns a mark that is reached when they are done, or null if the
+  // stream is being captured. Throws Error usage if a captured call would need scratch memory.
   std::shared_ptr<gpu::StreamMark> begin(std::span<const NcclCall> given, gpu::Stream stream,
                                          const WaitFunction& wait_function);
-  // Throws what went wrong since, also on other members.
+  // Throws failures since the last look, also those of other members.
   void check();
-  // NCCL knows what the library's allocate() gave from now on; it is freed here. All members together, each as much;
-  // so, too, they forget what all of them have dropped.
+  // Registers memory that NcclInterface::allocate() gave, and takes ownership of it. All members call it together, each
+  // with as many bytes. The result is dropped by its last owner, and freed after all members have dropped theirs.
   std::shared_ptr<std::byte> add(std::byte* memory, std::size_t bytes, RegistrationMode how,
                                  const WaitFunction& wait_function);
+  // Returns the numbers of registered memory that this member has dropped.
   std::vector<std::uint64_t> dropped() const { return registered_->dropped(); }
+  // Removes registrations that all members have dropped, and frees the memory. All members call it together, with the
+  // same numbers.
   void forget(std::span<const std::uint64_t> numbers, const WaitFunction& wait_function) {
     forget(numbers, true, wait_function);
   }
-  // 64 bits that say which parts of memory that NCCL knows the steps have.
+  // Returns a hash of the places in registered memory that the calls use. Members with equal hashes use the same parts.
   std::uint64_t places_of(std::span<const NcclCall> steps) const;
-  // All members end it together.
+  // Ends the communicator in order; all members do so together.
   void end(const WaitFunction& wait_function);
-  // Whether something is under way.
+  // True if GPU work is under way.
   bool is_working() const;
 
  private:
-  // Of a reduction that is composed: block i is for member i, who combines what all have of it.
+  // Describes a composed reduction: member i combines the parts that all members have of block i.
   struct ReductionBlocks {
     std::size_t offset(int block) const;
     std::size_t count(int block) const { return offset(block + 1) - offset(block); }
     const NcclCall* step;
-    std::size_t each;  // of all_reduce and reduce, whose last blocks may be shorter; 0: as the specification cuts
+    // Holds the elements per block in all_reduce and reduce; the last blocks may be shorter. 0: the call's
+    // specification cuts the blocks.
+    std::size_t each;
   };
 
-  // What is to be combined: where it lies, and where that which becomes of it may.
+  // Names one part to combine, and the memory that its intermediate result may overwrite.
   struct CombinePart {
     const std::byte* at;
     std::byte* room;
   };
 
-  // How much of a step's data is elsewhere while NCCL works on it.
+  // Says how many bytes of a call's data go through other memory while NCCL works on it.
   struct BounceBytes {
     std::size_t input = 0;
     std::size_t output = 0;
   };
 
+  // Waits until NCCL is idle.
   void settle(const WaitFunction& wait_function);
   void forget(std::span<const std::uint64_t> numbers, bool frees, const WaitFunction& wait_function);
+  // Returns the bytes that must go through other memory. leave_by() copies or scales the input there, and come_back()
+  // copies the output back.
   BounceBytes detour_of(const NcclCall& step) const;
   std::byte* leave_by(const BounceBytes& detour, const NcclCall& given, NcclCall& changed, std::byte* at);
   void come_back(const NcclCall& given, const NcclCall& changed);
-  // Everything between the beginning of a group and its end.
+  // Runs `f` between the start and the end of a group, and waits until NCCL is idle.
   template <class F>
   void group(const F& f, const WaitFunction& wait_function);
   [[noreturn]] static void refuse_captured(const Spec& spec);
@@ -121,7 +132,7 @@ class NcclCommunicator {
   ReductionBlocks blocks_of(const NcclCall& step) const;
   std::size_t scratch_bytes(const NcclCall& step) const;
   std::size_t slot_bytes(const ReductionBlocks& blocks) const;
-  // Where the result of a block is while it is handed out.
+  // Returns the place of this member's block of the result while it is handed out.
   std::byte* result_of(const ReductionBlocks& blocks, std::byte* scratch) const;
 
   NcclInterface& library_;
@@ -130,10 +141,11 @@ class NcclCommunicator {
   int device_;
   NcclComm* member_;
   gpu::Stream stream_ = nullptr;
-  // What is under way uses the scratch; the next operation comes after it, whatever their streams.
+  // Orders operations: all of them use the scratch memory, so each waits for the one before, even in another stream.
   gpu::Stream now_ = nullptr;
   std::shared_ptr<gpu::StreamMark> last_;
-  std::vector<std::shared_ptr<std::byte>> scratches_;  // the last one is used; freeing waits for the whole GPU
+  // Keeps outgrown scratch memory, because freeing it would wait for the whole GPU. The last one is in use.
+  std::vector<std::shared_ptr<std::byte>> scratches_;
   std::size_t scratch_size_ = 0;
   std::shared_ptr<RegisteredMemory> registered_;
   bool has_ended_ = false;

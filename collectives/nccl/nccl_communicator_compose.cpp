@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions that NCCL lacks: its messages bring every member what all have of its block, and kernels combine that.
+// Composes reductions that NCCL lacks: messages bring every rank all parts of its block, and kernels combine them.
 #include <algorithm>
 #include <bit>
 
@@ -16,7 +16,7 @@ std::size_t NcclCommunicator::ReductionBlocks::offset(int block) const {
   return block == cut.parts() ? cut.total() : cut.offset(block);
 }
 
-// All but the last block end where a vector does.
+// Cuts blocks at vector boundaries; only the last one may be shorter.
 NcclCommunicator::ReductionBlocks NcclCommunicator::blocks_of(const NcclCall& step) const {
   if (cuts_input(step.spec.collective)) return {&step, 0};
   const auto members = static_cast<std::size_t>(size_);
@@ -29,7 +29,7 @@ std::size_t NcclCommunicator::slot_bytes(const ReductionBlocks& blocks) const {
   return round_up(blocks.count(rank_) * blocks.step->spec.element_bytes);
 }
 
-// Every member gets what all have of its block, in slots one after the other. The own part is read where it lies.
+// Brings every rank all parts of its block, in one slot per rank. The rank reads its own part in place.
 void NcclCommunicator::exchange_parts(const ReductionBlocks& blocks, std::byte* scratch) {
   const std::size_t element = blocks.step->spec.element_bytes;
   for (int i = 0; i < size_; ++i) {
@@ -91,7 +91,7 @@ void NcclCommunicator::scale(const NcclCall& step, std::byte* to) {
   if (all.count > 0) gpu::backend()->begin_combine(device_, step.spec.type, all, now_);
 }
 
-// Of what all have: the parts of the members up to this one, or of those before it.
+// Combines the parts of the ranks up to this one for scan, or before this one for exscan.
 void NcclCommunicator::combine_before(const NcclCall& step, std::byte* scratch) {
   const Spec& spec = step.spec;
   if (spec.op == ReduceOp::user) {
@@ -116,7 +116,7 @@ void NcclCommunicator::combine_before(const NcclCall& step, std::byte* scratch) 
   gpu::backend()->begin_combine(device_, spec.type, all, now_);
 }
 
-// By the balanced tree in every order: members stay in theirs, and the reproducible one has the host's bits.
+// Combines by the balanced tree in every order. Ranks stay in order, and the reproducible order gives the host's bits.
 void NcclCommunicator::combine_by_own(const NcclCall& step, std::span<const CombinePart> parts, std::size_t count,
                                       std::byte* result) {
   if (count == 0 || parts.empty()) return;

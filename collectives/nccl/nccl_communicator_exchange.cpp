@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members only send to each other, block by block.
+// Sends blocks between ranks in collectives that only move data.
 #include "collectives/nccl/nccl_communicator_parts.hpp"
 
 namespace lockstep::nccl {
@@ -16,7 +16,7 @@ std::size_t bytes_from(const Spec& spec, int me, int from) {
   return from == spec.root ? spec.gives.count(me) * spec.element_bytes : 0;
 }
 
-// In place all is read from a copy; where the own block lies is where it belongs.
+// Reads from a copy if the call is in place. The rank's own block is copied, not sent.
 void NcclCommunicator::exchange(const NcclCall& step, std::byte* scratch) {
   const Spec& spec = step.spec;
   const bool cuts_in = cuts_input(spec.collective);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that NCCL knows of. Members may give it to NCCL only together, the same parts of it: where they do not, or
-// where a call works in memory that NCCL does not know, data goes by way of such memory, in the same stream.
+// Handles memory that NCCL knows. All members must give NCCL the same parts of it. If they do not, or NCCL does not
+// know the call's memory, data goes through scratch memory in the same stream.
 #include "collectives/nccl/nccl_communicator_parts.hpp"
 
 namespace lockstep::nccl {
@@ -14,12 +14,12 @@ std::size_t output_bytes(const Spec& spec, int rank) {
   return count * spec.element_bytes;
 }
 
-// Whether NCCL may be given memory that it knows, where all give the same parts.
+// True if NCCL may work in registered memory for this call, provided that all members give the same parts.
 bool takes_same_memory(const Spec& spec, bool knows_both) {
   switch (spec.collective) {
     case Collective::all_gather:
     case Collective::broadcast:
-    case Collective::scan:  // all that NCCL does for them is an all_gather
+    case Collective::scan:  // NCCL only does an all_gather for these
     case Collective::exscan:
       return true;
     case Collective::all_reduce:
@@ -60,7 +60,7 @@ void NcclCommunicator::forget(std::span<const std::uint64_t> numbers, bool frees
 std::uint64_t NcclCommunicator::places_of(std::span<const NcclCall> steps) const {
   std::uint64_t bits = 1;
   for (const NcclCall& step : steps) {
-    // Who is not the root gives a broadcast nothing but its output.
+    // In a broadcast, other ranks than the root give only their output.
     const void* const input = step.spec.collective == Collective::broadcast ? step.output : step.input;
     for (const void* const each : {input, static_cast<const void*>(step.output)}) {
       const RegisteredMemory::RegisteredAddress place = registered_->find(each);
@@ -77,12 +77,12 @@ NcclCommunicator::BounceBytes NcclCommunicator::detour_of(const NcclCall& step) 
   const bool may = step.is_same_memory && takes_same_memory(step.spec, knows_input && knows_output);
   BounceBytes detour;
   if (has_factor || (knows_input && !may)) detour.input = round_up(input_bytes(step.spec, rank_));
-  // What a scan puts out comes from our kernels.
+  // Lockstep's kernels write the output of a scan, so it needs no detour.
   if (knows_output && !may && !is_scan(step.spec)) detour.output = round_up(output_bytes(step.spec, rank_));
   return detour;
 }
 
-// Returns where what is free begins.
+// Copies the input to scratch memory at `at`, and points the changed call there. Returns the end of the used memory.
 std::byte* NcclCommunicator::leave_by(const BounceBytes& detour, const NcclCall& given, NcclCall& changed,
                                       std::byte* at) {
   if (detour.input > 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NCCL of the machine, found when it is first needed: a program that has no GPU need not have it. Members do not
-// block, so that whoever waits can give up.
+// Binds to the machine's NCCL at run time, so programs without a GPU run without NCCL. Calls do not block, so a waiting
+// rank can give up.
 #include <dlfcn.h>
 #include <nccl.h>
 
@@ -34,7 +34,7 @@ struct Functions {
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclSend) send;
   decltype(&ncclRecv) receive;
-  // Not all NCCLs have these, nor have all headers: nullptr where this one has not.
+  // Are null if this NCCL lacks them. Headers may lack them, too, so the types are written out.
   ncclResult_t (*allocate)(void** memory, std::size_t bytes);
   ncclResult_t (*free)(void* memory);
   ncclResult_t (*add_alone)(ncclComm_t, void* memory, std::size_t bytes, void** handle);
@@ -43,10 +43,10 @@ struct Functions {
   ncclResult_t (*remove_together)(ncclComm_t, void* window);
 };
 
-// All members give the same parts of it (NCCL_WIN_COLL_SYMMETRIC).
+// Means that all members give the same parts of the window (NCCL_WIN_COLL_SYMMETRIC).
 constexpr int symmetric = 1;
 
-// Nothing where all are there; else the name of one that is not.
+// Fills in all functions. Returns null on success, otherwise the name of a missing one.
 const char* find_all(void* handle, Functions& all) {
   const char* missing = nullptr;
   const auto find = [&](const char* name, auto& function) {
@@ -126,7 +126,7 @@ ncclRedOp_t op_of(ReduceOp op) {
   }
 }
 
-constexpr int oldest = 21800;  // in which finalize() does not block either, and errors have words
+constexpr int oldest = 21800;  // since then finalize() does not block either, and errors have texts
 
 std::string version_text(int version) {
   return version == 0 ? "without a version" : text(version / 10000, '.', version / 100 % 100, '.', version % 100);
@@ -144,7 +144,7 @@ struct LoadedNcclComm final : NcclComm {
   bool has_finished = false;
 };
 
-// NCCL writes the handle when it is done; it stays empty where it makes no use of the memory.
+// Holds NCCL's handle. NCCL writes it asynchronously, and leaves it null if it makes no use of the memory.
 struct NcclRegistration final : Registration {
   void* handle = nullptr;
   RegistrationMode how = RegistrationMode::none;
@@ -186,7 +186,7 @@ class NcclLibrary final : public NcclInterface {
     return state == ncclInProgress;
   }
 
-  // Where something is launched or ended, NCCL puts back by cudaSetDevice what was the thread's: then it is this one.
+  // Makes the GPU current first, because NCCL restores the thread's GPU by cudaSetDevice at a launch or an end.
   void finish(NcclComm* member) override {
     const gpu::CurrentContext on(device_of(member));
     check(member, nccl_.finalize(comm_of(member)), "ending a group");
@@ -218,7 +218,7 @@ class NcclLibrary final : public NcclInterface {
     void* memory = nullptr;
     const ncclResult_t result = nccl_.allocate(&memory, bytes);
     if (result == ncclSuccess) return static_cast<std::byte*>(memory);
-    cudaGetLastError();  // the next call begins without it
+    cudaGetLastError();  // clears the error for the next call
     throw Error(Code::out_of_memory,
                 text("NCCL ", version(), ", allocating ", bytes, " bytes on GPU ", device, ": ",
                      nccl_.get_error_string(result)),
@@ -227,7 +227,7 @@ class NcclLibrary final : public NcclInterface {
 
   void free(std::byte* memory) noexcept override {
     try {
-      const gpu::CurrentContext on(gpu::own_backend()->where(memory).device);  // CUDA's own look would make a context
+      const gpu::CurrentContext on(gpu::own_backend()->where(memory).device);  // CUDA's own query would make a context
       nccl_.free(memory);
     } catch (const Error&) {
       return;  // the driver has ended, and all memory with it
@@ -314,7 +314,7 @@ class NcclLibrary final : public NcclInterface {
 
 std::unique_ptr<NcclInterface> load(std::string& why_none) {
   refuse_code_of_the_user();
-  // As the system finds it, or where its header was when this was built.
+  // Tries the system's search path first, then the folder of the header that this build used.
   void* handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const std::string why = ::dlerror();

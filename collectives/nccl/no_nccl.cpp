@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Stands in for nccl_library.cpp in builds without NCCL.
 #include "collectives/nccl/library.hpp"
 
 namespace lockstep::nccl {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps registered blocks by number, and frees them when the GPU is done with them.
 #include "collectives/nccl/registered_memory.hpp"
 
 #include <algorithm>
@@ -47,7 +48,7 @@ bool RegisteredMemory::is_idle(const RegisteredBlock& memory) noexcept {
   try {
     return memory.before == nullptr || memory.before->is_reached();
   } catch (const Error&) {
-    return true;  // nothing is done any more on a GPU that has failed
+    return true;  // a GPU that has failed does nothing more
   }
 }
 
@@ -59,7 +60,7 @@ void RegisteredMemory::free_idle() {
   });
 }
 
-// As the owner of any other memory waits for cudaFree.
+// Waits as cudaFree does for other memory, but for this block's work only.
 void RegisteredMemory::free_when_idle(const RegisteredBlock& memory) noexcept {
   while (!is_idle(memory)) std::this_thread::sleep_for(std::chrono::microseconds(20));
   library_.free(memory.first);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that NCCL knows of, which the members of an NCCL communicator have taken together. What its owner drops stays
-// until all members have dropped theirs, because they forget it together, or until the NCCL communicator is gone; and
-// it stays until what the GPU was given before in its default stream is done with it. cudaFree sees to that by waiting
-// for the whole GPU, NCCL does not: here an event does it, so that nobody else's work is waited for.
+// Keeps the memory that the members of an NCCL communicator registered together. A block that its owner drops stays
+// until all members have dropped theirs and forget it together, or until the communicator is gone.
+// The block also stays until the GPU has done the work that its default stream held at the drop. cudaFree would wait
+// for the whole GPU, and NCCL would not wait at all. So an event marks that work, and nobody waits for the work of
+// others.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +18,33 @@
 
 namespace lockstep::nccl {
 
+// Numbers blocks in the order of their registration, so a block has the same number on all members. Any thread may call
+// it; it must be owned by a shared_ptr.
 class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
  public:
   RegisteredMemory(NcclInterface& library, int device) : library_(library), device_(device) {}
 
-  // Where something is in it; memory has the same number on all members.
+  // Says where an address is in registered memory.
   struct RegisteredAddress {
-    std::uint64_t number = 0;  // 0: nowhere
+    std::uint64_t number = 0;  // 0: not registered
     std::uint64_t offset = 0;
     bool operator==(const RegisteredAddress&) const = default;
   };
 
-  // Dropped with its last owner; from now on it is freed here.
+  // Takes ownership of a block. The result drops the block with its last owner.
   std::shared_ptr<std::byte> add(std::byte* memory, std::size_t bytes);
-  // NCCL's word for what was added last.
+  // Stores NCCL's handle for the block added last.
   void know(std::unique_ptr<Registration> registration);
   RegisteredAddress find(const void* address) const;
-  // What this member has dropped, and what there is at all, in order.
+  // Return the numbers of the dropped blocks, and of all blocks, in ascending order.
   std::vector<std::uint64_t> dropped();
   std::vector<std::uint64_t> all() const;
-  // The word for it; nothing where it has none any more.
+  // Moves NCCL's handle out of a block; null if it has none.
   std::unique_ptr<Registration> take(std::uint64_t number);
-  // Of what is dropped, and forgotten by NCCL: as soon as it can be, which is looked at here and when it is asked what
-  // was dropped.
+  // Frees a dropped block that NCCL has forgotten, as soon as the GPU allows. This call and dropped() check for that.
   void free(std::uint64_t number);
-  // The NCCL communicator is gone, and with it all that NCCL knew. Waits for what the GPU does with what was dropped.
+  // Tells that the NCCL communicator is gone, with all registrations. Waits for the GPU's work on dropped blocks, and
+  // frees them.
   void close();
 
  private:
@@ -51,8 +54,8 @@ class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
     std::size_t bytes;
     std::unique_ptr<Registration> registration;
     bool is_dropped = false;
-    std::shared_ptr<gpu::StreamMark> before =
-        {};  // what the GPU was given before it was dropped; nothing: nobody knows
+    // Holds a mark of the GPU's work before the drop; null if it is unknown.
+    std::shared_ptr<gpu::StreamMark> before = {};
   };
   void drop(std::uint64_t number);
   std::shared_ptr<gpu::StreamMark> mark() const noexcept;
@@ -63,8 +66,8 @@ class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
   NcclInterface& library_;
   int device_;
   mutable std::mutex mutex_;              // owners are dropped by any thread
-  std::vector<RegisteredBlock> all_;      // by number
-  std::vector<RegisteredBlock> leaving_;  // that NCCL has forgotten
+  std::vector<RegisteredBlock> all_;      // ordered by number
+  std::vector<RegisteredBlock> leaving_;  // forgotten by NCCL, still used by the GPU
   std::uint64_t last_ = 0;
   bool is_closed_ = false;
 };

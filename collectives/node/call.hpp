@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan with memory: what the engine runs. And what names an operation for people.
+// Describes one call for the engine: a plan with its buffers and options. Also names the line of a call for people.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -12,21 +11,14 @@
 #include "collectives/gpu/device_backend.hpp"
 #include "collectives/kernels/kernels.hpp"
 #include "collectives/node/scattered_buffer.hpp"
+#include "collectives/origin.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/user_reduce.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
 
-// A line of the user's program.
-struct Origin {
-  const char* file = "";
-  int line = 0;
-  static constexpr Origin here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-    return {file, line};
-  }
-};
-
-// "step.cpp:12"; empty where it is not known.
+// Returns "step.cpp:12", for instance; empty if the line is not known.
 inline std::string place(const Origin& origin) {
   return origin.line > 0 ? text(origin.file, ':', origin.line) : std::string();
 }
@@ -40,15 +32,8 @@ inline std::uint64_t fingerprint_of(const Origin& origin) {
   return Fingerprint().add(name).add(static_cast<std::uint64_t>(origin.line)).value();
 }
 
-// The user's own reduction: target[i] = left[i] op right[i]; the target may be exactly left or right.
-struct UserReduce {
-  static constexpr std::size_t state_bytes = 48;
-  void (*apply)(const void* state, void* target, const void* left, const void* right, std::size_t count) = nullptr;
-  alignas(std::max_align_t) std::array<std::byte, state_bytes> state = {};  // a copy of what the function captured
-  bool has_state = false;
-};
-
-// The stream of a GPU in which a call has its place: the host does not wait for it where GPUs see to the order.
+// Names the GPU stream that orders a call with the program's other work. If GPUs keep that order themselves, the host
+// does not wait for the stream.
 struct CallStream {
   gpu::Stream stream = nullptr;
   int device = 0;
@@ -56,29 +41,32 @@ struct CallStream {
 
 struct DeviceBuffers;  // collectives/engine/device_copy_pipeline.hpp
 
-// The GPUs whose memory the buffers of a call are in; -1: the host's, or nobody has looked.
+// Names the GPUs that hold a call's buffers. -1 means host memory, or that the location is not known yet.
 struct BufferDevices {
   int input = -1;
   int output = -1;
 };
 
+// Holds everything that the engine needs to run one call. The caller owns the buffers and keeps them until the end.
 struct Call {
   std::shared_ptr<const Plan> plan;
   const void* input = nullptr;
   void* output = nullptr;
-  const Kernel* kernel = nullptr;  // of reductions, unless the user's own
+  const Kernel* kernel = nullptr;  // null: no reduction, or the user's own
   UserReduce user = {};
-  double factor = 1;  // premul_sum: of this member
-  // premul_sum, avg: who copies the data in and out multiplies, or divides, on the way; the call itself is a sum.
+  double factor = 1;  // this rank's own, for premul_sum
+  // True if the copies into and out of staging memory multiply or divide for premul_sum or avg. The call itself is then
+  // a plain sum.
   bool is_plain_sum = false;
-  // Instead of input and output, of an all_reduce in place that is done in the node.
+  // Replaces input and output for an in-place all_reduce of several tensors within the node. Null otherwise.
   std::shared_ptr<const ScatteredBuffer> pieces = {};
   std::optional<CallStream> stream = {};
-  // The data that input and output stand for, where rounds work on pieces of it as they come from a GPU.
+  // Describes the GPU buffers for which input and output stand in, if rounds work on pieces as they arrive from a GPU.
+  // Null otherwise.
   std::shared_ptr<const DeviceBuffers> device_buffers = {};
-  BufferDevices devices = {};  // when it was started, if that may be long before it begins
+  BufferDevices devices = {};  // as of the start, if the call may begin much later
   Origin origin = {};
-  Duration limit = {};  // how long it may wait for others; zero: as the engine was told
+  Duration limit = {};  // longest wait for other ranks; zero: the engine's own limit
 };
 
 }  // namespace lockstep

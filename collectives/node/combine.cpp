@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs the kernels of a reduction over contributions, block by block.
 #include "collectives/node/combine.hpp"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t bytes_at_once = 4096;  // a few of them stay in the first cache
+constexpr std::size_t bytes_at_once = 4096;  // bytes; a few such blocks stay in the first cache
 
 std::size_t elements_at_a_time(const Spec& spec) {
   return std::max<std::size_t>(1, bytes_at_once / std::max<std::size_t>(1, spec.element_bytes));
@@ -74,14 +75,14 @@ void Combiner::add_up(void* target, const void* const* sources, int number, std:
   }
 }
 
-// The combination of the members [first, last), in `target` unless it is one member's own part.
+// Returns the combination of the members [first, last). It is in `target`, unless it is one member's own contribution.
 const std::byte* Combiner::value(const void* const* sources, int first, int last, std::size_t skip, std::size_t count,
                                  std::size_t level, std::byte* target) {
   if (last - first == 1) return static_cast<const std::byte*>(sources[first]) + skip;
   const int middle = balanced_middle(first, last);
   std::byte* const left_room = scratch_ + level * block_ * element_;
   const std::byte* left = value(sources, first, middle, skip, count, level + 1, left_room);
-  // The left one's room is this level's; what is below it is free again.
+  // The left result stays in this level's scratch; the levels below are free again.
   const std::byte* right =
       value(sources, middle, last, skip, count, level + 1, scratch_ + (level + 1) * block_ * element_);
   two(target, left, right, count);

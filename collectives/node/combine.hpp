@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of several members become one: from left to right in one pass, or, in the reproducible order and for the
-// user's own functions, by the balanced tree over the members; for avg the sum is divided. An element's bits follow
-// from its parts alone, not from where it lies or how the work is shared out.
+// Combines the contributions of several members into one result. By default one pass goes from left to right. The
+// reproducible order and users' functions combine by the balanced tree over the members; avg then divides the sum. The
+// bits of an element follow from its contributions alone: neither its address nor the division of the work changes
+// them.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +13,23 @@
 
 namespace lockstep::node {
 
-// To the next cache line.
+// Returns the first address at or after `memory` that begins a cache line of 64 bytes.
 inline std::byte* aligned(std::byte* memory) {
   return memory + (64 - reinterpret_cast<std::uintptr_t>(memory) % 64) % 64;
 }
 
+// Reduces the contributions of a call's members. One thread at a time may use it; the memory for intermediate results
+// is its own and is kept from call to call.
 class Combiner {
  public:
-  // What the call's reduction needs of memory is taken; nothing of the call is kept.
+  // Allocates the memory that the call's reduction needs, so that set() allocates none. Keeps no reference to the call.
+  // Throws Error internal if there is no kernel for the operation and the type.
   void reserve(const Call& call);
-  // The call stays where it is until the last combine().
+  // Prepares for combine(). The caller keeps `call` alive and unchanged until its last combine(). Throws as reserve()
+  // does.
   void set(const Call& call);
-  // The target may be exactly one of the sources.
+  // Combines `count` elements of each of the `number` sources, which are in the order of the members, into `target`.
+  // The target may be exactly one of the sources, and must not overlap one in any other way.
   void combine(void* target, const void* const* sources, int number, std::size_t count);
 
  private:
@@ -36,7 +42,7 @@ class Combiner {
   std::size_t element_ = 1;
   bool by_tree_ = false;
   bool divides_ = false;
-  std::size_t block_ = 0;  // elements at a time
+  std::size_t block_ = 0;  // elements that are combined at a time, which stay in the first cache
   std::vector<std::byte> memory_;
   std::byte* scratch_ = nullptr;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes the events of each GPU at their first use, and gives them back.
 #include "collectives/node/events.hpp"
 
 #include <algorithm>
@@ -7,7 +8,7 @@ namespace lockstep::node {
 
 namespace {
 
-// That it has.
+// Calls use(event) for each event that exists.
 template <class Use>
 void each_of(const GpuEvents::DeviceEvents& one, const Use& use) {
   if (one.before != nullptr) use(*one.before);

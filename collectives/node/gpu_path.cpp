@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes both ways' times from the bytes that all members move.
 #include "collectives/node/gpu_path.hpp"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace lockstep::node {
 namespace {
 
-// What members move, in all, and one after the other.
+// Counts the data that all members move, and the copies that follow each other.
 struct MovedBytes {
   std::uint64_t in = 0;      // bytes
   std::uint64_t out = 0;     // bytes
@@ -55,8 +56,8 @@ bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, 
   return packing + there <= costs.down.of(all.in) + costs.up.of(all.out);
 }
 
-// All see the same places. Threads of one process have one layer, which measures once; processes have agreed on what
-// they measured when they proved that they can map.
+// All members see the same places, so all decide alike. Threads of one process share a backend, which measures once.
+// Processes agreed on measured costs when they proved that they can map.
 bool NodeCollective::pays_on_gpus() const {
   int device = gpu::MemoryLocation::host;
   for (int member = 0; member < members(); ++member) {
@@ -71,7 +72,8 @@ bool NodeCollective::pays_on_gpus() const {
   return node::pays_on_gpus(spec(), members(), costs);
 }
 
-// By one member while the others wait: processes that use one GPU at the same time measure how it takes turns.
+// One member measures while the others wait; processes that use one GPU at the same time would measure how it takes
+// turns.
 gpu::DeviceCosts NodeCollective::measure() const {
   const int mine = std::max(input_device_, output_device_);
   return me() == 0 ? gpu::backend()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::DeviceCosts{};

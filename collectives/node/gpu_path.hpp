@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data on GPUs goes two ways among members that reach each other's: by launches and copies there, or by way of the
-// host. Which one is the shorter depends on the machine and the size, so it is reckoned from what was measured; from
-// the same numbers by all members.
+// Chooses a way for data on GPUs that members can reach: launches and copies there, or staging by the host. The
+// shorter way depends on the machine and the size. All members choose by the same measured costs.
 #pragma once
 
 #include "collectives/gpu/costs.hpp"
@@ -9,14 +8,16 @@
 
 namespace lockstep::node {
 
-// To tell each other where data lies costs members a step, also where all have it on the host: below, they would feel
-// that, and ask only now and then, until they find some on a GPU.
+// Members ask each other where their buffers lie if the largest block has this many bytes. The question costs one
+// step, even if all buffers are on the host. For smaller blocks they ask only now and then, until they find a buffer
+// on a GPU.
 inline constexpr std::size_t gpu_asked_from = 4096;
-inline constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;  // where there was none lately
+// The second one applies after several questions in a row have found no buffer on a GPU.
+inline constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;
 
-// Whether so many members are done there sooner than by staging. What the host itself does with what is staged is left
-// out: it is little beside the copies, and would only speak for the GPU. `is_packed`: of tensors that become one, there
-// or in pinned memory, each by a launch in and one out.
+// True if the collective takes at most as long on the GPUs as by staging on the host, for `members` ranks. The host's
+// own reduction of staged data is left out. It is short beside the copies, and would only favour the GPU. `is_packed`:
+// the data are several tensors, so that on the GPUs one more launch packs them and another unpacks them.
 bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, bool is_packed = false);
 
 }  // namespace lockstep::node

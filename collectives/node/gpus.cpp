@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps the mappings of other processes' memory, and drops those that their owners have freed.
 #include "collectives/node/gpus.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ std::vector<std::string> Gpus::serials() {
   try {
     for (int device = 0; device < backend->devices(); ++device) all.push_back(backend->id(device));
   } catch (const Error&) {
-    all.clear();  // a GPU that does not say who it is is nothing to share
+    all.clear();  // a GPU without an identity cannot be shared
   }
   return all;
 }
@@ -67,7 +68,7 @@ BufferAddress Gpus::show(const void* data, int device, gpu::IpcMemoryHandle& car
   return place;
 }
 
-// What the owner has freed, so that it is not kept from others any longer.
+// Drops mappings of memory that its owner has freed, so that the memory does not stay in use.
 void Gpus::forget(std::uint64_t process, const gpu::IpcMemoryHandle& card) {
   std::erase_if(mappings_, [&](const Mapping& each) {
     const bool is_gone = each.process == process && std::ranges::count(card.gone, each.number) > 0;
@@ -76,7 +77,7 @@ void Gpus::forget(std::uint64_t process, const gpu::IpcMemoryHandle& card) {
   });
 }
 
-// On that GPU, or on theirs.
+// Maps the allocation on that GPU, or on the owner's.
 Gpus::Mapping Gpus::map(const gpu::IpcMemoryHandle& card, int device, int theirs) {
   try {
     return {.device = device, .here = backend_->map(device, card)};
@@ -137,7 +138,7 @@ gpu::DeviceEvent& Gpus::open(int member, const gpu::IpcEventHandle& card, int nu
 
 void Gpus::let_go_of(int member) {
   for (const auto& [key, event] : opened_) {
-    // None: it could not be opened.
+    // Null: the event could not be opened.
     if (event != nullptr && key.first == processes_[static_cast<std::size_t>(member)]) event->let_go();
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs that several processes of a node see: where their members' data lie there, the others map that memory and read
-// and write it as their own. All know a GPU by its number in the list of those that every member sees.
+// Finds and maps the GPU memory of other processes of the node. Every member reads and writes the others' data there as
+// its own. The members share a numbering of GPUs: a GPU's number is its position in the list of those that all see.
 #pragma once
 
 #include <algorithm>
@@ -22,82 +22,101 @@
 
 namespace lockstep::node {
 
-// For one thread at a time.
+// Keeps one member's mappings, opened events and knowledge about them. One thread at a time may use it, except where a
+// function says otherwise. The destructor unmaps everything.
 class Gpus {
  public:
-  // Of this process, by device; none where it sees no GPU.
+  // Returns the identity of each GPU of this process, by device; empty if there is none or one cannot be identified.
   static std::vector<std::string> serials();
-  // What every member sees, and which process it is in. Nothing, on all of them, where there is no GPU that all see.
+  // Returns the GPUs that all members see, or null on all members if there is no such GPU. `serials` holds each
+  // member's serials(), `processes` a number for each member's process, and `me` is this member's index.
   static std::unique_ptr<Gpus> find(const std::vector<std::vector<std::string>>& serials, int me,
                                     std::vector<std::uint64_t> processes);
   ~Gpus();
   Gpus(const Gpus&) = delete;
   Gpus& operator=(const Gpus&) = delete;
 
-  // A GPU that not all see.
+  // Is the number of a GPU that not every member sees.
   static constexpr int unknown = -2;
+  // Return the shared number of a device of this process (or `unknown`), and the device of this process with a shared
+  // number. The latter returns a negative number, such as that of the host, as it is.
   int number_of(int device) const;
   int device_of(int number) const { return number < 0 ? number : devices_.at(static_cast<std::size_t>(number)); }
 
-  // Whether members find each other's memory, as far as they know; from the first time that they did so they know. The
-  // same on all members between two calls.
+  // False once a member could not map another's memory. Until the first attempt members assume that they can. Between
+  // two calls the answer is the same on all members.
   bool can_map() const { return state_ != MappingProof::refused; }
+  // True after all members have mapped each other's memory once.
   bool is_proven() const { return state_ == MappingProof::proven; }
-  void conclude(const gpu::DeviceCosts& costs);  // they do
-  // A call found data there and went by the host all the same, so that they still do not know.
+  // Records that all members can map, and the costs on which they agreed.
+  void conclude(const gpu::DeviceCosts& costs);
+  // True if a call found data on a GPU and still went by the host, so that no mapping has been tried.
   bool was_left_unproven() const { return was_left_unproven_; }
   void leave_unproven() { was_left_unproven_ = was_left_unproven_ || !is_proven(); }
-  void refuse_to_map();  // somebody does not
-  // What work on these GPUs takes, as all agreed when they concluded; nothing until then.
+  // Records that some member cannot map. All mappings are dropped at the next unmap_what_was_let_go().
+  void refuse_to_map();
+  // Returns the measured costs of work on these GPUs, the same on all members; zeros until conclude().
   const gpu::DeviceCosts& costs() const { return costs_; }
-  // Whether they find each other's events, too, by which they come one after the other on a GPU; else the host sees to
-  // that.
+  // True if members have tried to open each other's events, and if all succeeded. With events the GPUs wait for each
+  // other; without them the hosts keep the order.
   bool knows_of_events() const { return events_state_ != MappingProof::untried; }
   bool can_use_events() const { return events_state_ == MappingProof::proven; }
   void conclude_events(bool all_could) { events_state_ = all_could ? MappingProof::proven : MappingProof::refused; }
-  // Whether somebody had data on a GPU when members asked each other where they have it.
-  bool is_worth_asking() const { return in_vain_ < most_in_vain; }  // the last few times
-  // The same of calls of one kind alone: between those that have data there a program may have many others.
+  // False if the last few questions for the location of buffers found none on a GPU.
+  bool is_worth_asking() const { return in_vain_ < most_in_vain; }
+  // True if one of the last few questions by calls of this kind found a buffer on a GPU. Between such calls a program
+  // may make many others, so each kind is counted on its own.
   bool were_found(std::size_t kind) const { return still_asked_[kind % kinds] > 0; }
+  // Records the answer to one question by a call of this kind.
   void note(bool found, std::size_t kind) {
     in_vain_ = found ? 0 : in_vain_ + 1;
     std::uint8_t& times = still_asked_[kind % kinds];
     times = static_cast<std::uint8_t>(found ? most_in_vain : std::max(times - 1, 0));
   }
 
-  // Why this member could not, for people, as the end of a sentence about the members; once. By any thread.
+  // Keeps the reason why this member could not map or open, for people: the end of a sentence about the members.
+  // take_reason() returns it once. Any thread may call these three.
   void keep_reason(std::string_view why);
   bool has_reason() const { return has_reason_.load(std::memory_order_acquire); }
   std::string take_reason();
 
-  // For the others: where this member's data lie; `card` says how to find the allocation.
+  // Returns the address of this member's data for the others, and fills `card` with the handle of their allocation. The
+  // address has memory 0 if others cannot map it.
   BufferAddress show(const void* data, int device, gpu::IpcMemoryHandle& card) const;
-  // Another member's data, for a GPU of this process; host: for that where they are. To be copied, they may be mapped
-  // there as well, where the two do not reach each other. Throws Error device where neither can.
+  // Returns the address at which `device` of this process reaches another member's data; a negative `device` (the host)
+  // stands for the GPU that holds them. Copies may also use a mapping on that GPU, since the two GPUs may have no
+  // access to each other (`is_copied`). The mapping stays owned by this object. Throws Error device if neither can map
+  // it.
   std::byte* reach(int member, const BufferAddress& place, const gpu::IpcMemoryHandle& card, int device,
                    bool is_copied);
+  // True if the member is a thread of this process.
   bool is_here(int member) const { return processes_[static_cast<std::size_t>(member)] == processes_[me_]; }
-  // Another process's event of the GPU that all know by that number. Throws Error device.
+  // Returns another process's event on the GPU with this number. This object owns the event. Throws Error device if it
+  // cannot be opened.
   gpu::DeviceEvent& open(int member, const gpu::IpcEventHandle& card, int number);
-  // What others have freed is unmapped now, unless it is used. CUDA waits for all that this process has on the GPU
-  // then: where a call is put into a stream, which may be held back, only if it is much.
+  // Unmaps memory that its owner has freed, unless work is under way that may use it. CUDA then waits for everything
+  // that this process runs on the GPU. A call in a stream may be held back, so it unmaps only when many mappings have
+  // piled up.
   void unmap_what_was_let_go(bool is_in_stream);
-  // That process has died: nothing here waits for its events any more.
+  // Releases all waits here for the events of a member that has died.
   void let_go_of(int member);
-  // What is under way uses the mappings.
+  // Sets the events that tell if work under way still uses the mappings. The caller keeps them alive as long as this
+  // object works.
   void use_with(const GpuEvents& events) { events_ = &events; }
 
  private:
   enum class MappingProof : std::uint8_t { untried, proven, refused };
-  static constexpr int most_in_vain = 8;
+  static constexpr int most_in_vain = 8;  // calls without a buffer on a GPU; a guess
+  // Counts kinds of calls by their remainder, so that some kinds share a counter.
   static constexpr std::size_t kinds = 64;
-  static constexpr std::size_t most_mapped = 64;  // of each process
+  static constexpr std::size_t most_mapped = 64;  // mappings for each process; the least recently used one goes first
+  // Is one mapped allocation of another process.
   struct Mapping {
     std::uint64_t process = 0;
-    std::uint64_t number = 0;  // of the allocation there
+    std::uint64_t number = 0;  // of the allocation in that process
     int device = 0;
     std::byte* here = nullptr;
-    std::uint64_t used = 0;  // the larger the later
+    std::uint64_t used = 0;  // the larger, the later it was used
   };
 
   Gpus() = default;
@@ -106,7 +125,7 @@ class Gpus {
   Mapping map(const gpu::IpcMemoryHandle& card, int device, int theirs);
 
   gpu::DeviceBackend* backend_ = nullptr;
-  std::vector<int> devices_;  // by number
+  std::vector<int> devices_;  // of this process, by shared number
   std::vector<std::uint64_t> processes_;
   std::size_t me_ = 0;
   MappingProof state_ = MappingProof::untried;

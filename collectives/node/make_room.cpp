@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Exchanges the facts by which members find the shared memory, each other's processes and GPUs, and the thresholds.
 #include "collectives/node/make_room.hpp"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ SegmentOffer offer(std::size_t bytes) {
   }
 }
 
-// What this process goes by, once it has measured or has read enough.
+// Keeps the thresholds that this process uses, once it has measured or read enough.
 struct TuningCache {
   std::mutex mutex;
   std::map<std::string, Tuning> by_key;
@@ -51,9 +52,9 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
   return *reinterpret_cast<std::shared_ptr<std::byte>*>(address);
 }
 
-// What the first member knows to suit this node counts for all. Less than enough: it is measured.
+// Agrees on thresholds: the first member's count for all. If it has too few measurements, all measure together.
 void tune(Exchange& exchange, Room& room, bool crowded) {
-  constexpr int few = 16;  // more take too long for what they gain
+  constexpr int few = 16;  // more members would take too long for the gain
   const int members = room.size();
   const double patience = std::chrono::duration<double>(exchange.patience().limit).count();
   const WaitLimit waiting{patience > 0 ? patience : 1e9, [&exchange] { return exchange.known_loss(); }};
@@ -75,12 +76,13 @@ void tune(Exchange& exchange, Room& room, bool crowded) {
   tuning_cache().by_key[key] = room.tuning();
 }
 
-// What a member says first: which process it is, whatever its number in whatever namespace, and what memory it has.
+// Is the first message of a member: its process, regardless of its number in any namespace, and the first member's
+// memory.
 struct RoomGreeting {
   ProcessIdentity process;
   ProcessName name;
-  std::uintptr_t memory = 0;  // of the first member, for threads of its process
-  std::string ticket;         // the same for other processes
+  std::uintptr_t memory = 0;  // of the first member: an address for threads of its process
+  std::string ticket;         // of the first member: for other processes
   std::string wrong;
 };
 
@@ -109,10 +111,10 @@ RoomGreeting read_hello(const Bytes& bytes) {
   return hello;
 }
 
-// A member says this when it has seen every member's RoomGreeting.
+// Is the second message of a member, after it has seen all greetings.
 struct RoomReply {
   std::string wrong;
-  bool reads_all = false;  // the memory of the other processes, wherever it lies
+  bool reads_all = false;  // it can read the memory of the other processes, wherever it lies
   std::vector<std::string> gpus;
 };
 
@@ -139,7 +141,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   const std::size_t bytes = Room::bytes_for(exchange.size());
   const bool first = exchange.rank() == 0;
   SegmentOffer mine;
-  // For threads of this process; held until all have it, and longer where one of them failed before.
+  // Is for threads of this process. It is held until all have it, and longer if one of them failed before.
   std::shared_ptr<std::byte>* kept = nullptr;
   if (first) {
     mine = offer(bytes);

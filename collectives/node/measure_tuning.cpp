@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what suits the machine: the members run all_reduces of their own in the room, and take the slowest
-// member's number for each time, so that all decide alike.
+// Measures the thresholds. The members run all_reduces of their own in the room, and use the slowest member's time each
+// time, so that all decide alike.
 #include <sched.h>
 
 #include <algorithm>
@@ -22,26 +22,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t call_tag_of_measuring = 0x74756e65;
-constexpr std::size_t largest = 4U << 20U;  // bytes that are measured
+constexpr std::size_t largest = 4U << 20U;  // bytes; the largest size that is measured
 
+// Runs and times calls in the room, together with the other members.
 class TuningProbe {
  public:
   TuningProbe(Room& room, bool crowded, const WaitLimit& waiting, std::size_t most = largest)
       : room_(room),
         crowded_(crowded),
         looks_(crowded ? PollLimits{0, 64} : PollLimits{1000, 0}),
-        // Who shares cores begins when it gets one: many calls together make that small.
+        // A member that shares a core begins when it gets one; many calls together make that delay small.
         in_a_row_(crowded ? 512U << 10U : 256U << 10U),
         waiting_(waiting),
         in_(most),
         out_(most) {}
 
-  // Microseconds of an all_reduce of so many bytes with each tuning, of the slowest member in the fastest of some
-  // rounds. They take turns, so that what disturbs the machine for a while disturbs all. Empty: there is no time left.
+  // Returns the microseconds of an all_reduce of so many bytes with each tuning: the slowest member's in the fastest of
+  // some rounds. The tunings take turns, so that a disturbance affects all. Returns nothing if there is no time left.
   std::vector<double> times(std::size_t bytes, std::span<const Tuning> tunings) {
     return times(plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum), bytes, tunings);
   }
-  // The same of a collective that passes on blocks of so many bytes.
+  // Returns the same for a collective that passes on blocks of so many bytes.
   std::vector<double> times_of_blocks(Collective collective, std::size_t bytes, std::span<const Tuning> tunings) {
     const auto n = static_cast<std::size_t>(room_.size());
     Plan plan = plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum);
@@ -52,7 +53,7 @@ class TuningProbe {
     if (out_.size() < n * bytes) out_.resize(n * bytes);
     return times(plan, n * bytes, tunings);
   }
-  // Nanoseconds of a step of little, of the slowest member in the fastest of some rows.
+  // Returns the nanoseconds of a small step: the slowest member's in the fastest of some rows.
   double step() {
     constexpr int rows = 8;
     constexpr int in_a_row = 16;
@@ -68,22 +69,22 @@ class TuningProbe {
     }
     return slowest(best);
   }
-  // Of the fastest round just measured, by the first tuning: picoseconds of a byte that was handed to others.
+  // Returns the picoseconds per byte handed to others, in the fastest round just measured, by the first tuning.
   double write_cost() { return slowest(write_cost_); }
-  // In everybody's eyes.
+  // Returns the largest value of all members.
   double slowest(double mine) {
     Plan plan = plan_of(1, DataType::f64, ReduceOp::max);
     double all = mine;
     run(call_of(plan, &mine, &all), best_guess());
     return all;
   }
-  // The first member's bytes, to all.
+  // Sends the first member's bytes to all.
   void tell(void* data, std::size_t bytes) {
     Plan plan = plan_of(bytes, DataType::u8, ReduceOp::sum);
     plan.spec.collective = Collective::broadcast;
     run(call_of(plan, data, data), best_guess());
   }
-  // All the time is spent, in everybody's eyes.
+  // True if all the time is spent; all members agree.
   bool is_over() const { return spent_ > budget; }
 
  private:
@@ -95,7 +96,7 @@ class TuningProbe {
     std::vector<double> best(tunings.size(), 1e9);
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t which = 0; which < tunings.size(); ++which) {
-        run(call, tunings[which]);  // what the last one has left in the caches is not this one's doing
+        run(call, tunings[which]);  // the last tuning's data in the caches must not count for this one
         room_.write_strategy().forget();
         const auto begin = Clock::now();
         for (std::size_t i = 0; i < calls; ++i) run(call, tunings[which]);
@@ -112,7 +113,7 @@ class TuningProbe {
     return best;
   }
 
-  static constexpr double budget = 0.9;  // seconds
+  static constexpr double budget = 0.9;  // seconds, so that a start stays below one
 
   Plan plan_of(std::size_t count, DataType type, ReduceOp op) const {
     Plan plan{.spec = {.type = type, .op = op, .element_bytes = size_of(type), .count = count},
@@ -134,7 +135,7 @@ class TuningProbe {
     const auto begin = Clock::now();
     for (unsigned turns = 1; !work_.is_done(); ++turns) {
       if (work_.advance(looks_)) continue;
-      ::sched_yield();  // whatever is said of cores, somebody else may need this one
+      ::sched_yield();  // another process may need this core, even if cores are not shared
       look_at_others(turns, Clock::now() - begin);
     }
   }
@@ -154,7 +155,7 @@ class TuningProbe {
   Tuning best_guess() const { return guessed_tuning(room_.size()); }
 
   Room& room_;
-  bool crowded_;  // there is less time, as calls take longer
+  bool crowded_;  // calls take longer, so there is less time
   PollLimits looks_;
   std::size_t in_a_row_;  // bytes of calls that are measured together
   const WaitLimit& waiting_;
@@ -166,11 +167,11 @@ class TuningProbe {
   NodeCollective work_;
 };
 
-// How the time changes, as a logarithm, where the second way is taken instead of the first. No time left: not at all.
+// Returns the logarithm of the second way's time over the first's. Returns 0 if there was no time to measure.
 double change(const std::vector<double>& times) { return times.empty() ? 0 : std::log(times[1] / times[0]); }
 
-// The size from which on the other way is taken, so that all sizes together lose least: a single one that was disturbed
-// does not decide. `beyond` where it is never worth it.
+// Returns the size from which the second way is used, so that all sizes together lose least; one disturbed size does
+// not decide. Returns `beyond` if it is never worth it.
 std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
                          const std::function<double(std::size_t)>& change_at) {
   std::size_t from = beyond;
@@ -185,6 +186,7 @@ std::size_t switch_point(std::span<const std::size_t> sizes, std::size_t beyond,
   return from;
 }
 
+// Finds one threshold after another; later ones are measured with the earlier results.
 class TuningSearch {
  public:
   TuningSearch(Room& room, bool crowded, const WaitLimit& waiting)
@@ -197,9 +199,9 @@ class TuningSearch {
         best_.spread_from = never;
   }
 
-  // What there was no time for is as it was guessed.
+  // Returns all thresholds. Those that there was no time for stay as guessed.
   Tuning all() {
-    // There is less time where members share cores; so what matters most there comes first.
+    // Members that share cores have less time, so the most important thresholds come first there.
     if (crowded_) find_slow();
     if (crowded_) find_switches();
     find_segment();
@@ -209,10 +211,10 @@ class TuningSearch {
     find_flow();
     if (!crowded_) find_switches();
     constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
-    // Where it does not pay yet, caches end somewhere: a result that fills the last one is thrown out of it anyway.
+    // If it does not pay yet, it may beyond the caches: a result that fills the last one is evicted anyway.
     const std::size_t beyond = std::max(4 * largest, guessed_tuning(room_.size()).stream_from);
     find(&Tuning::stream_from, large, beyond);
-    // What comes is read next, and is then better in a cache.
+    // Received data are read next, and so are better in a cache.
     const double bias = std::log(1.25);
     keep(&Tuning::drain_from, switch_point(large, beyond, [&](std::size_t bytes) {
       const std::array ways = {with(&Tuning::drain_from, never), with(&Tuning::drain_from, 64)};
@@ -240,7 +242,7 @@ class TuningSearch {
     constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
     if (room_.size() > 2) {
       find(&Tuning::alone_from, little, never, never, 1);
-      if (best_.alone_from == little.front()) keep(&Tuning::alone_from, 1);  // at no size that was measured
+      if (best_.alone_from == little.front()) keep(&Tuning::alone_from, 1);  // it paid at no measured size
     }
     constexpr std::array<std::size_t, 6> middle = {4U << 10U,   16U << 10U,  64U << 10U,
                                                    128U << 10U, 256U << 10U, 1U << 20U};
@@ -276,7 +278,7 @@ class TuningSearch {
                              }).flow_from);
   }
 
-  // Of several sizes together.
+  // Returns the tuning with the least time over several sizes together.
   template <class Times>
   static Tuning best_of(const std::vector<Tuning>& tunings, std::initializer_list<std::size_t> sizes,
                         const Times& times_at) {
@@ -288,12 +290,12 @@ class TuningSearch {
     return tunings[static_cast<std::size_t>(std::ranges::min_element(losses) - losses.begin())];
   }
 
-  // Unless there was no time to measure it.
+  // Keeps a value, unless there was no time to measure it.
   void keep(std::size_t Tuning::*field, std::size_t value) {
     if (!probe_.is_over()) best_.*field = found_.*field = value;
   }
 
-  // From where on what is done from `taken` on is better than what is done from `left` on.
+  // Finds the size from which value `taken` of a field beats value `left`.
   void find(std::size_t Tuning::*field, std::span<const std::size_t> sizes, std::size_t beyond,
             std::size_t left = never, std::size_t taken = 64) {
     keep(field, switch_point(sizes, beyond, [&](std::size_t bytes) {
@@ -301,7 +303,7 @@ class TuningSearch {
          }));
   }
 
-  // What is written and read by all at once: blocks that are passed on, and sums that are shared out.
+  // Times data that all members write and read at once: blocks that are passed on, and sums that are shared out.
   std::vector<double> of_blocks(std::size_t bytes, const std::array<Tuning, 2>& ways) {
     return probe_.times_of_blocks(Collective::all_gather, bytes, ways);
   }
@@ -318,13 +320,13 @@ class TuningSearch {
     }));
   }
 
-  // How long a byte's write through the caches may take until it is as well to go past them: as long as it took just
-  // now, and as much longer as all of it takes by the other way, which does not depend on how far apart the cores are.
+  // Finds how long a byte's write through the caches may take before going past them is as good. That is its time just
+  // now, plus the extra time of the other way for a byte. The other way does not depend on the distance of cores.
   void find_slow() {
     std::vector<double> limits;
     const std::array ways = {with(&Tuning::slow_from, WriteStrategy::never_slow), with(&Tuning::slow_from, 0)};
     const auto add = [&](std::size_t bytes, const std::vector<double>& times) {
-      constexpr double picoseconds = 1e6;  // of a microsecond
+      constexpr double picoseconds = 1e6;  // in a microsecond
       if (times.empty()) return;
       limits.push_back(probe_.write_cost() + (times[1] - times[0]) * picoseconds / static_cast<double>(bytes));
     };
@@ -338,7 +340,7 @@ class TuningSearch {
     keep(&Tuning::slow_from, static_cast<std::size_t>(std::clamp(limits[limits.size() / 2], 0.0, 1e9)));
   }
 
-  // The time that it takes is the system's, too, and its pages': slots are left for what is clearly better.
+  // The time includes the system's work with pages, so slots are left only if reading is clearly better.
   void find_process_reading() {
     constexpr std::array<std::size_t, 5> blocks = {8U << 10U, 32U << 10U, 128U << 10U, 512U << 10U, 2U << 20U};
     const std::size_t fit = 2 * largest / static_cast<std::size_t>(room_.size());
@@ -354,8 +356,8 @@ class TuningSearch {
   Room& room_;
   bool crowded_;
   TuningProbe probe_;
-  Tuning best_;   // what the rest is measured with
-  Tuning found_;  // what is measured so far, and guessed otherwise
+  Tuning best_;   // the others are measured with it
+  Tuning found_;  // measured so far, and guessed otherwise
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of a work, and the single form.
+// Runs the steps of a call in a node, and its single form.
 #include "collectives/node/node_collective.hpp"
 
 #include <sched.h>
@@ -44,7 +44,7 @@ void NodeCollective::begin(Room& room, const Tuning& tuning, const Call& call, c
   hidden_ = has_own_counts(collective());
   gives_ = collective() != Collective::barrier && (!root_gives(collective()) || is_root());
   takes_ = collective() != Collective::barrier && (!root_takes(collective()) || is_root());
-  // In place the lines have been read already.
+  // In place, the lines have already been read.
   streams_ = !spec().in_place &&
              plan().output_count * element() >= (reduces(collective()) ? tuning_.stream_from : tuning_.drain_from);
   could_read_processes_ = could_read_processes();
@@ -86,13 +86,13 @@ void NodeCollective::begin_single() {
   piece_ = reduces(collective()) ? region_ / element() * element() : region_;
   parts_ = parts_of(most);
   const std::size_t in_all = for_each_ ? n * most : most;
-  // A user's function may want its elements aligned better than beside a number.
+  // A user's function may need better alignment than a place beside a number has.
   if (!hidden_ && in_all <= Line::room && call_->user.apply == nullptr) {
     holder_ = StepStorage::line;
     region_ = most;
   }
   const std::size_t padded = round_up(most, cache_line);
-  // Who sends to one or from one may be ahead of it.
+  // A member that sends to one member, or from one, may be ahead of it; the ring of pages is longer.
   if (!hidden_ && holder_ == StepStorage::slot && (for_each_ ? n * padded : padded) <= page_bytes &&
       (root_gives(collective()) || root_takes(collective()))) {
     holder_ = StepStorage::page;
@@ -103,10 +103,10 @@ void NodeCollective::begin_single() {
     parts_ = 1;
   }
   gathers_ = collective() == Collective::all_reduce && parts_ == 1 && most < tuning_.alone_from && members() > 1 &&
-             call_->user.apply == nullptr &&  // what a user's function throws is everybody's to know
+             call_->user.apply == nullptr &&  // all members must see the exception of a user's function
              (holder_ == StepStorage::line || 2 * padded <= room_->slot_bytes());
   if (gathers_ && holder_ == StepStorage::slot) region_ = padded;
-  // From one to all, in a few parts: while one is taken, the next is given.
+  // Data from one member to all go in a few parts, so that one is taken while the next is given.
   constexpr std::size_t few = 4;
   if (root_gives(collective()) && !hidden_ && holder_ == StepStorage::slot) {
     piece_ = std::clamp(round_up(most / few, cache_line), std::min(tuning_.flow_from, region_), region_);
@@ -128,7 +128,7 @@ void NodeCollective::begin_single() {
                : root_takes(collective()) && !is_root() ? InputNeed::nobody
                                                         : InputNeed::all;
   }
-  // In place with other places for what comes: it would be overwritten before it is given.
+  // In place, data could arrive where other data have still to be given.
   if (collective() == Collective::all_to_all_v && spec().in_place && !(spec().gives == spec().takes)) keep_input();
   moves_ = !reduces(collective()) && collective() != Collective::barrier;
   if (moves_) copy_own_block();
@@ -197,7 +197,7 @@ void NodeCollective::give() {
   }
 }
 
-// Between publishing a step and waiting for it.
+// Works between publishing a step and waiting for it.
 void NodeCollective::meanwhile() {
   download_ahead();
   if (form_ == NodeCollectiveForm::single && step_ >= 1) take_single(step_ - 1);
@@ -205,7 +205,7 @@ void NodeCollective::meanwhile() {
   end_taking();
 }
 
-// Looks until it is there, or there are no more looks.
+// Looks until `there` is true or no look is left.
 template <class There>
 bool look(PollLimits& looks, There&& there) {
   while (!there()) {
@@ -265,7 +265,7 @@ IndexSet NodeCollective::missing() const {
     if (late || slow) all.insert(member);
   }
   if (!waits_for_one || !all.empty()) return all;
-  // All have given, and it does not come to an end: whoever was last, or one who has not counted itself in.
+  // All have given, and there is no result: the last to arrive is late, or a member that has not counted itself in.
   const int leader = room_->leader(first_);
   if (leader >= 0 && leader != me()) all.insert(leader);
   for (int member = 0; leader < 0 && member < members(); ++member) {
@@ -282,7 +282,7 @@ IndexSet NodeCollective::in_another() const {
   return all;
 }
 
-// For all: their parts, mine as well, lie in the room. Not where somebody is in another call.
+// Combines for all members; all parts, also mine, lie in the room. Does nothing if a member is in another call.
 void NodeCollective::lead() {
   for (int member = 0; member < members(); ++member) {
     if (!room_->is_there(member, first_, call_tag_)) return;
@@ -333,7 +333,7 @@ void NodeCollective::copy_own_block() {
     move(output_ + to.offset, input_ + from.offset, input_device_, from.bytes);
 }
 
-// How many steps there are follows from the member that has most; and now is the time to see that counts fit.
+// Sets the number of steps, which the member with the most data determines, and checks that counts fit.
 void NodeCollective::learn_steps() {
   const auto check = [&](int member, std::uint64_t bytes) {
     const std::size_t expected = takes(member).bytes;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// One member's work in a collective among members that share a room: a sequence of steps, each of which gives, waits
-// and takes. It never blocks; who runs it looks again. How the data goes:
+// Runs one member's part of a collective among members that share a room, as a sequence of steps. Each step gives data,
+// waits for the others and takes their data. No function blocks; the caller calls advance() again. The forms are:
 //
-//   single    every member gives in its slot; who needs it takes it from there. Small things take one step. Where it
-//             was measured to be faster, as among members that share cores, the last to give combines for all.
-//   halves    all_reduce and reduce of much: a member combines its share of a segment from everybody's slots, and all
-//             take the shares together. While one segment is combined, the next is given and the last one taken.
-//   direct    buffers that all can reach, or can read in each other's processes: they say where, then read and write
-//             straight there. So it is with buffers in a GPU's memory, which other processes map. Where all have theirs
-//             there, the GPUs themselves wait for each other, by events, and a call in a stream is over for the host
-//             when all is put into the streams.
+//   `single`  Every member gives in its slot, and each member takes from there. Small data take one step. If that was
+//             measured to be faster, as among members that share cores, the last member to give combines for all.
+//   `halves`  A member combines its share of a segment from all slots, and all take the shares. While one segment is
+//             combined, the next one is given and the last one is taken. This form is for large all_reduces and
+//             reduces.
+//   `direct`  Members announce the addresses of their buffers, then read and write there. All members must be able to
+//             reach the buffers, or to read them in each other's processes. Other processes map buffers on GPUs. If
+//             all have theirs on GPUs, the GPUs wait for each other by events. A call in a stream is then over for the
+//             host as soon as everything is queued in the streams.
 //
-// Where buffers in a GPU's memory go by slots, each part is copied from there into the member's slot, and what it takes
-// from slots is copied to there, by streams: while a part is worked on, the next one comes and the last one goes. Who
-// has its data where is nobody else's concern.
+// Buffers on a GPU may also go by slots: streams copy each part into the member's slot, and from slots to the output.
+// While one part is worked on, the next one comes and the last one leaves. The location of a member's buffers concerns
+// no other member then.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "collectives/node/combine.hpp"
@@ -26,7 +28,7 @@
 
 namespace lockstep::node {
 
-// A few bytes, without a call.
+// Copies a few bytes inline, without a function call.
 inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t at = 0;
   for (; at + 16 <= bytes; at += 16) std::memcpy(to + at, from + at, 16);
@@ -37,22 +39,27 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
   for (; at < bytes; ++at) to[at] = from[at];
 }
 
-// How to look for what is missing: so many times one after the other, then so often after letting others run.
+// Limits how long advance() looks for a missing step: first `at_once` looks in a row, then `yielding` looks, each after
+// a yield to other threads.
 struct PollLimits {
   unsigned at_once = 0;
   unsigned yielding = 0;
 };
 
+// Holds the state of one member's call; one object serves many calls, one after another. One thread at a time may use
+// it. It owns no buffer of the caller.
 class NodeCollective {
  public:
-  // The call and its memory stay as they are until the work is done. Of a call in which the input was changed on its
-  // way (scaled), `input` is what counts.
-  // `address_queries` is the room's when the call was made. Calls have one order, so it is the same on all members.
+  // Starts a call. The room, the call and its buffers stay alive and unchanged until is_done() or abandon(). `input`
+  // replaces the call's input if that was changed on the way (scaled). `call_tag` is the same on all members.
+  // `address_queries` is the room's value when the call was made; calls have one order, so all members have the same.
+  // Throws Error usage if a buffer in a GPU's memory was freed meanwhile.
   void begin(Room& room, const Tuning& tuning, const Call& call, const std::byte* input, std::uint32_t call_tag,
              AddressQueries address_queries);
-  // Takes the memory that the call will need.
+  // Allocates the memory that begin() would need for this call. Throws as Combiner::reserve() does.
   void reserve(const Call& call);
-  // The same call once more, with other buffers, as far as it goes with these looks.
+  // Starts the last call once more with other buffers, and advances it at once by at most these looks. The caller may
+  // have changed the buffers in the Call that begin() got, and nothing else.
   void again(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries, PollLimits looks) {
     queries_addresses_ = could_read_processes_ || could_be_direct(address_queries);
     if (form_ != NodeCollectiveForm::single || queries_addresses_ || hidden_) {
@@ -83,41 +90,48 @@ class NodeCollective {
     if (moves_) copy_own_block();
     advance(looks);
   }
-  // As far as it goes without waiting longer than these looks. Whether anything moved.
+  // Advances the call until it is done or waits longer than these looks. Returns true if anything moved. Throws Error
+  // mismatch if two members' counts differ, peer_failed if a process that it reads from is gone, and device if a GPU
+  // fails.
   bool advance(PollLimits looks);
   bool is_done() const { return phase_ == NodeCollectivePhase::done; }
-  // Whether members could find each other's data without slots: not where each has counts of its own.
+  // True if members can find their block in another's buffer, so that no slot is needed. False where each member has
+  // counts of its own.
   static bool has_known_places(Collective collective) {
     return !has_own_counts(collective) && collective != Collective::scan && collective != Collective::exscan &&
            collective != Collective::barrier;
   }
-  // Those whose step is not there.
+  // Returns the members that this one waits for; empty if it waits for none.
   IndexSet missing() const;
-  // Those of them that are in this step of another call.
+  // Returns those of them that have published this step in another call.
   IndexSet in_another() const;
+  // True if the call waits for copies between a GPU and the slots.
   bool waits_for_gpu() const {
     return phase_ == NodeCollectivePhase::downloading || phase_ == NodeCollectivePhase::uploading;
   }
-  // After a failure. False: copies have not ended soon; all that they may touch but the caller's buffers is kept.
+  // Gives the call up after a failure. Returns false if copies did not end within a second. Their memory in the room
+  // and this object is then kept for ever; the caller must keep its own buffers.
   bool abandon() noexcept;
+  // Return the number of steps that are done, and the number that is known to be needed so far.
   std::size_t steps_done() const { return step_; }
   std::size_t steps() const { return steps_; }
 
  private:
-  // The head of this file explains single, halves and direct. Undecided calls take these steps before they have a form:
-  //   undecided    members say where their buffers lie; then all decide alike: direct, or single or halves by slots
-  //   proving      members say whether they could map each other's memory on GPUs, and open each other's events
-  //   measuring    member 0 says what copies and kernels cost on the GPUs; all take its numbers
-  //   catching_up  each host waits for its own streams, where GPUs do not wait for each other
+  // Names the forms; the head of this file explains single, halves and direct. An undecided call takes these steps
+  // before it has one of them:
+  //   `undecided`    Members announce their buffers. All then decide alike: direct, or single or halves by slots.
+  //   `proving`      Members report if they could map each other's memory on GPUs and open each other's events.
+  //   `measuring`    Member 0 reports the costs of copies and kernels on the GPUs; all use its numbers.
+  //   `catching_up`  Each host waits for its own streams, if the GPUs do not wait for each other.
   enum class NodeCollectiveForm : std::uint8_t { single, halves, undecided, proving, measuring, catching_up, direct };
-  // A step goes through giving, downloading and collecting.
-  //   before       the host waits for what is in a stream before the call
-  //   giving       the member waits for a free line or slot, and writes there what it gives
-  //   downloading  what it gives comes from a GPU; then it publishes the step
-  //   collecting   it waits for the steps of the members that it needs
-  //   reaching     direct: it reads and writes the others' buffers, or starts the GPUs that do so
-  //   uploading    what it took goes to a GPU
-  //   ending       GPUs end what was begun there
+  // Names the phases. A step goes through giving, downloading and collecting.
+  //   `before`       The host waits for earlier work in a stream.
+  //   `giving`       The member waits for a free line or slot, and writes its data there.
+  //   `downloading`  The data come from a GPU; then the member publishes the step.
+  //   `collecting`   It waits for the steps of the members that it needs.
+  //   `reaching`     In form direct, it reads and writes the others' buffers, or starts the GPUs that do so.
+  //   `uploading`    The data that it took go to a GPU.
+  //   `ending`       GPUs end the work that was begun there.
   enum class NodeCollectivePhase : std::uint8_t {
     before,
     giving,
@@ -128,7 +142,7 @@ class NodeCollective {
     ending,
     done
   };
-  // The members whose steps a member must see before it takes.
+  // Selects the members that must have published their step before this one takes.
   enum class InputNeed : std::uint8_t { nobody, all, root, lower };
   struct ByteRange {
     std::size_t offset;
@@ -158,7 +172,7 @@ class NodeCollective {
     if (form_ == NodeCollectiveForm::undecided && room_->gpus() != nullptr) return StepStorage::slot;
     return form_ == NodeCollectiveForm::halves ? StepStorage::slot : StepStorage::line;
   }
-  // Where a step's data lies, in a single step or in a segment.
+  // Return the address of a step's data: of this member's next step, and of a step of any member.
   std::byte* my_next() const;
   const std::byte* data(int member, StepNumber step) const;
   void set_span(std::size_t bytes);
@@ -187,19 +201,19 @@ class NodeCollective {
   void take_shares(std::size_t part);
   ByteRange share(std::size_t part, int member) const;
 
-  // A member's line in an undecided step: where its buffers lie, and its events.
+  // Is a member's line in an undecided step: the addresses of its buffers and events.
   struct BufferAnnouncement {
     BufferAddress input;
     BufferAddress output;
     GenerationCounts known{};
-    std::uintptr_t before = 0;  // this member's events; 0: it has none that all could wait for
+    std::uintptr_t before = 0;  // address of an event; 0: it has none that all could wait for
     std::uintptr_t done = 0;
-    std::uint32_t waits = 0;  // for what is in a stream
-    double factor = 1;        // of premul_sum
+    std::uint32_t waits = 0;  // 1: it waits for earlier work in a stream
+    double factor = 1;        // the member's factor in premul_sum
   };
   static_assert(sizeof(BufferAnnouncement) <= Line::room);
   BufferAnnouncement places_of(int member) const;
-  // In a slot beside them: how others find what is in a GPU's memory.
+  // Lies in a slot beside the line: the handles by which other processes open GPU memory and events.
   struct DeviceHandles {
     gpu::IpcMemoryHandle input;
     gpu::IpcMemoryHandle output;
@@ -216,15 +230,16 @@ class NodeCollective {
   bool can_go_by_events() const;
   void find_events(int member, bool before, bool done);
   void map(bool everything);
-  // What another member has: where that cannot be found because its process has ended, this is what is thrown.
+  // Returns the result of `find`, which looks up something of another member. If that fails because a process has
+  // ended, throws Error peer_failed with the rank of the dead one.
   template <class Find>
   auto of_living(int member, const Find& find) const {
     try {
       return find();
     } catch (const Error& error) {
-      constexpr int within_ms = 100;  // what it had on a GPU may go before it
+      constexpr int within_ms = 100;  // milliseconds; its memory on a GPU may go before the process does
       int dead = room_->memory_reader().is_gone(member, within_ms) ? member : -1;
-      // Or it lives, has heard of a death before this member has, and has let go of all.
+      // The other member may be alive, but may have heard of a death earlier and released everything.
       for (int other = 0; dead < 0 && room_->somebody_gave_up() && other < members(); ++other) {
         if (room_->memory_reader().is_gone(other)) dead = other;
       }
@@ -236,7 +251,7 @@ class NodeCollective {
     }
   }
   bool pays_on_gpus() const;
-  // What a member found when it tried to map what others have, and to open their events.
+  // Is a member's report after it tried to map the others' memory and to open their events.
   struct MappingResult {
     bool could_map = false;
     bool could_open = false;
@@ -260,8 +275,8 @@ class NodeCollective {
   void reduce_on_gpu();
   bool reduce_direct();
 
-  // By slots, with data in a GPU's memory.
-  // One is combined while the last one goes to the GPU, and the one before may be on its way still.
+  // These members serve calls by slots with data in a GPU's memory. One part is combined while the last one goes to the
+  // GPU, and the one before that may still be under way.
   static constexpr std::size_t sums_at_once = 3;
   std::size_t sum_bytes() const { return round_up(std::min(piece_, most_bytes()), cache_line); }
   void begin_device_copies();
@@ -289,24 +304,27 @@ class NodeCollective {
   std::size_t element() const { return spec().element_bytes; }
   StepNumber at_step(std::size_t step) const { return first_ + static_cast<StepNumber>(step); }
   ByteRange common() const { return {0, spec().count * element()}; }
-  ByteRange gives(int member) const;  // of my input, for a member
-  ByteRange takes(int member) const;  // of my output, from a member
+  // Return the range of my input that is for a member, and the range of my output that is from a member.
+  ByteRange gives(int member) const;
+  ByteRange takes(int member) const;
   ByteRange of_part(const ByteRange& whole, std::size_t part) const;
   std::size_t parts_of(std::size_t bytes) const { return bytes <= piece_ ? 1 : (bytes + piece_ - 1) / piece_; }
   void write(std::byte* to, const std::byte* from, std::size_t bytes) const;
-  // Into my output, from a place on this GPU, or the host's.
+  // Copies into my output, from the memory of this GPU or of the host (-1).
   void move(std::byte* to, const std::byte* from, int from_device, std::size_t bytes) const;
-  // To where another member reads it.
+  // Copies to a place that another member will read.
   void hand(std::byte* to, const std::byte* from, std::size_t bytes) const;
-  // Of what is combined, which may lie in pieces: my part of a range; a copy of it for others; results in their place.
+  // Returns my contribution to a range of the result. hand_mine() copies it to a place that others read, and put()
+  // writes a result to the output. All three accept buffers in several pieces.
   const std::byte* mine(std::size_t offset, std::size_t bytes);
-  // As it was given in a step, where the work cannot read it in the caller's buffer.
+  // Returns my contribution as it was given in a step, if it came from a GPU; else as mine() does.
   const std::byte* mine_of(std::size_t part, std::size_t offset, std::size_t bytes) {
     return downloads() ? given_by(me(), part) : mine(offset, bytes);
   }
   void hand_mine(std::byte* to, std::size_t offset, std::size_t bytes) const;
   void put(std::size_t offset, const std::byte* from, std::size_t bytes);
-  const std::byte* given_by(int member, std::size_t part) const;  // to me
+  // Returns the address of the data that a member gave to this one.
+  const std::byte* given_by(int member, std::size_t part) const;
   bool needs(int member) const;
 
   Room* room_ = nullptr;
@@ -315,63 +333,64 @@ class NodeCollective {
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
   std::uint32_t call_tag_ = 0;
-  int input_device_ = -1;  // the GPU whose memory it is
+  int input_device_ = -1;  // the GPU whose memory the input is in; -1: the host's
   int output_device_ = -1;
-  int common_device_ = -1;  // that of all buffers of a reduction
-  bool is_mapped_ = false;  // some of them other processes'
+  int common_device_ = -1;  // the GPU that holds all buffers of a reduction; -1: none
+  bool is_mapped_ = false;  // some buffers belong to other processes
   bool could_map_ = false;
   bool could_open_ = false;
-  bool by_events_ = false;              // no host waits for what is in a stream
-  int device_ = -1;                     // of the stream that this call goes by
-  gpu::Stream stream_ = nullptr;        // the program's, or one of this member's own
-  gpu::DeviceEvent* before_ = nullptr;  // what is in it before the call; none: nothing to wait for
-  gpu::DeviceEvent* done_ = nullptr;    // what this member has put there for the call
+  bool by_events_ = false;              // the GPUs wait for each other, so that no host waits for a stream
+  int device_ = -1;                     // the GPU whose stream this call uses
+  gpu::Stream stream_ = nullptr;        // the program's stream, or this member's own
+  gpu::DeviceEvent* before_ = nullptr;  // marks the earlier work in the stream; null: there is nothing to wait for
+  gpu::DeviceEvent* done_ = nullptr;    // marks the end of this member's work for the call
   struct StreamEvents {
     gpu::DeviceEvent* before = nullptr;
     gpu::DeviceEvent* done = nullptr;
   };
-  std::vector<StreamEvents> turns_;                             // by member: its events that this one waits for
-  std::vector<gpu::DeviceEvent*> after_;                        // events that the host still has to wait for
-  std::size_t downloads_begun_ = 0;                             // steps of which that has begun
-  std::shared_ptr<gpu::StreamMark> download_mark_;              // the last of them; nothing: it is there
-  std::vector<std::shared_ptr<gpu::StreamMark>> upload_marks_;  // of each part that was taken, until it is there
-  std::shared_ptr<std::byte> sums_;                             // what was combined, and goes to a GPU: a ring of parts
+  std::vector<StreamEvents> turns_;                 // by member: the events that this one waits for
+  std::vector<gpu::DeviceEvent*> after_;            // the events that the host still waits for
+  std::size_t downloads_begun_ = 0;                 // steps whose download has begun
+  std::shared_ptr<gpu::StreamMark> download_mark_;  // of the last download; null: it has arrived
+  // Holds a mark for each part that was taken, until that part has arrived on the GPU.
+  std::vector<std::shared_ptr<gpu::StreamMark>> upload_marks_;
+  std::shared_ptr<std::byte> sums_;  // a ring of combined parts that go to a GPU
   Combiner combiner_;
   std::vector<const void*> sources_;
-  std::vector<const std::byte*> inputs_;  // of all members, where they are reached
+  std::vector<const std::byte*> inputs_;  // of all members, if they can be reached
   std::vector<std::byte*> outputs_;
   std::vector<int> devices_;                   // the GPU of each input; -1: the host
-  std::vector<std::uintptr_t> remote_inputs_;  // of all members, the inputs that are read in another process; 0: not so
-  const ScatteredBuffer* pieces_ = nullptr;    // instead of input and output
-  std::vector<std::byte> gathered_;            // of them, what is combined as one
+  std::vector<std::uintptr_t> remote_inputs_;  // of all members, addresses in other processes; 0: none
+  const ScatteredBuffer* pieces_ = nullptr;    // replaces input and output
+  std::vector<std::byte> gathered_;            // one range of the pieces, side by side
   std::vector<std::byte> block_;               // a part of a result that goes to several places
-  std::vector<std::byte> copy_of_input_;       // where it would be overwritten before it was given
+  std::vector<std::byte> copy_of_input_;       // the input, if the output would overwrite it too early
   std::shared_ptr<std::byte> pinned_copy_of_input_;
 
   NodeCollectiveForm form_ = NodeCollectiveForm::single;
   NodeCollectivePhase phase_ = NodeCollectivePhase::done;
   InputNeed needs_ = InputNeed::nobody;
-  StepNumber first_ = 0;  // the room's number of the first step
-  std::size_t step_ = 0;  // of this work, from 0
+  StepNumber first_ = 0;  // the room's number for step 0 of this call
+  std::size_t step_ = 0;  // from 0
   std::size_t steps_ = 1;
   std::size_t parts_ = 1;
   std::size_t piece_ = 1;                   // bytes of a part
-  std::size_t region_ = 0;                  // of a slot: where the part of the next member begins, or the result
-  int seen_ = 0;                            // members that have been seen in this step
-  StepStorage holder_ = StepStorage::slot;  // of what is given, in a single step
-  std::size_t span_ = 0;                    // see Room::slot
-  bool for_each_ = false;                   // a slot has a part of its own for every member
-  bool hidden_ = false;                     // members do not know how much the others have
-  bool gathers_ = false;                    // the last to give combines for all
+  std::size_t region_ = 0;                  // bytes in a slot before the next member's part, or before the result
+  int seen_ = 0;                            // members that were seen in this step
+  StepStorage holder_ = StepStorage::slot;  // in form single
+  std::size_t span_ = 0;                    // bytes; see Room::slot
+  bool for_each_ = false;                   // a slot has a part for every member
+  bool hidden_ = false;                     // members do not know each other's counts
+  bool gathers_ = false;                    // the last member to give combines for all
   bool gives_ = false;
   bool takes_ = false;
-  bool copies_on_device_ = false;   // goes by slots, from or to a GPU's memory
-  bool has_upload_ = false;         // to one, something that no mark follows
+  bool copies_on_device_ = false;   // goes by slots, from or to a GPU
+  bool has_upload_ = false;         // a copy to a GPU has begun and has no mark yet
   bool streams_ = false;            // the output is written past the caches
-  bool queries_addresses_ = false;  // where everybody's buffers are
+  bool queries_addresses_ = false;  // members tell each other where their buffers are
   bool could_read_processes_ = false;
-  bool moves_ = false;         // and reduces nothing
-  bool is_small_sum_ = false;  // an all_reduce of what lies beside the step's number
+  bool moves_ = false;         // moves data without reducing
+  bool is_small_sum_ = false;  // an all_reduce whose data fits beside the step's number
   std::size_t small_bytes_ = 0;
 };
 

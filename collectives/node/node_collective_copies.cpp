@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers in a GPU's memory that go by slots, in a pipeline of each member's own: what it gives in the next step is on
-// its way into its slot while this step's is worked on, and what it took in the last one is on its way to its output.
-// The room's rule holds for copies, too: before a member publishes a step, all that it began to copy in the one before
-// has left the slots.
+// Copies buffers in a GPU's memory through slots, in a pipeline of each member's own. The data for the next step travel
+// into the slot while this step's are worked on, and the last step's results travel to the output. The room's rule
+// holds for copies too: before a member publishes a step, all copies that it began one step earlier have left the
+// slots.
 #include <sched.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace lockstep::node {
 void NodeCollective::begin_device_copies() {
   copies_on_device_ = true;
   room_->pin();
-  // In the order of the program's stream the host has waited for that.
+  // For a call in a stream, the host has already waited for that.
   if (!call_->stream) room_->ways().begin(input_device_, output_device_);
   downloads_begun_ = 0;
   download_mark_ = nullptr;
@@ -29,8 +29,8 @@ void NodeCollective::begin_device_copies() {
   sums_ = nullptr;
 }
 
-// Where in the slot of a step it goes, and where in the input it lies. Of a reduction my own part, too, which is
-// combined from there.
+// Calls use(offset in the slot, offset in the input, bytes) for each range that a step gives. In a reduction that
+// includes my own part, which is combined from the slot.
 template <class Use>
 void NodeCollective::each_given(std::size_t step, const Use& use) const {
   if (!gives_ || step >= parts_) return;
@@ -42,7 +42,7 @@ void NodeCollective::each_given(std::size_t step, const Use& use) const {
   }
 }
 
-// Into the slot that is the next one to be published.
+// Starts the copies into the slot that is published next.
 void NodeCollective::download(std::size_t step) {
   if (downloads_begun_ > step) return;
   downloads_begun_ = step + 1;
@@ -71,7 +71,7 @@ void NodeCollective::end_taking() {
   upload_marks_.push_back(gpu::backend()->mark(output_device_, room_->ways().up(output_device_)));
 }
 
-// Whether the step may be published.
+// True if the step may be published.
 bool NodeCollective::is_filled() {
   if (download_mark_ != nullptr) {
     if (!download_mark_->is_reached()) {
@@ -79,7 +79,7 @@ bool NodeCollective::is_filled() {
       return false;
     }
     download_mark_ = nullptr;
-    // What the host has was scaled before.
+    // The host's data were scaled earlier.
     if (spec().op == ReduceOp::premul_sum && !call_->is_plain_sum && downloads())
       each_given(step_, [&](std::size_t at, std::size_t /*offset*/, std::size_t bytes) {
         scale(spec().type, my_next() + at, my_next() + at, bytes / element(), call_->factor);
@@ -88,7 +88,7 @@ bool NodeCollective::is_filled() {
   return has_uploaded(sums_ == nullptr ? 0 : 1);
 }
 
-// All parts that were taken, but so many of the last ones.
+// True if all parts that were taken have arrived, but for the last `but` ones.
 bool NodeCollective::has_uploaded(std::size_t but) {
   const auto under_way = std::ranges::find_if_not(upload_marks_, [](const auto& mark) { return mark->is_reached(); });
   upload_marks_.erase(upload_marks_.begin(), under_way);
@@ -97,7 +97,7 @@ bool NodeCollective::has_uploaded(std::size_t but) {
   return false;
 }
 
-// In place, what comes would lie where something else has still to be given.
+// Copies the input if the call is in place and data would arrive where other data have still to be given.
 void NodeCollective::keep_input() {
   const std::size_t bytes = spec().gives.extent() * element();
   if (input_device_ < 0) {
@@ -129,7 +129,7 @@ bool NodeCollective::abandon() noexcept {
   try {
     if (has_ended_copies()) return true;
   } catch (const std::exception&) {
-    // Of a GPU that has failed nobody knows.
+    // The state of a GPU that has failed is unknown.
   }
   for (auto& each : room_->for_copies()) keep_for_ever(std::move(each));
   keep_for_ever(std::move(sums_));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a work's data lies: in the caller's buffers, and in the room.
+// Finds the places of a call's data, in the caller's buffers and in the room.
 #include <algorithm>
 
 #include "collectives/kernels/copy.hpp"
@@ -7,7 +7,8 @@
 
 namespace lockstep::node {
 
-// Of a slot, for a step; all members know it. Where one does not know what the others give, it stays in its place.
+// Sets the span of a step in a slot; all members know it. If a member does not know the others' sizes, data do not
+// rotate.
 void NodeCollective::set_span(std::size_t bytes) {
   const bool spreads = holder() == StepStorage::slot && !hidden_ && bytes >= tuning_.spread_from;
   span_ = spreads ? round_up(bytes, cache_line) + cache_line : 0;
@@ -23,7 +24,7 @@ const std::byte* NodeCollective::data(int member, StepNumber step) const {
   return holder() == StepStorage::page ? room_->page(member, step) : room_->slot(member, step, span_);
 }
 
-// The largest block of all that members give each other, as far as this one knows.
+// Returns the size in bytes of the largest block that members give each other, as far as this one knows.
 std::size_t NodeCollective::most_bytes() const {
   if (collective() == Collective::barrier) return 0;
   if (!cuts_input(collective()) && !cuts_output(collective())) return common().bytes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order on GPUs, by events: every member marks what is in its stream before the call. Who launches or copies puts
-// that behind the marks of those whose memory it uses, and marks its end; behind that the others put what comes later
-// in their streams. The steps of the room see to it that an event is recorded before others wait for it, and anew only
-// when they do.
+// Keeps the order on GPUs by events. Every member marks the work that is in its stream before the call. A member that
+// launches or copies queues that behind the marks of members with memory that it uses, and marks its end. The others
+// queue their later work behind that. The room's steps ensure that an event is recorded before others wait for it, and
+// recorded anew only after they have queued their waits.
 #include <algorithm>
 #include <cstring>
 
@@ -10,8 +10,8 @@
 
 namespace lockstep::node {
 
-// The program's stream where it is of the GPU that works, or else one of our own that comes after it; without a stream,
-// after what was begun before in the default ones.
+// Selects the program's stream if it is on the GPU that works, or else a stream of this member that comes after it.
+// Without a program's stream, the work comes after earlier work in the default ones.
 void NodeCollective::find_stream() {
   device_ = output_device_ >= 0 ? output_device_ : input_device_;
   if (device_ < 0) device_ = call_->stream->device;
@@ -38,7 +38,7 @@ void NodeCollective::come_after(int device, gpu::Stream stream) {
   gpu::backend()->wait_for(device_, stream_, event);
 }
 
-// By the host.
+// True if the earlier work has ended; the host asks again and again.
 bool NodeCollective::is_caught_up() {
   if (before_ == nullptr) return true;
   if (!before_->is_reached()) {
@@ -56,7 +56,7 @@ void NodeCollective::begin_by_host() {
   begin_by_slots();
 }
 
-// Where all of its data is on GPUs, and other processes could find the events.
+// Announces this member's events, if all its data are on GPUs and other processes can open the events.
 bool NodeCollective::show_events(BufferAnnouncement& places, DeviceHandles& handles) {
   const bool is_all_there =
       (plan().input_count == 0 || input_device_ >= 0) && (plan().output_count == 0 || output_device_ >= 0);
@@ -87,7 +87,7 @@ bool NodeCollective::all_have_events() const {
   return true;
 }
 
-// All say alike.
+// True on all members, or on none.
 bool NodeCollective::can_go_by_events() const {
   return all_have_events() && (room_->gpus() == nullptr || room_->gpus()->can_use_events());
 }
@@ -108,24 +108,24 @@ void NodeCollective::find_events(int member, bool before, bool done) {
   if (done) turn.done = of_living(member, [&] { return &gpus->open(member, handles.done, number); });
 }
 
-// Who launches, or copies.
+// True if the member launches or copies.
 bool NodeCollective::works(int member) const {
   if (collective() == Collective::all_reduce) return member == 0;
   if (collective() == Collective::reduce || collective() == Collective::gather) return member == spec().root;
   return true;
 }
 
-// Whether it reads what is mine, or writes there.
+// True if the member reads or writes this one's memory.
 bool NodeCollective::is_used_by(int member) const {
   const bool from_root = collective() == Collective::broadcast || collective() == Collective::scatter;
   return member != me() && works(member) && (!from_root || is_root());
 }
 
-// All have said where their data lies and know that they find it. Where GPUs do not wait for each other the hosts wait
-// for what is in the streams, each for its own, and then meet once more.
+// Runs when all members have announced their data and know that they find them. If GPUs do not wait for each other,
+// each host waits for its own streams, and then all meet once more.
 void NodeCollective::begin_reaching() {
-  // In a stream also where the way by the host is the shorter one: there the host would wait for what is in the stream,
-  // and the next call could not be put behind this one before it has ended, which is not among what was measured.
+  // A call in a stream uses the GPUs even if the host's way is shorter. By that way the host would wait for the stream,
+  // and the next call could not be queued behind this one before its end. The measured costs do not include that.
   const bool goes_by_events = can_go_by_events();
   if (!(goes_by_events && plan().in_stream) && !pays_on_gpus()) return go_by_slots();
   by_events_ = goes_by_events;
@@ -155,7 +155,8 @@ void NodeCollective::work_in_stream() {
     gpu::DeviceEvent* const before = turns_[static_cast<std::size_t>(member)].before;
     if (member != me() && before != nullptr) gpu::backend()->wait_for(device_, stream_, *before);
   }
-  if (!done_->is_reached()) gpu::backend()->wait_for(device_, stream_, *done_);  // then it is nobody's
+  // The event's last use may still be under way; this call comes behind it, so that the event is free.
+  if (!done_->is_reached()) gpu::backend()->wait_for(device_, stream_, *done_);
   ++room_->events().of(device_).turn;
   room_->reaches_on_gpu();
   try {
@@ -164,13 +165,13 @@ void NodeCollective::work_in_stream() {
     else
       copy_direct();
   } catch (...) {
-    done_->record(stream_);  // a part of it may be there
+    done_->record(stream_);  // a part of the work may be queued
     throw;
   }
   done_->record(stream_);
 }
 
-// In the program's stream, or, where there is none, on the host.
+// Queues this call's end in the program's stream, or lets the host wait for it if there is none.
 void NodeCollective::come_behind() {
   after_.clear();
   const bool is_elsewhere = !call_->stream || call_->stream->stream != stream_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forms of a work for much data: halves, and direct.
+// Holds the forms for large data: halves and direct.
 #include "collectives/node/node_collective.hpp"
 
 #include <algorithm>
@@ -12,9 +12,10 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t block_bytes = 8192;  // stays in the first cache while it is written to several places
+// Is the size in bytes of a block, which stays in the first cache while it is written to several places.
+constexpr std::size_t block_bytes = 8192;
 
-// After it has begun, until it is left by whatever way.
+// Ends an access to the others' buffers, however the scope is left.
 class ReachScope {
  public:
   explicit ReachScope(Room& room) : room_(room) {}
@@ -41,7 +42,7 @@ void NodeCollective::begin_halves() {
   block_.resize(block_bytes + element() + cache_line);
 }
 
-// Of a segment: what a member combines. Relative to the segment.
+// Returns the range of a segment that a member combines, relative to the segment.
 NodeCollective::ByteRange NodeCollective::share(std::size_t part, int member) const {
   const std::size_t bytes = of_part(common(), part).bytes;
   const auto n = static_cast<std::size_t>(members());
@@ -52,7 +53,7 @@ NodeCollective::ByteRange NodeCollective::share(std::size_t part, int member) co
 }
 
 void NodeCollective::give_halves() {
-  if (downloads()) download(step_);  // while it comes
+  if (downloads()) download(step_);  // the last segment is combined meanwhile
   if (step_ >= 1) combine_share(step_ - 1);
   if (step_ == parts_ || downloads()) return;
   const ByteRange part = of_part(common(), step_);
@@ -84,7 +85,7 @@ void NodeCollective::combine_share(std::size_t part) {
 void NodeCollective::take_shares(std::size_t part) {
   if (!takes_) return;
   const std::size_t before = of_part(common(), part).offset;
-  // What goes to a GPU comes from the slots, my own share as well.
+  // Data for a GPU come from the slots, including my own share.
   for (int i = uploads() ? 0 : 1; i < members(); ++i) {
     const int member = (me() + i) % members();
     const ByteRange theirs = share(part, member);
@@ -92,11 +93,11 @@ void NodeCollective::take_shares(std::size_t part) {
   }
 }
 
-// Whether members could find each other's data without slots. Who gives and takes by counts of its own does not know
-// where in the other's buffer its block lies.
+// True if members can find each other's data without slots. A member with counts of its own does not know the place of
+// its block in another's buffer.
 bool NodeCollective::has_known_places() const { return members() > 1 && has_known_places(collective()); }
 
-// Calls that a program repeats are of one kind.
+// Returns the kind of a call; calls that a program repeats have the same.
 std::size_t NodeCollective::kind() const {
   std::size_t all = static_cast<std::size_t>(collective());
   for (const std::size_t each : {static_cast<std::size_t>(spec().type), static_cast<std::size_t>(spec().op),
@@ -105,18 +106,19 @@ std::size_t NodeCollective::kind() const {
   return all;
 }
 
-// Whether to ask all where their buffers are. The same on all members. Who may ask in vain asks where that is little
-// beside the rest.
+// True if the call asks all members for their buffers. The answer is the same on all members. A call that may ask in
+// vain does so only if the question costs little beside the rest.
 bool NodeCollective::could_be_direct(AddressQueries address_queries) const {
   constexpr std::size_t rather = 16;
   const std::size_t times = address_queries == AddressQueries::large ? rather : 1;
   if (!has_known_places()) return false;
   const Gpus* const gpus = room_->gpus();
-  // In a stream also of the smallest, which would wait on the host for what is before it: begin_reaching().
+  // A call in a stream always asks, since without GPUs it would wait on the host for earlier work: see
+  // begin_reaching().
   if (plan().in_stream && asks_for_gpus() && (gpus == nullptr || gpus->can_map())) return true;
   if (gpus != nullptr && gpus->can_map()) {
-    // Where one of the last few of its kind found data on a GPU it asks; else one in a while, and those that it costs
-    // little.
+    // A call asks if one of the last few of its kind found data on a GPU. Otherwise it asks once in a while, or if that
+    // costs little.
     constexpr StepNumber once_in = 31;
     const bool is_due = gpus->were_found(kind()) || (room_->last() + 1) % once_in == 0;
     const std::size_t from = gpus->is_worth_asking() ? gpu_asked_from : gpu_asked_rarely_from;
@@ -126,7 +128,7 @@ bool NodeCollective::could_be_direct(AddressQueries address_queries) const {
   return address_queries != AddressQueries::none && most_bytes() / times >= from;
 }
 
-// What is only moved, in blocks that are worth it.
+// True if data are only moved, in blocks that are large enough.
 bool NodeCollective::could_read_processes() const {
   return room_->memory_reader().works() && !reduces(collective()) && has_known_places() &&
          most_bytes() >= tuning_.across_from;
@@ -145,7 +147,7 @@ NodeCollective::BufferAnnouncement NodeCollective::places_of(int member) const {
   return places;
 }
 
-// In place, all_to_all would overwrite what others still have to read.
+// In place, all_to_all would overwrite data that others have still to read, so it announces no input.
 void NodeCollective::say_places() {
   BufferAnnouncement places;
   const bool in_place = collective() == Collective::all_to_all && spec().in_place;
@@ -179,8 +181,8 @@ void NodeCollective::decide() {
   devices_.assign(static_cast<std::size_t>(members()), -1);
   turns_.assign(static_cast<std::size_t>(members()), {});
   GenerationCounts known_to_all = places_of(me()).known;
-  bool is_written_there = false;  // where the system does not copy to
-  bool is_on_gpus = false;        // of anybody
+  bool is_written_there = false;  // some output is in memory to which the system does not copy
+  bool is_on_gpus = false;        // on any member
   for (int member = 0; member < members(); ++member) {
     const BufferAnnouncement theirs = places_of(member);
     is_written_there |= theirs.output.device != gpu::MemoryLocation::host;
@@ -212,7 +214,7 @@ void NodeCollective::decide() {
   go_by_slots();
 }
 
-// Nobody has written anything yet.
+// Goes on by slots; no output has been written yet.
 void NodeCollective::go_by_slots() {
   first_ += static_cast<StepNumber>(step_ + 1);
   step_ = 0;
@@ -221,7 +223,7 @@ void NodeCollective::go_by_slots() {
   begin_by_host();
 }
 
-// False while a member has given up, until this one hears of it.
+// Returns false while a member has given up, until this one hears of it.
 bool NodeCollective::go_direct() {
   if (!room_->begin_reaching()) return false;
   {
@@ -233,11 +235,12 @@ bool NodeCollective::go_direct() {
     else if (!(reduces(collective()) ? reduce_direct() : copy_direct()))
       return false;
   }
-  // Now all that lies in others' hands must stay until they say that they have done with it.
+  // All data that others use must stay until they say that they have finished.
   ++step_;
   steps_ = step_ + 1;
   phase_ = NodeCollectivePhase::giving;
-  // Who only takes may end the communicator, and the process, then: not before the root has found its events.
+  // A member that only takes could end the communicator and its process now, so it waits until the root has found its
+  // events.
   const InputNeed of_taker = by_events_ ? InputNeed::root : InputNeed::nobody;
   if (collective() == Collective::broadcast || collective() == Collective::scatter)
     needs_ = is_root() ? InputNeed::all : of_taker;
@@ -245,7 +248,7 @@ bool NodeCollective::go_direct() {
   return true;
 }
 
-// All_reduce and reduce: my share of all, to all who want it. Reduce_scatter: my block, for me.
+// All_reduce and reduce: combines my share and writes it to all outputs. Reduce_scatter: combines my block for me.
 bool NodeCollective::reduce_direct() {
   ByteRange mine = gives(me());
   if (!for_each_) {
@@ -284,7 +287,7 @@ bool NodeCollective::copy_from(int member) {
   const std::byte* const theirs = inputs_[static_cast<std::size_t>(member)];
   const std::uintptr_t remote_input = remote_inputs_[static_cast<std::size_t>(member)];
   if (theirs == nullptr && remote_input == 0) return true;  // only the root gives
-  // In an equal form all blocks are as long, and lie in the same places.
+  // In an equal form all blocks have equal lengths and lie in the same places.
   const std::size_t skip = for_each_ ? static_cast<std::size_t>(me()) * spec().count * element() : 0;
   const ByteRange to = takes(member);
   const std::size_t at_once = by_events_ ? to.bytes : std::size_t{1} << 20U;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers in a GPU's memory, among threads of one process or of several that map them: reduced there by one launch,
-// moved by the GPU's own copies.
+// Works on buffers in a GPU's memory, among threads of one process or of several that map them. One launch reduces
+// them; the GPU's own copies move them.
 #include <algorithm>
 
 #include "collectives/gpu/combining.hpp"
@@ -13,12 +13,12 @@ namespace lockstep::node {
 
 namespace {
 
-// For what is mapped later, by those who need it.
+// Stands for addresses that are mapped later, by the members that need them.
 std::byte not_yet{};
 
 }  // namespace
 
-// The same for all members.
+// True on all members, or on none.
 bool NodeCollective::asks_for_gpus() const {
   return room_->gpus() != nullptr || (!room_->is_of_host() && room_->is_one_process() && gpu::backend() != nullptr);
 }
@@ -35,7 +35,7 @@ void NodeCollective::look_for_gpus() {
   if (call_->stream || (queries_addresses_ && is_on_gpu())) find_stream();
 }
 
-// A call may be started long before it begins; then what was freed meanwhile would be taken for the host's.
+// A call may begin long after it was started; memory that was freed meanwhile would be taken for the host's.
 void NodeCollective::refuse_if_freed() const {
   const auto refuse = [](std::string_view which, int device) {
     throw Error(Code::usage,
@@ -59,7 +59,7 @@ std::byte* NodeCollective::find(int member, const BufferAddress& place, const Ge
   return &not_yet;
 }
 
-// What this member will read and write, or all that members have shown.
+// Maps the memory that this member will read and write, or all memory that members have announced.
 void NodeCollective::map(bool everything) {
   if (!everything && !works(me())) return;
   const int mine = common_device_ >= 0 ? common_device_ : output_device_;
@@ -78,7 +78,8 @@ void NodeCollective::map(bool everything) {
   }
 }
 
-// The first time: where one cannot map what others have shown, nobody does; so it is with events.
+// Tries to map and to open all that others announce, the first time. If one member fails, no member maps; the same
+// holds for events.
 void NodeCollective::begin_proof() {
   could_map_ = could_open_ = false;
   const auto keep_reason = [&](std::string_view what, const Error& error) {
@@ -126,8 +127,8 @@ void NodeCollective::finish_proof() {
   take_another_step(NodeCollectiveForm::measuring);
 }
 
-// Runs when all have mapped, and wait. DeviceHandles that are needed after it still lie in slots of the first step:
-// their owners wait for the members that take from them before they go on.
+// Runs when all have mapped, and wait. DeviceHandles that are needed later still lie in slots of the first step.
+// Before their owners go on, they wait for the members that take from them.
 void NodeCollective::finish_measuring() {
   gpu::DeviceCosts costs;
   std::memcpy(&costs, room_->line(0, at_step(step_)).payload, sizeof costs);
@@ -135,8 +136,8 @@ void NodeCollective::finish_measuring() {
   begin_reaching();
 }
 
-// Whether no buffer, or every one, that takes part is in the memory of one and the same GPU, whose kernels know the
-// operation. All say alike.
+// True if no buffer of the reduction is on a GPU, or if all are on the same one and its kernels know the operation. All
+// members decide alike.
 bool NodeCollective::can_reduce_on_gpu() const {
   const bool is_known = spec().op != ReduceOp::user;
   const bool all_write = collective() != Collective::reduce;
@@ -157,8 +158,8 @@ void NodeCollective::move(std::byte* to, const std::byte* from, int from_device,
   gpu::backend()->copy(device, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
 }
 
-// One launch for all: by the first member of an all_reduce, by the root of a reduce, by each for its block of a
-// reduce_scatter. It multiplies each part by the factor that its member has told, and divides.
+// Reduces by one launch: on the first member for an all_reduce, on the root for a reduce, on each for its block of a
+// reduce_scatter. The launch multiplies each part by its member's factor, and divides.
 void NodeCollective::reduce_on_gpu() {
   if (!works(me())) return;
   const bool for_all = collective() == Collective::all_reduce;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads by process_vm_readv, and watches processes by their descriptors.
 #include "collectives/node/process_memory_reader.hpp"
 
 #include <poll.h>
@@ -18,7 +19,7 @@
 namespace lockstep::node {
 namespace {
 
-// Bytes that have come; less than 1: none.
+// Returns the number of bytes that were read; less than 1: none.
 ssize_t read_some(pid_t process, void* to, std::uintptr_t from, std::size_t bytes) {
   const iovec here{to, bytes};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
@@ -56,7 +57,7 @@ bool ProcessMemoryReader::could_be_read(const void* data, std::size_t bytes) {
 void ProcessMemoryReader::read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const {
   while (bytes > 0) {
     const pid_t process = processes_[static_cast<std::size_t>(member)];
-    // Who gives up waits for a second until nobody reaches into its memory any more.
+    // A member that gives up waits at most a second until no other reaches into its memory.
     constexpr std::chrono::milliseconds longest{500};
     const ssize_t came = moved_in_shortage(
         longest, [&] { return read_some(process, to, from, bytes); }, [] { return true; });
@@ -71,14 +72,14 @@ void ProcessMemoryReader::read(int member, std::byte* to, std::uintptr_t from, s
   }
 }
 
-// Its files were closed before the system says so, and the driver does what its work on a GPU needs to end then.
+// The system closes a process's files before it reports the end, and the driver then ends the process's work on a GPU.
 bool ProcessMemoryReader::is_gone(int member, int within_ms) const noexcept {
   if (!works()) return false;
   if (const auto& watched = watched_[static_cast<std::size_t>(member)]) return watched->has_ended(within_ms);
   const auto process = static_cast<int>(::syscall(SYS_pidfd_open, processes_[static_cast<std::size_t>(member)], 0));
   if (process < 0) return errno == ESRCH;
   pollfd ended{process, POLLIN, 0};
-  const bool is_gone = ::poll(&ended, 1, within_ms) > 0;  // also where nobody has asked yet how it ended
+  const bool is_gone = ::poll(&ended, 1, within_ms) > 0;  // also if no process has asked yet how it ended
   ::close(process);
   return is_gone;
 }

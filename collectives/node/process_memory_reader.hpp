@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading another process's memory by the system's own copy, where it lets us: no slot lies between, and only the
-// reader works. What it costs beside a copy is looking up the other's pages, so it is for much data at once.
+// Reads another process's memory by the system's own copy, if the system permits it. No slot lies between, and only the
+// reader works. Each read also looks up the other's pages, so it pays only for large blocks.
 #pragma once
 
 #include <sys/types.h>
@@ -17,21 +17,25 @@
 
 namespace lockstep::node {
 
-// A number that tells this process from all others, and where it lies: whoever reads it there has found this process.
+// Identifies a process beyond its number: a random token and its address. A process that finds the token at that
+// address has found this one.
 struct ProcessIdentity {
   pid_t process = 0;
   std::uintptr_t address = 0;
   std::uint64_t token = 0;
 };
+// Returns the identity of this process; it is the same in all calls.
 ProcessIdentity process_identity();
 
-// Whether that process can be read from here, under that number.
+// True if this process can read that one's memory under that process number.
 bool is_readable(const ProcessIdentity& theirs);
 
+// Reads the memory of the other members of a room and watches their processes. A default object knows no process;
+// works() is then false.
 class ProcessMemoryReader {
  public:
   ProcessMemoryReader() = default;
-  // Of every member; those that can be watched, where that is known.
+  // Takes the process number of every member, and, where it is known, an object by which each can be watched.
   explicit ProcessMemoryReader(std::vector<pid_t> processes,
                                std::vector<std::shared_ptr<const WatchedProcess>> watched = {})
       : processes_(std::move(processes)), watched_(std::move(watched)) {
@@ -39,15 +43,17 @@ class ProcessMemoryReader {
   }
 
   bool works() const { return !processes_.empty(); }
-  // Whether the system would let others read this memory of ours; it refuses what a driver has mapped. What was asked
-  // about just before is not asked again.
+  // True if the system would let others read this memory of ours; it refuses memory that a driver has mapped. Tests the
+  // first and the last byte. The last two ranges that passed are remembered, so they are not tested again.
   bool could_be_read(const void* data, std::size_t bytes);
-  // Throws Error peer_failed where the member has gone or its memory is not there.
+  // Copies `bytes` bytes at address `from` of the member's process to `to`. Blocks while the system copies, and retries
+  // for half a second if the system is short of memory. Throws Error peer_failed if the member has gone or the memory
+  // is not there.
   void read(int member, std::byte* to, std::uintptr_t from, std::size_t bytes) const;
-  // Whether its process has ended, as far as can be known here. Then it has let go of everything, on GPUs as well.
-  // Where it does not soon, which it is given so many milliseconds for, it lives.
+  // True if the member's process has ended, as far as can be known here. It has then released everything, on GPUs as
+  // well. Waits at most `within_ms` milliseconds for that; false means that it lives or cannot be watched.
   bool is_gone(int member, int within_ms = 0) const noexcept;
-  // "was ended by signal 9 (Killed)", or, where the system does not tell, just "ended".
+  // Returns "was ended by signal 9 (Killed)", or only "ended" if the system does not tell.
   std::string how_it_ended(int member) const;
 
  private:
@@ -59,7 +65,7 @@ class ProcessMemoryReader {
 
   std::vector<pid_t> processes_;
   std::vector<std::shared_ptr<const WatchedProcess>> watched_;
-  std::array<AddressRange, 2> readable_;  // an input and an output
+  std::array<AddressRange, 2> readable_;  // the last input and output that passed
   std::size_t oldest_ = 0;
 };
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the rare paths of a room: its layout, events of GPUs, failure and sleep.
 #include "collectives/node/room.hpp"
 
 #include <linux/futex.h>
@@ -21,19 +22,19 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-// Atomics that several processes share are words of memory; the system waits for such a word to change.
+// Waits for a word of memory to change, or wakes those that wait. Several processes may share the word.
 long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* limit) {
   return ::syscall(SYS_futex, &word, what, value, limit, nullptr, 0);
 }
 
 }  // namespace
 
-// Slots are an odd number of lines apart, so that equal places in them do not fight for the same place in a cache.
+// Slots lie an odd number of lines apart, so that equal places in them use different places of a cache.
 Layout::Layout(int members) {
   constexpr std::size_t most = 256U << 10U;
   constexpr std::size_t least = 16U << 10U;
   constexpr std::size_t in_all = 64U << 20U;
-  constexpr std::size_t turns = 4;  // more than the caches of a core hold
+  constexpr std::size_t turns = 4;  // more data than the caches of a core hold
   const auto n = static_cast<std::size_t>(members);
   slot = std::clamp(in_all / (n * slot_ring * turns), least, most) / page * page;
   area = turns * slot;
@@ -62,7 +63,7 @@ Room::~Room() {
   header_of(index_).left.store(1, std::memory_order_release);
 }
 
-// To others, when all have put behind them what waits for them; or never will, since they have left or died.
+// Returns the events for reuse. They are free once all members have queued their waits, have left, or have died.
 void Room::give_back_events() noexcept {
   try {
     const auto is_done_with = [memory = memory_, reader = memory_reader_, me = index_, size = size_, step = ordered_,
@@ -80,7 +81,7 @@ void Room::give_back_events() noexcept {
     else
       events_->give_back_when(is_done_with);
   } catch (const std::bad_alloc&) {
-    return;  // nobody else has them then
+    return;  // no other member has them then
   }
 }
 
@@ -99,8 +100,8 @@ void Room::came_behind() {
   header_of(index_).behind.store(last_, std::memory_order_release);
 }
 
-// What this member has in streams behind events of theirs would wait for ever, and whoever frees memory of the GPU with
-// it. Its program is being told of the death, so nobody takes for a result what is there then.
+// Releases work behind a dead member's events, which would wait for ever, as would calls that free the GPU's memory.
+// The program is told of the death, so it does not use the data as a result.
 void Room::let_go_of_dead() {
   if (gpus_ == nullptr) return;
   for (int member = 0; member < size_; ++member) {
@@ -121,7 +122,8 @@ void Room::begin_at(StepNumber step) {
   last_ = known_ = step;
 }
 
-// Each look takes a line from another core, so it asks for more than what is needed first: whoever keeps up has that.
+// Each look fetches a line from another core. So it asks first for more steps than needed; members that keep up have
+// them.
 bool Room::look_for_all(StepNumber step) {
   const auto all_have = [&](StepNumber published) {
     for (int member = 0; member < size_; ++member) {
@@ -161,7 +163,7 @@ std::vector<std::shared_ptr<const void>> Room::for_copies() const {
   return all;
 }
 
-// Both sides write first and look then, so one of them sees the other.
+// Both sides write before they look, so one of them sees the other.
 bool Room::begin_reaching() {
   header_of(index_).busy.store(1, std::memory_order_seq_cst);
   if (header().given_up.load(std::memory_order_seq_cst) == 0) return true;
@@ -181,9 +183,9 @@ void Room::end_reaching() noexcept {
 bool Room::abandon() {
   header().given_up.store(1, std::memory_order_seq_cst);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  let_go_of_dead();  // also where only this member's streams wait for theirs
+  let_go_of_dead();  // also if only this member's streams wait for its events
   for (end_reaching(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_reaching()) {
-    let_go_of_dead();  // again and again: a process that has died is gone when the GPU has let go of it
+    let_go_of_dead();  // repeated: a dead process is gone only when the GPU has released its work
     ::usleep(100);
   }
   if (!is_on_gpu_) header_of(index_).busy.store(0, std::memory_order_release);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data that lies in several places and counts as one: the tensors of a batch. Bytes are counted through all of them.
+// Treats data in several places as one buffer, such as the tensors of a batch. Bytes are counted through all of them.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,17 @@
 
 namespace lockstep {
 
+// Lists the pieces of a buffer in their order. It does not own their memory, which must outlive its use.
 class ScatteredBuffer {
  public:
+  // Appends a piece of memory; an empty one is left out.
   void add(void* data, std::size_t bytes) {
     if (bytes == 0) return;
     all_.push_back({total_, static_cast<std::byte*>(data), bytes});
     total_ += bytes;
   }
 
-  // Whether some memory is in it twice: then it cannot be read and written piece by piece.
+  // True if some memory is in it twice; then it cannot be read and written piece by piece.
   bool overlaps_itself() const {
     std::vector<BufferPiece> sorted = all_;
     std::ranges::sort(sorted, std::less<>(), &BufferPiece::data);
@@ -27,7 +29,8 @@ class ScatteredBuffer {
     return std::ranges::adjacent_find(sorted, meets) != sorted.end();
   }
 
-  // Calls `use` with every stretch of memory in the range, and where in the range it begins.
+  // Calls use(address, offset, bytes) for every contiguous part of the range, in order. The second argument is the
+  // part's offset within the range. The range [offset, offset + bytes) must lie within the buffer.
   template <class Use>
   void in_range(std::size_t offset, std::size_t bytes, const Use& use) const {
     auto piece = std::ranges::upper_bound(all_, offset, {}, &BufferPiece::begin);
@@ -40,6 +43,7 @@ class ScatteredBuffer {
     }
   }
 
+  // Copies a range to or from contiguous memory.
   void read(std::byte* to, std::size_t offset, std::size_t bytes) const {
     in_range(offset, bytes,
              [to](const std::byte* from, std::size_t at, std::size_t here) { copy_bytes(to + at, from, here); });
@@ -48,7 +52,7 @@ class ScatteredBuffer {
     in_range(offset, bytes,
              [from](std::byte* to, std::size_t at, std::size_t here) { copy_bytes(to, from + at, here); });
   }
-  // Where the range lies in one stretch; otherwise nothing.
+  // Returns the address of the range if it is contiguous; otherwise null.
   std::byte* whole(std::size_t offset, std::size_t bytes) const {
     std::byte* found = nullptr;
     in_range(offset, bytes, [&](std::byte* data, std::size_t /*at*/, std::size_t here) {

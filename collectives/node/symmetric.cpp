@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes and maps the parts of symmetric memory, and frees them.
 #include "collectives/node/symmetric.hpp"
 
 #include <sys/mman.h>
@@ -17,7 +18,7 @@ constexpr std::size_t page_of_memory = 4096;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page_of_memory - 1) / page_of_memory * page_of_memory; }
 
-// Behind the data there is a page that says whether its owner has freed it.
+// Returns the mark behind the data, in a page of its own, that tells if the owner has freed its part.
 std::atomic<std::uint32_t>& freed(std::byte* memory, std::size_t bytes) {
   return *reinterpret_cast<std::atomic<std::uint32_t>*>(memory + whole_pages(bytes));
 }
@@ -48,7 +49,7 @@ void refuse_if_any(const std::vector<Bytes>& answers) {
   }
 }
 
-// The others' parts, mapped here.
+// Maps the other members' parts here.
 SymmetricMemory reach_all(const Exchange& exchange, const std::vector<Bytes>& all, const SharedMemory& mine) {
   SymmetricMemory reachable;
   for (std::size_t member = 0; member < all.size(); ++member) {
@@ -95,7 +96,7 @@ SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
     if (bytes > most) throw Error(Code::out_of_memory, text(bytes, " bytes are more than any node has"));
     mine = SharedMemory::make(whole_pages(bytes) + page_of_memory, true);
 #ifdef MADV_HUGEPAGE
-    ::madvise(mine.memory().get(), whole_pages(bytes), MADV_HUGEPAGE);  // where the system allows it
+    ::madvise(mine.memory().get(), whole_pages(bytes), MADV_HUGEPAGE);  // if the system allows it
 #endif
   } catch (const Error& error) {
     wrong = error.detail();

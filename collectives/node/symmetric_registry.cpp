@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looks buffers up in the memories of each generation.
 #include "collectives/node/symmetric_registry.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace lockstep::node {
 namespace {
 
-// A memory's name among all generations.
+// Builds a memory's name from its generation, above this bit, and its number there.
 constexpr unsigned generation_at = 56;
 constexpr std::uint64_t number_bits = (std::uint64_t{1} << generation_at) - 1;
 
@@ -61,7 +62,7 @@ void SymmetricRegistry::look(std::size_t number) {
   const std::uint64_t added = generation.memories->added();
   if (added == known_[number]) return;
   generation.seen = generation.memories->all();
-  known_[number] = added;  // or more have been added since, which is no harm
+  known_[number] = added;  // more may have been added since, which does no harm
 }
 
 BufferAddress SymmetricRegistry::find(const void* data, std::size_t bytes) { return look_for(data, bytes).place; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that the members of a communicator have taken together, as one of them sees it. Its own collectives look
-// there, and so do those of the communicators that were split from it, and from these.
+// Knows the memory that the members of a communicator allocated together, as one of them sees it. The communicator's
+// own collectives look there, and so do those of communicators that were split from it, and from these.
 #pragma once
 
 #include <array>
@@ -13,76 +13,86 @@
 
 namespace lockstep::node {
 
-// Where a buffer lies: in a piece of shared memory that all know by its number, or at an address, which threads of one
-// process can use and other processes may be able to read. Without a memory: nowhere, or not to be touched.
+// Is the place of a buffer that other members may reach: an offset in shared memory that all know by its number, or an
+// address. Threads of one process use an address directly; other processes may be able to read there. Memory 0: the
+// buffer is in no such place, or must not be touched.
 struct BufferAddress {
+  // Are special values of `memory`, above every number of a shared memory.
   static constexpr std::uint64_t threads = ~std::uint64_t{0};
   static constexpr std::uint64_t other_process = threads - 1;
   static constexpr std::uint64_t mapped = other_process - 1;  // in a GPU's allocation that others can map
   std::uint64_t memory = 0;
   std::uint64_t offset = 0;
-  std::int64_t device = -1;  // the GPU whose memory it is: a device of the process, or a number that all know (Gpus)
+  // Holds the GPU of the buffer: a device of the process, or a number that all members know (see Gpus); -1: the host.
+  std::int64_t device = -1;
 };
 
-// Memory of which every member has a part, mapped here: where those parts begin.
+// Is memory that the members allocated together; each has a part, and all parts are mapped here. The object keeps the
+// mappings alive.
 struct SymmetricMemory {
   std::uint64_t number = 0;                        // the same on all members
-  std::size_t bytes = 0;                           // of this member's own part
-  std::vector<std::byte*> parts;                   // by member
-  std::vector<std::atomic<std::uint32_t>*> freed;  // not 0: its owner has no use for it any more
+  std::size_t bytes = 0;                           // size of this member's own part
+  std::vector<std::byte*> parts;                   // by member: the beginning of its part here
+  std::vector<std::atomic<std::uint32_t>*> freed;  // by member: not 0 once the owner has freed its part
   std::vector<std::shared_ptr<std::byte>> kept;
 };
 
+// Keeps the memories of one communicator, oldest first. Any thread may call it.
 class SymmetricMemories {
  public:
-  // By all members in the same order, which gives the number. What all have freed is forgotten.
+  // Adds a memory and numbers it. All members add theirs in the same order, so the numbers agree. Forgets memories that
+  // all members have freed.
   void add(SymmetricMemory memory);
+  // Returns the number of memories that were ever added; the last one has this number.
   std::uint64_t added() const { return added_.load(std::memory_order_acquire); }
   std::vector<std::shared_ptr<const SymmetricMemory>> all() const;
 
  private:
-  mutable std::mutex mutex_;  // splits look from other threads
+  mutable std::mutex mutex_;  // splits look here from other threads
   std::vector<std::shared_ptr<const SymmetricMemory>> all_;
   std::atomic<std::uint64_t> added_ = 0;
 };
 
-// A communicator's memories, and which of its members are the ones who look.
+// Refers to one communicator's memories and, by member of the descendant, to its number in that communicator.
 struct MemoryAncestor {
   std::shared_ptr<SymmetricMemories> memories;
   std::vector<int> members;
 };
 
-// Its own, its parent's, and so on. Of older generations nothing is known.
+// Lists a communicator's own memories, its parent's, and so on. Older generations than the fourth are not known.
 inline constexpr std::size_t most_generations = 4;
 struct MemoryLineage {
   std::vector<MemoryAncestor> ancestors;
-  bool has_memory = false;  // any of them, when they were asked
+  bool has_memory = false;  // true if all members knew of memory in one of the ancestors
 };
+// Counts the memories of each generation.
 using GenerationCounts = std::array<std::uint64_t, most_generations>;
 
-// Where a member finds the buffers of a call. For one thread at a time.
+// Finds the buffers of a call in the memories of a communicator and its ancestors. One thread at a time may use it.
 class SymmetricRegistry {
  public:
+  // Starts with an empty memory list for member `index` of `size`.
   SymmetricRegistry(int index, int size);
 
-  // Those it was split from, before anything is looked for. All members agree on whether there is memory.
+  // Adds the communicators from which this one was split. Call it before the first search. All members pass the same
+  // `has_memory`.
   void descend_from(MemoryLineage lineage);
-  // What is handed on to a communicator of these members.
+  // Returns the lineage that a communicator of these members inherits.
   MemoryLineage lineage_for(const std::vector<int>& members) const;
   SymmetricMemories& own() { return *generations_.front().memories; }
   const SymmetricMemories& own() const { return *generations_.front().memories; }
   bool is_split() const { return generations_.size() > 1; }
-  // Whether its ancestors had taken memory when it was split from them. The same on all members.
+  // True if an ancestor had memory when this communicator was split from it. The answer is the same on all members.
   bool has_inherited() const { return has_inherited_; }
 
-  // Of this member's buffer. Without a memory: in none of them.
+  // Returns the place of this member's buffer; memory 0 if it is in none of the known memories.
   BufferAddress find(const void* data, std::size_t bytes);
-  // Whether it is in one of them, and this member has not freed it.
+  // True if the buffer is in one of them and this member has not freed it.
   bool has(const void* data, std::size_t bytes);
-  // As many of each generation as find() looked at. Of what one member has and another one has not heard of yet, all
-  // make nothing: only what everybody knows is used.
+  // Returns how many memories of each generation find() has seen. One member may know a memory that another has not
+  // heard of yet. Members use the smallest count of all, so that they use only memory that all of them know.
   const GenerationCounts& known() const { return known_; }
-  // Of the member's buffer there; null: not known to all.
+  // Returns the address here of another member's buffer; null if not all members know its memory.
   std::byte* reach(int member, const BufferAddress& place, const GenerationCounts& known_to_all) const;
 
  private:
@@ -94,7 +104,7 @@ class SymmetricRegistry {
   void look(std::size_t generation);
   struct RegistryMatch {
     const SymmetricMemory* memory = nullptr;
-    std::size_t me = 0;  // in it
+    std::size_t me = 0;  // this member's number in that memory
     BufferAddress place = {};
   };
   RegistryMatch look_for(const void* data, std::size_t bytes);

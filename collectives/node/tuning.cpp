@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning as a file, and as a guess.
+// Guesses thresholds, and reads and writes them as a file.
 #include "collectives/node/tuning.hpp"
 
 #include <unistd.h>
@@ -47,7 +47,8 @@ std::string processor() {
   return "unknown processor";
 }
 
-// In classes, each up to four times the one before: cores that share one core's caches, a last cache, or only a board.
+// Returns the class of a distance between cores. Each class reaches four times as far as the one before: cores that
+// share caches of one core, the last cache, or only the board.
 std::string distance(double nanoseconds) {
   if (nanoseconds <= 0) return {};
   double class_end = 50;
@@ -55,7 +56,8 @@ std::string distance(double nanoseconds) {
   return text(", ", class_end / 4, " to ", class_end, " ns apart");
 }
 
-// Removes files that a process was writing when it was killed. An hour, since another process may write one just now.
+// Removes files that a process was writing when it was killed. It spares those of the last hour, since another process
+// may be writing one just now.
 void remove_old_drafts(const std::filesystem::path& folder) {
   constexpr std::string_view end = ".txt";
   const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
@@ -70,7 +72,8 @@ void remove_old_drafts(const std::filesystem::path& folder) {
 
 }  // namespace
 
-// The first cache but one holds what a member works on; results that no cache holds are written past them.
+// The second cache holds a member's working data; results that no cache holds are written past the caches. More than 16
+// members would take too long if each read all lines, so the last one combines for all.
 Tuning guessed_tuning(int members) {
   const std::size_t cache = last_cache_size();
   const auto n = static_cast<std::size_t>(std::max(1, members));
@@ -85,7 +88,8 @@ Tuning guessed_tuning(int members) {
           .slow_from = never,
           .direct_from = std::max(least, cache / 8192),
           .across_from = never,
-          .alone_from = members > 16 ? never : 1};  // each would read more lines than the last one and they in turn
+
+          .alone_from = members > 16 ? never : 1};
 }
 
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the work in a node is fitted to the machine: measured by the members together when they first meet, less than
-// a second, in each of the first few jobs, and kept in a file; what counts is the middle of these, so that one bad
-// moment does not decide for ever. It changes no bit of any result.
+// Holds the thresholds of a node's work that are fitted to the machine. The members measure them together when they
+// first meet, in less than a second, in each of the first few jobs. A file keeps the measurements, and the median
+// counts, so that one disturbed job does not decide for ever. No threshold changes a bit of any result.
 #pragma once
 
 #include <cstddef>
@@ -16,58 +16,67 @@ namespace lockstep::node {
 
 class Room;
 
-inline constexpr std::size_t never = std::size_t{1} << 40U;  // from so many bytes on
+// Is a threshold in bytes that no call reaches.
+inline constexpr std::size_t never = std::size_t{1} << 40U;
 
+// Holds the thresholds. A name that ends in `_from` is the smallest size at which the other way is taken. docs/node.md
+// tells how each one is measured.
 struct Tuning {
-  std::size_t halves_from = 0;  // bytes of an all_reduce: from here on its work is shared out
+  std::size_t halves_from = 0;  // bytes of an all_reduce or reduce, which then uses halves
   std::size_t segment = 0;      // bytes of a segment of halves
   std::size_t step = 0;         // bytes of a step of single
-  std::size_t flow_from = 0;    // bytes of a block that is passed on: the least that goes in a step of its own
-  std::size_t spread_from = 0;  // bytes of a step: from here on they move about in the slot
-  std::size_t stream_from = 0;  // bytes of a sum: from here on it is written past the caches
-  std::size_t drain_from = 0;   // bytes of what is only moved: from here on it is written past the caches
-  std::size_t slow_from = 0;    // picoseconds of a byte that another member will read: see write_strategy.hpp
-  std::size_t direct_from = 0;  // bytes: smaller things go through slots even where they need not
-  std::size_t across_from = 0;  // bytes of a block: from here on one process reads it in the other's memory
-  std::size_t alone_from = 0;   // bytes of an all_reduce: below, the last member to arrive combines for all
+  std::size_t flow_from = 0;    // bytes: the smallest part of a broadcast or scatter that gets a step of its own
+  std::size_t spread_from = 0;  // bytes of a step, which then rotates within the slot
+  std::size_t stream_from = 0;  // bytes of a reduced output, which is then written past the caches
+  std::size_t drain_from = 0;   // bytes of an output that is only moved, which is then written past the caches
+  std::size_t slow_from = 0;    // picoseconds per byte of a write that another member will read; see write_strategy.hpp
+  std::size_t direct_from = 0;  // bytes of a call; smaller ones go through slots even if buffers can be reached
+  std::size_t across_from = 0;  // bytes of a block, which is then read in the other's process
+  std::size_t alone_from = 0;   // bytes of an all_reduce; below this, the last member to arrive combines for all
   bool operator==(const Tuning&) const = default;
 };
 
-// For the others: so long, and, asked now and then, until one of them is known to be gone, in words.
+// Limits a wait for the other members: the time in seconds, and a function that is asked now and then. It returns a
+// text about a member that is known to be gone; without one it may be empty.
 struct WaitLimit {
   double limit_seconds;
   std::function<std::optional<std::string>()> lost = {};
 };
 
-// A guess from the sizes of the caches, for those who do not measure.
+// Returns a guess from the size of the last cache, for members that do not measure.
 Tuning guessed_tuning(int members);
 
-// All members of the room call it, none being in any other work. `crowded`: they share cores. Throws Error stall when
-// one does not come within the limit, and peer_failed when one is gone.
+// Measures the thresholds together with all other members of the room. All call it, and none is in any other call.
+// `crowded`: members share cores. A threshold that there is no time for is guessed. Throws Error stall if a member does
+// not come within the limit, and peer_failed if one is gone.
 Tuning measured_tuning(Room& room, bool crowded, const WaitLimit& waiting);
 
-// By all members as well: how long a step takes in which each needs all others. It tells how far apart their cores are.
+// Returns the time in nanoseconds of a step in which each member needs all others; it tells the distance of their
+// cores. All members call it. Throws as measured_tuning() does.
 double step_nanoseconds(Room& room, const WaitLimit& waiting);
-// And: what the first member says is everybody's.
+// Returns the first member's tunings, at most `enough`, on all members. All members call it. Throws as above.
 std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const WaitLimit& waiting);
 
-// Which measurements are of this machine, this build and so many members, as far apart. No nanoseconds: not known.
+// Returns the key of stored measurements: this machine, this build, the number of members and the distance of their
+// cores. `nanoseconds` 0: the distance is not known.
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds);
-// Where they are kept; empty: nowhere.
+// Returns the path of the file that keeps them; empty if there is no folder for it.
 std::string tuning_file(std::string_view key);
 
-// How many measurements are enough.
+// Counts the measurements after which members measure no more; a guess.
 inline constexpr std::size_t enough = 5;
-// Of each field the middle one.
+// Returns the median of each field. `measured` must not be empty.
 Tuning middle_of(std::span<const Tuning> measured);
 
-// "halves_from 16384 65536 16384", a line each with its value in every measurement; what follows # is for people. Empty
-// where it is not whole, or for another key.
+// Writes and reads the file's text: lines such as "halves_from 16384 65536 16384", with a value for every measurement.
+// Text after # is for people. parse_tunings() returns nothing if a line is missing or wrong, or the key differs; an
+// empty key fits all.
 std::string to_text(std::span<const Tuning> measured, std::string_view key);
 std::vector<Tuning> parse_tunings(std::string_view text, std::string_view key = {});
 
+// Returns the stored measurements for this key; empty if there are none.
 std::vector<Tuning> read_tunings(std::string_view key);
-// Where they cannot be kept, it will be measured again.
+// Stores the measurements. If that fails, later jobs measure again.
 void keep_tunings(std::span<const Tuning> measured, std::string_view key) noexcept;
 
 }  // namespace lockstep::node

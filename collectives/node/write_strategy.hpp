@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a member writes what others will read: through its caches, or past them. A line that another core has read must
-// be had back from there for writing, which takes long where the cores are far apart; past the caches it need not, but
-// then it is read from memory. How far apart they are can change while a program runs (the cores of a virtual machine
-// move about), so writes through the caches are timed: where they are slow the next ones go past, and now and then one
-// tries again. Each member decides for itself; nobody else need know.
+// Chooses how a member writes data that others will read: through its caches, or past them. A line that another core
+// has read must be fetched back before a write, which takes long if the cores are far apart. A write past the caches
+// need not wait for it, but the data are then read from memory. The distance of cores can change while a program runs,
+// since the cores of a virtual machine move. So writes through the caches are timed: if they are slow the next ones go
+// past, and now and then one tries again. Each member decides for itself.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,17 @@
 
 namespace lockstep::node {
 
+// Holds one member's recent write times. One thread at a time may use it.
 class WriteStrategy {
  public:
-  static constexpr std::size_t timed_from = 4096;  // bytes: looking at the clock takes less than a tenth of it
+  // Is the smallest size in bytes that is timed; in a smaller write, the clock would take more than a tenth of the
+  // time.
+  static constexpr std::size_t timed_from = 4096;
+  // Is a limit that no write exceeds, but under which writes are still timed.
   static constexpr std::size_t never_slow = never - 1;
 
-  // `slow`: picoseconds of a byte. From so many on a write through the caches is slow; never: not looked at.
+  // Copies `bytes` bytes, and times the copy if that is worth it. A write through the caches is slow if it takes more
+  // than `slow` picoseconds per byte. With 0 all writes go past the caches; with `never` none does, and none is timed.
   void write(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t slow) {
     if (bytes < timed_from || slow == never) return copy_bytes(to, from, bytes);
     if (goes_past(bytes, slow)) {
@@ -32,18 +37,19 @@ class WriteStrategy {
     const std::chrono::duration<double, std::pico> taken = std::chrono::steady_clock::now() - begin;
     note(taken.count() / static_cast<double>(bytes), static_cast<double>(bytes), slow);
   }
-  // Whether the next one would go past them.
+  // True if the next write of this size would go past the caches.
   bool goes_past(std::size_t bytes, std::size_t slow) const {
     return bytes >= timed_from && slow != never && (left_ > 0 || slow == 0);
   }
 
-  // Of all that went through the caches since then, picoseconds of a byte.
+  // Returns the mean picoseconds per byte of all timed writes since forget(); 0 if there were none.
   double mean() const { return bytes_ > 0 ? picoseconds_ / bytes_ : 0; }
   void forget() { *this = WriteStrategy(); }
 
  private:
   void note(double picoseconds, double bytes, std::size_t slow) {
-    constexpr int in_a_row = 3;  // one of them is the system's doing
+    constexpr int in_a_row = 3;  // a single slow write may be the system's doing
+    // Counts the writes past the caches before one tries the caches again.
     constexpr int tried_after = 128;
     picoseconds_ += picoseconds * bytes;
     bytes_ += bytes;
@@ -54,7 +60,7 @@ class WriteStrategy {
   double picoseconds_ = 0;
   double bytes_ = 0;
   int slow_ones_ = 0;
-  int left_ = 0;  // to go past them, before one tries again
+  int left_ = 0;  // writes that go past the caches before one tries again
 };
 
 }  // namespace lockstep::node

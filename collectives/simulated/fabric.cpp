@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses fabrics, and implements the queues of their links.
 #include "collectives/simulated/fabric.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ constexpr double most_seconds = 1;
   throw Error(Code::usage, text("the fabric's \"", printable(word), "\" ", what), words_allowed);
 }
 
-// "100G" bits per second, as bytes per microsecond.
+// Converts bits per second, such as "100G", to bytes per microsecond.
 double rate_of(std::string_view word, std::string_view value) {
   double number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -32,6 +33,7 @@ double rate_of(std::string_view word, std::string_view value) {
   return rate;
 }
 
+// Converts a duration, such as "700ns", to microseconds.
 double us_of(std::string_view word, std::string_view value) {
   const auto time = parse_duration(value);
   if (!time || *time < Duration{} || *time > std::chrono::duration<double>(most_seconds))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes and the switches between them as links that packets queue for: a fat tree of two levels, described in a line,
-// with the time that links and cores take. A packet holds a link as long as its bytes take and is at the next one when
-// its head is; who comes later waits, so that flows that share a link share its rate.
+// Models nodes and switches as links that packets queue for: a fat tree of two levels, described in one line. It gives
+// the time that links and cores take. A packet occupies a link as long as its bytes take, and is at the next link when
+// its head is there. A later packet waits, so flows on one link share its rate.
 #pragma once
 
 #include <cmath>
@@ -12,27 +12,41 @@
 
 namespace lockstep::simulated {
 
+// Describes a fabric. Times are in microseconds, rates in bytes per microsecond; the defaults are a guess.
 struct FabricShape {
   int nodes = 1;
-  int members = 1;                      // on each node
-  int nodes_per_switch = 0;             // 0: one switch for all
-  int uplinks = 0;                      // of a switch; 0: as many as nodes, so that nothing is shared
-  double network_bytes_per_us = 12500;  // of every link between nodes, in each direction
-  double network_us = 0.7;              // from one end of a link to the other
-  double memory_bytes_per_us = 10000;   // between members of a node, that one of them moves
+  // Counts the members on each node.
+  int members = 1;
+  // Counts the nodes of a switch. 0 means one switch for all nodes.
+  int nodes_per_switch = 0;
+  // Counts the links up from each switch. 0 means as many as nodes, so that links are not shared.
+  int uplinks = 0;
+  // Gives the rate of every link between nodes, in each direction.
+  double network_bytes_per_us = 12500;
+  // Gives the time from one end of a link to the other.
+  double network_us = 0.7;
+  // Gives the rate at which a member moves data to another one of its node.
+  double memory_bytes_per_us = 10000;
   double memory_us = 0.4;
-  double message_us = 0.6;              // of a core, at each end of a message
-  double received_bytes_per_us = 0;     // of a core, for what it receives; 0: the interface does it
-  double combined_bytes_per_us = 8000;  // of a core, that adds it to something
+  // Gives the time of a core at each end of a message.
+  double message_us = 0.6;
+  // Gives the rate at which a core copies received data; 0 means that the interface does it.
+  double received_bytes_per_us = 0;
+  // Gives the rate at which a core reduces data.
+  double combined_bytes_per_us = 8000;
 
+  // Returns the number of switches.
   int switches() const { return nodes_per_switch == 0 ? 1 : (nodes + nodes_per_switch - 1) / nodes_per_switch; }
 };
 
+// Converts microseconds to a Duration, rounded to nanoseconds.
 inline Duration of_us(double us) { return Duration(std::llround(us * 1000)); }
 
-// "rate=100G latency=700ns switch=16 uplinks=8": what is not named stays. Throws Error usage for what it is not.
+// Returns the shape with the changes in words such as "rate=100G latency=700ns switch=16 uplinks=8". Other fields stay.
+// Throws Error usage for words that it does not know.
 FabricShape parse_fabric(std::string_view words, FabricShape shape);
 
+// Keeps the time at which each link is free. Packets queue in the order of the calls of pass().
 class Fabric {
  public:
   explicit Fabric(const FabricShape& shape);
@@ -40,17 +54,19 @@ class Fabric {
   const FabricShape& shape() const { return shape_; }
   int node_of(int member) const { return member / shape_.members; }
   bool are_near(int one, int other) const { return node_of(one) == node_of(other); }
-  // Links from one member to another, in their order. The way up is chosen by the node at the other end, as switches
-  // with static routes do.
+  // Returns the links from one member to another, in their order. The node at the other end determines the way up, as
+  // switches with static routes do.
   std::vector<int> path(int from, int to) const;
 
-  // A packet's head is at a link: when it is at the next one, and when its tail is.
+  // Gives the times at which a packet's head and tail arrive at the end of a link.
   struct PacketTiming {
     Duration head;
     Duration tail;
   };
-  // `tail_at`: when its tail is here.
+  // Passes a packet over a link, which is then busy. `head_at` and `tail_at` are the times at which its head and its
+  // tail arrive at the beginning.
   PacketTiming pass(int link, std::size_t bytes, Duration head_at, Duration tail_at);
+  // Returns the time from which a link is free.
   Duration free_at(int link) const { return links_[static_cast<std::size_t>(link)].free; }
   std::size_t links() const { return links_.size(); }
 

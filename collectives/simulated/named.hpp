@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether an error names a member, which is what simulations ask of it.
+// Tells if an error names a rank. Simulations require this of every error about a failed member.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep::simulated {
 
-// As "rank 3", or among "ranks 1-3,5".
+// Returns true if the text names the rank, as in "rank 3" or "ranks 1-3,5".
 inline bool names(const std::string& all, int rank) {
   for (const std::string word : {"rank ", "ranks "}) {
     for (std::size_t at = all.find(word); at != std::string::npos; at = all.find(word, at + 1)) {

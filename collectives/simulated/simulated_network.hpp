@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies between members that do not exist: any number of them in one thread, a clock that is set, and a network
-// that delivers what is due. The same seed gives the same run, whatever the machine. Without a fabric everything takes
-// a time that is drawn, mostly short, and half of the messages wait for their receivers; with one it takes what the
-// links let through.
+// Simulates the network between simulated members: any number of them in one thread, and a clock that the caller sets.
+// The same seed gives the same run on every machine. Without a fabric, each delivery takes a random time, mostly short,
+// and half of the messages wait for their receivers. With a fabric, the links determine the time.
 #pragma once
 
 #include <algorithm>
@@ -22,39 +21,46 @@
 
 namespace lockstep::simulated {
 
+// Delivers messages and control messages between members when the clock reaches their time.
 class SimulatedNetwork {
  public:
+  // Makes a network of `size` members. `fabric` may be null, and is copied.
   SimulatedNetwork(int size, std::uint64_t seed, const FabricShape* fabric = nullptr);
 
   int size() const { return static_cast<int>(members_.size()); }
   Duration now() const { return now_; }
-  // Evenly one of 0 .. below - 1.
+  // Returns one of 0 .. below - 1, evenly distributed.
   std::uint64_t draw(std::uint64_t below) { return random_() % below; }
+  // Returns true with that probability.
   bool chance(unsigned percent) { return draw(100) < percent; }
 
-  // When something will happen by itself, if anything will.
+  // Returns the time of the next event; nothing if there is none.
   std::optional<Duration> next() const;
   void set_clock(Duration now) { now_ = now; }
-  // Lets everything happen that is due by now.
+  // Executes all events that are due by now.
   void deliver();
-  // Whoever may have something to do since this was asked last.
+  // Returns the members that may have work since the last call.
   std::vector<int> take_woken();
-  // A member's core works so long, when it has done what it does now; and when it will have.
+  // Makes a member's core busy for that time, after its present work.
   void work(int member, Duration takes);
+  // Returns the time from which a member's core is free.
   Duration free_at(int number) const { return std::max(now_, members_[static_cast<std::size_t>(number)].free); }
+  // Count the messages so far, and the bytes between nodes (0 without a fabric).
   std::uint64_t messages() const { return messages_; }
   std::uint64_t bytes_between_nodes() const { return far_bytes_; }
 
+  // Implement SimulatedTransport for one member; see Transport.
   void post(int member, RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives);
   bool done(int member, int lane);
   void abandon(int member);
   void tell(int member, int peer, Bytes bytes);
-  // A bit of the next message that this member sends changes on its way.
+  // Changes a random bit of the next message that this member sends.
   void flip_next(int number) { member(number).flips = true; }
   std::optional<Transport::SmallMessage> hear(int member);
 
  private:
+  // Identifies messages that match in order. Channel -1 is that of exchanges.
   struct ChannelKey {
     int source;
     int target;
@@ -65,10 +71,13 @@ class SimulatedNetwork {
              std::tie(other.source, other.target, other.channel, other.call_tag);
     }
   };
+  // Holds a message from its posting until it is delivered.
   struct SentMessage {
     std::size_t bytes = 0;
-    const void* data = nullptr;   // of one that waits for its receiver
-    std::vector<std::byte> copy;  // of one that went at once
+    // Points to the sender's memory if the message waits for its receiver.
+    const void* data = nullptr;
+    // Holds the data if the message left at once.
+    std::vector<std::byte> copy;
     bool waits = false;
     bool has_come = false;
     bool given_up = false;
@@ -80,40 +89,47 @@ class SimulatedNetwork {
     int lane;
   };
   struct MessageQueues {
-    std::deque<std::shared_ptr<SentMessage>> sent;  // in the order in which they match
+    // Holds the sent messages in the order in which they match.
+    std::deque<std::shared_ptr<SentMessage>> sent;
     std::deque<PendingReceive> wanted;
   };
-  // What is on its way: packets of a message.
+  // Describes a message on its way in packets.
   struct MessageTransfer {
     std::map<ChannelKey, MessageQueues>::iterator pair;
     std::shared_ptr<SentMessage> sent;
     std::vector<int> path;
-    std::size_t packet = 0;  // bytes of each
-    std::size_t left = 0;    // bytes that have not begun
-    std::size_t coming = 0;  // bytes that have not come
+    // Gives the bytes of a packet, those that have not left, and those that have not arrived.
+    std::size_t packet = 0;
+    std::size_t left = 0;
+    std::size_t coming = 0;
     int source = 0;
-    bool is_held = false;         // the sender's round lasts until all of it is on its way
-    std::uint64_t abandoned = 0;  // how often the sender had given up then
+    // If true, the sender's round lasts until the whole message is on its way.
+    bool is_held = false;
+    // Counts how often the sender had abandoned its messages before.
+    std::uint64_t abandoned = 0;
   };
-  // A message and who wants it, while the core there is at it.
+  // Holds a message and its receive while the receiver's core handles it.
   struct Delivery {
     int source;
     int target;
     std::shared_ptr<SentMessage> sent;
     PendingReceive wanted;
-    std::uint64_t abandoned;  // how often its target had given up then
+    // Counts how often the receiver had abandoned its receives before.
+    std::uint64_t abandoned;
   };
   enum class NetworkEventKind : std::uint8_t { source, packet, gone, arrival, taken, word };
-  // What happens: a packet's head is at a link, its tail at its end, a source may send its next packet, a message has
-  // been taken, a control message (word) comes.
+  // Describes an event: a packet's head is at a link, its tail has arrived, or a source may send its next packet. Or a
+  // sent message has left, a message has been received, or a control message (word) has come.
   struct NetworkEvent {
     Duration at;
     std::uint64_t order;
     NetworkEventKind kind;
-    int link = 0;           // of a source; of a word: the member that hears it
-    std::size_t hop = 0;    // of a packet
-    std::size_t bytes = 0;  // of a packet
-    Duration tail{};        // of a packet
+    // Gives the source's link; for a word, the receiving member.
+    int link = 0;
+    // Describe a packet: the index of its link in the path, its length, and the time at which its tail arrives.
+    std::size_t hop = 0;
+    std::size_t bytes = 0;
+    Duration tail{};
     std::shared_ptr<MessageTransfer> travel;
     std::shared_ptr<Delivery> taking = {};
     bool operator>(const NetworkEvent& other) const { return at != other.at ? at > other.at : order > other.order; }
@@ -123,10 +139,13 @@ class SimulatedNetwork {
     Bytes bytes;
   };
   struct SimulatedMember {
-    std::map<int, int> left;                           // messages of each lane
-    std::map<int, std::deque<ControlDelivery>> words;  // by who sent them
+    // Counts for each lane the messages of its round that are not complete.
+    std::map<int, int> left;
+    // Holds by sender the control messages on their way to this member.
+    std::map<int, std::deque<ControlDelivery>> words;
     std::string wrong;
-    Duration free{};  // when its core is
+    // Gives the time from which its core is free.
+    Duration free{};
     std::uint64_t abandoned = 0;
     bool flips = false;
     bool is_woken = false;
@@ -137,7 +156,6 @@ class SimulatedNetwork {
   void add(NetworkEvent event);
   void wake(int number);
   void send(std::map<ChannelKey, MessageQueues>::iterator pair, std::shared_ptr<SentMessage> sent, Duration at);
-  void begin(const std::shared_ptr<MessageTransfer>& travel);
   void serve(int link);
   void carry(const NetworkEvent& event);
   void leave(const MessageTransfer& travel);
@@ -152,7 +170,7 @@ class SimulatedNetwork {
   std::map<ChannelKey, MessageQueues> pairs_;
   std::priority_queue<NetworkEvent, std::vector<NetworkEvent>, std::greater<>> events_;
   std::uint64_t order_ = 0;
-  // Messages that take turns at the first link of their way.
+  // Queues messages that take turns at the first link of their path.
   struct LinkQueue {
     std::deque<std::shared_ptr<MessageTransfer>> waiting;
     bool is_due = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The world of an engine whose member does not exist: the network's clock and messages, and perhaps the room of its
-// node. Engines are driven by start(), test() and progress(): a wait would keep the one thread to itself.
+// Provides the World of an engine for a simulated member: the network's clock and messages, and perhaps the room of its
+// node. Callers drive such engines by start(), test() and progress(). A wait would block the only thread.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@
 
 namespace lockstep::simulated {
 
+// Passes a member's calls to the network, which must outlive it.
 class SimulatedTransport final : public Transport {
  public:
   SimulatedTransport(SimulatedNetwork& network, int rank) : network_(network), rank_(rank) {}
@@ -39,8 +40,11 @@ class SimulatedTransport final : public Transport {
   int rank_;
 };
 
+// Implements the World that Engine describes, without waiting.
 class SimulatedWorld {
  public:
+  // Makes the world of one rank. The network must outlive it. `room` may be null. If `checksums` is true, all messages
+  // carry checksums.
   SimulatedWorld(SimulatedNetwork& network, int rank, std::unique_ptr<node::Room> room = nullptr,
                  bool checksums = false)
       : network_(&network), transport_(std::make_unique<SimulatedTransport>(network, rank)), room_(std::move(room)) {
@@ -49,6 +53,7 @@ class SimulatedWorld {
 
   static constexpr bool runs_progress_hooks = false;
   Duration now() const { return network_->now(); }
+  // Throws Error internal, since no caller may wait here.
   void idle(unsigned) { throw Error(Code::internal, "a wait in the simulated world"); }
   Transport& transport() { return *transport_; }
   node::Room* room() { return room_.get(); }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Accepts callers, leads them to their members, and closes the connections of departed members in good order.
 #include "collectives/tcp/acceptor.hpp"
 
 #include <sys/epoll.h>
@@ -18,15 +19,15 @@
 namespace lockstep::tcp {
 namespace {
 
-constexpr std::size_t most_gone = 4096;             // communicators whose LastWords are kept
-constexpr std::chrono::seconds strangers_have{10};  // to prove who they are
-constexpr int looked_at_once = 16;                  // events, and connections that are let in by a listener
+constexpr std::size_t most_gone = 4096;             // communicators with kept LastWords
+constexpr std::chrono::seconds strangers_have{10};  // time to prove the key
+constexpr int looked_at_once = 16;                  // events, and connections accepted per listener
 constexpr std::chrono::seconds others_take{5};
 constexpr std::chrono::milliseconds ending_takes{500};
 constexpr std::chrono::seconds shut_at_most{1};  // until descriptors are free again
 
-// A quarter of all descriptors. A member that computes may take seconds to prove the key, and many may call at once, so
-// there are as many as can be had before one is refused.
+// Allows a quarter of all descriptors. A member that computes may take seconds to prove the key, and many may call at
+// once. So the limit is raised before a caller is refused.
 constexpr std::size_t most_strangers_ever = 16'384;
 std::size_t most_strangers() {
   constexpr std::size_t least = 16;
@@ -71,7 +72,7 @@ Acceptor::~Acceptor() {
 
 void Acceptor::watch(const Descriptor& socket) const { tcp::watch(door_, socket.get(), EPOLLIN); }
 
-// The kernel allows 500 epolls that watch an epoll (path_limits in fs/eventpoll.c), and then says EINVAL.
+// The kernel allows 500 epolls that watch one epoll (path_limits in fs/eventpoll.c), and fails with EINVAL beyond that.
 void Acceptor::let_wait(const Descriptor& place) {
   if (try_to_watch(place, door_.get(), EPOLLIN)) return;
   if (errno != EINVAL) return tcp::watch(place, door_.get(), EPOLLIN);
@@ -97,7 +98,7 @@ void Acceptor::close(const MemberId& member, std::uint32_t channel, LastWords la
   const auto here = here_.find(member);
   for (Handshake& shake : here->second->take()) tell_last_words(shake, gone);
   here_.erase(here);
-  hook_.busy();  // from now on: whoever waits for it, though it has left, calls here
+  hook_.busy();  // from now on, because a rank that still waits for the departed member calls here
   order_of_going_.push_back(member);
   if (order_of_going_.size() <= most_gone) return;
   gone_.erase(order_of_going_.front());
@@ -115,8 +116,7 @@ void Acceptor::see_off_inside(Descriptor socket, Bytes rest) {
   leaving_.push_back(std::move(one));
 }
 
-// Returns why nobody who has knocked could be let in, as errno says it. Strangers keep nobody out: the oldest makes
-// room.
+// Never turns away a caller for the sake of unproven connections: the oldest of them makes room.
 int Acceptor::let_in(const Descriptor& listener) {
   for (int i = 0; i < looked_at_once; ++i) {
     int error = 0;
@@ -127,7 +127,7 @@ int Acceptor::let_in(const Descriptor& listener) {
     watch(*socket);
     strangers_.push_back({Handshake::called(std::move(*socket), key_), std::chrono::steady_clock::now()});
     by_socket_[number] = std::prev(strangers_.end());
-    move_stranger(number);  // its challenge
+    move_stranger(number);  // sends its challenge
     if (strangers_.size() <= most_strangers()) continue;
     if (strangers_.size() > most_strangers_ever || !raise_limit()) drop_oldest();
   }
@@ -179,7 +179,7 @@ std::size_t Acceptor::strangers() const {
   return strangers_.size();
 }
 
-// To the members that they want. One that is not there yet may come.
+// Leads callers to the members that they want. A member that is not here yet may still come.
 void Acceptor::lead_introduced() {
   introduced_.remove_if([this](Handshake& each) { return lead(each); });
 }
@@ -238,7 +238,7 @@ bool Acceptor::is_over(ClosingConnection& one) {
   }
 }
 
-// The work of one look does not grow with the number of strangers: only those that have sent something are looked at.
+// Looks only at connections that have sent something, so the work of one call does not grow with their number.
 void Acceptor::move() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;

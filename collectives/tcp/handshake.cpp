@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the three messages of a handshake, with fixed sizes and a MAC in both proofs.
 #include "collectives/tcp/handshake.hpp"
 
 #include <sys/uio.h>
@@ -9,7 +10,7 @@
 namespace lockstep::tcp {
 namespace {
 
-constexpr std::uint64_t magic = 0x3150'4354'4b4c'4f4c;  // and the version of what is said
+constexpr std::uint64_t magic = 0x3150'4354'4b4c'4f4c;  // also the version of the protocol
 constexpr std::uint32_t no = 0;
 constexpr std::uint32_t yes = 1;
 
@@ -64,7 +65,7 @@ Handshake Handshake::called(Descriptor socket, std::shared_ptr<const Secret> key
   return shake;
 }
 
-// Of the one who calls, or of the one who is called with its verdict.
+// Computes the proof of the caller, or of the called side with its verdict.
 Mac Handshake::proof(std::string_view of_what, std::uint32_t verdict) const {
   Writer words;
   words.put("lockstep tcp").put(of_what).put(std::span<const std::byte>(from_.meeting));
@@ -79,7 +80,6 @@ void Handshake::fail(int error) {
   state_ = HandshakeState::failed;
 }
 
-// Whether all of it is said.
 bool Handshake::say() {
   while (said_ < saying_.size()) {
     const IoResult moved = write_at_once(socket_, std::span(saying_).subspan(said_));
@@ -90,7 +90,6 @@ bool Handshake::say() {
   return true;
 }
 
-// Whether so much has come; no more than that is read.
 bool Handshake::hear(std::size_t bytes) {
   while (heard_.size() < bytes) {
     const std::size_t before = heard_.size();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Moves the messages of a lane through its socket, directly from and to the memory of the caller.
 #include "collectives/tcp/lane_stream.hpp"
 
 #include <sys/socket.h>
@@ -27,8 +28,8 @@ IoResult LaneStream::read_some(std::span<std::byte> into) {
   return read(socket_, into);
 }
 
-// What was read: the rest of a head, and perhaps some of its message. False: the message is another call's, or another
-// length.
+// Takes bytes that were read: the rest of a header, and perhaps part of its message. Returns false if the message
+// belongs to another call or has another length.
 bool LaneStream::begin_message(std::span<const std::byte> bytes, LaneProgress& outcome) {
   const std::size_t of_head = std::min(bytes.size(), head_.size() - head_bytes_);
   std::copy_n(bytes.begin(), of_head, head_.begin() + static_cast<std::ptrdiff_t>(head_bytes_));
@@ -53,7 +54,7 @@ bool LaneStream::begin_message(std::span<const std::byte> bytes, LaneProgress& o
   return true;
 }
 
-// Who sleeps until a large message is here need not wake up for each of its packets.
+// A thread that sleeps until a large message is here need not wake up for each packet.
 void LaneStream::wake_from(std::size_t missing) {
   constexpr std::size_t many = 64U << 10U;
   const int from = missing >= 2 * many ? static_cast<int>(many) : 1;
@@ -61,10 +62,11 @@ void LaneStream::wake_from(std::size_t missing) {
   static_cast<void>(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &from, sizeof from));
 }
 
-// A head is read together with its message where that is small: no more than is wanted, so nothing comes too early.
+// Reads a header together with its message if that is small. It reads no more than is wanted, so nothing comes too
+// early.
 LaneStream::LaneProgress LaneStream::receive(Window window) {
   LaneProgress outcome;
-  if (is_stuck_ && wants()) {  // there may be another one who wants it
+  if (is_stuck_ && wants()) {  // another receive may want it now
     is_stuck_ = false;
     if (head_bytes_ == head_.size() && !begin_message({}, outcome)) return outcome;
   }
@@ -99,7 +101,7 @@ LaneStream::LaneProgress LaneStream::receive(Window window) {
   return outcome;
 }
 
-// Of several messages that were to be sent at once: the first one whose memory is not there, or the first one.
+// Finds the send with bad memory among those that were written at once; the first one if none is known to be bad.
 BadMemory LaneStream::unreadable() const {
   const PostedSend* bad = &sending_.front();
   for (std::size_t i = sending_.size(); i-- > 0;) {

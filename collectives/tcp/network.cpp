@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which network joins all nodes.
+// Finds the network that joins all nodes.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// "10.0.0.1/24"
+// Holds a network such as 10.0.0.1/24, without the bits of the host.
 struct IpNetwork {
   bool is_v6 = false;
   std::array<std::uint8_t, 16> prefix{};
@@ -41,7 +41,7 @@ struct InterfaceAddress {
   std::string address;
 };
 
-// Of one node: the networks that it is in, as far as they are wanted.
+// Returns the networks of one node, restricted to the wanted interface.
 std::map<IpNetwork, InterfaceAddress> networks_of(const Topology& topology, int node, const std::string& interface) {
   std::map<IpNetwork, InterfaceAddress> all;
   for (const NicAddress& each : topology.node(node).addresses) {
@@ -56,12 +56,12 @@ std::map<IpNetwork, InterfaceAddress> networks_of(const Topology& topology, int 
 }
 
 struct CommonNetwork {
-  std::int64_t rate = 0;  // the slowest node's
+  std::int64_t rate = 0;  // of the slowest node
   std::vector<std::string> addresses;
 };
 
-// By one address of each node, if it has one there. Nothing: not all have, or they cannot be told apart, as where each
-// host has a network of that address to itself.
+// Joins all nodes by one address of each. Returns nothing if a node has none, or if two nodes have the same address.
+// Private networks of the same name on each host cause the latter.
 template <class Pick>
 std::optional<CommonNetwork> joined_by(const std::vector<std::map<IpNetwork, InterfaceAddress>>& nodes,
                                        const Pick& pick) {
@@ -90,7 +90,7 @@ std::optional<std::vector<std::string>> common_network(const Topology& topology,
     auto joined = joined_by(nodes, [&network = network](const auto& node) { return node.find(network); });
     if (joined && (!best || joined->rate > best->rate)) best = std::move(joined);
   }
-  // Who names the interface knows that its networks lead to each other.
+  // A user who names the interface knows that its networks are connected.
   if (!best && !interface.empty()) best = joined_by(nodes, [](const auto& node) { return node.begin(); });
   if (!best) return std::nullopt;
   return std::move(best->addresses);

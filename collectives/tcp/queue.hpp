@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// First in, first out, in memory that stays: what is posted again and again allocates nothing.
+// Holds a first-in, first-out queue that keeps its memory, so repeated rounds of messages allocate nothing.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 namespace lockstep::tcp {
 
+// Is a queue on a vector; it frees no place until it is empty.
 template <class T>
 class Queue {
  public:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the sockets on the calls of Linux; the kernel may lack memory for a while without ending a connection.
 #include "collectives/tcp/socket.hpp"
 
 #include <arpa/inet.h>
@@ -26,9 +27,9 @@
 namespace lockstep::tcp {
 namespace {
 
-constexpr int waiting_room = INT_MAX;  // of those who have knocked: as large as the kernel lets it be
+constexpr int waiting_room = INT_MAX;  // callers not yet accepted: as many as the kernel allows
 
-// A socket address of any of the three kinds.
+// Holds a socket address of any of the three kinds.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -54,7 +55,7 @@ SocketAddress far_name(const ListeningAddress& place) {
   return name;
 }
 
-// Begins with a zero: of no file.
+// Starts the name with a zero byte, so no file has it.
 SocketAddress near_name(const ListeningAddress& place) {
   SocketAddress name;
   auto& near = reinterpret_cast<sockaddr_un&>(name.storage);
@@ -81,8 +82,8 @@ Descriptor listen_by(SocketAddress& name, const std::string& where) {
   return socket;
 }
 
-// Where nothing is under way the kernel asks every second, or less often where it would have to ask more often than it
-// counts.
+// Makes the kernel probe an idle connection every second. For long limits it probes less often, because it counts at
+// most 120 probes.
 void ask_for_answers(const Descriptor& socket, std::chrono::milliseconds silence) {
   constexpr int most = 120;
   const auto seconds = static_cast<int>(silence.count() / 1000);
@@ -93,9 +94,9 @@ void ask_for_answers(const Descriptor& socket, std::chrono::milliseconds silence
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds / between - 1));
 }
 
-constexpr std::chrono::seconds shortage{3};  // of memory, until a connection is taken for broken
+constexpr std::chrono::seconds shortage{3};  // lack of memory after which a connection counts as broken
 
-// The kernel may have no memory for what is sent just now: that ends no connection.
+// True if the kernel may have memory or data later; such an error ends no connection.
 bool is_for_later(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS || error == ENOMEM;
 }
@@ -156,7 +157,7 @@ std::optional<Descriptor> accept(const Descriptor& listener, int& error) {
   error = socket || !is_exhausted(errno) ? 0 : errno;
   if (pollfd knocked{listener.get(), POLLIN, 0}; error != 0 && ::poll(&knocked, 1, 0) <= 0) error = 0;
   if (!socket) return std::nullopt;
-  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);  // of no effect on the host's own
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);  // without effect on sockets of this host
   return socket;
 }
 
@@ -184,13 +185,13 @@ bool is_connected(const Descriptor& socket) {
   return ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0 && ::poll(&ended, 1, 0) == 0;
 }
 
-// Also while a call waits to be let in: what it has said by then may have arrived.
+// Also limits the wait until the call is accepted, because its first bytes may have arrived by then.
 void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silence) {
   ask_for_answers(socket, silence);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
 }
 
-// A limit for what is under way would also count the time in which a member that is only late reads nothing.
+// Sets no limit for data under way: it would also count the time in which a late rank reads nothing.
 void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
   ask_for_answers(socket, silence);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
@@ -249,7 +250,7 @@ std::optional<HostAnswers> answers_of(const Descriptor& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  constexpr int some = 2;  // a host that is there answers each of them, also for a member that reads nothing
+  constexpr int some = 2;  // probes; a live host answers each of them, also for a rank that reads nothing
   const bool are_awaited = (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0) || info.tcpi_probes >= some;
   return HostAnswers{are_awaited,
                      std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv))};

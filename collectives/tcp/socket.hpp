@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets that never block: where a member listens, how another one gets there, and what is read and written.
+// Wraps sockets that never block: listening, connecting, reading and writing.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct iovec;
 
 namespace lockstep::tcp {
 
-// Children that come about by fork() have none of them.
+// Owns a file descriptor, and closes it. Children made by fork() do not keep it. get() is -1 if there is none.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -40,7 +40,8 @@ class Descriptor {
   int number_ = -1;
 };
 
-// Until it has done what it should, or the kernel has lacked memory for too long.
+// Repeats `has_done` until it returns true, while errno says that the kernel lacks memory. Returns false on any other
+// error, or after 2 s.
 template <class Act>
 bool with_patience(const Act& has_done) {
   constexpr std::chrono::seconds longest{2};
@@ -52,7 +53,8 @@ bool with_patience(const Act& has_done) {
   return true;
 }
 
-// What `make` opens; once more with a higher limit where there were too many already.
+// Returns the descriptor that `make` opens. If the process has too many open, it raises the limit and tries once more.
+// The result is empty, with errno, on failure.
 template <class Make>
 Descriptor made(Make make) {
   int number = -1;
@@ -65,16 +67,15 @@ Descriptor made(Make make) {
   return one;
 }
 
-// From now on `place` (epoll) tells of the events of what has this number; the same again is nothing new. Throws Error
-// system where the kernel does not do it.
+// Makes `place`, an epoll, report events of this descriptor; a second call for it changes nothing. Throws Error system.
 void watch(const Descriptor& place, int number, std::uint32_t events);
-// Returns false, with errno, where the kernel does not do it.
+// Does the same, but returns false, with errno, on failure.
 bool try_to_watch(const Descriptor& place, int number, std::uint32_t events);
 
-// Where a member listens: at an address and port of its host, and for those on the same host at a name that only the
-// kernel knows.
+// Says where a process listens: at an address and port of its host, and at a name on that host that only the kernel
+// knows.
 struct ListeningAddress {
-  std::array<std::byte, 16> address{};  // of IPv4 the first four
+  std::array<std::byte, 16> address{};  // IPv4 uses the first four bytes
   std::array<std::byte, 16> name{};
   std::uint16_t port = 0;
   bool is_v6 = false;
@@ -84,50 +85,58 @@ struct ListeningAddress {
 };
 std::string to_text(const ListeningAddress& place);  // "10.0.0.1:4711"
 
-// Both ends of one member. Throws Error system.
+// Holds both listening sockets of a process, for other hosts (far) and for its own (near).
 struct ListeningSockets {
   ListeningAddress place;
   Descriptor far;
   Descriptor near;
 };
+// Listens at `address`, or with `everywhere` at all addresses, at a port that the kernel chooses. Throws Error system.
 ListeningSockets listen_at(const std::string& address, bool everywhere);
 
-// Whether the kernel has no more descriptors, or no memory for them.
+// True if the kernel has no more descriptors, or no memory for them.
 bool is_exhausted(int error);
 
-// Nothing: nobody has knocked, or, where `error` is not 0, nobody can be let in.
+// Accepts one connection. Returns nothing if nobody waits, or if a caller cannot be let in; then `error` is not 0.
 std::optional<Descriptor> accept(const Descriptor& listener, int& error);
 
-// What became of a read or a write.
+// Says how a read or a write ended.
 struct IoResult {
   std::size_t bytes = 0;
-  bool is_over = false;  // nothing will come any more, or go
-  int error = 0;         // why; 0: the other side has closed
+  bool is_over = false;  // nothing more will come, or go
+  int error = 0;         // the errno of the end; 0: the other side has closed
 };
 
-// A connection is under way; its socket can be written to when it stands, or has failed. Nothing: `error` says why.
+// Starts a connection; its socket can be written to once it stands or has failed. Returns nothing on failure, and sets
+// `error` to the errno.
 std::optional<Descriptor> connect(const ListeningAddress& place, bool near, int& error);
-// 0 when it stands.
+// Returns the error of a connection that was started; 0 if it stands.
 int error_of(const Descriptor& socket);
 // True if it stands, and the other side has not ended it.
 bool is_connected(const Descriptor& socket);
-// How long until a connection stands.
+// Limits the time until a connection stands.
 void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silence);
-// How long a host may be silent, where nothing is under way, before its connections are over.
+// Ends idle connections to a host that has been silent for so long.
 void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
 
+// Reads without blocking. No bytes and no end mean that nothing has come yet. If the kernel lacks memory for the
+// buffer's pages, it waits up to 3 s.
 IoResult read(const Descriptor& socket, std::span<std::byte> into);
-// Nothing: the kernel has no room or no memory for it just now.
+// Writes without blocking, under the same rule. No bytes and no end mean that the kernel has no room or no memory at
+// the moment.
 IoResult write(const Descriptor& socket, std::span<iovec> from);
-// The little that is to go before anything else: where the kernel has no memory, as long as it lacks, but not for ever.
+// Writes a few bytes before anything else. It waits up to 2 s if the kernel lacks memory.
 IoResult write_at_once(const Descriptor& socket, std::span<const std::byte> from);
-// What the kernel knows of the host at the other end of a connection; nothing: it is this host.
+// Tells how the kernel of the other host answers on a connection. A host answers for its ranks, even if they are late:
+// `last` is the time since anything came from it. `are_awaited` is true if data was resent, or probes were sent,
+// without an answer so far.
 struct HostAnswers {
-  bool are_awaited = false;           // to what was sent there, also again, or asked
-  std::chrono::milliseconds last{0};  // so long ago: an answer or anything else; a member that is late has a kernel too
+  bool are_awaited = false;
+  std::chrono::milliseconds last{0};
 };
+// Returns nothing if the connection is within this host.
 std::optional<HostAnswers> answers_of(const Descriptor& socket);
-// Whether something is there that nobody has read.
+// True if data waits that nobody has read.
 bool has_unread(const Descriptor& socket);
 
 }  // namespace lockstep::tcp

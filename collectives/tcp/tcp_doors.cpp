@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two members come by a connection for a channel, and what its end means. Who first has something for the other one
-// calls; where both call at once, the call of the lower rank counts.
+// Makes the connections between two ranks, and interprets their end. The rank that first has something to send
+// connects. If both connect at once, the connection of the lower rank counts.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ void TcpTransport::unwatch(int socket) {
   ::epoll_ctl(doors_.get(), EPOLL_CTL_DEL, socket, nullptr);
 }
 
-// A connection stays where a child of the other process has it as well.
+// Watches the process itself, because its connections stay open if a child of it holds them.
 void TcpTransport::watch_process(int number) {
   const auto& process = roster_.process_of(number);
   if (!process) return;
@@ -37,7 +37,8 @@ void TcpTransport::watch_process(int number) {
   tcp::watch(doors_, process->descriptor(), EPOLLIN);
 }
 
-// Of all members that it had. What they have said is here, or about to come, and may be that they have left.
+// Reports the end of a process for all its ranks. Their last messages are here or about to come, and may say that they
+// have left.
 void TcpTransport::end_process(int descriptor) {
   unwatch(descriptor);
   for (const auto& [number, one] : peers_) {
@@ -73,14 +74,14 @@ void TcpTransport::come_to(int socket, const EpollEntry& door, std::uint32_t eve
       return move_words(door.peer);
     case EpollTarget::process:
       return end_process(socket);
-    case EpollTarget::lane:  // the other side has closed it; what it had sent before may still be read
+    case EpollTarget::lane:  // the other side has closed it; its earlier data can still be read
       if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return;
       unwatch(peer(door.peer).lanes[door.channel].socket());
       reach(door.peer, words_channel);
   }
 }
 
-// Calls, if nobody has.
+// Connects, if neither side has.
 void TcpTransport::reach(int number, std::uint32_t channel) {
   TcpPeer& one = peer(number);
   if (one.links[channel] != ConnectionState::none || one.has_left) return;
@@ -110,8 +111,9 @@ void TcpTransport::call(int number, std::uint32_t channel, bool near) {
                                           near});
 }
 
-// A way that is gone may come back, as long as that host may be silent; a process among many strangers may have reset
-// the connection to make room. One that computes may have no room for another caller, so its host is asked.
+// Tries again later if the route to the host is gone, for as long as a host may be silent. It also tries again after a
+// reset, because a busy process may have reset the connection to make room. A process that computes may accept nobody,
+// so a timeout leads to a question to its host.
 void TcpTransport::fail_to_reach(int number, std::uint32_t channel, int error) {
   TcpPeer& one = peer(number);
   const auto now = Clock::now();
@@ -128,7 +130,7 @@ void TcpTransport::fail_to_reach(int number, std::uint32_t channel, int error) {
   lose(number, text("it is not reached: ", std::strerror(error)), error);
 }
 
-// Knocks where nobody listens: a host that is there refuses that, whatever its processes do.
+// Connects to a port without a listener: a host that is there refuses, regardless of its processes.
 bool TcpTransport::asks_host(int number) {
   constexpr std::uint16_t of_discard = 9;
   TcpPeer& one = peer(number);
@@ -142,7 +144,7 @@ bool TcpTransport::asks_host(int number) {
   return socket || error == ECONNREFUSED || is_exhausted(error);
 }
 
-// False: there is no answer yet, or there was none in time, and the member is lost.
+// Returns false if there is no answer yet, or if none came in time; then the rank is lost.
 bool TcpTransport::is_host_there(int number, TcpPeer& one) {
   constexpr std::chrono::milliseconds answer_takes{500};
   if (!one.question) return true;
@@ -163,7 +165,7 @@ bool TcpTransport::is_host_there(int number, TcpPeer& one) {
   return false;
 }
 
-// Whether a call is taken. Where this member calls, too, one of the two has to count for both.
+// True if this rank takes the connection. If both connect at once, one of the two connections counts for both.
 bool TcpTransport::takes(int number, std::uint32_t channel) {
   ConnectionState& link = peer(number).links[channel];
   if (link == ConnectionState::none || link == ConnectionState::awaited) return true;
@@ -211,7 +213,7 @@ void TcpTransport::move_handshake(int socket) {
   if (state == HandshakeState::refused) {
     link = ConnectionState::awaited;
   } else if (was_near || (error == 0 && peer(door.peer).calls_again-- > 0)) {
-    call(door.peer, door.channel, false);  // who has ended refuses; who was only kept waiting too long does not
+    call(door.peer, door.channel, false);  // an ended process refuses; a process that only kept us waiting does not
   } else if (error != 0) {
     fail_to_reach(door.peer, door.channel, error);
   } else {
@@ -280,7 +282,7 @@ void TcpTransport::close_lane(int number, int lane, int error) {
   reach(number, words_channel);
 }
 
-// What it has said before that was read.
+// Assumes that all earlier messages of that rank were read.
 void TcpTransport::close_words(int number, int error) {
   TcpPeer& one = peer(number);
   unwatch(one.words.socket());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is gone, and how far that is known; and how those that are left find each other anew. A connection that ends
-// says that a process has ended, unless something between the hosts has ended it: then that process's port is knocked
-// at, where nobody listens any more, as its own kernel says.
+// Finds out which ranks are gone, and lets the survivors find each other again. A connection ends if its process ends,
+// or if something between the hosts cuts it. To tell them apart, it connects to the process's port: an ended process
+// refuses, by its own kernel.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void TcpTransport::open_doors() {
   watch(incoming_->bell(), {EpollTarget::incoming}, EPOLLIN);
 }
 
-// The number of the new transport follows from this one's and from its members, by the key.
+// Derives the new transport's nonce from this one's and from the members, by the key; so nobody needs to ask.
 std::unique_ptr<Transport> TcpTransport::regroup(std::span<const int> members, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   Writer words;
@@ -65,8 +65,7 @@ Transport::Fate TcpTransport::fate(int number) {
   return one.fate;
 }
 
-// Whether somebody listens there is asked again and again, since a process that is ending closes one thing after the
-// other.
+// Connects to the port again and again, since an ending process closes one socket after the other.
 void TcpTransport::find_fate(int number, TcpPeer& one) {
   constexpr std::chrono::milliseconds between_looks{20};
   const auto now = Clock::now();
@@ -90,18 +89,18 @@ void TcpTransport::find_fate(int number, TcpPeer& one) {
   if (one.fate != Fate::here) one.silence.reset();
 }
 
-// A connection that has ended says nothing of its process: that is asked at its port.
+// A closed connection says nothing about its process, so this asks at the process's port.
 void TcpTransport::look_why_cut() {
   const int number = loss_->number;
   TcpPeer& one = peer(number);
   const std::string name = name_of(number);
   const auto& process = roster_.process_of(number);
-  constexpr int looks = 2;  // the first one may only see that what it had asked has failed
+  constexpr int looks = 2;  // the first one may only see its own attempt fail
   for (int i = 0; i < looks && one.silence && one.fate == Fate::here; ++i) {
     one.silence->looked_at = {};
     find_fate(number, one);
   }
-  constexpr int a_moment_ms = 20;  // an ending process closes its connections a little before it is said to have ended
+  constexpr int a_moment_ms = 20;  // a process closes its connections a little before the system reports its end
   if (one.fate == Fate::ended || (process && process->has_ended(a_moment_ms))) {
     loss_->why = text(name, " is gone: its process has ended, or was ended");
     return;

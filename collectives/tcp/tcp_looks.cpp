@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member looks at while it waits: hosts that are silent, connections that have ended, descriptors that lack.
+// Holds the checks that a rank makes while it waits: silent hosts, broken connections, missing descriptors.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -16,8 +16,8 @@ void TcpTransport::look_for_lost() {
   if (auto lost = lost_()) loss_ = LostPeer{lost->rank, std::move(lost->words), lost->says_how, Clock::now()};
 }
 
-// Later, since what that member has told may still be on its way, and says more; and who is on its host, if somebody
-// is, knows how it ended.
+// Reports a loss after a pause. The lost rank's last message may still be on its way, and says more. A rank on its host
+// knows how it ended, and may report first.
 void TcpTransport::say_loss() {
   constexpr std::chrono::milliseconds words_take{25};
   constexpr std::chrono::milliseconds far_words_take{50};  // Open MPI 4.1 ends the others 0.1 s after the first
@@ -37,11 +37,11 @@ void TcpTransport::say_loss() {
   told_of_loss_ = shared_->has_lost = true;
   if (is_cut) look_why_cut();
   if (const auto lost = lost_ && !loss_->says_how ? lost_() : std::nullopt)
-    loss_->why = lost->words;  // which knows more than the end of a connection
+    loss_->why = lost->words;  // this knows more than the end of a connection
   throw Error(Code::peer_failed, loss_->why, loss_->mend);
 }
 
-// By all its connections; zero: nothing waits for an answer, or there was one just now.
+// Returns the time without an answer on all connections; zero if none is awaited, or one has just come.
 std::chrono::milliseconds TcpTransport::unanswered_for(const TcpPeer& one) const {
   bool is_awaited = false;
   auto last = std::chrono::milliseconds::max();
@@ -57,8 +57,7 @@ std::chrono::milliseconds TcpTransport::unanswered_for(const TcpPeer& one) const
   return is_awaited ? last : std::chrono::milliseconds(0);
 }
 
-// Where something is under way to a host, the kernel asks no more whether that is there, and would send it again for
-// a quarter of an hour.
+// If data is under way, the kernel does not probe the host, and would resend the data for a quarter of an hour.
 void TcpTransport::look_at_hosts() {
   constexpr std::chrono::milliseconds between_looks{500};
   constexpr std::chrono::milliseconds worth_a_word{2000};
@@ -76,7 +75,7 @@ void TcpTransport::look_at_hosts() {
   }
 }
 
-// Once for all that are on one host.
+// Logs once for all ranks on one host.
 void TcpTransport::say_silence(int number, TcpPeer& one, bool is_silent) {
   if (std::exchange(one.is_silent, is_silent) == is_silent) return;
   const ListeningAddress& place = places_[static_cast<std::size_t>(number)];
@@ -91,8 +90,8 @@ void TcpTransport::say_silence(int number, TcpPeer& one, bool is_silent) {
                          " at most -> look whether that host is there, and at the link to it"));
 }
 
-// Nothing comes any more by a connection for data that has ended. Of a member that has left, that is all; one that
-// lives has some time to say why, while this one looks.
+// No more data comes over a connection that has ended. If its rank has left, that is the error. A live rank has 5 s to
+// say why.
 void TcpTransport::look_for_breaks() {
   constexpr std::chrono::seconds explained_in{5};
   constexpr std::chrono::seconds looked_away{1};
@@ -122,7 +121,7 @@ void TcpTransport::look_for_breaks() {
   }
 }
 
-// All that were to be called, and could not be reached.
+// Connects again to all ranks that could not be reached.
 void TcpTransport::call_again_on_the_way() {
   constexpr std::chrono::milliseconds between_calls{100};
   if (!has_unreached_ || Clock::now() - called_on_the_way_at_ < between_calls) return;
@@ -136,7 +135,7 @@ void TcpTransport::call_again_on_the_way() {
   }
 }
 
-// Whoever was to be called and could not be, for want of descriptors.
+// Connects again for everything that lacked a descriptor.
 void TcpTransport::call_again_for_room() {
   constexpr std::chrono::milliseconds between_calls{5};
   call_again_on_the_way();
@@ -157,7 +156,7 @@ void TcpTransport::call_again_for_room() {
   if (!is_anybody_called) no_room_.reset();
 }
 
-// Who waits for a connection waits in vain while this process has no descriptors for it.
+// Throws if this process lacks descriptors, since a round that needs a connection would wait forever.
 void TcpTransport::look_for_room() {
   constexpr std::string_view mend = "raise the limit of open files (ulimit -Hn), or open fewer in this process";
   constexpr std::chrono::seconds none_for{1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where this build has nothing to prove keys with.
+// Stands in for the transport in builds without OpenSSL, which proves keys.
 #include "collectives/tcp/tcp_transport.hpp"
 #include "topology/base/error.hpp"
 

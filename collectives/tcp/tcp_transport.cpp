@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Posts the rounds of the transport over sockets, moves its data, and sends and receives control messages.
 #include "collectives/tcp/tcp_transport.hpp"
 
 #include <poll.h>
@@ -15,8 +16,8 @@ namespace lockstep {
 namespace tcp {
 namespace {
 
-constexpr std::chrono::milliseconds last_words_take{100};  // to be said where somebody hears them, or to be heard
-constexpr std::chrono::milliseconds looked_after{50};      // who is waited for so long is asked for a sign of life
+constexpr std::chrono::milliseconds last_words_take{100};  // to send them to a listening rank, or to receive them
+constexpr std::chrono::milliseconds looked_after{50};  // a rank that is awaited for so long has to show that it lives
 constexpr std::uint64_t channel_across = lane_count;
 
 std::uint64_t channel_of(RoundTag round_tag) {
@@ -36,7 +37,7 @@ TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchan
   open_doors();
 }
 
-// Everybody learns where the others are; the first one's nonce is the communicator's.
+// Exchanges the places of all ranks. The nonce of rank 0 names the communicator.
 void TcpTransport::meet(Exchange& exchange) {
   HandshakeNonce nonce;
   fill_random(nonce);
@@ -67,11 +68,11 @@ TcpTransport::~TcpTransport() {
     for (auto& [number, one] : peers_) see_off(number, *one, last);
     acceptor_.close(me_, words_channel, std::move(last));
   } catch (const std::bad_alloc&) {
-    return;  // who calls hears nothing then
+    return;  // callers receive nothing then
   }
 }
 
-// What was said reaches them; and what they have said meanwhile must not come back unread.
+// Sees to it that the last messages reach the others, and that their unread messages cause no reset.
 void TcpTransport::see_off(int number, TcpPeer& one, Acceptor::LastWords& last) {
   for (LaneStream& lane : one.lanes) {
     if (lane.is_open() && has_unread(lane.socket())) acceptor_.see_off(lane.take(), {});
@@ -89,7 +90,7 @@ void TcpTransport::see_off(int number, TcpPeer& one, Acceptor::LastWords& last) 
     const EpollEntry& door = at_.at(each.first);
     return door.peer == number && door.channel == words_channel;
   });
-  last.own[static_cast<std::uint32_t>(number)] = rest;  // should the other one's call count
+  last.own[static_cast<std::uint32_t>(number)] = rest;  // in case the other side's connection counts
   if (calling == calling_.end()) return;
   unwatch(calling->second.shake.socket());
   acceptor_.see_off(std::move(calling->second.shake), std::move(rest));
@@ -140,7 +141,7 @@ void TcpTransport::post_to(const SendDescriptor& each, RoundTag round_tag, LaneR
 }
 
 void TcpTransport::post_from(const ReceiveDescriptor& each, RoundTag round_tag, LaneRound& round) {
-  static std::byte nowhere;  // what is empty may have no address
+  static std::byte nowhere;  // an empty message may have no address
   auto* const into = each.data == nullptr ? &nowhere : static_cast<std::byte*>(each.data);
   if (each.peer == rank())
     return post_own({channel_of(round_tag), round_tag.call_tag, nullptr, into, each.bytes, &round.left});
@@ -148,7 +149,7 @@ void TcpTransport::post_from(const ReceiveDescriptor& each, RoundTag round_tag, 
   TcpPeer& from = peer(each.peer);
   if (!round_tag.is_exchange) return from.lanes[static_cast<std::size_t>(round_tag.lane)].want(want);
   from.words.want(want);
-  flush_words(each.peer);  // it may be offered already
+  flush_words(each.peer);  // the message may be offered already
 }
 
 void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
@@ -179,8 +180,8 @@ void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   if (is_under_way()) hook_.busy();
 }
 
-// Connections that are being made, and what is not with the kernel yet, go on while this thread waits for something
-// else.
+// True if connections are being made, or bytes are not with the kernel yet. Those go on while this thread waits for
+// something else.
 bool TcpTransport::is_under_way() const {
   return !calling_.empty() || std::ranges::any_of(peers_, [](const auto& each) {
     const auto& [number, one] = each;
@@ -206,7 +207,7 @@ void TcpTransport::move_beside() {
   if (!is_under_way()) hook_.idle();
 }
 
-// A lane that is over stays under way: control messages tell which member is gone, and why.
+// Keeps the round under way if a connection has ended: control messages tell which rank is gone, and why.
 void TcpTransport::move(int number, int lane) {
   TcpPeer& one = peer(number);
   LaneStream& stream = one.lanes[static_cast<std::size_t>(lane)];
@@ -256,7 +257,7 @@ bool TcpTransport::done(int number) {
   return round.left.none();
 }
 
-// Sockets that carry data are closed, so nothing comes to anybody's memory any more, or goes from there.
+// Closes the sockets that carry data, so nothing reads or writes anybody's memory any more.
 bool TcpTransport::abandon() {
   const std::lock_guard lock(mutex_);
   is_given_up_ = true;
@@ -272,7 +273,7 @@ bool TcpTransport::abandon() {
   return true;
 }
 
-// Only who waits long is looked after: that takes a connection more.
+// Watches only ranks that are awaited for long, because that takes one more connection.
 void TcpTransport::look_after(LaneRound& round) {
   if (round.left.none() || round.is_looked_after) return;
   const auto now = Clock::now();
@@ -282,7 +283,7 @@ void TcpTransport::look_after(LaneRound& round) {
   for (const int each : round.peers) reach(each, words_channel);
 }
 
-// Nothing: something is here already.
+// Returns nothing to wait for if a message is here already.
 std::vector<pollfd> TcpTransport::what_to_wait_for() {
   const std::lock_guard lock(mutex_);
   if (!heard_.empty()) return {};
@@ -320,7 +321,7 @@ void TcpTransport::tell(int number, Bytes bytes) {
     return;
   }
   TcpPeer& to = peer(number);
-  if (to.has_left || to.links[words_channel] == ConnectionState::over) return;  // nobody is there who could hear it
+  if (to.has_left || to.links[words_channel] == ConnectionState::over) return;  // nobody could receive it
   to.words.say(std::move(bytes));
   reach(number, words_channel);
   flush_words(number);
@@ -335,7 +336,7 @@ bool TcpTransport::is_said(int number) {
   return !one.words.has_unsent() || one.has_left || one.links[words_channel] == ConnectionState::over;
 }
 
-// Who has failed may be in no call from now on, and nothing would move what it has just said.
+// Waits a little after a failure: a rank that has failed may be in no further call that would move its messages.
 void TcpTransport::tell_all(const Bytes& bytes) {
   Transport::tell_all(bytes);
   const auto until = Clock::now() + last_words_take;
@@ -359,7 +360,7 @@ std::optional<Transport::SmallMessage> TcpTransport::next_heard() {
   return next;
 }
 
-// What one who is gone has told may still be on its way, and says more.
+// Looks for messages before losses, because the last message of a lost rank says more.
 std::optional<Transport::SmallMessage> TcpTransport::hear() {
   const std::lock_guard lock(mutex_);
   if (auto next = next_heard()) return next;
@@ -373,7 +374,7 @@ std::optional<Transport::SmallMessage> TcpTransport::hear() {
   return std::nullopt;
 }
 
-// Those who have met this member hear it now, others when they call.
+// Tells connected ranks now; others get the last words when they call.
 void TcpTransport::leave(const Bytes& last_words) {
   const std::lock_guard lock(mutex_);
   if (last_words.empty()) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport over sockets of our own: TCP between hosts, the kernel's own within one. Members connect when they first
-// have something for each other, prove to each other that they belong to one communicator, and see at once when a
-// process at the other end has ended. Needs nothing but the kernel.
+// Declares the transport over Lockstep's own sockets: TCP between hosts, Unix sockets within one. Ranks connect on
+// their first message, and prove to each other that they belong to one communicator. They see at once if a process
+// ends. The transport needs only the kernel.
 #pragma once
 
 #include <chrono>
@@ -18,48 +18,51 @@
 
 namespace lockstep {
 
-// Whether this build can prove keys, or the sentence why not.
+// Returns nothing if this build can prove keys, otherwise the sentence that says why not.
 std::optional<std::string> why_no_tcp();
 
+// Configures Tcp.
 struct TcpOptions {
-  // Members prove that they have it before anything that they send counts.
+  // Is the key that ranks prove to each other before any of their data counts; required.
   std::shared_ptr<const Secret> key = nullptr;
-  // Of this host: where the others find it, and where it listens, and nowhere else.
+  // Is the address of this host. Others find it there, and it listens there only.
   std::string address = {};
-  // The address is not an interface's, but what the others know this host by: it listens at all of them.
+  // Listens at all interfaces, because the address belongs to none: it is the name under which others reach this host.
   bool listens_everywhere = false;
-  // A host from which nothing comes for so long, not even its kernel's answer, is gone.
+  // Counts a host as gone after this time without any sign, even from its kernel.
   Duration silence = std::chrono::seconds(10);
-  // How errors call this process, beside its ranks and number; empty: by where it listens.
+  // Names this process in errors, beside its ranks and number. If empty, the place where it listens does.
   std::string label = {};
-  // Told when a host has been silent for a while, and when it answers again.
+  // Receives a warning if a host is silent for a while, and a line when it answers again.
   Log log = Log(LogLevel::off);
 };
 
-// The address of each node of a network that all nodes are in, the fastest one; nothing where there is none.
-// `interface` names the one to take, or the beginning of its addresses, and need not be in one network; empty: any.
+// Returns one address per node, in the fastest network that all nodes share; nothing if there is none. `interface`
+// restricts the choice to an interface by its name, or to addresses by their beginning. A restricted choice need not be
+// one network. Empty means no restriction.
 std::optional<std::vector<std::string>> common_network(const Topology& topology, const std::string& interface = {});
 
-// A new one, the same for all members, told by what carries their exchange.
+// Makes a random key that all ranks share. The exchange carries it, so anything that can read the exchange knows the
+// key.
 std::shared_ptr<const Secret> key_of_job(Exchange& exchange);
 
-// In this process, for any number of transports.
+// Owns the sockets of this process, for any number of transports.
 class Tcp {
  public:
-  // Throws Error usage where this build cannot, and system where nobody can listen at the address.
+  // Starts to listen. Throws Error usage if this build has no OpenSSL, and system if the address cannot be used.
   explicit Tcp(const TcpOptions& options);
   ~Tcp();
   Tcp(const Tcp&) = delete;
   Tcp& operator=(const Tcp&) = delete;
 
-  // Called by all members of the exchange; each transport is for one thread at a time. `lost` says which of the members
-  // is known to be gone.
+  // Makes a transport; all members of the exchange call it. One thread at a time may use a transport. `lost` tells
+  // which member is known to be gone. Transports may outlive this object.
   std::unique_ptr<Transport> transport(Exchange& exchange, LostMemberLookup lost = {});
 
-  // A member of any of the transports is gone, and had not left.
+  // True if a member of any transport is gone without having left.
   bool has_lost() const;
 
-  struct Shared;  // with the transports, which may outlive this
+  struct Shared;  // shared with the transports, which may outlive this
 
  private:
   std::shared_ptr<Shared> shared_;

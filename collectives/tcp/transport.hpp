@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over sockets, as its files see it: tcp_transport.cpp has the rounds and control messages, tcp_doors.cpp
-// how connections come about and end.
+// Declares the class behind Tcp::transport() for its .cpp files. tcp_transport.cpp has rounds and control messages,
+// tcp_doors.cpp connections. tcp_fates.cpp finds lost ranks, and tcp_looks.cpp has checks while waiting.
 #pragma once
 
 #include <poll.h>
@@ -22,6 +22,7 @@
 
 namespace lockstep {
 
+// Holds the state that all transports of a process share.
 struct Tcp::Shared {
   explicit Shared(const TcpOptions& options)
       : silence(std::chrono::duration_cast<std::chrono::milliseconds>(options.silence)),
@@ -37,20 +38,24 @@ struct Tcp::Shared {
 
 namespace tcp {
 
+// Numbers the connections between two ranks: one per lane, then one for control messages.
 inline constexpr int lane_count = 4;
 inline constexpr std::uint32_t words_channel = lane_count;
 inline constexpr std::uint32_t channel_count = lane_count + 1;
-inline constexpr std::size_t window_bytes = 48U << 10U;  // a message that is smaller is read together with its head
+// Sets the size of a read in bytes; a smaller message is read together with its header.
+inline constexpr std::size_t window_bytes = 48U << 10U;
 
-// To a host, for now.
+// True if there is no route to the host at the moment.
 inline bool is_no_way(int error) {
   return error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
 }
 
+// Implements Transport over sockets. A mutex protects it, because another thread that waits may move its data.
 class TcpTransport final : public Transport {
  public:
+  // Learns the places of the others by the exchange; all of its members do so together.
   TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LostMemberLookup lost);
-  // Of members that know where the others are.
+  // Takes the places of the others from an earlier transport, for regroup().
   TcpTransport(std::shared_ptr<Tcp::Shared> shared, const MemberId& me, std::vector<ListeningAddress> places,
                Roster roster);
   ~TcpTransport() override;
@@ -79,42 +84,44 @@ class TcpTransport final : public Transport {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // awaited: the other side calls, as it has said; over: nothing goes there any more.
+  // Says how far a connection is. awaited: the other side has said that it calls. over: nothing goes there any more.
   enum class ConnectionState : std::uint8_t { none, calling, awaited, open, over };
-  // The end of a connection for data.
+  // Remembers the end of a connection for data.
   struct BrokenConnection {
     int error;
     Clock::time_point at;
   };
-  // Nobody says any more on a connection, so that its process has ended, if something on the way has not ended it.
+  // Checks a rank after its control connection has ended. Its process has ended, too, unless something between the
+  // hosts cut the connection.
   struct SilenceCheck {
     Clock::time_point since;
     Clock::time_point looked_at;
-    Descriptor knocking;  // at its port
+    Descriptor knocking;  // a connection attempt to its port
   };
-  // Asks whether a host is there, after a connection to it could not be made in time.
+  // Asks whether a host is there, after a connection to it was not made in time.
   struct HostQuestion {
     Descriptor knocking;
     Clock::time_point since;
   };
   static constexpr int most_calls_after_reset = 100;  // ten a second
-  // One with whom there is something.
+  // Holds everything about one other rank.
   struct TcpPeer {
     std::array<ConnectionState, channel_count> links{};
     std::array<LaneStream, lane_count> lanes;
     WordStream words;
     bool has_left = false;
-    bool is_silent = false;  // its host is, but not so long that it would be gone
-    int calls_again = 2;     // if it hangs up without a message
+    bool is_silent = false;  // its host is silent, but not for too long yet
+    int calls_again = 2;     // if it closes the connection without a message
     int calls_after_reset = most_calls_after_reset;
-    std::array<bool, channel_count> is_unreached{};  // for want of a way to its host, which may come back
+    // Marks channels that had no route to the host; the route may come back.
+    std::array<bool, channel_count> is_unreached{};
     std::optional<Clock::time_point> unreached_since;
     std::optional<HostQuestion> question;
     Fate fate = Fate::here;
-    std::optional<SilenceCheck> silence;  // while its fate is not known
+    std::optional<SilenceCheck> silence;  // set while its fate is unknown
     std::array<std::optional<BrokenConnection>, lane_count> breaks;
   };
-  // What a lane has under way.
+  // Describes the round that a lane has under way.
   struct LaneRound {
     PendingCounts left;
     std::vector<int> peers;
@@ -123,14 +130,14 @@ class TcpTransport final : public Transport {
     Clock::time_point begun;
     bool is_looked_after = false;
   };
-  // What the kernel tells of a descriptor is about.
+  // Names the kind of descriptor that epoll reports.
   enum class EpollTarget : std::uint8_t { acceptor, incoming, handshake, words, lane, process };
   struct EpollEntry {
     EpollTarget kind = EpollTarget::acceptor;
     int peer = -1;
     std::uint32_t channel = 0;
   };
-  // To oneself.
+  // Describes half of a message of a rank to itself; a send has no `into`.
   struct SelfMessage {
     std::uint64_t channel;
     std::uint64_t call_tag;
@@ -139,17 +146,18 @@ class TcpTransport final : public Transport {
     std::size_t bytes;
     PendingCounts* left;
   };
-  // For a connection that is to be made.
+  // Remembers that descriptors or memory lack for a new connection.
   struct ConnectionShortage {
     int error;
     Clock::time_point since;
   };
+  // Describes the loss of a rank until it is reported.
   struct LostPeer {
-    int number;  // -1: no member
+    int number;  // -1: not a member
     std::string why;
     bool says_how;
     Clock::time_point at;
-    std::string cut = {};  // how its connection ended, if that is all that is known
+    std::string cut = {};  // how its connection ended, if nothing else is known
     std::string_view mend = "look at what that process says itself";
   };
 
@@ -212,7 +220,7 @@ class TcpTransport final : public Transport {
   std::vector<ListeningAddress> places_;
   Roster roster_;
   std::shared_ptr<Acceptor::IncomingConnections> incoming_;
-  Descriptor doors_;              // epoll
+  Descriptor doors_;              // an epoll
   std::map<int, EpollEntry> at_;  // by descriptor
   struct OutgoingConnection {
     Handshake shake;
@@ -223,9 +231,9 @@ class TcpTransport final : public Transport {
   std::deque<LaneRound> rounds_{lane_count};
   std::vector<SelfMessage> own_;
   std::deque<SmallMessage> heard_;
-  std::vector<Bytes> words_;  // just heard
+  std::vector<Bytes> words_;  // control messages just received
   std::vector<std::byte> window_;
-  std::vector<pollfd> spare_;  // of a sleep that is over, for the next
+  std::vector<pollfd> spare_;  // the memory of the last sleep, for the next one
   std::string wrong_;
   std::optional<BadMemory> bad_;
   bool is_given_up_ = false;
@@ -240,7 +248,7 @@ class TcpTransport final : public Transport {
   Clock::time_point called_on_the_way_at_;
   std::optional<LostPeer> loss_;
   bool told_of_loss_ = false;
-  std::mutex mutex_;  // who moves this may be another than who is inside
+  std::mutex mutex_;  // the thread that moves this may be another than the caller
   ProgressHook hook_{[this] { move_beside(); }};
 };
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sends and receives frames: control messages, short messages, and the offers, requests and data of long ones.
 #include "collectives/tcp/word_stream.hpp"
 
 #include <sys/uio.h>
@@ -9,9 +10,9 @@
 namespace lockstep::tcp {
 namespace {
 
-constexpr std::size_t largest_whole = 64U << 10U;  // messages beyond are offered
+constexpr std::size_t largest_whole = 64U << 10U;  // longer messages are offered first
 constexpr std::size_t largest_word = 16U << 20U;
-constexpr std::size_t looked_at = 4096;  // bytes of what is thrown away, at once
+constexpr std::size_t looked_at = 4096;  // bytes thrown away at once
 
 }  // namespace
 
@@ -67,7 +68,7 @@ void WordStream::give(const PostedReceive& want, UnexpectedMessage& early) {
   --want.left->receives;
 }
 
-// What was given up meanwhile is not sent: who waits for it hears why.
+// Sends no message that was given up meanwhile; the rank that waits for it learns the reason.
 void WordStream::grant(std::uint32_t number) {
   const auto found = std::ranges::find(offered_, number, &OfferedSend::number);
   if (found == offered_.end()) return;

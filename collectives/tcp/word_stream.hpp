@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two members have one connection beside the lanes. It carries control messages, and the messages of rounds of
-// exchanges, which match by their call tags in whatever order they are wanted. Short ones are kept here until then; of
-// a long one only its length comes, and the data when it is wanted.
+// Carries control messages between two ranks, and the messages of exchanges, on one connection beside the lanes.
+// Messages of exchanges match by their call tags, in any order. Short ones wait here until they are wanted. A long one
+// is offered first, and its data comes once it is wanted.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 namespace lockstep::tcp {
 
+// Sends and receives frames without blocking. One thread at a time may use it.
 class WordStream {
  public:
   void open(Descriptor socket) { socket_ = std::move(socket); }
@@ -20,79 +21,91 @@ class WordStream {
   bool is_open() const { return static_cast<bool>(socket_); }
   void close() { socket_.close(); }
   bool has_unsent() const { return !leaving_.empty(); }
+  // True if the other rank has said that it leaves.
   bool has_heard_farewell() const { return has_heard_farewell_; }
 
+  // Post a control message, a farewell, a send or a receive; flush() and receive() do the work.
   void say(Bytes word);
   void say_farewell() { put({FrameKind::farewell, 0, 0, 0}, {}); }
   void send(const PostedSend& sending);
   void want(const PostedReceive& want);
 
+  // Says how far receive() or flush() came.
   struct WordProgress {
-    bool is_over = false;
-    int error = 0;
-    std::optional<BadMemory> bad = {};  // then the error is EFAULT
+    bool is_over = false;               // the connection has ended
+    int error = 0;                      // the errno of the end; 0: the other side has closed
+    std::optional<BadMemory> bad = {};  // set if the error is EFAULT
   };
-  // Reads as far as it goes. Control messages go to `words`.
+  // Reads as much as it can without blocking, and appends control messages to `words`.
   WordProgress receive(std::vector<Bytes>& words);
+  // Writes as much as it can without blocking.
   WordProgress flush();
-  // A message that is wanted has another length.
+  // Tells that a message has another length than its receive.
   struct LengthMismatch {
     std::uint64_t sent;
     std::uint64_t wanted;
   };
   const std::optional<LengthMismatch>& other_length() const { return other_length_; }
-  // The memory of what is posted is not used any more: what is half sent is sent to its end from a copy.
+  // Drops all that is posted, and uses its memory no more. It sends queued messages to their end from a copy.
   void forget();
-  // For who takes it over: what is not gone yet.
+  // Gives away the connection, with the bytes that are not yet sent.
   std::pair<Descriptor, Bytes> take();
 
  private:
+  // Names the content of a frame: a control message, a whole message, or the farewell. For a long message: its offer,
+  // the request for its data, or the data.
   enum class FrameKind : std::uint32_t { word, whole, offer, grant, data, farewell };
   struct FrameHeader {
     FrameKind kind;
-    std::uint32_t number;  // of a message that is offered
+    std::uint32_t number;  // of an offered message
     std::uint64_t call_tag;
     std::uint64_t bytes;
   };
+  // Holds a frame to send, with memory of its own or of the caller.
   struct OutgoingFrame {
     FrameHeader frame;
     Bytes own;
-    const std::byte* from = nullptr;  // instead: the caller's
+    const std::byte* from = nullptr;  // the caller's memory, used instead of `own`
     PendingCounts* left = nullptr;
     std::size_t payload() const { return from != nullptr ? frame.bytes : own.size(); }
     const std::byte* data() const { return from != nullptr ? from : own.data(); }
   };
-  // What nobody has wanted yet: here, or with who offers it.
+  // Holds a message that nobody has wanted yet, or the offer of one.
   struct UnexpectedMessage {
     FrameHeader frame;
     Bytes here;
   };
+  // Remembers a send before its data is requested, and a receive afterwards.
   struct OfferedSend {
     std::uint32_t number;
     PostedSend sending;
   };
   struct GrantedReceive {
     std::uint32_t number;
-    PostedReceive want;  // without memory: given up
+    PostedReceive want;  // no memory: given up
   };
 
   void put(const FrameHeader& frame, Bytes own) { leaving_.push_back({frame, std::move(own)}); }
   BadMemory unwritable() const;
+  // Start and finish the body of a frame.
   void begin_body();
   void end_body(std::vector<Bytes>& words);
+  // Gives a message to the receive that wants it, or keeps it.
   void arrived(UnexpectedMessage early);
+  // Completes a receive from a message that is here, or requests the data of an offer.
   void give(const PostedReceive& want, UnexpectedMessage& early);
+  // Queues the data that the other rank requested.
   void grant(std::uint32_t number);
 
   Descriptor socket_;
   Queue<OutgoingFrame> leaving_;
-  std::size_t sent_ = 0;  // of the first one, with its frame
-  Bytes frame_;           // as far as it has come
+  std::size_t sent_ = 0;  // of the first frame, with its header
+  Bytes frame_;           // as much of a header as has come
   FrameHeader coming_{};
   bool in_body_ = false;
   Bytes body_;
-  std::byte* into_ = nullptr;  // the caller's, instead
-  std::size_t received_ = 0;   // of the body
+  std::byte* into_ = nullptr;  // the caller's memory for the body; null: body_
+  std::size_t received_ = 0;   // bytes of the body
   std::vector<PostedReceive> wants_;
   std::vector<UnexpectedMessage> early_;
   std::vector<OfferedSend> offered_;
@@ -100,7 +113,7 @@ class WordStream {
   std::uint32_t last_number_ = 0;
   std::optional<LengthMismatch> other_length_;
   bool has_heard_farewell_ = false;
-  bool is_wrong_ = false;  // what came is none of these
+  bool is_wrong_ = false;  // the other side broke the protocol
 };
 
 }  // namespace lockstep::tcp

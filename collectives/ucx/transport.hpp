@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over UCX, as its files see it: ucx_transport.cpp has the data, ucx_words.cpp how members find each
-// other, and their control messages.
+// Declares the class behind Ucx::transport() for its .cpp files. ucx_transport.cpp moves the data; ucx_words.cpp
+// connects the members and carries their control messages.
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,7 @@
 
 namespace lockstep {
 
+// Holds the state that all transports of a process share. Transports keep it alive.
 struct Ucx::Shared {
   explicit Shared(UcxOptions options)
       : key(std::move(options.key)),
@@ -29,7 +30,7 @@ struct Ucx::Shared {
   std::shared_ptr<const Secret> key;
   std::string label;
   std::shared_ptr<const ucx::UcxContext> context;
-  ucx::ClosingTransports closing;  // ends first
+  ucx::ClosingTransports closing;  // destroyed first, because its workers need the context
 };
 
 namespace ucx {
@@ -37,8 +38,10 @@ namespace ucx {
 inline constexpr int lane_count = 16;
 inline constexpr std::chrono::milliseconds last_words_take{100};
 
+// Implements Transport over UCX. A mutex protects the data worker, because another thread that waits may move it.
 class UcxTransport final : public Transport {
  public:
+  // Connects to all members of the exchange; all of them call it together. Throws Error stall, peer_failed or system.
   UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, LostMemberLookup lost);
   ~UcxTransport() override;
 
@@ -57,6 +60,7 @@ class UcxTransport final : public Transport {
   void sleep(std::int64_t nanoseconds) override;
 
  private:
+  // Describes a posted receive. `operation` belongs to the lane's round.
   struct UcxReceive {
     std::uint64_t channel;
     std::uint32_t call_tag;
@@ -64,7 +68,7 @@ class UcxTransport final : public Transport {
     std::size_t bytes;
     UcxOperation* operation;
   };
-  // What nobody has wanted yet: copied, or still at its sender.
+  // Holds a message that nobody has wanted yet: a copy of it, or UCX's handle of data that is still at its sender.
   struct UnexpectedArrival {
     std::uint64_t channel;
     std::uint32_t call_tag;
@@ -72,25 +76,31 @@ class UcxTransport final : public Transport {
     Bytes copy;
     void* far_data;
   };
+  // Matches the messages of one other member.
   struct PeerQueue {
-    MessageToken ours;              // what our messages to them begin with
-    std::vector<UcxReceive> wants;  // in the order of their posting
+    MessageToken ours;              // token that begins our messages to it
+    std::vector<UcxReceive> wants;  // in the order of posting
     std::vector<UnexpectedArrival> early;
   };
+  // Holds a send and its header, which UCX points to.
   struct UcxSend {
     MessageHeader head;
     UcxOperation operation;
   };
+  // Holds the round that a lane has under way.
   struct UcxLane {
-    std::vector<UcxSend> sends;  // as many as the round has, while it is under way
+    std::vector<UcxSend> sends;  // keeps its size while the round is under way
     std::vector<UcxOperation> receives;
     std::size_t sends_over = 0;
     std::size_t receives_over = 0;
   };
 
+  // Returns the queue of one member.
   PeerQueue& source(int peer) { return sources_[static_cast<std::size_t>(peer)]; }
+  // Exchanges addresses and nonces; connect() then waits until all control connections stand.
   void meet(Exchange& exchange);
   void connect(Patience patience);
+  // Takes a message of the data worker; true if its far data is kept for later.
   bool receive(const ucx::Worker::Arrival& arrival);
   void send_word(int peer, std::uint32_t kind, Bytes bytes);
   void hear_word(const ucx::Worker::Arrival& arrival);
@@ -102,6 +112,7 @@ class UcxTransport final : public Transport {
   std::string silent_ones() const;
   void say_loss();
   void move();
+  // True if all operations are done; `over` counts the done ones, so that a later look continues there.
   template <class Operations, class Of>
   static bool all_over(const Operations& operations, std::size_t& over, const Of& of);
 
@@ -110,22 +121,22 @@ class UcxTransport final : public Transport {
   LostMemberLookup lost_;
   Roster roster_;
   std::vector<PeerQueue> sources_;
-  std::vector<MessageToken> theirs_;  // what their messages to us begin with
+  std::vector<MessageToken> theirs_;  // tokens that begin their messages to us
   std::deque<UcxLane> lanes_{lane_count};
   std::list<UcxControlMessage> telling_;
   std::deque<SmallMessage> heard_;
-  std::string wrong_;          // what came and does not fit
-  std::vector<bool> greeted_;  // by whom
+  std::string wrong_;          // the error text of a message that does not fit; empty: none
+  std::vector<bool> greeted_;  // by member
   std::vector<bool> has_left_;
   Log log_;
-  std::mutex mutex_;       // who moves this may be another than who is inside
+  std::mutex mutex_;       // the thread that moves the data may be another than the caller
   bool has_sent_ = false;  // since the last flush
   unsigned turns_ = 0;
-  // Who is known to be gone, and since when. What it has told may still be on its way, and says more.
+  // Tells which member is gone, and since when. Its last message may still be on its way, and says more than the loss.
   std::optional<LostMember> who_is_lost_;
   std::chrono::steady_clock::time_point lost_at_;
   bool told_of_lost_ = false;
-  // There are two, so that data can be given up while control messages still go. This one is ended first.
+  // There are two workers, so data can be given up while control messages still go. This one is destroyed last.
   std::unique_ptr<ucx::Worker> words_;
   std::unique_ptr<ucx::Worker> data_;
   ProgressHook hook_{[this] { move(); }};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lets ended transports send their last messages, and closes or keeps their workers.
 #include "collectives/ucx/ucx_closing.hpp"
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 namespace lockstep::ucx {
 namespace {
 
-constexpr std::chrono::milliseconds sending_takes{50};  // where others are there; else it goes on while this waits
+// Limits a wait in which others should answer; sending goes on later while this thread waits.
+constexpr std::chrono::milliseconds sending_takes{50};
 constexpr std::chrono::milliseconds ending_takes{500};
 constexpr std::chrono::seconds others_take{5};
 
@@ -57,7 +59,7 @@ void ClosingTransports::add(std::unique_ptr<ClosingTransport> one) {
   const auto begin = std::chrono::steady_clock::now();
   while (!one->is_sent() && std::chrono::steady_clock::now() - begin < sending_takes) {
     one->progress();
-    move();  // others may be in the same place, and need those
+    move();  // other processes may be in the same place, and need them
     std::this_thread::yield();
   }
   const std::lock_guard lock(mutex_);
@@ -65,7 +67,6 @@ void ClosingTransports::add(std::unique_ptr<ClosingTransport> one) {
   hook_.busy();
 }
 
-// Whether there is anything to move.
 bool ClosingTransports::move() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return true;
@@ -85,7 +86,7 @@ ClosingTransports::~ClosingTransports() {
   const auto begin = std::chrono::steady_clock::now();
   while (move() && std::chrono::steady_clock::now() - begin < ending_takes)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-  const std::lock_guard lock(mutex_);  // a thread that waits elsewhere may still look in
+  const std::lock_guard lock(mutex_);  // a thread that waits elsewhere may still call move()
   for (auto& each : all_) keep_for_ever(std::shared_ptr<ClosingTransport>(std::move(each)));
   all_.clear();
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loads UCX at run time, keeps the program's signal handlers, and silences UCX's log.
 #include "collectives/ucx/ucx_library.hpp"
 
 #include <dlfcn.h>
@@ -16,7 +17,7 @@
 namespace lockstep::ucx {
 namespace {
 
-// UCX takes over the signals of a crash as it is loaded; a program's own handlers stay.
+// Restores the program's signal handlers: UCX replaces those for crashes when it is loaded.
 class SignalHandlerGuard {
  public:
   SignalHandlerGuard() {
@@ -83,7 +84,8 @@ UcxFunctions load() {
   find(ucp, "ucp_request_free", all.request_free);
   void* const ucs = open("libucs.so.0");
   find(ucs, "ucs_status_string", all.status_string);
-  // UCX would tell standard output what our errors say as well; whoever wants to see it sets UCX_LOG_LEVEL.
+  // UCX would print the same troubles as Lockstep's errors to standard output. A user who wants that sets
+  // UCX_LOG_LEVEL.
   decltype(&ucs_log_push_handler) push_handler = nullptr;
   find(ucs, "ucs_log_push_handler", push_handler);
   if (process_environment("UCX_LOG_LEVEL") == nullptr) push_handler(&swallow);
@@ -93,7 +95,7 @@ UcxFunctions load() {
 }  // namespace
 
 const UcxFunctions& library() {
-  static const UcxFunctions one = load();  // again at the next call, where it failed
+  static const UcxFunctions one = load();  // tried again at the next call if it failed
   return one;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of UCX that are called, found when they are first needed: loading UCX installs handlers of signals and
-// takes a millisecond, which a program that runs under mpirun should not pay for.
+// Loads the functions of UCX when they are first needed. Loading installs signal handlers and takes a millisecond,
+// which programs under mpirun should not pay for.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -9,6 +9,7 @@
 
 namespace lockstep::ucx {
 
+// Holds the functions of UCX that Lockstep calls.
 struct UcxFunctions {
   decltype(&ucp_get_version_string) get_version_string;
   decltype(&ucp_config_read) config_read;
@@ -35,17 +36,17 @@ struct UcxFunctions {
   decltype(&ucs_status_string) status_string;
 };
 
-// Throws Error system where there is no libucp.so.0.
+// Loads UCX at the first call. Throws Error system if there is no suitable libucp.so.0; the next call tries again.
 const UcxFunctions& library();
 
-// What the environment says to UCX, for messages: "UCX_TLS=tcp, UCX_NET_DEVICES is not set".
+// Returns UCX's variables for messages, such as "UCX_TLS=tcp, UCX_NET_DEVICES is not set".
 std::string variables();
 inline constexpr const char* remedy =
     "look at UCX_TLS (which transports it may take) and UCX_NET_DEVICES (which interfaces); UCX_LOG_LEVEL=info shows "
     "what "
     "it does";
 
-// Throws Error system with UCX's own words.
+// Throws Error system, with UCX's own text, unless the status is UCS_OK. `what` names the attempted action.
 void check(ucs_status_t status, const char* what);
 
 }  // namespace lockstep::ucx

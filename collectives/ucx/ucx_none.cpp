@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where UCX was not found when this was built.
+// Stands in for the transport in builds without UCX.
 #include "collectives/ucx/ucx_transport.hpp"
 #include "topology/base/error.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Posts rounds, matches their messages, and gives up or closes the data worker.
 #include "collectives/ucx/ucx_transport.hpp"
 
 #include <poll.h>
@@ -15,8 +16,8 @@ std::optional<std::string> why_no_ucx() { return std::nullopt; }
 
 namespace ucx {
 
-// Small messages count as sent when UCX has copied them; they are on their way only when it is called again. While
-// this thread waits for something else, that is here.
+// Moves the data worker while this thread waits for something else. UCX counts a small message as sent once it is
+// copied, but delivers it only when it is called again.
 void UcxTransport::move() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
@@ -106,7 +107,7 @@ bool UcxTransport::all_over(const Operations& operations, std::size_t& over, con
   return over == operations.size();
 }
 
-// A failed round is never over: control messages, or the end of patience, tell which member is gone, and why.
+// Never reports a failed round as done: control messages or the end of patience tell which member is gone, and why.
 bool UcxTransport::done(int number) {
   const std::lock_guard lock(mutex_);
   if (!data_) return false;
@@ -128,12 +129,12 @@ bool UcxTransport::done(int number) {
   return true;
 }
 
-// Nothing moves in the data's worker any more. Memory that something was being written to or read from is not safe, for
-// within a host it may be the other side who does so.
+// Stops the data worker for good. Memory with a message under way is not safe, because within a host the other side may
+// read or write it.
 bool UcxTransport::abandon() {
   const std::lock_guard lock(mutex_);
   if (!data_) return true;
-  for (PeerQueue& each : sources_) {  // those that have met no message have nothing under way
+  for (PeerQueue& each : sources_) {  // receives without a message have nothing under way
     for (const UcxReceive& want : each.wants) want.operation->state = UcxOperationState::failed;
     each.wants.clear();
   }
@@ -160,7 +161,7 @@ void UcxTransport::sleep(std::int64_t nanoseconds) {
 UcxTransport::~UcxTransport() {
   const std::lock_guard lock(mutex_);
   if (data_) drop_early();
-  if (is_sending()) Worker::give_up(std::move(data_));  // from memory of the caller's
+  if (is_sending()) Worker::give_up(std::move(data_));  // from the caller's memory
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank_) send_word(peer, farewell, {});
   }

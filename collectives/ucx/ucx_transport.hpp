@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport over UCX, the engine under most MPIs: for processes that are no ranks of MPI. Shared memory within a
-// host, TCP or InfiniBand between hosts. UCX is loaded when it is first needed, not before.
+// Declares the transport over UCX, the engine under most MPIs, for processes that are not ranks of MPI. It uses shared
+// memory within a host, and TCP or InfiniBand between hosts. UCX is loaded when first needed.
 #pragma once
 
 #include <memory>
@@ -14,33 +14,34 @@
 
 namespace lockstep {
 
-// Meson's feature `ucx`: whether this build can, or the sentence why not.
+// Returns nothing if this build has UCX (Meson's feature `ucx`), otherwise the sentence that says why not.
 std::optional<std::string> why_no_ucx();
 
+// Configures Ucx.
 struct UcxOptions {
-  // What every message has to prove; others are dropped.
+  // Is the key that every message has to prove; other messages are dropped. Required.
   std::shared_ptr<const Secret> key = nullptr;
-  // The network interface that leads to the others: UCX would listen on all of them. Empty: those of UCX_NET_DEVICES,
-  // or all.
+  // Names the network interface that leads to the others; without it UCX would listen on all of them. The variable
+  // UCX_NET_DEVICES comes first. Empty means that variable, or all interfaces.
   std::string device = {};
-  // How errors call this process, beside its ranks and number.
+  // Names this process in errors, beside its ranks and number.
   std::string label = {};
 };
 
-// UCX in this process, for any number of transports.
+// Owns UCX in this process, for any number of transports.
 class Ucx {
  public:
-  // Throws Error usage where this build has no UCX, and system where UCX cannot be loaded or begun.
+  // Loads and starts UCX. Throws Error usage if this build has no UCX, and system if UCX cannot be loaded or started.
   explicit Ucx(UcxOptions options);
   ~Ucx();
   Ucx(const Ucx&) = delete;
   Ucx& operator=(const Ucx&) = delete;
 
-  // Called by all members of the exchange; each transport is for one thread at a time. `lost` says which of the members
-  // is known to be gone.
+  // Makes a transport; all members of the exchange call it. One thread at a time may use a transport. `lost` tells
+  // which member is known to be gone. Transports may outlive this object.
   std::unique_ptr<Transport> transport(Exchange& exchange, LostMemberLookup lost = {});
 
-  struct Shared;  // with the transports, which may outlive this
+  struct Shared;  // shared with the transports, which may outlive this
 
  private:
   std::shared_ptr<Shared> shared_;

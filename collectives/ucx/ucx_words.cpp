@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Connects the members of a transport over UCX, and carries their control messages.
 #include <algorithm>
 
 #include "collectives/ucx/transport.hpp"
@@ -10,7 +11,7 @@ namespace lockstep::ucx {
 
 namespace {
 
-// An exception may not pass through UCX.
+// Keeps exceptions out of UCX, which cannot pass them on. The first error text stays in `wrong`.
 template <class Action>
 auto guarded(std::string& wrong, const Action& action) -> decltype(action()) {
   try {
@@ -44,8 +45,8 @@ UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& excha
   meet(exchange);
 }
 
-// Addresses go through the exchange, and a nonce of each. What a message begins with is made of the key and of the
-// nonces of both ends, for each pair and direction: nobody without the key knows it, and it is another next time.
+// Exchanges addresses and a nonce of each member. A message's token is made of the key and both nonces, for each pair
+// and direction. Nobody without the key knows it, and it differs in the next transport.
 void UcxTransport::meet(Exchange& exchange) {
   MessageToken nonce;
   fill_random(nonce);
@@ -80,9 +81,9 @@ void UcxTransport::meet(Exchange& exchange) {
   connect(exchange.patience());
 }
 
-// A connection needs both sides at work until it stands. They are here now; later one of them may be elsewhere, or
-// gone, while the other tells it something. Data goes between members that are in one call, and what is left of it is
-// moved by who waits.
+// Connects now, because a connection needs both sides at work until it stands. Later one side may be elsewhere or gone
+// while the other tells it something. Data connections can wait: they are made between members in one call, and a
+// waiting thread moves the rest.
 void UcxTransport::connect(Patience patience) {
   const auto begin = std::chrono::steady_clock::now();
   for (int peer = 0; peer < size(); ++peer) {
@@ -107,7 +108,8 @@ void UcxTransport::connect(Patience patience) {
                      " for connections of UCX: ", silent_ones()));
       warns = false;
     }
-    constexpr std::chrono::milliseconds hub_knows{500};  // who is gone, if it is that
+    // The exchange may need this time to learn of a death, if that is the reason.
+    constexpr std::chrono::milliseconds hub_knows{500};
     const std::string unreachable = words_to_unreachable();
     if (unreachable.empty()) seen_unreachable = std::chrono::steady_clock::now();
     if (std::chrono::steady_clock::now() - seen_unreachable > hub_knows) throw Error(Code::system, unreachable, remedy);
@@ -141,7 +143,7 @@ void UcxTransport::tell(int peer, Bytes bytes) {
   send_word(peer, ordinary, std::move(bytes));
 }
 
-// All that was told, to whomever.
+// True if all control messages are sent, also those to other members.
 bool UcxTransport::is_said(int) {
   return std::ranges::none_of(
       telling_, [](const UcxControlMessage& each) { return each.operation.state == UcxOperationState::flying; });
@@ -187,7 +189,7 @@ std::optional<Transport::SmallMessage> UcxTransport::hear() {
   return next;
 }
 
-// Who is on that one's host, and knows how it ended, speaks first.
+// Reports a loss after a pause, because a member on the lost one's host knows how it ended and should report first.
 void UcxTransport::say_loss() {
   constexpr std::chrono::milliseconds neighbours_take{200};
   const int number = who_is_lost_->rank;

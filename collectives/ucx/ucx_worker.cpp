@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements workers by UCX's active messages, and makes an endpoint for a peer when something is first sent to it.
 #include "collectives/ucx/ucx_worker.hpp"
 
 #include <poll.h>
@@ -16,7 +17,7 @@ void land(UcxOperation& operation, ucs_status_t status) {
   operation.state = status == UCS_OK ? UcxOperationState::done : UcxOperationState::failed;
 }
 
-// UCX calls these when an operation is over. They differ in one argument only.
+// UCX calls these when an operation is over; they differ only in one argument.
 void sent(void* request, ucs_status_t status, void* operation) {
   land(*static_cast<UcxOperation*>(operation), status);
   library().request_free(request);
@@ -78,7 +79,7 @@ void Worker::give_up(std::unique_ptr<Worker> worker) {
   keep_for_ever(std::shared_ptr<Worker>(std::move(worker)));
 }
 
-// For one whose connections stand, or were never begun.
+// Closes a worker whose connections stand, or were never begun; see give_up().
 Worker::~Worker() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   ucp_request_param_t params{};
@@ -106,7 +107,7 @@ void Worker::set_peers(std::vector<Bytes> addresses) {
   for (Bytes& each : addresses) peers_.push_back({.address = std::move(each)});
 }
 
-// Made when something is first sent there. Nothing where the peer is gone.
+// Returns the endpoint of a peer, made at the first use; null if the peer is gone.
 ucp_ep_h Worker::endpoint_of(int number) {
   UcxPeer& peer = peers_.at(static_cast<std::size_t>(number));
   if (peer.is_dead || peer.endpoint != nullptr) return peer.is_dead ? nullptr : peer.endpoint;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker of UCX with its endpoints: messages with a head to numbered peers, and whatever comes in.
+// Wraps UCX's workers and endpoints: a worker sends messages with a header to numbered peers, and receives theirs.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace lockstep::ucx {
 
-// UCX begun, by its options.
+// Owns an initialized UCX. `device` names the network interface; empty means any. Throws Error system.
 class UcxContext {
  public:
   explicit UcxContext(const std::string& device);
@@ -29,58 +29,68 @@ class UcxContext {
   ucp_context_h context_ = nullptr;
 };
 
+// Says how far an operation is; `flying` means under way.
 enum class UcxOperationState : std::uint8_t { idle, flying, done, failed };
 
-// A message under way. Stays where it is until it is no longer `flying`.
+// Follows a message under way. It must stay in its place while it is `flying`.
 struct UcxOperation {
   UcxOperationState state = UcxOperationState::idle;
 };
 
+// Owns a UCX worker and its endpoints. One thread at a time may use it.
 class Worker {
  public:
-  // What came: its head, its data or what stands for it, how long it is. `is_far` data is still at the sender: take()
-  // or drop() it, at any time.
+  // Describes a message that has arrived: its header, its data and its length in bytes. If `is_far`, the data is still
+  // at the sender, and `data` is UCX's handle. take() or drop() ends it, at any later time.
   struct Arrival {
     std::span<const std::byte> head;
     void* data;
     std::size_t bytes;
     bool is_far;
   };
-  // Called while the worker progresses; true: far data was kept for later.
+  // Is called while the worker makes progress. It returns true if it keeps far data for later.
   using ReceiveHandler = std::function<bool(const Arrival&)>;
 
+  // Makes a worker; it keeps the context alive. Throws Error system.
   Worker(std::shared_ptr<const UcxContext> context, ReceiveHandler receive);
+  // Closes the endpoints by force, and waits at most a second for that.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  // Returns the address that other processes connect to.
   Bytes address() const;
+  // Sets the addresses of all peers; later calls number them from 0 on.
   void set_peers(std::vector<Bytes> addresses);
 
-  // Why nothing reaches the peer any more, in UCX's words; empty: it may.
+  // Returns UCX's reason why a peer cannot be reached any more; empty if it may be.
   std::string why_dead(int peer) const;
 
-  // Head, data and operation stay unchanged until the operation is over.
+  // Starts to send. Header, data and operation must stay unchanged while the operation is `flying`.
   void send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes, UcxOperation& operation,
             unsigned flags = 0);
+  // Starts to receive far data into the caller's memory, under the same rule.
   void take(void* far_data, void* into, std::size_t bytes, UcxOperation& operation);
+  // Discards far data.
   void drop(void* far_data);
 
-  // Goes on until all that was sent so far has left this process.
+  // Starts to push all earlier messages out of this process; is_flushing() is true until that is done.
   void flush();
   bool is_flushing() const { return flushes_ > 0; }
 
-  // Leaves it as it is until the process ends: nothing moves in it any more, so nothing touches anybody's memory. UCX
-  // ends the process where a connection is closed while it is being made, and nobody can tell whether one is.
+  // Keeps the worker as it is until the process ends. It makes no more progress, so nothing touches anybody's memory.
+  // UCX ends the process if a connection is closed while it is being made, and nothing tells whether one is.
   static void give_up(std::unique_ptr<Worker> worker);
 
+  // Moves messages and calls the handler. Returns false if there was nothing to do.
   bool progress() { return lib_.worker_progress(worker_) != 0; }
-  // To sleep on; false: something is here already.
+  // Prepares descriptor() for sleeping. Returns false if something is here already.
   bool arm() { return lib_.worker_arm(worker_) == UCS_OK; }
   int descriptor() const { return descriptor_; }
+  // Sleeps until something comes, or for `limit`; call arm() before.
   void sleep(std::chrono::milliseconds limit) const;
 
-  // From now on.
+  // Replaces the handler.
   void receive_by(ReceiveHandler receive) { receive_ = std::move(receive); }
 
  private:
@@ -100,7 +110,7 @@ class Worker {
   ReceiveHandler receive_;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
-  std::deque<UcxPeer> peers_;  // UCX keeps pointers to them
+  std::deque<UcxPeer> peers_;  // UCX keeps pointers to its elements
   int flushes_ = 0;
 };
 

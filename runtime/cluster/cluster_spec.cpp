@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks cluster descriptions and the roles of tasks.
 #include "runtime/cluster/cluster_spec.hpp"
 
 #include <algorithm>
@@ -46,7 +47,7 @@ std::string names_of(const ClusterSpec& spec) {
   return spec.empty() ? "it has no jobs" : text("it has ", join(spec.job_names(), ", "));
 }
 
-// They are printed, and would spoil a terminal.
+// Refuses names that would spoil a terminal when they are printed.
 void refuse_control_characters(std::string_view word, std::string_view what) {
   constexpr unsigned char first_printable = 0x20;
   constexpr unsigned char del = 0x7f;

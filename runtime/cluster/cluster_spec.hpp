@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in a cluster: jobs by name ("worker", "ps"), tasks of a job by index, each with an address; and what a task's
-// type says of its duties. A value: printable, comparable, the same on every task.
+// Describes a cluster: jobs by name ("worker", "ps"), their tasks by index, and an address for each task. It also
+// tells the duties of each task type. Every task has an equal description.
 #pragma once
 
 #include <initializer_list>
@@ -14,29 +14,31 @@
 
 namespace lockstep {
 
-// One process of the cluster.
+// Identifies one process of the cluster.
 struct Task {
   std::string type;
   int index = 0;
   bool operator==(const Task&) const = default;
 };
 
+// Is a value: it can be copied, compared and printed.
 class ClusterSpec {
  public:
-  using Tasks = std::map<int, std::string>;  // addresses by index, which may have gaps
+  using Tasks = std::map<int, std::string>;  // Maps indices to addresses; indices may have gaps.
   using Jobs = std::map<std::string, Tasks, std::less<>>;
 
+  // Makes an empty cluster.
   ClusterSpec() = default;
   explicit ClusterSpec(Jobs jobs);
-  // {{"worker", {"host1:12345", "host2:23456"}}, {"ps", {"host3:34567"}}}
+  // Numbers the tasks of each job from 0, as in {{"worker", {"host1:12345", "host2:23456"}}, {"ps", {"host3:34567"}}}.
   ClusterSpec(std::initializer_list<std::pair<std::string, std::vector<std::string>>> jobs);
 
   bool empty() const { return jobs_.empty(); }
   bool has(std::string_view job) const { return jobs_.contains(job); }
   const Jobs& jobs() const { return jobs_; }
-  std::vector<std::string> job_names() const;  // sorted
-  int num_tasks() const;                       // of all jobs
-  // Of one job; an Error cluster where there is none of that name, or no such task.
+  std::vector<std::string> job_names() const;  // Returns the sorted names.
+  int num_tasks() const;                       // Returns the number of tasks of all jobs.
+  // Describe one job. They throw Error cluster if there is no job of that name, or no such task.
   int num_tasks(std::string_view job) const { return static_cast<int>(tasks(job).size()); }
   std::vector<int> task_indices(std::string_view job) const;
   const std::string& task_address(std::string_view job, int index) const;
@@ -48,20 +50,20 @@ class ClusterSpec {
   Jobs jobs_;
 };
 
-// ClusterSpec({'ps': ['host3:34567'], 'worker': ['host1:12345', 'host2:23456']})
+// Returns "ClusterSpec({'ps': ['host3:34567'], 'worker': ['host1:12345', 'host2:23456']})".
 std::string to_string(const ClusterSpec& spec);
 std::ostream& operator<<(std::ostream& out, const ClusterSpec& spec);
 
-// What strategies ask of a cluster and of the task that they run in: types are chief, worker, ps and evaluator, with at
-// most one chief and one evaluator, and the task is one of the cluster's (an evaluator need not be). Else an Error
-// cluster.
+// Throws Error cluster unless a strategy can use the cluster and the task. Job names must be chief, worker, ps and
+// evaluator, with at most one chief and one evaluator. The task must belong to the cluster, unless it is an evaluator.
 void check_roles(const ClusterSpec& spec, const std::optional<Task>& task);
 
-// The one that saves, logs and leads: the chief, or worker 0 where there is none; an evaluator is its own.
+// True for the task that saves, logs and leads: the chief, or worker 0 without a chief. An evaluator is its own chief.
 bool is_chief(const ClusterSpec& spec, const Task& task);
-// How many train together with a task of this type: chief and workers; an evaluator counts by itself.
+// Returns the number of tasks that train together with a task of this type: chief and workers. An evaluator counts
+// alone.
 int worker_count(const ClusterSpec& spec, std::string_view type);
-// The task's place among them: the chief first, then the workers.
+// Returns the position of the task among those that train: the chief first, then the workers.
 int id_in_cluster(const ClusterSpec& spec, const Task& task);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the source of a process's cluster.
 #include "runtime/cluster/resolver.hpp"
 
 #include <unistd.h>
@@ -22,7 +23,8 @@ std::string host_name() {
   return name.data();
 }
 
-// Launchers hand variables to other hosts or do not: what one process has and another has not would part them.
+// Checks that all ranks agree about TF_CONFIG. Launchers may hand a variable to some hosts only, and the ranks would
+// then take different ways.
 void check_all_alike(Exchange& exchange, bool named, const std::string& wrong) {
   IndexSet with;
   IndexSet without;
@@ -35,7 +37,7 @@ void check_all_alike(Exchange& exchange, bool named, const std::string& wrong) {
       others = text("on rank ", rank, ": ", said.substr(1));
     (said.front() == '+' ? with : without).insert(rank++);
   }
-  if (!wrong.empty()) return;  // this rank's own words are the better ones
+  if (!wrong.empty()) return;  // The caller throws this rank's own error, which says more.
   if (!others.empty()) throw Error(Code::cluster, others);
   if (!with.empty() && !without.empty())
     throw Error(Code::cluster,
@@ -86,7 +88,7 @@ std::shared_ptr<Resolver> find_resolver(Exchange* exchange, const Log& log, cons
   if (exchange != nullptr) check_all_alike(*exchange, named != nullptr, wrong);
   if (!wrong.empty()) throw Error(Code::cluster, wrong);
   if (named) return chosen(std::move(named), "which names one");
-  // Ranks of MPI have found each other already, so that nobody needs the addresses that Slurm would give them.
+  // MPI ranks are connected already, so they don't need the addresses from Slurm.
   if (exchange != nullptr && exchange->size() > 1)
     return chosen(std::make_shared<MpiResolver>(*exchange), text("whose ranks are ", exchange->size()));
   const char* tasks = environment("SLURM_STEP_NUM_TASKS");

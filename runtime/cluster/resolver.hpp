@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a process learns which cluster it is in and which task it is. One interface whatever the source: a variable,
-// Slurm, the ranks of MPI, or the program itself.
+// Finds the cluster and the task of a process. All sources share one interface: a variable, Slurm, the ranks of MPI,
+// or the program.
 #pragma once
 
 #include <map>
@@ -17,34 +17,37 @@
 
 namespace lockstep {
 
+// Is the interface of all sources. Strategies share ownership of it.
 class Resolver {
  public:
   virtual ~Resolver() = default;
 
   virtual ClusterSpec cluster_spec() const = 0;
-  // This process; nothing where it belongs to no cluster.
+  // Returns this process's task, or nothing if it belongs to no cluster.
   virtual std::optional<Task> task() const = 0;
-  virtual std::string rpc_layer() const { return {}; }    // "grpc", or empty
-  virtual std::string environment() const { return {}; }  // where it runs, as the cluster's owner calls it
-  // The address to talk to: this task's, or that of another; with the rpc layer before it. Empty where the cluster is
-  // no more than this process.
+  virtual std::string rpc_layer() const { return {}; }    // Returns "grpc", or an empty string.
+  virtual std::string environment() const { return {}; }  // Returns the cluster owner's name for the environment.
+  // Returns the address of this task or of another, with the rpc layer before it. Returns an empty string if the
+  // cluster is only this process.
   virtual std::string master(std::optional<Task> of = std::nullopt, std::string_view layer = {}) const;
-  virtual std::string describe() const = 0;  // "TF_CONFIG", for people
-  // Of this task, by type, as far as the source says it: {"GPU": 2}. What the machine has: physical_devices().
+  virtual std::string describe() const = 0;  // Returns the name of the source for people: "TF_CONFIG".
+  // Returns the number of this task's accelerators by type, if the source tells it: {"GPU": 2}. physical_devices()
+  // tells those of the machine.
   virtual std::map<std::string, int> num_accelerators() const { return {}; }
 
+  // Returns an empty string without a task.
   std::string task_type() const { return task() ? task()->type : std::string(); }
   int task_id() const { return task() ? task()->index : 0; }
 };
 
-// What the program knows better than the source.
+// Holds values of the program that override those of the source.
 struct TaskOverride {
   std::optional<std::string> type = std::nullopt;
   std::optional<int> index = std::nullopt;
   std::optional<std::string> rpc_layer = std::nullopt;
 };
 
-// A cluster that the program names itself.
+// Returns a cluster that the program gives.
 class SimpleResolver : public Resolver {
  public:
   explicit SimpleResolver(ClusterSpec spec, std::optional<Task> task = std::nullopt, std::string rpc_layer = "grpc",
@@ -64,7 +67,7 @@ class SimpleResolver : public Resolver {
   std::map<std::string, int> num_accelerators_;
 };
 
-// The variable TF_CONFIG, a JSON object with `cluster` and `task`; read once. Without it the cluster is empty.
+// Reads the variable TF_CONFIG once: a JSON object with `cluster` and `task`. Without it the cluster is empty.
 class TfConfigResolver : public Resolver {
  public:
   explicit TfConfigResolver(const TaskOverride& mine = {}, const Environment& environment = process_environment);
@@ -83,16 +86,18 @@ class TfConfigResolver : public Resolver {
   std::string session_master_;
 };
 
+// Tells how a Slurm step becomes a cluster.
 struct SlurmOptions {
-  std::map<std::string, int> jobs = {};  // how many tasks of each; nothing: all are workers
+  std::map<std::string, int> jobs = {};  // Holds the number of tasks of each job. Empty makes all tasks workers.
+  // Is the port of a node's first task; the others count up.
   int port_base = 8888;
   std::optional<int> tasks_per_node = std::nullopt;
-  std::optional<int> gpus_per_node = std::nullopt;  // nothing: none are reckoned with
-  std::optional<int> gpus_per_task = std::nullopt;  // nothing: an equal part of the node's
+  std::optional<int> gpus_per_node = std::nullopt;  // Zero GPUs are assumed by default.
+  std::optional<int> gpus_per_task = std::nullopt;  // Defaults to an equal share of the node's GPUs.
   std::string rpc_layer = "grpc";
 };
 
-// The variables of a Slurm job step: tasks fill one node after the other, and the jobs, by name, one another.
+// Reads the variables of a Slurm job step. Tasks fill one node after the other, and jobs follow each other by name.
 class SlurmResolver : public Resolver {
  public:
   explicit SlurmResolver(const SlurmOptions& options = {}, const Environment& environment = process_environment);
@@ -100,7 +105,8 @@ class SlurmResolver : public Resolver {
   std::optional<Task> task() const override { return task_; }
   std::string rpc_layer() const override { return rpc_layer_; }
   std::string describe() const override { return "Slurm"; }
-  // Of this task, by number on its node: what CUDA_VISIBLE_DEVICES would say. It is not set: strategies take these.
+  // Returns this task's GPUs by number on its node, as CUDA_VISIBLE_DEVICES lists them. It does not set the variable;
+  // strategies use the list.
   const std::vector<int>& gpus() const { return gpus_; }
   std::map<std::string, int> num_accelerators() const override;
 
@@ -111,11 +117,11 @@ class SlurmResolver : public Resolver {
   std::vector<int> gpus_;
 };
 
-// "n[1-2],m5" is n1, n2, m5; "3(x2),1" is 3, 3, 1. An Error cluster where the words are not of that form.
+// Expand Slurm's lists: "n[1-2],m5" is n1, n2, m5; "3(x2),1" is 3, 3, 1. They throw Error cluster for another form.
 std::vector<std::string> expand_hosts(std::string_view words);
 std::vector<int> expand_tasks_per_node(std::string_view words);
 
-// The members of an exchange, as workers by rank, with their hosts' names. All of them make it together.
+// Describes the members of an exchange as workers by rank, with their host names. All members make it together.
 class MpiResolver : public Resolver {
  public:
   explicit MpiResolver(Exchange& exchange);
@@ -128,8 +134,9 @@ class MpiResolver : public Resolver {
   std::optional<Task> task_;
 };
 
-// TF_CONFIG where it names a cluster, else the exchange's members where there are several, else a Slurm step of several
-// tasks, else nothing: one process. What was chosen and why is told to the log.
+// Returns the first source that fits. TF_CONFIG comes first if it names a cluster, then an exchange of several
+// members, then a Slurm step of several tasks. Returns null for a single process. Logs the choice and the reason.
+// `exchange` may be null.
 std::shared_ptr<Resolver> find_resolver(Exchange* exchange, const Log& log,
                                         const Environment& environment = process_environment);
 

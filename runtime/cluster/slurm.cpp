@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads a cluster from the variables of a Slurm job step.
 #include <algorithm>
 #include <numeric>
 
@@ -10,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t most = most_hosts;  // or tasks
+constexpr std::int64_t most = most_hosts;  // Limits the tasks as well.
 
-// Of the job step where it says so, else of the job.
+// Returns the variable of the job step, or else that of the job.
 std::string variable(const Environment& environment, const std::string& name) {
   for (const std::string& full : {text("SLURM_STEP_", name), text("SLURM_", name)}) {
     if (const char* value = environment(full.c_str()); value != nullptr && !trim(value).empty())
@@ -32,7 +33,7 @@ int number(const std::string& name, const std::string& value, std::int64_t least
 
 struct Slot {
   std::string host;
-  int place = 0;  // on its node
+  int place = 0;  // Counts the tasks of its node.
 };
 
 std::vector<Slot> slots_of(const std::vector<std::string>& hosts, const std::vector<int>& tasks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variable TF_CONFIG: what is wrong with it is said with the place in it.
+// Reads a cluster from the variable TF_CONFIG. Error texts name the place in it.
 #include <nlohmann/json.hpp>
 
 #include "runtime/cluster/resolver.hpp"
@@ -19,7 +19,7 @@ constexpr std::string_view form =
               form);
 }
 
-constexpr int deepest = 8;  // objects and lists in one another; a cluster has 3
+constexpr int deepest = 8;  // Limits nested objects and lists. A valid cluster has 3 levels.
 
 Json parsed(const char* words) {
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
@@ -28,7 +28,7 @@ Json parsed(const char* words) {
   };
   try {
     return Json::parse(words, shallow);
-  } catch (const Json::exception& error) {  // no syntax of JSON's, or a number that is too large
+  } catch (const Json::exception& error) {  // The text is no JSON, or has a number that is too large.
     // "[json.exception.parse_error.101] parse error at line 1, column 3: syntax error while ..."
     const std::string_view said = error.what();
     const std::size_t at = said.find("at line");
@@ -38,7 +38,7 @@ Json parsed(const char* words) {
 
 std::string shown(const Json& json) { return printable(json.dump(-1, ' ', true, Json::error_handler_t::replace)); }
 
-// A number, or the digits of one.
+// Accepts a number, or a string of digits.
 int index_of(const Json& json, std::string_view where) {
   std::optional<std::int64_t> number;
   if (json.is_number_integer()) number = json.get<std::int64_t>();
@@ -81,7 +81,7 @@ std::string optional_word(const Json& all, const char* key) {
   return all.contains(key) ? word_of(all[key], key) : std::string();
 }
 
-// This process, as the program says, or else the variable.
+// Returns this process's task: the program's values, or else those of the variable.
 std::optional<Task> task_of(const Json& all, const TaskOverride& mine) {
   std::optional<std::string> type = mine.type;
   std::optional<int> index = mine.index;
@@ -96,7 +96,7 @@ std::optional<Task> task_of(const Json& all, const TaskOverride& mine) {
   return Task{*type, index.value_or(0)};
 }
 
-// What is wrong with the cluster itself is said to come from the variable.
+// Adds the variable's name to errors about the cluster.
 template <class F>
 auto with_source(const F& function) {
   try {
@@ -115,7 +115,7 @@ TfConfigResolver::TfConfigResolver(const TaskOverride& mine, const Environment& 
   if (!all.is_object()) refuse({}, text(shown(all), " is no object"));
   if (all.contains("cluster")) spec_ = with_source([&] { return cluster_of(all["cluster"]); });
   task_ = task_of(all, mine);
-  // An evaluator need not be listed; any other task has its address there.
+  // An evaluator need not be listed. Any other task must have an address.
   if (task_ && !spec_.empty() && (task_->type != "evaluator" || spec_.has("evaluator")))
     with_source([&] { return spec_.task_address(task_->type, task_->index); });
   rpc_layer_ = mine.rpc_layer.value_or(optional_word(all, "rpc_layer"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of remote calls as bytes, and their types in words: both sides compare them before they look at the bytes.
-// The reader trusts nothing. Pure.
+// Encodes the values of remote calls as bytes, with a text of their types. The receiver compares the types before it
+// reads the bytes. The reader checks everything. Pure.
 #pragma once
 
 #include <array>
@@ -23,10 +23,12 @@
 
 namespace lockstep::rpc {
 
-// name(), put(Writer&, value), get(Reader&), and least: how many bytes a value has, or more.
+// Encodes a type. A specialisation has name(), put(Writer&, value), get(Reader&), and `least`, the minimum number of
+// bytes of a value.
 template <class T>
 struct Codec;
 
+// Holds for types that remote functions can take and return.
 template <class T>
 concept Sendable = requires(Writer& writer, Reader& reader, const T& value) {
   { Codec<T>::name() } -> std::convertible_to<std::string>;
@@ -34,9 +36,11 @@ concept Sendable = requires(Writer& writer, Reader& reader, const T& value) {
   { Codec<T>::get(reader) } -> std::same_as<T>;
 };
 
+// True for the number types of collectives, without bool.
 template <class T>
 inline constexpr bool is_number = data_type_of<T> != DataType::opaque && !std::is_same_v<T, bool>;
 
+// Encodes a number by its bytes. Both sides have the same byte order.
 template <class T>
 requires is_number<T>
 struct Codec<T> {
@@ -60,6 +64,7 @@ struct Codec<bool> {
   static bool get(Reader& reader) { return reader.get<std::uint8_t>() != 0; }
 };
 
+// Encodes a string by its length, in eight bytes, and its bytes.
 template <>
 struct Codec<std::string> {
   static constexpr std::size_t least = 8;
@@ -68,6 +73,7 @@ struct Codec<std::string> {
   static std::string get(Reader& reader) { return reader.get_string(); }
 };
 
+// Encodes a bool, and the value if there is one.
 template <Sendable T>
 struct Codec<std::optional<T>> {
   static constexpr std::size_t least = 1;
@@ -81,6 +87,7 @@ struct Codec<std::optional<T>> {
   }
 };
 
+// Encodes the number of elements, and each element.
 template <Sendable T>
 requires(!is_number<T>) struct Codec<std::vector<T>> {
   static constexpr std::size_t least = 8;
@@ -91,11 +98,12 @@ requires(!is_number<T>) struct Codec<std::vector<T>> {
   }
   static std::vector<T> get(Reader& reader) {
     static_assert(Codec<T>::least > 0, "lockstep: a vector of what has no bytes is a number: send that");
-    std::vector<T> value;  // grows as it is read: what is announced may be more than there is
+    std::vector<T> value;  // Grows while it is read, because the announced number may exceed the bytes.
     for (std::size_t left = reader.get_count(Codec<T>::least); left > 0; --left) value.push_back(Codec<T>::get(reader));
     return value;
   }
 };
+// Encodes numbers as one block of bytes. get() throws Error bad_message for a broken element.
 template <class T>
 requires is_number<T>
 struct Codec<std::vector<T>> {
@@ -112,6 +120,7 @@ struct Codec<std::vector<T>> {
   }
 };
 
+// Encodes the lengths of the axes, and the elements. get() throws Error bad_message if they don't fit.
 template <class T>
 requires is_number<T>
 struct Codec<Tensor<T>> {
@@ -135,7 +144,7 @@ struct Codec<Tensor<T>> {
   }
 };
 
-// What a call takes: several values, one after the other. "(i32, string)".
+// Encodes the arguments of a call, one after the other. Its name is "(i32, string)".
 template <Sendable... T>
 struct Codec<std::tuple<T...>> {
   static constexpr std::size_t least = (std::size_t{0} + ... + Codec<T>::least);
@@ -147,7 +156,8 @@ struct Codec<std::tuple<T...>> {
   static void put(Writer& writer, const std::tuple<T...>& value) {
     std::apply([&](const T&... each) { (Codec<T>::put(writer, each), ...); }, value);
   }
-  static std::tuple<T...> get(Reader& reader) { return {Codec<T>::get(reader)...}; }  // in braces: from left to right
+  // Braces evaluate from left to right.
+  static std::tuple<T...> get(Reader& reader) { return {Codec<T>::get(reader)...}; }
 };
 template <Sendable A, Sendable B>
 struct Codec<std::pair<A, B>> {
@@ -160,7 +170,7 @@ struct Codec<std::pair<A, B>> {
   static std::pair<A, B> get(Reader& reader) { return {Codec<A>::get(reader), Codec<B>::get(reader)}; }
 };
 
-// With the types in words before it.
+// Returns the bytes of a value, with the text of its type before them.
 template <Sendable T>
 Bytes encode(const T& value) {
   Writer writer;
@@ -168,7 +178,8 @@ Bytes encode(const T& value) {
   Codec<T>::put(writer, value);
   return writer.take();
 }
-// Throws Error usage where the types are others, with both; bad_message where the bytes are none of such.
+// Returns the value. Throws Error usage, naming both types, if another type was sent, and bad_message for malformed
+// bytes.
 template <Sendable T>
 T decode(std::span<const std::byte> bytes) {
   Reader reader(bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members and the exchange server of an exchange say to each other.
+// Defines the messages between the members of an exchange and its server.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,17 @@ inline constexpr const char* give_up_name = "lockstep.give_up";
 inline constexpr const char* stay_name = "lockstep.stay";
 inline constexpr const char* leave_name = "lockstep.leave";
 
+// Is the type of bytes in remote calls.
 using Block = std::vector<std::uint8_t>;
-// The room, the members' numbers in the whole family, which of them this is, what is done, and its bytes.
+// Holds the name of the round, the members' numbers in the family, this member's rank, the name of the step, and its
+// bytes.
 using GatherRequest = std::tuple<std::string, std::vector<int>, int, std::string, Block>;
-// The family, which member this is, how it is called, its process, and of how many lost ones it knows.
+// Holds the family, the member's number, its label, its process, and the number of losses that it knows.
 using PresenceRequest = std::tuple<std::string, int, std::string, Block, int>;
-// Whether all is over here, and all members of the family that went without a farewell, with their labels, and how
-// their processes ended, if that is known.
+// Tells if the exchange is over for this member. It lists all members that left without a farewell: number, label, and
+// how the process ended, if known.
 using LossReply = std::pair<bool, std::vector<std::tuple<int, std::string, std::string>>>;
-// The number of an error and its words; or 0, and everybody's bytes.
+// Holds an error's number and text; or 0, and the bytes of all members.
 using GatherReply = std::tuple<int, std::string, std::vector<Block>>;
 
 inline Block block_of(std::span<const std::byte> bytes) {

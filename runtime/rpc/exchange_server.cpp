@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the server of an exchange: rounds of gathers, and the presence of members.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -18,11 +19,11 @@ namespace {
 
 using namespace exchange_protocol;
 
-// One exchange's place: filled by all, answered to all, and gone.
+// Is one gather of an exchange: it collects the blocks of all members, answers all, and is removed.
 struct GatherRound {
   std::vector<int> members;
   std::string what;
-  int first = -1;  // who came first
+  int first = -1;  // Is the rank that came first.
   std::map<int, Block> blocks;
   std::map<int, rpc::RpcServer::Finish> waiting;
   std::optional<std::pair<Code, std::string>> failure;
@@ -47,7 +48,7 @@ struct GatherRound {
   }
 };
 
-// Exchanges that were split from one are a family, and have its name before a slash.
+// Returns the common name of an exchange and those split from it: the part before a slash.
 std::string family_of(const std::string& round) { return round.substr(0, round.find('/')); }
 
 }  // namespace
@@ -55,10 +56,10 @@ std::string family_of(const std::string& round) { return round.substr(0, round.f
 struct ExchangeServer::Parts {
   std::mutex mutex;
   std::map<std::string, GatherRound> rounds;
-  using FamilyMember = std::pair<std::string, int>;  // of a family
+  using FamilyMember = std::pair<std::string, int>;  // Pairs a family with a member's number.
   struct PresenceEntry {
     std::string label;
-    std::shared_ptr<const WatchedProcess> process;  // if it is of this host
+    std::shared_ptr<const WatchedProcess> process;  // Is set if the process runs on this host.
     int known = 0;
     rpc::RpcServer::Finish finish;
   };
@@ -68,12 +69,12 @@ struct ExchangeServer::Parts {
   };
   std::map<FamilyMember, PresenceEntry> presences;
   std::set<FamilyMember> gone;
-  std::map<FamilyMember, LossReport> lost;  // of those, who did not say that it was going
+  std::map<FamilyMember, LossReport> lost;  // Holds members that left without a farewell.
   bool closed = false;
-  std::set<FamilyMember> told;  // of a failure
-  bool has_failed = false;      // by more than members that leave in good order
+  std::set<FamilyMember> told;  // Have been told of a failure.
+  bool has_failed = false;      // True after a failure other than members leaving in good order.
 
-  // Whether everybody who is not gone has heard of each failure.
+  // True if every member that is still there has heard of each failure.
   bool all_know() {
     const std::lock_guard lock(mutex);
     return !has_failed || std::ranges::all_of(rounds, [&](const auto& each) {
@@ -90,7 +91,7 @@ struct ExchangeServer::Parts {
     here.fail(code, words);
   }
 
-  // The round, made by who comes first.
+  // Returns the round. The first member to come makes it.
   GatherRound& round_of(const std::string& name, const std::vector<int>& members) {
     const auto [found, is_new] = rounds.try_emplace(name);
     GatherRound& here = found->second;
@@ -120,7 +121,7 @@ struct ExchangeServer::Parts {
   int losses_in(const std::string& family) const {
     return static_cast<int>(std::ranges::count(lost, family, [](const auto& each) { return each.first.first; }));
   }
-  // All that have not heard of it.
+  // Tells the losses to all members that have not heard of them.
   void tell_losses(const std::string& family) {
     const int losses = losses_in(family);
     for (auto each = presences.begin(); each != presences.end();) {
@@ -160,7 +161,7 @@ struct ExchangeServer::Parts {
     GatherReply all{0, "", {}};
     for (auto& [each, block] : here.blocks) std::get<2>(all).push_back(std::move(block));
     here.answer_all({.bytes = rpc::encode(all), .error = {}});
-    rounds.erase(name);  // who comes next makes it again; most never come
+    rounds.erase(name);  // The next member makes it again; most rounds are not repeated.
   }
 
   std::function<void()> watch(const std::shared_ptr<Parts>& self, const Bytes& arguments,
@@ -181,7 +182,7 @@ struct ExchangeServer::Parts {
     };
   }
 
-  // How a process ended is known a moment after its connections are closed.
+  // Returns how a member's process ended. That is known a moment after its connections close.
   std::string end_of(const FamilyMember& member) {
     constexpr int a_moment_ms = 20;
     std::shared_ptr<const WatchedProcess> process;
@@ -238,11 +239,11 @@ ExchangeServer::ExchangeServer(rpc::RpcServer& server) : parts_(std::make_shared
     const auto found = parts->rounds.find(name);
     return found == parts->rounds.end() ? std::string("nobody came") : found->second.missing();
   });
-  // All that wait there are told who is missing, as it is known here.
+  // Fails the round for all waiting members, with the missing ones known here.
   server.add(give_up_name, [parts](const std::string& name, int rank, const std::string& waited) {
     const std::lock_guard lock(parts->mutex);
     const auto found = parts->rounds.find(name);
-    if (found == parts->rounds.end() || !found->second.waiting.contains(rank)) return;  // it has its answer
+    if (found == parts->rounds.end() || !found->second.waiting.contains(rank)) return;  // This rank has its answer.
     parts->has_failed = true;
     parts->fail(name, found->second, Code::stall, text("waited ", waited, " in ", found->second.missing()));
   });
@@ -250,7 +251,7 @@ ExchangeServer::ExchangeServer(rpc::RpcServer& server) : parts_(std::make_shared
 
 void ExchangeServer::close() { parts_->close(); }
 
-// Whoever comes a moment later should hear who has failed, and not that this process, which has heard it, is gone.
+// Waits a moment, so that late members hear which member failed, instead of hearing that this process is gone.
 ExchangeServer::~ExchangeServer() {
   constexpr std::chrono::milliseconds a_moment{500};
   const auto until = std::chrono::steady_clock::now() + a_moment;

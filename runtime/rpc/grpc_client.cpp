@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the client over gRPC: it proves the key in each call, and checks the proof of each answer.
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
@@ -17,18 +18,18 @@
 namespace lockstep::rpc {
 namespace {
 
-// A call under way: kept until gRPC has said how it ended.
+// Is a call under way. It lives until gRPC has reported its end.
 struct PendingCall {
   PendingCall(std::string called, Bytes given) : name(std::move(called)), arguments(std::move(given)) {}
 
   std::string name;
   Bytes arguments;
-  std::unique_ptr<grpc::ClientContext> asking{};  // for the server's nonce, before the call itself
+  std::unique_ptr<grpc::ClientContext> asking{};  // Asks for the server's nonce, before the call itself.
   std::unique_ptr<grpc::ClientContext> context{};
-  bool is_second = false;  // time, after the server turned out to be another than before
+  bool is_second = false;  // True for the second attempt, after the server turned out to be a new one.
   grpc::ByteBuffer request{};
   grpc::ByteBuffer reply{};
-  detail::CallIdentity identity{};  // with a key
+  detail::CallIdentity identity{};  // Is set if there is a key.
   detail::Nonce nonce{};
   std::promise<detail::Reply> promise{};
 };
@@ -61,7 +62,7 @@ Error error_of(const grpc::Status& status, const std::string& what, Duration tim
   }
 }
 
-// gRPC swallows what its callbacks throw.
+// Returns the answer or an error, because gRPC swallows exceptions of its callbacks.
 detail::Reply reply_of(const PendingCall& call, const detail::ClientSeal* seal, const grpc::Status& status,
                        const std::string& what, Duration timeout) {
   try {
@@ -108,10 +109,10 @@ struct Client::Parts {
   std::string address;
   ClientOptions options;
   std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<detail::ClientSeal> seal;  // nothing: without a key
-  std::optional<detail::Nonce> nonce{};      // the server's, once it has said it
-  bool is_asked = false;                     // for the nonce, by one call for all
-  std::deque<PendingCall*> waiting{};        // for the nonce
+  std::unique_ptr<detail::ClientSeal> seal;  // Is null without a key.
+  std::optional<detail::Nonce> nonce{};      // Is the server's, once known.
+  bool is_asked = false;                     // True while one call asks for the nonce on behalf of all.
+  std::deque<PendingCall*> waiting{};        // Wait for the nonce.
   grpc::GenericStub stub{channel};
   std::mutex mutex{};
   std::condition_variable completed{};
@@ -129,7 +130,7 @@ std::unique_ptr<Client> Client::create(std::string_view layer, const std::string
                 "give a positive time, or zero for none");
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(detail::most_bytes);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // tasks of a cluster are reached directly
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // Tasks of a cluster are reached directly.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
@@ -158,8 +159,8 @@ Duration Client::limit() const {
   return parts_->options.timeout > Duration{} ? parts_->options.timeout + to_say_so : Duration{};
 }
 
-// The server's nonce comes before the first call that has to prove something. One call asks for it, and the others
-// wait: a server cuts off a connection on which many calls prove nothing.
+// Gets the server's nonce before the first call that has to prove the key. One call asks, and the others wait: a
+// server ends a connection on which many calls prove nothing.
 void Client::Parts::ask(PendingCall* call) {
   bool has_nonce = false;
   {
@@ -207,7 +208,7 @@ void Client::Parts::hear_nonce(PendingCall* call, const detail::Nonce& its) {
   for (PendingCall* const each : all) send(each);
 }
 
-// Each has a deadline of its own.
+// Lets the next waiting call ask. Each call has its own deadline.
 void Client::Parts::ask_next() {
   PendingCall* next = nullptr;
   {
@@ -232,8 +233,8 @@ void Client::Parts::send(PendingCall* call) {
                  [this, call](const grpc::Status& status) { complete(call, status); });
 }
 
-// A call that was not believed was not run. Where the server is another one than the nonce was of, which may have been
-// started since at the same address, it is asked and called once more.
+// Ends a call, or repeats it once. A call with a refused proof has not run. The server may have been restarted at the
+// same address, with another nonce.
 void Client::Parts::complete(PendingCall* call, const grpc::Status& status) {
   if (seal) seal->end(call->identity);
   if (status.ok()) has_answered = true;
@@ -264,7 +265,7 @@ std::shared_future<detail::Reply> Client::start(const std::string& name, const B
   {
     const std::lock_guard lock(parts_->mutex);
     parts_->calls.insert(call);
-    static_cast<void>(made.release());  // complete() ends it
+    static_cast<void>(made.release());  // complete() deletes the call.
   }
   if (parts_->seal)
     parts_->ask(call);

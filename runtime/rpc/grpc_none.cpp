@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where gRPC was not found when this was built.
+// Replaces the gRPC client and server in builds without gRPC.
 #include "runtime/rpc/rpc.hpp"
 
 namespace lockstep::rpc {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server over gRPC. Its threads only carry messages; functions run on threads of ours, so that one that waits holds
-// up no message.
+// Implements the server over gRPC. gRPC's threads only carry messages. Functions run on own threads, so that a
+// function that waits delays no message.
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -21,7 +21,7 @@
 namespace lockstep::rpc {
 namespace {
 
-// Runs what it is given, on its threads; what is left when it ends is run before.
+// Runs jobs on its threads. The destructor runs the remaining jobs first.
 class WorkerPool {
  public:
   explicit WorkerPool(int number) {
@@ -69,11 +69,11 @@ class WorkerPool {
 struct Method {
   std::string signature;
   std::function<Bytes(std::span<const std::byte>)> handler;
-  RpcServer::Deferred deferred;  // instead of a handler
+  RpcServer::Deferred deferred;  // Replaces the handler.
 };
 using Methods = std::map<std::string, Method, std::less<>>;
 
-// Text beyond 8 KiB, in which a byte may take three, is dropped by gRPC as a whole.
+// gRPC drops a text beyond 8 KiB as a whole. A character may take three bytes there.
 constexpr std::size_t most_words = 2000;
 
 grpc::Status status_of(const std::exception& wrong) {
@@ -84,19 +84,19 @@ grpc::Status status_of(const std::exception& wrong) {
   return {grpc::StatusCode::UNKNOWN, printable(wrong.what(), most_words)};
 }
 
-// What all calls of a server go by.
+// Holds the objects that all calls of a server share.
 struct ServerContext {
   const Methods& methods;
-  WorkerPool& workers;       // where this call runs
-  detail::ServerSeal* seal;  // or nobody needs to prove anything
+  WorkerPool& workers;       // Run this call.
+  detail::ServerSeal* seal;  // Is null if calls need no proof.
   detail::Listener& listener;
 };
 
-// One call. gRPC ends it. Nothing of its message is read before the call has proven the key: of a call that is not
-// read gRPC holds one window of bytes, of one that is read the whole message before it looks at any limit.
+// Handles one call; gRPC ends it. It reads no message before the call has proven the key. gRPC holds one window of
+// bytes of a call that is not read. Of a call that is read, it holds the whole message before it checks any limit.
 class CallReactor final : public grpc::ServerGenericBidiReactor {
  public:
-  // Calls prove the key in the order in which they come: those that wait for a thread may overtake each other.
+  // Checks the proof here, in the order of arrival. Calls that wait for a thread may overtake each other.
   CallReactor(const ServerContext& server_context, const grpc::GenericCallbackServerContext& context)
       : server_context_(server_context), context_(context), method_(name_in(context.method())) {
     try {
@@ -151,7 +151,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     server_context_.workers.run([this] { answer(); });
   }
 
-  // Outlives the call, which may be over before the function that defers it has returned.
+  // Outlives the call, which may end before the function that defers it has returned.
   struct CallerState {
     std::mutex mutex;
     bool gone = false;
@@ -178,7 +178,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     reply_ = detail::to_buffer(bytes);
     StartWriteAndFinish(&reply_, {}, grpc::Status::OK);
   }
-  // What a call that proves the key is answered proves it as well, be it a value or an error.
+  // Proves the key in the answer of a call that has proven it, for values and for errors.
   void end(const grpc::Status& status, const Bytes& value = {}) {
     if (!verified_) return status.ok() ? send(value) : Finish(status);
     Bytes words = Writer().put(static_cast<std::uint32_t>(status.error_code())).take();
@@ -190,7 +190,8 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
   void answer() {
     const auto found = server_context_.methods.find(method_);
     const bool is_deferred =
-        found != server_context_.methods.end() && found->second.deferred;  // these are told who is gone
+        // Deferred functions learn that their caller is gone.
+        found != server_context_.methods.end() && found->second.deferred;
     if (context_.IsCancelled() && !is_deferred)
       return end({grpc::StatusCode::CANCELLED, "nobody waits for it any more"});
     if (found == server_context_.methods.end())
@@ -221,7 +222,7 @@ class Service final : public grpc::CallbackGenericService {
  public:
   Service(const Methods& methods, WorkerPool& workers, WorkerPool& own, detail::ServerSeal* seal)
       : methods_(methods), workers_(workers), own_(own), seal_(seal) {}
-  // Before the server starts.
+  // Must be called before the server starts.
   void set_listener(detail::Listener& listener) { listener_ = &listener; }
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     const bool is_own = context->method().find("/lockstep.", 1) != std::string::npos;
@@ -242,8 +243,8 @@ struct RpcServer::Parts {
   std::string address;
   Methods methods;
   WorkerPool workers;
-  WorkerPool own{1};                         // for what Lockstep itself is asked, however busy the others are
-  std::unique_ptr<detail::ServerSeal> seal;  // nothing: without a key
+  WorkerPool own{1};                         // Runs Lockstep's own functions, even if all other threads are busy.
+  std::unique_ptr<detail::ServerSeal> seal;  // Is null without a key.
   Service service{methods, workers, own, seal.get()};
   std::unique_ptr<detail::Listener> listener = nullptr;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor = nullptr;
@@ -276,7 +277,7 @@ std::unique_ptr<RpcServer> RpcServer::create(std::string_view layer, const std::
 
 RpcServer::RpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
-// gRPC's part first: no new call; those under way end by themselves, or as cancelled.
+// Ends gRPC first: it takes no new calls, and calls under way end by themselves or are cancelled.
 RpcServer::~RpcServer() {
   if (!parts_->server) return;
   parts_->listener->stop();
@@ -308,7 +309,8 @@ void RpcServer::start() {
   parts_->service.set_listener(*listener);
   using Builder = grpc::ServerBuilder;
   Builder builder;
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // would widen the window of calls that are not read
+  // The probe would widen the window of calls that are not read.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, detail::calls_at_once);
   builder.RegisterCallbackGenericService(&parts_->service);
   builder.SetMaxReceiveMessageSize(detail::most_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gRPC server and client have in common: how names and bytes travel.
+// Defines the details that the gRPC server and client share: names, limits, and bytes in messages.
 #pragma once
 
 #include <grpc/support/log.h>
@@ -15,16 +15,16 @@
 
 namespace lockstep::rpc::detail {
 
-// Before the name of a function, in gRPC's path.
+// Precedes the name of a function in gRPC's path.
 inline constexpr std::string_view service = "/lockstep.Rpc/";
-// Tells the nonce of a server that has a key, to whoever asks.
+// Names the function that tells a server's nonce to every caller, if the server has a key.
 inline constexpr std::string_view hello = "lockstep.hello";
-// Metadata of a call that proves the key.
+// Names the metadata by which a call proves the key.
 inline constexpr const char* proof_name = "lockstep-proof-bin";
-// A message of gRPC has less than 2 GiB.
+// Limits a message, in bytes. gRPC's own limit is below 2 GiB.
 inline constexpr int most_bytes = 1 << 30;
 
-// gRPC tells standard error what our errors say as well; whoever wants to see it sets GRPC_VERBOSITY.
+// Silences gRPC's messages on standard error, which repeat our errors. The variable GRPC_VERBOSITY keeps them.
 inline void quieten() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -33,7 +33,7 @@ inline void quieten() {
   });
 }
 
-// By the clock that nobody sets.
+// Returns the time after a delay, by the monotonic clock.
 inline gpr_timespec after(std::chrono::nanoseconds time) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(time.count(), GPR_TIMESPAN));
 }
@@ -42,6 +42,7 @@ inline grpc::ByteBuffer to_buffer(const Bytes& bytes) {
   const grpc::Slice slice(bytes.data(), bytes.size());
   return {&slice, 1};
 }
+// Returns no bytes if gRPC cannot give them.
 inline Bytes from_buffer(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
   Bytes all;

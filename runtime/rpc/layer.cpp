@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks the names of layers and addresses, with and without gRPC.
 #include "runtime/rpc/rpc.hpp"
 
 namespace lockstep::rpc::detail {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// Accepts connections, and limits those that have not proven the key.
 #include "runtime/rpc/listener.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/tcp.h>  // has more of tcp_info than netinet/tcp.h
+#include <linux/tcp.h>  // It has more of tcp_info than netinet/tcp.h.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -30,48 +31,52 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Guesses; tests/runtime/rpc/strangers_test.cpp shows that clients come through.
+// Limit untrusted connections. They are guesses; tests/runtime/rpc/strangers_test.cpp shows that clients connect under
+// attack.
 constexpr std::size_t accepted_at_once = 64;
-constexpr std::size_t served_at_once = 32;  // strangers
-// A client asks for the nonce once, and for each call under way when the server was started anew.
+constexpr std::size_t served_at_once = 32;  // Counts untrusted connections that gRPC serves.
+// A client asks for the nonce once, and again for each call under way if the server was restarted.
 constexpr int unproven_calls_at_most = 4 * calls_at_once;
-// gRPC keeps several times the bytes of headers and control frames, without a limit of its own. A client sends the
-// headers of its first calls and a window (64 KiB) for each, until one has proven the key.
+// Limits the bytes of an untrusted connection, because gRPC keeps several times the bytes of headers and control
+// frames without a limit. Until one call has proven the key, a client sends the headers of its first calls and a
+// window (64 KiB) for each.
 constexpr std::uint64_t unproven_bytes_at_most = 512U << 10U;
-// Of the kernel's. While gRPC finds more to read, it does nothing else: with 16 KiB, calls that are begun and reset
-// took 299 MB, with 8 KiB 176 (20 connections, Linux 6.18); 2 KiB stall large calls for seconds.
+// Sets the kernel's receive buffers, in bytes. While gRPC finds more to read, it does nothing else. With 16 KiB, calls
+// that are begun and reset took 299 MB, and with 8 KiB 176 MB (20 connections, Linux 6.18). With 2 KiB large calls
+// stall for seconds.
 constexpr int unproven_buffer = 8 << 10;
 constexpr int proven_buffer = 4 << 20;
 constexpr seconds silent_at_most{10};
 constexpr seconds unproven_at_most{60};
-constexpr seconds undisturbed{1};  // until another stranger may take the place of one that proves nothing
+// After this time another untrusted connection may replace one that has proven nothing.
+constexpr seconds undisturbed{1};
 constexpr milliseconds between_looks{100};
 constexpr milliseconds until_room{10};
 
-// An eighth of all descriptors; one that gRPC serves takes two.
+// Returns an eighth of all descriptors, within limits. A connection that gRPC serves takes two.
 std::size_t most_strangers() { return std::clamp<std::size_t>(descriptor_limit() / 8, 8, 8192); }
 
 bool is_exhausted(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
 
 void set(int socket, int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof value); }
 
-// Returns how many bytes have arrived on a connection since it was made.
+// Returns the number of bytes that have arrived on a connection.
 std::uint64_t received_by(int socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
   return ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
 }
 
-// Lets the kernel choose the size of its buffer again.
+// Lets the kernel choose the receive buffer's size again.
 void give_room(int socket) {
   set(socket, SOL_SOCKET, SO_RCVBUF, proven_buffer);
-  set(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, proven_buffer);  // it has followed the small buffer
+  set(socket, IPPROTO_TCP, TCP_WINDOW_CLAMP, proven_buffer);  // The window has followed the small buffer.
 #ifdef SO_BUF_LOCK
-  set(socket, SOL_SOCKET, SO_BUF_LOCK, 0);  // since Linux 5.14
+  set(socket, SOL_SOCKET, SO_BUF_LOCK, 0);  // This exists since Linux 5.14.
 #endif
 }
 
-// An address as text, without the scope that an IPv6 one may have.
+// Returns the address as text, without an IPv6 scope, and the port.
 std::pair<std::string, std::uint16_t> name_of(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> host{};
   if (address.ss_family == AF_INET) {
@@ -80,7 +85,7 @@ std::pair<std::string, std::uint16_t> name_of(const sockaddr_storage& address) {
     return {host.data(), ntohs(four.sin_port)};
   }
   const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
-  constexpr std::size_t of_prefix = 12;  // gRPC names one of IPv4 in IPv6 as the former
+  constexpr std::size_t of_prefix = 12;  // gRPC names an IPv4 address in IPv6 form as IPv4.
   if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))
     ::inet_ntop(AF_INET, six.sin6_addr.s6_addr + of_prefix, host.data(), host.size());
   else
@@ -96,7 +101,7 @@ Listener::Listener(const std::string& address)
   std::string host = address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   const std::string port = address.substr(colon + 1);
-  constexpr int attempts = 16;  // a port that is free at one address may be taken at the next one
+  constexpr int attempts = 16;  // A port that is free at one address may be taken at the next.
   int error = EADDRINUSE;
   for (int i = 0; i < (port == "0" ? attempts : 1) && error == EADDRINUSE; ++i) error = bind_all(host, port);
   if (error != 0 || door_.get() < 0 || bell_.get() < 0)
@@ -112,7 +117,7 @@ Listener::Listener(const std::string& address)
 
 Listener::~Listener() { stop(); }
 
-// Binds all addresses of a host to one port. Returns 0, or the error.
+// Binds all addresses of a host to one port. Returns 0 or errno.
 int Listener::bind_all(const std::string& host, const std::string& port) {
   listening_.clear();
   addrinfo hints{};
@@ -122,7 +127,7 @@ int Listener::bind_all(const std::string& host, const std::string& port) {
   if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return EADDRNOTAVAIL;
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
   std::uint16_t chosen = 0;
-  std::set<std::string> bound;  // a file of hosts may give an address twice
+  std::set<std::string> bound;  // A hosts file may list an address twice.
   int error = EADDRNOTAVAIL;
   for (const addrinfo* each = all.get(); each != nullptr; each = each->ai_next) {
     sockaddr_storage name{};
@@ -133,7 +138,7 @@ int Listener::bind_all(const std::string& host, const std::string& port) {
     if (chosen != 0) at = htons(chosen);
     if (bound.contains(name_of(name).first)) continue;
     Socket socket(::socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // connections of a server before it may not have faded yet
+    set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // Connections of an earlier server may still be in TIME_WAIT.
     const bool is_any_six = name.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&of_six.sin6_addr);
     if (name.ss_family == AF_INET6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, is_any_six ? 0 : 1);
     if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), each->ai_addrlen) != 0 ||
@@ -160,7 +165,7 @@ bool Listener::watch(int descriptor, std::uint32_t events, int operation) const 
   return ::epoll_ctl(door_.get(), operation, descriptor, &event) == 0;
 }
 
-// The thread takes no signal from the program's own.
+// Blocks all signals in the thread, so that the program's threads receive them.
 void Listener::start(ConnectionHandler hand_over) {
   sigset_t all;
   sigset_t before;
@@ -182,7 +187,7 @@ void Listener::wake() const {
   static_cast<void>(!::write(bell_.get(), &once, sizeof once));
 }
 
-// gRPC is called without the lock: it may call back. Short of memory, the thread tries again.
+// Calls gRPC without the lock, because it may call back. If memory is short, the thread tries again.
 void Listener::run(const ConnectionHandler& hand_over) {
   std::array<epoll_event, accepted_at_once> events;
   std::vector<int> admitted;
@@ -223,7 +228,7 @@ void Listener::look_at(int descriptor, std::uint32_t events) {
     check_untrusted(found->second, events);
 }
 
-// A listener is never given up: whoever cannot be accepted now stays in its queue.
+// Never closes a listening socket: connections that cannot be accepted now stay in its queue.
 void Listener::let_in(int listening) {
   for (std::size_t i = 0; i < accepted_at_once; ++i) {
     Socket socket(::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -260,7 +265,7 @@ void Listener::check_untrusted(const ConnectionEntry& entry, std::uint32_t event
   }
   char first = 0;
   const ssize_t sent = ::recv(which->socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (sent < 0 && errno == EAGAIN) return;  // the event was of one before it, with the same descriptor
+  if (sent < 0 && errno == EAGAIN) return;  // The event belongs to an earlier connection with the same descriptor.
   if (sent <= 0) return drop(silent_, which);
   const int descriptor = which->socket.get();
   watch(descriptor, EPOLLRDHUP, EPOLL_CTL_MOD);
@@ -269,7 +274,8 @@ void Listener::check_untrusted(const ConnectionEntry& entry, std::uint32_t event
   connections_[descriptor].where = &waiting_;
 }
 
-// A client proves the key within milliseconds. Under attack the newest comes first: those before it may have gone.
+// Admits the newest connection first. Clients prove the key within milliseconds, and under attack older ones may have
+// gone.
 void Listener::admit(std::vector<int>& admitted) {
   const std::size_t most = std::min(served_at_once, most_strangers());
   while (!expelled_.empty() && Clock::now() - expelled_.front() > undisturbed) expelled_.pop_front();
@@ -286,12 +292,12 @@ void Listener::admit(std::vector<int>& admitted) {
     newest->since = Clock::now();
     speaking_.splice(speaking_.end(), waiting_, newest);
     connections_[descriptor].where = &speaking_;
-    watch(descriptor, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLL_CTL_MOD);  // whenever something arrives
+    watch(descriptor, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLL_CTL_MOD);  // Reports whenever bytes arrive.
     served_ = speaking_.size();
   }
 }
 
-// Closes the descriptor here. gRPC's duplicate would keep it in `door_`.
+// Closes the descriptor here, because gRPC's duplicate would keep it in `door_`.
 void Listener::forget(UntrustedConnections& from, UntrustedConnections::iterator which) {
   watch(which->socket.get(), 0, EPOLL_CTL_DEL);
   connections_.erase(which->socket.get());
@@ -299,7 +305,7 @@ void Listener::forget(UntrustedConnections& from, UntrustedConnections::iterator
   served_ = speaking_.size();
 }
 
-// Ends a connection. gRPC closes its duplicate when it sees that.
+// Ends a connection. gRPC closes its duplicate when it notices.
 void Listener::drop(UntrustedConnections& from, UntrustedConnections::iterator which) {
   if (&from == &speaking_) ::shutdown(which->socket.get(), SHUT_RDWR);
   forget(from, which);
@@ -309,13 +315,13 @@ bool Listener::says_too_much(const UntrustedConnection& one) {
   return received_by(one.socket.get()) > unproven_bytes_at_most;
 }
 
-// gRPC has not done yet all that it was sent, so the place stays taken for a while.
+// Keeps the place taken for a while, since gRPC still works on the bytes that it was sent.
 void Listener::expel(UntrustedConnections::iterator which) {
   expelled_.push_back(Clock::now());
   drop(speaking_, which);
 }
 
-// Clients begin to speak at once, so those that have not are dropped first, but not one that has just come.
+// Drops silent connections first, since clients send at once, but spares new ones.
 bool Listener::drop_one() {
   const auto now = Clock::now();
   for (UntrustedConnections* const each : {&silent_, &waiting_, &speaking_}) {
@@ -336,7 +342,7 @@ void Listener::drop_late() {
   }
   for (auto each = speaking_.begin(); each != speaking_.end();) {
     const auto one = each++;
-    if (says_too_much(*one)) expel(one);  // gRPC may read faster than this thread is told
+    if (says_too_much(*one)) expel(one);  // gRPC may read faster than events reach this thread.
   }
 }
 
@@ -345,7 +351,7 @@ void Listener::make_room() {
   lacks_descriptors_ = true;
 }
 
-// gRPC writes "ipv4:10.0.0.1:4711" and "ipv6:%5Bfe80::1%252%5D:4711".
+// True for the names that gRPC writes: "ipv4:10.0.0.1:4711" and "ipv6:%5Bfe80::1%252%5D:4711".
 bool Listener::UntrustedConnection::is_called(std::string_view peer) const {
   if (!peer.ends_with(port)) return false;
   for (const auto& [before, after] : {std::pair<std::string_view, char>("ipv4:", ':'), {"ipv6:%5B", '%'}}) {
@@ -367,7 +373,7 @@ void Listener::trust(std::string_view peer) {
   if (found == speaking_.end()) return;
   give_room(found->socket.get());
   forget(speaking_, found);
-  if (!waiting_.empty()) wake();  // there is a place
+  if (!waiting_.empty()) wake();  // A place is free for a waiting connection.
 }
 
 void Listener::count_unproven(std::string_view peer) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accepts the connections of a server and hands them to gRPC. gRPC's own listener closes for good when descriptors run
-// out, and it takes any number of connections. This one trusts a connection when a call on it has proven the key. It
+// out. It also takes any number of connections. This one trusts a connection when a call on it has proven the key. It
 // limits the number and the age of untrusted connections, and gRPC sees only those that have sent something.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace lockstep::rpc::detail {
 
-// Calls that a client may have under way on one connection.
+// Limits the calls that a client has under way on one connection. A guess.
 inline constexpr int calls_at_once = 128;
 
 class Listener {
@@ -39,17 +39,19 @@ class Listener {
   std::uint16_t port() const { return port_; }
   // Accepts connections on a thread of its own until stop().
   void start(ConnectionHandler hand_over);
+  // Ends the thread. The destructor calls it.
   void stop();
 
-  // `peer` names a connection as gRPC does. Any thread may call these; on trusted connections they do nothing.
-  // A call on it has proven the key: the connection stays open, however long.
+  // Keeps a connection open without a limit of time: a call on it has proven the key. `peer` names a connection as
+  // gRPC does. Any thread may call this and count_unproven(); they do nothing for trusted connections.
   void trust(std::string_view peer);
-  // A call on it that proves nothing begins. Ends a connection with too many of them: gRPC keeps each for a while, and
-  // each may hold a window of bytes.
+  // Counts a call that proves nothing. Ends a connection with too many such calls, because gRPC keeps each for a while
+  // with a window of bytes.
   void count_unproven(std::string_view peer);
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Owns a descriptor, and closes it.
   class Socket {
    public:
     explicit Socket(int number = -1) : number_(number) {}
@@ -66,15 +68,16 @@ class Listener {
    private:
     int number_;
   };
+  // Describes a connection on which no call has proven the key yet.
   struct UntrustedConnection {
-    Socket socket;  // gRPC has a duplicate once the stranger is in `speaking_`
+    Socket socket;  // Has a duplicate in gRPC once the connection is in `speaking_`.
     std::string host;
-    std::string port;  // ":4711", as a peer's name ends
+    std::string port;  // Is the end of the peer's name: ":4711".
     Clock::time_point since;
     int unproven_calls = 0;
     bool is_called(std::string_view peer) const;
   };
-  // Oldest first.
+  // Is ordered with the oldest first.
   using UntrustedConnections = std::list<UntrustedConnection>;
   struct ConnectionEntry {
     UntrustedConnections* where;
@@ -101,15 +104,16 @@ class Listener {
 
   std::uint16_t port_ = 0;
   std::vector<Socket> listening_;
-  Socket door_;  // epoll
-  Socket bell_;  // wakes the thread
+  Socket door_;  // Is the epoll descriptor.
+  Socket bell_;  // Wakes the thread.
   std::mutex mutex_;
-  UntrustedConnections silent_;                 // have sent nothing yet
-  UntrustedConnections waiting_;                // have sent something, and wait for their turn
-  UntrustedConnections speaking_;               // gRPC serves them
-  std::deque<Clock::time_point> expelled_;      // when strangers that sent too much were dropped; oldest first
-  std::map<int, ConnectionEntry> connections_;  // by descriptor
-  std::atomic<std::size_t> served_{0};          // size of `speaking_`
+  UntrustedConnections silent_;    // Have sent nothing yet.
+  UntrustedConnections waiting_;   // Have sent something, and wait for their turn.
+  UntrustedConnections speaking_;  // Are served by gRPC.
+  // Holds the times at which connections were dropped for sending too much, the oldest first.
+  std::deque<Clock::time_point> expelled_;
+  std::map<int, ConnectionEntry> connections_;  // Is indexed by descriptor.
+  std::atomic<std::size_t> served_{0};          // Is the size of `speaking_`.
   bool lacks_descriptors_ = false;
   std::atomic<bool> is_stopping_ = false;
   std::thread thread_;

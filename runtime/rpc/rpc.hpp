@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of another process, called by name with typed values, over gRPC: for what processes say to each other
-// beside collectives, and when they are no ranks of one job. A call ends: with a value, with what the function threw,
-// or when its time is up.
+// Calls functions of another process by name, with typed values, over gRPC. Processes use it for messages beside
+// collectives, or without being ranks of one job. A call ends with a value, with the error of the function, or at its
+// timeout.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,12 @@
 
 namespace lockstep::rpc {
 
-// Whether this build can: Meson's feature `grpc`.
+// True if this build has gRPC (Meson's feature `grpc`).
 bool is_available();
 
 namespace detail {
 
-// Either bytes, or what went wrong.
+// Holds either the bytes of the answer, or an error.
 struct Reply {
   Bytes bytes;
   std::optional<Error> error;
@@ -33,37 +33,41 @@ struct Reply {
 
 }  // namespace detail
 
+// Holds the options of a server.
 struct ServerOptions {
-  // So many functions run at once.
+  // Limits the functions that run at once. From 1 to 1024.
   int threads = 4;
-  // With a key: only calls that prove to have it are answered, and every answer proves it too.
+  // Requires each call to prove this key, and proves it in every answer. Null means no key.
   std::shared_ptr<const Secret> key = nullptr;
 };
 
+// Runs functions for other processes.
 class RpcServer {
  public:
-  // `layer` is "grpc", the address "host:port"; port 0 takes a free one. Who can reach the address can call: give
-  // "localhost:port" unless the network is yours alone. Throws Error usage for another layer.
+  // Makes a server at "host:port"; port 0 takes a free one. `layer` must be "grpc". Without a key every process that
+  // reaches the address can call, so use "localhost:port" in a shared network. Throws Error usage for another layer.
   static std::unique_ptr<RpcServer> create(std::string_view layer, const std::string& address,
                                            const ServerOptions& options = {});
-  // Waits for functions that run; who calls later is told that it is gone.
+  // Stops taking calls, and waits for running functions. Later calls fail as unreachable.
   ~RpcServer();
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  // Before start(); of any callable with sendable arguments. Several calls may run it at once.
+  // Adds a function with sendable arguments and result. Several calls may run it at once. Throws Error usage after
+  // start(), and for a name that is taken.
   template <class F>
   void add(const std::string& name, F function) {
     add_typed(name, std::function(std::move(function)));
   }
-  // A function that answers when it likes, once, from any thread; of bytes, as encode() makes them. What it returns is
-  // called when the caller has gone without having had its answer, which must be given all the same.
+  // Adds a function that answers later: it calls `finish` once, from any thread. Its arguments are bytes, as encode()
+  // makes them. The returned function is called if the caller leaves before its answer; `finish` must be called even
+  // then.
   using Finish = std::function<void(detail::Reply)>;
   using Deferred = std::function<std::function<void()>(Bytes arguments, Finish finish)>;
   void add_deferred(const std::string& name, Deferred function);
-  // From now on it answers. Throws Error system where the address is not to be had.
+  // Starts answering calls. Throws Error system if it cannot listen at the address.
   void start();
-  // "host:port", once it was started.
+  // Returns "host:port", with the actual port after start().
   const std::string& address() const;
   std::string target() const { return "grpc://" + address(); }
 
@@ -94,19 +98,20 @@ class RpcServer {
   std::unique_ptr<Parts> parts_;
 };
 
-// What a call gives, when it is over.
+// Is the result of a call, which may still be under way.
 template <class R>
 class StatusOrResult {
  public:
-  // Waits so long at most, if that is not zero; `what` names the call.
+  // Takes the future of the answer. get_value() waits at most `limit`; zero means no limit. The third argument names
+  // the call in messages.
   explicit StatusOrResult(std::shared_future<detail::Reply> reply, Duration limit = {}, std::string what = {})
       : reply_(std::move(reply)), limit_(limit), what_(std::move(what)) {}
 
-  // Whether it is over, at the latest after so long.
+  // True if the call is over. Waits for that, at most `time`.
   bool wait_for(Duration time) const { return reply_.wait_for(time) == std::future_status::ready; }
-  // Waits.
+  // True if the call succeeded. Waits for its end.
   bool is_ok() const { return !get_error(); }
-  // What went wrong; nothing where it is ok.
+  // Returns the error of the call, or nothing if it succeeded. Waits for its end.
   std::optional<Error> get_error() const {
     try {
       static_cast<void>(get_value());
@@ -115,7 +120,7 @@ class StatusOrResult {
       return wrong;
     }
   }
-  // The value; throws what went wrong.
+  // Returns the value. Waits for it, and throws the error of the call.
   R get_value() const {
     if (limit_ > Duration{} && !wait_for(limit_))
       throw Error(Code::stall, text(what_, " has no answer after ", format_duration(limit_)),
@@ -134,47 +139,53 @@ class StatusOrResult {
   std::string what_;
 };
 
+// Holds the options of a client.
 struct ClientOptions {
-  // How long a call may take; zero: as long as the server lives.
+  // Limits the time of a call. Zero waits as long as the server lives.
   Duration timeout = std::chrono::seconds(300);
-  // Whether a call waits for a server that is not there yet, as long as it may take.
+  // Lets a call wait for a server that is not there yet, up to the timeout.
   bool waits_for_server = false;
-  // Also for one that has answered before, and may come back; otherwise it is an error at once that it has gone.
+  // Lets a call also wait for a server that has answered before and is gone. Otherwise that is an error at once.
   bool waits_again = true;
-  // What the server must have as well; without: it must have none.
+  // Must be the server's key. Null requires a server without a key.
   std::shared_ptr<const Secret> key = nullptr;
 };
 
+// Calls functions of one server. It connects again by itself. Any thread may call it.
 class Client {
  public:
+  // Makes a client; the server need not exist yet. Throws Error usage for a layer other than "grpc", or a malformed
+  // address.
   static std::unique_ptr<Client> create(std::string_view layer, const std::string& address,
                                         const ClientOptions& options = {});
-  // Calls under way end, as cancelled.
+  // Cancels the calls under way, and waits for their ends.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Begins a call: client.call<int>("addition", 1, 2).get_value().
+  // Starts a call: client.call<int>("addition", 1, 2).get_value().
   template <class R, class... A>
   StatusOrResult<R> call(const std::string& name, const A&... arguments) {
     return StatusOrResult<R>(start(name, encode(std::tuple<decayed<A>...>(arguments...))), limit(), what(name));
   }
+  // Makes a call, waits for it, and returns its value.
   template <class R, class... A>
   R call_blocking(const std::string& name, const A&... arguments) {
     return call<R>(name, arguments...).get_value();
   }
-  // "addition(i32, i32) -> i32", of all that the server has.
+  // Returns the signature of every function of the server: "addition(i32, i32) -> i32". Waits for the answer.
   std::vector<std::string> methods() { return call_blocking<std::vector<std::string>>("lockstep.methods"); }
   const std::string& address() const;
 
  private:
   struct Parts;
-  // A text in quotes goes as a string.
+  // Sends a text literal as a string.
   template <class A>
   using decayed = std::conditional_t<std::is_convertible_v<A, std::string_view>, std::string, std::decay_t<A>>;
   explicit Client(std::unique_ptr<Parts> parts);
   std::shared_future<detail::Reply> start(const std::string& name, const Bytes& arguments);
-  // For who waits: gRPC ends a call in time unless the time of day is set back meanwhile, by which it sleeps.
+  // Returns the limit for waiting callers. gRPC itself ends a call in time, unless the time of day is set back
+  // meanwhile.
   Duration limit() const;
   std::string what(const std::string& name) const { return text("call of '", printable(name), "' of ", address()); }
 
@@ -183,7 +194,7 @@ class Client {
 
 namespace detail {
 
-// Throws Error usage for what is no layer of ours, or no address.
+// Throws Error usage for another layer than "grpc", or a malformed address.
 void check_layer(std::string_view layer, const std::string& address);
 
 }  // namespace detail

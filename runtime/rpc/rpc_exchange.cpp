@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements a member of an exchange over RPC.
 #include "runtime/rpc/rpc_exchange.hpp"
 
 #include <algorithm>
@@ -16,15 +17,15 @@ namespace {
 
 using namespace exchange_protocol;
 
-// A member's place in its family, which all exchanges that were split from one have: while it lives, the exchange
-// server knows that this member is there.
+// Keeps a member's place in its family while it lives: the exchange server knows that the member is there. All
+// exchanges split from one share it.
 class PresenceLease {
  public:
   PresenceLease(std::shared_ptr<rpc::Client> client, std::string family, int member, std::string label)
       : client_(std::move(client)), family_(std::move(family)), member_(member), label_(std::move(label)) {
     stay();
   }
-  // Takes leave, unless something is wrong: then others should hear that this member is lost.
+  // Says farewell, unless an exception is in flight: then the others should hear that this member is lost.
   ~PresenceLease() {
     if (std::uncaught_exceptions() > exceptions_) return;
     try {
@@ -60,7 +61,7 @@ class PresenceLease {
   }
 
  private:
-  // Until the exchange server knows it, or is gone itself.
+  // Waits until the exchange server knows it, or is gone itself.
   void leave() const {
     constexpr std::chrono::milliseconds turn{2};
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -94,8 +95,8 @@ class PresenceLease {
   int exceptions_ = std::uncaught_exceptions();
   std::mutex mutex_;
   std::optional<rpc::StatusOrResult<LossReply>> call_;
-  bool is_over_ = false;                                     // the exchange server has ended as it should
-  std::map<int, std::pair<std::string, std::string>> lost_;  // how it is called, and how it ended
+  bool is_over_ = false;                                     // True if the exchange server has ended in good order.
+  std::map<int, std::pair<std::string, std::string>> lost_;  // Holds a member's label and how it ended.
   std::optional<std::string> server_is_gone_;
 };
 
@@ -147,7 +148,7 @@ class RpcExchange final : public Exchange {
     return "look at what that member says itself";
   }
 
-  // What is missing is known at the exchange server, which tells it to all at once.
+  // Waits for the answer. The exchange server knows the missing members, and tells all at once.
   void wait(const rpc::StatusOrResult<GatherReply>& answer, std::string_view what, Patience patience) {
     const bool warns = patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit);
     if (warns && !arrives_within(answer, patience.warn))
@@ -164,7 +165,7 @@ class RpcExchange final : public Exchange {
                 "look what that process does; LOCKSTEP_TIMEOUT sets the limit");
   }
 
-  // What this thread has begun elsewhere goes on meanwhile.
+  // Runs this thread's other operations meanwhile.
   template <class Answer>
   bool arrives_within(const Answer& answer, Duration time) {
     const auto begin = std::chrono::steady_clock::now();
@@ -179,7 +180,7 @@ class RpcExchange final : public Exchange {
       if (const auto who = lease_->server_gone()) refuse(*who);
       if (look_ && now - last_look > between_looks) {
         const auto who = look_();
-        if (who && !answer.wait_for(enough)) refuse(*who);  // who has its own answer may have ended
+        if (who && !answer.wait_for(enough)) refuse(*who);  // A member that has its own answer may have ended.
         last_look = std::chrono::steady_clock::now();
       }
     }
@@ -200,7 +201,7 @@ class RpcExchange final : public Exchange {
     static_cast<void>(told.wait_for(enough));
   }
   Bytes channels_in_use() override { return {}; }
-  // All members have gathered as often, so that the name is the same for them, and new.
+  // Makes a split. All members have made equally many gathers, so that the name is new, and equal for them.
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& /*used*/) override {
     std::vector<int> members;
     members.reserve(ranks.size());
@@ -210,7 +211,8 @@ class RpcExchange final : public Exchange {
                                          std::move(members), me, patience(), log(), look_);
   }
 
-  static constexpr std::chrono::seconds enough{2};  // for the exchange server to answer by itself
+  // Limits the wait for an answer that the exchange server gives by itself. A guess.
+  static constexpr std::chrono::seconds enough{2};
 
   std::shared_ptr<rpc::Client> client_;
   std::shared_ptr<PresenceLease> lease_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exchange among processes that know one address: that of an exchange server, where all meet. For tasks of a cluster
-// that are no ranks of MPI.
+// Makes an exchange among processes that know one address, at which an exchange server runs. It serves the tasks of a
+// cluster that are no MPI ranks.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,16 @@
 
 namespace lockstep {
 
-// Where they meet: functions of one member's server, added before it starts. Keeps no thread waiting.
+// Adds the functions of an exchange to one member's server, before that starts. It blocks no thread. Destroy it before
+// the server.
 class ExchangeServer {
  public:
   explicit ExchangeServer(rpc::RpcServer& server);
-  // Before the server: whoever still waits is told that it is over.
+  // Waits up to 0.5 s until the members know of failures, then calls close().
   ~ExchangeServer();
   ExchangeServer(const ExchangeServer&) = delete;
   ExchangeServer& operator=(const ExchangeServer&) = delete;
+  // Ends all waits: their members are told that the server is ending.
   void close();
 
  private:
@@ -29,24 +31,26 @@ class ExchangeServer {
   std::shared_ptr<Parts> parts_;
 };
 
+// Holds the options of a member.
 struct RpcExchangeOptions {
-  // What the exchange server has as well.
+  // Must be the key of the exchange server.
   std::shared_ptr<const Secret> key = nullptr;
-  // How the others call this member, beside its rank: "worker 1 at host:12345".
+  // Names this member in other members' messages, beside its rank: "worker 1 at host:12345".
   std::string label = {};
-  // Asked by one of the members now and then while it waits long: who is gone that has never come here, in words.
+  // Returns the name of a member that is gone and has never arrived, or nothing. A waiting member calls it about once
+  // a second.
   std::function<std::optional<std::string>()> look = {};
 };
 
-// Makes member `rank` of `size` that meet under `name` at the exchange server of that address. The others name a member
-// that goes without a farewell, or whose process ends, as soon as the exchange server notices.
+// Makes member `rank` of `size` under `name` at the exchange server's address. If a member leaves without a farewell,
+// or its process ends, the others' calls fail with its name.
 std::unique_ptr<Exchange> rpc_exchange(const std::string& server, const std::string& name, int rank, int size,
                                        Patience patience, const Log& log, const RpcExchangeOptions& options = {});
 
-// Returns a member of such an exchange, or of one split from it, that is known to have gone without a farewell; or that
-// the exchange server is gone, which the first member is taken to have. Does not wait.
+// Returns a member that has left without a farewell, in such an exchange or one split from it. If the exchange server
+// is gone, it returns the first member. Never waits.
 std::optional<LostMember> lost_member(const Exchange& exchange);
-// Whether it is one of them.
+// True if rpc_exchange() made it, or an exchange that it was split from.
 bool is_rpc_exchange(const Exchange& exchange);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Computes and checks the proofs of calls and answers.
 #include "runtime/rpc/seal.hpp"
 
 #include <algorithm>
@@ -8,11 +9,12 @@
 namespace lockstep::rpc::detail {
 namespace {
 
-// Of a proof: the client's nonce, two numbers, the digest of the arguments, and a MAC.
+// Are the sizes in bytes of a proof's parts: the client's nonce and two numbers, the digest of the arguments, and a
+// MAC.
 constexpr std::size_t of_ticket = sizeof(Nonce) + 2 * sizeof(std::uint64_t);
 constexpr std::size_t of_proof = of_ticket + sizeof(Digest) + sizeof(Mac);
 
-// Both directions, so that neither can stand for the other. Every part has its length before it.
+// Includes the direction, so that a call cannot stand for an answer. Every part has its length before it.
 Mac mac_of(const Secret& key, std::string_view direction, const Nonce& server, const CallIdentity& identity,
            std::string_view method, std::span<const std::byte> bytes) {
   Writer writer;

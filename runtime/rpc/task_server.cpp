@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the server of a task: start, presence and end of a cluster.
 #include "runtime/rpc/task_server.hpp"
 
 #include <netdb.h>
@@ -20,8 +21,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-// Of a task, to who asks whether it is there, and says the same of itself: its type, its index, and the whole cluster
-// in words.
+// Names the function that returns a task's type, its index and the text of the whole cluster. The caller passes the
+// same about itself.
 constexpr const char* who = "lockstep.who";
 constexpr const char* over = "lockstep.over";
 constexpr std::size_t most_words = 2000;
@@ -37,7 +38,7 @@ bool has_known_host(const std::string& address) {
   return true;
 }
 
-// True if the system refuses a connection to it, or finds no way there.
+// True if the system refuses a connection, or finds no route.
 bool is_refused(const addrinfo& there) {
   constexpr int longest_ms = 1000;
   const OwnedDescriptor socket(::socket(there.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -50,7 +51,7 @@ bool is_refused(const addrinfo& there) {
   return error != 0 && error != EINPROGRESS;
 }
 
-// True if nobody can connect there. A server among strangers may end a connection, and lives.
+// True if no connection is possible. A server that ends connections of strangers is alive.
 bool is_shut(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -67,7 +68,7 @@ bool is_shut(const std::string& address) {
   return true;
 }
 
-// One of two that share an address would not be found; all tasks refuse such a cluster alike.
+// Refuses a cluster that gives two tasks one address, since one of them would not be found. All tasks refuse it alike.
 void refuse_shared_addresses(const ClusterSpec& cluster) {
   std::map<std::string_view, Task> at;
   for (const auto& [job, tasks] : cluster.jobs()) {
@@ -93,7 +94,7 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
   rpc_ = rpc::RpcServer::create("grpc", options_.listen.empty() ? mine : options_.listen, {.key = options_.key});
   rpc_->add(who, [this](const std::string& type, int number, const std::string& theirs) {
     const std::string ours = to_string(cluster_);
-    if (theirs != ours) {  // it will not wait for our question, having had this answer
+    if (theirs != ours) {  // That task has our answer, and will not wait for our question.
       const std::lock_guard lock(mutex_);
       stranger_ = text(printable(type), ' ', number, " is of another cluster, ", printable(theirs, most_words),
                        "; here it is ", ours);
@@ -137,7 +138,7 @@ std::vector<Server::PeerTask> Server::peers(bool with_evaluators) const {
   return all;
 }
 
-// Empty where it is who it should be.
+// Returns an empty text if the answer is that of the expected task.
 std::string Server::who_is_wrong(const PeerTask& other, const std::vector<std::string>& said) const {
   if (said.size() != 3) return text(name_of(other), " is no task of Lockstep's");
   if (said[0] != other.task.type || said[1] != std::to_string(other.task.index))
@@ -147,8 +148,8 @@ std::string Server::who_is_wrong(const PeerTask& other, const std::vector<std::s
   return {};
 }
 
-// All that have not answered are asked at once, again and again. Who hears meanwhile that all is over need not wait:
-// somebody has seen all, and some may be gone already.
+// Asks all tasks that have not answered, again and again. If the cluster is over meanwhile, it returns: some tasks may
+// have ended already.
 void Server::wait_for_all(Duration limit) { wait_for(peers(false), {.warn = {}, .limit = limit}); }
 
 void Server::wait_for_workers(Patience patience) { wait_for(workers(), patience); }
@@ -159,7 +160,8 @@ std::vector<Server::PeerTask> Server::workers() const {
   return all;
 }
 
-// A process that stands still takes calls and does not answer; one that has ended refuses them at once.
+// Looks for a worker that refuses connections. A process that is stopped accepts calls and does not answer them; one
+// that has ended refuses them at once.
 std::optional<std::string> Server::gone_worker() const {
   for (const PeerTask& each : workers()) {
     const auto client = client_of(each, seconds(1), false);
@@ -208,7 +210,7 @@ void Server::wait_for(std::vector<PeerTask> missing, Patience patience) {
     }
     missing = std::move(still);
     if (missing.empty()) knows_leader_ = true;
-    constexpr milliseconds pause{50};  // some answer at once, though not what they should
+    constexpr milliseconds pause{50};  // Some tasks answer at once, but with an error.
     if (!missing.empty() && is_over_within(pause)) return;
   }
 }
@@ -223,7 +225,7 @@ void Server::refuse_stranger() {
 }
 
 std::string Server::names_of_all(const std::vector<PeerTask>& some) const {
-  std::size_t to_look_up = 2;  // a name server that does not answer takes its time
+  std::size_t to_look_up = 2;  // A name server that does not answer takes long.
   std::vector<std::string> names;
   for (const PeerTask& each : some) {
     const bool is_unknown = to_look_up > 0 && !has_known_host(each.address);
@@ -270,7 +272,7 @@ void Server::join() {
     if (is_there(*leader)) {
       knows_leader_ = true;
       last = Clock::now();
-    } else if (is_over_within({})) {  // said while it was asked, and then it was gone
+    } else if (is_over_within({})) {  // The message came while the leader was asked; then the leader ended.
       return;
     } else if (knows_leader_ && Clock::now() - last > options_.lost_after) {
       throw Error(Code::peer_failed,

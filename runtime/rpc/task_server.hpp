@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server of one task of a cluster: others see by it that the task is there and of the same cluster, and tell it
-// when all is over.
+// Serves one task of a cluster. Other tasks learn from it that the task is there and has the same cluster, and tell it
+// when the job is over.
 #pragma once
 
 #include <condition_variable>
@@ -17,42 +17,45 @@
 
 namespace lockstep {
 
+// Holds the options of a task's server.
 struct TaskServerOptions {
-  // What it listens on; nothing: the task's address in the cluster.
+  // Is the address to listen on. Empty means the task's address in the cluster.
   std::string listen = {};
-  // After how long without an answer from the one that leads the cluster, once it was there, join() gives up.
+  // Limits the time without an answer from the leading task, once that was there. join() then throws.
   Duration lost_after = std::chrono::seconds(30);
   Log log = Log();
-  // What all tasks have: without it nobody is answered, or believed. Nothing: anybody can call, and end the cluster.
+  // Must be the key of all tasks: calls and answers without it are refused. Null lets every process call, and end the
+  // cluster.
   std::shared_ptr<const Secret> key = nullptr;
 };
 
+// Owns the RPC server of this process's task.
 class Server {
  public:
-  // Throws Error cluster where there is no such task.
+  // Makes the server; start() opens it. Throws Error cluster if there is no such task, or two tasks share an address.
   Server(ClusterSpec cluster, std::string job, int index, TaskServerOptions options = {});
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // What others may call beside: add functions before it starts.
+  // Returns the server, so that a program can add functions before it starts.
   rpc::RpcServer& functions() { return *rpc_; }
-  // Listens from now on; once. Throws Error system where it cannot. Those below begin with it.
+  // Starts listening, once. Throws Error system if it cannot. The waiting functions below call it first.
   void start();
-  std::string target() const { return rpc_->target(); }  // "grpc://host1:12345"
+  std::string target() const { return rpc_->target(); }  // Returns "grpc://host1:12345".
 
-  // Until every task of the cluster has its server, but for evaluators, who come and go. Throws Error stall, which
-  // names those that have none, and cluster, which names one of another cluster. Ends early when all is over.
+  // Waits until every task but evaluators has its server. Throws Error stall after `limit`, naming the missing tasks,
+  // and cluster if a task has another cluster. Returns early if the cluster is over.
   void wait_for_all(Duration limit = std::chrono::seconds(300));
-  // The same for those that train: the chief and the workers. At the warning those that are missing are named to the
-  // log.
+  // Waits for the chief and the workers only. After patience.warn it logs the missing tasks; after patience.limit it
+  // throws. A limit of zero waits for ever.
   void wait_for_workers(Patience patience = {});
-  // Of those that train, who has no server any more; nothing: all have one, or do not say.
+  // Returns the name of a training task that has no server any more. Returns nothing if all have one, or don't answer.
   std::optional<std::string> gone_worker() const;
-  // Until somebody has called shut_down_all(). Throws Error peer_failed where the chief (worker 0 where there is none)
-  // is gone without having done so.
+  // Waits until a task has called shut_down_all(). Throws Error peer_failed if the leading task ends without that: the
+  // chief, or worker 0 without a chief.
   void join();
-  // Tells all tasks that the cluster is over. Those that are gone need not hear it.
+  // Tells all tasks that the cluster is over. Tasks that are gone are skipped.
   void shut_down_all();
 
  private:
@@ -79,9 +82,9 @@ class Server {
   std::mutex mutex_;
   std::condition_variable said_;
   bool over_ = false;
-  std::string stranger_;  // who has asked, of another cluster
+  std::string stranger_;  // Describes a caller of another cluster.
   bool started_ = false;
-  bool knows_leader_ = false;  // it was there
+  bool knows_leader_ = false;  // True if the leader was there.
   std::unique_ptr<rpc::RpcServer> rpc_;
 };
 

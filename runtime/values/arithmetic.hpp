@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on single elements of every type, 16-bit floats by way of float. Pure.
+// Defines arithmetic on single elements of every type. 16-bit floats are computed in float. Pure.
 #pragma once
 
 #include <cmath>
@@ -13,15 +13,17 @@
 
 namespace lockstep::detail {
 
+// True for 16-bit floats.
 template <class T>
 inline constexpr bool is_small_float = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
+// True for complex numbers.
 template <class T>
 inline constexpr bool is_complex = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
-// Has fractions.
+// True for types with fractions.
 template <class T>
 inline constexpr bool is_fractional_number = std::is_floating_point_v<T> || is_small_float<T> || is_complex<T>;
 
-// What a type is calculated in: small floats in float, integers without a sign, so that they wrap around.
+// Gives the type for calculations: float for small floats, unsigned types for integers, so that they wrap around.
 template <class T>
 struct ArithmeticType {
   using Type = T;
@@ -43,14 +45,14 @@ struct ArithmeticType<bool> {
   using Type = bool;
 };
 
-// `function(a, b)` in the type that can calculate.
+// Returns `function(a, b)`, computed in the type for calculations.
 template <class T, class F>
 T calculate(const T& a, const T& b, F&& function) {
   using C = typename ArithmeticType<T>::Type;
   return static_cast<T>(function(static_cast<C>(a), static_cast<C>(b)));
 }
 
-// As the collectives have it: what is no number stays none, and -0 is less than 0.
+// Orders elements as the collectives do: NaN stays NaN, and -0 is less than 0.
 template <class T>
 bool is_less(const T& a, const T& b) {
   if constexpr (is_small_float<T>) {
@@ -62,6 +64,7 @@ bool is_less(const T& a, const T& b) {
     return a < b;
   }
 }
+// True if a float is no number. False for other types.
 template <class T>
 bool is_nan(const T& a) {
   if constexpr (is_small_float<T>)
@@ -72,12 +75,15 @@ bool is_nan(const T& a) {
     return false;
 }
 
+// Names a change of a variable's elements.
 enum class UpdateOp { assign, add, subtract, multiply, divide, min, max };
 
+// Throws Error usage with the reason.
 [[noreturn]] inline void refuse_change(const char* why) {
   throw Error(Code::usage, why, "use a type that can be calculated with");
 }
 
+// Returns a / b. Throws Error usage for the division of an integer by zero.
 template <class T>
 T quotient(const T& a, const T& b) {
   if constexpr (is_fractional_number<T>) {
@@ -91,7 +97,7 @@ T quotient(const T& a, const T& b) {
   }
 }
 
-// The element after the change.
+// Returns the element after the change. Throws Error usage for a type without the operation.
 template <class T>
 T changed(UpdateOp change, const T& old, const T& by) {
   const auto with = [&](auto&& function) { return calculate(old, by, function); };
@@ -121,7 +127,7 @@ T changed(UpdateOp change, const T& old, const T& by) {
   }
 }
 
-// A mean of so many. Integers in 64 bits, towards zero.
+// Returns a sum of `by` values as their mean. Integers divide in 64 bits, towards zero.
 template <class T>
 T divided(const T& value, std::size_t by) {
   if constexpr (is_small_float<T>)

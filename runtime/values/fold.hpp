@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One replica's part of a reduction along axes. Of no elements the result is what changes nothing: 0 for sums, infinity
-// for the least. Pure.
+// Computes one replica's part of a reduction along axes. Without elements the result is neutral: 0 for sums, infinity
+// for minima. Pure.
 #pragma once
 
 #include <deque>
@@ -13,6 +13,7 @@
 
 namespace lockstep::detail {
 
+// Returns the operation on elements for a reduction. An average adds.
 inline UpdateOp change_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::prod:
@@ -26,6 +27,7 @@ inline UpdateOp change_of(ReduceOp op) {
   }
 }
 
+// Returns the value that changes nothing in a reduction.
 template <class T>
 T neutral(ReduceOp op) {
   if constexpr (is_small_float<T>) {
@@ -41,13 +43,14 @@ T neutral(ReduceOp op) {
   }
 }
 
-// What sums are kept in until the end: small floats in float. Means of integers in 64 bits.
+// Are the types of intermediate results: float for sums of small floats, 64 bits for means of integers.
 template <class T>
 using SumType = std::conditional_t<is_small_float<T>, float, T>;
 template <class T>
 using MeanType = std::conditional_t<std::is_integral_v<T>,
                                     std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>, SumType<T>>;
 
+// Returns the tensor with another element type.
 template <class To, class From>
 Tensor<To> converted(const Tensor<From>& tensor) {
   Tensor<To> result(tensor.shape());
@@ -62,7 +65,7 @@ std::deque<Tensor<To>> all_converted(const std::deque<Tensor<From>>& tensors) {
   return all;
 }
 
-// An axis folded is gone; the elements along it are combined in their order.
+// Removes an axis: it combines the elements along it in their order.
 template <class T>
 Tensor<T> fold(ReduceOp op, const Tensor<T>& tensor, int axis) {
   const auto length = static_cast<std::size_t>(tensor.shape()[axis]);
@@ -76,13 +79,14 @@ Tensor<T> fold(ReduceOp op, const Tensor<T>& tensor, int axis) {
   return result;
 }
 
-// The axes from the last to the first, so that a folded one moves no other.
+// Returns the axes from the last to the first, so that removing one keeps the numbers of the others.
 inline std::set<int, std::greater<>> folded_axes(const TensorShape& shape, const std::vector<int>& axes) {
   std::set<int, std::greater<>> all;
   for (const int axis : axes) all.insert(shape.find(axis));
   return all;
 }
 
+// Removes several axes, with intermediate results of type Wide.
 template <class Wide, class T>
 Tensor<Wide> fold(ReduceOp op, const Tensor<T>& tensor, const std::vector<int>& axes) {
   Tensor<Wide> result = converted<Wide>(tensor);
@@ -90,12 +94,13 @@ Tensor<Wide> fold(ReduceOp op, const Tensor<T>& tensor, const std::vector<int>& 
   return result;
 }
 
+// Returns the shape after the axes are removed.
 inline TensorShape folded_shape(TensorShape shape, const std::vector<int>& axes) {
   for (const int axis : folded_axes(shape, axes)) shape = shape.without(axis);
   return shape;
 }
 
-// So many elements become one.
+// Returns the number of elements that are combined into one.
 inline std::uint64_t number_folded(const TensorShape& shape, const std::vector<int>& axes) {
   std::uint64_t number = 1;
   for (const int axis : folded_axes(shape, axes)) number *= static_cast<std::uint64_t>(shape[axis]);

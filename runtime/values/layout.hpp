@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members must have alike of a value that they combine, beside the numbers in it: the shapes of its tensors, the
-// lengths of its lists, the keys of its maps. Pure.
+// Computes a fingerprint of a value's structure, for members that combine values. It covers the shapes of tensors, the
+// lengths of lists and the keys of maps. Pure.
 #pragma once
 
 #include <ranges>
@@ -11,12 +11,13 @@
 
 namespace lockstep::detail {
 
+// Holds for tensors.
 template <class T>
 concept HasShape = requires(const T& value) {
   value.shape().lengths();
 };
 
-// Adds a key of a map where all processes of a build see the same bits of it.
+// Adds a key of a map, if all processes of a build have the same bits for it.
 template <class K>
 void add_key(Fingerprint& print, const K& key) {
   if constexpr (std::is_convertible_v<const K&, std::string_view>)
@@ -25,7 +26,7 @@ void add_key(Fingerprint& print, const K& key) {
     print.add(static_cast<std::uint64_t>(key));
 }
 
-// Adds a structure, or a leaf of one; counts the leaves.
+// Adds a structure or a leaf, and counts the leaves.
 template <class S>
 void add_layout(Fingerprint& print, S& value, std::size_t& leaves) {
   const auto add_each = [&](auto&... each) {
@@ -55,7 +56,7 @@ void add_layout(Fingerprint& print, S& value, std::size_t& leaves) {
   }
 }
 
-// 0 for what a count alone tells: numbers, memory, tensors of one axis.
+// Returns the fingerprint. Zero stands for numbers, memory, and tensors of one axis, which their count describes.
 template <class S>
 std::uint64_t layout_of_value(S& value) {
   if constexpr (!Structure<S>) {

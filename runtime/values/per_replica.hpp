@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value that each replica has its own of. It holds those of this process only; reading it as one value is an error of
-// the compiler: reduce it, gather it, or take its parts.
+// Holds a value of each replica of this process. The compiler refuses its use as one value: reduce it, gather it, or
+// take its parts.
 #pragma once
 
 #include <deque>
@@ -13,15 +13,18 @@
 
 namespace lockstep {
 
+// Owns one value for each local replica.
 template <class T>
 class PerReplica {
  public:
   using value_type = T;
-  // By number in this process.
+  // Takes the values in the order of the replicas of this process.
   explicit PerReplica(std::deque<T> local) : local_(std::move(local)) {}
   PerReplica(std::initializer_list<T> local) : local_(local) {}
 
+  // Returns the number of local replicas.
   int size() const { return static_cast<int>(local_.size()); }
+  // Throws Error usage if there is no such local replica.
   const T& operator[](int local) const { return local_[check(local)]; }
   T& operator[](int local) { return local_[check(local)]; }
   const std::deque<T>& local() const { return local_; }
@@ -35,18 +38,19 @@ class PerReplica {
     return static_cast<std::size_t>(local);
   }
 
-  std::deque<T> local_;  // not a vector, which packs bool
+  std::deque<T> local_;  // A vector would pack bool.
 };
 
-// The same with equal parts, by contract: what comes of a reduction, for instance.
+// Promises that the parts are equal, as results of a reduction are. Nothing checks it.
 template <class T>
 class Mirrored : public PerReplica<T> {
  public:
   using PerReplica<T>::PerReplica;
+  // Returns the common value.
   const T& value() const { return (*this)[0]; }
 };
 
-// A value that each process has its own of: all of its replicas see the same one.
+// Holds one value for each process, which all of its replicas see.
 template <class T>
 class PerWorker {
  public:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prints numbers and arrays as NumPy does.
 #include "runtime/values/print.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How numbers and arrays of them are printed: as Python and NumPy print them, so that logs can be compared. Pure.
+// Prints numbers and arrays as Python and NumPy do, so that logs can be compared. Pure.
 #pragma once
 
 #include <complex>
@@ -13,10 +13,11 @@
 
 namespace lockstep::detail {
 
-// The shortest that reads back as the same: "1.0", "0.1", "1e-05", "nan".
+// Return the shortest text that reads back as the same number: "1.0", "0.1", "1e-05", "nan".
 std::string float_words(float value);
 std::string float_words(double value);
 
+// Returns the text of a number on its own: "True", "1.0", "(1.0+2.0j)".
 template <class T>
 std::string scalar_words(const T& value) {
   if constexpr (std::is_same_v<T, bool>)
@@ -31,7 +32,7 @@ std::string scalar_words(const T& value) {
     return text(static_cast<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>(value));
 }
 
-// In an array "1." does.
+// Returns the text of a number in an array: "1." instead of "1.0".
 template <class T>
 std::string element_words(const T& value) {
   std::string words = scalar_words(value);
@@ -39,7 +40,8 @@ std::string element_words(const T& value) {
   return words;
 }
 
-// In brackets by axis; of more than a thousand elements the first three and last three along each axis.
+// Returns an array in brackets by axis. Of more than 1000 elements it shows the first three and last three along each
+// axis.
 std::string array_words(const TensorShape& shape, const std::function<std::string(std::size_t)>& element);
 
 }  // namespace lockstep::detail

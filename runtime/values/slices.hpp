@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some rows of a tensor: what a gradient of few rows is. An index may come more than once. Pure.
+// Holds some rows of a tensor, as the gradient of a few rows. An index may come more than once. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,13 @@
 
 namespace lockstep {
 
+// Owns the rows and their indices.
 template <class T>
 class IndexedSlices {
  public:
   using value_type = T;
-  // `values` has one row for each index: its shape is that of the whole but for the first axis.
+  // Takes one row of `values` for each index. Their shape is `dense_shape` except for the first axis. Throws Error
+  // usage for another shape, or an index outside the tensor.
   IndexedSlices(Tensor<T> values, std::vector<std::int64_t> indices, TensorShape dense_shape)
       : values_(std::move(values)), indices_(std::move(indices)), dense_shape_(std::move(dense_shape)) {
     if (dense_shape_.rank() == 0)
@@ -36,6 +38,7 @@ class IndexedSlices {
   const Tensor<T>& values() const { return values_; }
   const std::vector<std::int64_t>& indices() const { return indices_; }
   const TensorShape& dense_shape() const { return dense_shape_; }
+  // Returns the number of elements in a row.
   std::size_t row_size() const { return dense_shape_.inside(0); }
 
   // Calls `with_each(element of the whole, element of the slice)`, row by row in the order of the indices.
@@ -46,7 +49,7 @@ class IndexedSlices {
       for (std::size_t j = 0; j < row_size(); ++j) with_each(whole[to + j], values_[i * row_size() + j]);
     }
   }
-  // The whole tensor: zero where there is no slice, rows that come twice added up.
+  // Returns the whole tensor: rows without a slice are zero, and repeated rows are added up.
   Tensor<T> dense() const {
     Tensor<T> whole(dense_shape_);
     scatter(whole, [](T& to, const T& from) { to = detail::changed(detail::UpdateOp::add, to, from); });
@@ -61,6 +64,7 @@ class IndexedSlices {
 };
 
 namespace detail {
+// True for IndexedSlices.
 template <class T>
 inline constexpr bool is_slices = false;
 template <class T>

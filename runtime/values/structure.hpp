@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in structures: tuples, pairs, arrays, maps, vectors of anything but plain numbers, in each other, and a
-// program's own structs that say what they consist of. What is none of these is a leaf: a number, a tensor, a vector of
-// numbers. Taking a replica's part out of a structure, and putting the replicas' structures together. Pure.
+// Handles values in structures: tuples, pairs, arrays, maps, lists, nested in any way, and a program's own structs.
+// Everything else is a leaf: a number, a tensor, a vector of numbers. It takes a replica's part out of a structure,
+// and unites the replicas' structures. Pure.
 #pragma once
 
 #include <array>
+#include <complex>
 #include <deque>
 #include <map>
 #include <tuple>
@@ -18,7 +19,7 @@
 
 namespace lockstep {
 
-// To be specialised for a struct that is a structure:
+// Makes a struct a structure. A program specialises it:
 //   template <> struct lockstep::Fields<Losses> { static auto of(auto& losses) { return std::tie(losses.a, losses.b); }
 //   };
 template <class S>
@@ -26,10 +27,12 @@ struct Fields;
 
 namespace detail {
 
+// Is an element type of collectives, or bool.
 template <class T>
 concept Number = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
     std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 
+// Tells which kind of structure a type is.
 template <class T>
 struct StructureTraits {
   static constexpr bool is_tuple = false, is_list = false, is_map = false, is_own = false;
@@ -61,6 +64,7 @@ struct StructureTraits<PerReplica<T>> : StructureTraits<void> {
 template <class T>
 struct StructureTraits<Mirrored<T>> : StructureTraits<PerReplica<T>> {};
 
+// Hold for the kinds of structures: tuples and pairs, lists, and maps.
 template <class T>
 concept TupleLike = StructureTraits<std::remove_cvref_t<T>>::is_tuple;
 template <class T>
@@ -68,11 +72,13 @@ concept ListLike = StructureTraits<std::remove_cvref_t<T>>::is_list;
 template <class T>
 concept MapLike = StructureTraits<std::remove_cvref_t<T>>::is_map;
 template <class T>
-concept IsPerReplica = StructureTraits<std::remove_cvref_t<T>>::is_own;  // a PerReplica
+concept IsPerReplica = StructureTraits<std::remove_cvref_t<T>>::is_own;  // Is a PerReplica or a Mirrored.
+// Holds for a struct with a specialisation of Fields.
 template <class T>
 concept HasFields = requires(std::remove_reference_t<T>& value) {
   Fields<std::remove_cvref_t<T>>::of(value);
 };
+// Holds for every structure, and for no leaf.
 template <class T>
 concept Structure = TupleLike<T> || ListLike<T> || MapLike<T> || HasFields<T>;
 
@@ -93,7 +99,8 @@ void for_each_leaf(S& structure, F&& function) {
   }
 }
 
-// What a replica sees of a type: of PerReplica<T> a T, of what holds such the same with T.
+// Gives the type that a replica sees: T for PerReplica<T>, and the same structure with T inside for a structure of it.
+// `differs` is true if that is another type.
 template <class T>
 struct PartOf {
   using Type = T;
@@ -134,12 +141,13 @@ struct PartOf<std::map<K, V>> {
   static constexpr bool differs = PartOf<V>::differs;
 };
 
+// True for PerWorker.
 template <class T>
 inline constexpr bool is_per_worker = false;
 template <class T>
 inline constexpr bool is_per_worker<PerWorker<T>> = true;
 
-// The part of replica `local`, as a value.
+// Returns a copy of the part of replica `local`.
 template <class S>
 typename PartOf<S>::Type take_part(const S& structure, int local) {
   using ReplicaValue = typename PartOf<S>::Type;
@@ -167,7 +175,7 @@ typename PartOf<S>::Type take_part(const S& structure, int local) {
   }
 }
 
-// What replica `local` is called with for an argument: the thing itself where it can be.
+// Returns the argument of replica `local`, by reference if possible.
 template <class T>
 decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
   using S = std::remove_const_t<T>;
@@ -181,7 +189,7 @@ decltype(auto) part_of(T& argument, [[maybe_unused]] int local) {
     return (argument);
 }
 
-// Calls `function` with the number of parts of every PerReplica.
+// Calls `function` with the number of parts of every PerReplica in a structure.
 template <class S, class F>
 void for_each_number_of_parts(const S& structure, F&& function) {
   if constexpr (IsPerReplica<S>) {
@@ -197,7 +205,7 @@ void for_each_number_of_parts(const S& structure, F&& function) {
   }
 }
 
-// Things of which all replicas have the same one, as variables: `T unite(all)` gives that one.
+// Is specialised for types of which all replicas hold the same object, as variables. `T unite(all)` returns it.
 template <class T>
 struct SharedObject;
 template <class T>
@@ -205,25 +213,30 @@ concept IsSharedObject = requires(std::deque<T>& all) {
   SharedObject<T>::unite(all);
 };
 
+// Throws Error usage with the text "replicas returned ...", which the argument completes.
 [[noreturn]] inline void refuse_regrouping(std::string_view what) {
   throw Error(Code::usage, text("replicas returned ", what), "let all replicas return values of the same structure");
 }
 
+// Throws Error usage for different shapes.
 inline void require_same_shape(const TensorShape& a, const TensorShape& b) {
   if (a == b) return;
   throw Error(Code::usage, text("tensors of the shapes ", a.to_string(), " and ", b.to_string(), " are reduced"),
               "reduce along the axis in which they differ, or gather them");
 }
+// Throws Error usage if two values cannot be combined.
 template <class T>
 void require_alike(const Tensor<T>& a, const Tensor<T>& b) {
   require_same_shape(a.shape(), b.shape());
 }
 template <class T>
-void require_alike(const T& /*a*/, const T& /*b*/) {}  // the collective sees how many elements there are
+// Compares nothing: the collective compares the numbers of elements.
+void require_alike(const T& /*a*/, const T& /*b*/) {}
 
 template <class T>
 auto regroup(std::deque<T> all);
 
+// Regroups field number i of tuples.
 template <class T, std::size_t i>
 auto regroup_field(std::deque<T>& all) {
   std::deque<std::tuple_element_t<i, T>> fields;
@@ -231,6 +244,7 @@ auto regroup_field(std::deque<T>& all) {
   return regroup(std::move(fields));
 }
 
+// Regroups lists. Throws Error usage if their lengths differ.
 template <class T>
 auto regroup_list(std::deque<T>& all) {
   using RegroupedItem = decltype(regroup(std::deque<typename T::value_type>()));
@@ -247,6 +261,7 @@ auto regroup_list(std::deque<T>& all) {
   return whole;
 }
 
+// Regroups maps. Throws Error usage if their keys differ.
 template <class T>
 auto regroup_map(std::deque<T>& all) {
   std::map<typename T::key_type, decltype(regroup(std::deque<typename T::mapped_type>()))> whole;
@@ -266,8 +281,8 @@ auto regroup_map(std::deque<T>& all) {
   return whole;
 }
 
-// The replicas' structures, as one structure of the same form whose leaves are PerReplica: but nothing stays nothing,
-// and what they share is itself.
+// Unites the replicas' structures into one of the same form with PerReplica leaves. A std::monostate stays one, and a
+// shared object stays itself. Throws Error usage if the structures differ.
 template <class T>
 auto regroup(std::deque<T> all) {
   if constexpr (std::is_same_v<T, std::monostate>) {
@@ -290,7 +305,7 @@ auto regroup(std::deque<T> all) {
 
 }  // namespace detail
 
-// What replica `local` of this process has of a structure.
+// Returns the part of replica `local` of this process.
 template <class S>
 auto select_replica(int local, const S& structure) {
   return detail::take_part(structure, local);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements with a shape, as a value: what replicas compute with, reduce and gather. A scalar is one. It is also a range
-// like any other, so collectives take it. It does not calculate: that is the program's. Pure.
+// Holds elements with a shape, as a value that replicas compute with, reduce and gather. A scalar is a tensor too.
+// Collectives take it like any range. It offers no arithmetic. Pure.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 
 namespace lockstep {
 
+// Owns its elements, in row-major order. A default-constructed tensor is a scalar 0.
 template <class T>
 class Tensor {
  public:
@@ -27,6 +28,7 @@ class Tensor {
   Tensor() : Tensor(T{}) {}
   Tensor(T scalar) : values_(scalar, 1) {}  // NOLINT(google-explicit-constructor): a scalar is a tensor without axes
   explicit Tensor(TensorShape shape, T fill = T{}) : shape_(std::move(shape)), values_(fill, shape_.count()) {}
+  // Copies the values. Throws Error usage if their number does not fit the shape.
   Tensor(TensorShape shape, std::span<const T> values)
       : shape_(std::move(shape)), values_(values.data(), values.size()) {
     if (values.size() != shape_.count())
@@ -38,6 +40,7 @@ class Tensor {
 
   const TensorShape& shape() const { return shape_; }
   std::size_t size() const { return values_.size(); }
+  // Returns null for a tensor without elements.
   T* data() { return size() == 0 ? nullptr : &values_[0]; }
   const T* data() const { return size() == 0 ? nullptr : &values_[0]; }
   T* begin() { return data(); }
@@ -46,10 +49,10 @@ class Tensor {
   const T* end() const { return data() + size(); }
   std::span<T> span() { return {data(), size()}; }
   std::span<const T> span() const { return {data(), size()}; }
-  // By its place in memory: the last axis first.
+  // Return the element at a position in memory. The last axis varies fastest.
   T& operator[](std::size_t i) { return values_[i]; }
   const T& operator[](std::size_t i) const { return values_[i]; }
-  // Of a tensor of one element: that.
+  // Returns the only element. Throws Error usage for another number of elements.
   T item() const {
     if (size() != 1)
       throw Error(Code::usage, text("item() of a tensor of shape ", shape_.to_string()), "it is for one element");
@@ -61,10 +64,10 @@ class Tensor {
 
  private:
   TensorShape shape_;
-  std::valarray<T> values_;  // not a vector, which packs bool
+  std::valarray<T> values_;  // A vector would pack bool.
 };
 
-// A row of values, as a tensor of one axis.
+// Returns the values as a tensor of one axis.
 template <class T>
 Tensor<T> row(const std::vector<T>& values) {
   return Tensor<T>({static_cast<std::int64_t>(values.size())}, std::span<const T>(values));
@@ -74,7 +77,7 @@ Tensor<T> row(std::initializer_list<T> values) {
   return Tensor<T>({static_cast<std::int64_t>(values.size())}, values);
 }
 
-// As Python prints arrays: "1.0" for a scalar, "[1., 2.]".
+// Returns the text that Python prints: "1.0" for a scalar, "[1., 2.]".
 template <class T>
 std::string to_string(const Tensor<T>& tensor) {
   if (tensor.shape().rank() == 0) return detail::scalar_words(tensor[0]);
@@ -85,7 +88,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor<T>& tensor) {
   return out << to_string(tensor);
 }
 
-// One behind the other along an axis; they are alike along the others.
+// Concatenates tensors along an axis. Their other lengths must be equal. Throws Error usage for no tensors.
 template <class T>
 Tensor<T> join(const std::vector<Tensor<T>>& parts, int axis) {
   if (parts.empty()) throw Error(Code::usage, "nothing to join", "give one tensor at least");

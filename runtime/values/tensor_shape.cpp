@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks shapes, and computes with them.
 #include "runtime/values/tensor_shape.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a tensor is along each of its axes. Of a scalar there is none. Pure.
+// Holds the length of a tensor along each of its axes. A scalar has no axes. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,17 @@
 
 namespace lockstep {
 
+// Never changes in place, except by assignment.
 class TensorShape {
  public:
+  // Limits the number of axes, so that members can exchange shapes of fixed length.
   static constexpr int most_axes = 16;
 
   TensorShape() = default;
   TensorShape(std::initializer_list<std::int64_t> lengths) : TensorShape(std::vector<std::int64_t>(lengths)) {}
   TensorShape(const TensorShape&) = default;
   TensorShape& operator=(const TensorShape&) = default;
-  // What is moved from has no elements, so it is no scalar.
+  // Leaves the other shape with no elements, because a shape with one element would be a scalar.
   TensorShape(TensorShape&& other) noexcept
       : lengths_(std::move(other.lengths_)), count_(std::exchange(other.count_, 0)) {}
   TensorShape& operator=(TensorShape&& other) noexcept {
@@ -27,22 +29,24 @@ class TensorShape {
     count_ = std::exchange(other.count_, 0);
     return *this;
   }
-  explicit TensorShape(std::vector<std::int64_t> lengths);  // an Error usage for a negative length, or too much in all
+  // Throws Error usage for a negative length, too many axes, or too many elements.
+  explicit TensorShape(std::vector<std::int64_t> lengths);
 
   int rank() const { return static_cast<int>(lengths_.size()); }
-  std::size_t count() const { return count_; }  // elements
-  // The length of an axis, which counts from the end where it is negative.
+  std::size_t count() const { return count_; }  // Returns the number of elements.
+  // Returns the length of an axis. A negative number counts from the end. Throws Error usage for a wrong axis.
   std::int64_t operator[](int axis) const { return lengths_[static_cast<std::size_t>(find(axis))]; }
   const std::vector<std::int64_t>& lengths() const { return lengths_; }
-  // The axis counted from the beginning; an Error usage where there is none such.
+  // Returns the number of the axis from the beginning. Throws Error usage for a wrong axis.
   int find(int axis) const;
+  // Return the shape with another length of an axis, and without an axis.
   TensorShape with(int axis, std::int64_t length) const;
   TensorShape without(int axis) const;
-  // How many elements follow each other along the axis' inner axes; and how often that repeats outside of it.
+  // Return the number of elements in the axes after this one, and in the axes before it.
   std::size_t inside(int axis) const;
   std::size_t outside(int axis) const;
 
-  std::string to_string() const;  // "()", "(3,)", "(2, 3)"
+  std::string to_string() const;  // Returns "()", "(3,)" or "(2, 3)".
   bool operator==(const TensorShape&) const = default;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor's memory without its type, for what is not a template. Pure.
+// Describes a tensor's memory without its static type, for functions that are no templates. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,18 @@
 
 namespace lockstep {
 
+// Refers to `count` elements that another object owns, in host or GPU memory.
 struct TensorView {
   void* data = nullptr;
   DataType type = DataType::f32;
   std::size_t count = 0;
   std::size_t bytes() const { return count * size_of(type); }
+  // Returns a view of `number` elements from element `first` on.
   TensorView part(std::size_t first, std::size_t number) const {
     return {static_cast<std::byte*>(data) + first * size_of(type), type, number};
   }
 };
-// One value: the memory of every replica of this process. Or one replica: of every value.
+// Holds the memory of one value at every replica of this process, or of every value at one replica.
 using TensorViews = std::vector<TensorView>;
 
 }  // namespace lockstep

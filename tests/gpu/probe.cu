@@ -2,6 +2,7 @@
 // The first question, driver, decides whether the others can be asked at all. Questions of two processes are in
 // probe_share.cu. Nothing here changes a setting of the GPU.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>

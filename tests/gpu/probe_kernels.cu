@@ -1,5 +1,7 @@
 // The kernels of gpu-probe and the small helpers around them. No question is asked here.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <sys/mman.h>
 #include <unistd.h>
 

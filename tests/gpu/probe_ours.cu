@@ -1,5 +1,6 @@
 // The questions about our own kernels: the host's bits, and the memory's rate.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>

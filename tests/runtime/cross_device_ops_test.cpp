@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that a program chooses or writes itself, and the verbs of extended().
+#include <algorithm>
+
 #include "runtime/cross_device_ops.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables under every strategy and layout: every cell of the tables of assignments and reads.
+#include <complex>
 #include <sstream>
 
 #include "tests/runtime/layouts.hpp"

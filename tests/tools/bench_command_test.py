@@ -168,6 +168,9 @@ class Bench(unittest.TestCase):
             self.assertGreater(each["latency_us"], 0)
         with open(self.path("good"), encoding="utf-8") as file:
             self.assertEqual(len(file.read().split()), 0 if got == 3 else 1)
+        got, out, err = self.bench(2, "links", "--seconds", "0.005")
+        self.assertEqual(got, 7, out + err)
+        self.assertRegex(out, "three of a kind|ranks share cores")
         got, out, err = self.bench(1, "links")
         self.assertEqual(got, 7, out + err)
         self.refused(["links", "--slow-below", "101"], "--slow-below", "1 to 99")

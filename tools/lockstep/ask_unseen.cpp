@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sends questions by the status files of local processes, and polls for the answers.
 #include "tools/lockstep/ask_unseen.hpp"
 
 #include <algorithm>
@@ -19,11 +20,11 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds longest(1000);
 constexpr milliseconds pause(10);
-// Then another member is tried: a process that is stopped, or computes, serves no request. The engine serves one at
-// most every 100 ms.
+// Afterwards another member is tried, because a stopped or computing process serves no request. The engine serves one
+// at most every 100 ms.
 constexpr milliseconds patience(150);
 
-// The question to one communicator's members.
+// Asks the members of one communicator through a member on this host.
 class Question {
  public:
   explicit Question(const ObservedGroup& group) : id_(group.members.begin()->second.seen->id) {
@@ -38,7 +39,7 @@ class Question {
   bool is_needed() const { return !unseen_.empty(); }
   std::uint64_t id() const { return id_; }
 
-  // Goes on with it. Returns true if there is nothing left to wait for.
+  // Continues the question. Returns true if there is nothing left to wait for.
   bool look() {
     const auto served = std::ranges::find_if(requests_, [](const auto& each) { return each.requester.is_served(); });
     if (served != requests_.end()) {
@@ -58,7 +59,7 @@ class Question {
     return requests_.empty();
   }
 
-  // Why nobody asked; empty: somebody did.
+  // Returns the reason why no member asked; an empty string if one did.
   std::string complaint() const {
     if (is_served_) return {};
     return requests_.empty()
@@ -72,7 +73,8 @@ class Question {
     status::StatusRequester requester;
   };
 
-  // The asker has noted the question, so a member without an unanswered one has answered it.
+  // Returns true if all have answered. The asker has noted the question, so a member without an unanswered one has
+  // answered it.
   bool are_all_answered(const ObservedMember& asker) const {
     const auto members = members_of(asker);
     return std::ranges::all_of(unseen_, [&](int rank) {
@@ -87,7 +89,7 @@ class Question {
     std::optional<status::ProcessSnapshot> seen;
     try {
       seen = status::look_at(asker.process->process);
-    } catch (const Error&) {  // it has just ended
+    } catch (const Error&) {  // the process has just ended
     }
     if (!seen) return {};
     const auto found = std::ranges::find(seen->communicators, asker.seen->order, &status::CommunicatorSnapshot::order);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks members on other hosts, through those on this host, where they stand.
+// Asks members on other hosts for their state, through members on this host.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace lockstep::command {
 
-// For each communicator with members of which no process is among `processes`: one of the others asks them all.
-// Returns when all have answered, at the latest after 1 s. Returns why nobody could ask, by the communicator's id.
+// Asks, for each communicator, the members without a process among `processes`, through one that has one. It returns
+// when all have answered, at the latest after 1 s. It returns the reasons why no member could ask, by the
+// communicator's id.
 std::map<std::uint64_t, std::string> ask_unseen(const std::vector<status::ProcessSnapshot>& processes);
 
 }  // namespace lockstep::command

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Begins sessions, warns of unknown variables, and replaces _exit() to keep the right exit code.
 #include "tools/lockstep/begin_session.hpp"
 
 #include <sys/syscall.h>
@@ -29,9 +30,9 @@ class SessionStart {
   SessionStart& operator=(const SessionStart&) = delete;
 };
 
-// The exit code to leave with when somebody leaves while a session begins.
+// Returns the exit code to use if a library ends the process while a session begins.
 int exit_code_of(int code) {
-  if (!starting || code != 1) return code;  // a time-out of ours has a code of its own
+  if (!starting || code != 1) return code;  // a timeout of Lockstep has a code of its own
   const Error error(
       Code::mpi, "the MPI library could not start and ended the process; its own words are above",
       "look at TMPDIR, the limits (ulimit -n, -u, -s, -v), the loopback interface, PATH, and the launcher");
@@ -54,7 +55,8 @@ void warn_of_unknown_variables() {
     const std::string_view whole = *line;
     const std::string_view name = whole.substr(0, whole.find('='));
     const bool is_known = std::ranges::any_of(setting_rows(), [&](const SettingRow& row) { return row.name == name; });
-    if (!is_known) lines.emplace_back(whole);  // a wrong value of a known one is no concern of who does not use it
+    if (!is_known)
+      lines.emplace_back(whole);  // a wrong value of a known variable does not concern a command without a session
   }
   constexpr std::size_t most = 8;
   const std::vector<std::string> warnings = Settings::from_lines(lines).warnings();
@@ -72,7 +74,7 @@ void hint_at_more_ranks(std::string_view subcommand, std::string_view because) {
 
 }  // namespace lockstep::command
 
-// Stands in front of the C library's, for libraries that call it.
+// Replaces the C library's _exit(), for libraries that call it.
 extern "C" __attribute__((visibility("default"))) void _exit(int code) {
   ::syscall(SYS_exit_group, lockstep::command::exit_code_of(code));
   __builtin_unreachable();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep bench` turns its arguments into BenchOptions, and writes the results to the screen and to files.
+// Runs `lockstep bench`: it turns its arguments into BenchOptions, and writes the results to the screen and to files.
 #include "bench/bench.hpp"
 
 #include <algorithm>
@@ -36,79 +36,76 @@ namespace {
 using namespace bench;
 
 constexpr std::string_view bench_description =
-    R"manual(Measures collectives on the ranks of this job, checks their results, and says how good the times
-are: against what is measured in the same run in turns (the MPI library, a plain copy), and against
-a limit that no algorithm can pass here. A sample is the slowest rank's time from its leave of a
-barrier until its operation is over; the time of a row is the median, +-% half of its 95 % interval.
+    R"manual(Measures collectives on the ranks of this job, checks their results, and judges the times. Each
+time is compared with two things: baselines that take turns with it in the same run (the MPI
+library, a plain copy), and a limit that no algorithm can pass on this machine. A sample is the time
+of the slowest rank, from the end of a barrier to the end of the operation. The time of a row is the
+median; +-% is half of its 95 % interval.
 
-%lim is how much of the limit is reached, bind what sets it: mem, the memory that the data must
-at least go through, by a copy of all ranks at once; lat, a message to a neighbour or a barrier. A ratio is
-the baseline's time divided by ours, in turns: above 1 ours is faster; = where 1 is within the
-interval. Sizes are those of all data of a rank, as in nccl-tests, whose letters are understood.)manual";
+%lim is the share of the limit that is reached. The column bind names the limit that counts: mem is
+the time to move the data through memory once, by a copy on all ranks at the same time; lat is a
+message to a neighbour or a barrier. A ratio is the baseline's time divided by Lockstep's: above 1
+Lockstep is faster, and = means that 1 is within the interval. Sizes count all data of a rank, as in
+nccl-tests; the option letters of nccl-tests work too.)manual";
 
 const std::vector<Option>& bench_option_list() {
   static const std::vector<Option> all{
-      {"sizes", 's', "LIST", "Bytes: 8,4K,1M. K, M, G are powers of 1024; KB, MB, GB of 1000."},
-      {"begin", 'b', "SIZE", "The first of a sweep: 8 unless given."},
-      {"end", 'e', "SIZE", "The last of a sweep: 16M unless given."},
-      {"factor", 'f', "N", "Each size of the sweep is so many times the one before: 4 unless given."},
-      {"step", 'i', "SIZE", "Instead of a factor: so many bytes more."},
-      {"samples", 'n', "N", "So many of each row, instead of as many as the precision needs."},
-      {"warm-ups", 'w', "N", "Operations before the measuring: 5 unless given."},
-      {"check", 'c', "0|1", "Whether results are checked: 1 unless given."},
-      {"op", 0, "OP", "Of reductions, or all: sum unless given."},
-      {"type", 'd', "TYPE", "Of the elements, or all: f32 unless given."},
-      {"wire", 0, "FORMAT", "Of messages between nodes, as LOCKSTEP_WIRE would: as_is, bf16 or f16."},
-      {"root", 'r', "R", "Of collectives that have one: 0 unless given."},
-      {"in-place", 0, "", "Input and output are one memory."},
-      {"cold", 0, "", "The buffers are out of all caches before each sample; otherwise they stay where they are."},
+      {"sizes", 's', "LIST", "Sizes in bytes: 8,4K,1M. K, M, G are powers of 1024; KB, MB, GB of 1000."},
+      {"begin", 'b', "SIZE", "First size of a sweep (default: 8)."},
+      {"end", 'e', "SIZE", "Last size of a sweep (default: 16M)."},
+      {"factor", 'f', "N", "Factor between two sizes of the sweep (default: 4)."},
+      {"step", 'i', "SIZE", "Difference between two sizes of the sweep, instead of --factor."},
+      {"samples", 'n', "N", "Samples per row (default: until --precision is met)."},
+      {"warm-ups", 'w', "N", "Operations before the first sample (default: 5)."},
+      {"check", 'c', "0|1", "Check the results: 1 yes, 0 no (default: 1)."},
+      {"op", 0, "OP", "Reduction operation, or all (default: sum)."},
+      {"type", 'd', "TYPE", "Element type, or all (default: f32)."},
+      {"wire", 0, "FORMAT", "Format of messages between nodes, as in LOCKSTEP_WIRE: as_is, bf16 or f16."},
+      {"root", 'r', "R", "Root of collectives that have one (default: 0)."},
+      {"in-place", 0, "", "Use one buffer as input and output."},
+      {"cold", 0, "", "Empty all caches of the buffers before each sample (default: leave them as they are)."},
       {"device", 0, "cpu|gpu",
-       "Where the buffers are: cpu unless given. gpu: one of the GPUs that the rank sees; each row has a second one, "
-       "of "
-       "many operations in a stream, by the GPU's clock."},
+       "Memory of the buffers (default: cpu). gpu: a GPU that the rank sees. Each row then has a second one: many "
+       "operations in a stream, timed by the GPU's clock."},
       {"baseline", 0, "NAME",
-       "What to measure against, in turns: mpi (unless given), mpi:best, memcpy, none, or file:EARLIER.json, which is "
-       "not measured again; and ours in other ways: reproducible, symmetric, messages, checked, unwatched (by "
-       "`lockstep "
-       "stat`), as_is (with --wire). With "
-       "--device gpu: nccl (NCCL's "
-       "own "
-       "operation; unless given), host (ours on the host's buffers), symmetric (ours in memory of allocate_on_gpu), "
-       "mpi "
-       "and mpi:best (the MPI library's, with copies down and up), none. May be given several times."},
-      {"seconds", 0, "S", "At most so long for a row: 1 unless given."},
-      {"precision", 0, "P", "Enough when half of each interval is below this, in per cent: 2 unless given."},
-      {"seed", 0, "N", "Of the order in which the candidates take turns: 1 unless given."},
+       "Competitor that takes turns with Lockstep; may be given several times (default: mpi). mpi, mpi:best, memcpy, "
+       "none, or file:EARLIER.json, which is not measured again. Lockstep's own variants: reproducible, symmetric, "
+       "messages, checked, unwatched (by `lockstep stat`), as_is (with --wire). With --device gpu (default: nccl): "
+       "nccl (NCCL's own operation), host (Lockstep on host buffers), symmetric (Lockstep in memory of "
+       "allocate_on_gpu), mpi and mpi:best (the MPI library with copies down and up), none."},
+      {"seconds", 0, "S", "Longest time for a row, in seconds (default: 1)."},
+      {"precision", 0, "P", "End a row when half of each interval is below P per cent (default: 2)."},
+      {"seed", 0, "N", "Seed of the order in which the candidates take turns (default: 1)."},
       {"json", 0, "[FILE]",
-       "Write all of it, for `lockstep compare`; docs/bench-json.md. Without FILE, or with -, print it instead of the "
-       "text."},
+       "Write everything as JSON, for `lockstep compare` (docs/bench-json.md). Without FILE, or with -, print it "
+       "instead of the text."},
       {"csv", 0, "FILE", "Write the rows for a spreadsheet."},
       {"junit", 0, "FILE", "Write the rows as test cases, for continuous integration."},
-      {"gate", 0, "FILE", "Exit code 3 if a row is slower than in this earlier JSON, beyond noise and tolerance."},
-      {"tolerance", 0, "P", "Of the gate, in per cent: 5 unless given."},
+      {"gate", 0, "FILE", "Exit with 3 if a row is slower than in this earlier JSON, beyond noise and tolerance."},
+      {"tolerance", 0, "P", "Tolerance of the gate, in per cent (default: 5)."},
   };
   return all;
 }
 
 constexpr std::string_view bench_examples =
     "  mpirun -n 4 lockstep bench all_reduce -b 8 -e 64M -f 4\n"
-    "      the sweep that everybody knows, against the MPI library\n"
+    "      sweeps the sizes from 8 bytes to 64 MiB, against the MPI library\n"
     "  mpirun -n 4 lockstep bench all_reduce,broadcast --sizes 8,64K,1M --type f64 --json run.json\n"
-    "      three sizes of two collectives, kept for later\n"
+    "      measures three sizes of two collectives and keeps the result\n"
     "  mpirun -n 4 lockstep bench all --seconds 0.2 --gate run.json --junit run.xml\n"
-    "      everything, quickly, as a gate of continuous integration\n";
+    "      measures everything quickly, as a gate of continuous integration\n";
 
 constexpr std::string_view bench_exit_codes =
-    "  0  measured, and all results right\n"
+    "  0  all results are right\n"
     "  1  wrong use: a word, size, type, operation or file is not understood\n"
-    "  2  wrong data: a result was not what it must be, or not the same on all ranks\n"
-    "  3  the gate: a row is slower than before\n"
-    "  4  a rank did not come in time\n"
+    "  2  wrong data: a result is wrong, or not the same on all ranks\n"
+    "  3  gate: a row is slower than before\n"
+    "  4  a rank did not arrive in time\n"
     "  5  a rank ended before the others\n"
-    "  6  the surroundings are unfit: MPI does not start, too little memory\n"
+    "  6  unfit environment: MPI does not start, or memory is too small\n"
     "  7  inconclusive: ended early, or disturbed by other work on the machine\n";
 
-// Our values for words, each of which may be "all"; one that is none of ours is refused.
+// Returns Lockstep's values for words; each word may be "all". It refuses an unknown word.
 template <class Enum, class Name, class Ours, class Allowed>
 std::vector<Enum> named(std::string_view what, const std::vector<std::string>& words, int count, const Name& name,
                         const Ours& ours, const Allowed& allowed) {
@@ -220,11 +217,11 @@ BenchOptions bench_options_of(const ParsedOptions& parsed, const std::vector<std
   return bench_options;
 }
 
-// Whoever ends the job hard, such as a launcher that waits no longer, finds what there was.
+// Keeps the rows so far in the file of --json. If a launcher kills the job, its user still finds them.
 class PartialRunFile {
  public:
   explicit PartialRunFile(const ParsedOptions& parsed) : path_(parsed.value("json")) {
-    if (path_ && !is_replaced(*path_)) path_.reset();  // a reader wants one account
+    if (path_ && !is_replaced(*path_)) path_.reset();  // readers of a pipe expect one document
   }
   void keep(const BenchRun& so_far) {
     const auto now = std::chrono::steady_clock::now();
@@ -241,7 +238,7 @@ class PartialRunFile {
   std::chrono::steady_clock::time_point last_;
 };
 
-// Times of other numbers of ranks compare with nothing here.
+// Refuses a run with another number of ranks, because its times cannot be compared.
 void refuse_other_job(std::string_view name, const BenchRun& run, const Session& session) {
   if (run.ranks == session.size() && run.nodes == session.topology().node_count()) return;
   throw Error(Code::usage,
@@ -290,7 +287,7 @@ std::string device_of(const ParsedOptions& parsed) {
   return device;
 }
 
-// The launcher counts the ranks of each node by itself.
+// Warns that waiting ranks spin. The launcher counts the ranks of each node by itself.
 void warn_of_spinning(const Session& session, const SharedCores& shared) {
   session.log().warn(
       text("the launcher has not told MPI to yield, and there are ", shared.what(),
@@ -298,7 +295,7 @@ void warn_of_spinning(const Session& session, const SharedCores& shared) {
            "mpi_yield_when_idle -> start programs by mpirun --mca mpi_yield_when_idle 1, or on a core for each rank"));
 }
 
-// Returns what the MPI baselines of bench_options use; nothing if MPI is none of them.
+// Returns the object that the MPI baselines of bench_options use; null if none is of MPI.
 std::unique_ptr<MpiBaseline> against_mpi(Session& session, const SharedCores& shared,
                                          const std::vector<std::string>& baselines, BenchOptions& bench_options,
                                          BenchRun& run) {
@@ -325,7 +322,7 @@ std::unique_ptr<MpiBaseline> against_mpi(Session& session, const SharedCores& sh
   return mpi;
 }
 
-// As the environment says, but for what was typed.
+// Returns the settings of the environment, changed by the options.
 std::optional<Settings> settings_of(const ParsedOptions& parsed) {
   const auto wire = parsed.value("wire");
   if (!wire) return std::nullopt;
@@ -344,7 +341,7 @@ std::optional<Settings> settings_of(const ParsedOptions& parsed) {
 const Manual& bench_manual() {
   static const Manual manual{
       .name = "bench",
-      .one_line = "how fast collectives are here, and whether that is good",
+      .one_line = "measure collectives, and judge their times",
       .synopsis = "mpirun -n N lockstep bench COLLECTIVE[,COLLECTIVE...] [-b SIZE -e SIZE -f N] [--json [FILE]] [...]",
       .description = bench_description,
       .options = bench_option_list(),
@@ -372,7 +369,7 @@ Exit run_bench(const ParsedOptions& parsed) {
 
   const auto settings = settings_of(parsed);
   Session session = begin_session({.settings = settings, .purpose = "bench"});
-  BenchOptions bench_options = std::move(wanted);  // with communicators to come, which end before the session
+  BenchOptions bench_options = std::move(wanted);  // its communicators will end before the session does
   for (const Subject& each : bench_options.subjects) {
     if (each.root >= session.size())
       throw Error(Code::usage, text("root ", each.root, ", but the ranks are 0 to ", session.size() - 1),

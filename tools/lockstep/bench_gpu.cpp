@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Checks the baselines of --device gpu, and puts the buffers on GPUs.
 #include "tools/lockstep/bench_gpu.hpp"
 
 #include <algorithm>

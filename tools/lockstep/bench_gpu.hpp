@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep bench --device gpu` has baselines of its own, and sets the run's BenchOptions and texts for them.
+// Sets up `lockstep bench --device gpu`: its own baselines, and the run's BenchOptions and texts for them.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace lockstep::command {
 
-// Throws Error usage for the first that is none of theirs.
+// Throws Error usage for the first baseline that buffers on GPUs do not have.
 void refuse_what_gpus_have_not(const std::vector<std::string>& baselines);
 
-// All members call it. Throws Error device where one of them sees no GPU.
+// Puts the buffers on GPUs. Throws Error device if a member sees no GPU. All members call it.
 void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines, bench::BenchOptions& bench_options,
                  bench::BenchRun& run);
 

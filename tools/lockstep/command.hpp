@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands: each is a manual and a function. Adding one is a line in the table of main.cpp.
+// Declares the subcommands of `lockstep`. Each is a manual and a function. A new one needs a line in the table of
+// main.cpp.
 #pragma once
 
 #include <string_view>
@@ -9,6 +10,8 @@
 
 namespace lockstep::command {
 
+// Holds a subcommand. `manual` returns the text of its help and its options; `run` does the work and returns the exit
+// code.
 struct Subcommand {
   const Manual& (*manual)();
   Exit (*run)(const ParsedOptions& parsed);

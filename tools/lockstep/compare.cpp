@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep compare`: two runs of a bench, the verdict over them, and its exit code.
+// Runs `lockstep compare`: reads two runs of a bench, and prints the verdict. The verdict sets the exit code.
 #include "bench/compare.hpp"
 
 #include <iostream>
@@ -14,21 +14,20 @@ namespace lockstep::command {
 const Manual& compare_manual() {
   static const Manual manual{
       .name = "compare",
-      .one_line = "whether one bench was faster than another",
+      .one_line = "compare two bench results",
       .synopsis = "lockstep compare EARLIER.json[,...] LATER.json[,...] [--tolerance P] [--force]",
       .description =
           R"manual(Compares two files of `lockstep bench --json` row by row. A ratio is the earlier time divided by the
-later: above 1 the later is faster. Intervals are of 95 %; verdicts are corrected for the number of
-rows, so that forty equal rows give no false alarm. Where the data cannot bear a verdict (one launch
-only, more ranks than cores, other machines, noise) it says so and gives none. Several files
-separated by commas are several launches of the same bench: three each make a verdict possible.)manual",
-      .options = {{"tolerance", 0, "P", "A change up to this is none, in per cent: 5 unless given."},
-                  {"force", 0, "", "A verdict from one launch each, although launches differ."}},
+later: above 1 the later run is faster. Intervals are of 95 %. Verdicts are corrected for the number
+of rows, so that forty equal rows give no false alarm. There is no verdict if the data cannot support
+one: a single launch, more ranks than cores, other machines, or noise. Files separated by commas are
+launches of the same bench; three launches each make a verdict possible.)manual",
+      .options = {{"tolerance", 0, "P", "Largest change that counts as no change, in per cent (default: 5)."},
+                  {"force", 0, "", "Give a verdict from one launch each, although launches differ."}},
       .examples =
           "  lockstep compare a1.json,a2.json,a3.json b1.json,b2.json,b3.json\n"
-          "      is the interconnect still what it was?\n",
-      .exit_codes =
-          "  0  the same, or faster\n  1  wrong use, or a file that cannot be read\n  3  slower\n  7  inconclusive\n",
+          "      compares three launches before an upgrade with three after it\n",
+      .exit_codes = "  0  the same, or faster\n  1  wrong use, or an unreadable file\n  3  slower\n  7  inconclusive\n",
       .positional = true,
   };
   return manual;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collects version, machine, settings and arguments of a run, and checks its output files.
 #include "tools/lockstep/describe_run.hpp"
 
 #include <array>
@@ -35,7 +36,7 @@ void check_writable(const ParsedOptions& parsed, std::span<const std::string_vie
       throw Error(Code::usage, text("--", name, " and --", found->second, " are both ", printable(*path)),
                   "give each a file of its own");
     refuse_unwritable(text("--", name), *path);
-    std::signal(SIGPIPE, SIG_IGN);  // the file is written also where nobody reads the rest of what is said
+    std::signal(SIGPIPE, SIG_IGN);  // the file is written even if no reader takes the rest of the text
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commands that measure have in common: what was run on what, and files that can be written.
+// Serves all measuring commands: it describes the run, and checks early that the files can be written.
 #pragma once
 
 #include <span>
@@ -11,11 +11,12 @@
 
 namespace lockstep::command {
 
-// Everything but what is measured.
+// Returns a run with its configuration and without results.
 bench::BenchRun describe_run(Session& session, std::string_view subcommand, const ParsedOptions& parsed,
                              std::uint64_t seed);
 
-// Said before anything is measured, not after: throws Error file when what one of the options names cannot be written.
+// Throws Error file if a file of one of the options cannot be written. It is called before the measurement, because
+// afterwards is too late.
 void check_writable(const ParsedOptions& parsed, std::span<const std::string_view> options);
 
 }  // namespace lockstep::command

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// lockstep doctor: gathers facts from all members, lets rank 0 judge them, and gives all the same exit
-// code. It must come through where other programs would not start, so the session is a tolerant one.
+// Runs `lockstep doctor`. It gathers facts from all members, lets rank 0 judge them, and gives all the same exit code.
+// It must work even if other programs would not start, so its session is a tolerant one.
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <vector>
@@ -18,10 +19,10 @@ namespace {
 
 std::string describe_checks() {
   std::string all =
-      "Looks for what makes jobs slow, wrong or hang, before the job is run: by asking the system, and where\n"
-      "the answer cannot be trusted, by trying. Start it exactly as you start your program, with the same\n"
-      "launcher, options and variables. Each finding says what, where, why it matters, and what mends it;\n"
-      "it is a note, slow, or broken. A run without findings prints one line for each check:\n\n";
+      "Finds the causes of slow, wrong or hanging jobs before the job runs. It asks the system, and tries things\n"
+      "out if the answer cannot be trusted. Start it exactly as you start your program, with the same launcher,\n"
+      "options and variables. Each finding has a place, a reason and a remedy. Its grade is note, slow or broken.\n"
+      "A run without findings prints one line for each check:\n\n";
   std::size_t widest = 0;
   for (const DoctorCheck& each : checks()) widest = std::max(widest, each.name.size());
   for (const DoctorCheck& each : checks())
@@ -33,24 +34,25 @@ std::string describe_checks() {
 Manual make_manual() {
   static const std::string description = describe_checks();
   return {.name = "doctor",
-          .one_line = "is this allocation healthy, and how to mend it",
+          .one_line = "check this allocation, and name remedies",
           .synopsis = "mpirun -n N lockstep doctor [--strict] [--json [FILE]]\n  lockstep doctor --env [--json [FILE]]",
           .description = description,
           .options = {{"env", 0, "",
-                       "Print the LOCKSTEP_ variables instead: value, where it came from, default, what is "
-                       "allowed, what it means. Needs no MPI."},
+                       "Print the LOCKSTEP_ variables instead: value, origin, default, allowed values and meaning. "
+                       "Needs no MPI."},
                       {"json", 0, "[FILE]",
-                       "Write one JSON object to FILE as well; without FILE, or with -, print it instead of the text."},
-                      {"strict", 0, "", "Findings that are slow give exit code 6 too, not only broken ones."}},
+                       "Write one JSON object to FILE too; without FILE, or with -, print it instead of the text."},
+                      {"strict", 0, "", "Exit with 6 for slow findings too, not only for broken ones."}},
           .examples =
-              "  mpirun -n 4 lockstep doctor\n      before the first run on a new machine\n"
-              "  mpirun -n 64 lockstep doctor --strict --json > health.json\n      in the prologue of a batch system\n"
-              "  lockstep doctor --env\n      all variables, and the ones that are misspelt\n",
-          .exit_codes = "  0 nothing is broken (with --strict: nor slow), 1 wrong use, 6 something is\n"};
+              "  mpirun -n 4 lockstep doctor\n      checks a new machine before its first run\n"
+              "  mpirun -n 64 lockstep doctor --strict --json > health.json\n      checks the nodes in the prologue of "
+              "a batch system\n"
+              "  lockstep doctor --env\n      lists all variables, and the misspelt ones\n",
+          .exit_codes = "  0  nothing is broken (with --strict: or slow)\n  1  wrong use\n  6  something is\n"};
 }
 
-// What the session would say of settings and of this machine is a finding here, and said once. What it
-// says of members that do not come must be seen at once.
+// Returns a sink that shows only stalls. Warnings about settings and this machine are findings here, and would appear
+// twice. A warning about missing members must appear at once.
 Log::Sink only_stalls() {
   return [](LogLevel level, std::string_view line) {
     const auto tells = [&](Code code) { return line.find(id(code)) != std::string_view::npos; };
@@ -59,7 +61,8 @@ Log::Sink only_stalls() {
   };
 }
 
-// Under a launcher that does not suit, each of many processes is rank 0 of a world of its own.
+// Returns true if this process prints the report. Under an unsuitable launcher each of many processes is rank 0 of a
+// world of its own.
 bool prints(const Session& session, const Facts& mine) {
   return session.rank() == 0 && (mine.launcher_size <= 1 || session.size() > 1 || speaks());
 }
@@ -68,7 +71,7 @@ Exit diagnose(const ParsedOptions& parsed) {
   const Settings given = Settings::from_environment();
   Settings tolerant = given;
   tolerant.set(Setting::allow_singleton, "1");
-  // Who asks a doctor does not want to wait five minutes for a job that hangs.
+  // The user does not want to wait five minutes for a job that hangs.
   if (given.source(Setting::timeout) == SettingSource::built_in) tolerant.set(Setting::timeout, "60s");
   Session session = begin_session({.settings = tolerant, .log = only_stalls(), .purpose = "doctor", .tolerant = true});
   auto facts = try_and_gather(session.exchange(), session.topology(), ask(session, given));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the table of all checks, runs them, and merges equal findings.
 #include "tools/lockstep/doctor_checks.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Judging: from all members' facts and the topology to findings. Pure, so that tests make every check
-// fire with facts made by hand. A check is one row of the table in doctor_checks.cpp; what it needs of
-// the world must be in Facts or in Topology.
+// Turns the facts of all members and the topology into findings. It has no side effects, so that tests trigger every
+// check with artificial facts. A check is one row of the table in doctor_checks.cpp. Everything that it needs must be
+// in Facts or in Topology.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +17,33 @@
 
 namespace lockstep::command {
 
-// note: good to know; slow: works, but not as fast as it could; broken: will fail or compute nonsense.
+// Grades a finding. note: good to know; slow: works, but slower than it could; broken: will fail, or compute wrong
+// results.
 enum class Grade : std::uint8_t { ok, note, slow, broken };
 
 std::string_view to_string(Grade grade);
 
+// Holds one finding: the ranks that it concerns, the fact, the reason and the remedy.
 struct Finding {
   Grade grade = Grade::note;
-  IndexSet ranks;  // where
+  IndexSet ranks;  // the ranks that it concerns
   std::string what;
-  std::string why;   // it matters
+  std::string why;   // the reason why it matters
   std::string mend;  // the command that mends it
   bool operator==(const Finding&) const = default;
 };
 
+// Holds the outcome of one check.
 struct CheckOutcome {
-  std::string summary;  // what a healthy run prints
+  std::string summary;  // printed by a healthy run
   std::vector<Finding> findings;
 
-  // Findings that differ in their ranks only become one.
+  // Adds a finding. Findings that differ only in their ranks become one.
   void add(Finding finding);
   Grade grade() const;
 };
 
+// Refers to the facts and the topology of a job; it owns neither.
 struct JobView {
   std::span<const Facts> facts;  // by rank
   const Topology& topology;
@@ -51,47 +55,49 @@ struct JobView {
   IndexSet ranks_of_node(int node) const;
 };
 
+// Holds a check: its name, its subject for the help, and its function.
 struct DoctorCheck {
   std::string_view name;
   std::string_view looks_at;
   CheckOutcome (*look)(const JobView& view);
 };
 
+// Returns all checks, in the order of the report.
 std::span<const DoctorCheck> checks();
 
-// The subnet that all machines share, and the fastest of these.
+// Holds the fastest subnet that all machines share.
 struct CommonSubnet {
-  std::vector<int> nodes;               // one for each set of interfaces, at least two, ascending
-  std::vector<std::string> addresses;   // of each of them
-  std::int64_t claimed_mbit_per_s = 0;  // by the slowest interface; 0: not known
+  std::vector<int> nodes;               // one node for each set of interfaces, at least two, ascending
+  std::vector<std::string> addresses;   // of each of those nodes
+  std::int64_t claimed_mbit_per_s = 0;  // by the slowest interface; 0: unknown
 };
 
-// True if a link is slow that carries so much and claims so much. One connection of one rank on a busy host need not
-// fill a fast link: 2 Gbit/s are enough (between virtual nodes on two cores with a load of 8, the best of three tries
-// was 5).
+// Returns true if a link with these rates is slow. One connection of one rank on a busy host need not fill a fast link,
+// so 2 Gbit/s are enough. Between virtual nodes on two cores with a load of 8, the best of three tries was 5 Gbit/s.
 bool is_slow_link(double measured_mbit_per_s, std::int64_t claimed_mbit_per_s);
 
-// Returns nothing if there is one machine only, or no such subnet.
+// Returns nothing if there is only one machine, or no such subnet.
 std::optional<CommonSubnet> common_subnet_of(const JobView& view);
 
+// Holds the outcomes of all checks.
 struct Diagnosis {
   std::vector<CheckOutcome> outcomes;  // one for each of checks()
   Grade worst() const;
   std::size_t count(Grade grade) const;
 };
 
-// `facts` by rank, one for each member of the topology.
+// Runs all checks. `facts` has one element for each member of the topology, by rank.
 Diagnosis examine(std::span<const Facts> facts, const Topology& topology);
 
-// What the checks are made of, and the checks themselves by file.
+// The following functions serve the checks. The checks themselves come after them, by file.
 
-// "4 ranks", "1 rank".
+// Returns "4 ranks" or "1 rank".
 std::string counted(std::size_t count, std::string_view one);
-// "a on ranks 0-3 and b on rank 4".
+// Returns "a on ranks 0-3 and b on rank 4".
 std::string by_ranks(const std::map<std::string, IndexSet>& values);
-// "rank 3" or "ranks 0-7,9".
+// Returns "rank 3" or "ranks 0-7,9".
 std::string name_ranks(const IndexSet& ranks);
-// The ranks whose value is not the commonest.
+// Returns the ranks that do not have the most frequent value.
 IndexSet odd_ones(const std::map<std::string, IndexSet>& values);
 bool is_open_mpi(const Facts& facts);
 
@@ -104,7 +110,7 @@ std::map<std::string, IndexSet> group_ranks(const JobView& view, Key key) {
 
 namespace check {
 
-// doctor_checks_job.cpp: is it one job, of one program?
+// The file doctor_checks_job.cpp checks that it is one job of one program.
 CheckOutcome launcher(const JobView& view);
 CheckOutcome mpi_library(const JobView& view);
 CheckOutcome build(const JobView& view);
@@ -112,7 +118,7 @@ CheckOutcome settings(const JobView& view);
 CheckOutcome hwloc(const JobView& view);
 CheckOutcome clocks(const JobView& view);
 
-// doctor_checks_memory.cpp: what members of a node share.
+// The file doctor_checks_memory.cpp checks the memory that members of a node share.
 CheckOutcome shared_memory(const JobView& view);
 CheckOutcome node_sharing(const JobView& view);
 CheckOutcome huge_pages(const JobView& view);
@@ -120,20 +126,20 @@ CheckOutcome neighbour_memory(const JobView& view);
 CheckOutcome locked_memory(const JobView& view);
 CheckOutcome open_files(const JobView& view);
 
-// doctor_checks_place.cpp: processors.
+// The file doctor_checks_place.cpp checks processors and binding.
 CheckOutcome binding(const JobView& view);
 CheckOutcome cores(const JobView& view);
 CheckOutcome cpu_quota(const JobView& view);
 CheckOutcome waiting(const JobView& view);
 CheckOutcome machines(const JobView& view);
 
-// doctor_checks_gpu.cpp
+// The file doctor_checks_gpu.cpp checks GPUs and NCCL.
 CheckOutcome gpu_driver(const JobView& view);
 CheckOutcome gpu_sharing(const JobView& view);
 CheckOutcome gpu_state(const JobView& view);
 CheckOutcome nccl_library(const JobView& view);
 
-// doctor_checks_network.cpp: interfaces and the subnets behind them.
+// The file doctor_checks_network.cpp checks interfaces and the subnets behind them.
 CheckOutcome network(const JobView& view);
 
 }  // namespace check

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs: drivers, who shares one, the state they are in, and NCCL.
+// Checks GPUs: their drivers, their sharing, their state, and NCCL.
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
@@ -71,7 +72,7 @@ CheckOutcome gpu_driver(const JobView& view) {
   return outcome;
 }
 
-// Every rank takes the first GPU that it sees, unless the program says otherwise.
+// Every rank takes the first GPU that it sees, if the program does not choose another.
 CheckOutcome gpu_sharing(const JobView& view) {
   std::map<std::string, IndexSet> first_of;
   for (int rank = 0; rank < view.size(); ++rank) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is it one job, of one program, with one MPI library, on the machine that it believes to be on?
+// Checks that the job is one job of one program, with one MPI library, on its real machine.
 #include <algorithm>
 #include <limits>
 
@@ -36,7 +36,7 @@ void two_libraries(const JobView& view, CheckOutcome& outcome) {
   }
 }
 
-// Only in a world of one: where the world has its members, the launcher suits.
+// Looks at a world of one only. If the world has its members, the launcher suits.
 void foreign_launcher(const JobView& view, CheckOutcome& outcome) {
   const Facts& mine = view.of(0);
   if (view.size() > 1 || mine.launcher_size <= 1 || mine.cluster_named) return;
@@ -132,7 +132,7 @@ CheckOutcome hwloc(const JobView& view) {
 
 namespace {
 
-// Clocks of different kernels only: one kernel has one clock, and its readers were merely late.
+// Compares clocks of different kernels only. One kernel has one clock, and its readers were merely late.
 void compare_wall_clocks(const JobView& view, CheckOutcome& outcome) {
   constexpr std::int64_t most_apart_ns = 2'000'000'000;  // members meet within milliseconds; this is no jitter
   std::map<std::string, std::int64_t> earliest;
@@ -157,7 +157,7 @@ void compare_wall_clocks(const JobView& view, CheckOutcome& outcome) {
 
 CheckOutcome clocks(const JobView& view) {
   constexpr double most_ns =
-      300;  // from user space some 25 ns, 50 under virtualisation; a call into the kernel is more
+      300;  // from user space it takes about 25 ns, 50 under virtualisation; a call into the kernel takes longer
   double slowest = 0;
   CheckOutcome outcome;
   for (int rank = 0; rank < view.size(); ++rank) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members of a node share, and what the system lets them: shared memory, each other's memory,
-// locked memory, open files.
+// Checks the resources that members of a node share, and their limits: shared memory, each other's memory, locked
+// memory and open files.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -46,7 +46,7 @@ std::string mend_shared_memory(const Facts& facts) {
 constexpr std::string_view why_shared =
     "ranks of a node exchange data through it; without, they send messages to themselves";
 
-// What the members of one node got together; the first error among them.
+// Returns the sum of the grants on one node, and the first error among them.
 Facts sum_of_node(const JobView& view, int node) {
   Facts sum = view.first_of_node(node);
   sum.shared_memory = {};
@@ -99,10 +99,10 @@ CheckOutcome shared_memory(const JobView& view) {
   return outcome;
 }
 
-// Members with one kernel and one host name that are not one node cannot share memory. Where /dev/shm
-// itself fails, that is a finding of its own.
+// Reports members with one kernel and one host name that are not one node, because they cannot share memory. If
+// /dev/shm fails, that is a finding of its own.
 CheckOutcome node_sharing(const JobView& view) {
-  std::map<std::string, IndexSet> members;  // of what should be one node
+  std::map<std::string, IndexSet> members;  // of one expected node
   std::map<std::string, IndexSet> nodes;
   for (int rank = 0; rank < view.size(); ++rank) {
     const Facts& facts = view.of(rank);
@@ -210,7 +210,7 @@ CheckOutcome locked_memory(const JobView& view) {
 }
 
 CheckOutcome open_files(const JobView& view) {
-  // A connection to every other rank, and the files that a program opens besides.
+  // Each rank needs a connection to every other rank, and the files that a program opens.
   const std::uint64_t wanted = 2 * static_cast<std::uint64_t>(view.size()) + 256;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   CheckOutcome outcome;

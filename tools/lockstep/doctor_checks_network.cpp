@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which subnets all nodes share, and which only look as if they did (a bridge for containers has the
-// same address on every node). MPI may pick any of them, and then waits for ever.
+// Checks the subnets of the nodes. Some are only seemingly common: a bridge for containers has the same address on
+// every node. MPI may pick any of them, and then waits for ever.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Subnet {
   auto operator<=>(const Subnet&) const = default;  // NOLINT(modernize-use-nullptr): the tool's mistake
 
   int width() const { return family == AF_INET ? 32 : 128; }
-  bool is_point() const { return bits == width(); }  // an address alone: says nothing about who is near
+  bool is_point() const { return bits == width(); }  // a single address tells nothing about neighbours
   std::string to_string() const;
 };
 
@@ -32,7 +32,7 @@ std::string Subnet::to_string() const {
   return text(name.data(), "/", bits);
 }
 
-// "10.0.0.1/24" is 10.0.0.0/24.
+// Returns 10.0.0.0/24 for "10.0.0.1/24".
 std::optional<Subnet> subnet_of(std::string_view address) {
   const std::size_t slash = address.find('/');
   if (slash == std::string_view::npos) return std::nullopt;
@@ -54,7 +54,7 @@ struct SubnetUse {  // a subnet as the nodes see it
   IndexSet nodes;
   std::set<std::string> interfaces;
   std::int64_t mbit_per_s = std::numeric_limits<std::int64_t>::max();  // the slowest
-  bool twins = false;                                                  // an address that several nodes have
+  bool twins = false;                                                  // several nodes have the same address
 };
 
 struct SubnetMap {
@@ -65,7 +65,7 @@ struct SubnetMap {
 SubnetMap map_of(const JobView& view) {
   SubnetMap map;
   std::set<std::string> seen;
-  std::map<std::string, int> owner;  // of an address
+  std::map<std::string, int> owner;  // by address
   for (int node = 0; node < view.topology.node_count(); ++node) {
     const Facts& facts = view.first_of_node(node);
     if (!seen.insert(text(facts.kernel, " ", facts.net_namespace)).second) continue;
@@ -88,7 +88,7 @@ SubnetMap map_of(const JobView& view) {
 
 using SubnetEntry = std::pair<const Subnet, SubnetUse>;
 
-// The subnet to use: all nodes are in it; the fastest, and rather version 4, which MPI options can name.
+// Returns the fastest subnet that all nodes share. It prefers version 4, which MPI options can name.
 const SubnetEntry* common_subnet(const SubnetMap& map) {
   const SubnetEntry* best = nullptr;
   const auto better = [](const SubnetEntry& a, const SubnetEntry& b) {
@@ -111,7 +111,7 @@ std::string mend(const JobView& view, const SubnetMap& map, const SubnetEntry* c
     return common == nullptr ? "mpiexec -iface NAME, with the interface that reaches all nodes"
                              : text("mpiexec -iface ", *common->second.interfaces.begin(), " ...");
   if (common != nullptr) {
-    // Open MPI takes subnets of version 4 only; interfaces otherwise.
+    // Open MPI accepts subnets of version 4 only; otherwise it needs interfaces.
     const std::string which =
         common->first.family == AF_INET ? common->first.to_string() : interface_names(common->second);
     return text("mpirun --mca btl_tcp_if_include ", which, " --mca oob_tcp_if_include ", which, " ...");
@@ -129,7 +129,7 @@ IndexSet ranks_of(const JobView& view, const IndexSet& nodes) {
   return ranks;
 }
 
-// Subnets that some nodes have and others have not, where one that all have would do.
+// Reports subnets that only some nodes have, if there is one that all have.
 void judge_partial(const JobView& view, const SubnetMap& map, const SubnetEntry& common, CheckOutcome& outcome) {
   for (const auto& [subnet, side] : map.subnets) {
     if (side.twins || subnet.is_point() || side.nodes.size() == map.nodes.size()) continue;
@@ -140,14 +140,14 @@ void judge_partial(const JobView& view, const SubnetMap& map, const SubnetEntry&
   }
 }
 
-// What came through from one machine to the next.
+// Holds the measured rate from one machine to the next.
 struct LinkRate {
   int from = 0;  // nodes
   int to = 0;
   double mbit_per_s = 0;
 };
 
-// Those that were tried, in the order of machines.
+// Returns the rates that were tried, in the order of machines.
 std::vector<LinkRate> link_rates(const JobView& view, const SubnetMap& map) {
   const std::vector<int> nodes = map.nodes.members();
   std::vector<LinkRate> links;
@@ -158,7 +158,7 @@ std::vector<LinkRate> link_rates(const JobView& view, const SubnetMap& map) {
   return links;
 }
 
-// A virtual interface says what its driver was told, whatever the link carries.
+// Describes the rates. A virtual interface reports the rate of its driver, but not the rate of the link.
 std::string speed(std::int64_t claimed, const std::vector<LinkRate>& links) {
   const std::string claims = claimed == 0 ? "" : text(", which claims ", claimed, " Mbit/s");
   if (links.empty()) return claimed == 0 ? "" : text(claims, "; `lockstep links` measures");
@@ -166,7 +166,7 @@ std::string speed(std::int64_t claimed, const std::vector<LinkRate>& links) {
   return text(claims, "; at least ", std::llround(slowest->mbit_per_s), " were measured");
 }
 
-// The nodes to which slow links point: their ends, without those that have a good link as well, if any are left.
+// Returns the nodes to which slow links point: their ends, without those that also have a good link, if any are left.
 IndexSet suspects(const std::vector<LinkRate>& slow, const std::vector<LinkRate>& good) {
   IndexSet ends;
   for (const LinkRate& each : slow) ends.insert(IndexSet{each.from, each.to});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks may run, and how many of them compete there.
+// Checks the cores that ranks may use, and the number of ranks that compete for them.
 #include <algorithm>
 #include <limits>
 
@@ -15,7 +15,7 @@ IndexSet cores_of(const MachineShape& machine, const IndexSet& pus) {
   return cores;
 }
 
-// How the ranks of one node lie on its cores. Quotas are another check's.
+// Describes the ranks of one node on its cores. Quotas belong to another check.
 struct CoreUse {
   IndexSet bound;      // cores that some rank may use now
   IndexSet reachable;  // cores that the node's cpusets would allow
@@ -41,7 +41,7 @@ CoreUse core_use_of(const JobView& view, int node) {
   crowd.reachable.insert(crowd.bound);
   for (const auto& [place, own] : ranks_of_place) {
     const IndexSet& pus = topology.place_of(own.first()).pus;
-    IndexSet inside;  // can run nowhere but here
+    IndexSet inside;  // ranks that can run only here
     for (const auto& [other, ranks] : ranks_of_place) {
       if (pus.contains(topology.place_of(ranks.first()).pus)) inside.insert(ranks);
     }
@@ -55,7 +55,7 @@ CoreUse core_use_of(const JobView& view, int node) {
   return crowd;
 }
 
-// Ranks of the node that may run in more than one NUMA node.
+// Returns ranks of the node that may run in more than one NUMA node.
 IndexSet roaming(const JobView& view, int node) {
   IndexSet ranks;
   const bool several = view.topology.machine_of_node(node).numas() > 1 && view.topology.ranks_of_node(node).size() > 1;
@@ -95,7 +95,7 @@ CheckOutcome binding(const JobView& view) {
 
 namespace {
 
-// Nodes on one kernel, as containers are, compete for the same cores.
+// Holds nodes on one kernel, such as containers, which compete for the same cores.
 struct SharedMachine {
   IndexSet ranks;
   IndexSet cores;
@@ -139,7 +139,7 @@ CheckOutcome cores(const JobView& view) {
   return outcome;
 }
 
-// Ranks with one quota are taken for ranks of one control group, wherever they are bound.
+// Takes ranks with equal quotas for ranks of one control group, on any cores.
 CheckOutcome cpu_quota(const JobView& view) {
   bool any = false;
   CheckOutcome outcome;
@@ -187,7 +187,7 @@ CheckOutcome waiting(const JobView& view) {
 
 namespace {
 
-// Containers and virtual nodes have names and networks of their own on one kernel.
+// Looks for several nodes on one kernel. Containers and virtual nodes have names and networks of their own.
 void judge_one_machine(const JobView& view, CheckOutcome& outcome) {
   std::map<std::string_view, std::vector<int>> nodes;
   for (int node = 0; node < view.topology.node_count(); ++node)

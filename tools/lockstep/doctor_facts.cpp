@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Gathers facts, and packs them for the exchange with other members.
 #include "tools/lockstep/doctor_facts.hpp"
 
 #include <sys/resource.h>
@@ -20,7 +21,7 @@
 namespace lockstep::command {
 namespace {
 
-// All fields in one place, for writing and for reading: what is not here does not travel.
+// Visits all fields, for writing and for reading. A field that is missing here does not travel.
 template <class Each, class Visit>
 void visit_fields(Each& facts, Visit visit) {
   visit(facts.host, facts.kernel, facts.net_namespace, facts.container);
@@ -54,7 +55,7 @@ template <Plain T>
 void get(Reader& reader, T& value) {
   value = reader.get<T>();
 }
-// Any byte may come; only two of them are a bool.
+// Accepts any byte, because only two of them are a valid bool.
 void get(Reader& reader, bool& value) { value = reader.get<std::uint8_t>() != 0; }
 void get(Reader& reader, std::string& value) { value = reader.get_string(); }
 void get(Reader& reader, IndexSet& value) { value = reader.get_set(); }
@@ -122,7 +123,7 @@ bool is_on(const char* value) {
 void ask_where(Facts& facts) {
   facts.host = host_name();
   facts.kernel = first_line("/proc/sys/kernel/random/boot_id");
-  if (facts.kernel.empty()) facts.kernel = facts.host;  // hidden from us: the best guess that is left
+  if (facts.kernel.empty()) facts.kernel = facts.host;  // the boot id is hidden; the host name is the best guess
   struct stat status {};
   if (::stat("/proc/self/ns/net", &status) == 0) facts.net_namespace = status.st_ino;
   facts.container = container_kind();
@@ -164,7 +165,7 @@ std::int64_t wall_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
 }
 
-// Everybody on the node whose memory this process cannot read.
+// Finds the members of the node whose memory this process cannot read.
 void read_neighbours(const Exchange& exchange, const Topology& topology, const std::vector<Bytes>& offers,
                      Facts& facts) {
   for (const int rank : topology.ranks_of_node(topology.member(exchange.rank()).node)) {
@@ -207,7 +208,7 @@ Facts ask(const Session& session, const Settings& given) {
 std::vector<Facts> try_and_gather(Exchange& exchange, const Topology& topology, Facts facts) {
   constexpr Duration patience = std::chrono::seconds(5);
   const std::size_t members = topology.ranks_of_node(topology.member(exchange.rank()).node).size();
-  const std::uint64_t share = fair_share_bytes(free_memory_bytes(), members);  // before anybody takes any
+  const std::uint64_t share = fair_share_bytes(free_memory_bytes(), members);  // read before any member allocates
   const ProbeToken token;
   const auto offers = exchange.all_gather("doctor: offers", token.offer());
   facts.wall_clock_ns = wall_clock_ns();
@@ -218,7 +219,7 @@ std::vector<Facts> try_and_gather(Exchange& exchange, const Topology& topology, 
   const HeldMemory held("/dev/shm", share, patience);
   facts.shared_memory = held.grant();
   facts.shared_memory_is_disk = held.is_disk();
-  // When this returns, all have tried: only then do the token and the memory go.
+  // All members have tried when this returns. Only then are the token and the memory released.
   std::vector<Facts> all;
   for (const Bytes& bytes : exchange.all_gather("doctor: facts", facts.to_bytes()))
     all.push_back(Facts::from_bytes(bytes));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sends bursts over sockets between machines, and measures the rate at which they arrive.
 #include "tools/lockstep/doctor_links.hpp"
 
 #include <arpa/inet.h>
@@ -20,9 +21,9 @@ namespace {
 
 using LinkClock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds burst_takes{200};  // two moments, since a connection begins slowly
+constexpr std::chrono::milliseconds burst_takes{200};  // two moments, because a connection begins slowly
 constexpr std::chrono::milliseconds try_takes{300};    // with the time to connect
-constexpr int most_tries = 3;                          // of a link that seems slow: its host may be busy just now
+constexpr int most_tries = 3;  // of a link that seems slow, because its host may be busy just now
 constexpr std::size_t link_token_bytes = 16;
 constexpr std::size_t most_callers = 16;
 using LinkToken = std::array<std::byte, link_token_bytes>;
@@ -51,7 +52,7 @@ std::optional<SocketName> socket_name(const std::string& address, std::uint16_t 
   return name;
 }
 
-// One end of two links: hears the machine before, and sends to the next one.
+// Handles the ends of two links: it receives from the machine before, and sends to the next one.
 class LinkTry {
  public:
   explicit LinkTry(const std::string& address) {
@@ -67,7 +68,7 @@ class LinkTry {
     listener_ = std::move(socket);
   }
 
-  // What the machine before needs: the port, 0 if there is none, and what proves that it is that machine.
+  // Returns the offer for the machine before: the port (0: there is none) and the token that proves its identity.
   Bytes offer() const {
     Writer writer;
     writer.put(port_);
@@ -112,7 +113,7 @@ class LinkTry {
     if (out_) send();
   }
 
-  // Callers prove themselves first: whoever reaches the port could send.
+  // Accepts callers. They prove themselves first, because any process that reaches the port could send.
   void let_in() {
     for (;;) {
       OwnedDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -132,7 +133,7 @@ class LinkTry {
   }
 
   void receive() {
-    constexpr int most_turns = 16;  // sending must go on
+    constexpr int most_turns = 16;  // bounds the loop, because sending must continue
     for (int i = 0; i < most_turns; ++i) {
       const ssize_t got = ::recv(in_.get(), room_.data(), room_.size(), 0);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -159,7 +160,7 @@ class LinkTry {
     end_burst();
   }
 
-  // What the kernel still has of it must not fill a slow link for seconds.
+  // Ends the burst. The bytes that the kernel still holds must not fill a slow link for seconds.
   void end_burst() {
     if (!out_ || LinkClock::now() - sending_since_ < burst_takes) return;
     const linger at_once{1, 0};

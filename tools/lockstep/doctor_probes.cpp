@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tries to allocate, read and lock memory, and reads processor masks and the clock.
 #include "tools/lockstep/doctor_probes.hpp"
 
 #include <fcntl.h>
@@ -20,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The kernel sends a signal that ends the process at this limit, so it must not be reached.
+// Returns the limit at which the kernel sends a signal that ends the process. It must not be reached.
 std::uint64_t file_size_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
@@ -65,8 +66,8 @@ HeldMemory::~HeldMemory() {
   if (file_ >= 0) ::close(file_);
 }
 
-// In small steps, because what does not fit is undone as a whole: members that allocate at the same time
-// would otherwise take turns in failing.
+// Grows in small steps, because a step that does not fit is undone as a whole. Otherwise members that allocate at the
+// same time would fail in turns.
 void HeldMemory::grow(Duration limit) {
   const std::uint64_t most = std::min(grant_.wanted_bytes, file_size_limit());
   if (most < grant_.wanted_bytes) grant_.error = EFBIG;
@@ -74,7 +75,7 @@ void HeldMemory::grow(Duration limit) {
   for (const std::uint64_t step : {mebibyte, mebibyte / 16, mebibyte / 256}) {
     while (grant_.got_bytes + step <= most) {
       if (Clock::now() >= end) {
-        grant_.wanted_bytes = grant_.got_bytes;  // slow, but there
+        grant_.wanted_bytes = grant_.got_bytes;  // the allocation is slow, but it works
         return;
       }
       const int error = allocate(file_, grant_.got_bytes, step);
@@ -134,7 +135,7 @@ IndexSet reachable_pus() {
   const auto as_set = [](std::vector<std::uint64_t>& mask) { return reinterpret_cast<cpu_set_t*>(mask.data()); };
   IndexSet reachable;
   if (::sched_getaffinity(0, size, as_set(own)) != 0) return reachable;
-  // The kernel grants what the cpuset allows of it.
+  // The kernel grants the part that the cpuset allows.
   const bool granted = ::sched_setaffinity(0, size, as_set(all)) == 0;
   if (::sched_getaffinity(0, size, as_set(all)) != 0) all = own;
   if (granted) ::sched_setaffinity(0, size, as_set(own));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Formats findings, facts and settings as text and as JSON.
 #include "tools/lockstep/doctor_report.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ std::size_t name_width() {
   return widest + 2;
 }
 
-// Hosts of some ranks, each once, in the order of nodes.
+// Returns the hosts of these ranks, each once, in the order of nodes.
 std::vector<std::string> hosts_of(const JobView& view, const IndexSet& ranks) {
   std::vector<std::string> hosts;
   for (const int rank : ranks.members()) {
@@ -42,7 +43,7 @@ std::vector<std::string> hosts_of(const JobView& view, const IndexSet& ranks) {
   return hosts;
 }
 
-// "ranks 0-7" in a world of one node, "ranks 0-7 on a, b" in a larger one.
+// Returns "ranks 0-7" in a world of one node, "ranks 0-7 on a, b" in a larger one.
 std::string where(const JobView& view, const IndexSet& ranks) {
   if (view.topology.node_count() == 1) return name_ranks(ranks);
   constexpr std::size_t most = 3;
@@ -90,7 +91,7 @@ std::string report_text(const JobView& view, const Diagnosis& diagnosis) {
 
 namespace {
 
-// Nothing that comes from a machine may break the report: bytes that are no UTF-8 are replaced.
+// Replaces bytes that are not UTF-8, because no text from a machine may break the report.
 std::string dump(const Json& json) { return text(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n"); }
 
 Json doctor_node_json(const JobView& view, int node) {

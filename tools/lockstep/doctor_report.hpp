@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor's findings for people and for programs. The JSON is one object:
+// Prints the doctor's findings for people and for programs. The JSON is one object:
 //   schema "lockstep-doctor", version 1, lockstep {version, commit}, verdict and exit, strict
 //   checks   [{name, looks_at, grade, summary}]            one for each check, in the order of the text
 //   findings [{check, grade, what, ranks "0-7,9", hosts [...], why, mend}]
 //   facts    {ranks, mpi, cuda, nodes [{host, ranks, cores, gpus, measured_mbit_per_s, nics [{name, mbit_per_s,
 //   addresses}]}], remarks}
-// measured_mbit_per_s came in from another machine; 0: not measured. A grade is "ok", "note", "slow" or "broken".
-// Fields are added, never changed, within a version.
+// measured_mbit_per_s arrived from another machine; 0: not measured. A grade is "ok", "note", "slow" or "broken".
+// Within a version fields are added, never changed.
 #pragma once
 
 #include <string>
@@ -17,15 +17,16 @@
 
 namespace lockstep::command {
 
-// Broken is unfit; with `strict`, slow is too.
+// Returns the exit code: broken is unfit; with `strict`, slow is too.
 Exit exit_for(Grade worst, bool strict);
 
+// Return the report as text, and as the JSON above.
 std::string report_text(const JobView& view, const Diagnosis& diagnosis);
 std::string report_json(const JobView& view, const Diagnosis& diagnosis, bool strict);
 
-// The table of LOCKSTEP_ variables, and the warnings about unknown ones. As JSON: {schema
-// "lockstep-settings", version 1, settings [{name, value, from, default, allowed, meaning}], warnings}.
-// In lines of at most `width` columns, unless a single word is longer.
+// Returns the table of LOCKSTEP_ variables and warnings about unknown ones. Lines have at most `width` columns, unless
+// a single word is longer. The JSON is {schema "lockstep-settings", version 1, settings [{name, value, from, default,
+// allowed, meaning}], warnings}.
 std::string settings_text(const Settings& settings, std::size_t width);
 std::string settings_json(const Settings& settings);
 

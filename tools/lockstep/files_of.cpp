@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists files of a folder with care for links of other users, and reads each of them.
 #include "tools/lockstep/files_of.hpp"
 
 #include <sys/stat.h>
@@ -20,7 +21,8 @@ void say_passed_over(std::string_view fault) {
   if (speaks()) std::cerr << text("lockstep: passed over: ", fault, "\n") << std::flush;
 }
 
-// Such a link may lead to a file that only this user may read, or whose reading changes it (/proc/kmsg).
+// Returns true for a link that another user owns. It may lead to a file that only this user may read, or that changes
+// when it is read (/proc/kmsg).
 bool is_link_of_another_user(const std::filesystem::path& path) {
   struct stat its {};
   return ::lstat(path.c_str(), &its) == 0 && S_ISLNK(its.st_mode) && its.st_uid != ::geteuid();
@@ -48,7 +50,7 @@ std::vector<std::string> files_in(const std::string& folder, std::string_view en
   return all;
 }
 
-// Returns the fault without its remedy: the remedy for one file of a folder is to go on without it.
+// Returns the fault without its remedy. For one file of a folder the remedy is to continue without it.
 std::string fault_of(const Error& error) {
   const std::string_view all = error.detail();
   return std::string(all.substr(0, all.rfind(" -> ")));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Sets the flag of measure() from a signal handler.
 #include "tools/lockstep/interrupt.hpp"
 
 #include <csignal>

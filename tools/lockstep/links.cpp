@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep links`: every pair's latency and bandwidth, and the names of those that are slow.
+// Runs `lockstep links`: measures every pair's latency and bandwidth, and names the slow ones.
 #include "bench/links.hpp"
 
 #include <algorithm>
@@ -24,13 +24,13 @@ using namespace bench;
 
 const std::vector<Option>& links_option_list() {
   static const std::vector<Option> all{
-      {"seconds", 0, "S", "For each of the five things that are measured of a pair: 0.05 unless given."},
-      {"slow-below", 0, "P", "Slow is what has less than so many per cent of the usual bandwidth: 60 unless given."},
-      {"svg", 0, "FILE", "Draw the matrices: latency, bandwidth, and bandwidth while all pairs are at work."},
+      {"seconds", 0, "S", "Time for each of the five measurements of a pair, in seconds (default: 0.05)."},
+      {"slow-below", 0, "P", "Bandwidth below which a link is slow, in per cent of the usual (default: 60)."},
+      {"svg", 0, "FILE", "Draw the matrices of latency, bandwidth, and bandwidth while all pairs are busy."},
       {"json", 0, "[FILE]",
-       "Write all pairs, for `lockstep report`; docs/bench-json.md. Without FILE, or with -, print them instead of the "
-       "text."},
-      {"nodes-file", 0, "FILE", "Write the hosts that are good, one a line, for mpirun's --hostfile."},
+       "Write all pairs as JSON, for `lockstep report` (docs/bench-json.md). Without FILE, or with -, print them "
+       "instead of the text."},
+      {"nodes-file", 0, "FILE", "Write the good hosts, one a line, for mpirun's --hostfile."},
   };
   return all;
 }
@@ -54,7 +54,7 @@ void conclude(const LinkVerdict& verdict, BenchRun& run) {
   else if (!verdict.comparable && run.oversubscribed)
     end(Exit::inconclusive, "measured, but not judged: ranks share cores, and what is slow may be their turns");
   else if (!verdict.comparable)
-    end(Exit::well, "measured, but nothing to compare with: it takes three of a kind to tell a slow one");
+    end(Exit::inconclusive, "measured, but not judged: a slow rank can be told from three of a kind only");
   else
     end(Exit::well, text("no link of ", run.links.size(), " is slow against others of its kind"));
 }
@@ -72,22 +72,23 @@ std::string next(const BenchRun& run) {
 const Manual& links_manual() {
   static const Manual manual{
       .name = "links",
-      .one_line = "latency and bandwidth of every pair, and which link is slow",
+      .one_line = "measure latency and bandwidth of every pair, and find slow links",
       .synopsis = "mpirun -n N lockstep links [--svg FILE] [--json [FILE]] [--nodes-file FILE] [...]",
       .description =
-          R"manual(Measures all pairs of ranks on a node, and all pairs of nodes by one rank of each: alone, while the
-others wait, and in rounds of disjoint pairs at once. What a link reaches at best is compared with
-others of its kind (same cache, package, node, network): first ranks, by the best that each reaches
-with anybody, then pairs, by what both reach with others. What seems slow is measured again before
-it is called slow. The file of --json is one that `lockstep report` draws as a map.)manual",
+          R"manual(Measures all pairs of ranks on a node, and all pairs of nodes by one rank of each. Each pair is
+measured alone, while the others wait, and in rounds of disjoint pairs at the same time. The best
+figures of a link are compared with links of the same kind (same cache, package, node, network).
+Ranks are judged first, by the best that each reaches with any other; then pairs, by the best that
+both reach with others. A link that seems slow is measured again before it is called slow.
+`lockstep report` draws the file of --json as a map.)manual",
       .options = links_option_list(),
       .examples =
           "  mpirun -N 1 --hostfile all lockstep links --nodes-file good\n"
-          "      one rank on each node: which nodes shall the next job have?\n",
+          "      runs one rank on each node, and writes the nodes that are good enough for the next job\n",
       .exit_codes =
-          "  0  measured, and nothing is slow\n  1  wrong use\n  3  a rank or a pair is slow, and named\n"
-          "  4  a rank did not come in time\n  5  a rank ended before the others\n  6  the surroundings are unfit\n"
-          "  7  one rank only, or ranks that share cores: nothing to judge\n",
+          "  0  no link is slow\n  1  wrong use\n  3  a rank or a pair is slow, and named\n"
+          "  4  a rank did not arrive in time\n  5  a rank ended before the others\n  6  unfit environment\n"
+          "  7  nothing judged: fewer than three ranks of each kind, or ranks that share cores\n",
   };
   return manual;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command. Finds the subcommand, and turns what it throws into one message and an exit code.
+// Holds main(). It finds the subcommand, and turns an exception into one message and an exit code.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ constexpr std::array subcommands = {
 
 std::string overview() {
   std::string all =
-      "lockstep - collectives for MPI ranks and GPUs, and replicas kept in lockstep on top\n\n"
+      "lockstep - tools for collectives of MPI ranks and GPUs, and for replicas\n\n"
       "USE\n  lockstep SUBCOMMAND [OPTIONS]\n  mpirun -n N lockstep SUBCOMMAND [OPTIONS]\n\nSUBCOMMANDS\n";
   for (const Subcommand& each : subcommands) {
     std::string name(each.manual().name);
@@ -45,13 +45,13 @@ std::string overview() {
     all += text("  ", name, each.manual().one_line, "\n");
   }
   all +=
-      "\nOPTIONS\n  -h, --help    This page; `lockstep SUBCOMMAND --help` is the subcommand's own.\n"
-      "  --version     What this program is and what it was built with.\n"
-      "  In all subcommands, --json [FILE] writes JSON to FILE as well; without FILE, or with -, it prints JSON\n"
-      "  instead of the text. -o (--output) FILE is where a result goes; - is standard output.\n\n"
-      "EXIT CODES\n  0 well, 1 wrong use, 2 wrong data, 3 a performance gate, 4 time-out, 5 a member died,\n"
-      "  6 the surroundings are unfit, 7 inconclusive\n\n"
-      "Variables LOCKSTEP_*: `lockstep doctor --env`. Errors LOCKSTEP-E...: docs/errors.md.\n";
+      "\nOPTIONS\n  -h, --help    Print this page; `lockstep SUBCOMMAND --help` prints the page of a subcommand.\n"
+      "  --version     Print the versions of this program and of the libraries that it was built with.\n"
+      "  A subcommand with --json [FILE] writes JSON to FILE too; without FILE, or with -, it prints JSON\n"
+      "  instead of the text. -o (--output) FILE receives the result of a subcommand; - is standard output.\n\n"
+      "EXIT CODES\n  0 success, 1 wrong use, 2 wrong data, 3 performance gate, 4 timeout, 5 a member died,\n"
+      "  6 unfit environment, 7 inconclusive\n\n"
+      "`lockstep doctor --env` lists the variables LOCKSTEP_*. docs/errors.md explains the errors LOCKSTEP-E...\n";
   return all;
 }
 
@@ -85,8 +85,8 @@ Exit dispatch(const std::vector<std::string>& words) {
   return subcommand.run(parsed);
 }
 
-// Errors that come to all members alike are said by one: rank 0, or the lowest that is left if rank 0
-// has not ended the job meanwhile.
+// Returns true for errors that all members have alike. One member prints them: rank 0, or the lowest remaining rank if
+// rank 0 has not ended the job meanwhile.
 bool is_shared(Code code) {
   constexpr std::array shared = {Code::usage,     Code::bad_setting, Code::bad_description, Code::bad_xml,
                                  Code::singleton, Code::mpi_ended,   Code::stall,           Code::peer_failed,
@@ -104,13 +104,13 @@ Exit fail(Code code, std::string_view what) {
   return exit_of(code);
 }
 
-// Given back when memory is short, so that there is enough to say so.
+// Reserves memory that is freed when memory is short, so that there is enough to report it.
 std::unique_ptr<std::byte[]>& reserve() {
   static std::unique_ptr<std::byte[]> bytes = std::make_unique<std::byte[]>(1 << 20);
   return bytes;
 }
 
-// What is being thrown, as one of our errors.
+// Turns the current exception into one of Lockstep's errors.
 Exit fail_now() {
   reserve().reset();
   try {
@@ -130,8 +130,8 @@ Exit fail_now() {
   }
 }
 
-// Standard streams that are closed would be given to the next files that are opened, and our words would
-// go there. What stands in for them refuses our words, so that the loss is noticed.
+// Opens placeholders for closed standard streams. Otherwise the next opened files would take their numbers, and receive
+// our output. The placeholders refuse output, so that the loss is noticed.
 void occupy_standard_streams() {
   for (const auto& [file, mode] : {std::pair(0, O_WRONLY), std::pair(1, O_RDONLY), std::pair(2, O_RDWR)}) {
     if (::fcntl(file, F_GETFD) < 0) static_cast<void>(::open("/dev/null", mode));
@@ -142,7 +142,7 @@ Exit guarded(const std::vector<std::string>& words) {
   reserve();
   occupy_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of its write
-  // Libraries allocate in destructors too, where an exception cannot leave.
+  // Libraries allocate in destructors too. An exception cannot leave these.
   std::set_terminate([] { ::_exit(static_cast<int>(std::current_exception() ? fail_now() : Exit::unfit)); });
   try {
     const Exit exit = dispatch(words);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses timelines, estimates the offsets of clocks, and writes the trace and the summary.
 #include "tools/lockstep/merge_timelines.hpp"
 
 #include <algorithm>
@@ -15,16 +16,16 @@
 namespace lockstep::command {
 namespace {
 
-constexpr std::int64_t no_limit = std::int64_t{1} << 57U;  // sums of some have room
+constexpr std::int64_t no_limit = std::int64_t{1} << 57U;  // leaves room for sums of a few
 
-// In which every member waits for every other one.
+// Returns true if every member waits for every other in this call.
 bool joins_all(std::string_view call) {
   constexpr std::array<std::string_view, 5> names = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                                      "barrier"};
   return std::ranges::any_of(names, [call](std::string_view name) { return call.starts_with(name); });
 }
 
-// A call as its members made it.
+// Holds a call as its members made it.
 struct SharedCall {
   struct MemberCall {
     const Timeline* timeline;
@@ -33,7 +34,7 @@ struct SharedCall {
   std::vector<MemberCall> members;
 };
 
-// Those of which all members are known.
+// Returns the calls of which all members are known.
 std::vector<SharedCall> shared_calls_of(const std::vector<Timeline>& all) {
   using CommunicatorKey = std::tuple<std::uint64_t, std::string, int>;  // number of the communicator, name and size
   std::map<CommunicatorKey, std::map<std::uint64_t, SharedCall>> found;
@@ -53,14 +54,14 @@ std::vector<SharedCall> shared_calls_of(const std::vector<Timeline>& all) {
   return whole;
 }
 
-// Between what lies what has to be added to the second one's clock, of two hosts.
+// Holds the bounds of the offset of the second host's clock from the first's.
 struct Bounds {
   std::int64_t least = -no_limit;
   std::int64_t most = no_limit;
 };
 using HostPairs = std::map<std::pair<std::string, std::string>, Bounds>;
 
-// Of each host the last one who came and the first one who left count.
+// Computes the bounds. On each host only the last member to begin and the first to end count.
 HostPairs bounds_of(const std::vector<SharedCall>& shared_calls) {
   struct Host {
     std::int64_t last_begin = -no_limit;
@@ -93,7 +94,7 @@ std::int64_t corrected(const Clocks& clocks, const Timeline& timeline, std::int6
 struct WaitTotal {
   double seconds = 0;
   std::size_t calls = 0;
-  std::map<std::string, double> where;  // in which call
+  std::map<std::string, double> where;  // by call
 };
 
 std::string rank_name(const Timeline& timeline) {
@@ -105,7 +106,7 @@ std::string made_call_text(const Timeline& timeline, const Timeline::TimelineCal
   return text(timeline.texts[static_cast<std::size_t>(call.text)], place.empty() ? "" : text(" at ", place));
 }
 
-// In each call all wait for the last one who comes.
+// Adds up the waits. In each call all wait for the last one to begin.
 std::map<std::string, WaitTotal> waited_for(const std::vector<SharedCall>& shared_calls, const Clocks& clocks) {
   constexpr double second_ns = 1e9;
   std::map<std::string, WaitTotal> all;
@@ -127,7 +128,7 @@ std::map<std::string, WaitTotal> waited_for(const std::vector<SharedCall>& share
   return all;
 }
 
-// Microseconds, to the last digit.
+// Returns microseconds with all digits.
 std::string ns_as_us(std::int64_t ns) {
   constexpr std::int64_t us = 1000;
   const std::string part = text(us + std::abs(ns) % us).substr(1);
@@ -211,7 +212,7 @@ Clocks clocks_of(const std::vector<Timeline>& all) {
   const auto first = std::ranges::min_element(all, {}, &Timeline::rank);
   clocks.of_host[first->host] = {};
   others.erase(first->host);
-  // Host by host, each by the one that tells most about it.
+  // Adds one host after the other, each by the pair with the narrowest bounds.
   while (!others.empty()) {
     std::pair<std::string, Clocks::Offset> best{*others.begin(), {.within_ns = no_limit, .is_known = false}};
     for (const auto& [known, offset] : clocks.of_host) {
@@ -241,7 +242,8 @@ std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
       begin = std::min(begin, corrected(clocks, timeline, call.begin_ns));
   }
   std::vector<std::string> events;
-  std::map<std::pair<std::string, int>, int> number_of_process;  // as it is shown: its rank in its first communicator
+  std::map<std::pair<std::string, int>, int>
+      number_of_process;  // the displayed number: its rank in its first communicator
   std::vector<const Timeline*> in_order;
   in_order.reserve(all.size());
   for (const Timeline& each : all) in_order.push_back(&each);

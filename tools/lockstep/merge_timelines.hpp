@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the members of a job were in which call: their own accounts, brought to one clock, as one picture and in words.
+// Merges the timelines that members of a job have left: brings them to one clock, and makes a trace and a summary.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace lockstep::command {
 
-// What one member left of one communicator.
+// Holds the calls of one member on one communicator.
 struct Timeline {
   struct TimelineCall {
     std::uint64_t number = 0;
     std::int64_t begin_ns = 0;  // by the clock of its host
     std::int64_t end_ns = 0;
-    int text = 0;  // in `texts`
+    int text = 0;  // index in `texts`; `place` too
     int place = 0;
     bool operator==(const TimelineCall&) const = default;
   };
@@ -27,32 +27,33 @@ struct Timeline {
   int rank = 0;
   int size = 1;
   int order = 0;
-  std::uint64_t id = 0;       // that all its members have
-  std::uint64_t dropped = 0;  // of the first calls
+  std::uint64_t id = 0;       // equal on all its members
+  std::uint64_t dropped = 0;  // number of first calls that were dropped
   std::vector<std::string> texts;
   std::vector<TimelineCall> calls;
 };
 
-// Throws Error file, with the name, where it is none.
+// Parses a file. Throws Error file, with `name` in its text, if it is no timeline.
 Timeline parse_timeline(std::string_view text, std::string_view name);
 
-// What has to be added to the clocks of hosts so that they are that of the first one (of the first member), as far as
-// it is known: no member is through a call, in which all wait for all, before the last one has come to it.
+// Holds the offsets that bring the clocks of hosts to that of the first member's host. They follow from calls in which
+// all wait for all: no member completes one before the last has begun it.
 struct Clocks {
   struct Offset {
     std::int64_t ns = 0;
-    std::int64_t within_ns = 0;  // to either side; negative: the accounts contradict each other
-    bool is_known = true;        // false: no such call joins it with a host that is known
+    std::int64_t within_ns = 0;  // to either side; negative: the timelines contradict each other
+    bool is_known = true;        // false: no such call joins this host with a known one
   };
   std::map<std::string, Offset> of_host;
 };
+// Estimates the offsets.
 Clocks clocks_of(const std::vector<Timeline>& all);
 
-// In the trace events' format, which Perfetto and chrome://tracing show: a process for each rank, a track for each of
-// its communicators.
+// Returns a trace in the format of trace events, for Perfetto and chrome://tracing. Each rank is a process, each of its
+// communicators a track.
 std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks);
 
-// Who was waited for, the longest first, and what is known of the clocks.
+// Returns text: the members for which others waited, the longest first, and the precision of the clocks.
 std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks);
 
 }  // namespace lockstep::command

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that people type for collectives, types and operations, and the answer to one that is none of ours.
+// Answers a mistyped name of a collective, type or operation with the nearest known one.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace lockstep::command {
 
-// `name` gives the name of one of `count` values, `allowed` whether it may be typed here.
+// Throws Error usage with all allowed names. `name` returns the name of one of `count` values; `allowed` returns true
+// if it may be typed here.
 template <class Enum, class Name, class Allowed>
 [[noreturn]] void refuse_name(std::string_view what, std::string_view typed, int count, const Name& name,
                               const Allowed& allowed) {

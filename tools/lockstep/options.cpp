@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses options with Boost.Program_options, and prints help pages.
 #include "tools/lockstep/options.hpp"
 
 #include <sys/ioctl.h>
@@ -54,7 +55,7 @@ bool is_option_with_file(const Manual& manual, const std::string& word) {
   });
 }
 
-// A file may follow such an option, unless it could be a word of its own.
+// Returns true if the next word is the file of the option. It refuses a word that could be either.
 bool names_file(const Manual& manual, const std::string& option, const std::string& next) {
   if (next != "-" && next.starts_with('-')) return false;
   if (manual.positional && !next.empty() && next != "-" && next.find_first_of("./") == std::string::npos)
@@ -63,7 +64,7 @@ bool names_file(const Manual& manual, const std::string& option, const std::stri
   return true;
 }
 
-// Puts "-" behind each option whose file is left out.
+// Inserts "-" after each option whose file is left out.
 std::vector<std::string> with_files(const Manual& manual, const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -188,7 +189,7 @@ std::string page(const Manual& manual) {
   if (!manual.description.empty()) all += text("\n", manual.description, "\n");
   all += "\nOPTIONS\n";
   std::vector<Option> options = manual.options;
-  options.push_back({"help", 'h', "", "This page."});
+  options.push_back({"help", 'h', "", "Print this page."});
   for (const Option& option : options) {
     std::string left =
         option.letter == 0 ? text("      --", option.name) : text("  -", option.letter, ", --", option.name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A subcommand's manual and options in one value, and what was typed checked against it. Parsing is
-// Boost.Program_options'; unknown words are answered with the nearest known one.
+// Describes a subcommand's help and options in one value, and checks the typed words against it. Boost.Program_options
+// parses. An unknown option is an error that suggests the nearest known one.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,45 @@
 
 namespace lockstep::command {
 
+// Describes one option. The texts must outlive the manual.
 struct Option {
-  std::string_view name;  // "synthetic"
-  char letter = 0;        // 's' for -s; 0: none
-  // What stands for the value in the manual, "TEXT"; empty: a flag; "[FILE]": "-", which is standard output, if none
-  // follows.
+  std::string_view name;  // such as "synthetic"
+  char letter = 0;        // such as 's' for -s; 0: none
+  // Names the value in the help, such as "TEXT". An empty one means a flag. "[FILE]" means that the file may be left
+  // out: it is then "-", standard output.
   std::string_view value;
   std::string_view meaning;
 };
 
+// Describes a subcommand, and is the source of its help page.
 struct Manual {
-  std::string_view name;         // "topo"
+  std::string_view name;         // such as "topo"
   std::string_view one_line;     // for the list of subcommands
-  std::string_view synopsis;     // "mpirun -n N lockstep topo [--svg FILE]"
-  std::string_view description;  // paragraphs, wrapped at 80
+  std::string_view synopsis;     // such as "mpirun -n N lockstep topo [--svg FILE]"
+  std::string_view description;  // paragraphs with line feeds
   std::vector<Option> options;
-  std::string_view examples;    // "  command\n      what it does\n"
+  std::string_view examples;    // such as "  command\n      effect\n"
   std::string_view exit_codes;  // one line each
-  bool positional = false;      // takes words that are not options
+  bool positional = false;      // true if the subcommand takes words that are not options
 };
 
+// Holds the typed options and words of a subcommand.
 class ParsedOptions {
  public:
   bool has(std::string_view name) const { return values_.contains(std::string(name)); }
-  // The last one given.
+  // Returns the last value, if the option was given several times; nothing if it was not given.
   std::optional<std::string> value(std::string_view name) const;
   std::vector<std::string> values(std::string_view name) const;
-  // True if the file of that option is "-", which is standard output and takes the place of the text.
+  // Returns true if the file of that option is "-": standard output then has it instead of the text.
   bool prints(std::string_view name) const { return value(name) == "-"; }
-  // These throw Error usage when it is no number, or no whole one, in the range.
+  // These return the default if the option was not given. They throw Error usage if the value is no number, or is out
+  // of range.
   std::int64_t integer(std::string_view name, std::int64_t least, std::int64_t most, std::int64_t built_in) const;
   double decimal(std::string_view name, double least, double most, double built_in) const;
-  // "5" or "5%" is 0.05.
+  // Returns 0.05 for "5" and for "5%". The bounds and the default are in per cent.
   double percent(std::string_view name, double least, double most, double built_in) const;
   const std::vector<std::string>& words() const { return words_; }
-  // All that was typed, in its order.
+  // Returns all typed words in their order.
   const std::vector<std::string>& arguments() const { return arguments_; }
 
  private:
@@ -57,21 +61,22 @@ class ParsedOptions {
   std::vector<std::string> arguments_;
 };
 
-// Throws Error usage if something is wrong: what it is, and the remedy.
+// Throws Error usage with the mistake and the remedy if `wrong` is true.
 void refuse_if(bool wrong, std::string_view what, std::string_view mend);
 
-// Throws Error usage. `--help` is in every manual.
+// Checks the arguments against the manual. Throws Error usage. Every manual has `--help` implicitly.
 ParsedOptions parse(const Manual& manual, const std::vector<std::string>& arguments);
 
+// Returns the help page.
 std::string page(const Manual& manual);
 
-// Returns the words in lines of at most `width` columns (longer words stay whole), each but the first behind a margin.
+// Wraps words into lines of at most `width` columns; longer words stay whole. Each line but the first begins with a
+// margin.
 std::string wrapped(std::string_view words, std::size_t margin, std::size_t width);
-// Returns the columns of the terminal that standard output is, from 80 to 120; 100 for anything else.
+// Returns the columns of the terminal at standard output, from 80 to 120; 100 if there is no terminal.
 std::size_t terminal_width();
 
-// Whether this process is the one that speaks for all before MPI is up: rank 0 by the launcher's
-// account, or the only one.
+// Returns true if this process speaks for all before MPI runs: it is rank 0 according to the launcher, or the only one.
 bool speaks();
 
 }  // namespace lockstep::command

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep plan`: what was asked for, on which machine, and who prints the answer.
+// Runs `lockstep plan`: checks the request, finds the machine, and prints on one rank.
 #include <algorithm>
 #include <iostream>
 #include <numeric>
 
 #include "collectives/communicator/communicator.hpp"
+#include "collectives/communicator/communicator_core.hpp"
 #include "collectives/node/room.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
@@ -21,51 +22,51 @@ namespace lockstep::command {
 namespace {
 
 constexpr std::string_view plan_description =
-    R"manual(Says how a collective would be done, what else was considered, and why: rounds (messages that
-follow each other), bytes sent by the member that sends most, and the predicted time. Nothing is
-sent. With --synthetic the machine is only described (`lockstep topo --help` says how) and MPI is
-not started; otherwise it is the running job, in which rank 0 prints.
+    R"manual(Prints the algorithm that a collective would use, the alternatives, and the reason. For each it gives
+the rounds (messages that follow each other), the bytes sent by the busiest member, and the predicted
+time. It sends nothing. With --synthetic it plans for machines that are only described (`lockstep topo
+--help` has the grammar), without MPI; otherwise for the running job, in which rank 0 prints.
 
-An algorithm that LOCKSTEP_ALGORITHM or --algorithm forces goes first, then the first row that
-fits in the table of LOCKSTEP_TABLE, then the cheapest by the cost model. Of several algorithms
-only those are considered that keep what was asked for: --order reproducible wants one balanced
-tree over the members, whatever the algorithm; --ordered wants lower members on the left. Sums
-of integers, minimum and maximum have the same bits in every order, so that for them any will do.)manual";
+A forced algorithm (LOCKSTEP_ALGORITHM or --algorithm) comes first, then the first row that fits in
+the table of LOCKSTEP_TABLE, then the cheapest algorithm by the cost model. Only algorithms that keep
+the requested order are considered. --order reproducible needs one balanced tree over the members,
+whatever the algorithm. --ordered needs lower members on the left. Sums of integers, minimum and
+maximum have the same bits in every order, so any algorithm will do.)manual";
 
 const std::vector<Option>& plan_option_list() {
   static const std::vector<Option> all{
       {"count", 'c', "N",
-       "Elements: of the whole buffer for all_reduce, reduce, broadcast, scan and exscan, otherwise of each block. "
-       "k, M, G and T are powers of 1024. 1M unless given."},
-      {"type", 't', "TYPE", "Of the elements: f32 unless given."},
-      {"op", 0, "OP", "Of a reduction: sum unless given; user is a function of the program's own."},
+       "Number of elements (default: 1M): of the whole buffer for all_reduce, reduce, broadcast, scan and exscan, "
+       "otherwise of each block. k, M, G and T are powers of 1024."},
+      {"type", 't', "TYPE", "Element type (default: f32)."},
+      {"op", 0, "OP", "Reduction operation (default: sum). user is a function of the program."},
       {"ordered", 0, "", "With --op user: the function does not commute."},
-      {"order", 0, "ORDER", "Of a reduction: fast (unless given) or reproducible."},
-      {"wire", 0, "FORMAT", "Between nodes, as LOCKSTEP_WIRE would: as_is, bf16 or f16."},
-      {"root", 'R', "R", "Of broadcast, reduce, gather and scatter: 0 unless given."},
-      {"in-place", 0, "", "Input and output are one memory."},
+      {"order", 0, "ORDER", "Order of a reduction: fast or reproducible (default: fast)."},
+      {"wire", 0, "FORMAT", "Format of messages between nodes, as in LOCKSTEP_WIRE: as_is, bf16 or f16."},
+      {"root", 'R', "R", "Root of broadcast, reduce, gather and scatter (default: 0)."},
+      {"in-place", 0, "", "Use one buffer as input and output."},
       {"synthetic", 's', "TEXT", "Machines described in a line of text, as for `lockstep topo`."},
-      {"ranks-per-node", 'r', "N", "With --synthetic: members on each node that does not say it by itself."},
-      {"algorithm", 'a', "NAME", "Take this one, as LOCKSTEP_ALGORITHM would."},
-      {"schedule", 0, "", "Print also what a member does, round by round; for up to 8 members all messages."},
-      {"index", 'i', "I", "With --schedule: which member; 0 unless given."},
-      {"json", 0, "[FILE]", "Write JSON to FILE as well; without FILE, or with -, print it instead of the text."},
+      {"ranks-per-node", 'r', "N", "With --synthetic: members on each node without a number of its own."},
+      {"algorithm", 'a', "NAME", "Force this algorithm, as LOCKSTEP_ALGORITHM does."},
+      {"schedule", 0, "", "Print the rounds of one member too; for up to 8 members all messages."},
+      {"index", 'i', "I", "With --schedule: index of that member (default: 0)."},
+      {"json", 0, "[FILE]", "Write JSON to FILE too; without FILE, or with -, print it instead of the text."},
   };
   return all;
 }
 
 constexpr std::string_view plan_examples =
     "  lockstep plan all_reduce --count 1M --synthetic \"4 x node(core:8 pu:1 nic:25G)\"\n"
-    "      how 4 MiB of floats would be added up on a cluster that one would like to have\n"
+    "      plans a sum of 4 MiB of floats on a cluster that does not exist yet\n"
     "  mpirun -n 4 lockstep plan broadcast --count 64k --type u8 --schedule --index 2\n"
-    "      what rank 2 of this job does to receive 64 KiB\n"
+    "      shows how rank 2 of this job receives 64 KiB\n"
     "  lockstep plan all_reduce -c 16 --order reproducible -s \"core:8 pu:1\" --json | jq .algorithm\n"
-    "      which algorithm adds in the same order everywhere\n";
+    "      prints the algorithm that adds in the same order everywhere\n";
 
 constexpr std::string_view plan_exit_codes =
     "  0  printed\n"
-    "  1  wrong use: a word, option, description or variable is not understood, an algorithm does not fit\n"
-    "  6  the surroundings are unfit, for example MPI does not start\n";
+    "  1  wrong use: a word, option, description or variable is not understood, or an algorithm does not fit\n"
+    "  6  unfit environment, for example MPI does not start\n";
 
 constexpr int most_planned_members = 65536;
 
@@ -88,7 +89,7 @@ Collective collective_of(const ParsedOptions& parsed) {
   return *collective;
 }
 
-// Options that have no meaning for the collective.
+// Refuses options without meaning for the collective.
 void check_plan_options(const ParsedOptions& parsed, Collective collective) {
   const std::string name(to_string(collective));
   for (const std::string_view option : {"op", "order", "ordered"})
@@ -177,20 +178,20 @@ PlannerOptions planner_options(const ParsedOptions& parsed, const Settings& sett
   return all;
 }
 
-// Whether members meet in memory, all of them or those of each node, and what suits it where that was measured.
+// Tells if members share memory, all of them or those of each node, and holds its tuning if it was measured.
 struct MemoryUse {
   bool in_memory = false;
   bool in_nodes = false;
   std::optional<node::Tuning> measured = {};
 };
 
-// As the members of a described machine would find it, if it lets them.
+// Returns the memory use that members of a described machine would find, if it lets them.
 MemoryUse memory_use_on(const Topology& topology, const Settings& settings) {
   const bool one = topology.node_count() == 1;
   return {settings.node_memory() && topology.size() >= 2 && one, settings.node_memory() && !one};
 }
 
-// As the members of this job have found it just now.
+// Returns the memory use that members of this job have just found.
 MemoryUse memory_use_of(Session& session) {
   const detail::CommunicatorCore& core = *session.world().core();
   const auto measured = core.node_tuning();
@@ -229,7 +230,7 @@ PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settin
                     .candidates = planner.candidates(spec),
                     .schedule = parsed.has("schedule"),
                     .measured = meeting.measured};
-  // The planner has no need of it: it takes this way wherever it can.
+  // The planner does not need it: it uses this way if it can.
   const std::uint64_t bytes = std::uint64_t{spec.count} * spec.element_bytes;
   for (AlgorithmCandidate& each : report.candidates) {
     if (each.name == node_algorithm && each.why_not.empty())
@@ -241,7 +242,7 @@ PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settin
   return report;
 }
 
-// What the planner does not like of an option is wrong use, and not a variable's fault.
+// Makes the plan. An option that the planner refuses is wrong use, and not the fault of a variable.
 PlanReport plan_report(const std::shared_ptr<const Topology>& topology, const Settings& settings,
                        const ParsedOptions& parsed, const MemoryUse& meeting) {
   try {
@@ -263,7 +264,7 @@ void print_report(const PlanReport& report, const ParsedOptions& parsed) {
 const Manual& plan_manual() {
   static const Manual manual{
       .name = "plan",
-      .one_line = "how a collective would be done, and why so",
+      .one_line = "show the algorithm of a collective, and why",
       .synopsis =
           "lockstep plan COLLECTIVE [--count N] [--type TYPE] --synthetic TEXT [...]\n"
           "  mpirun -n N lockstep plan COLLECTIVE [--count N] [--type TYPE] [...]",
@@ -278,7 +279,7 @@ const Manual& plan_manual() {
 
 Exit run_plan(const ParsedOptions& parsed) {
   check_plan_options(parsed, collective_of(parsed));
-  static_cast<void>(spec_of(parsed, most_planned_members));  // what is wrong on any machine is said at once
+  static_cast<void>(spec_of(parsed, most_planned_members));  // refuses at once a request that is wrong on any machine
   if (const auto words = parsed.value("synthetic")) {
     warn_of_unknown_variables();
     const Settings settings = Settings::from_environment();

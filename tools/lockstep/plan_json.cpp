@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes a plan as JSON. The fields are described in plan_text.hpp.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

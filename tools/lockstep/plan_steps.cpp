@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Walks through the schedules of all members in steps, and records each message.
 #include "tools/lockstep/plan_steps.hpp"
 
 #include <algorithm>
@@ -12,12 +13,12 @@ struct ScheduleCursor {
   const Schedule* schedule;
   std::size_t round = 0;
   int lap = 0;
-  int step = 1;         // in which the lap begins
+  int step = 1;         // the step in which the lap begins
   bool posted = false;  // its sends are on their way
   bool done() const { return round == schedule->rounds.size(); }
 };
 
-// Steps in which messages were sent that nobody has received yet, by sender and receiver.
+// Holds the steps of messages that were sent but not received yet, by sender and receiver.
 using SendSteps = std::map<std::pair<int, int>, std::deque<int>>;
 
 void post(ScheduleCursor& walker, int me, SendSteps& wires, std::vector<StepMessage>& all) {
@@ -31,7 +32,7 @@ void post(ScheduleCursor& walker, int me, SendSteps& wires, std::vector<StepMess
   walker.posted = true;
 }
 
-// Ends the lap if all that it receives was sent.
+// Ends the lap if everything that it receives was sent.
 bool finish(ScheduleCursor& walker, int me, SendSteps& wires) {
   const Round& round = walker.schedule->rounds[walker.round];
   std::map<int, std::size_t> wanted;

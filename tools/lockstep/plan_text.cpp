@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prints a plan: the request, the machine, the alternatives, the answer and the schedule.
 #include "tools/lockstep/plan_text.hpp"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ std::string padded_cell(std::string_view words, std::size_t width, bool right = 
 
 std::string count_text(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }
 
-// Parts side by side, on as many lines as they need, all but the first behind a margin.
+// Joins parts on as many lines as necessary. Each line but the first begins with a margin.
 std::string wrapped_parts(const std::vector<std::string>& parts, std::size_t margin) {
   std::string all;
   std::size_t at = margin;
@@ -95,14 +96,14 @@ std::string candidates_table(const PlanReport& report) {
   return all;
 }
 
-// Of an all_reduce that is not shared out.
+// Names the combining member of an all_reduce that is not shared out.
 std::string combiner(std::size_t alone_from) {
   if (alone_from <= 1) return "every member for itself";
   const std::string last = "the last member to arrive, for all";
   return alone_from >= node::never ? last : text(last, ", below ", format_bytes(alone_from));
 }
 
-// Of what another member reads.
+// Describes the time of a KiB above which reading from another member counts as slow.
 std::string when_slow(std::size_t picoseconds) {
   if (picoseconds >= node::never) return "never";
   return picoseconds == 0 ? "always" : text("where a KiB would take more than ", picoseconds * 1024 / 1000, " ns");
@@ -160,7 +161,7 @@ std::string rounds_of_mine(const PlanReport& report) {
   for (std::size_t i = 0; i < std::min(lines.size(), most_schedule_lines); ++i) {
     std::vector<std::string> parts;
     std::string_view left = lines[i].does;
-    while (!left.empty()) {  // two blanks are between parts
+    while (!left.empty()) {  // two blanks separate parts
       const std::size_t end = std::min(left.find("  "), left.size());
       parts.emplace_back(left.substr(0, end));
       left.remove_prefix(std::min(end + 2, left.size()));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan and what else was considered, for people and for scripts.
+// Prints a plan and its alternatives, for people and for scripts.
 //
 // As JSON:
 //   schema             1; a higher number means that a field changed its meaning
-//   collective, type, op, order, root, count, bytes     what was asked; null where it has no meaning
+//   collective, type, op, order, root, count, bytes     the request; null if it has no meaning
 //   members, nodes, members_per_core, near (the longest way in a node), network_bytes_per_us, network_known
 //   algorithm, why, segments, segment (elements), depth (segments in flight), scratch (elements), choice (hexadecimal)
 //   candidates         [ ] name, piece (elements, 0: whole), rounds, sent_bytes, predicted_us, chosen; or name, why_not
@@ -19,23 +19,26 @@
 
 namespace lockstep::command {
 
+// Holds the plan and everything that is printed of it.
 struct PlanReport {
   GroupFacts facts;
   std::shared_ptr<const Plan> plan;
   std::vector<AlgorithmCandidate> candidates;
-  bool schedule = false;                   // asked for
-  std::optional<node::Tuning> measured{};  // of the memory that the members share
-  std::vector<Schedule> everybody{};       // of all members, where they are few and the schedule was asked for
+  bool schedule = false;                   // --schedule was given
+  std::optional<node::Tuning> measured{};  // tuning of the memory that the members share
+  std::vector<Schedule> everybody{};       // of all members, if they are few and --schedule was given
 };
 
 std::string plan_text(const PlanReport& report);
 std::string plan_json(const PlanReport& report);
 
-// The lines of a schedule's text, each with the numbers of its rounds and without how often: {"2-4", "->1 ..."}.
+// Holds a line of a schedule's text, without its repetition count: {"2-4", "->1 ..."}. `rounds` has the numbers of its
+// rounds.
 struct RoundLine {
   std::string rounds;
   std::string does;
 };
+// Returns the lines of a schedule.
 std::vector<RoundLine> round_lines(const Schedule& schedule);
 
 }  // namespace lockstep::command

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes the progress line with control sequences of terminals.
 #include "tools/lockstep/progress.hpp"
 
 #include <unistd.h>

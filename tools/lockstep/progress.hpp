@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line on a terminal that says how far a command is; nothing where standard error is none.
+// Shows the progress of a command in one line on the terminal. Nothing is shown if standard error is no terminal.
 #pragma once
 
 #include <string_view>
 
 namespace lockstep::command {
 
+// Owns that line, and removes it at the end of its life. Only a speaking process shows anything.
 class ProgressLine {
  public:
   explicit ProgressLine(bool speaking);

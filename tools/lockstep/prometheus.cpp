@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the table of metrics, and writes a line for each metric and communicator.
 #include "tools/lockstep/prometheus.hpp"
 
 #include <array>
@@ -12,7 +13,7 @@ namespace {
 using status::CommunicatorSnapshot;
 using status::ProcessSnapshot;
 
-// In a label everything may stand, but three signs are written otherwise.
+// Writes a label. Three characters of its value are escaped.
 std::string label(std::string_view name, std::string_view value) {
   std::string all(name);
   all += "=\"";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes do as metrics, in the text that Prometheus reads.
+// Writes the state of processes as metrics, in the text format of Prometheus.
 #pragma once
 
 #include <span>
@@ -9,6 +9,7 @@
 
 namespace lockstep::command {
 
+// Returns the metrics of all communicators of these processes.
 std::string prometheus_text(std::span<const status::ProcessSnapshot> processes);
 
 }  // namespace lockstep::command

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads JSON files, joins launches, and refuses a file that is named twice.
 #include "tools/lockstep/read_run.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace lockstep::command {
 
 namespace {
 
-// A file of links only is no launch.
+// Joins launches. A file with links only is no launch.
 void join_launches(bench::BenchRun& all, bench::BenchRun&& run) {
   if (all.links.empty()) {
     all.links = std::move(run.links);

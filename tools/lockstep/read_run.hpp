@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that `lockstep bench --json` and `lockstep links --json` wrote, read back.
+// Reads files that `lockstep bench --json` and `lockstep links --json` wrote.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep::command {
 
-// Of several files, separated by commas, each is a launch. Throws Error usage or file.
+// Reads one or several files, separated by commas; each of several is a launch. Throws Error usage or file.
 bench::BenchRun read_run(const std::string& paths);
 
 }  // namespace lockstep::command

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep report`: one or two files of a bench become a page. The page is made in bench/; here is what needs the
-// painter of topologies, and the writing.
+// Runs `lockstep report`: one or two files of a bench become a page. The page is made in bench/. This file adds the
+// picture of the topology, and writes the page.
 #include "tools/lockstep/report.hpp"
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 using bench::BenchRun;
 using bench::ReportParts;
 
-// The picture as a part of a page needs no namespace, and its height follows from its width.
+// Returns the picture without a namespace, which a page does not need. Its height follows from its width.
 std::string inlined(const Topology& topology) {
   const Picture picture = topo_picture(topology);
   std::string svg = picture.scene.svg(picture.width, picture.height, picture.title);
@@ -72,25 +72,26 @@ void add_topology(ReportParts& parts) {
 const Manual& report_manual() {
   static const Manual manual{
       .name = "report",
-      .one_line = "a bench as a page for a browser: curves, ratios, links, topology",
+      .one_line = "make an HTML page of a bench: curves, ratios, links, topology",
       .synopsis = "lockstep report RUN.json[,...] [LATER.json[,...]] --output FILE [--tolerance P] [--force]",
       .description =
-          R"manual(Makes one HTML page of what `lockstep bench --json` wrote: whether it is good and what to do
-next; curves of time and bandwidth with the baselines and the limit; ratios with their intervals; all
-numbers; the links, slow ones outlined; the topology; and what was run on what. The page needs nothing
-but itself: no scripts, no network. It suits phones, wide screens, dark rooms and printers. With two
-files the page is about the later one, held against the earlier as in `lockstep compare`. Several
-files separated by commas are several launches of the same bench.)manual",
-      .options = {{"output", 'o', "FILE", "The page. What was there is replaced."},
-                  {"tolerance", 0, "P", "With two files: a change up to this is none, in per cent: 5 unless given."},
-                  {"force", 0, "", "With two files: a verdict from one launch each, although launches differ."}},
+          R"manual(Makes one HTML page of the files of `lockstep bench --json`. The page has a verdict and next steps;
+curves of time and bandwidth with the baselines and the limit; ratios with their intervals; all
+numbers; the links, slow ones outlined; the topology; and the configuration of the run. It is one
+file without scripts that needs no network, for phones, wide screens, dark rooms and printers. With
+two files the page is about the later run, compared with the earlier as in `lockstep compare`. Files
+separated by commas are launches of the same bench.)manual",
+      .options = {{"output", 'o', "FILE", "File of the page; it is replaced if it exists."},
+                  {"tolerance", 0, "P",
+                   "With two files: largest change that counts as no change, in per cent (default: 5)."},
+                  {"force", 0, "", "With two files: give a verdict from one launch each, although launches differ."}},
       .examples =
           "  mpirun -n 4 lockstep bench all_reduce,broadcast --json run.json\n"
           "  lockstep report run.json -o run.html\n"
-          "      the page of one run\n"
+          "      makes the page of one run\n"
           "  lockstep report a1.json,a2.json,a3.json b1.json,b2.json,b3.json -o upgrade.html\n"
-          "      before and after an upgrade\n",
-      .exit_codes = "  0  written\n  1  wrong use, or a file that cannot be read or written\n",
+          "      compares the runs before and after an upgrade\n",
+      .exit_codes = "  0  the page is written\n  1  wrong use, or a file that cannot be read or written\n",
       .positional = true,
   };
   return manual;

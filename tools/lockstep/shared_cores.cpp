@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Counts ranks by machine and core. The boot id identifies a machine.
 #include "tools/lockstep/shared_cores.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace lockstep::command {
 namespace {
 
-// By the system's number of their first hardware thread, which containers of one machine have in common.
+// Identifies cores by the system's number of their first hardware thread, which containers of one machine share.
 IndexSet cores_of_rank(const Topology& topology, int rank) {
   const std::vector<Pu>& pus = topology.machine_of(rank).pus;
   std::map<int, int> first;  // by core
@@ -25,7 +26,7 @@ IndexSet cores_of_rank(const Topology& topology, int rank) {
   return cores;
 }
 
-// A machine that hides its boot id is taken for one by itself.
+// Returns the boot id. A machine that hides it counts as one by itself.
 std::string kernel_of(const Topology& topology, int rank) {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;

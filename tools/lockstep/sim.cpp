@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep sim`: members that do not exist, with the library's own engine.
+// Runs `lockstep sim`: simulated members with the library's own engine.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -77,7 +77,8 @@ std::string us_text(double us) {
   return out.str();
 }
 
-// Members that ended alike, together: of errors the first one's text, of which others have their own times and rounds.
+// Prints how members ended; those with equal ends share a line. Of equal errors it prints the first text, because the
+// others differ only in times and rounds.
 void say_ends(const SimulationResult& all) {
   struct AlikeEnds {
     IndexSet members;
@@ -115,7 +116,7 @@ void print_simulation(const Scenario& scenario, const SimulationResult& all) {
     const double us = static_cast<double>(all.calls[i].count()) / 1000;
     if (scenario.fabric) {
       const double least = bench::least_us(call.subject, *scenario.fabric);
-      const bool is_over = us > 0;  // for all
+      const bool is_over = us > 0;  // for all members
       std::cout << std::setw(12) << bench::bytes_of(call.subject, scenario.size()) << std::setw(14)
                 << (is_over ? us_text(us) : "-") << std::setw(14) << us_text(least) << std::setw(8)
                 << (is_over ? us_text(least / us) : "-") << "  " << call.to_text() << " by " << all.algorithms[i]
@@ -176,55 +177,57 @@ Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
 const Manual& sim_manual() {
   static const Manual manual{
       .name = "sim",
-      .one_line = "members that do not exist: faults repeated by a seed, and times on machines one does not have",
+      .one_line = "simulate members: repeat faults by a seed, predict times on other machines",
       .synopsis =
           "lockstep sim [--nodes N] [--ranks R] [--call CALL ...] [--fail FAULT ...] [--seed S] [...]\n"
           "  lockstep sim --nodes N --ranks R --fabric WORDS --call CALL ...\n"
           "  lockstep sim --seeds K [--seed FIRST]",
       .description =
-          R"manual(Runs the library's own planner and engine for members that do not exist, in one thread, by a clock
-that is set: the same seed gives the same run on every machine. All results are checked.
+          R"manual(Runs the library's own planner and engine for simulated members, in one thread and by a simulated
+clock. The same seed gives the same run on every machine. All results are checked.
 
-Without --fabric messages take a time that is drawn, in an order that is drawn, the algorithm is
-drawn, and members of a node meet in memory. --fail says what becomes of a member: every other one
-must end with right results, or with an error that names it, within its patience (3 s of that clock).
-With --seeds scenarios are drawn, too: one after the other, until one is wrong, which is then made
-smaller; both commands that repeat it are printed.
+Without --fabric the seed draws the time and order of messages, and the algorithm. Members of a node
+share memory. --fail lets a member fail. Every other member must end with right results, or with an
+error that names the failed one, within its timeout (3 s of the simulated clock). --seeds draws
+scenarios too, until one is wrong. The command then makes that scenario smaller, and prints the two
+commands that repeat it.
 
-With --fabric the time of each call is predicted: messages are packets that queue for the links of
-a fat tree, cores take time for each message, for each step in the memory of their node and for the
-bytes that they copy or combine, and the planner chooses as it would in a job that had measured this
-network. All begin a call together. Beside it stands the time below which nobody can be.)manual",
+With --fabric the time of each call is predicted. Messages are packets that queue for the links of a
+fat tree. Cores take time for each message, for each step in the memory of their node, and for the
+bytes that they copy or combine. The planner chooses as in a job that has measured this network. All
+members begin a call at the same time. A second column has a lower bound of that time.)manual",
       .options =
-          {{"nodes", 'n', "N", "2 unless given."},
-           {"ranks", 'r', "R", "Members on each node: 2 unless given."},
+          {{"nodes", 'n', "N", "Number of nodes (default: 2)."},
+           {"ranks", 'r', "R", "Members on each node (default: 2)."},
            {"call", 'c', "CALL",
-            "COLLECTIVE[:TYPE][:OP][:COUNT][:root=R][:reproducible][:in_place], such as all_reduce:f32:sum:1M; "
-            "count as for `lockstep bench`: of a block. Again for the next call; five are drawn if none is given."},
+            "COLLECTIVE[:TYPE][:OP][:COUNT][:root=R][:reproducible][:in_place], such as all_reduce:f32:sum:1M. "
+            "COUNT is the number of elements of a block. May be given several times, once for each call (default: the "
+            "seed draws five)."},
            {"fail", 'f', "FAULT",
-            "RANK@CALL[:dies|:stops[:TIME]|:leaves|:differs|:flips]: what becomes of a rank when it is about to make "
-            "its call of that number. It dies unless something else is said."},
-           {"seed", 's', "S", "Of what is drawn: 1 unless given."},
-           {"seeds", 0, "K", "So many scenarios that are drawn, from the seed on."},
-           {"in-flight", 0, "W", "Calls that a member has under way at a time: 1 unless given."},
-           {"no-memory", 0, "", "Members of a node do not meet in memory."},
+            "RANK@CALL[:dies|:stops[:TIME]|:leaves|:differs|:flips]: fault of a rank when it is about to make its "
+            "call of that number (default: dies)."},
+           {"seed", 's', "S", "Seed (default: 1)."},
+           {"seeds", 0, "K", "Number of scenarios to draw, beginning with --seed."},
+           {"in-flight", 0, "W", "Calls that a member has under way at a time (default: 1)."},
+           {"no-memory", 0, "", "Members of a node share no memory."},
            {"fabric", 0, "WORDS",
-            "Words such as \"rate=100G latency=700ns switch=16 uplinks=8 memory=80G memory-latency=400ns "
-            "message=600ns combine=64G receive=40G\": rate and latency of links, nodes of a switch, links up from it, "
-            "what "
-            "cores take for a message and for bytes that they add, or receive. What is not said is as in this line, "
-            "with one switch for all and interfaces that receive by themselves."},
-           {"algorithm", 'a', "NAMES", "As in LOCKSTEP_ALGORITHM: all_reduce:ring."}},
+            "Network and cores, such as \"rate=100G latency=700ns switch=16 uplinks=8 memory=80G "
+            "memory-latency=400ns message=600ns combine=64G receive=40G\": rate and latency of links, nodes of a "
+            "switch, links up from it, and the cost of cores for messages and for bytes that they combine or receive. "
+            "Defaults are the values of this line, but with one switch for all, and with interfaces that receive by "
+            "themselves."},
+           {"algorithm", 'a', "NAMES", "Algorithms to force, as in LOCKSTEP_ALGORITHM: all_reduce:ring."}},
       .examples =
           "  lockstep sim --nodes 64 --ranks 8 --seed 42 --fail 7@3\n"
-          "      what 511 members say when rank 7 of 512 dies before its third call\n"
+          "      shows the errors of 511 members when rank 7 of 512 dies before its third call\n"
           "  lockstep sim --seeds 10000\n"
-          "      ten thousand scenarios, each of which must be right\n"
+          "      runs ten thousand scenarios; each must be right\n"
           "  lockstep sim -n 128 -r 8 --fabric \"rate=200G switch=16 uplinks=8\" -c all_reduce:f32:sum:64k\n"
-          "      an all_reduce of 256 KiB on a cluster that one would like to have\n",
+          "      predicts an all_reduce of 256 KiB on a cluster that does not exist yet\n",
       .exit_codes =
-          "  0  everything was as it must be\n  1  wrong use\n  2  something was not: how to repeat it is printed\n"
-          "  7  ended early by a signal: how to go on is printed\n",
+          "  0  every scenario is right\n  1  wrong use\n  2  a scenario is wrong: the command that repeats it is "
+          "printed\n"
+          "  7  ended early by a signal: the command that continues is printed\n",
   };
   return manual;
 }

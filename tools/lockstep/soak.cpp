@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep soak`: random work, verified, for as long as wanted.
+// Runs `lockstep soak`: random, verified work for a given time.
 #include "bench/soak.hpp"
 
 #include <iostream>
@@ -40,24 +40,24 @@ bench::SoakOptions soak_options_of(const ParsedOptions& parsed) {
 const Manual& soak_manual() {
   static const Manual manual{
       .name = "soak",
-      .one_line = "random collectives, every result checked, for as long as you like",
+      .one_line = "run random collectives, and check every result",
       .synopsis = "mpirun -n N lockstep soak [--for TIME] [--seed N] [...]",
       .description =
-          R"manual(Draws collectives, sizes, types, operations, roots and groups at random, keeps up to six of them in
-flight, waits for them in another order on every rank, and checks every element of every result.
-Communicators are made and freed all the while. The seed and the number of a round repeat it: what
-goes wrong says the command that shows it again.)manual",
-      .options = {{"for", 0, "TIME", "So long: 60s unless given."},
-                  {"rounds", 0, "N", "So many rounds, instead of a time."},
-                  {"seed", 0, "N", "Of everything that is drawn: 1 unless given."},
-                  {"from", 0, "N", "The first round: 0 unless given."},
-                  {"most", 0, "SIZE", "At most so many bytes an operation: 1M unless given."}},
+          R"manual(Draws collectives, sizes, types, operations, roots and groups at random. It keeps up to six calls in
+flight, waits for them in a different order on every rank, and checks every element of every result.
+It creates and frees communicators all the while. A wrong result is printed with the command that
+repeats it, by seed and round.)manual",
+      .options = {{"for", 0, "TIME", "Duration (default: 60s)."},
+                  {"rounds", 0, "N", "Number of rounds, instead of a duration."},
+                  {"seed", 0, "N", "Seed of everything that is drawn (default: 1)."},
+                  {"from", 0, "N", "First round (default: 0)."},
+                  {"most", 0, "SIZE", "Largest size of an operation, in bytes (default: 1M)."}},
       .examples =
           "  mpirun -n 8 lockstep soak --for 10m --seed 7\n"
-          "      is this machine, this network, this library sound?\n",
+          "      tests the machine, the network and the library for ten minutes\n",
       .exit_codes =
-          "  0  all results right\n  1  wrong use\n  2  a wrong result, with the command that repeats it\n"
-          "  4  a rank did not come in time\n  5  a rank ended before the others\n  6  the surroundings are unfit\n"
+          "  0  all results are right\n  1  wrong use\n  2  a wrong result, with the command that repeats it\n"
+          "  4  a rank did not arrive in time\n  5  a rank ended before the others\n  6  unfit environment\n"
           "  7  ended early\n",
   };
   return manual;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep stat`: what the communicators of processes on this host do, from outside.
+// Runs `lockstep stat`: shows the calls of processes on this host from outside.
 #include <signal.h>
 
 #include <algorithm>
@@ -60,10 +60,10 @@ void print_process(const status::ProcessSnapshot& now, const status::ProcessSnap
   if (now.communicators.empty()) std::cout << "  no communicator any more\n";
 }
 
-// Members of which no process was read: on other hosts, or not asked for.
+// Prints members whose process was not read: it is on another host, or was not named.
 void say_unseen(const std::vector<status::ProcessSnapshot>& now,
                 const std::map<std::uint64_t, std::string>& complaints) {
-  constexpr std::size_t most_lines = 256;  // of a communicator: members that are alike share a line
+  constexpr std::size_t most_lines = 256;  // of a communicator; equal members share a line
   for (const ObservedGroup& group : groups_of(now)) {
     const auto unseen = unseen_members(group);
     if (unseen.empty()) continue;
@@ -93,31 +93,40 @@ std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& process
 const Manual& stat_manual() {
   static const Manual manual{
       .name = "stat",
-      .one_line = "what running or hanging processes do, from outside",
+      .one_line = "show the calls of running or hanging processes",
       .synopsis = "lockstep stat [PROCESS ...] [--seconds S] [--json [FILE] | --prometheus [--output FILE]]",
       .description =
-          R"manual(Shows what the communicators of processes on this host do: which call each is in, where in the
-program that was made, for what it waits and how long, or how many calls it makes in a second; then,
-of each communicator in which members wait, who has not come, and whether its process runs, sleeps, or is
-stopped. Members on other hosts are listed by host and process. A member of this host that is in a call asks
-them where they stand, and `stat` waits at most 1 s for their answers. A member that is in no call of the
-communicator, is stopped, or has ended does not answer. If no member of this host is in a call, nobody can ask:
-run `lockstep stat` on the other hosts. Without a process: all of yours that have communicators. Root can name
-the processes of other users by their numbers. What the processes of this host do is in a file of their memory,
-and is read there, whatever they do or if they are stopped.)manual",
+          R"manual(Shows the calls of running or hanging processes on this host. For each process and communicator it
+prints the current call, its place in the program, the reason and duration of a wait, or the calls
+per second. For each communicator in which members wait, it prints the missing members and whether
+their processes run, sleep or are stopped. Stopped processes can be read too.
+
+Without PROCESS it shows all of your processes that have communicators. PROCESS is a process id:
+  pgrep -a my_program    lists ids by the name of the program (at most 15 characters of it count)
+  pgrep -f my_program    lists ids by the whole command line, for scripts such as train.py; it also
+                         lists mpirun, which has no communicator and which stat therefore refuses
+  ps -C my_program       lists them with their times
+Root can name the processes of other users: `pgrep -u USER my_program`.
+
+Members on other hosts are listed by host and process. A member of this host that is in a call asks
+them for their state; `stat` waits at most 1 s for the answers. A member does not answer if it is in
+no call of the communicator, is stopped, or has ended. If no member of this host is in a call, no
+member can ask: run `lockstep stat` on the other hosts.)manual",
       .options = {{"seconds", 0, "S",
-                   "So long between two looks, 0.2 unless given: what has gone on by then is not stuck."},
+                   "Time between two looks, in seconds (default: 0.2). A call that goes on meanwhile is not stuck."},
                   {"json", 0, "[FILE]",
-                   "What was seen, in JSON, a process in a line of the list, to FILE; without FILE, or with -, to "
-                   "standard output."},
-                  {"prometheus", 0, "", "The same as metrics, in the text that Prometheus reads."},
-                  {"output", 'o', "FILE", "With --prometheus: to this file, which is replaced as a whole."}},
+                   "Write JSON to FILE, a process in each line of the list; without FILE, or with -, print it."},
+                  {"prometheus", 0, "", "Print metrics in the text format of Prometheus."},
+                  {"output", 'o', "FILE", "With --prometheus: write to this file, which is replaced as a whole."}},
       .examples =
-          "  lockstep stat\n      all jobs on this host\n"
-          "  lockstep stat $(pgrep train)\n      those of one program\n"
-          "  lockstep stat --prometheus -o /var/lib/node_exporter/lockstep.prom\n      for node_exporter's textfile "
-          "collector, as often as it is called\n",
-      .exit_codes = "  0  they were looked at\n  1  wrong use, or no such process\n  6  it may not be read\n",
+          "  lockstep stat\n      shows all of your jobs on this host\n"
+          "  lockstep stat $(pgrep my_program)\n      shows the processes of one program\n"
+          "  lockstep stat $(pgrep -f '^python3? .*train.py')\n      shows the processes of one script, without "
+          "mpirun\n"
+          "  lockstep stat --prometheus -o /var/lib/node_exporter/lockstep.prom\n      writes the file of "
+          "node_exporter's textfile collector\n",
+      .exit_codes =
+          "  0  the processes were read\n  1  wrong use, or no such process\n  6  a process may not be read\n",
       .positional = true,
   };
   return manual;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep timeline`: one picture, by one clock, of what the members of a job did when.
+// Runs `lockstep timeline`: merges the timelines of a job's members into one trace, by one clock.
 #include <filesystem>
 #include <iostream>
 #include <system_error>
@@ -18,21 +18,20 @@ namespace lockstep::command {
 const Manual& timeline_manual() {
   static const Manual manual{
       .name = "timeline",
-      .one_line = "who waited for whom, and a picture of all members' calls",
+      .one_line = "find slow members, and draw all members' calls",
       .synopsis = "lockstep timeline FOLDER|FILE ... [--output FILE]",
       .description =
-          R"manual(Reads what LOCKSTEP_TIMELINE=FOLDER has made members leave: when each of their collective calls
-began and ended. Says for whom the others waited, and in which call most; the longest first. With
---output it writes all calls as trace events, which https://ui.perfetto.dev and chrome://tracing
-show. Hosts have clocks of their own: they are brought to one by the calls themselves, since nobody
-is through a call in which all wait for all before the last one has come to it; how well that is
-known is said.)manual",
-      .options = {{"output", 'o', "FILE", "The trace."}},
+          R"manual(Reads the files of LOCKSTEP_TIMELINE=FOLDER: begin and end of each collective call of each member.
+It prints the members for which the others waited longest, and the call in which they waited most.
+--output writes all calls as trace events, which https://ui.perfetto.dev and chrome://tracing show.
+Each host has a clock of its own. The calls themselves align the clocks, because no member completes
+a call in which all wait for all before the last one begins it. The precision is printed.)manual",
+      .options = {{"output", 'o', "FILE", "File of the trace."}},
       .examples =
           "  LOCKSTEP_TIMELINE=/tmp/line mpirun -n 8 ./train; lockstep timeline /tmp/line -o trace.json\n"
-          "      who is slow, and a picture for Perfetto\n",
+          "      names the slow members, and writes a trace for Perfetto\n",
       .exit_codes =
-          "  0  it was read; a file that cannot be read was named and passed over\n"
+          "  0  at least one file was read; unreadable files are named and skipped\n"
           "  1  wrong use, or no file can be read\n",
       .positional = true,
   };

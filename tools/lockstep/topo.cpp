@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep topo`: what was asked for, where the topology comes from, and who prints it.
+// Runs `lockstep topo`: checks the request, finds the topology, and prints on one rank.
 #include <iostream>
 
 #include "tools/lockstep/begin_session.hpp"
@@ -17,10 +17,10 @@ namespace lockstep::command {
 namespace {
 
 constexpr std::string_view topo_description =
-    R"manual(Shows the members of a job on the machines that they run on: which cores, GPUs and network
-interfaces each member may use, which of them are near, what two members share, and the
-order in which collectives go through them. Nodes that are equal are shown once, so that
-the answer fits a screen at a thousand members and at a hundred thousand.
+    R"manual(Shows the members of a job on their machines: the cores, GPUs and network interfaces that each
+member may use and which of them are near, the parts that two members share, and the order in
+which collectives visit the members. Equal nodes are shown once, so that the answer fits a
+screen at a thousand members and at a hundred thousand.
 
 There are three sources:
   under mpirun       the running job. All members take part, rank 0 prints. Without mpirun
@@ -29,10 +29,10 @@ There are three sources:
   --xml FILE         machines that were exported with `lstopo machine.xml`. MPI is not
                      started; several files are several kinds of node.
 
-and three answers: a text tree, unless something else is asked for; --svg, a picture; and
---json, everything for scripts: schema, members, nodes, fingerprint, machine_shapes and
-places (each once), node_list, member_list, order (ring, leaders, rails) and remarks. In it
-machines, places and devices are referred to by their position in those lists.
+There are three answers: a text tree (default); --svg, a picture; and --json, everything for
+scripts: schema, members, nodes, fingerprint, machine_shapes and places (each once),
+node_list, member_list, order (ring, leaders, rails) and remarks. The JSON refers to
+machines, places and devices by their positions in those lists.
 
 HOW TO DESCRIBE MACHINES
   description = group { "+" group }
@@ -40,7 +40,7 @@ HOW TO DESCRIBE MACHINES
   item        = "gpu:" count [ "@nvlink" | "@pcie" | "@host" ]
               | "nic:" [ count "x" ] rate        rate = number "M" | "G" | "T", bits per second
               | "ranks:" count                   members on each node of this group
-              | anything else                    goes to hwloc as it is: levels from large to
+              | anything else                    goes to hwloc unchanged: levels from large to
                                                  small that end with pu, such as package, numa,
                                                  l3, l2, core, pu (man 7 hwloc, SYNTHETIC)
 
@@ -52,49 +52,50 @@ HOW TO DESCRIBE MACHINES
   "2 x node(core:8 pu:1 ranks:3) + node(core:4 pu:1 ranks:1)"
       two nodes with three members and a smaller one with one
 
-A node has one member for each GPU, else one for each core, unless ranks: or
---ranks-per-node says otherwise; ranks: goes first. Members get even shares of cores and
-GPUs, in the machine's order.
+By default a node has one member for each GPU; without GPUs, one for each core. ranks: or
+--ranks-per-node sets another number; ranks: has priority. Members get even shares of cores
+and GPUs, in the machine's order.
 
 HOW TO READ THE TREE
-  CPUs are numbered as the operating system does it (taskset, /proc/cpuinfo); packages, NUMA
-  nodes, cores and GPUs are counted from 0 in the machine's order, as lstopo -l does.
+  CPUs have the numbers of the operating system (taskset, /proc/cpuinfo). Packages, NUMA
+  nodes, cores and GPUs are counted from 0 in the machine's order, as in lstopo -l.
   "0-1016 by 8" is 0, 8, 16 and so on up to 1016; "node[0-3]" is node0 to node3.)manual";
 
 const std::vector<Option>& topo_option_list() {
   static const std::vector<Option> all{
-      {"synthetic", 's', "TEXT", "Machines described in a line of text; see above."},
+      {"synthetic", 's', "TEXT", "Machines described in a line of text (see above)."},
       {"xml", 'x', "FILE",
        "A machine that hwloc or lstopo exported. May be given several times, for several kinds of node."},
-      {"nodes", 'n', "N", "With --xml: how many nodes there are of each file; 1 unless given."},
-      {"ranks-per-node", 'r', "N", "With --synthetic or --xml: members on each node that does not say it by itself."},
+      {"nodes", 'n', "N", "With --xml: number of nodes of each file (default: 1)."},
+      {"ranks-per-node", 'r', "N", "With --synthetic or --xml: members on each node without a number of its own."},
       {"svg", 0, "FILE",
-       "Write a picture to FILE as well, for a browser or a document; - prints the picture instead of the text."},
-      {"json", 0, "[FILE]", "Write JSON to FILE as well; without FILE, or with -, print it instead of the text."},
-      {"links", 0, "", "Print also how many pairs of members share what, and for up to 16 members each pair."},
+       "Write a picture to FILE too, for a browser or a document; - prints the picture instead of the text."},
+      {"json", 0, "[FILE]", "Write JSON to FILE too; without FILE, or with -, print it instead of the text."},
+      {"links", 0, "",
+       "Print the numbers of pairs of members by the part that they share; for up to 16 members each pair."},
       {"order", 0, "",
-       "Print also the order of the ring, the leaders (the first member of each node) and the rails (the "
-       "first, second, ... members of all nodes)."},
+       "Print the order of the ring, the leaders (the first member of each node) and the rails (the first, second, ... "
+       "members of all nodes)."},
   };
   return all;
 }
 
 constexpr std::string_view topo_examples =
     "  mpirun -n 4 lockstep topo\n"
-    "      where the members of this job are\n"
+    "      shows the places of the members of this job\n"
     "  mpirun -n 4 --bind-to none lockstep topo --links --order\n"
-    "      the same without binding, with what members share and in which order they stand\n"
+    "      shows them without binding, with shared parts and the order of members\n"
     "  lockstep topo --synthetic \"8 x node(package:2 core:16 pu:2 gpu:4@nvlink nic:2x100G)\" --svg eight.svg\n"
-    "      text and a picture of a cluster that one would like to have\n"
+    "      prints and draws a cluster that does not exist yet\n"
     "  lstopo machine.xml; lockstep topo --xml machine.xml --nodes 16 --ranks-per-node 8\n"
-    "      sixteen nodes like this one, with eight members each\n"
+    "      shows sixteen nodes like this one, with eight members each\n"
     "  mpirun -n 64 lockstep topo --json | jq '.node_list[] | [.host, .members_per_core]'\n"
-    "      hosts where members compete for a core\n";
+    "      lists the members per core of each host\n";
 
 constexpr std::string_view topo_exit_codes =
     "  0  printed\n"
     "  1  wrong use: an option, a description or an XML file is not understood, a file cannot be written\n"
-    "  6  the surroundings are unfit, for example MPI does not start\n";
+    "  6  unfit environment, for example MPI does not start\n";
 
 constexpr std::int64_t most_nodes = 65536;
 constexpr std::int64_t most_ranks = 65536;
@@ -154,7 +155,7 @@ std::string topo_answer(const Topology& topology, const ParsedOptions& parsed) {
 const Manual& topo_manual() {
   static const Manual manual{
       .name = "topo",
-      .one_line = "who is where, and what lies between",
+      .one_line = "show the places of ranks, and the machine parts between them",
       .synopsis =
           "mpirun -n N lockstep topo [--links] [--order] [--svg FILE] [--json [FILE]]\n"
           "  lockstep topo --synthetic TEXT [--ranks-per-node N] [...]\n"

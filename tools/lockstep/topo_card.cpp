@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrangement: sizes and places. What it looks like is in topo_card_paint.cpp.
+// Arranges a card: sizes and places. topo_card_paint.cpp draws it.
 #include "tools/lockstep/topo_card.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr double head_height = 44;
 constexpr double note_height = 18;
 constexpr double least_label_height = 15;
 constexpr double label_gap = 3;
-constexpr std::size_t most_labels = 64;  // in a cell; one where there are very many members
+constexpr std::size_t most_labels = 64;  // in a cell; with very many members there is one
 constexpr std::size_t very_many = 512;
 constexpr std::size_t most_cells = 256;
 
@@ -37,7 +37,7 @@ std::string frame_title(const MachineShape& machine, const MachinePart& part) {
   return join(words, " · ");
 }
 
-// Twice as wide as high, and without a ragged last row where that is near.
+// Returns columns for a block about twice as wide as high. It avoids a ragged last row if that changes little.
 std::size_t columns_for(std::size_t count) {
   if (count <= 4) return count;
   const double ideal = std::sqrt(2.0 * static_cast<double>(count));
@@ -89,7 +89,7 @@ class CardLayout {
   }
 
  private:
-  // Cores that are drawn as one cell because there are too many.
+  // Lets several cores share a cell if there are too many.
   void share_cores() { cores_per_cell_ = divide_up(static_cast<std::size_t>(machine_.cores()), most_cells); }
 
   std::vector<int> cores_of(const Place& place) const {
@@ -101,7 +101,7 @@ class CardLayout {
     return cores;
   }
 
-  // A member's label lies on one of its cores; members of one place are spread over its cores.
+  // Places a member's label on one of its cores. Members of one place are spread over its cores.
   void find_homes() {
     std::map<int, std::vector<int>> by_place;
     for (const int rank : topology_.ranks_of_node(node_)) by_place[topology_.member(rank).place].push_back(rank);
@@ -145,7 +145,7 @@ class CardLayout {
     return text(*std::ranges::max_element(ranks)).size();
   }
 
-  // All cells of a card are equal, large enough for the most crowded one.
+  // Sizes the cells of a card: all are equal, and large enough for the most crowded one.
   void size_cells(double side) {
     most_labels_ = topology_.ranks_of_node(node_).size() > very_many ? 1 : most_labels;
     crowd_ = std::min(crowd_in(parts_of(machine_)), most_labels_);
@@ -164,7 +164,7 @@ class CardLayout {
     return static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(count))));
   }
 
-  // The size of so many small labels, side by side and below each other.
+  // Returns the size of that many small labels, side by side and below each other.
   ScenePoint block_of(std::size_t count) const {
     const std::size_t columns = label_columns(count);
     return {static_cast<double>(columns) * (small_label_width() + label_gap) - label_gap,
@@ -250,7 +250,7 @@ class CardLayout {
     frame.box.height = static_cast<double>(rows) * (most_height + frame_gap) - frame_gap;
   }
 
-  // Chips stand to the right of what the frame holds, in as many columns as its height asks for.
+  // Places chips to the right of the frame's content, in as many columns as its height needs.
   static void add_chips(CardFrame& frame, std::vector<DeviceChip> chips, double side, double top) {
     if (chips.empty()) return;
     constexpr double step = chip_height + chip_gap;
@@ -266,7 +266,7 @@ class CardLayout {
     frame.chips = std::move(chips);
   }
 
-  // GPUs and interfaces at a package, or those that the machine places nowhere.
+  // Returns GPUs and interfaces at a package, or those without a place in the machine.
   std::vector<DeviceChip> chips_of(int package) const {
     std::vector<DeviceChip> chips;
     for (std::size_t i = 0; i < machine_.gpus.size(); ++i) {
@@ -309,7 +309,7 @@ class CardLayout {
   std::map<int, std::vector<int>> homes_;  // by core
   std::size_t most_labels_ = most_labels;
   std::size_t crowd_ = 0;    // labels in the fullest cell
-  double label_height_ = 0;  // where there are several in a cell
+  double label_height_ = 0;  // if there are several in a cell
   double cell_width_ = 0;
   double cell_height_ = 0;
 };

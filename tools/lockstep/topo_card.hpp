@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture of one node: packages, NUMA nodes and caches as nested boxes, cores as cells, members as
-// labels on the cores where they may run, GPUs and interfaces as chips. Laid out once, drawn anywhere.
+// Draws one node: packages, NUMA nodes and caches as nested boxes, cores as cells, GPUs and interfaces as chips.
+// Members are labels on the cores that they may use. The layout is computed once, and can be drawn at any place.
 #pragma once
 
 #include <map>
@@ -14,31 +14,33 @@
 
 namespace lockstep::command {
 
-// Members with the same position on their nodes have the same colour: a colour is a rail.
+// Returns the colour of members with this position on their nodes: a colour is a rail.
 std::string_view member_colour(int index_in_node);
 
+// The gap between cells is in pixels.
 inline constexpr double cell_gap = 5;
 
-// One core, or several where the machine has too many to draw.
+// Holds one core, or several if the machine has too many to draw.
 struct CoreCell {
   std::vector<int> cores;
-  SceneBox box;                   // within the frame
-  std::vector<int> ranks;         // whose label is here
-  std::vector<RankLabel> labels;  // within the cell; the last ranks have none when there are too many
+  SceneBox box;                   // in coordinates of the frame
+  std::vector<int> ranks;         // ranks with a label here
+  std::vector<RankLabel> labels;  // in coordinates of the cell; with too many ranks the last have none
 };
 
+// Holds a GPU or a network interface.
 struct DeviceChip {
   std::string words;
-  std::string more;  // behind the words, paler
+  std::string more;  // after the words, in a paler colour
   std::string tip;
   bool gpu = false;
-  std::vector<int> near;  // members that it is near to
+  std::vector<int> near;  // members that are near it
   SceneBox box;
 };
 
-// A package, NUMA node or cache; or the whole machine, which has no border.
+// Holds a package, a NUMA node or a cache; or the whole machine, which has no border.
 struct CardFrame {
-  SceneBox box;  // within the frame around it
+  SceneBox box;  // in coordinates of the frame around it
   std::string title;
   int depth = 0;
   std::vector<CardFrame> inner;
@@ -46,20 +48,21 @@ struct CardFrame {
   std::vector<DeviceChip> chips;
 };
 
-// Where a member's label lies, and the cell it lies in.
+// Holds the box of a member's label, and that of its cell.
 struct LabelPosition {
   SceneBox label;
   SceneBox cell;
 };
 
+// Lays out and draws a node. The topology must outlive it.
 class NodeCard {
  public:
-  // `cell` is the least side of a core's cell; what is inside is arranged to fit `width` if it can.
+  // `cell` is the shortest side of a core's cell. The layout fits `width` if possible.
   NodeCard(const Topology& topology, int node, double cell, double width);
 
   double width() const { return width_; }
   double height() const { return height_; }
-  // Draws it with at least its own size, and says where the labels of its members are.
+  // Draws the node with at least its own size. Returns the places of its members' labels.
   std::map<int, LabelPosition> draw(Scene& scene, const SceneBox& box, std::string_view title) const;
 
  private:

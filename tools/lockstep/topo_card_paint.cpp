@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a card looks like, once everything on it has a place.
+// Draws a card, after everything on it has a place.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -43,7 +43,7 @@ class Painter {
   std::map<int, LabelPosition> take_spots() { return std::move(spots_); }
 
  private:
-  // The colour of the members that may run on a hardware thread; empty when there is none.
+  // Returns the colour of the members that may run on a hardware thread; it is empty if there is none.
   std::string_view colour_of_pu(int pu) const {
     const auto found = places_of_.find(pu);
     if (found == places_of_.end()) return {};
@@ -105,7 +105,7 @@ class Painter {
     }
   }
 
-  // A short bar for each hardware thread, in the colour of who may run there.
+  // Draws a short bar for each hardware thread, in the colour of the members that may run there.
   void paint_threads(const CoreCell& cell, const SceneBox& box) {
     const std::vector<int>& pus = pus_of_.at(cell.cores.front());
     constexpr std::size_t most = 8;

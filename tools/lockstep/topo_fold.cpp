@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folding of topo_kinds.hpp: long lists of names and numbers as a person would write them.
+// Folds long lists of names and numbers for topo_kinds.hpp, as a person would write them.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -10,7 +10,7 @@
 namespace lockstep::command {
 namespace {
 
-// The first ones, and how many are left.
+// Returns the first ones, and the number of those left.
 std::string first_of(std::vector<std::string> parts, std::size_t most, std::string_view between) {
   if (parts.size() <= most + 1) return join(parts, between);
   const std::size_t left = parts.size() - most;
@@ -20,12 +20,12 @@ std::string first_of(std::vector<std::string> parts, std::size_t most, std::stri
 
 bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
 
-// "node007.cluster" is "node", 7, ".cluster" with three digits. The number is the last one before a
-// slash, as in "10.0.0.1/24".
+// Splits "node007.cluster" into "node", 7, ".cluster" with three digits. The number is the last one before a slash, as
+// in "10.0.0.1/24".
 struct NumberedName {
   std::string before;
   std::string after;
-  std::size_t digits = 0;  // 0 when there is no number, or no leading zero that has to be kept
+  std::size_t digits = 0;  // 0 if there is no number, or no leading zero to keep
   int number = none;
   auto key() const { return std::tie(before, after, digits); }
 };
@@ -68,8 +68,8 @@ std::string family_name(const NameFamily& family) {
               printable(family.first.after, 40));
 }
 
-// The longest run with equal steps that begins at `begin`: one past its end. Two make a run only
-// when they are neighbours.
+// Returns the end (one past the last) of the longest run with equal steps that begins at `begin`. Two make a run only
+// if they are neighbours.
 std::size_t run_end(std::span<const int> numbers, std::size_t begin) {
   if (begin + 1 >= numbers.size()) return begin + 1;
   const int step = numbers[begin + 1] - numbers[begin];
@@ -86,7 +86,7 @@ std::string fold_names(std::span<const std::string> names, std::size_t most) {
   std::vector<NumberedName> all;
   all.reserve(names.size());
   for (const std::string& name : names) all.push_back(take_apart(name));
-  // With equal width and a leading zero somewhere, "node099" and "node100" are of one family.
+  // Names of equal width with a leading zero somewhere, such as "node099" and "node100", are of one family.
   std::map<std::tuple<std::string, std::string, std::size_t>, bool> widths;
   for (const NumberedName& each : all) {
     if (each.digits > 0) widths[each.key()] = true;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes a topology as JSON, element by element, so that a large one never exists as a tree in memory.
 #include "tools/lockstep/topo_json.hpp"
 
 #include <functional>
@@ -16,7 +17,7 @@ constexpr int topo_schema = 1;
 
 Json position(int index) { return index == none ? Json(nullptr) : Json(index); }
 
-// Names come from other machines and may be no UTF-8, which JSON cannot hold.
+// Replaces bytes that are not UTF-8, which JSON cannot hold. Names come from other machines.
 std::string name(const std::string& any) { return printable(any, 1000); }
 
 Json names_json(const std::vector<std::string>& all) {
@@ -103,8 +104,8 @@ Json order_json(const Topology& topology) {
           {"rails", std::move(rails)}};
 }
 
-// A line for each element, so that a difference of two files says which element differs; and never more
-// than one element as a tree in memory.
+// Writes a line for each element, so that a difference of two files shows the element that differs. Never more than one
+// element is a tree in memory.
 std::string list(int count, const std::function<Json(int)>& element) {
   if (count == 0) return "[]";
   std::string all = "[";

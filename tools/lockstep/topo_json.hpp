@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A topology as JSON, complete: what a script needs to draw its own conclusions.
+// Writes a topology as complete JSON, so that a script can draw its own conclusions.
 //
 //   schema             1; a higher number means that a field changed its meaning
 //   members, nodes     how many
@@ -14,8 +14,8 @@
 //   order              ring, leaders (ranks), rails (lists of ranks)
 //   remarks            [ text ]
 //
-// machine, place, node, nic, numa and the like are positions in those lists; null where the machine has
-// none or does not say. mbit_per_s and cpu_quota are 0 where unknown and unlimited.
+// The fields machine, place, node, nic, numa and the like are positions in those lists; null if the machine has none or
+// does not tell. An unknown mbit_per_s and an unlimited cpu_quota are 0.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@
 
 namespace lockstep::command {
 
-// Indented by two blanks at the outer levels; ends with a line feed.
+// Returns the JSON, indented by two blanks at the outer levels. It ends with a line feed.
 std::string topo_json(const Topology& topology);
 
 }  // namespace lockstep::command

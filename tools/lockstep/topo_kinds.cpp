@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds kinds of nodes and parts of machines, and puts them into words.
 #include "tools/lockstep/topo_kinds.hpp"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ int Pu::*field_of(PartLevel level) {
   return fields.at(static_cast<std::size_t>(level));
 }
 
-// From large to small, for this machine: an L3 may hold several NUMA nodes, or the other way round.
+// Returns the levels of this machine from large to small. An L3 may hold several NUMA nodes, or the reverse.
 std::vector<PartLevel> levels_of(const MachineShape& machine) {
   std::vector<std::pair<int, PartLevel>> levels{
       {machine.packages(), PartLevel::package}, {machine.numas(), PartLevel::numa}, {machine.l3s(), PartLevel::l3}};
@@ -117,7 +118,7 @@ std::string level_text(const MachineShape& machine, PartLevel level, std::size_t
   return text(plural(count, "L3 cache"), size);
 }
 
-// " (1 NUMA node, L3 32 MiB)": the names after the first.
+// Returns the names after the first: " (1 NUMA node, L3 32 MiB)".
 std::string extras(const MachineShape& machine, const MachinePart& part) {
   std::vector<std::string> words;
   for (std::size_t i = 1; i < part.names.size(); ++i) {
@@ -130,7 +131,7 @@ std::string extras(const MachineShape& machine, const MachinePart& part) {
 
 std::string phrase_of(const MachineShape& machine, const MachinePart& part) {
   if (part.parts.empty()) return cores_phrase(machine, part);
-  std::vector<std::pair<std::string, std::size_t>> alike;  // what a part holds, and how many do
+  std::vector<std::pair<std::string, std::size_t>> alike;  // the content of a part, and the number of equal parts
   const PartLevel level = part.parts.front().names.front().level;
   for (const MachinePart& each : part.parts) {
     const std::string inside = text(extras(machine, each), "\n", phrase_of(machine, each));

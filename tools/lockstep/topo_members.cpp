@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Folds members into rows until the table fits, and aligns its columns.
 #include "tools/lockstep/topo_members.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 using Ranks = std::vector<int>;
 using MemberRow = std::vector<std::string>;
 
-// How far members are folded into one row.
+// Tells how far members are folded into one row.
 enum class Fold { nothing, place, numa, package, node };
 
 std::array<int, 3> fold_key(const Topology& topology, int rank, Fold fold) {
@@ -66,7 +67,7 @@ IndexSet fields_of(const MachineShape& machine, const IndexSet& pus, int Pu::*fi
   return set;
 }
 
-// "0-63, 1 each" or "0-3 shared".
+// Returns "0-63, 1 each" or "0-3 shared".
 std::string cores_cell(const Topology& topology, const Ranks& ranks, const IndexSet& all) {
   std::string range = fold_numbers(all, 3);
   if (ranks.size() == 1) return range;
@@ -128,7 +129,7 @@ MemberRow row_of(const Topology& topology, const Ranks& ranks) {
           quota_cell(topology, ranks)};
 }
 
-// A column that says the same of every machine of this shape is left out.
+// Selects columns. A column that is the same for every machine of this shape is left out.
 std::vector<bool> columns_of(const Topology& topology, int node) {
   const MachineShape& machine = topology.machine_of_node(node);
   const auto ranks = topology.ranks_of_node(node);

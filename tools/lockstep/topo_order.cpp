@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orders that the collectives follow, as ranges.
+// Prints the orders of the collectives as ranges.
 #include <algorithm>
 
 #include "tools/lockstep/topo_kinds.hpp"

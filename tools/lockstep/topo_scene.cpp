@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes shapes as SVG elements.
 #include "tools/lockstep/topo_scene.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace lockstep::command {
 namespace {
 
-// One decimal is a tenth of a pixel; text() would turn large numbers to 1.2e+04.
+// Writes one decimal, a tenth of a pixel, because text() would turn large numbers into 1.2e+04.
 std::string number(double value) {
   std::array<char, 32> buffer{};
   std::snprintf(buffer.data(), buffer.size(), "%.1f", value);
@@ -29,7 +30,7 @@ std::string attributes(const Paint& paint) {
   return all;
 }
 
-// The point `distance` away from `corner` on the way to `to`, at most half of the way.
+// Returns the point `distance` away from `corner` on the way to `to`, at most half of the way.
 ScenePoint towards(ScenePoint corner, ScenePoint to, double distance) {
   const double length = std::hypot(to.x - corner.x, to.y - corner.y);
   if (length == 0) return corner;

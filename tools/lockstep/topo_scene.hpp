@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A drawing as a list of shapes in layers, and its SVG: self-contained, with the viewer's own fonts.
-// Rank labels are kept beside the text, so that a test can ask whether two of them overlap.
+// Holds a drawing as a list of shapes in layers, and writes it as self-contained SVG with the viewer's own fonts. It
+// keeps rank labels beside the text, so that a test can check that no two overlap.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace lockstep::command {
 
-// Colours of words and of what stands back.
+// Name the colours of important and of secondary words.
 inline constexpr std::string_view ink = "#0f172a";
 inline constexpr std::string_view pale = "#64748b";
 
@@ -34,21 +34,23 @@ struct ScenePoint {
   double y = 0;
 };
 
-// Of the thing with this number where things stand row after row: how many are to its left, and how many rows above.
+// Returns the place of a thing in a grid that fills row by row. `x` is the number of things to its left, `y` the number
+// of rows above.
 inline ScenePoint grid_place(std::size_t number, std::size_t columns) {
   const std::size_t row = number / columns;
   return {static_cast<double>(number - row * columns), static_cast<double>(row)};
 }
 
-// From back to front.
+// Orders the layers from back to front.
 enum class SceneLayer : std::uint8_t { boxes, cells, ring, dots };
 
+// Holds the colours and lines of a shape.
 struct Paint {
   std::string_view fill = "none";
   std::string_view stroke = "none";
   double stroke_width = 1;
   double opacity = 1;          // of the fill
-  std::string_view dash = {};  // "4 3"
+  std::string_view dash = {};  // such as "4 3"; empty: a solid line
 };
 
 struct Font {
@@ -58,17 +60,19 @@ struct Font {
   std::string_view anchor = "start";  // or "middle", "end"
 };
 
+// Holds the box of a rank's label.
 struct RankLabel {
   int rank = 0;
   SceneBox box;
 };
 
+// Collects shapes in pixels from the upper left corner.
 class Scene {
  public:
-  // `tip` is what a browser shows when the pointer rests there.
+  // Add shapes. A browser shows `tip` when the pointer rests there.
   void rectangle(SceneLayer layer, const SceneBox& box, double radius, const Paint& paint, std::string_view tip = {});
   void words(SceneLayer layer, ScenePoint at, std::string_view words, const Font& font);
-  // Straight pieces with rounded corners.
+  // Draws straight pieces with rounded corners.
   void line(const std::vector<ScenePoint>& points, const Paint& paint);
   void add_label(const RankLabel& label) { labels_.push_back(label); }
 
@@ -82,9 +86,9 @@ class Scene {
   std::vector<RankLabel> labels_;
 };
 
-// What the words take in a wide font of this size; a guess on the safe side.
+// Returns the width of the words in a wide font of this size; a guess on the safe side.
 double text_width(std::string_view words, double size, bool bold = false);
-// The words, cut where they would be wider.
+// Returns the words, cut to that width.
 std::string fitted(std::string_view words, double size, double width, bool bold = false);
 
 }  // namespace lockstep::command

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Arranges cards, tiles, the ring and the legend on the page.
 #include "tools/lockstep/topo_svg.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ struct PlacedCard {
   SceneBox box;  // on the page
 };
 
-// Cards of equal size in a grid that begins at the margin.
+// Holds cards of equal size in a grid that begins at the margin.
 struct Grid {
   std::vector<PlacedCard> cards;
   double width = 0;
@@ -58,7 +59,7 @@ Grid make_grid(const Topology& topology, const std::vector<int>& nodes, std::siz
   return grid;
 }
 
-// The largest cells with which all cards fit the page; the lowest grid when none does.
+// Returns the grid with the largest cells with which all cards fit the page. If none fits, it returns the lowest grid.
 Grid fit_grid(const Topology& topology, const std::vector<int>& nodes, double height) {
   std::optional<Grid> lowest;
   for (const double cell : {92.0, 80.0, 70.0, 62.0, 56.0, 50.0, 44.0, 38.0, 32.0, 28.0, 24.0}) {
@@ -72,7 +73,7 @@ Grid fit_grid(const Topology& topology, const std::vector<int>& nodes, double he
   return std::move(*lowest);
 }
 
-// Kinds of node differ in size: each has its own, and they stand side by side while there is room.
+// Places kinds of nodes side by side while there is room. They differ in size.
 Grid flow(const Topology& topology, const std::vector<NodeKind>& kinds, std::size_t most) {
   Grid all;
   const double height = kinds.size() == 1 ? 460 : 320;
@@ -105,7 +106,7 @@ double draw_head(Scene& scene, const Topology& topology, std::string_view title)
   return head;
 }
 
-// From one label to the next, around what stands between them.
+// Returns the way from one label to the next, around the things between them.
 std::vector<ScenePoint> hop(const LabelPosition& from, const LabelPosition& to) {
   const ScenePoint begin{from.label.middle_x(), from.label.middle_y()};
   const ScenePoint end{to.label.middle_x(), to.label.middle_y()};
@@ -123,7 +124,7 @@ std::vector<ScenePoint> hop(const LabelPosition& from, const LabelPosition& to) 
   return {begin, {begin.x, y}, {end.x, y}, end};
 }
 
-// From a card to another: down to the gutter below it, along to the gutter left of the other, and in.
+// Returns the way from one card to another: down to the gutter below it, along to the gutter left of the other, and in.
 std::vector<ScenePoint> far_hop(const LabelPosition& from, const SceneBox& from_card, const LabelPosition& to,
                                 const SceneBox& to_card, double lane) {
   const ScenePoint begin{from.label.middle_x(), from.label.middle_y()};
@@ -150,8 +151,8 @@ void draw_ring_inside(Scene& scene, const Topology& topology, const CardPosition
   }
 }
 
-// Between the nodes, when all of them are drawn: to the next row, to the next card of a row and back to the
-// first on lanes of their own.
+// Draws the ring between the nodes, if all are drawn. The ways to the next card of a row, to the next row and back to
+// the first have lanes of their own.
 void draw_ring_between(Scene& scene, const Topology& topology, const CardPositions& drawn) {
   for (int node = 0; topology.node_count() > 1 && node < topology.node_count(); ++node) {
     const int next = (node + 1) % topology.node_count();
@@ -206,7 +207,7 @@ class Legend {
   double bottom() const { return y_ + 26; }
 
  private:
-  // Where the next symbol goes; its words behind it are written already.
+  // Returns the place of the next symbol. The words after it are written already.
   ScenePoint next(std::string_view words, double symbol) {
     const double width = symbol + text_width(words, 11.5) + 18;
     if (x_ + width > right_ && x_ > margin) {
@@ -225,7 +226,7 @@ class Legend {
   double right_;
 };
 
-// What is in the picture: the legend explains no more than that.
+// Tells the content of the picture. The legend explains no more than that.
 struct LegendContent {
   bool shared = false;
   bool alone = false;
@@ -282,7 +283,7 @@ void section(Scene& scene, double y, std::string_view words) {
   scene.words(SceneLayer::boxes, {margin, y}, words, {.size = 15, .fill = ink, .bold = true});
 }
 
-// Each kind of node once, then all nodes as tiles.
+// Draws each kind of node once, then all nodes as tiles.
 void draw_overview(Picture& picture, const Topology& topology) {
   Scene& scene = picture.scene;
   const std::vector<NodeKind> kinds = kinds_of(topology);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A topology as a picture in SVG: one file without scripts, fonts or links to elsewhere. Small clusters
-// are drawn in full; of large ones each kind of node once, and all nodes as tiles.
+// Draws a topology as SVG: one file without scripts, fonts or external links. Small clusters are drawn in full. Large
+// ones show each kind of node once, and all nodes as tiles.
 #pragma once
 
 #include <string>
@@ -10,6 +10,7 @@
 
 namespace lockstep::command {
 
+// Holds the finished drawing. Sizes are in pixels.
 struct Picture {
   Scene scene;
   double width = 0;
@@ -17,6 +18,7 @@ struct Picture {
   std::string title;
 };
 
+// Draws the topology; topo_svg() returns the same as text.
 Picture topo_picture(const Topology& topology);
 std::string topo_svg(const Topology& topology);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Composes the tree of a topology, and reduces its detail until it fits a screen.
 #include "tools/lockstep/topo_text.hpp"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr std::size_t text_columns = 100;
 
 using Lines = std::vector<std::string>;
 
-// Two columns of a field's name and its words, wrapped.
+// Adds a field in two columns: its name and its wrapped words.
 void add_field(Lines& lines, std::string_view branch, std::string_view name, std::string_view words) {
   std::string first_line = text(branch, " ", name);
   constexpr std::size_t field = 13;
@@ -38,7 +39,7 @@ void add_field(Lines& lines, std::string_view branch, std::string_view name, std
   lines.push_back(line);
 }
 
-// "package 0: 0-1, package 1: 2-3": where the GPUs are, when there is more than one place.
+// Returns the places of GPUs, if there are several: "package 0: 0-1, package 1: 2-3".
 std::string gpu_places(const MachineShape& machine) {
   std::map<int, IndexSet> by_package;
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) by_package[machine.gpus[i].package].insert(static_cast<int>(i));
@@ -50,7 +51,7 @@ std::string gpu_places(const MachineShape& machine) {
   return text("; ", join(parts, ", "));
 }
 
-// The interfaces by rate, each with the addresses that the nodes of this kind have there.
+// Adds the interfaces by rate, each with the addresses on the nodes of this kind.
 void add_network(Lines& lines, const Topology& topology, const NodeKind& kind) {
   const std::vector<Nic>& nics = topology.machine_of_node(kind.exemplar()).nics;
   std::map<std::int64_t, std::vector<std::string>> addresses;
@@ -96,7 +97,7 @@ void add_machine(Lines& lines, const Topology& topology, const NodeKind& kind, s
   add_field(lines, "├─", "GPUs", text(gpu_names(machine), gpu_places(machine), links.empty() ? "" : "; ", links));
 }
 
-// How much is told: kinds of nodes in full, then kinds in a line each, and rows of members for each.
+// Sets the detail: the kinds of nodes in full, then the kinds with a line each, and the rows of members for each.
 struct Detail {
   std::size_t kinds;
   std::size_t brief;
@@ -143,7 +144,7 @@ Lines compose(const Topology& topology, const std::vector<NodeKind>& kinds, cons
   return lines;
 }
 
-// Which nodes each of them has.
+// Adds the nodes of each rack.
 void add_racks(Lines& lines, const Topology& topology) {
   constexpr std::size_t most = 16;
   if (!topology.has_racks()) return;
@@ -197,7 +198,8 @@ std::string topo_tree(const Topology& topology) {
 
 namespace {
 
-// Pairs on one node by link. Members with the same shared units are told apart only by whether they are two.
+// Counts pairs on one node by link. Members with the same shared units form one group; the two members of a pair may be
+// of one group or of two.
 void count_node(const Topology& topology, int node, std::size_t times, std::map<Link, std::size_t>& pairs) {
   std::map<std::array<int, 5>, std::vector<int>> by_span;
   for (const int rank : topology.ranks_of_node(node)) {
@@ -214,7 +216,7 @@ void count_node(const Topology& topology, int node, std::size_t times, std::map<
 }
 
 Lines link_matrix(const Topology& topology) {
-  // From near to far, as Link.
+  // The letters are in the order of Link, from near to far.
   constexpr std::array<std::string_view, 7> letters = {"·", "C", "L", "N", "P", "H", "W"};
   Lines lines{"", "rank  "};
   for (int b = 0; b < topology.size(); ++b) lines[1] += text(b < 10 ? "  " : " ", b);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Arranges tiles in rows, and draws them with their labels.
 #include "tools/lockstep/topo_tiles.hpp"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ std::vector<Tile> arrange(int nodes, const SceneBox& area) {
   return tiles;
 }
 
-// Behind the tiles: along each row, then back below it to the next.
+// Draws the line behind the tiles: along each row, then back below it to the next.
 void draw_thread(Scene& scene, const std::vector<Tile>& tiles, const SceneBox& area) {
   for (std::size_t i = 0; i + 1 < tiles.size(); ++i) {
     const SceneBox& a = tiles[i].box;
@@ -69,7 +70,7 @@ void draw_thread(Scene& scene, const std::vector<Tile>& tiles, const SceneBox& a
              {.stroke = network_colour, .stroke_width = 1.3, .dash = "2 4"});
 }
 
-// The kind that all nodes of the tile have, or one past the last when they differ.
+// Returns the kind of all nodes of the tile, or one past the last if they differ.
 std::size_t kind_of(const Tile& tile, const std::vector<std::size_t>& kind_of_node, std::size_t kinds) {
   const std::size_t kind = kind_of_node.at(static_cast<std::size_t>(tile.first));
   for (int node = tile.first; node <= tile.last; ++node) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many nodes as small tiles with their ranks, threaded on the line of the ring; when there are too many
-// for a page, a tile stands for several neighbours.
+// Draws many nodes as small tiles with their ranks, joined by the line of the ring. If there are too many for a page, a
+// tile stands for several neighbours.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace lockstep::command {
 
-// Draws into the area's width, as high as it takes, and returns where it ends.
+// Draws into the area's width, as high as necessary. Returns the lower end of the drawing.
 double draw_tiles(Scene& scene, const Topology& topology, const std::vector<NodeKind>& kinds, const SceneBox& area);
 
 }  // namespace lockstep::command

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep tune`: the table of what is fastest where this job runs.
+// Runs `lockstep tune`: finds the fastest algorithms for the places of this job, and writes the table.
 #include "bench/tune.hpp"
 
+#include <algorithm>
 #include <array>
 #include <iostream>
 
@@ -25,13 +26,13 @@ using namespace bench;
 
 const std::vector<Option>& tune_option_list() {
   static const std::vector<Option> all{
-      {"output", 'o', "FILE", "Write the table there; on standard output unless given."},
-      {"seconds", 0, "S", "About so long for all of it: 60 unless given. What there is no time for is left out."},
-      {"sizes", 's', "LIST", "Bytes of all data of a rank, as in a bench: 8,4K,1M."},
-      {"begin", 'b', "SIZE", "The first of a sweep, each four times the one before: 8 unless given."},
-      {"end", 'e', "SIZE", "The last of a sweep: 16M unless given."},
-      {"most", 0, "N", "Algorithms that are tried for a size, the model's favourites: 6 unless given."},
-      {"seed", 0, "N", "Of the order in which they take turns: 1 unless given."},
+      {"output", 'o', "FILE", "File of the table (default: standard output)."},
+      {"seconds", 0, "S", "About the time for everything, in seconds (default: 60). Sizes without time are left out."},
+      {"sizes", 's', "LIST", "Sizes in bytes of all data of a rank, as for `lockstep bench`: 8,4K,1M."},
+      {"begin", 'b', "SIZE", "First size of a sweep; each size is four times the one before (default: 8)."},
+      {"end", 'e', "SIZE", "Last size of a sweep (default: 16M)."},
+      {"most", 0, "N", "Algorithms to try for a size, the best ones by the model (default: 6)."},
+      {"seed", 0, "N", "Seed of the order in which they take turns (default: 1)."},
   };
   return all;
 }
@@ -78,7 +79,7 @@ TuneOptions tune_options_of(const ParsedOptions& parsed) {
   return tune_options;
 }
 
-// All members alike, or one would end and the others wait.
+// Throws on all members alike. Otherwise one would end and the others wait.
 void refuse_too_large(Communicator& world, const TuneOptions& tune_options) {
   std::uint64_t most = 0;
   for (const Collective collective : tune_options.collectives) {
@@ -98,28 +99,29 @@ void refuse_too_large(Communicator& world, const TuneOptions& tune_options) {
 const Manual& tune_manual() {
   static const Manual manual{
       .name = "tune",
-      .one_line = "measure which algorithms are fastest here, for LOCKSTEP_TABLE",
+      .one_line = "find the fastest algorithms here, for LOCKSTEP_TABLE",
       .synopsis = "mpirun -n N lockstep tune [COLLECTIVE[,COLLECTIVE...]] [-o FILE] [--seconds S] [-b SIZE -e SIZE]",
       .description =
-          R"manual(Measures, on the ranks of this job and in turns, the algorithms that the cost model finds best for each
-collective and size, and writes the table from which LOCKSTEP_TABLE lets later jobs choose. What the
-model would take is kept where no other is faster beyond the noise. Comments in the table say what was
-measured, with intervals of 95 %, what was predicted, and how much longer the model's choices take.
+          R"manual(Measures, on the ranks of this job and in turns, the algorithms that the cost model finds best for
+each collective and size. It writes a table; LOCKSTEP_TABLE lets later jobs choose from it. The
+model's choice stays if no other is faster beyond the noise. Comments in the table have the measured
+times, with intervals of 95 %, the predictions, and the extra time of the model's choices.
 
-The table is for this kind of machines with ranks at these places, whatever the hosts are called; any
-other job refuses it. Rows count for this number of ranks and nodes: communicators of fewer, such as
-those that are split off, go by the model, as do other orders where a row does not suit them.
-`lockstep plan` says which row was taken.)manual",
+The table is for this kind of machines with ranks at these places, whatever the names of the hosts;
+any other job refuses it. Rows are for this number of ranks and nodes. Smaller communicators, such as
+those made by a split, use the model; so do orders that a row does not suit. `lockstep plan` prints
+the row that was taken.)manual",
       .options = tune_option_list(),
       .examples =
           "  mpirun -n 8 lockstep tune -o here.table\n"
           "  LOCKSTEP_TABLE=here.table mpirun -n 8 lockstep plan all_reduce --count 4096\n"
-          "      what is fastest here, and which row of the table counts for 16 KiB\n"
+          "      writes a table, and shows its row for 16 KiB\n"
           "  mpirun -n 8 lockstep tune all_reduce -b 1K -e 64M --seconds 20\n"
-          "      one collective, quickly, on standard output\n",
+          "      measures one collective quickly, and prints the table\n",
       .exit_codes =
-          "  0  measured\n  1  wrong use\n  4  a rank did not come in time\n  5  a rank ended before the others\n"
-          "  6  the surroundings are unfit\n  7  one rank only, too little time for any size, or ended early\n",
+          "  0  all sizes are measured\n  1  wrong use\n  4  a rank did not arrive in time\n  5  a rank ended before "
+          "the others\n"
+          "  6  unfit environment\n  7  one rank only, too little time for any size, or ended early\n",
       .positional = true,
   };
   return manual;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members on other hosts, which `lockstep stat` cannot read: what those on this host have heard of them.
+// Collects the knowledge of members on this host about members that `lockstep stat` cannot read.
 #include <algorithm>
 #include <tuple>
 

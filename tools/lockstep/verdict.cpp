@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds the cause of each communicator's trouble, and parses the files that processes have left.
 #include "tools/lockstep/verdict.hpp"
 
 #include <algorithm>
@@ -41,8 +42,8 @@ std::string last_words(const ObservedMember& member) {
               seen.waits.empty() ? "" : ", and waits: ", seen.waits);
 }
 
-// Those who have not come to what others wait in, or, where some are held, these: alike ones together, each with one of
-// them as an example.
+// Describes the members that have not begun the call in which others wait. If some are held, it describes only these.
+// Equal members share a sentence, with one of them as an example.
 std::string missing_text(const ObservedGroup& group, std::uint64_t call, bool some_are_held) {
   std::map<std::pair<std::string, std::uint64_t>, IndexSet> alike;
   for (const auto& [rank, member] : group.members) {
@@ -81,7 +82,7 @@ std::string unknown_text(const ObservedGroup& group) {
   return text("; of ", ranks_words(unknown), " nothing is here: on another host, gone, or not asked for");
 }
 
-// The failure that the others' come from: who quotes another is no cause.
+// Returns the member with the original failure. A failure that quotes another is no cause.
 const ObservedMember* cause_of(const ObservedGroup& group) {
   const ObservedMember* best = nullptr;
   const auto weight = [](const std::string& failure) {
@@ -100,7 +101,7 @@ const ObservedMember& longest_waiting(const std::vector<const ObservedMember*>& 
   return **std::ranges::max_element(all, {}, [](const ObservedMember* each) { return each->seen->waited_ms; });
 }
 
-// "..., for ranks 1,3"; nothing: it does not say for whom.
+// Returns the ranks of "..., for ranks 1,3"; nothing if the text names none.
 std::optional<IndexSet> awaited_by(const status::CommunicatorSnapshot& seen) {
   constexpr std::string_view before = "for rank";
   const std::size_t at = seen.waits.rfind(before);
@@ -109,7 +110,8 @@ std::optional<IndexSet> awaited_by(const status::CommunicatorSnapshot& seen) {
   return IndexSet::parse(trim(behind.starts_with('s') ? behind.substr(1) : behind), seen.size);
 }
 
-// Those who are waited for, and are neither in a call of all nor wait themselves; where some are held, these.
+// Describes awaited members that are in no call of all and do not wait themselves. If some are held, it describes only
+// these.
 std::string idle_text(const ObservedGroup& group, const IndexSet& awaited, bool some_are_held) {
   if (some_are_held) return missing_text(group, 0, true);
   std::vector<std::string> parts;
@@ -124,7 +126,7 @@ std::string idle_text(const ObservedGroup& group, const IndexSet& awaited, bool 
   return join(parts, "; ");
 }
 
-// Of those that wait for messages, where nobody waits in a call of all: the longest first.
+// Describes the longest wait for a message, if no member waits in a call of all.
 std::string waiting_for_messages(const ObservedGroup& group) {
   constexpr std::int64_t long_ms = 1000;
   constexpr std::size_t most = 3;
@@ -149,7 +151,8 @@ std::string waiting_for_messages(const ObservedGroup& group) {
   return text(join(waits, "; "), idle.empty() ? "" : "; and ", idle, unknown_text(group));
 }
 
-// Of those in the last call that anybody has come to; where some are held, of all others.
+// Describes the waits in the last call that any member has begun. If some are held, it describes the waits of all
+// others.
 std::string waiting_text(const ObservedGroup& group) {
   constexpr std::int64_t long_ms = 1000;
   std::uint64_t last = 0;
@@ -200,7 +203,7 @@ std::string verdict_of(const ObservedGroup& group) {
               "name files, or a folder of them, that LOCKSTEP_DUMP was given");
 }
 
-// Numbers from elsewhere: any, as long as they fit.
+// Accepts numbers from other programs, as long as they fit.
 template <class T>
 T number_in(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
@@ -279,7 +282,7 @@ status::CommunicatorSnapshot communicator_in(const nlohmann::json& value, std::s
     seen.calls.push_back(
         {number_in<std::uint64_t>(call, "number", name), words_in(call, "call", name), words_in(call, "place", name)});
   }
-  if (!object.contains("members")) return seen;  // left by an earlier release
+  if (!object.contains("members")) return seen;  // an earlier release left this file
   for (const nlohmann::json& each : list_in(object, "members", name)) {
     seen.members.push_back(member_in(each, name));
     if (seen.members.back().rank >= seen.size) refuse_status(name, "a rank that its communicator has not");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One waits on the one communicator for a second, which waits on another one for the first.
+// Finds circles of waits: one process waits on one communicator for a second, which waits on another communicator for
+// the first.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -12,7 +13,7 @@
 namespace lockstep::command {
 namespace {
 
-// Who waits in the last call of a communicator, and who has not come to it.
+// Links a member that waits in the last call of a communicator to one that has not begun it.
 struct WaitEdge {
   const ObservedGroup* group;
   ObservedMember waits;
@@ -35,7 +36,7 @@ std::vector<WaitEdge> waits_of(const std::vector<ObservedGroup>& groups) {
   return all;
 }
 
-// The fewest waits that lead from what this one waits for back to it.
+// Returns the shortest chain of waits from the awaited process back to the waiting one.
 std::vector<const WaitEdge*> way_back(const std::vector<WaitEdge>& all, const WaitEdge& first) {
   std::map<const status::ProcessSnapshot*, const WaitEdge*> reached_by{{first.late.process, &first}};
   std::deque<const status::ProcessSnapshot*> next{first.late.process};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verdicts are made of: the members of each communicator, as far as they are known.
+// Groups the processes that were read by communicator. Verdicts are made from these groups.
 #pragma once
 
 #include <map>
@@ -10,28 +10,30 @@
 
 namespace lockstep::command {
 
+// Refers to a member's process and its communicator there.
 struct ObservedMember {
   const status::ProcessSnapshot* process;
   const status::CommunicatorSnapshot* seen;
 };
 
-// By rank.
+// Holds the known members of one communicator, by rank.
 struct ObservedGroup {
   std::string name;
   int size = 1;
   std::map<int, ObservedMember> members = {};
 };
 
-// Members of one communicator have its number; of what has none, names and sizes are all that is known.
+// Groups members by the id of their communicator. Without an id, the name and the size must do.
 std::vector<ObservedGroup> groups_of(const std::vector<status::ProcessSnapshot>& processes);
 
-// Returns the members of which no process was read, as the others know them, by rank. If several know one, the freshest
-// note counts.
+// Returns the members of processes that were not read, as the others know them, by rank. If several know one, the
+// latest note counts.
 std::map<int, status::MemberSnapshot> unseen_members(const ObservedGroup& group);
-// Returns "ranks 4-7 (processes 4711,4712 on node03): answered 400 ms ago, in call 812", alike members together.
+// Returns "ranks 4-7 (processes 4711,4712 on node03): answered 400 ms ago, in call 812". Equal members share a line.
 std::vector<std::string> unseen_text(const std::map<int, status::MemberSnapshot>& members, std::size_t most_processes);
 
-// Processes that wait for each other on several communicators, none of which can end; empty: there are none.
+// Describes processes that wait for each other on several communicators, none of which can end. It is empty if there
+// are none.
 std::string circle_text(const std::vector<ObservedGroup>& groups);
 
 }  // namespace lockstep::command

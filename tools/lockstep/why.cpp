@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `lockstep why`: what the members of a job that failed did last, in a sentence for each communicator.
+// Runs `lockstep why`: prints a sentence for each communicator of a failed job.
 #include <algorithm>
 #include <iostream>
 
@@ -18,8 +18,8 @@ bool has_failed(const status::ProcessSnapshot& process) {
   return std::ranges::any_of(process.communicators, [](const auto& each) { return !each.failure.empty(); });
 }
 
-// Of a process there may be its own account and that of another one: one that was stopped while others failed may have
-// gone on and failed itself, and what they have seen of it says more; otherwise its own does.
+// Adds a process. It may have its own file and that of another process. A process that was stopped while others failed
+// may have continued and failed itself. Then the other file tells more; otherwise its own does.
 void add_process(std::vector<status::ProcessSnapshot>& all, status::ProcessSnapshot seen) {
   const auto same = std::ranges::find_if(
       all, [&](const auto& each) { return each.process == seen.process && each.host == seen.host; });
@@ -48,20 +48,19 @@ void say_members(const status::ProcessSnapshot& process) {
 const Manual& why_manual() {
   static const Manual manual{
       .name = "why",
-      .one_line = "why a job failed, from what its members left",
+      .one_line = "explain a failed job from the files that its members left",
       .synopsis = "lockstep why FOLDER|FILE ... [--all]",
       .description =
-          R"manual(Reads what LOCKSTEP_DUMP=FOLDER has made members leave when a communicator failed: for each
-communicator in which something was wrong a sentence that says who waited in which call, who had not
-come to it, what that one did last, and whether its process ran, slept, or was stopped. Members on
-several hosts leave their files on each, unless the folder is one that hosts share: copy them
-together.)manual",
-      .options = {{"all", 'a', "", "Also the last calls of every member."}},
+          R"manual(Reads the files of LOCKSTEP_DUMP=FOLDER, which members leave when a communicator fails. For each
+communicator with an error it prints a sentence: the members that waited, their call, the member that
+was missing, its last call, and whether its process ran, slept or was stopped. Members on several
+hosts leave their files on each host, unless the hosts share the folder: copy the files together.)manual",
+      .options = {{"all", 'a', "", "Print the last calls of every member too."}},
       .examples =
           "  LOCKSTEP_DUMP=/tmp/dump LOCKSTEP_TIMEOUT=60s mpirun -n 8 ./train; lockstep why /tmp/dump\n"
-          "      who was missing, and where\n",
+          "      names the missing member and the call\n",
       .exit_codes =
-          "  0  it was read; a file that cannot be read was named and passed over\n"
+          "  0  at least one file was read; unreadable files are named and skipped\n"
           "  1  wrong use, or no file can be read\n",
       .positional = true,
   };

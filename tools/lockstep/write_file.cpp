@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes files safely, also in folders where other users can place links.
 #include "tools/lockstep/write_file.hpp"
 
 #include <fcntl.h>
@@ -23,7 +24,7 @@ namespace {
               "give a path in a directory that you may write to, on a disk with room");
 }
 
-// 0, or the errno of what failed.
+// Returns 0, or the errno of the failure.
 int write_all(int file, std::string_view content) {
   while (!content.empty()) {
     const ssize_t written = ::write(file, content.data(), content.size());
@@ -40,7 +41,7 @@ int write_and_close(int file, std::string_view content) {
   return failed != 0 ? failed : closed;
 }
 
-// A new file with the permissions of the one that it will replace, or of an ordinary new file.
+// Creates a file with the permissions of the one that it will replace, or of an ordinary new file.
 int create(std::string& name, const std::filesystem::path& target) {
   const int file = ::mkstemp(name.data());
   if (file < 0) return file;
@@ -56,7 +57,8 @@ int create(std::string& name, const std::filesystem::path& target) {
   return file;
 }
 
-// Pipes and devices cannot be replaced. A pipe that nobody reads would make us wait for ever.
+// Writes to pipes and devices, which cannot be replaced. It does not wait for the reader of a pipe, which might never
+// come.
 void write_in_place(const std::string& path, std::string_view content) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0 && errno == ENXIO)
@@ -68,7 +70,8 @@ void write_in_place(const std::string& path, std::string_view content) {
 
 constexpr std::string_view foreign_link = "a link that another user has put into a folder open to all";
 
-// True for a link of another user in a folder where everybody may make one: it may lead to any file of this user.
+// Returns true for a link of another user in a folder where any user may make one, because it may lead to any file of
+// this user.
 bool is_foreign_link(const std::filesystem::path& path) {
   struct stat its {};
   struct stat around {};
@@ -78,7 +81,7 @@ bool is_foreign_link(const std::filesystem::path& path) {
   return is_open_to_all && its.st_uid != around.st_uid;
 }
 
-// Beside what is to be written, under a name of its own: a link stays a link, and what it points to is replaced.
+// Owns a temporary file beside the target. A link stays a link; its target is replaced.
 class FileBeside {
  public:
   explicit FileBeside(const std::string& path) : target_(path) {
@@ -100,7 +103,7 @@ class FileBeside {
   }
   FileBeside(const FileBeside&) = delete;
   FileBeside& operator=(const FileBeside&) = delete;
-  // The errno of what failed.
+  // Returns the errno of the failure.
   int reason() const { return reason_; }
   void put(std::string_view content) {
     if (reason_ != 0) return;
@@ -116,7 +119,7 @@ class FileBeside {
   int reason_ = 0;
 };
 
-// A name of a descriptor that the process has open, whatever that leads to: -1, of none.
+// Returns the open descriptor that the path names, or -1.
 int descriptor_named(std::string_view path) {
   if (path == "-" || path == "/dev/stdout") return STDOUT_FILENO;
   if (path == "/dev/stderr") return STDERR_FILENO;
@@ -128,7 +131,8 @@ int descriptor_named(std::string_view path) {
   return -1;
 }
 
-// Of what the process has open, files, pipes and terminals may be written to, and no launcher's sockets.
+// Returns 0 if an open descriptor may be written to: a file, pipe or terminal, but no socket of a launcher. Otherwise
+// it returns an errno.
 int reason_against(int descriptor) {
   const int flags = ::fcntl(descriptor, F_GETFL);
   struct stat its {};
@@ -137,7 +141,8 @@ int reason_against(int descriptor) {
   return S_ISSOCK(its.st_mode) ? ENXIO : 0;
 }
 
-// Why a file that is there may not be replaced by this user: it is protected, or another's in a folder like /tmp.
+// Returns the errno if this user may not replace the file: it is protected, or belongs to another user in a folder like
+// /tmp. Otherwise it returns 0.
 int reason_against(const std::string& path) {
   struct stat its {};
   if (::stat(path.c_str(), &its) != 0) return 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writes and reads the values of set-up messages. Every read is checked, because the bytes come from another process.
 #include "topology/base/bytes.hpp"
 
 #include "topology/base/error.hpp"
@@ -42,6 +43,7 @@ std::optional<Bytes> from_hexadecimal(std::string_view hexadecimal) {
 }
 
 std::uint64_t hash(std::span<const std::byte> bytes) {
+  // These are the offset basis and the prime of 64-bit FNV-1a.
   std::uint64_t value = 0xcbf29ce484222325U;
   for (const std::byte each : bytes) {
     value ^= static_cast<std::uint64_t>(each);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads limits from the files of both versions of control groups.
 #include "topology/base/cgroup.hpp"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ std::optional<double> quota_v1(const fs::path& group) {
 
 std::optional<double> quota_v2(const fs::path& group) { return parse_cpu_max(first_line(group / "cpu.max")); }
 
-// Of a file with lines "name value".
+// Returns the value of `name` in a file with lines "name value", or 0.
 double value_in(const fs::path& path, std::string_view name) {
   std::ifstream file(path);
   std::string word;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What control groups grant and take: containers and batch systems give "2.5 cores" and so much memory that no
-// processor mask shows. Both versions of control groups. `root` is "/", except in tests.
+// Reads the limits that control groups set. Containers and batch systems grant "2.5 cores", and limit memory, and no
+// processor mask shows either. Both versions of control groups are known. `root` is "/", except in tests.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace lockstep {
 
-// Cores' worth of time that the tightest group above this process grants; nothing when unlimited.
+// Returns the CPU time that the tightest group of this process grants, in cores. Returns nothing if it is unlimited.
 std::optional<double> cpu_quota(const std::string& root = "/");
 
-// For how long groups of this process have been stopped because their time was used up, in microseconds, of the one
-// that was stopped longest.
+// Returns for how many microseconds groups of this process have been stopped since they used up their quota. Of
+// several groups, the one that was stopped longest counts.
 double throttled_us(const std::string& root = "/");
 
-// Memory that may be taken without waking the killer: what is free, and what the groups leave.
+// Returns the bytes that this process may take before the kernel ends processes for lack of memory. That is the
+// least of the memory available and the rest of each group's limit. 0 if /proc/meminfo cannot be read.
 std::uint64_t free_memory_bytes(const std::string& root = "/");
 
-// cpu.max of version 2: "250000 100000" is 2.5; "max 100000" is nothing.
+// Parses `cpu.max` of version 2: "250000 100000" is 2.5 cores; "max 100000" is nothing, for no limit.
 std::optional<double> parse_cpu_max(std::string_view line);
 
 }  // namespace lockstep

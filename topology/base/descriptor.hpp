@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A file descriptor with an owner, so that no path out of a function leaves it open.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +8,7 @@
 
 namespace lockstep {
 
-// Owns a file descriptor, or none (-1), and closes it.
+// Owns a file descriptor, or none (-1), and closes it at its end. Moves, and does not copy.
 class OwnedDescriptor {
  public:
   OwnedDescriptor() = default;
@@ -22,7 +23,7 @@ class OwnedDescriptor {
   }
   int get() const { return number_; }
   explicit operator bool() const { return number_ >= 0; }
-  // Hands it over: the caller closes it.
+  // Returns the descriptor, which the caller closes, and leaves this object without one.
   int take() { return std::exchange(number_, -1); }
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Looks for variables by which a library could load code that the user names.
 #include "topology/base/environment.hpp"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of a process, handed down, so that tests have others.
+// The environment variables of a process. They are handed down as a function, so that tests can have others.
 #pragma once
 
 #include <sys/auxv.h>
@@ -9,19 +9,22 @@
 
 namespace lockstep {
 
-using Environment = std::function<const char*(const char* name)>;  // like getenv
+// Looks up a variable as getenv() does: returns null for one that is not set.
+using Environment = std::function<const char*(const char* name)>;
 
-// True in a program that may do more than the user who starts it: set-user-id, set-group-id, or with capabilities.
+// True in a program that has more rights than the user that starts it: set-user-id, set-group-id, or capabilities.
 inline bool has_raised_rights() { return ::getauxval(AT_SECURE) != 0; }
 
-// Looks up a variable of this process. One with raised rights has none: the user who starts it could otherwise choose
-// its files and its peers.
+// Looks up a variable of this process. Returns null for all of them in a program with raised rights. Otherwise the
+// user that starts it could choose its files and its peers.
 inline const char* process_environment(const char* name) { return ::secure_getenv(name); }
 
-// Throws Error usage if this program has raised rights and a variable is set by which a library under Lockstep (MPI,
-// hwloc, UCX, libfabric, gRPC, CUDA, NCCL) could load code that the user names. Called before the first call of each of
-// these libraries. Once nothing was found it looks no more, because MPI sets such variables itself as it starts. If the
-// program has started MPI before, MPI's own variables are not looked at.
+// Throws Error usage if this program has raised rights and a variable could make a library load code that the user
+// names. The libraries are those under Lockstep: MPI, hwloc, UCX, libfabric, gRPC, CUDA, NCCL. Callers call this
+// before their first call of each of them.
+//
+// After a clean search it never looks again, because MPI sets such variables itself as it starts. If the program
+// started MPI before, MPI's own variables do not count.
 void refuse_code_of_the_user(bool has_program_started_mpi = false);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the table of errors, and builds the one-line text of an error.
 #include "topology/base/error.hpp"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ const CodeEntry& entry(Code code) {
 std::string compose(Code code, std::string_view what, std::string_view mend) {
   std::string all = text(id(code), " ", title(code), ": ", what);
   if (!mend.empty()) all += text(" -> ", mend);
-  return escaped(all);  // names that somebody else chose are in it
+  return escaped(all);  // it may hold names that somebody else chose
 }
 
 }  // namespace

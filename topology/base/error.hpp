@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors that people can act on. Every error has a stable id (LOCKSTEP-E004) with one entry in
-// docs/errors.md, says what was wrong and where, and how to mend it. The library throws; only the
-// command, or an error that leaves main, ends a program.
+// Errors that people can act on. Every error has a stable id (LOCKSTEP-E004) with one entry in docs/errors.md. It
+// says the fault, the place, and the remedy. The library throws; only the command, or an error that leaves main,
+// ends a program.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Exit codes of the command; each error belongs to one.
+// Lists the exit codes of the command; each error belongs to one. docs/settings.md describes them.
 enum class Exit : std::uint8_t {
   well = 0,
   usage = 1,
@@ -58,26 +58,30 @@ enum class Code : std::uint16_t {
   internal = 99,
 };
 
+// Holds one row of the table of errors: the code, the exit code of its kind, and a title for people.
 struct CodeEntry {
   Code code;
   Exit exit;
   std::string_view title;
 };
 
-// All codes in ascending order: the table behind docs/errors.md.
+// Returns all codes in ascending order: the table behind docs/errors.md.
 std::span<const CodeEntry> code_entries();
 
-std::string id(Code code);  // "LOCKSTEP-E004"
+// Return the stable id of a code, its title, and the exit code that it belongs to. A code without a row counts as
+// `internal`.
+std::string id(Code code);  // for example "LOCKSTEP-E004"
 std::string_view title(Code code);
 Exit exit_of(Code code);
 
+// Carries one error. Its text is one line: "id title: fact -> remedy", with control characters written out.
 class Error : public std::runtime_error {
  public:
-  // `what` says what was wrong and where; `mend` says what to do about it.
+  // The text says the fault and its place. `mend` says the remedy; if it is empty, the text has none.
   Error(Code code, std::string_view what, std::string_view mend = {});
 
   Code code() const { return code_; }
-  // What was wrong and how to mend it, without the id and title before it.
+  // Returns the fact and the remedy, without the id and title before them. Refers to this object's text.
   std::string_view detail() const;
   Exit exit() const { return exit_of(code_); }
 
@@ -85,7 +89,7 @@ class Error : public std::runtime_error {
   Code code_;
 };
 
-// An error of the operating system: appends the text of errno.
+// Returns an Error `system` with the text of `error_number`, which is an errno.
 Error system_error(std::string_view what, int error_number, std::string_view mend = {});
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs in a child may take no lock and no memory: other threads of the parent may have had both, and are not here.
+// Gives up descriptors in a forked child. Code in the child takes no lock and no memory, since other threads of the
+// parent may have held both, and are not here to release them.
 #include "topology/base/forked.hpp"
 
 #include <fcntl.h>
@@ -20,15 +21,17 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t most_descriptors = 1U << 20U;  // as many as a process may have, unless its host is told otherwise
+// Equals the kernel's default for the highest limit of a process (fs.nr_open).
+constexpr std::size_t most_descriptors = 1U << 20U;
 constexpr std::size_t word_bits = 64;
 std::array<std::atomic<std::uint64_t>, most_descriptors / word_bits> descriptors_kept{};
 
-constexpr std::size_t most_ports = 64;
+constexpr std::size_t most_ports = 64;  // a guess
 std::array<std::atomic<std::uint16_t>, most_ports> ports_kept{};
 std::atomic<std::size_t> port_count = 0;
 
-// Its number stays taken, or what is opened next in the child would be taken for it.
+// Puts /dev/null in the place of the descriptor. Its number stays taken; otherwise the child's next open() would get
+// it.
 void let_go(int descriptor) {
   static const char* const nothing = "/dev/null";
   const int instead = ::open(nothing, O_RDWR | O_CLOEXEC);
@@ -44,6 +47,8 @@ std::uint16_t port_of(int (*name)(int, sockaddr*, socklen_t*), int descriptor) {
   return storage.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port) : 0;
 }
 
+// True if a kept port is on either side of this socket. Sockets of the program itself, which block or delay or stay
+// open across exec, do not count.
 bool is_of_a_port(int descriptor) {
   const std::uint16_t here = port_of(::getsockname, descriptor);
   if (here == 0) return false;
@@ -60,7 +65,7 @@ bool is_of_a_port(int descriptor) {
   return false;
 }
 
-// An entry of a folder, as the system gives it.
+// Describes an entry of a folder as the system call returns it.
 struct DirectoryEntry {
   std::uint64_t inode;
   std::int64_t next;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child that comes about by fork() has all that its parent has open, until it ends or runs another program. Others
-// would take a connection that such a child has for that of a parent that lives; so it lets go of those at once.
+// Closes descriptors in children made by fork(). Such a child holds everything that its parent had open, until it
+// ends or runs another program. Peers would take a connection held by a child for that of a living parent.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep {
 
-// From now on, until it is given back, just before it is closed.
+// Makes each forked child give up this descriptor at once; its number then leads to /dev/null. The caller gives it
+// back just before it closes it. Numbers of 2^20 and more are ignored.
 void keep_from_children(int descriptor);
+// Ends keep_from_children() for this descriptor.
 void give_back_to_children(int descriptor) noexcept;
-// Sockets of a library that does not tell which it opens: TCP, with this port here or there, as a program that never
-// blocks has them. For ever.
+// Does the same, for ever, for the sockets of a library that does not tell which it opens. These are nonblocking TCP
+// sockets with this port on either side. At most 64 ports are kept; after that the oldest makes room.
 void keep_port_from_children(std::uint16_t port);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Parses Slurm's lists of hosts.
 #include "topology/base/hosts.hpp"
 
 #include "topology/base/text.hpp"
@@ -6,7 +7,8 @@
 namespace lockstep {
 namespace {
 
-// The numbers of one bracket, with their leading zeros: "1-3,07".
+// Adds the hosts of one bracket, with their leading zeros: "1-3,07". Returns false if it is malformed, or there are too
+// many.
 bool expand_numbers(std::string_view bracket, std::string_view before, std::string_view after,
                     std::vector<std::string>& hosts) {
   for (const std::string& part : split(bracket, ',')) {
@@ -26,7 +28,7 @@ bool expand_numbers(std::string_view bracket, std::string_view before, std::stri
   return true;
 }
 
-// At the commas that are outside of brackets.
+// Cuts at the commas outside of brackets. Returns nothing if the brackets do not match.
 std::optional<std::vector<std::string>> parts_of(std::string_view words) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -58,7 +60,7 @@ std::optional<std::vector<std::string>> parse_hosts(std::string_view words) {
       continue;
     }
     const std::string_view whole = part;
-    if (whole.find('[', close) != whole.npos) return std::nullopt;  // of several dimensions
+    if (whole.find('[', close) != whole.npos) return std::nullopt;  // it has several dimensions
     if (!expand_numbers(whole.substr(open + 1, close - open - 1), whole.substr(0, open), whole.substr(close + 1),
                         hosts))
       return std::nullopt;

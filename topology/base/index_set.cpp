@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements sets of ranges, which stay ascending and apart.
 #include "topology/base/index_set.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ std::optional<IndexSet> IndexSet::parse(std::string_view whole, int largest) {
 }
 
 void IndexSet::insert(IndexRange range) {
-  // The first range that touches or follows ours, then all that it swallows.
+  // Finds the first range that touches or follows the new one, then all that it swallows.
   const auto begin =
       std::ranges::partition_point(ranges_, [&](const IndexRange& each) { return each.last + 1 < range.first; });
   auto end = begin;

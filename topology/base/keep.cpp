@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps memory for the life of the process, in a list that is never destroyed.
 #include "topology/base/keep.hpp"
 
 #include <mutex>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that somebody else may still write to when a failure has left it without an owner.
+// Keeps memory that MPI or the kernel may still write to when a failure has left it without an owner.
 #pragma once
 
 #include <memory>
 
 namespace lockstep {
 
-// As long as the process lives.
+// Keeps `memory` as long as the process lives. Any thread may call it.
 void keep_for_ever(std::shared_ptr<const void> memory);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Formats log lines, and writes them to standard error by default.
 #include "topology/base/log.hpp"
 
 #include <unistd.h>
@@ -14,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 5> level_names = {"off", "error", "warn", "info", "debug"};
 constexpr std::array<std::string_view, 5> shouts = {"", "ERROR", "WARN", "INFO", "DEBUG"};
 
-// One write for one line: lines of many processes on one terminal must not mix.
+// Writes each line by one write(), so that lines of many processes on one terminal do not mix.
 void to_standard_error(LogLevel level, std::string_view line) {
   const std::string whole = text("lockstep ", shouts.at(static_cast<std::size_t>(level)), " ", line, "\n");
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, whole.data(), whole.size());

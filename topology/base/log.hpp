@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library has to say while it runs. A value that is handed down, so that a program which
-// embeds Lockstep decides where lines go; by default they go to standard error, each in one write.
+// The library's messages to people while it runs. A log is a value that is handed down, so that a program which
+// embeds Lockstep decides where lines go. By default each line goes to standard error in one write.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,24 @@
 
 namespace lockstep {
 
+// Orders the levels from silent to talkative. A log writes the lines of its threshold and of the levels before it.
 enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
 
+// Return a level's name, and the level of a name; nothing if there is no such level.
 std::string_view to_string(LogLevel level);
 std::optional<LogLevel> parse_log_level(std::string_view name);
 
+// Holds a threshold, a sink and a speaker. Copies share the sink.
 class Log {
  public:
+  // Takes one line, without a line break and with control characters written out. It is called by any thread that
+  // logs.
   using Sink = std::function<void(LogLevel, std::string_view line)>;
 
-  // Without a sink: standard error, as "lockstep WARN [who] text".
+  // An empty `sink` writes to standard error, as "lockstep WARN [speaker] text".
   explicit Log(LogLevel threshold = LogLevel::warn, Sink sink = {});
 
-  // The same log, with every line naming its speaker ("rank 3 of 8 on node-a").
+  // Returns the same log, in which every line names its speaker ("rank 3 of 8 on node-a").
   Log speaking_as(std::string_view who) const;
 
   void error(std::string_view message) const { write(LogLevel::error, message); }

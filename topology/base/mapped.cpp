@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads this process's mappings from /proc/self/maps.
 #include "topology/base/mapped.hpp"
 
 #include <charconv>
@@ -8,10 +9,10 @@
 
 namespace lockstep {
 
-// Lines of "7f00-7f80 rw-p ...", by rising addresses.
+// Reads lines of "7f00-7f80 rw-p ...", which come by rising addresses.
 bool is_mapped(const void* data, std::size_t bytes, Access access) {
   constexpr int hexadecimal = 16;
-  auto next = reinterpret_cast<std::uintptr_t>(data);  // mapped so far
+  auto next = reinterpret_cast<std::uintptr_t>(data);  // end of the mapped part so far
   const std::uintptr_t end = next + bytes;
   std::ifstream maps("/proc/self/maps");
   if (!maps) return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which memory this process may read or write, as the kernel lists it.
+// Tells which memory this process may read or write, as the kernel lists it.
 #pragma once
 
 #include <cstddef>

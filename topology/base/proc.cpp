@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads /proc without ever blocking on a file of another user.
 #include "topology/base/proc.hpp"
 
 #include <dirent.h>
@@ -42,7 +43,7 @@ std::optional<dev_t> device_of_memory_files() {
   return is_known ? std::optional(its.st_dev) : std::nullopt;
 }
 
-// `AT_STATX_DONT_SYNC` because a file system of another user's (FUSE) may never answer.
+// Asks with AT_STATX_DONT_SYNC, because a file system of another user (FUSE) may never answer.
 bool is_memory_file(int descriptor) {
   struct statx its {};
   if (::statx(descriptor, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &its) != 0) return false;
@@ -78,8 +79,8 @@ std::vector<std::string> fields_of_process(std::int64_t number) {
   return split(trim(std::string_view(all).substr(end + 1)), ' ');
 }
 
-// The owner of /proc/PID is the effective id alone, and so that of a set-user-id program which another user has
-// started, with descriptors of that user's choice.
+// Reads all three ids. The owner of /proc/PID is the effective one alone. It is also that of a set-user-id program that
+// another user has started, with descriptors of that user's choice.
 bool is_of_this_user(int process) {
   constexpr std::string_view line = "\nUid:\t";
   const std::string all = read_proc(text("/proc/", process, "/status"));
@@ -98,7 +99,7 @@ void visit_processes_of_this_user(const std::function<bool(int process)>& visit)
   }
 }
 
-// O_PATH asks neither the file nor its file system, and holds the file while it is judged.
+// Opens with O_PATH first. That asks neither the file nor its file system, and holds the file while it is judged.
 int open_memory_file(const std::string& path, int flags) {
   const int found = ::open(path.c_str(), O_PATH | O_CLOEXEC);
   if (found < 0) return -1;

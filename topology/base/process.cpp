@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Watches processes by pidfds, and asks Linux how they ended.
 #include "topology/base/process.hpp"
 
 #include <poll.h>
@@ -22,6 +23,7 @@
 namespace lockstep {
 namespace {
 
+// These are positions in the result of fields_of_process(), which begins with the third field of /proc/PID/stat.
 constexpr std::size_t state_field = 0;
 constexpr std::size_t begin_field = 19;
 constexpr std::size_t status_field = 49;
@@ -39,7 +41,7 @@ std::uint64_t read_own_space() {
   return hash(Writer().put(std::string_view(boot)).put(static_cast<std::uint64_t>(space.st_ino)).take());
 }
 
-// Of this process, which may be the child of one that has asked before.
+// Returns the hash for this process, which may be the child of one that has asked before.
 std::uint64_t own_space() {
   static std::mutex mutex;
   static std::pair<pid_t, std::uint64_t> found{};
@@ -48,7 +50,7 @@ std::uint64_t own_space() {
   return found.second;
 }
 
-// As Linux has had it since 6.15 (linux/pidfd.h). Older ones refuse, or leave the bit unset.
+// Mirrors the structure of linux/pidfd.h since Linux 6.15. Older kernels refuse, or leave the bit unset.
 struct PidfdInfo {
   std::uint64_t mask;
   std::uint64_t cgroup;
@@ -59,7 +61,7 @@ static_assert(sizeof(PidfdInfo) == 64);
 constexpr std::uint64_t of_its_end = 1U << 3U;
 constexpr unsigned long get_info = _IOWR(0xFF, 11, PidfdInfo);
 
-// Of one that somebody has waited for.
+// Returns the status of a process that has been waited for.
 std::optional<int> status_of_waited_for(int descriptor) {
   PidfdInfo info{};
   info.mask = of_its_end;
@@ -67,14 +69,15 @@ std::optional<int> status_of_waited_for(int descriptor) {
   return info.exit_code;
 }
 
-// Of one that nobody has waited for yet.
+// Returns the status of a process that nobody has waited for yet.
 std::optional<int> status_of_zombie(const ProcessName& name) {
   const std::vector<std::string> fields = fields_of_process(name.number);
   if (fields.size() <= status_field || begin_of(fields) != name.begun) return std::nullopt;
   if (fields[state_field] != "Z" && fields[state_field] != "X") return std::nullopt;
   const auto status = parse_integer(fields[status_field]);
   if (!status) return std::nullopt;
-  // Those who may not know it are told 0; they may not look at its program either, of which it has none any more.
+  // The kernel tells 0 to a process without the right to know. Such a process may not look at the program either; a
+  // zombie has none.
   std::array<char, 1> program{};
   const bool may_know =
       ::readlink(text("/proc/", name.number, "/exe").c_str(), program.data(), 1) < 0 && errno == ENOENT;
@@ -86,7 +89,7 @@ struct ProcessRegistry {
   std::mutex mutex;
   std::map<std::pair<std::int64_t, std::uint64_t>, std::weak_ptr<const WatchedProcess>> all;
 };
-// Never destroyed: communicators may outlive main.
+// Is never destroyed, because communicators may outlive main.
 ProcessRegistry& known() {
   static ProcessRegistry* const one = new ProcessRegistry;
   return *one;
@@ -137,7 +140,7 @@ bool WatchedProcess::has_ended(int within_ms) const noexcept {
   return ::poll(&ended, 1, within_ms) > 0;
 }
 
-// It may be waited for while this asks.
+// Asks twice for a waited-for process, because the wait may happen in between.
 std::optional<int> WatchedProcess::status() const {
   if (const auto status = status_of_waited_for(descriptor_)) return status;
   if (const auto status = status_of_zombie(name_)) return status;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Keeps the list of progress hooks, and runs those of the calling thread.
 #include "topology/base/progress_hooks.hpp"
 
 #include <algorithm>
@@ -9,18 +10,18 @@ namespace lockstep {
 namespace {
 
 struct ProgressHooks {
-  std::recursive_mutex mutex;  // a function of the user's, called by what is moved, may end one
+  std::recursive_mutex mutex;  // recursive: a hook may call a function of the user's that ends another hook
   std::vector<ProgressHook*> all;
 };
 
-// Never destroyed: communicators may outlive main.
+// Is never destroyed, because communicators may outlive main.
 ProgressHooks& hooks() {
   static ProgressHooks* const known = new ProgressHooks;
   return *known;
 }
 
 thread_local bool moving = false;
-thread_local int busy_here = 0;  // at least: one that another thread ended is still counted
+thread_local int busy_here = 0;  // an upper bound: a hook that another thread ended is still counted
 
 }  // namespace
 

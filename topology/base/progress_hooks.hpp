@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread has begun and left to go on by itself moves whenever the same thread waits, for whatever: a call on
-// one communicator must not stand still because its member waits in another one first.
+// Lets a waiting thread drive everything else that it has under way. Otherwise a call on one communicator would
+// stand still while its member waits in another.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Something that can be moved, as long as it lives. Its function must not block, and does nothing where it cannot
-// enter; it is called by the thread that last said busy, inside run_progress_hooks only.
+// Registers a function that makes progress, for as long as this object lives. The function must not block, and does
+// nothing if it cannot enter. Only the thread that last called busy() calls it, from run_progress_hooks().
 class ProgressHook {
  public:
   explicit ProgressHook(std::function<void()> move);
@@ -18,7 +18,8 @@ class ProgressHook {
   ProgressHook(const ProgressHook&) = delete;
   ProgressHook& operator=(const ProgressHook&) = delete;
 
-  // By the thread that has begun something, and when nothing is left.
+  // busy() is called by the thread that has begun something, idle() by the same thread when nothing is left.
+  // idle() of another thread does nothing.
   void busy() {
     if (!is_mine()) begin();
   }
@@ -42,9 +43,10 @@ class ProgressHook {
   std::atomic<std::thread::id> thread_{};
 };
 
-// For loops that wait, now and then. Costs next to nothing where this thread has no more than `but` busy hooks: 1 for
-// who is one itself.
+// Calls the busy hooks of this thread. Loops that wait call it now and then. It costs next to nothing if this thread
+// has no more than `but` busy hooks: 1 for a caller that has one itself, else 0.
 void run_progress_hooks(int but);
+// True if this thread has busy hooks.
 bool has_busy_hooks();
 
 }  // namespace lockstep

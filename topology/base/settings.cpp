@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the table of LOCKSTEP_ variables, and checks their values.
 #include "topology/base/settings.hpp"
 
 #include <unistd.h>
@@ -69,7 +70,7 @@ constexpr std::array rows = {
                "saves time"},
 };
 
-// Letters, digits and underscores, with blanks around it.
+// True for letters, digits and underscores, with blanks around them.
 bool is_word(std::string_view word) {
   const std::string_view inner = trim(word);
   return !inner.empty() && inner.size() < 64 && std::ranges::all_of(inner, [](char letter) {
@@ -78,7 +79,7 @@ bool is_word(std::string_view word) {
   });
 }
 
-// "word:word", or several with commas between.
+// True for "word:word", or several with commas between.
 bool are_pairs(std::string_view value) {
   return std::ranges::all_of(split(value, ','), [](std::string_view pair) {
     const std::size_t colon = pair.find(':');

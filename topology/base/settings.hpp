@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of LOCKSTEP_ variables: parsed once at the edge, checked, handed down by reference.
-// An unknown name is a warning with the nearest name; a bad value is an error that says what is allowed.
+// The one table of LOCKSTEP_ variables. They are parsed once at the edge, checked, and handed down by reference. An
+// unknown name is a warning with the nearest name; a bad value is an error that lists the allowed ones.
 #pragma once
 
 #include <array>
@@ -15,10 +15,12 @@
 
 namespace lockstep {
 
+// Tells where a value comes from. to_string() names `built_in` "default".
 enum class SettingSource : std::uint8_t { built_in, environment, program };
 
 std::string_view to_string(SettingSource source);
 
+// Names the settings. The order is that of setting_rows().
 enum class Setting : std::uint8_t {
   algorithm,
   allow_singleton,
@@ -41,40 +43,44 @@ enum class Setting : std::uint8_t {
   wire
 };
 
+// Describes one variable for people and for the check that members agree.
 struct SettingRow {
   Setting setting;
-  std::string_view name;
-  std::string_view built_in;
-  std::string_view allowed;  // as people read it
-  bool agree;                // must be the same on all members
+  std::string_view name;      // for example "LOCKSTEP_TIMEOUT"
+  std::string_view built_in;  // the default, as one would write it
+  std::string_view allowed;   // the allowed values, as people read them
+  bool agree;                 // true if the value must be the same on all members
   std::string_view meaning;
 };
 
-// Sorted by name; the position of a row is its Setting.
+// Returns the rows sorted by name; the position of a row is its Setting.
 std::span<const SettingRow> setting_rows();
 
+// Holds a checked value for every setting, and its source.
 class Settings {
  public:
+  // Makes settings with all defaults.
   Settings();
 
-  // From the process's environment. A set-user-id program ignores the environment.
+  // Reads the environment of this process. Throws Error bad_setting. A program with raised rights (set-user-id,
+  // for example) ignores the environment.
   static Settings from_environment();
-  // From "NAME=value" lines; those that do not begin with LOCKSTEP_ are passed over.
+  // Reads "NAME=value" lines, and skips those that do not begin with LOCKSTEP_. Throws Error bad_setting.
   static Settings from_lines(std::span<const std::string> lines);
 
-  // Throws Error bad_setting when the value is not allowed.
+  // Throws Error bad_setting if the value is not allowed, and then changes nothing.
   void set(Setting setting, std::string_view value, SettingSource source = SettingSource::program);
 
   const std::string& value(Setting setting) const { return values_.at(index(setting)); }
   SettingSource source(Setting setting) const { return sources_.at(index(setting)); }
 
-  // As written; collectives/plan_table.hpp knows what it means.
+  // Returns the text as written; collectives/plan_table.hpp parses it.
   const std::string& algorithm() const { return value(Setting::algorithm); }
-  // The path of the file; nothing: none.
+  // Returns the path of the file; nothing if there is none.
   std::optional<std::string> table() const;
-  // The path of a file; empty: that of the user.
+  // Returns the path of a file; empty: the file of the user.
   std::string key_file() const;
-  // The paths of folders; empty: none.
+  // Return the paths of folders; empty if there is none.
   std::string dump() const;
   std::string timeline() const;
   bool allow_singleton() const { return value(Setting::allow_singleton) == "1"; }
@@ -82,22 +88,22 @@ class Settings {
   bool strict() const { return value(Setting::strict) == "1"; }
   bool nccl() const { return value(Setting::nccl) == "1"; }
   bool node_memory() const { return value(Setting::node_memory) == "1"; }
-  // As written: words, or the path of a file; topology/racks.hpp knows what they mean. Empty: none.
+  // Returns sentences or the path of a file, as written; topology/racks.hpp parses them. Empty if there are none.
   std::string racks() const;
-  // A name, or the beginning of addresses; empty: any.
+  // Returns a name, or the beginning of addresses; empty: any.
   std::string interface() const;
-  // Its number; 0: none.
+  // Returns the signal's number; 0: none.
   int signal() const;
-  // auto, mpi, tcp or ucx.
+  // Returns auto, mpi, tcp or ucx.
   const std::string& transport() const { return value(Setting::transport); }
   LogLevel log_level() const;
-  Duration silence() const;     // at least two seconds
-  Duration stall_warn() const;  // zero: never
-  Duration timeout() const;     // zero: never
-  // As written; collectives/spec.hpp knows what it means.
+  Duration silence() const;     // from two seconds to one hour
+  Duration stall_warn() const;  // zero: never warn
+  Duration timeout() const;     // zero: wait for ever
+  // Returns the text as written; collectives/spec.hpp parses it.
   const std::string& wire() const { return value(Setting::wire); }
 
-  // One sentence for each unknown LOCKSTEP_ variable.
+  // Returns one sentence for each unknown LOCKSTEP_ variable.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes nameless shared memory by memfd_create. Neighbours open it through /proc, so no name can be left behind.
 #include "topology/base/shared_memory.hpp"
 
 #include <fcntl.h>
@@ -39,12 +40,12 @@ SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
   if (!file) throw refuse("memfd_create", errno);
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) throw refuse("ftruncate", errno);
   if (taken) {
-    // The system would hand out the last page, and then end whoever asks for one more.
+    // The system would hand out the last page, and then end the process that asks for one more.
     if (const std::uint64_t free = free_memory_bytes(); bytes > free)
       throw Error(Code::out_of_memory,
                   text(format_bytes(bytes), " of memory to share, but only ", format_bytes(free), " are free"),
                   "ask for less, or start fewer members on this node");
-    int error = EINTR;  // by a timer of the program's, say
+    int error = EINTR;  // a timer of the program's may interrupt the call
     for (int i = 0; i < 1000 && error == EINTR; ++i)
       error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
     if (error != 0) throw refuse("posix_fallocate", error);
@@ -77,7 +78,8 @@ SharedMemory SharedMemory::open(const std::string& ticket, std::size_t bytes) {
     return Error(Code::shared_memory, text(path, " of a neighbour: ", why),
                  "let the processes of a node run as one user in one process namespace");
   };
-  const std::string_view another = "it is not the memory that was meant";  // process numbers of another namespace
+  // The process number in the ticket may belong to another namespace.
+  const std::string_view another = "it is not the memory that was meant";
   const OwnedDescriptor file(open_memory_file(path, O_RDWR));
   if (!file) throw refuse(errno == 0 ? another : reason(errno));
   struct stat status {};

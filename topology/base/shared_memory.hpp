@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory without a name that processes of a node share. It lives as long as somebody has it mapped: nothing is left
-// behind, however they end, and neither the size nor the mode of /dev/shm matters.
+// Memory without a name that processes of a node share. It lives as long as a process has it mapped. So nothing is
+// left behind, however they end, and neither the size nor the mode of /dev/shm matters.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace lockstep {
 
+// Owns a mapping, and the descriptor by which others may open the same memory. Moves, and does not copy.
 class SharedMemory {
  public:
-  // Zeros. With `taken` the system gives all of it now or refuses; otherwise page by page when it is first used.
-  // Throws Error out_of_memory.
+  // Returns new memory, all zeros. If `taken`, the system provides all of it now or refuses; otherwise it provides
+  // each page at its first use. Throws Error out_of_memory.
   static SharedMemory make(std::size_t bytes, bool taken);
-  // What another process of this node made, by what its ticket() said. Throws Error environment saying what the
-  // system said.
+  // Maps the memory of another process of this node, which made `ticket`. `bytes` must be its size. Throws Error
+  // shared_memory with the system's reason, or bad_message if the ticket is malformed.
   static SharedMemory open(const std::string& ticket, std::size_t bytes);
 
   SharedMemory() = default;
@@ -26,10 +27,11 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory() { close(); }
 
+  // Returns the memory, which stays mapped as long as a copy of the pointer lives. Null in a default object.
   const std::shared_ptr<std::byte>& memory() const { return memory_; }
-  // For those who open it, until close().
+  // Returns a text for open() in other processes. It is valid until close(); empty without memory of one's own.
   std::string ticket() const;
-  // The memory stays, but nobody else can open it any more.
+  // Closes the descriptor. The memory stays mapped, but nobody else can open it any more.
   void close();
 
  private:

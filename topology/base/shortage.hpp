@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a buffer that is not there the kernel says EFAULT, and also of one for whose pages it has no memory just now, as
-// in a control group at its limit.
+// Tells a bad buffer from a shortage of memory. The kernel answers both with EFAULT: a buffer that does not exist,
+// and one for whose pages it has no memory just now. The latter happens in a control group at its limit.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,9 @@
 
 namespace lockstep {
 
-// What `move` says, which moves bytes and says how many: again and again while the kernel finds no page, but no longer
-// than that, and only if `is_there` says that the process may use the memory.
+// Returns the result of `move`, which moves bytes and returns their number, or -1 with errno. Calls it again every
+// millisecond while it fails with EFAULT, for at most `longest`. Gives up at once if `is_there` says that the
+// process may not use the memory.
 template <class Move, class IsThere>
 ssize_t moved_in_shortage(std::chrono::milliseconds longest, const Move& move, const IsThere& is_there) {
   using Clock = std::chrono::steady_clock;

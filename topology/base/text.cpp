@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the text helpers: joining, parsing, formatting and escaping.
 #include "topology/base/text.hpp"
 
 #include <algorithm>
@@ -71,7 +72,7 @@ std::optional<Duration> parse_duration(std::string_view whole) {
     }
   }
   const auto number = parse_number(whole);
-  constexpr double limit_s = 1e9;  // thirty years; keeps the nanoseconds in range
+  constexpr double limit_s = 1e9;  // thirty years in seconds; keeps the nanoseconds in range
   if (!number || *number < 0 || *number * scale > limit_s) return std::nullopt;
   return Duration(std::llround(*number * scale * 1e9));
 }
@@ -122,7 +123,7 @@ bool is_control(char letter) {
   return code < 0x20 || code == 0x7f;
 }
 
-// U+0080 to U+009f as UTF-8, of which terminals obey some.
+// True for U+0080 to U+009f as UTF-8, of which terminals obey some.
 bool is_wide_control(std::string_view rest) {
   const auto second = rest.size() < 2 ? 0U : static_cast<unsigned char>(rest[1]);
   return static_cast<unsigned char>(rest.front()) == 0xc2 && second >= 0x80 && second < 0xa0;
@@ -210,7 +211,7 @@ std::string hexadecimal(std::uint64_t number) {
 }
 
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
-  constexpr std::size_t longest = 128;  // a name longer than this is junk, not a slip
+  constexpr std::size_t longest = 128;  // letters; a longer name is junk, not a slip
   if (word.size() > longest) return std::nullopt;
   std::optional<std::string> best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small text helpers: joining, sizes and durations as people write them, and the nearest name to a
-// mistyped one. Parsers return nothing when the text is not exactly what they take.
+// Small text helpers: joining, sizes and durations as people write them, and the nearest name to a mistyped one.
+// Parsers return nothing unless the whole text is of their form.
 #pragma once
 
-#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -12,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+#include "topology/base/duration.hpp"
 
-using Duration = std::chrono::nanoseconds;
+namespace lockstep {
 
 namespace detail {
 inline void append(std::string& all, std::string_view part) { all += part; }
@@ -26,7 +25,7 @@ requires(!std::same_as<T, bool> && !std::same_as<T, char>) void append(std::stri
 void append(std::string& all, double part);
 }  // namespace detail
 
-// text("rank ", 3, " of ", 8) is "rank 3 of 8".
+// Joins its arguments: text("rank ", 3, " of ", 8) is "rank 3 of 8". Fractions have four significant digits.
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::string all;
@@ -34,31 +33,37 @@ std::string text(const Parts&... parts) {
   return all;
 }
 
+// Join with a separator between parts, cut at each `at` (so n separators give n + 1 parts), and cut off blanks at
+// both ends. trim() refers to its argument.
 std::string join(std::span<const std::string> parts, std::string_view between);
 std::vector<std::string> split(std::string_view whole, char at);
 std::string_view trim(std::string_view whole);
 
+// Parse a decimal number. parse_number() takes no exponent and nothing infinite.
 std::optional<std::int64_t> parse_integer(std::string_view whole);
 std::optional<double> parse_number(std::string_view whole);
 
-// "10", "10s", "500ms", "2m", "1h"; a bare number is seconds.
+// Parses "10", "10s", "500ms", "2m", "1h"; a bare number is seconds. Takes nothing negative, and at most 1e9 s.
 std::optional<Duration> parse_duration(std::string_view whole);
+// Returns "1.5 s", "20 ms" or "3 us", with four significant digits.
 std::string format_duration(Duration duration);
 
-// "64 MiB": three significant digits, binary units.
+// Returns "64 MiB": binary units, with three significant digits if the number is not whole.
 std::string format_bytes(std::uint64_t bytes);
 
-// Quotes a word from outside: bytes other than printable ASCII are escaped (topology/base/escaped.hpp), and all after
-// `limit` bytes are cut, so that junk in a file or variable cannot spoil a terminal.
+// Quotes a word from outside, so that junk in a file or variable cannot spoil a terminal. It escapes bytes other
+// than printable ASCII (topology/base/escaped.hpp), and cuts after `limit` bytes.
 std::string printable(std::string_view whole, std::size_t limit = 80);
 
-// For XML, as content or in quotes: the five special characters are named, control bytes become '?'.
+// Escapes text for XML, as content or in quotes. It names the five special characters, and turns control bytes into
+// '?'.
 std::string xml_escaped(std::string_view words);
 
-// Sixteen digits.
+// Returns sixteen digits.
 std::string hexadecimal(std::uint64_t number);
 
-// The candidate with the smallest edit distance, if it is near enough to be what was meant.
+// Returns the candidate with the smallest edit distance, or nothing if none is near enough to be meant. Near enough
+// is a third of the word's letters, and at least two.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and replaces text files without waiting for pipes, leases or devices.
 #include "topology/base/text_file.hpp"
 
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// 0, or the errno of what failed.
+// Returns 0, or the errno of the failed step.
 int write_and_close(int file, std::string_view content) {
   int error = 0;
   while (error == 0 && !content.empty()) {
@@ -34,7 +35,7 @@ int write_and_close(int file, std::string_view content) {
   return error;
 }
 
-// Writing past the limit would end the program by a signal.
+// Checks the limit first: a write past it would end the program by a signal.
 bool may_have_size(std::size_t bytes) {
   rlimit longest{};
   return ::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur >= bytes;
@@ -44,7 +45,7 @@ bool may_have_size(std::size_t bytes) {
   throw Error(Code::file, text(shown, " is no regular file"), "give the path of a text file");
 }
 
-// Opens without waiting: whoever owns the path may hold a lease on the file, or put a pipe there at any time. A device
+// Opens without waiting. The owner of the path may hold a lease on the file, or put a pipe there at any time. A device
 // is not even opened.
 OwnedDescriptor open_regular(const std::string& path, const std::string& shown) {
   struct stat its {};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads and writes small text files as a whole, safely against other users of the same folder.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +8,17 @@
 
 namespace lockstep {
 
+// Limits a text file to 16 MiB; a guess.
 constexpr std::size_t most_text_bytes = std::size_t{16} << 20U;
 
-// The whole text of a regular file. Throws Error file when it cannot be read or is larger than `most`; `named_by` is
-// what has given its path, such as "LOCKSTEP_TABLE".
+// Returns the whole text of a regular file, and never waits for a pipe or a lease. Throws Error file if the file
+// cannot be read or is larger than `most` bytes. `named_by` is the source of the path, such as "LOCKSTEP_TABLE", for
+// the message.
 std::string read_text_file(const std::string& path, std::size_t most = most_text_bytes, std::string_view named_by = {});
 
-// Replaces the file at `path` as a whole, or leaves it as it is. Writes beside it first, under a random name, so that
-// nobody can put a symbolic link there; the file is for this user alone. Returns 0, or the errno of the step that
-// failed, which leaves nothing behind.
+// Replaces the file at `path` as a whole, or leaves it as it is. It writes beside it first, under a random name, so
+// that nobody can put a symbolic link there. The file is for this user alone. Returns 0, or the errno of the failed
+// step, which leaves nothing behind.
 int replace_file(const std::string& path, std::string_view content) noexcept;
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs work in a forked child with limits on time and memory, and reads its answer from a pipe.
 #include "topology/machine/child.hpp"
 
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -20,11 +22,12 @@
 namespace lockstep {
 namespace {
 
-constexpr auto time_limit = std::chrono::seconds(10);
+constexpr auto time_limit = std::chrono::seconds(10);  // of wall-clock time; a guess
 
 void write_all(int file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
     if (written <= 0) _exit(1);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
@@ -34,7 +37,7 @@ void limit_self() {
   std::ifstream statm("/proc/self/statm");
   std::uint64_t pages = 0;
   statm >> pages;
-  constexpr std::uint64_t more = 2ULL << 30;
+  constexpr std::uint64_t more = 2ULL << 30;  // bytes of address space beyond the present ones; a guess
   const std::uint64_t bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + more;
   rlimit memory{};
   getrlimit(RLIMIT_AS, &memory);
@@ -66,7 +69,7 @@ Bytes try_work(const std::function<Bytes()>& work) {
 }
 
 [[noreturn]] void be_child(pid_t parent, int out, const std::function<Bytes()>& work) {
-  // Whatever ends the caller ends the child too.
+  // Ends the child if the caller ends for any reason.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) _exit(1);
   for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTERM}) signal(number, SIG_DFL);
@@ -75,7 +78,7 @@ Bytes try_work(const std::function<Bytes()>& work) {
   _exit(0);
 }
 
-// Everything until the child closes the pipe; false when it takes too long.
+// Reads until the child closes the pipe. Returns false if that takes too long.
 bool read_answer(int in, Bytes& answer) {
   const auto end = std::chrono::steady_clock::now() + time_limit;
   std::array<std::byte, 65536> buffer;

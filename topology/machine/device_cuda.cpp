@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs as the CUDA runtime shows them. Reads only: it makes no context and takes no memory.
+// Reads the GPUs as the CUDA runtime shows them. It makes no context and takes no memory on them.
 #include "topology/machine/device.hpp"
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// The UUID in nvidia-smi's spelling.
+// Returns the UUID in nvidia-smi's spelling.
 std::string spell(const cudaUUID_t& uuid) {
   std::string all = "GPU-";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
@@ -45,7 +45,7 @@ std::string state_of(int device, const cudaDeviceProp& properties) {
   return state;
 }
 
-// Of all pairs, as far as the driver answers.
+// Asks about all pairs, and keeps those that the driver answers.
 void ask_who_reaches_whom(std::vector<VisibleGpu>& gpus, const std::vector<int>& devices) {
   for (std::size_t a = 0; a < gpus.size(); ++a) {
     for (std::size_t b = 0; b < gpus.size(); ++b) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The build without CUDA: there are no GPUs, and it says why.
+// Stands for the build without CUDA: it has no GPUs, and says the reason.
 #include "topology/machine/device.hpp"
 
 namespace lockstep {

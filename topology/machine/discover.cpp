@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Gathers a report from each member, and assembles the topology from all of them.
 #include "topology/machine/discover.hpp"
 
 #include <unistd.h>
@@ -23,7 +24,7 @@ struct ReportedGpu {
   int package = none;
 };
 
-// What one member says of itself.
+// Holds one member's description of itself.
 struct Report {
   std::string host;
   int process = 0;
@@ -110,7 +111,7 @@ Report report_self(const MachineShape& shape, const VisibleGpus& devices, std::s
   return report;
 }
 
-// The pictures of the machines, each sent once, by the first member that has it.
+// Gathers the shapes of the machines. The first member that has a shape sends it, so each is sent once.
 std::map<std::uint64_t, MachineShape> gather_shapes(Exchange& exchange, const std::vector<Report>& reports,
                                                     std::span<const std::byte> mine) {
   std::map<std::uint64_t, int> first;
@@ -126,16 +127,16 @@ std::map<std::uint64_t, MachineShape> gather_shapes(Exchange& exchange, const st
   return shapes;
 }
 
-// hwloc says where they are, CUDA whether they reach each other: by NVLink or PCIe it does not say, and those that no
-// process sees together it was not asked about.
+// Combines two sources. hwloc knows the places of GPUs, and CUDA their reach. CUDA does not tell NVLink from PCIe, and
+// was not asked about pairs that no process sees together.
 GpuLink link_between(const VisibleGpu& a, const VisibleGpu& b, GpuLink by_place) {
   const auto told = a.reaches.find(b.id);
   if (told == a.reaches.end() || by_place == GpuLink::nvlink) return by_place;
   return told->second ? GpuLink::peer : GpuLink::via_host;
 }
 
-// What hwloc cannot know for certain, the members do: the GPUs of the node are all that any of them sees.
-// Where none sees any, hwloc's stay, so that unusable ones are shown.
+// Gives the node all GPUs that any of its members sees, since hwloc cannot know them for certain. If no member sees
+// any, hwloc's stay, so that unusable ones are shown.
 void take_gpus(MachineShape& shape, Node& node, const std::vector<const Report*>& members) {
   std::map<std::pair<std::string, std::string>, ReportedGpu> seen;  // by bus, then serial
   for (const Report* report : members) {

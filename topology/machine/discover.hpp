@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the members' own reports to the one topology that all of them hold.
+// Makes the one topology that all members hold, from their own reports.
 #pragma once
 
 #include "topology/base/environment.hpp"
@@ -10,15 +10,17 @@
 
 namespace lockstep {
 
-// What this host stands in, as settings say, or Slurm.
+// Names the rack of this host, as settings or Slurm tell it.
+// An empty name is an unknown rack.
 struct Rack {
   std::string name = {};
-  std::int64_t mbit_per_s = 0;  // to all others; 0: nobody has said
+  std::int64_t mbit_per_s = 0;  // from the rack to all others; 0: unknown
 };
+// Returns the rack from LOCKSTEP_RACKS, or else from Slurm. Throws Error bad_setting or file.
 Rack rack_here(const Settings& settings, const Environment& environment);
 
-// `colour` is equal for members that MPI puts on one host. All members call it; the answer is the same
-// on all. Needs four all-gathers, the last of them with one picture for each kind of machine.
+// Reads this machine and returns the topology, which is the same on all members. All of them call it. `colour` is equal
+// for members that MPI puts on one host. It needs four all-gathers; in the last one, each kind of machine is sent once.
 Topology discover(Exchange& exchange, int colour, const VisibleGpus& devices, const Rack& rack = {});
 
 }  // namespace lockstep

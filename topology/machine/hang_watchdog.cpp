@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Runs the watching thread: a warning first, then an error and the end.
 #include "topology/machine/hang_watchdog.hpp"
 
 #include <unistd.h>
@@ -44,7 +45,7 @@ std::string HangWatchdog::advice() const {
   }
 }
 
-// Who is not in the call, as far as this host knows; begins with a colon.
+// Returns the ranks of this host that are not in the call, with a colon before them. Empty if nothing is known.
 std::string HangWatchdog::missing() const {
   try {
     const bool all_come = what_.starts_with("MPI_Init") || what_ == "MPI_Finalize";
@@ -61,7 +62,7 @@ void HangWatchdog::run() {
   const auto done_within = [&](Duration time) {
     return changed_.wait_until(lock, begin + time, [&] { return done_; });
   };
-  const auto look = [&] {  // meanwhile the call may come back
+  const auto look = [&] {  // the call may come back meanwhile
     lock.unlock();
     std::string all = missing();
     lock.lock();

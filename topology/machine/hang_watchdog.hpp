@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A guard around the few MPI calls that may block: a thread that names the hang and ends it, because
-// nothing else can be done about a call that does not come back.
+// Guards the few MPI calls that may block. A thread names the hang and ends the process, because nothing else helps
+// against a call that does not come back.
 #pragma once
 
 #include <condition_variable>
@@ -14,10 +14,12 @@
 
 namespace lockstep {
 
+// Watches a call from its construction to its destruction.
 class HangWatchdog {
  public:
-  // `hint` tells people where to look; it is asked for only at the limit. `end` is called at the limit; it must not
-  // return control to the hanging call, and does by default end the process with exit code 4.
+  // The first argument names the call. `hint` tells people where to look; it is asked for only at the limit. `end` is
+  // called at the limit, and must not return control to the hanging call. By default it ends the process with exit code
+  // 4. Zero in `patience` is never.
   HangWatchdog(std::string what, std::function<std::string()> hint, Patience patience, Log log,
                std::function<void()> end = {});
   ~HangWatchdog();

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Prints an uncaught Error and ends the process with its exit code.
 #include "topology/machine/last_word.hpp"
 
 #include <unistd.h>

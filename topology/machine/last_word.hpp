@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of an error of Lockstep's that nobody catches.
+// Decides the end of a process for an Error that nobody catches.
 #pragma once
 
 namespace lockstep {
 
-// From now on such an error says its words and ends the process with its own exit code, which launchers and scripts
-// read, where the program has not said itself what is to become of exceptions (std::set_terminate). Others end it as
-// before.
+// Makes such an error print its text and end the process with its own exit code, for launchers and scripts. It does
+// nothing if the program has set a std::terminate_handler itself. Other exceptions end the process as before.
 void end_by_exit_codes();
 
 }  // namespace lockstep

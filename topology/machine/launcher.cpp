@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Knows the variables of Open MPI, MPICH, Slurm, PALS, and launchers that set WORLD_SIZE.
 #include "topology/machine/launcher.hpp"
 
 #include <array>
@@ -10,13 +11,13 @@ namespace lockstep {
 namespace {
 
 struct Launcher {
-  const char* size;      // the variable that tells how many
-  const char* presence;  // must be set too; null: nothing more
+  const char* size;      // the variable that has the number of processes
+  const char* presence;  // must be set too; null: no second variable
   std::string_view command;
 };
 
-// Slurm sets SLURM_NTASKS in batch scripts too, where one process is right; only a job step sets the
-// SLURM_STEP_ variables.
+// Slurm sets SLURM_NTASKS in batch scripts too, where one process is right. Only a job step sets the SLURM_STEP_
+// variables.
 constexpr std::array launchers = {
     Launcher{"OMPI_COMM_WORLD_SIZE", nullptr,
              "start it with the mpirun of the MPI library it was built with (lockstep --version), not with Open MPI's"},
@@ -55,7 +56,7 @@ std::optional<LauncherHint> launcher_hint(const Environment& environment) {
 std::optional<int> launcher_rank(const Environment& environment) {
   struct LauncherVariables {
     const char* rank;
-    const char* size;  // must be set too: names such as RANK are used by others for other things
+    const char* size;  // must be set too: other programs use names such as RANK for other things
   };
   constexpr std::array sources = {
       LauncherVariables{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, LauncherVariables{"PMI_RANK", "PMI_SIZE"},
@@ -71,7 +72,7 @@ std::optional<int> launcher_rank(const Environment& environment) {
   return std::nullopt;
 }
 
-// Open MPI hands its own settings down to the processes, wherever they were given.
+// Reads Open MPI's own setting, which it hands down to the processes wherever it was given.
 bool launcher_keeps_survivors(const Environment& environment) {
   const char* value = environment("OMPI_MCA_orte_enable_recovery");
   return value != nullptr && std::string_view(value) != "0" && std::string_view(value) != "false";
@@ -79,7 +80,7 @@ bool launcher_keeps_survivors(const Environment& environment) {
 
 bool tf_config_names_cluster(const Environment& environment) {
   const char* value = environment("TF_CONFIG");
-  // Whether it is well formed is the resolver's to say; an empty one names nothing.
+  // The resolver checks the form. An empty cluster names nothing.
   return value != nullptr && std::string_view(value).find("\"cluster\"") != std::string_view::npos;
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds ranks of this host by their environment in /proc, and their calls by the names of memory files.
 #include "topology/machine/local_ranks.hpp"
 
 #include <sys/mman.h>
@@ -16,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view mark = "lockstep in ";
-constexpr std::size_t most_variables = 1U << 20U;  // bytes of them
+constexpr std::size_t most_variables = 1U << 20U;  // bytes read of one environment
 
 using ProcessVariables = std::map<std::string, std::string, std::less<>>;
 
@@ -36,14 +37,14 @@ Environment looked_up(const ProcessVariables& variables) {
   };
 }
 
-// Empty: that may not be known.
+// Returns an empty text if the program may not be known.
 std::string program_of(int process) {
   std::array<char, 1024> path{};
   const ssize_t length = ::readlink(text("/proc/", process, "/exe").c_str(), path.data(), path.size());
   return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
 }
 
-// Its state, and the process that has started it.
+// Holds a process's state, and the process that started it.
 struct ProcessStat {
   char state = '?';
   int parent = 0;
@@ -54,9 +55,9 @@ std::optional<ProcessStat> stat_of(int process) {
   return ProcessStat{fields[0].front(), static_cast<int>(parse_integer(fields[1]).value_or(0))};
 }
 
-// Whoever has no rank itself: not a script that starts this one.
+// Returns the nearest ancestor without a rank. A script that starts a rank has its variables, and so does not count.
 int launcher_of(int process) {
-  constexpr int deepest = 16;
+  constexpr int deepest = 16;  // ancestors looked at; a guess
   for (int i = 0; i < deepest; ++i) {
     const auto stat = stat_of(process);
     if (!stat) return 0;
@@ -90,7 +91,7 @@ LauncherJob launcher_job_of(const Environment& environment) {
   LauncherJob launch{.rank = launcher_rank(environment).value_or(0)};
   if (!launcher_rank(environment)) return launch;
   launch.name = name_of(environment, ::getpid());
-  constexpr int absurd = 1 << 16;
+  constexpr int absurd = 1 << 16;  // ranks on a host; a larger number is no count
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
     const char* value = environment(name);
     const auto number = value == nullptr ? std::nullopt : parse_integer(trim(value));
@@ -101,8 +102,8 @@ LauncherJob launcher_job_of(const Environment& environment) {
 
 std::vector<LocalRank> local_ranks_of(const LauncherJob& launch) {
   if (launch.name.empty()) return {};
-  // A script that starts a rank has its variables, and so has what the rank has started: the one in a call counts, then
-  // one of this program, and of these the first.
+  // Chooses one process for each rank. A script that starts a rank has its variables, and so have the rank's children.
+  // A process in a call counts most, then one of this program, and of equals the first.
   struct CandidateProcess {
     LocalRank local_rank;
     bool is_of_this_program = false;
@@ -138,7 +139,7 @@ CallMarker::~CallMarker() {
 
 std::string who_is_missing(std::string_view call, const LauncherJob& launch, const std::vector<LocalRank>& local_ranks,
                            bool all_come) {
-  constexpr std::size_t most = 8;
+  constexpr std::size_t most = 8;  // ranks named in one sentence
   if (local_ranks.empty() && launch.here < 2) return {};
   std::vector<std::string> all;
   for (const LocalRank& local_rank : local_ranks) {

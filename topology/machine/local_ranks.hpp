@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other processes that the same launcher has started on this host, and what becomes of them, as the system tells: where
-// a call of MPI does not come back, MPI does not say for whom it waits.
+// Finds the other processes that the same launcher started on this host, and their state. If a call of MPI does not
+// come back, MPI does not say which process it waits for, but the system can.
 #pragma once
 
 #include <string>
@@ -11,25 +11,29 @@
 
 namespace lockstep {
 
+// Describes one other rank on this host.
 struct LocalRank {
-  int rank = 0;  // by the launcher's account
+  int rank = 0;  // in the launcher's count
   int process = 0;
-  bool stopped = false;
-  std::string inside = {};  // of the calls that are watched over; empty: none
+  bool stopped = false;     // true if a signal or a debugger has stopped it
+  std::string inside = {};  // the watched call that it is in; empty: none
 };
 
-// What the launcher has told this process.
+// Holds the launcher's words to this process.
 struct LauncherJob {
-  std::string name;  // that all its processes have alike, and no others; empty: no launcher says
+  std::string name;  // equal in all processes of the job, and in no others; empty: no launcher tells
   int rank = 0;
-  int here = 0;  // so many on this host; 0: it does not say
+  int here = 0;  // number of ranks on this host; 0: unknown
 };
+// Reads the launcher's variables, and /proc if they name no job.
 LauncherJob launcher_job_of(const Environment& environment);
 
-// By rank.
+// Returns the other ranks of this job on this host, by rank. They are processes of this user. Empty if the job has no
+// name.
 std::vector<LocalRank> local_ranks_of(const LauncherJob& launch);
 
-// Says to the other local ranks, as long as it lives, that this process is in a call.
+// Tells the other ranks on this host, as long as it lives, that this process is in a call. The sign is the name of a
+// memory file.
 class CallMarker {
  public:
   explicit CallMarker(std::string_view call);
@@ -41,8 +45,8 @@ class CallMarker {
   int file_;
 };
 
-// "of the ranks on this host, 2 (process 7) is stopped, 3 (process 8) has not come to it"; empty: nothing can be said.
-// Of a call that not all need make only those that are stopped.
+// Returns "of the ranks on this host, 2 (process 7) is stopped, 3 (process 8) has not come to it". Empty if nothing can
+// be said. If not `all_come`, the call is one that some ranks need not make, and only stopped ranks are named.
 std::string who_is_missing(std::string_view call, const LauncherJob& launch, const std::vector<LocalRank>& local_ranks,
                            bool all_come);
 

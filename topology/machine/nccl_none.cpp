@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The build without NCCL.
+// Stands for the build without NCCL.
 #include "topology/machine/device.hpp"
 
 namespace lockstep {

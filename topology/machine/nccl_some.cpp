@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The build with NCCL: the version that it was made with. Its calls are behind collectives/nccl/library.hpp, and which
-// version is there at run time is asked there.
+// Returns the version of NCCL that this was built with. collectives/nccl/library.hpp has its calls, and asks for the
+// version at run time.
 #include <nccl.h>
 
 #include "topology/base/text.hpp"

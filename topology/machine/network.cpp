@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Reads interfaces from the system and from /sys, and looks up hosts.
 #include "topology/machine/network.hpp"
 
 #include <arpa/inet.h>
@@ -35,7 +36,7 @@ int numa_of(const std::filesystem::path& device) {
   return numa && *numa >= 0 ? static_cast<int>(*numa) : none;
 }
 
-// "10.0.0.1/24"; empty for addresses that no other node can use.
+// Returns "10.0.0.1/24"; empty for addresses that no other node can use.
 std::string readable_address(const sockaddr* address, const sockaddr* mask) {
   std::array<char, INET6_ADDRSTRLEN> name{};
   int bits = 0;
@@ -119,7 +120,7 @@ Interfaces interfaces() {
   return {first, &freeifaddrs};
 }
 
-// Of an address, what tells hosts apart: not its port, nor its scope.
+// Returns the bytes that tell hosts apart, without port and scope.
 std::string_view bytes_of(const sockaddr& address) {
   if (address.sa_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
@@ -130,7 +131,7 @@ std::string_view bytes_of(const sockaddr& address) {
   return {reinterpret_cast<const char*>(&v6.sin6_addr), sizeof v6.sin6_addr};
 }
 
-// All of 127.0.0.0/8 is the loopback's, though it has one address of it.
+// True for all of 127.0.0.0/8. The loopback interface shows only one address of it.
 bool is_loopback(const sockaddr& address) {
   constexpr std::uint32_t loopback = 127;
   return address.sa_family == AF_INET &&

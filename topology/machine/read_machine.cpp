@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Calls hwloc, and turns its objects into a MachineShape.
 #include "topology/machine/read_machine.hpp"
 
 #include <hwloc.h>
@@ -33,8 +34,8 @@ Hwloc start_hwloc() {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) throw Error(Code::out_of_memory, "hwloc cannot start");
   Hwloc owned(topology);
-  // The machine as it is, not as this process's cpuset shows it: ranks with different cpusets must
-  // agree on the picture.
+  // Reads the machine as it is, not as this process's cpuset shows it: ranks with different cpusets must agree on the
+  // picture.
   hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   return owned;
@@ -45,8 +46,8 @@ int ancestor_index(hwloc_topology_t topology, hwloc_obj_t object, hwloc_obj_type
   return found == nullptr ? none : static_cast<int>(found->logical_index);
 }
 
-// The NUMA node of the object: the smallest that is near all of it, the first of equals (fast and plain
-// memory lie side by side, or memory hangs at two levels).
+// Returns the smallest NUMA node that is near all of the object, and the first of equals. Fast and plain memory may lie
+// side by side, or memory may hang at two levels.
 int numa_index(hwloc_topology_t topology, hwloc_obj_t object) {
   while (object != nullptr && object->cpuset == nullptr) object = object->parent;
   hwloc_obj_t best = nullptr;
@@ -87,7 +88,7 @@ void add_pus(hwloc_topology_t topology, MachineShape& shape) {
     const hwloc_obj_t pu = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PU, static_cast<unsigned>(i));
     const int core = ancestor_index(topology, pu, HWLOC_OBJ_CORE);
     shape.pus.push_back({.os_index = static_cast<int>(pu->os_index),
-                         .core = core == none ? i : core,  // machines that show no cores: each thread is one
+                         .core = core == none ? i : core,  // on machines that show no cores, each thread is one
                          .l2 = ancestor_index(topology, pu, HWLOC_OBJ_L2CACHE),
                          .l3 = ancestor_index(topology, pu, HWLOC_OBJ_L3CACHE),
                          .numa = numa_index(topology, pu),
@@ -129,7 +130,7 @@ hwloc_obj_t outside_of_io(hwloc_topology_t topology, hwloc_obj_t object) {
   return hwloc_get_non_io_ancestor_obj(topology, object);
 }
 
-// NVLink where hwloc was told of it (its distances), else PCIe below a common bridge, else the host.
+// Tells links apart: NVLink if hwloc knows of it (its distances), else PCIe below a common bridge, else the host.
 class GpuLinks {
  public:
   explicit GpuLinks(hwloc_topology_t topology) : topology_(topology) {
@@ -155,7 +156,7 @@ class GpuLinks {
   }
 
  private:
-  // The distances name OS devices (nvml0); ours are the PCI devices that hold them.
+  // hwloc's distances name OS devices (nvml0); ours are the PCI devices that hold them.
   bool nvlink_between(hwloc_obj_t a, hwloc_obj_t b) const {
     for (unsigned i = 0; nvlink_ != nullptr && i < nvlink_->nbobjs; ++i) {
       for (unsigned j = 0; j < nvlink_->nbobjs; ++j) {
@@ -205,7 +206,7 @@ void add_nics(hwloc_topology_t topology, MachineShape& shape) {
   std::ranges::sort(shape.nics, {}, &Nic::name);
 }
 
-// What was built in: kernels keep some for themselves, not the same on equal machines, so the number is
+// Returns the installed memory. Kernels keep some for themselves, not the same on equal machines, so the number is
 // rounded to three binary digits.
 std::uint64_t nominal_gib(std::uint64_t bytes) {
   constexpr std::uint64_t gib = 1ULL << 30;
@@ -279,15 +280,15 @@ MachineShape read_in_child(std::string_view what, Code code, const std::function
 
 }  // namespace
 
-// hwloc takes hours over some descriptions (tens of thousands of cores side by side), so a child with a
-// limit on time reads them.
+// Reads in a child with a limit on time, because hwloc takes hours over some descriptions (tens of thousands of cores
+// side by side).
 MachineShape read_synthetic_machine(std::string_view words) {
   return read_in_child(text("reading \"", printable(words), "\""), Code::bad_description,
                        [&] { return load_synthetic(std::string(words)); });
 }
 
 MachineShape read_xml_machine(const std::string& path) {
-  constexpr std::uintmax_t largest = 64U << 20U;
+  constexpr std::uintmax_t largest = 64U << 20U;  // bytes
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error) {
@@ -299,7 +300,7 @@ MachineShape read_xml_machine(const std::string& path) {
 }
 
 IndexSet allowed_pus(const MachineShape& machine) {
-  constexpr std::size_t most_words = 1U << 16U;
+  constexpr std::size_t most_words = 1U << 16U;  // words of 64 processors each
   std::vector<std::uint64_t> mask(16);
   IndexSet allowed;
   // The kernel wants room for all processors that it could ever have.

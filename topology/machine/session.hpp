@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a program begins: starts MPI if nobody did, or stands on something else, finds the other members, learns the
-// topology, and ends what it started. MPI's own header is not needed to include this one; a communicator of the
-// user's is taken by topology/machine/session_mpi.hpp.
+// The begin and end of a program's work with Lockstep. A session starts MPI if nobody did, or stands on another
+// backend. It finds the other members, learns the topology, and ends the MPI that it started.
+// topology/machine/session_mpi.hpp makes one over a communicator of the user's; this header does not need MPI's.
 #pragma once
 
 #include <functional>
@@ -11,118 +11,135 @@
 
 #include "topology/base/error.hpp"
 #include "topology/base/settings.hpp"
-#include "topology/exchange.hpp"
-#include "topology/machine/device.hpp"
 #include "topology/topology.hpp"
 
 namespace lockstep {
 
+// Orders MPI's levels of thread support, from least to most.
 enum class ThreadLevel : std::uint8_t { single, funneled, serialized, multiple };
 
 std::string_view to_string(ThreadLevel level);
 
 class Communicator;
 struct CommunicatorOptions;
+class Exchange;
+struct Patience;
+struct VisibleGpus;
 class Transport;
 
-// What a session stands on where it is not MPI: how its members found each other, and what carries their messages.
+// Stands below a session without MPI: it lets members find each other, and carries their messages.
 class SessionBackend {
  public:
   virtual ~SessionBackend() = default;
-  // Of all members, for the session; once.
+  // Returns the exchange of all members for the session. It is called once.
   virtual std::unique_ptr<Exchange> exchange(Patience patience, const Log& log) = 0;
-  // New ones, for each thread of this process: of so many in each process.
+  // Returns new exchanges, one for each thread of this process. numbers[p] is the number of threads in process p. All
+  // processes call it in the same order.
   virtual std::vector<std::unique_ptr<Exchange>> of_threads(const std::vector<int>& numbers, Exchange& processes) = 0;
+  // Makes the transport of a communicator over `exchange`, which must outlive it.
   virtual std::unique_ptr<Transport> transport(Exchange& exchange) = 0;
-  // A member was lost, so that not all will come to the end.
+  // True if a member was lost, so that not all will come to the end.
   virtual bool failed() const { return false; }
-  // The session is over; communicators may still be there.
+  // Ends the session's use; communicators may still be there.
   virtual void end() noexcept = 0;
-  // For messages: "tasks of TF_CONFIG".
+  // Returns a name for messages: "tasks of TF_CONFIG".
   virtual std::string describe() const = 0;
 };
 
-// Members that are threads: an exchange for each of this process, and how many there are, by process.
+// Holds the exchanges of members that are threads of this process, and the number of such members in each process.
 struct ThreadMembers {
   std::shared_ptr<std::vector<std::unique_ptr<Exchange>>> exchanges;
   std::vector<int> numbers;
 };
 
-// What a higher layer hangs on a session, to be ended before it.
+// Is a base for objects that a higher layer hangs on a session. They end before it.
 struct Attachment {
   virtual ~Attachment() = default;
-  virtual bool failed() const = 0;  // so that the others may never come
+  virtual bool failed() const = 0;  // true if other members may never come
 };
 
+// Holds the wishes of a program for its session.
 struct SessionOptions {
-  // What the program wants set, whatever the environment says.
+  // Replaces the settings of the environment.
   std::optional<Settings> settings = std::nullopt;
-  // Where log lines go; standard error if empty.
+  // Takes the log lines; if empty, they go to standard error.
   Log::Sink log = {};
-  // What to ask MPI for when we start it: with `serialized`, members may be driven from any thread,
-  // one at a time inside MPI.
+  // Is asked of MPI if the session starts it. With `serialized`, any thread may drive members, one at a time inside
+  // MPI.
   ThreadLevel thread_level = ThreadLevel::serialized;
-  // Something else than MPI names the cluster (a resolver), so that a world of one is meant.
+  // True if something else than MPI names the cluster (a resolver), so that a world of one is meant.
   bool cluster_named = false;
-  // What the program is about: members that meet with different purposes are told so.
+  // Names the program's purpose. Members with different purposes get an Error mismatch.
   std::string purpose = {};
-  // For tools that look at broken set-ups: differing settings and builds are no error.
+  // True for tools that look at broken set-ups: differing settings and builds are then no error.
   bool tolerant = false;
 };
 
+// Owns the world of a program: its exchange, topology, settings and log. All members begin and end it. Moves, and does
+// not copy.
 class Session {
  public:
+  // Starts MPI if it is not running, and connects all ranks of MPI_COMM_WORLD. Throws Error mpi_ended, singleton,
+  // versions_differ, settings_differ, stall or peer_failed. The first form passes no arguments to MPI_Init_thread.
   explicit Session(SessionOptions options = {});
   Session(int& argc, char**& argv, SessionOptions options = {});
+  // Waits for the other ranks only if it must end MPI, or stands on a backend. After an error it neither waits nor
+  // calls MPI_Finalize, since others may never come.
   ~Session();
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
 
+  // Return parts of the session, which owns them. shared_topology() shares the ownership.
   int rank() const;
   int size() const;
   Exchange& exchange();
   const Topology& topology() const;
   std::shared_ptr<const Topology> shared_topology() const;
-  void set_network(const Topology::Network& measured);  // the same on all members
-  const VisibleGpus& devices() const;                   // of this process
+  void set_network(const Topology::Network& measured);  // needs the same on all members
+  const VisibleGpus& devices() const;                   // the GPUs of this process
   const Settings& settings() const;
   const Log& log() const;
-  ThreadLevel thread_level() const;  // what MPI granted
+  ThreadLevel thread_level() const;  // as granted by MPI; `multiple` on a backend
+  // True if this session has started MPI.
   bool started_mpi() const;
-  // Nothing: it stands on MPI.
+  // Returns the backend; null if the session stands on MPI.
   const std::shared_ptr<SessionBackend>& backend() const;
 
-  // All members; made at the first call, which all of them make. Defined with the collectives, which this layer does
-  // not know: a program that calls it links them.
+  // Returns the communicator of all members. The first call makes it, and all members make that call. It is defined
+  // with the collectives, which this layer does not know: a program that calls it links them.
   Communicator& world();
+  // Refers to the owner of an object that ends before the session.
   std::unique_ptr<Attachment>& attachment();
-  // What lives until all members have come to the end of the session: the others may still need it.
+  // Refers to the owner of an object that lives until all members have come to the end of the session, since others may
+  // still need it.
   std::shared_ptr<Attachment>& until_the_end();
 
-  // Several members in each of several processes, each driven by a thread of its own: `mine` of this one. All
-  // processes call it, with at least 1. Needs MPI_THREAD_SERIALIZED. members() gives what makes the communicator of
-  // each, once; its thread calls it.
+  // Gives each of `mine` threads of this process a member of its own. All processes call it, with at least 1. It needs
+  // two processes or more, and MPI_THREAD_SERIALIZED. Throws Error usage or thread_level.
   ThreadMembers threads_of_all(int mine);
+  // Returns a function that makes the communicator of each such thread, once. The thread calls it itself, with its
+  // number within the process. It is defined with the collectives.
   std::function<std::unique_ptr<Communicator>(int mine)> members(ThreadMembers threads, CommunicatorOptions options);
 
   struct Parts;
   explicit Session(std::unique_ptr<Parts> parts);
-  // Without MPI. The backend stays for as long as something of the session needs it; nothing is ended but by it.
+  // Makes a session without MPI. The backend stays as long as a part of the session needs it, and only the backend ends
+  // anything.
   explicit Session(std::shared_ptr<SessionBackend> backend, SessionOptions options = {});
 
  private:
   std::unique_ptr<Parts> parts_;
 };
 
-// For a program's main, after an error: ends all members of the job with this exit code. Returns only
-// where MPI is not running, or this process is alone.
+// Ends all members of the job with this exit code; a program's main calls it after an error. It returns only if MPI is
+// not running, or this process is alone.
 void end_job(Exit code);
 
-// "Open MPI 4.1.4", of the library in use.
+// Returns the MPI library in use, as "Open MPI 4.1.4".
 std::string mpi_version();
 
-// Lockstep's own: "0.1.0".
+// Returns Lockstep's own version: "0.1.0".
 std::string_view version();
-std::string_view commit();  // of the source it was built from
+std::string_view commit();  // the commit of the source that this was built from
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Finds members that share memory: each offers a file with a secret token, and tries to read those of the others.
 #include "topology/machine/share.hpp"
 
 #include <fcntl.h>
@@ -34,8 +35,7 @@ BeaconToken random_token() {
 
 std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is safe
 
-// Members that were killed while they tried leave their file behind; whoever tries next removes those of
-// its own user that nobody holds a lock on any more.
+// Removes files of this user that nobody locks any more. Members that were killed while they tried have left them.
 void sweep(const std::string& directory) {
   constexpr std::string_view prefix = "lockstep-";
   constexpr std::size_t digits = 2 * sizeof(BeaconToken);
@@ -55,8 +55,8 @@ void sweep(const std::string& directory) {
   }
 }
 
-// A file in shared memory that holds a token which nobody can guess, locked as long as it is wanted. Gone
-// when this object is.
+// Offers a file in shared memory with a token that nobody can guess. The file is locked while this object lives, and
+// then removed.
 class Beacon {
  public:
   Beacon(const std::string& directory, bool nameless) {
@@ -120,7 +120,7 @@ class Beacon {
 
 struct BeaconReport {
   int colour = 0;
-  std::string path;  // empty: could not create one
+  std::string path;  // empty: it could not create one
   BeaconToken token{};
   std::string problem;
 };
@@ -154,7 +154,7 @@ bool can_open(const BeaconReport& beacon) {
   return read_it && token == beacon.token;
 }
 
-// Sharing is an equivalence, so the lowest rank whose beacon I can open names my node.
+// Returns the lowest rank whose beacon this rank can open. It names the node, since sharing is an equivalence.
 int lowest_shared(const std::vector<BeaconReport>& all, int me) {
   const BeaconReport& mine = all.at(static_cast<std::size_t>(me));
   for (int rank = 0; rank < me; ++rank) {

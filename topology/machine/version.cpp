@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Holds the version and the commit that the build was made from.
 #include "lockstep_commit.hpp"
 #include "topology/machine/session.hpp"
 

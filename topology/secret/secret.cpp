@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Makes, reads and uses keys by OpenSSL, and refuses files that others could have written.
 #include "topology/secret/secret.hpp"
 
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -19,8 +21,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t least = 16;
-constexpr std::size_t most = 4096;
+constexpr std::size_t least = 16;   // bytes
+constexpr std::size_t most = 4096;  // bytes
 constexpr std::string_view remedy =
     "give LOCKSTEP_KEY_FILE a file of 16 to 4096 bytes that only you may read (chmod 600), with the same bytes on all "
     "hosts";
@@ -29,7 +31,7 @@ Error refusal(const std::string& path, std::string_view why) {
   return {Code::file, text("the key ", printable(path), ' ', why), remedy};
 }
 
-// Who owns the folder, or may write to it, could put another key in place of this one.
+// Refuses a folder of another user, or one that others may write to: they could put another key in place of this one.
 void check_folder(const std::filesystem::path& folder) {
   struct stat found {};
   if (::stat(folder.c_str(), &found) != 0) return;
@@ -47,8 +49,8 @@ void make_folder(const std::filesystem::path& folder) {
     throw refusal(folder, text("cannot be made: ", std::generic_category().message(reason)));
 }
 
-// Written whole under another name first: who reads it meanwhile finds all of it, or nothing. Of two who make it at
-// once, one's stays.
+// Writes the key whole under another name first, so that a reader finds all of it, or nothing. If two processes make
+// one at once, the key of one stays.
 void make_secret(const std::string& path) {
   std::array<std::byte, 32> key;
   fill_random(key);
@@ -138,7 +140,7 @@ Secret secret_of_user(const std::string& path, const Environment& environment) {
   if (!path.empty()) return read_secret(path);
   const auto named = [&](const char* name) { return std::string(environment(name) ? environment(name) : ""); };
   std::string folder = named("XDG_CONFIG_HOME");
-  if (!folder.starts_with('/')) folder.clear();  // as its specification says
+  if (!folder.starts_with('/')) folder.clear();  // required by the XDG base directory specification
   if (folder.empty() && !named("HOME").empty()) folder = named("HOME") + "/.config";
   if (folder.empty() && has_raised_rights())
     throw Error(Code::file, "there is no key: a program with raised rights reads neither LOCKSTEP_KEY_FILE nor HOME",

@@ -11,27 +11,30 @@
 
 namespace lockstep {
 
-// A proof that who made it has the key: HMAC-SHA-256.
+// Proves that its maker has the key: HMAC-SHA-256.
 using Mac = std::array<std::byte, 32>;
 
-// SHA-256 of anything.
+// Holds a SHA-256. digest_of() throws Error internal if OpenSSL refuses.
 using Digest = std::array<std::byte, 32>;
 Digest digest_of(std::span<const std::byte> bytes);
 
-// Takes as long for any two of one length, so that time tells nobody how much of a guess was right.
+// True if both have the same bytes. It takes equally long for any two of one length, so time does not help a
+// guesser.
 bool is_same(std::span<const std::byte> one, std::span<const std::byte> other);
 
-// From the kernel, for nonces and keys.
+// Fills the bytes from the kernel's random numbers, for nonces and keys. Throws Error system.
 void fill_random(std::span<std::byte> bytes);
 
+// Holds a key, and wipes it from memory at the end. Each copy wipes its own.
 class Secret {
  public:
-  // At least 16 bytes; `source` is for messages. Throws Error usage for fewer.
+  // The key has at least 16 bytes; fewer are an Error usage. `source` names its origin in messages.
   Secret(Bytes key, std::string source);
   ~Secret();
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
 
+  // Returns the proof for these bytes.
   Mac mac(std::span<const std::byte> words) const;
   const std::string& source() const { return source_; }
 
@@ -40,10 +43,12 @@ class Secret {
   std::string source_;
 };
 
-// The contents of a file that nobody but its owner, who is this user, may read. Throws Error file otherwise.
+// Reads a key of 16 to 4096 bytes, without line ends at its end. The file must belong to this user, and nobody else
+// may read or write it. Throws Error file otherwise.
 Secret read_secret(const std::string& path);
 
-// The file's; without a name, that of lockstep/key in XDG_CONFIG_HOME or ~/.config, which is made if there is none.
+// Reads the key at `path`. Without a path it is lockstep/key in XDG_CONFIG_HOME or ~/.config, which is made if there
+// is none. Throws Error file, also if others may write to that folder.
 Secret secret_of_user(const std::string& path = {}, const Environment& environment = process_environment);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 // Proves the prover: schedules of all algorithms are damaged at random, and whatever then goes wrong when numbers are
 // sent, in one of several orders, prove must have refused. What it accepts is right, in order where it says so,
 // and the balanced tree where it says so.
+#include <algorithm>
 #include <array>
 #include <iostream>
 

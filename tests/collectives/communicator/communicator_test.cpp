@@ -3,6 +3,7 @@
 // not, for small and large sizes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <complex>
 #include <numeric>
 

@@ -3,6 +3,7 @@
 // without; beside members whose tensors are elsewhere.
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 

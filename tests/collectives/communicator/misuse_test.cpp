@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <complex>
 #include <mutex>
 #include <thread>
 

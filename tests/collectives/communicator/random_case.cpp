@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/collectives/communicator/random_case.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <complex>

@@ -2,6 +2,7 @@
 // Random calls by threads as members, each held against a serial reference. A failure is shrunk to a small one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "collectives/communicator/local.hpp"

@@ -3,6 +3,7 @@
 // for which the order of summing matters.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <mutex>

@@ -3,6 +3,7 @@
 // write them any more. (By messages, or among members of several nodes, whatever LOCKSTEP_NODE_MEMORY says.)
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>

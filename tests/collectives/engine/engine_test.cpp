@@ -2,6 +2,7 @@
 // The engine over threads, with schedules written by hand: right results, many calls at once, segments, messages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "collectives/engine/checked_transport.hpp"

@@ -2,6 +2,7 @@
 // Threads that share a GPU and call in its streams: the GPU sees to the order, and the host goes on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "collectives/node/events.hpp"

@@ -2,6 +2,7 @@
 // Members with a GPU each go by NCCL; where one has its data elsewhere all go as before.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

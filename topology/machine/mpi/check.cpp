@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Asks MPI for the texts of its errors and of its version.
 #include "topology/machine/mpi/check.hpp"
 
 #include <array>
@@ -23,7 +24,8 @@ std::string mpi_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> buffer{};
   int length = 0;
   MPI_Get_library_version(buffer.data(), &length);
-  // "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\nMPICH Release date: ..."
+  // MPI libraries write "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2
+  // MPICH Release date: ...".
   std::string all(buffer.data(), static_cast<std::size_t>(length));
   all = all.substr(0, all.find_first_of(",\n"));
   for (const std::string_view noise : {" Version:\t", " Version:", " v"}) {

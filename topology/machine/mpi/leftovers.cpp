@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes messages that nobody received out of MPI before their channel is used again, and keeps those that it meets on
-// the way for the exchanges that they belong to.
+// Takes unreceived messages out of MPI before their channel is used again. It keeps those of other channels that it
+// meets on the way, for the exchanges that they belong to.
 #include <algorithm>
 
 #include "topology/base/keep.hpp"
@@ -56,7 +56,7 @@ MPI_Request Wire::receive_next(int source, int tag, std::byte* into, std::size_t
   return request;
 }
 
-// Returns the next message from the source (any: -1) with the tag (or MPI_ANY_TAG) that MPI has.
+// Takes the next message from the source (any: -1) with the tag (or MPI_ANY_TAG) out of MPI's queue.
 std::optional<Wire::MatchedMessage> Wire::match(int source, int tag) {
   int here = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
@@ -134,7 +134,7 @@ bool Wire::clear(Clearing& clearing) {
   return true;
 }
 
-// Of an exchange that ended before they had come whole.
+// Drops half-received messages of an exchange that ended before they had come whole.
 void Wire::drop_arriving(const Clearing& clearing) {
   for (auto each = arriving_.begin(); each != arriving_.end();) {
     if (each->second.source == clearing.source_ && tags_.channel_of(each->first.second) == clearing.channel_) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels for new exchanges: which are free, who chooses, and what is left over on them.
+// Gives channels to new exchanges. It finds free ones, lets one thread of a process choose, and clears away messages
+// left on them.
 #include <algorithm>
 #include <thread>
 
@@ -15,7 +16,7 @@ std::uint64_t MpiExchange::seed() const {
          static_cast<std::uint64_t>(first.thread) * 0x9e3779b97f4a7c15U;
 }
 
-// The first thread of a process chooses for all of them.
+// Lets the first thread of a process choose for all of them.
 std::unique_lock<std::mutex> MpiExchange::try_choosing() {
   const auto first = std::ranges::find(members_, me().process, &ThreadAddress::process);
   if (first - members_.begin() != rank()) return {};
@@ -28,8 +29,8 @@ Bytes MpiExchange::channels_in_use() {
   return Writer().put(used).put(wire_->generation()).take();
 }
 
-// The lowest channels that no member has in use. Their generation is new to all of them, so that set-up messages left
-// over from an exchange that had a channel before are recognised. Data is dropped when the channel is opened.
+// Returns the lowest channels that no member has in use. Their generation is new to all members, so that set-up
+// messages of earlier exchanges are recognised. Data is dropped when the channel is opened.
 ChannelBlock MpiExchange::free_block(const std::vector<Bytes>& used, int threads) const {
   IndexSet all;
   ChannelBlock block{.threads = threads};
@@ -61,7 +62,7 @@ void MpiExchange::gives_up(int member, std::size_t bytes) {
   shortest = std::min(shortest, bytes);
 }
 
-// What members may not have received of this exchange, or of the one before it on these channels.
+// Notes messages that members may not have received, of this exchange or of the one before it on these channels.
 void MpiExchange::note_unreceived() {
   std::vector<Wire::UnreceivedMessages> by_thread(static_cast<std::size_t>(block_.threads));
   for (int member = 0; member < size(); ++member) {
@@ -79,8 +80,8 @@ void MpiExchange::note_unreceived() {
     wire_->note_unreceived(channel(me().thread, thread), by_thread[static_cast<std::size_t>(thread)]);
 }
 
-// Sends a marker to every member that may have unreceived messages of this one's on these channels, and returns which
-// ones. It is on its way before the others wait for it.
+// Sends a marker to every member that may have unreceived messages of this one's on these channels, and returns those
+// members. Each marker is on its way before the others wait for it.
 Bytes MpiExchange::opening() {
   std::vector<Wire::UnreceivedMessages> by_thread;
   by_thread.reserve(static_cast<std::size_t>(block_.threads));
@@ -111,7 +112,7 @@ void MpiExchange::open(const std::vector<Bytes>& openings) {
   }
 }
 
-// Drops what the other members sent on these channels before they sent their markers.
+// Drops messages that the other members sent on these channels before their markers.
 void MpiExchange::clear_channels(const std::vector<Bytes>& openings) {
   std::vector<Wire::Clearing> waiting;
   for (int member = 0; member < size(); ++member) {
@@ -129,7 +130,7 @@ void MpiExchange::clear_channels(const std::vector<Bytes>& openings) {
                        " messages that open the channel of a new communicator"),
                   "look whether MPI's messages still come through; LOCKSTEP_TIMEOUT sets the limit");
     run_progress_hooks(0);
-    constexpr int yields = 2000;
+    constexpr int yields = 2000;  // polls before the first sleep; a guess
     if (turns < yields)
       std::this_thread::yield();
     else
@@ -137,7 +138,7 @@ void MpiExchange::clear_channels(const std::vector<Bytes>& openings) {
   }
 }
 
-// Threads keep their numbers: members of other splits, which are other threads, may have the same channels.
+// Keeps the threads' numbers, since members of other splits, which are other threads, may have the same channels.
 std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) {
   std::vector<ThreadAddress> members;
   members.reserve(ranks.size());
@@ -147,7 +148,7 @@ std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks,
                                        log());
 }
 
-// New exchanges of this process, whose members are in the order of the processes.
+// Opens new exchanges of this process. Their members are in the order of the processes.
 void MpiExchange::open_together(const std::vector<std::unique_ptr<MpiExchange>>& made) {
   Writer mine;
   mine.put(static_cast<std::uint64_t>(made.size()));

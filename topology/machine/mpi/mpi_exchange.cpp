@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the exchange over MPI: the tree of an all-gather, and the search for missing members.
 #include "topology/machine/mpi/mpi_exchange.hpp"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What travels up: the blocks of a subtree, and the first disagreement seen in it.
+// Travels up the tree: the blocks of a subtree, and the first disagreement seen in it.
 struct Parcel {
   std::string what;
   std::string disagreement;
@@ -49,11 +50,11 @@ std::vector<ThreadAddress> one_each(int processes) {
 
 }  // namespace
 
-// One all-gather under way: its clock, and the search for who is missing.
+// Is one all-gather under way: its clock, and the search for missing members.
 //
-// Whoever waits longer than the warning time asks the ranks below it whether they are here, rank 0 first,
-// then ever more at once; everybody who waits answers at once. The lowest that answers collects: it asks
-// all that it has seen nothing of, warns for all, and at the limit ends the wait of all with one error.
+// A rank that waits longer than the warning time asks the ranks below it if they are here. It asks rank 0 first, then
+// ever more at once. Every waiting rank answers at once. The lowest that answers is the collector. It asks all ranks
+// that it has seen nothing of, warns for all, and at the limit ends the wait of all with one error.
 class MpiExchange::Call {
  public:
   Call(MpiExchange& exchange, std::string_view what, Patience patience)
@@ -66,10 +67,10 @@ class MpiExchange::Call {
 
   void note(int rank) { seen_.insert(rank); }
 
-  // Calls `ready` until it is true; throws when another member failed or the limit is reached.
+  // Calls `ready` until it is true. Throws when another member failed or the limit is reached.
   template <class Ready>
   void wait_until(const Ready& ready) {
-    check_verdict();  // also when nothing is left to wait for: the others may have given up on us
+    check_verdict();  // also if nothing is left to wait for: the others may have given up on us
     for (int round = 0; !ready(); ++round) {
       check_verdict();
       answer_questions();
@@ -84,8 +85,8 @@ class MpiExchange::Call {
   Duration elapsed() const { return Clock::now() - begin_; }
 
   static void pause(int round) {
-    constexpr int spins = 200;
-    constexpr int yields = 2000;
+    constexpr int spins = 200;    // polls before the first yield; a guess
+    constexpr int yields = 2000;  // polls before the first sleep; a guess
     if (round < spins) return;
     if (round < yields) {
       std::this_thread::yield();
@@ -105,8 +106,8 @@ class MpiExchange::Call {
 
   void ask(int rank) { exchange_.send(rank, question, Writer().put(exchange_.sequence_).take()); }
 
-  // Whoever asks is here, and so am I. The list is empty until I have reported; a question from a call
-  // that I have not come to yet is asked again.
+  // Answers each rank that asks: it is here, and so is this one. The list is empty until this rank has reported. A rank
+  // asks again if its question came before this rank had begun the call.
   void answer_questions() {
     while (const auto arrived = exchange_.try_receive(-1, question)) {
       if (Reader(arrived->bytes).get<std::uint64_t>() != exchange_.sequence_) continue;
@@ -150,7 +151,7 @@ class MpiExchange::Call {
     for (int rank = first; rank < end; ++rank) ask(rank);
   }
 
-  // One member does this. It asks once more before it reports, and before it gives up.
+  // Runs on one member. It asks once more before it reports, and before it gives up.
   void collect(bool due) {
     if (collector_ == none_yet) {
       collector_ = exchange_.rank();
@@ -212,11 +213,11 @@ class MpiExchange::Call {
   Clock::time_point begin_;
   Duration warn_after_{};
   Duration grace_{};
-  std::set<int> seen_;       // who has shown a sign of life in this call
-  std::set<int> reporters_;  // who wants to know
+  std::set<int> seen_;       // ranks that have shown a sign of life in this call
+  std::set<int> reporters_;  // ranks that asked for a report
   IndexSet missing_;
   int collector_ = none_yet;
-  int asked_below_ = 0;  // ranks below have been asked
+  int asked_below_ = 0;  // ranks below this one have been asked
   int batches_ = 0;
   Clock::time_point asked_at_{};
   Clock::time_point collecting_since_{};
@@ -237,7 +238,7 @@ MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, ChannelBlock block, std::ve
   for (int i = 0; i < block_.channels(); ++i) wire_->take_channel(block_.channel + i);
 }
 
-// What other threads of the process have under way on these channels is theirs.
+// Abandons only this thread's messages. Other threads of the process may have theirs under way on these channels.
 MpiExchange::~MpiExchange() {
   for (int thread = 0; failed_ && thread < block_.threads; ++thread) {
     wire_->abandon_leaving(channel(me().thread, thread));
@@ -255,7 +256,7 @@ void MpiExchange::send_verdict(int to, Code code, std::string_view why) {
   send(to, verdict, Writer().put(sequence_).put(code).put(why).take());
 }
 
-// Every message begins with the number of its call. Those of earlier exchanges are dropped.
+// Drops messages of earlier exchanges. Every message begins with the number of its call.
 std::optional<Wire::ReceivedMessage> MpiExchange::try_receive(int from, MpiMessageKind kind) {
   const auto next = [&] {
     if (from < 0) return try_receive_any(kind);
@@ -274,7 +275,7 @@ std::optional<Wire::ReceivedMessage> MpiExchange::try_receive_any(int kind) {
     auto arrived = wire_->try_receive(-1, wire_->tag(channel(thread, me().thread), kind));
     if (!arrived) continue;
     const auto source = std::ranges::find(members_, ThreadAddress{arrived->source, thread});
-    if (source == members_.end()) continue;  // of an earlier user of the channel
+    if (source == members_.end()) continue;  // from an earlier user of the channel
     arrived->source = static_cast<int>(source - members_.begin());
     return arrived;
   }
@@ -298,7 +299,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
       call.wait_until([&] { return (arrived = try_receive(from, kind)).has_value(); });
       return read(Reader(arrived->bytes), sequence_);
     };
-    // Binomial tree: my children are rank + 1, + 2, + 4, ... below my lowest set bit.
+    // Builds a binomial tree: the children are rank + 1, + 2, + 4, ... below the lowest set bit.
     std::vector<int> children;
     for (int step = 1; (rank() & step) == 0 && rank() + step < size(); step *= 2) children.push_back(rank() + step);
     for (const int child : children) {
@@ -338,7 +339,7 @@ void MpiExchange::tell_failure(std::string_view why) {
   for (int to = 0; to < size(); ++to) {
     if (to != rank()) send_verdict(to, Code::peer_failed, text("rank ", rank(), " failed: ", why));
   }
-  // A short push: messages this small leave at once wherever the other side lives.
+  // Gives the messages a short push: messages this small leave at once, on any network.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
   while (!flushed() && Clock::now() < end) std::this_thread::yield();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An exchange over MPI's point-to-point messages: up a binomial tree and down again, 2 log n steps.
-// When somebody does not come, those who wait find out who, exactly, and all say the same.
-// Several members may be threads of one process; then what two of them send each other has a channel of its own.
+// An exchange over MPI's point-to-point messages: up a binomial tree and down again, in 2 log n steps. If a member does
+// not come, the waiting ones find out which, and all report the same. Members may be threads of one process; each pair
+// of threads then has a channel of its own.
 #pragma once
 
 #include "topology/exchange.hpp"
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Tags of its own on the wire, and the how-manieth to have them: a channel for each pair of so many threads, from the
-// first on.
+// Holds a run of channels on the wire, one for each ordered pair of threads. `generation` counts the exchanges that
+// have had channels, so that late messages are recognised.
 struct ChannelBlock {
   int channel = 0;
   std::uint32_t generation = 0;
@@ -19,32 +19,33 @@ struct ChannelBlock {
   int channels() const { return threads * threads; }
 };
 
-// Where a member is: the process with this rank on the wire, and which of its threads.
+// Addresses a member: the rank of its process on the wire, and the number of its thread there.
 struct ThreadAddress {
   int process = 0;
   int thread = 0;
   bool operator==(const ThreadAddress&) const = default;
 };
 
+// Connects members over a wire, on channels of their own. One thread drives it.
 class MpiExchange final : public Exchange {
  public:
-  // All processes of the wire, one member each.
+  // Connects all processes of the wire, one member each.
   MpiExchange(const std::shared_ptr<Wire>& wire, Patience patience, Log log);
-  // `members` are in the order of this exchange; this thread is the one of that rank.
+  // `members` are in the order of this exchange. This thread is the one with that rank.
   MpiExchange(std::shared_ptr<Wire> wire, ChannelBlock block, std::vector<ThreadAddress> members, int rank,
               Patience patience, Log log);
   ~MpiExchange() override;
 
-  // New exchanges, one for each of so many threads of this process, and as many as they say of the others. All members
-  // of this one, which are one for each process, call it.
+  // Makes new exchanges, one for each of `mine` threads of this process. The other processes give numbers of their own.
+  // All members of this exchange call it, and they are one for each process.
   struct ThreadExchanges {
     std::vector<std::unique_ptr<Exchange>> exchanges;
-    std::vector<int> numbers;  // of threads, by process
-    bool all_able = true;      // by their own word
+    std::vector<int> numbers;  // numbers of threads, by process
+    bool all_able = true;      // true if all processes called with `is_able`
   };
   ThreadExchanges of_threads(int mine, bool is_able);
 
-  // For a transport of data over the same channels.
+  // These serve a transport of data over the same channels.
   const std::shared_ptr<Wire>& wire() const { return wire_; }
   const ChannelBlock& channel_block() const { return block_; }
   const std::vector<ThreadAddress>& members() const { return members_; }
@@ -55,16 +56,19 @@ class MpiExchange final : public Exchange {
   int channel_from(int member) const {
     return channel(members_.at(static_cast<std::size_t>(member)).thread, me().thread);
   }
-  // A message of any member's, with its rank in this exchange as the source.
+  // Returns a message of any member, with its rank in this exchange as the source; nothing if none is here.
   std::optional<Wire::ReceivedMessage> try_receive_any(int kind);
+  // True if MPI has sent all set-up messages of this thread.
   bool flushed();
+  // Tells this exchange from earlier ones on the same channels.
   std::uint32_t generation() const { return static_cast<std::uint32_t>(sequence_ >> 32U); }
-  static constexpr int word_kind = 5;  // its small messages; ours are below
-  // Any member may have messages of ours that it has not received, or may still send to us.
+  static constexpr int word_kind = 5;  // the kind of the transport's small messages; ours are below
+  // Notes that any member may hold unreceived messages of ours, or may still send to us. The destructor then waits for
+  // none of them.
   void mark_failed() { failed_ = true; }
-  // A message of data goes to this member, which may end without receiving it.
+  // Notes that a message of data goes to this member, which may end without receiving it.
   void sends_to(int member) { sent_to_[static_cast<std::size_t>(member)] = 1; }
-  // A send to the member was left to MPI.
+  // Notes that a send of so many bytes to the member was left to MPI.
   void gives_up(int member, std::size_t bytes);
 
  private:
@@ -87,8 +91,8 @@ class MpiExchange final : public Exchange {
 
   void send(int to, MpiMessageKind kind, Bytes bytes);
   void send_verdict(int to, Code code, std::string_view why);
-  std::optional<Wire::ReceivedMessage> try_receive(int from,
-                                                   MpiMessageKind kind);  // the source is a rank of this exchange
+  // Returns a message with its rank in this exchange as the source. `from` may be any (-1).
+  std::optional<Wire::ReceivedMessage> try_receive(int from, MpiMessageKind kind);
 
   const ThreadAddress& me() const { return members_[static_cast<std::size_t>(rank())]; }
   int channel(int from_thread, int to_thread) const {
@@ -98,11 +102,11 @@ class MpiExchange final : public Exchange {
   std::shared_ptr<Wire> wire_;
   ChannelBlock block_;
   std::vector<ThreadAddress> members_;
-  std::uint64_t sequence_;  // of the call; the upper half is the generation
+  std::uint64_t sequence_;  // the number of the call; the upper half is the generation
   bool failed_ = false;
-  std::vector<char> sent_to_;             // by member
-  std::map<int, std::size_t> given_up_;   // the shortest send that was given up, by member
-  std::map<int, std::size_t> inherited_;  // members that may have unreceived messages of an earlier exchange, likewise
+  std::vector<char> sent_to_;             // true (1) if data went to it, by member
+  std::map<int, std::size_t> given_up_;   // bytes of the shortest send that was given up, by member
+  std::map<int, std::size_t> inherited_;  // the same of an earlier exchange that left messages unreceived
 };
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements sessions: starts and ends MPI, compares builds and settings, and finds the topology.
 #include "topology/machine/session.hpp"
 
 #include <mpi.h>
@@ -41,7 +42,8 @@ ThreadLevel level_of(int mpi_level) {
   return ThreadLevel::single;
 }
 
-// MPI is one per process, so who started it and who still needs it is one per process too.
+// Counts the sessions of this process. MPI exists once per process, so its starter and its users are counted once per
+// process too.
 struct MpiProcess {
   std::mutex mutex;
   bool ours = false;  // a session started it and it has not ended
@@ -53,8 +55,8 @@ MpiProcess& mpi_process() {
   return process;
 }
 
-// Where to look when a call does not come back. An interface that leads nowhere (a container's bridge)
-// is the usual reason between nodes, so those of this node are named.
+// Returns advice for a call that does not come back. Between nodes the usual reason is an interface that leads nowhere
+// (a container's bridge), so those of this node are named.
 std::string hang_hint() {
   for (const char* name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC"}) {
     if (process_environment(name) != nullptr) return text("the variable ", name, " may be the reason: unset it");
@@ -70,7 +72,7 @@ std::string hang_hint() {
       "): with Open MPI, mpirun --mca btl_tcp_if_include SUBNET names the one to take");
 }
 
-// Who we are before MPI says it.
+// Names this rank before MPI does.
 std::string launcher_name() {
   const auto rank = launcher_rank(process_environment);
   return rank ? text("rank ", *rank) : "";
@@ -112,7 +114,7 @@ struct Session::Parts {
   bool started = false;
   int exceptions = std::uncaught_exceptions();
   std::shared_ptr<Wire> wire;               // over MPI
-  std::shared_ptr<SessionBackend> backend;  // without
+  std::shared_ptr<SessionBackend> backend;  // without MPI
   std::unique_ptr<Exchange> exchange;
   VisibleGpus devices;
   std::shared_ptr<const Topology> topology;
@@ -145,8 +147,8 @@ void Session::Parts::start_mpi(int* argc, char*** argv) {
   counted = true;
 }
 
-// With an error under way, or after the exchange failed, others may never come: MPI_Finalize would
-// wait for them, so the process leaves without it and the launcher sees that it did.
+// Leaves MPI_Finalize out if an error is under way or the exchange failed. Others may never come, and MPI_Finalize
+// would wait for them. The launcher sees that the process left without it.
 Session::Parts::~Parts() {
   bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) ||
                  (attached && attached->failed()) || (kept && kept->failed()) || (backend && backend->failed());
@@ -220,7 +222,7 @@ void Session::Parts::connect(MPI_Comm comm) {
   MPI_Comm own = MPI_COMM_NULL;
   {
     const HangWatchdog watch("MPI_Comm_create", hang_hint, patience_of(settings), log);
-    // Not MPI_Comm_dup, which runs the application's attribute callbacks and hands on its hints.
+    // Avoids MPI_Comm_dup, which runs the application's attribute callbacks and hands on its hints.
     MPI_Group all = MPI_GROUP_NULL;
     check_mpi(MPI_Comm_group(comm, &all));
     check_mpi(MPI_Comm_create(comm, all, &own));
@@ -268,7 +270,7 @@ void Session::Parts::meet() {
 }
 
 void Session::Parts::say_warnings() const {
-  constexpr std::size_t most = 8;
+  constexpr std::size_t most = 8;  // warnings shown
   const auto& warnings = settings.warnings();
   for (std::size_t i = 0; i < std::min(most, warnings.size()); ++i) log.warn(warnings[i]);
   if (warnings.size() > most) {
@@ -276,7 +278,7 @@ void Session::Parts::say_warnings() const {
   }
 }
 
-// All members run the same build with the same settings, or the difference is named.
+// Compares builds and settings of all members, and names the difference.
 void Session::Parts::shake_hands() {
   Writer writer;
   writer.put(options.purpose).put(version());
@@ -302,7 +304,7 @@ void Session::Parts::shake_hands() {
   for (std::size_t i = 0; i < setting_rows().size(); ++i) compare(setting_rows()[i].name, Code::settings_differ, i + 2);
 }
 
-// MPI's own account of who is on one host: the lowest of their ranks.
+// Returns the lowest rank on this host, by MPI's own account.
 int Session::Parts::host_colour() {
   const HangWatchdog watch("MPI_Comm_split_type", hang_hint, patience_of(settings), log);
   MPI_Comm host = MPI_COMM_NULL;
@@ -321,7 +323,7 @@ int Session::Parts::host_colour() {
   return colour;
 }
 
-// The lowest rank with the same running kernel and the same name of its host: containers count as hosts.
+// Returns the lowest rank with the same running kernel and the same host name. So containers count as hosts.
 int Session::Parts::kernel_colour() const {
   std::string mine = "unknown";
   std::ifstream("/proc/sys/kernel/random/boot_id") >> mine;

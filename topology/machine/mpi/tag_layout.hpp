@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tags of a wire's communicator are shared out, so that one communicator is enough for everything: from 0 on
-// a few for the set-up messages of each channel, above them those of the data, by channel, lane and call tag.
-// Half of the lanes are one for all messages between two members, whose call tags are tags of the program. Numbers
-// only: no MPI in here.
+// Divides the tags of a wire's communicator, so that one communicator is enough for everything. The lowest tags are for
+// set-up messages, a few for each channel. Above them are those of the data, by channel, lane and call tag. This file
+// has numbers only, and no MPI.
 #pragma once
 
 #include <bit>
@@ -10,21 +9,25 @@
 
 namespace lockstep {
 
+// Computes tags from channels, lanes and call tags, and back.
 struct TagLayout {
-  static constexpr int kinds = 8;  // of set-up messages, per channel
+  static constexpr int kinds = 8;  // kinds of set-up messages, for each channel
 
   int channels = 0;
-  int lanes = 0;          // of data, per channel; a power of two
-  int call_tag_bits = 0;  // how much of a call tag the MPI tag can hold
+  int lanes = 0;          // lanes of data, for each channel; a power of two
+  int call_tag_bits = 0;  // bits of a call tag that an MPI tag can hold
 
+  // Returns the tag of a kind of set-up message.
   constexpr int set_up(int channel, int kind) const { return channel * kinds + kind; }
 
-  // The lanes 0.. that collective calls have, and one for messages, in which more of a call tag is kept.
+  // Half of the lanes are for collective calls. The other half is one lane for messages between two members, so that it
+  // keeps more bits of a call tag. Programs choose those call tags.
   constexpr int call_lanes() const { return lanes / 2; }
   constexpr int message_bits() const {
     return call_tag_bits + static_cast<int>(std::bit_width(static_cast<unsigned>(lanes))) - 2;
   }
 
+  // Return the tag of a message of a collective call, and of one between two members.
   constexpr int data(int channel, int lane, std::uint32_t call_tag) const {
     return at(channel, lane, call_tag, call_tag_bits);
   }
@@ -47,9 +50,10 @@ struct TagLayout {
   }
 };
 
-// What fits into tags 0..largest. Channels come first (exchanges that live at once), then lanes, then call tags: as few
-// lanes as 4 rather than so small a call tag that different calls are taken for one. The least that MPI promises,
-// 32767, gives 455 channels of 4 lanes with 4 bits; 2^31-1 gives 1023 channels of 16 lanes with 17 bits.
+// Returns a layout that fits into tags 0..`largest`. Channels (exchanges that live at once) come first, then lanes,
+// then bits of call tags. It takes only 4 lanes before it takes so few bits that different calls look alike. The least
+// that MPI promises, 32767, gives 455 channels of 4 lanes with 4 bits; 2^31-1 gives 1023 channels of 16 lanes with 17
+// bits.
 constexpr TagLayout tag_layout(int largest) {
   constexpr std::int64_t enough_channels = 1000;
   constexpr int most_bits = 20;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Implements the wire: set-up messages that never block, and an end that waits for no rank.
 #include "topology/machine/mpi/wire.hpp"
 
 #include <algorithm>
@@ -15,13 +16,13 @@
 namespace lockstep {
 namespace {
 
-// MPI_THREAD_SERIALIZED is about the process, and a process may have several wires.
+// Serves all wires of the process, because MPI_THREAD_SERIALIZED is about the process.
 std::mutex& mutex_of_process() {
   static auto& mutex = *new std::mutex;
   return mutex;
 }
 
-// Wires whose owners are gone here, until all ranks have ended them. Never destroyed: MPI may write to them.
+// Holds wires that this process has given up, until all ranks have ended them. Never destroyed: MPI may write to them.
 struct RetiredWires {
   std::mutex mutex;
   std::list<std::unique_ptr<Wire>> wires;
@@ -34,7 +35,7 @@ RetiredWires& ended_wires() {
 
 std::atomic<bool> is_finalizing = false;  // MPI_Finalize has called at_finalize()
 
-// MPI_Finalize calls the function first. MPI must be running.
+// Makes MPI_Finalize call the function first. MPI must be running.
 void call_at_finalize(MPI_Comm_delete_attr_function* function) {
   static std::once_flag once;
   std::call_once(once, [&] {
@@ -54,8 +55,8 @@ Wire::Wire(MPI_Comm owned, ThreadLevel level)
   check_mpi(MPI_Comm_size(comm_, &size_));
   void* bound = nullptr;
   int found = 0;
-  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found));  // only this one need have it
-  tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);        // what MPI guarantees
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found));  // only MPI_COMM_WORLD need have it
+  tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);        // 32767 is guaranteed by MPI
   sent_.resize(static_cast<std::size_t>(size_));
 }
 
@@ -69,12 +70,12 @@ Wire::~Wire() {
   if (ended()) return;
   abandon_all();
   const Lock lock(mutex_);
-  // With messages under way the communicator is left to MPI. MPI_Finalize frees the others; within its callback no
-  // attribute may be touched, which MPI_Comm_free does.
+  // Leaves the communicator to MPI if messages are under way. MPI_Finalize frees the others. Its callback may touch no
+  // attribute, and MPI_Comm_free does.
   if (!abandoned_ && !is_finalizing) MPI_Comm_free(&comm_);
 }
 
-// With less than MPI_THREAD_SERIALIZED only the thread that started MPI may call it.
+// Refuses all but the thread that started MPI, if the level is less than MPI_THREAD_SERIALIZED.
 Wire::Lock Wire::enter() {
   refuse_if_ended();
   int main_thread = 1;
@@ -89,11 +90,11 @@ Wire::Lock Wire::enter() {
 Wire::MpiAccess Wire::access() {
   if (level_ != ThreadLevel::multiple) return {enter(), {}};
   refuse_if_ended();
-  while (waiting_to_clear_ > 0) std::this_thread::yield();  // the lock itself prefers those who share it
+  while (waiting_to_clear_ > 0) std::this_thread::yield();  // the lock itself prefers threads that share it
   return {{}, std::shared_lock(together_)};
 }
 
-// MPI would end the process.
+// Throws where MPI would end the process.
 void Wire::refuse_if_ended() {
   int ended = 0;
   MPI_Finalized(&ended);
@@ -153,7 +154,7 @@ std::optional<Wire::ReceivedMessage> Wire::try_receive(int source, int tag) {
   return arrived;
 }
 
-// MPI may still use the buffers of an exchange that failed at any time until it ends. What is gone already needs no
+// Keeps the buffers of a failed exchange, since MPI may use them at any time until it ends. Finished messages need no
 // keeping.
 void Wire::abandon_leaving(int channel) {
   const std::lock_guard lock(mutex_);
@@ -186,8 +187,8 @@ void Wire::abandon_all() {
   abandon_leftovers();
 }
 
-// Whether a set-up message was here. Data that nobody has received may lie in memory that is no more: it is left alone,
-// and so is all behind it.
+// Returns true if a set-up message was here. Unreceived data may lie in memory that is gone: it is left alone, and so
+// is all behind it.
 bool Wire::receive_anything() {
   const Lock lock = enter();
   collect_the_gone();
@@ -214,7 +215,7 @@ std::shared_ptr<Wire> Wire::make(MPI_Comm owned, ThreadLevel level) {
   return {new Wire(owned, level), [](Wire* wire) { retire(std::unique_ptr<Wire>(wire)); }};
 }
 
-// MPI_Comm_free is collective, and ranks end their wires in any order, so it must not be called here.
+// Begins the wire's end without MPI_Comm_free. That is collective, and ranks end their wires in any order.
 void Wire::retire(std::unique_ptr<Wire> wire) noexcept {
   if (ended() || wire->is_silent_) return;
   try {
@@ -247,9 +248,9 @@ void Wire::free_ended() noexcept {
   ended_wires().wires.splice(ended_wires().wires.end(), wires);
 }
 
-// MPI_Finalize deletes the attributes of MPI_COMM_SELF first. A program must not call it with operations under way, and
-// some MPI libraries warn of messages that nobody has received. So it waits for the tallies of ranks that are about to
-// call it, too, but not for ever: a rank may never end its session.
+// Waits for the tallies of ranks that are about to call MPI_Finalize, too. A program must not call it with operations
+// under way, and some MPI libraries warn of unreceived messages. It does not wait for ever, since a rank may never end
+// its session. MPI_Finalize deletes the attributes of MPI_COMM_SELF first, and so calls this.
 int Wire::at_finalize(MPI_Comm /*self*/, int /*key*/, void* /*value*/, void* /*state*/) {
   constexpr std::chrono::seconds longest{10};  // a guess: as long as the default of LOCKSTEP_STALL_WARN
   is_finalizing = true;
@@ -269,8 +270,8 @@ void Wire::begin_tally() {
   check_mpi(code);
 }
 
-// Receives messages that nobody will ask for. True if the wire can be destroyed: all ranks have ended it, and either
-// all of their messages are here or its communicator is left to MPI. Never waits.
+// Receives messages that nobody will ask for. Returns true if all ranks have ended the wire, and all of their messages
+// are here or its communicator is left to MPI. Then the wire can be destroyed. Never waits.
 bool Wire::finish() {
   begin_tally();
   while (receive_anything()) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own lane through MPI: one private communicator, on which nothing ever blocks.
-// Channels (tags) keep the exchanges that share it apart, and their data apart from their set-up messages.
+// Our own lane through MPI: one private communicator, on which nothing ever blocks. Channels (ranges of tags) keep the
+// exchanges that share it apart, and their data apart from their set-up messages.
 #pragma once
 
 #include <mpi.h>
@@ -21,9 +21,11 @@
 
 namespace lockstep {
 
+// Sends and receives set-up messages, guards MPI against several threads, and frees its communicator when no message
+// can come late.
 class Wire {
  public:
-  // Takes the communicator, which must be private to us, and frees it at the end.
+  // Takes the communicator, which must be private to us, and frees it at the end. Messages under way leave it to MPI.
   Wire(MPI_Comm owned, ThreadLevel level);
   ~Wire();
   // Makes a wire that ends without waiting for other ranks. When its last owner is gone, this rank tells the others how
@@ -31,10 +33,10 @@ class Wire {
   static std::shared_ptr<Wire> make(MPI_Comm owned, ThreadLevel level);
   // True if a wire waits for free_ended().
   static bool has_ended();
-  // Frees the communicators of wires that all ranks have ended and whose messages have all arrived. Never waits. MPI
+  // Frees the communicators of wires that all ranks have ended, once all messages have arrived. Never waits. MPI
   // may give a freed communicator's context to the next one, and a late message would arrive there.
   static void free_ended() noexcept;
-  // Keeps what other ranks may need until all of them have ended the wire.
+  // Keeps an object that other ranks may need, until all of them have ended the wire.
   void keep_until_all_end(std::shared_ptr<void> kept) { kept_ = std::move(kept); }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
@@ -47,15 +49,17 @@ class Wire {
   void set_members(Members members) { members_ = std::move(members); }
   const Members& members() const { return members_; }
 
-  // Leave to call MPI, held while it is called: by one thread of the process at a time with MPI_THREAD_SERIALIZED,
-  // whatever wires there are; by all at once with MPI_THREAD_MULTIPLE; below that, only by the thread that started MPI.
+  // Gives leave to call MPI, and is held during the call. With MPI_THREAD_SERIALIZED one thread of the process has it
+  // at a time, for all wires. With MPI_THREAD_MULTIPLE all threads may have it. Below that, only the thread that
+  // started MPI gets it; others get Error thread_level.
   struct MpiAccess {
     std::unique_lock<std::mutex> alone;
     std::shared_lock<std::shared_mutex> together;
   };
   MpiAccess access();
 
-  // The bytes are kept here until they are gone; flushed() says when all of a channel are.
+  // Starts a send, and keeps the bytes until MPI has sent them. flushed() is true when it has sent all of a channel.
+  // Throws Error usage for 2 GiB and more.
   void send(int target, int tag, Bytes bytes);
   bool flushed(int channel);
 
@@ -63,32 +67,33 @@ class Wire {
     int source;
     Bytes bytes;
   };
-  // A message that is here, whole, or nothing. `source` may be any (-1). Never blocks.
+  // Returns a whole message that is here, or nothing. `source` may be any (-1). Never blocks.
   std::optional<ReceivedMessage> try_receive(int source, int tag);
 
-  // For data, with MpiAccess held. Returns the bytes of the next message that is here.
+  // Returns the bytes of the next message of data that is here. The caller holds MpiAccess.
   std::optional<std::size_t> next_bytes(int source, int tag);
-  // Starts to receive that message.
+  // Starts to receive that message. The caller holds MpiAccess, and keeps `into` until the request is done.
   MPI_Request receive_next(int source, int tag, std::byte* into, std::size_t bytes);
 
-  // Messages that nobody received outlive their exchange: MPI keeps them for the next receive with their tag. So who
-  // opens a channel anew sends a marker to each process that may have such messages of its on this channel, and that
-  // process takes out of MPI what comes before the marker. MPI keeps the order of two messages from one process only
-  // for receives that both match, so whoever looks for the marker matches every message of that process.
-  // A process that may have some, and how long the shortest is that its sender has given up: SIZE_MAX where there is
-  // none. The memory of such a message may be gone, so that nobody may receive it.
+  // Messages that nobody received outlive their exchange: MPI keeps them for the next receive with their tag. So a
+  // process that opens a channel anew sends a marker to each process that may have such messages from it. That process
+  // takes out of MPI everything that comes before the marker. MPI keeps the order of two messages only for receives
+  // that match both, so it matches every message of that process.
+  //
+  // The map holds the processes that may have such messages. Its value is the size of the shortest that its sender has
+  // given up, in bytes; SIZE_MAX if there is none. The memory of such a message may be gone, so nobody may receive it.
   using UnreceivedMessages = std::map<int, std::size_t>;
   void note_unreceived(int channel, const UnreceivedMessages& by_process);
   UnreceivedMessages take_unreceived(int channel);
   void send_marker(int channel, int process, std::uint32_t generation, std::size_t given_up);
-  // Returns true once the marker is here and all before it is dropped. Never blocks.
+  // Returns true once the marker is here, and all before it is dropped. Never blocks.
   class Clearing;
   bool clear(Clearing& clearing);
 
-  // Whether MPI_Finalize has been called, after which MPI may not be called for anything.
+  // True if MPI_Finalize has been called; MPI may then not be called for anything.
   static bool ended();
 
-  // After a failure: what cannot be delivered any more is left to MPI, and nothing waits for it.
+  // Leaves a channel's undelivered messages to MPI after a failure, so that nothing waits for them.
   void abandon(int channel) {
     abandon_leaving(channel);
     abandon_arriving(channel);
@@ -96,14 +101,14 @@ class Wire {
   void abandon_leaving(int channel);
   void abandon_arriving(int channel);
   void abandon_all();
-  // After a failure of the session: abandons all, and tells the other ranks nothing at the end, since they may be dead.
+  // Abandons all after a failure of the session. It tells the other ranks nothing at the end, since they may be dead.
   void end_in_silence();
-  // Others may still send to us on this wire, or MPI still use memory that it was given: its communicator stays.
+  // Leaves the communicator to MPI: others may still send to us on it, or MPI may still use memory that it was given.
   void leave_to_mpi();
-  // Held by who chooses a channel for a new exchange, among all that this process is a member of.
+  // Returns the mutex that a thread of this process holds while it chooses a channel for a new exchange on this wire.
   std::mutex& choosing() { return choosing_; }
 
-  // Channels in use by this process, and one taken or given back; the newest generation that it knows.
+  // Return and change the channels in use by this process, and the newest generation that it knows.
   std::vector<int> channels();
   std::uint32_t generation() const { return generation_; }
   void set_generation(std::uint32_t generation) { generation_ = generation; }
@@ -125,19 +130,19 @@ class Wire {
     int source;
     std::unique_ptr<Bytes> bytes;
   };
-  // Taken out of MPI's queue, and not received.
+  // Was taken out of MPI's queue, and is not received yet.
   struct MatchedMessage {
     int source;
     int tag;
     std::size_t bytes;
     MPI_Message message;
   };
-  using SourceTag = std::pair<int, int>;  // wanted source, tag
+  using SourceTag = std::pair<int, int>;  // wanted source (-1: any), tag
 
   Lock enter();
   static void refuse_if_ended();
   void collect_the_gone();
-  // Messages sent from one rank to another, and how many ranks have left their communicator to MPI.
+  // Counts messages from one rank to another, and ranks that have left their communicator to MPI.
   struct Tally {
     std::int64_t messages;
     std::int64_t abandoned;
@@ -162,31 +167,31 @@ class Wire {
   TagLayout tags_;
   Members members_;
   std::mutex own_;
-  std::mutex& mutex_;               // guards MPI and what follows; our own where MPI guards itself, else the process's
-  std::vector<std::int64_t> sent_;  // set-up messages, to each
+  std::mutex& mutex_;               // guards MPI and all below; our own if MPI guards itself, else the process's
+  std::vector<std::int64_t> sent_;  // number of set-up messages sent to each rank
   std::int64_t received_ = 0;
   std::vector<SetUpSend> leaving_;
-  std::size_t collect_at_ = 16;  // so many leaving are looked through for those that are gone
+  std::size_t collect_at_ = 16;  // the number of leaving messages at which finished ones are looked for
   std::map<SourceTag, SetUpReceive> arriving_;
   std::vector<SetUpReceive> dropping_;            // nobody waits for these
   std::map<int, UnreceivedMessages> unreceived_;  // by channel
-  std::mutex aside_mutex_;                        // guards what follows; taken last
-  std::vector<MatchedMessage> aside_;             // met before a marker, and not of its channel; in their order
+  std::mutex aside_mutex_;                        // guards the two members below; taken last
+  std::vector<MatchedMessage> aside_;             // met before a marker, of other channels; in their order
   std::atomic<bool> has_aside_ = false;
-  std::shared_mutex together_;  // with MPI_THREAD_MULTIPLE: who clears a channel is alone
+  std::shared_mutex together_;  // with MPI_THREAD_MULTIPLE: a thread that clears a channel is alone
   std::atomic<int> waiting_to_clear_ = 0;
   std::vector<int> channels_;
   std::atomic<std::uint32_t> generation_ = 0;
   bool abandoned_ = false;
   bool is_silent_ = false;
   std::mutex choosing_;
-  std::vector<Tally> told_;  // to each rank, at the end; empty before
-  Tally total_{};            // sent to this rank, by all
+  std::vector<Tally> told_;  // counts sent to each rank at the end; empty before
+  Tally total_{};            // counts sent to this rank, by all
   MPI_Request tally_ = MPI_REQUEST_NULL;
   std::shared_ptr<void> kept_;
 };
 
-// Takes out of MPI what a process sent on a channel before it opened this generation of it.
+// Takes out of MPI the messages that a process sent on a channel before it opened this generation of it.
 class Wire::Clearing {
  public:
   Clearing(int channel, int source, std::uint32_t generation)
@@ -200,7 +205,7 @@ class Wire::Clearing {
   std::uint32_t generation_;
   std::vector<MatchedMessage> leftovers_;
   std::optional<SetUpReceive> marker_;
-  std::size_t given_up_ = SIZE_MAX;  // how long the shortest message is that must not be received
+  std::size_t given_up_ = SIZE_MAX;  // bytes of the shortest message that must not be received
 };
 
 }  // namespace lockstep
