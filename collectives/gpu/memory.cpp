@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "collectives/gpu/device_backend.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
