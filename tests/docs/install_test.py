@@ -66,7 +66,9 @@ class Prefix:
     def __init__(self, folder):
         self.folder = Path(folder)
         root = self.folder / "root"
-        subprocess.run(["meson", "install", "-C", given.build, "--no-rebuild", "--quiet", "--destdir", str(root)], check=True, capture_output=True)
+        code, out, err = cases.run(["meson", "install", "-C", given.build, "--no-rebuild", "--quiet", "--destdir", str(root)])
+        if code != 0:
+            sys.exit(out + err)
         packages = self.folder / "pkgconfig"
         for path in root.rglob("*.pc"):
             said = path.read_text(encoding="utf-8")
