@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.dont_write_bytecode = True  # a build leaves the source as it is
 import install_headers
 
 TOKEN = re.compile(r'[A-Za-z_]\w*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|\d[\w\'.]*|::|\S')
@@ -22,7 +23,7 @@ TABLES = re.compile(r"^(typeinfo name|typeinfo|vtable|VTT) for ")
 SPECIAL = re.compile(r"^(typeinfo name for|typeinfo for|vtable for|VTT for|guard variable for|non-virtual thunk to|virtual thunk to|TLS init function for|TLS wrapper function for) ")
 
 
-def without_template_head(words):
+def strip_template(words):
     """Returns a declaration without its `template <...>`."""
     while words[:1] == ["template"]:
         depth = 0
@@ -34,7 +35,7 @@ def without_template_head(words):
     return words
 
 
-def defined_class(words):
+def parse_class(words):
     """Returns the name of the class or enumeration that a declaration in front of `{` defines, if it does."""
     keyword = next((place for place, word in enumerate(words) if word in ("class", "struct", "union", "enum")), None)
     if keyword is None or "(" in words[:keyword]:
@@ -50,7 +51,7 @@ def defined_class(words):
     return names[-1] if names else None
 
 
-def declared_name(words):
+def parse_name(words):
     """Returns the name of the function or variable that a declaration gives."""
     if "operator" in words:
         return "operator"
@@ -68,7 +69,7 @@ class Declared:
     """The classes with their members in sight, and the functions and variables of namespaces, by qualified names."""
     def __init__(self):
         self.classes = set()
-        self.others = set()
+        self.names = set()
 
     def read(self, text):
         scopes = [("namespace", [])]
@@ -78,13 +79,13 @@ class Declared:
             if word not in "{};" or (word in "{};" and kind == "body" and word == ";"):
                 words.append(word)
                 continue
-            head = without_template_head(words)
+            head = strip_template(words)
             words = []
             if word == "{":
                 scopes.append(self.entered(kind, path, head))
             else:
                 if word == ";" and kind == "namespace" and head and head[0] not in ("using", "class", "struct", "enum", "}", "static_assert", "friend"):
-                    self.others.add("::".join([*path, declared_name([*head, ";"])]))
+                    self.names.add("::".join([*path, parse_name([*head, ";"])]))
                 if word == "}" and len(scopes) > 1:
                     scopes.pop()
 
@@ -96,16 +97,16 @@ class Declared:
             return "namespace", path + [word for word in head[head.index("namespace") + 1:] if word != "::"]
         if head[:1] == ["extern"] and len(head) == 2:
             return kind, path
-        name = defined_class(head)
+        name = parse_class(head)
         if name:
             self.classes.add("::".join([*path, name]))
             return "class", [*path, name]
         if kind == "namespace" and head:
-            self.others.add("::".join([*path, declared_name([*head, "{"])]))
+            self.names.add("::".join([*path, parse_name([*head, "{"])]))
         return "body", path
 
 
-def qualified(symbol):
+def split_name(symbol):
     """Returns the parts of a demangled symbol's name, without templates' arguments, parameters and a returned type."""
     symbol = SPECIAL.sub("", symbol).replace("[abi:cxx11]", "").replace("(anonymous namespace)", "anonymous")
     parts, part, depth = [], "", 0
@@ -133,10 +134,10 @@ def qualified(symbol):
 
 
 def is_declared(symbol, declared):
-    parts = qualified(symbol)
+    parts = split_name(symbol)
     if TABLES.match(symbol):
         return "::".join(parts) in declared.classes
-    return "::".join(parts[:-1]) in declared.classes or "::".join(parts) in declared.others
+    return "::".join(parts[:-1]) in declared.classes or "::".join(parts) in declared.names
 
 
 def symbols(words):
@@ -157,7 +158,7 @@ def is_exported(kind, symbol, declared):
 
 def write_script(archive, source, script):
     declared = Declared()
-    for header in install_headers.reached(Path(source)).values():
+    for header in install_headers.find_headers(Path(source)).values():
         declared.read(header.read_text(encoding="utf-8"))
     exported = sorted({name for kind, name, shown in symbols(["nm", "--defined-only", "--extern-only", archive]) if is_exported(kind, shown, declared)})
     lines = "".join(f"    {name};\n" for name in exported)
@@ -167,7 +168,7 @@ def write_script(archive, source, script):
 def exported_names(library):
     found = symbols(["nm", "--dynamic", "--defined-only", "--extern-only", library])
     # Weak symbols depend on the optimization: constants are left out where they are not needed.
-    return sorted({"::".join(qualified(shown)) for kind, name, shown in found if kind in "TDRB" and name.startswith("_Z") and not SPECIAL.match(shown)})
+    return sorted({"::".join(split_name(shown)) for kind, name, shown in found if kind in "TDRB" and name.startswith("_Z") and not SPECIAL.match(shown)})
 
 
 if __name__ == "__main__":

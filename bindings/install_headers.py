@@ -21,7 +21,7 @@ def public_headers(source: Path) -> list[Path]:
     return [bindings / "lockstep.hpp", bindings / "lockstep_mpi.hpp", *sorted((bindings / "lockstep").glob("*.hpp"))]
 
 
-def found(source: Path, name: str) -> Path:
+def find_header(source: Path, name: str) -> Path:
     """Returns the file that the source tree includes by this name."""
     public = source / "bindings" / name
     return public if public.exists() else source / name
@@ -32,7 +32,7 @@ def installed_name(source: Path, header: Path) -> str:
     return str(header.relative_to(bindings)) if header.is_relative_to(bindings) else f"lockstep/{header.relative_to(source)}"
 
 
-def reached(source: Path) -> dict[str, Path]:
+def find_headers(source: Path) -> dict[str, Path]:
     """Returns the public headers and those that they reach, by their installed names."""
     headers: dict[str, Path] = {}
     rest = public_headers(source)
@@ -42,14 +42,14 @@ def reached(source: Path) -> dict[str, Path]:
         if headers.setdefault(name, header) != header:
             sys.exit(f"{header} and {headers[name]} would both be installed as {name} -> rename one of them")
         rest += [each for _, included, _ in INCLUDE.findall(header.read_text(encoding="utf-8"))
-                 if (each := found(source, included)) not in headers.values()]
+                 if (each := find_header(source, included)) not in headers.values()]
     return headers
 
 
 def copy(source: Path, target: Path) -> dict[str, Path]:
-    headers = reached(source)
+    headers = find_headers(source)
     for name, header in headers.items():
-        text = INCLUDE.sub(lambda line: line[1] + installed_name(source, found(source, line[2])) + line[3], header.read_text(encoding="utf-8"))
+        text = INCLUDE.sub(lambda line: line[1] + installed_name(source, find_header(source, line[2])) + line[3], header.read_text(encoding="utf-8"))
         to = target / name
         to.parent.mkdir(parents=True, exist_ok=True)
         if not to.exists() or to.read_text(encoding="utf-8") != text:  # programs are compiled again after each change of the file's time

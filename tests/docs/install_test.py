@@ -27,7 +27,7 @@ given = parser.parse_args()
 OWN_HEADERS = ("runtime/part.hpp", "topology/group.hpp")  # the second has the path of one of ours
 
 
-def shown(page, kind):
+def read_block(page, kind):
     """Returns the first block of this kind that the page shows."""
     return re.search(rf"```{kind}\n(.*?)```", Path(given.source, page).read_text(encoding="utf-8"), re.DOTALL)[1]
 
@@ -37,9 +37,9 @@ def write(path, text):
     path.write_text(text, encoding="utf-8")
 
 
-def users_project(folder, **files):
+def write_project(folder, **files):
     """Writes the first program of the README, which also includes headers of its own that are beside it."""
-    program = shown("README.md", "cpp")
+    program = read_block("README.md", "cpp")
     checks = "".join(f"static_assert(own_{number});\n" for number in range(len(OWN_HEADERS)))
     write(folder / "program.cpp", "".join(f"#include <{header}>\n" for header in OWN_HEADERS) + program + checks)
     for number, header in enumerate(OWN_HEADERS):
@@ -97,7 +97,7 @@ class Installed(Steps, unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return program
 
-    def needs_shared(self):
+    def skip_without_shared(self):
         if not prefix.has_shared:
             self.skipTest("a build with the shared library (no sanitizers)")
 
@@ -116,7 +116,7 @@ class Installed(Steps, unittest.TestCase):
         self.assertNotRegex(libraries, "grpc|protobuf|absl|liblockstep")
 
     def test_pkg_config_builds_the_first_program_of_the_readme(self):
-        folder = users_project(prefix.folder / "with_pkg_config")
+        folder = write_project(prefix.folder / "with_pkg_config")
         self.succeed(given.compiler, "-std=c++20", *prefix.words("--cflags"), "-I", folder, "-c", folder / "program.cpp", "-o", folder / "program.o")
         self.succeed(given.compiler, folder / "program.o", *prefix.words("--libs"), "-o", folder / "program")
         self.prints_what_the_readme_says(folder / "program")
@@ -128,10 +128,10 @@ class Installed(Steps, unittest.TestCase):
     def test_c_make_finds_the_package_after_its_folder_was_moved(self):
         if not shutil.which("cmake"):
             self.skipTest("cmake")
-        project = shown("docs/installing.md", "cmake")
+        project = read_block("docs/installing.md", "cmake")
         if prefix.has_shared:
             project += "add_executable(with_shared $<TARGET_OBJECTS:program>)\ntarget_link_libraries(with_shared PRIVATE Lockstep::Shared)\n"
-        folder = users_project(prefix.folder / "with_cmake", CMakeLists__txt=project)
+        folder = write_project(prefix.folder / "with_cmake", CMakeLists__txt=project)
         moved = prefix.folder / "moved"
         shutil.copytree(prefix.top, moved, symlinks=True, copy_function=os.link)
         self.succeed("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={moved}", CXX=given.compiler, CXXFLAGS=f"-I{folder}")
@@ -152,7 +152,7 @@ class Installed(Steps, unittest.TestCase):
                 self.assertEqual(cases.run([*words, "-P", str(judge)])[2], "TRUE\n" if fits else "FALSE\n")
 
     def test_meson_finds_the_installed_dependency(self):
-        folder = users_project(prefix.folder / "with_meson", meson__build=shown("docs/installing.md", "meson"))
+        folder = write_project(prefix.folder / "with_meson", meson__build=read_block("docs/installing.md", "meson"))
         self.succeed("meson", "setup", "-Doptimization=0", folder / "build", folder, CXXFLAGS=f"-I{folder}", **prefix.variables)
         self.succeed("ninja", "-C", folder / "build")
         self.prints_what_the_readme_says(folder / "build" / "program")
@@ -173,15 +173,15 @@ class Installed(Steps, unittest.TestCase):
         self.assertFalse([each for each in headers if each.startswith(("lockstep/tests", "lockstep/tools", "lockstep/bench", "lockstep/collectives/mpi"))])
 
     def test_the_shared_library_exports_the_listed_names(self):
-        self.needs_shared()
+        self.skip_without_shared()
         library = prefix.libraries / "liblockstep.so.0"
         exported = set(self.succeed(sys.executable, Path(given.source, "bindings", "exports.py"), "--names", library).split("\n")) - {""}
         listed = set(EXPORTS.read_text(encoding="utf-8").split("\n")) - {""}
         update = f"If this is meant: bindings/exports.py --names {Path(given.build, 'bindings', library.name)} > tests/docs/exports.txt"
         self.assertEqual((sorted(exported - listed), sorted(listed - exported)), ([], []), f"(newly exported, no longer exported). {update}")
 
-    def test_the_shared_library_hides_what_is_not_ours(self):
-        self.needs_shared()
+    def test_the_shared_library_hides_all_other_names(self):
+        self.skip_without_shared()
         found = self.succeed("nm", "--dynamic", "--defined-only", "--demangle", prefix.libraries / "liblockstep.so.0").splitlines()
         names = [line.split(maxsplit=2)[2] for line in found]
         self.assertIn("typeinfo for lockstep::Error", names)
@@ -189,7 +189,7 @@ class Installed(Steps, unittest.TestCase):
         self.assertEqual([name for name in names if "lockstep::" not in name], [])
 
     def test_a_program_catches_errors_of_the_shared_library(self):
-        self.needs_shared()
+        self.skip_without_shared()
         source = prefix.folder / "catches.cpp"
         write(source, """#include <iostream>
 #include "lockstep/runtime/devices.hpp"
@@ -208,7 +208,7 @@ int main() {
 
 class Subproject(Steps, unittest.TestCase):
     def project(self, name):
-        project = users_project(Path(folder_of_all.name) / name, meson__build=shown("docs/installing.md", "meson"))
+        project = write_project(Path(folder_of_all.name) / name, meson__build=read_block("docs/installing.md", "meson"))
         (project / "subprojects").mkdir()
         (project / "subprojects" / "lockstep").symlink_to(Path(given.source).resolve())
         # Quick to compile. An installed package must not be found first.
