@@ -24,8 +24,11 @@ SPECIAL = re.compile(r"^(typeinfo name for|typeinfo for|vtable for|VTT for|guard
 
 
 def strip_template(words):
-    """Returns a declaration without its `template <...>`."""
-    while words[:1] == ["template"]:
+    """Returns a declaration without the attributes and the `template <...>` before it."""
+    while words[:2] == ["[", "["] or words[:1] == ["template"]:
+        if words[0] == "[":
+            words = words[words.index("]") + 2:]
+            continue
         depth = 0
         for end, word in enumerate(words):
             depth += {"<": 1, ">": -1}.get(word, 0)
@@ -40,15 +43,17 @@ def parse_class(words):
     keyword = next((place for place, word in enumerate(words) if word in ("class", "struct", "union", "enum")), None)
     if keyword is None or "(" in words[:keyword]:
         return None
-    names = []
+    name = None
+    is_nested = False  # in the class that the name before `::` is of
     depth = 0
     for word in words[keyword + 1:]:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word, 0)
         if depth == 0 and word in (":", "final", "<"):
             break
         if depth == 0 and re.match(r"[A-Za-z_]", word) and word not in ("class", "struct", "alignas"):
-            names.append(word)
-    return names[-1] if names else None
+            name = f"{name}::{word}" if is_nested else word
+        is_nested = word == "::"
+    return name
 
 
 def parse_name(words):

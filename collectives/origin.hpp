@@ -2,6 +2,9 @@
 // Names the line of the user's program that makes a call, for messages.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 namespace lockstep {
 
 // Names a line; line 0 means that it is not known. Every collective takes one as its last argument, whose default is
@@ -13,5 +16,12 @@ struct Origin {
     return {file, line};
   }
 };
+
+// Returns "step.cpp:12", for instance; empty if the line is not known.
+std::string place(const Origin& origin);
+
+// Returns the same for one line in all programs, or 0 if the line is not known. Builds spell the path of a file in
+// different ways (x.cpp, ./x.cpp, a/../a/x.cpp), so only its base name counts.
+std::uint64_t fingerprint_of(const Origin& origin);
 
 }  // namespace lockstep

@@ -56,13 +56,18 @@ constexpr DataType integer_type() {
   return static_cast<DataType>(static_cast<int>(std::is_signed_v<T> ? DataType::i8 : DataType::u8) + width);
 }
 
-// True for std::complex<Part>, and for types of its layout and interface such as thrust::complex<Part>. It looks at the
-// interface, because <complex> would cost each program that uses lockstep a fifth of its compile time.
+// True for std::complex<Part>, and for types with all of its interface, such as thrust::complex<Part>: they have its
+// layout too. <complex> would cost each program that uses lockstep a fifth of its compile time.
 template <class T, class Part>
 concept ComplexOf = std::is_same_v<typename T::value_type, Part> && sizeof(T) == 2 * sizeof(Part) &&
-                    requires(T number) {
+                    std::is_constructible_v<T, Part, Part>&& requires(T number, Part part) {
   requires std::is_same_v<std::remove_cvref_t<decltype(std::as_const(number).real())>, Part>;
   requires std::is_same_v<std::remove_cvref_t<decltype(std::as_const(number).imag())>, Part>;
+  number.real(part);
+  number.imag(part);
+  number = part;
+  number += number;
+  number *= number;
 };
 
 template <class T>

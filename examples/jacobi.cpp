@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jacobi's method for the heat on a plate, as HPC code would write it: members on a grid, each with a part of the plate
 // and a rim of its neighbours' values; in each step one exchange of faces, and one all-reduce of the residual.
-#include <lockstep.hpp>
+#include <lockstep/collectives.hpp>
 
 #include <cmath>
 #include <cstdlib>

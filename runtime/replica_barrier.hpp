@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/node/call.hpp"
+#include "collectives/origin.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
 

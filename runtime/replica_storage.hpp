@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/gpu/memory.hpp"
+#include "collectives/gpu/memory_location.hpp"
 #include "runtime/values/tensor.hpp"
 
 namespace lockstep::detail {

@@ -45,6 +45,8 @@ Batch::Batch(const StreamCollectives& on) : core_(on.core_), rank_(on.rank()), s
 Batch::Batch(Communicator& communicator, Batch&& earlier) : Batch(communicator) {
   earlier_ = std::move(earlier.calls_);
 }
+Batch::Batch(const Batch& other) = default;
+Batch& Batch::operator=(const Batch& other) = default;
 Batch::Batch(Batch&& other) noexcept = default;
 Batch& Batch::operator=(Batch&& other) noexcept = default;
 Batch::~Batch() = default;

@@ -27,6 +27,8 @@ class Batch {
   // Makes a batch for the same tensors as an earlier one. They have moved to other memory, perhaps on this rank alone.
   // It takes over the earlier decision whether GPUs do the work, so ranks need not vote again.
   Batch(Communicator& communicator, Batch&& earlier);
+  Batch(const Batch& other);
+  Batch& operator=(const Batch& other);
   Batch(Batch&& other) noexcept;
   Batch& operator=(Batch&& other) noexcept;
   ~Batch();

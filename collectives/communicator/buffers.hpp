@@ -108,7 +108,7 @@ BufferView input_of(const R& range) {
     if (absurd) all = std::numeric_limits<std::size_t>::max();  // buffer_error() refuses it.
     return {const_cast<T*>(range.first), all, range.blocks == 0 ? 1 : range.blocks, range.stride};
   } else {
-    return {const_cast<T*>(data_of(range)), size_of(range)};
+    return {const_cast<T*>(detail::data_of(range)), detail::size_of(range)};
   }
 }
 
@@ -122,7 +122,7 @@ BufferView output_of(R&& range) {
   } else {
     static_assert(!std::is_const_v<ElementIn<std::remove_reference_t<R>>>,
                   "lockstep: the result cannot be written to const elements");
-    return {data_of(range), size_of(range)};
+    return {detail::data_of(range), detail::size_of(range)};
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "collectives/communicator/partition_cache.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 

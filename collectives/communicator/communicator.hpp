@@ -13,10 +13,10 @@
 #include "collectives/communicator/on_stream.hpp"
 #include "collectives/communicator/symmetric.hpp"
 #include "collectives/gpu/memory.hpp"
+#include "topology/base/error.hpp"
+#include "topology/topology.hpp"
 
 namespace lockstep {
-
-class Topology;
 
 // Connects some ranks, and gives them collectives and messages. Buffers are contiguous ranges or StridedBuffer. One
 // thread at a time uses a communicator; several threads may use several communicators. After its first failure it

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collectives/gpu/costs.hpp"
+#include "collectives/gpu/memory_location.hpp"
 #include "collectives/gpu/stream.hpp"
 #include "collectives/spec.hpp"
 
@@ -23,15 +24,6 @@ namespace lockstep::gpu {
 
 struct CombineArguments;
 struct PackArguments;
-
-// Names the GPU that holds an address, or the host. All memory that the host may read and write counts as the host's:
-// pinned and managed memory too.
-struct MemoryLocation {
-  static constexpr int host = -1;
-  int device = host;
-  bool on_device() const { return device != host; }
-  bool operator==(const MemoryLocation&) const = default;
-};
 
 // Marks the work that a stream holds at one moment.
 class StreamMark {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes one call for the engine: a plan with its buffers and options. Also names the line of a call for people.
+// Describes one call for the engine: a plan with its buffers and options.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "collectives/gpu/device_backend.hpp"
 #include "collectives/kernels/kernels.hpp"
@@ -17,20 +16,6 @@
 #include "topology/base/text.hpp"
 
 namespace lockstep {
-
-// Returns "step.cpp:12", for instance; empty if the line is not known.
-inline std::string place(const Origin& origin) {
-  return origin.line > 0 ? text(origin.file, ':', origin.line) : std::string();
-}
-
-// Returns the same for one line in all programs, or 0 if the line is not known. Builds spell the path of a file in
-// different ways (x.cpp, ./x.cpp, a/../a/x.cpp), so only its base name counts.
-inline std::uint64_t fingerprint_of(const Origin& origin) {
-  if (origin.line <= 0) return 0;
-  const std::string_view path = origin.file;
-  const std::string_view name = path.substr(path.rfind('/') + 1);  // all of it if there is no folder
-  return Fingerprint().add(name).add(static_cast<std::uint64_t>(origin.line)).value();
-}
 
 // Names the GPU stream that orders a call with the program's other work. If GPUs keep that order themselves, the host
 // does not wait for the stream.

@@ -7,6 +7,7 @@
 
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/watchdog.hpp"
+#include "topology/exchange.hpp"
 
 namespace lockstep::test {
 namespace {

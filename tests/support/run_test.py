@@ -170,9 +170,11 @@ def main():
     code, errors = run(given, own_results)
     cases = read_cases(given, own_results, code)
     failed = any(case["result"] == "failed" for case in cases)
-    if not cases or (code not in (0, SKIPPED) and not failed):
+    found = re.search(rb"(Address|Thread|Leak|Memory|UndefinedBehavior)Sanitizer|runtime error: ", errors)
+    if not cases or (code not in (0, SKIPPED) and (not failed or found)):
+        how = "a sanitizer's report" if found else "no word of what failed: it crashed, hung or was ended"
         cases.append({"name": f"Run.{given.name}", "result": "failed",
-                      "message": f"exit code {code} and no word of what failed: it crashed, hung or was ended; its last "
+                      "message": f"exit code {code} and {how}; its last "
                                  f"words: {last_words(errors) or 'none'}"})
         failed = True
     with open(final, "w", encoding="utf-8") as file:

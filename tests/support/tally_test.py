@@ -65,7 +65,7 @@ class RunTest(unittest.TestCase):
 class SecondRun(unittest.TestCase):
     """What stands after a second run, in which every program passes."""
 
-    def stands(self, messages):
+    def stands(self, messages, result="passed"):
         with tempfile.TemporaryDirectory() as folder:
             results = os.path.join(folder, "results")
             os.mkdir(results)
@@ -73,7 +73,7 @@ class SecondRun(unittest.TestCase):
                 with open(os.path.join(results, name + ".json"), "w", encoding="utf-8") as file:
                     json.dump({"name": name, "cases": [{"name": f"Suite.{name}", "result": "failed" if message else "passed", "message": message}]}, file)
             passes = ("import json, sys\nfor name in sys.argv[2:]:\n    with open(f'{sys.argv[1]}/{name}.json', 'w') as file:\n"
-                      "        json.dump({'name': name, 'cases': [{'name': f'Suite.{name}', 'result': 'passed'}]}, file)\n")
+                      "        json.dump({'name': name, 'cases': [{'name': f'Suite.{name}', 'result': '" + result + "'}]}, file)\n")
             here = os.path.dirname(__file__)
             subprocess.run([sys.executable, os.path.join(here, "second_run.py"), folder, "--run", sys.executable, "-c", passes, results],
                            capture_output=True, check=True)
@@ -88,10 +88,13 @@ class SecondRun(unittest.TestCase):
 
     def test_found_faults_and_crashes_stay(self):
         for message in ("SUMMARY: AddressSanitizer: heap-use-after-free", "x.cpp:3: runtime error: signed integer overflow",
-                        "exit code -11 and no word of what failed", "exit code 134 and no word"):
+                        "exit code -11 and no word of what failed", "exit code 134 and no word", "Value of: rc::check(\"random calls\", [] {"):
             out = self.stands({"bad": message, "good": ""})
             self.assertNotIn("PASSED ONLY ALONE", out)
             self.assertEqual(out.splitlines()[-1], "1 passed, 1 failed, 0 skipped")
+
+    def test_a_case_that_is_skipped_the_second_time_has_failed(self):
+        self.assertEqual(self.stands({"late": "took 3 s of 2"}, "skipped").splitlines()[-1], "0 passed, 1 failed, 0 skipped")
 
     def test_many_failures_stay(self):
         out = self.stands({f"p{each}": "late" for each in range(7)})

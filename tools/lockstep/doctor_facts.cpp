@@ -15,6 +15,7 @@
 #include "tools/lockstep/doctor_probes.hpp"
 #include "topology/base/cgroup.hpp"
 #include "topology/base/environment.hpp"
+#include "topology/machine/device.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"
 

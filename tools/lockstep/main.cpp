@@ -17,6 +17,7 @@
 #include "tools/lockstep/command.hpp"
 #include "topology/base/environment.hpp"
 #include "topology/base/text.hpp"
+#include "topology/machine/device.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/read_machine.hpp"
 #include "topology/machine/session.hpp"

@@ -8,6 +8,7 @@
 
 #include "bench/number_text.hpp"
 #include "topology/base/text.hpp"
+#include "topology/exchange.hpp"
 
 namespace lockstep::command {
 namespace {

@@ -9,6 +9,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "topology/base/error.hpp"
+#include "topology/exchange.hpp"
 #include "topology/machine/session_mpi.hpp"
 
 namespace {

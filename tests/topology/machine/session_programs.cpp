@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
+#include "topology/exchange.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"
 #include "topology/machine/session_mpi.hpp"
