@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/lacks.hpp"
+#include "topology/exchange.hpp"
 #include "topology/machine/session.hpp"
 
 namespace lockstep::test {
