@@ -19,6 +19,8 @@ parser.add_argument("--json")
 given = parser.parse_args()
 
 HEADERS = """
+#include <array>
+#include <complex>
 #include <list>
 #include <string>
 #include <vector>
@@ -36,6 +38,8 @@ REFUSED = {
     "min of complex numbers": ("std::vector<std::complex<float>> v; world.all_reduce(v, lockstep::min);", "complex numbers have no order"),
     "sum of bool": ("std::array<bool, 3> v{}; world.all_reduce(v, lockstep::sum);", "bool can be reduced with logical_and"),
     "sum of a type of one's own": ("std::vector<Point> v; world.reduce(v, lockstep::sum, 0);", "give your own function: commutative(f) or ordered(f)"),
+    "sum of a type that only looks complex": ("struct Polar { using value_type = float; float r, phi; float real() const; float imag() const; };"
+                                              "std::vector<Polar> v; world.all_reduce(v, lockstep::sum);", "give your own function: commutative(f) or ordered(f)"),
     "sum of located values": ("std::vector<lockstep::Located<float>> v; world.scan(v, lockstep::sum);", "a Located value can be reduced with min and max only"),
     "strings": ("std::vector<std::string> v; world.broadcast(v, 0);", "must be trivially copyable"),
     "pointers": ("std::vector<int*> v; world.broadcast(v, 0);", "a pointer means nothing to another process"),
@@ -77,7 +81,8 @@ class Compile(unittest.TestCase):
 
     def test_what_fits_is_accepted(self):
         code, text = compile_line(self.headers, "std::vector<Point> v; world.all_reduce(v, lockstep::ordered([](Point a, Point) { return a; }));"
-                                  "const std::vector<int> a; std::vector<int> b; world.all_reduce(a, b, lockstep::bit_xor);")
+                                  "const std::vector<int> a; std::vector<int> b; world.all_reduce(a, b, lockstep::bit_xor);"
+                                  "int c[3] = {}; std::array<std::complex<double>, 2> d; world.broadcast(c, 0); world.all_reduce(d, lockstep::prod);")
         self.assertEqual(code, 0, text)
 
 
