@@ -60,10 +60,11 @@ void add_layout(Fingerprint& print, S& value, std::size_t& leaves) {
 template <class S>
 std::uint64_t layout_of_value(S& value) {
   if constexpr (!Structure<S>) {
-    if constexpr (!HasShape<S>)
+    if constexpr (HasShape<S>) {
+      if (value.shape().rank() <= 1) return 0;
+    } else {
       return 0;
-    else if (value.shape().rank() <= 1)
-      return 0;
+    }
   }
   Fingerprint print;
   std::size_t leaves = 0;
