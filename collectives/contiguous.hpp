@@ -19,13 +19,19 @@ concept ContiguousRange = std::contiguous_iterator<decltype(std::begin(std::decl
 // Returns the address of the first element.
 template <ContiguousRange R>
 constexpr auto* data_of(R& range) {
-  return std::to_address(std::begin(range));
+  if constexpr (requires { requires std::is_pointer_v<decltype(std::data(range))>; })
+    return std::data(range);
+  else
+    return std::to_address(std::begin(range));
 }
 
-// Returns the number of elements.
+// Returns the number of elements. It asks size() first, because the end of a buffer with an absurd count is no address.
 template <ContiguousRange R>
 constexpr std::size_t size_of(R& range) {
-  return static_cast<std::size_t>(std::end(range) - std::begin(range));
+  if constexpr (requires { std::size(range); })
+    return static_cast<std::size_t>(std::size(range));
+  else
+    return static_cast<std::size_t>(std::end(range) - std::begin(range));
 }
 
 // Names the element type of a range; const if the range cannot be written.
