@@ -101,6 +101,13 @@ class Installed(Steps, unittest.TestCase):
         if not prefix.has_shared:
             self.skipTest("a build with the shared library (no sanitizers)")
 
+    def test_tools_run_builds_all_that_is_installed(self):
+        installed = {os.path.relpath(path, given.build) for path in json.loads(self.succeed("meson", "introspect", "--installed", given.build)) if os.path.isabs(path)}
+        built = {line.rsplit(": ", 1)[0] for line in self.succeed("ninja", "-C", given.build, "-t", "targets", "all").splitlines()}
+        product = {line.strip(" |") for line in self.succeed("ninja", "-C", given.build, "-t", "query", "product").splitlines()}
+        self.assertIn("tools/lockstep", installed & built)
+        self.assertEqual(installed & built - product, set())
+
     def test_a_program_is_built_with_it_elsewhere(self):
         got = subprocess.run([self.build("variable")], capture_output=True, text=True, check=True, timeout=60).stdout
         built = subprocess.run([Path(given.build) / "examples" / "variable"], capture_output=True, text=True, check=True, timeout=60).stdout
