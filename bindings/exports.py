@@ -146,7 +146,7 @@ def is_declared(symbol, declared):
 
 
 def symbols(words):
-    """Yields the kind, the name and the name in C++ of each symbol that nm prints."""
+    """Returns the kind, the name and the name in C++ of each symbol that nm prints."""
     rows = [line.split()[-2:] for line in subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines() if len(line.split()) >= 2]
     rows = [(kind, name.split("@")[0]) for kind, name in rows if len(kind) == 1]
     text = "".join(f"{name}\n" for _, name in rows)

@@ -24,6 +24,7 @@ HEADERS = """
 #include <list>
 #include <string>
 #include <vector>
+#include "collectives/communicator/cartesian.hpp"
 #include "collectives/communicator/communicator.hpp"
 """
 PROGRAM = """
@@ -46,6 +47,8 @@ REFUSED = {
     "a list": ("std::list<int> v; world.broadcast(v, 0);", "a buffer is contiguous memory of known size"),
     "two element types": ("std::vector<int> a; std::vector<long> b; world.all_gather(a, b);", "the same element type"),
     "a constant result": ("const std::vector<int> v; world.all_reduce(v, lockstep::sum);", "cannot be written to const elements"),
+    "a constant face that receives": ("std::vector<lockstep::Face<const double>> faces; lockstep::CartesianGrid grid(world, {1}, {true});"
+                                      "grid.exchange(std::span<const lockstep::Face<const double>>(faces));", "cannot be written to const elements"),
     "a function of other arguments": ("std::vector<int> v; world.all_reduce(v, lockstep::ordered([](std::string, int) { return 1; }));", "must be callable as T(T, T)"),
     "a function that owns memory": ("std::vector<int> v, big; world.all_reduce(v, lockstep::commutative([big](int a, int) { return a; }));", "is copied byte by byte"),
 }

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 MOST = 6  # programs; more than that have one cause, and it is not the machine
-FOUND = re.compile(r"Sanitizer|runtime error:|exit code (-(4|6|7|8|11)|13[24569]|66|23)\b|was terminated by signal|Segmentation fault|rc::check")
+FOUND = re.compile(r"[Ss]anitizer|runtime error:|exit code (-(4|6|7|8|11)|13[24569]|66|23)\b|was terminated by signal|Segmentation fault|rc::check")
 
 
 def read(path):

@@ -194,6 +194,17 @@ TEST(LocalExchangeFailure, TheFirstExceptionComesOutOfRunLocal) {
   }
 }
 
+TEST(LocalExchangeFailure, AnythingThatIsThrownComesOutOfRunLocal) {
+  std::atomic<bool> is_told = false;
+  const auto body = [&](Exchange& exchange) {
+    if (exchange.rank() == 0) throw 7;
+    EXPECT_THROW(exchange.barrier("dinner"), Error);
+    is_told = true;
+  };
+  EXPECT_THROW(run_local(2, body, {10s, 60s}, Log(LogLevel::off)), int);
+  EXPECT_TRUE(is_told);
+}
+
 TEST(LocalExchangeFailure, MisuseIsRefused) {
   EXPECT_THROW(make_local_exchanges(0), Error);
   on_threads(2, [](Exchange& exchange) {

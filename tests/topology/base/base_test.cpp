@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <csignal>
 
 #include <fstream>
@@ -119,6 +120,14 @@ TEST(Bytes, ComeBackAsTheyWent) {
   EXPECT_EQ(reader.get_set(), (IndexSet{1, 2, 9}));
   EXPECT_EQ(reader.get_enum(Exit::inconclusive), Exit::unfit);
   EXPECT_NO_THROW(reader.expect_done());
+}
+
+TEST(Bytes, ABoolIsTrueForEveryByteButZero) {
+  const std::array<std::byte, 3> bytes = {std::byte{0}, std::byte{1}, std::byte{2}};
+  Reader reader(bytes);
+  EXPECT_FALSE(reader.get<bool>());
+  EXPECT_TRUE(reader.get<bool>());
+  EXPECT_EQ(static_cast<int>(reader.get<bool>()), 1);
 }
 
 TEST(Bytes, TruncatedAnywhereIsAnError) {
