@@ -5,6 +5,7 @@
 #include <atomic>
 #include <latch>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "tests/support/threads.hpp"
@@ -198,8 +199,11 @@ TEST(LocalExchangeFailure, AnythingThatIsThrownComesOutOfRunLocal) {
   std::atomic<bool> is_told = false;
   const auto body = [&](Exchange& exchange) {
     if (exchange.rank() == 0) throw 7;
-    EXPECT_THROW(exchange.barrier("dinner"), Error);
-    is_told = true;
+    try {
+      exchange.barrier("dinner");
+    } catch (const Error& error) {
+      is_told = std::string_view(error.what()).find("no std::exception") != std::string_view::npos;
+    }
   };
   EXPECT_THROW(run_local(2, body, {10s, 60s}, Log(LogLevel::off)), int);
   EXPECT_TRUE(is_told);
