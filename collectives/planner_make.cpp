@@ -311,7 +311,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->depth = cut.depth;
   const std::string decided = text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ',
                                    cut.depth, ' ', piece, ' ', to_string(plan->wire));
-  plan->choice = hash(std::as_bytes(std::span(decided)));
+  plan->choice.method_hash = hash(std::as_bytes(std::span(decided)));
   return plan;
 }
 

@@ -91,7 +91,7 @@ std::string plan_json(const PlanReport& report) {
            {"segment", plan.segment},
            {"depth", plan.depth},
            {"scratch", std::max(plan.schedule.scratch, plan.last.scratch)},
-           {"choice", hexadecimal(plan.choice)},
+           {"choice", hexadecimal(plan.choice_number())},
            {"candidates", std::move(candidates)}};
   if (report.schedule) all["schedule"] = schedule_json(plan);
   return text(all.dump(2), '\n');
