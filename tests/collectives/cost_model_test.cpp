@@ -332,7 +332,7 @@ TEST(Prices, OfManyMembersAreThoseOfTheirSchedules) {
         if (cuts_output(collective)) problem.takes = spec.takes;
         const double exact = price_us(*find_algorithm(collective, each.name), problem, known, each.segments);
         if (bytes >= 1U << 16U) {
-          EXPECT_NEAR(each.predicted_us / exact, 1, 0.1) << each.name << ' ' << bytes;
+          EXPECT_NEAR(each.price.total_us / exact, 1, 0.1) << each.name << ' ' << bytes;
         }
         best = best == 0 ? exact : std::min(best, exact);
         if (each.chosen) chosen = exact;

@@ -445,7 +445,7 @@ TEST(Planner, TellsWhatItConsidered) {
   for (std::size_t i = 1; i < all.size(); ++i) {
     EXPECT_LE(all[i - 1].why_not.empty() ? 0 : 1, all[i].why_not.empty() ? 0 : 1);
     if (!all[i].why_not.empty()) continue;
-    EXPECT_LE(all[i - 1].predicted_us, all[i].predicted_us);
+    EXPECT_LE(all[i - 1].price.total_us, all[i].price.total_us);
   }
   const auto ring = planner.candidates({.count = 800});
   const auto found = std::ranges::find(ring, "ring", &AlgorithmCandidate::name);

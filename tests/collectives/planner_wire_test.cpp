@@ -49,7 +49,7 @@ TEST(Planner, MessagesAreNarrowWhereTheLinkIsTheLimit) {
     const auto plain = planner.candidates(sum_in(WireFormat::as_is, count));
     ASSERT_TRUE(chosen != all.end() && chosen->narrow == narrow);
     if (narrow) {
-      EXPECT_LE(chosen->predicted_us, 0.875 * plain.front().predicted_us) << count;
+      EXPECT_LE(chosen->price.total_us, 0.875 * plain.front().price.total_us) << count;
     } else {
       EXPECT_EQ(chosen->name, plain.front().name) << count;
     }

@@ -28,10 +28,18 @@ time. It sends nothing. With --synthetic it plans for machines that are only des
 --help` has the grammar), without MPI; otherwise for the running job, in which rank 0 prints.
 
 A forced algorithm (LOCKSTEP_ALGORITHM or --algorithm) comes first, then the first row that fits in
-the table of LOCKSTEP_TABLE, then the cheapest algorithm by the cost model. Only algorithms that keep
-the requested order are considered. --order reproducible needs one balanced tree over the members,
+the table of LOCKSTEP_TABLE, then shared memory of the node, then the algorithm with the shortest
+predicted time. Only algorithms that keep the requested order are considered. --order reproducible needs one balanced tree over the members,
 whatever the algorithm. --ordered needs lower members on the left. Sums of integers, minimum and
-maximum have the same bits in every order, so any algorithm will do.)manual";
+maximum have the same bits in every order, so any algorithm will do.
+
+The predicted time is that of the slowest member: rounds + network + node + combine - overlap.
+--terms prints these terms for each algorithm, and the constants behind them.
+  rounds   the latency of each round, or the work of a shared core for its messages if that is longer
+  network  the bytes on the busiest link between nodes, divided by its rate
+  node     the bytes that move within a node, divided by the rate of its longest link
+  combine  the bytes that a core reduces or copies, divided by its rate
+  overlap  the time in which these run at once)manual";
 
 const std::vector<Option>& plan_option_list() {
   static const std::vector<Option> all{
@@ -48,6 +56,7 @@ const std::vector<Option>& plan_option_list() {
       {"synthetic", 's', "TEXT", "Machines described in a line of text, as for `lockstep topo`."},
       {"ranks-per-node", 'r', "N", "With --synthetic: members on each node without a number of its own."},
       {"algorithm", 'a', "NAME", "Force this algorithm, as LOCKSTEP_ALGORITHM does."},
+      {"terms", 0, "", "Print the terms of each predicted time, and the constants of the cost model."},
       {"schedule", 0, "", "Print the rounds of one member too; for up to 8 members all messages."},
       {"index", 'i', "I", "With --schedule: index of that member (default: 0)."},
       {"json", 0, "[FILE]", "Write JSON to FILE too; without FILE, or with -, print it instead of the text."},
@@ -229,12 +238,13 @@ PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settin
                     .plan = planner.plan(spec),
                     .candidates = planner.candidates(spec),
                     .schedule = parsed.has("schedule"),
+                    .terms = parsed.has("terms"),
                     .measured = meeting.measured};
   // The planner does not need it: it uses this way if it can.
   const std::uint64_t bytes = std::uint64_t{spec.count} * spec.element_bytes;
   for (AlgorithmCandidate& each : report.candidates) {
     if (each.name == node_algorithm && each.why_not.empty())
-      each.predicted_us = price_of_meeting_us(spec.collective, bytes, report.facts);
+      each.price = price_in_node_memory(spec.collective, bytes, report.facts);
   }
   constexpr int few = 8;
   for (int member = 0; report.schedule && size <= few && member < size; ++member)
