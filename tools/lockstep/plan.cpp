@@ -90,7 +90,7 @@ Collective collective_of(const ParsedOptions& parsed) {
   refuse_if(parsed.words().empty(), "no collective is named",
             "name one: lockstep plan all_reduce; `lockstep plan --help` shows examples");
   refuse_if(parsed.words().size() > 1, text("the word \"", printable(parsed.words().back()), "\" is not expected here"),
-            "name one collective; values of options stand behind them: --count 1M");
+            "name one collective; values follow their options: --count 1M");
   const std::string& name = parsed.words().front();
   const auto collective = parse_collective(name);
   if (!collective || !is_planned(*collective))
@@ -107,7 +107,7 @@ void check_plan_options(const ParsedOptions& parsed, Collective collective) {
   refuse_if(parsed.has("root") && !is_rooted(collective), text("--root with ", name, ", which has no root"),
             "leave --root out");
   refuse_if(parsed.has("wire") && collective != Collective::all_reduce,
-            text("--wire with ", name, ", whose messages are as they are"), "leave --wire out");
+            text("--wire with ", name, ", which has no wire format"), "leave --wire out");
   for (const std::string_view option : {"count", "type", "in-place"})
     refuse_if(parsed.has(option) && collective == Collective::barrier, text("--", option, " with a barrier"),
               text("leave --", option, " out: a barrier moves no data"));
@@ -133,7 +133,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
                           [](ReduceOp) { return true; });
   spec.op = *op;
   refuse_if(spec.op == ReduceOp::avg && (spec.collective == Collective::scan || spec.collective == Collective::exscan),
-            text("--op avg with ", to_string(spec.collective), ", whose parts have no common number to divide by"),
+            text("--op avg with ", to_string(spec.collective), ", whose ranks combine different numbers of inputs"),
             "give --op sum");
   if (!is_defined(spec.op, spec.type)) {
     const auto fits = [&](ReduceOp each) { return is_defined(each, spec.type); };

@@ -266,7 +266,8 @@ TEST_F(Keyed, ClientsBelieveNoAnswerWithoutAProof) {
   liar->start();
   const auto client = client_of(*liar, key_of(1));
   EXPECT_PRED2(holds, refusal([&] { client->call_blocking<int>("square", 3); }, Code::untrusted),
-               "the answer does not prove the key that is wanted -> look who has that address; the key here is that of "
+               "the answer does not prove the key that is wanted -> check which program uses that address; the key "
+               "here is that of "
                "key 1");
 }
 
