@@ -9,9 +9,10 @@ namespace {
 
 using cost::not_measured;
 
+// Members that share a core also share its time, which GroupFacts::members_per_core counts. Their link is a cache.
 constexpr std::array<LinkCost, 7> links = {{
     {Link::self, 0.1, 10000, not_measured},
-    {Link::same_core, 1.0, 6000, not_measured},
+    {Link::same_core, 0.6, 8000, not_measured},
     {Link::shared_cache, 0.6, 8000, not_measured},
     {Link::same_numa, 0.8, 6000, not_measured},
     {Link::same_package, 1.0, 5000, not_measured},
