@@ -85,7 +85,7 @@ TEST(PlanTable, WhatIsWrongIsNamedWithItsLineAndWhatIsAllowed) {
       {"all_reduce 2 -1 * ring 0 x", {"\"-1\" is not a range of nodes"}},
       {"all_reduce 2 1-2-3 * ring 0 x", {"\"1-2-3\" is not a range of nodes"}},
       {"all_reduce 2 1 1K-2K+ ring 0 x", {"\"1K-2K+\" is not a range of bytes"}},
-      {"all_reduce 2 1 99999999999T ring 0 x", {"no range of bytes"}},
+      {"all_reduce 2 1 99999999999T ring 0 x", {"not a range of bytes"}},
       {"all_reduce 2 1 * rign 0 x", {"no algorithm \"rign\" for all_reduce", "did you mean ring?"}},
       {"all_reduce 2 1 * ring some x", {"\"some\" is not a number of bytes for the segment"}},
       {"all_gather 2 1 * ring 4K x", {"all_gather by ring is not done in segments", "write 0"}},

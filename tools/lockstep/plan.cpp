@@ -29,9 +29,10 @@ time. It sends nothing. With --synthetic it plans for machines that are only des
 
 A forced algorithm (LOCKSTEP_ALGORITHM or --algorithm) comes first, then the first row that fits in
 the table of LOCKSTEP_TABLE, then shared memory of the node, then the algorithm with the shortest
-predicted time. Only algorithms that keep the requested order are considered. --order reproducible needs one balanced tree over the members,
-whatever the algorithm. --ordered needs lower members on the left. Sums of integers, minimum and
-maximum have the same bits in every order, so any algorithm will do.
+predicted time. Only algorithms that keep the requested order are considered. --order reproducible
+needs one balanced tree over the members, whatever the algorithm. --ordered needs lower members on the
+left. Sums of integers, minimum and maximum have the same bits in every order, so any algorithm will
+do.
 
 The predicted time is that of the slowest member: rounds + network + node + combine - overlap.
 --terms prints these terms for each algorithm, and the constants behind them.

@@ -117,6 +117,11 @@ std::string terms_table(const PlanReport& report) {
   return text(all, '\n');
 }
 
+std::string number_text(double value) {
+  const auto whole = static_cast<std::int64_t>(value);
+  return static_cast<double>(whole) == value ? text(whole) : text(value);
+}
+
 // Lists the constants of the cost model: a name, a value, a unit and a provenance on each line.
 std::string constants_table() {
   std::string all = "\nConstants of the cost model\n";
@@ -126,11 +131,12 @@ std::string constants_table() {
         text("  ", padded_cell(name, 28), padded_cell(value, 12, true), "  ", padded_cell(unit, 16), provenance, '\n');
   };
   for (const LinkCost& each : link_costs()) {
-    line(text(to_string(each.link), " latency"), text(each.latency_us), "us", each.provenance);
-    line(text(to_string(each.link), " rate"), text(each.bytes_per_us), "bytes/us", each.provenance);
+    line(text(to_string(each.link), " latency"), number_text(each.latency_us), "us", each.provenance);
+    line(text(to_string(each.link), " rate"), number_text(each.bytes_per_us), "bytes/us", each.provenance);
   }
   for (const CostConstant<double>& each : cost_constants())
-    line(each.name, each.unit == "bytes" ? format_bytes(static_cast<std::uint64_t>(each.value)) : text(each.value),
+    line(each.name,
+         each.unit == "bytes" ? format_bytes(static_cast<std::uint64_t>(each.value)) : number_text(each.value),
          each.unit == "bytes" ? std::string_view() : each.unit, each.provenance);
   return all;
 }

@@ -209,7 +209,7 @@ TEST(TfConfig, WhatIsWrongIsSaidWithItsPlace) {
       {"[1e9999]", "number overflow"},
       {R"({"cluster": 5})", "cluster: 5 is not an object of jobs"},
       {R"({"cluster": {"worker": "a:1"}})", R"(cluster.worker: "a:1" is not a list of addresses)"},
-      {R"({"cluster": {"worker": ["a:1", 5]}})", "cluster.worker[1]: 5 is no address"},
+      {R"({"cluster": {"worker": ["a:1", 5]}})", "cluster.worker[1]: 5 is not an address"},
       {R"({"cluster": {"worker": {"x": "a:1"}}})", R"(cluster.worker: "x" is not an index)"},
       {R"({"cluster": {"worker": [""]}})", "has the address ''"},
       {R"({"task": 1})", "task: 1 is not an object"},

@@ -64,7 +64,7 @@ TEST(Secrets, AreFilesThatOnlyTheirOwnerMayRead) {
   EXPECT_PRED2(holds, refusal([&] { read_secret(path); }, Code::file), "has 15 bytes");
   write(std::string(5000, 'x'), 0600);
   EXPECT_PRED2(holds, refusal([&] { read_secret(path); }, Code::file), "has more than 4096 bytes");
-  EXPECT_PRED2(holds, refusal([&] { read_secret(folder.path()); }, Code::file), "is no file");
+  EXPECT_PRED2(holds, refusal([&] { read_secret(folder.path()); }, Code::file), "is not a file");
 }
 
 TEST(Secrets, OfAUserAreMadeOnce) {
